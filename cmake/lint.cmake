@@ -1,0 +1,15 @@
+# clang-format and clang-tidy as tests.
+find_program(CLANG_FORMAT clang-format-19 REQUIRED)
+find_program(CLANG_TIDY clang-tidy-19 REQUIRED)
+find_program(RUN_CLANG_TIDY run-clang-tidy-19 REQUIRED)
+
+add_test(NAME format
+  COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/check_format.py" ${CLANG_FORMAT}
+          "${PROJECT_SOURCE_DIR}")
+set_tests_properties(format PROPERTIES LABELS unit TIMEOUT 120)
+
+# Every source in the compilation database that is neither generated nor a test.
+add_test(NAME clang_tidy
+  COMMAND ${RUN_CLANG_TIDY} -quiet -j 2 -clang-tidy-binary ${CLANG_TIDY} -p "${PROJECT_BINARY_DIR}"
+          "^${PROJECT_SOURCE_DIR}/(abi|sys|writer_ref|reader_ref|conformance|fuzz|golden)/(?!.*_test\\.).*\\.(cc|c)$")
+set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2)

@@ -1,0 +1,7 @@
+# Can programs for a 32-bit process be built here (gcc-multilib, g++-multilib)?
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_FLAGS -m32)
+check_cxx_source_compiles("#include <string>
+#include <unistd.h>
+int main(int, char** v) { return std::string(v[0]).empty() ? pause() : 0; }" CTXCONF_HAVE_M32)
+unset(CMAKE_REQUIRED_FLAGS)
