@@ -1,0 +1,414 @@
+#include "sys/capabilities.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
+#endif
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U  // Linux 6.3
+#endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41  // Linux 5.17
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+namespace ctxconf::sys {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kProbeDeadline = std::chrono::seconds(5);
+constexpr const char* kProbeName = "CTXCONF_PROBE";
+
+std::string answer(int err) { return err == 0 ? "ok" : std::strerror(err); }
+
+HostFact fact(std::string_view name, bool available, std::string detail, std::string remedy) {
+  return {std::string(name), available, std::move(detail), available ? "" : std::move(remedy)};
+}
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::string read_file(const char* path) {
+  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
+  std::string out;
+  std::array<char, 65536> buffer;
+  for (ssize_t n = 1; fd.get() >= 0 && n > 0 && out.size() < (64U << 20U);) {
+    n = read(fd.get(), buffer.data(), buffer.size());
+    if (n > 0) out.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return out;
+}
+
+// A forked child, killed and reaped at the latest when this object goes. It
+// runs `body`, which may use system calls only.
+class ProbeChild {
+ public:
+  template <class Body>
+  explicit ProbeChild(const Body& body) {
+    std::array<int, 2> go{-1, -1};
+    if (pipe2(go.data(), O_CLOEXEC) != 0) {
+      error_ = errno;
+      return;
+    }
+    const Fd reader(go[0]);
+    go_ = go[1];
+    pid_ = fork();
+    if (pid_ < 0) error_ = errno;
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      close(go_);
+      char byte = 0;
+      if (read(reader.get(), &byte, 1) == 1) body();
+      _exit(0);
+    }
+  }
+  ~ProbeChild() {
+    if (go_ >= 0) close(go_);
+    if (pid_ <= 0 || ended_) return;
+    kill(pid_, SIGKILL);
+    while (!ended_ && wait()) ptrace(PTRACE_CONT, pid_, nullptr, nullptr);
+  }
+  ProbeChild(const ProbeChild&) = delete;
+  ProbeChild& operator=(const ProbeChild&) = delete;
+
+  pid_t pid() const { return pid_; }
+  int error() const { return error_; }  // of the fork
+  void go() const {
+    const ssize_t n = write(go_, "g", 1);
+    static_cast<void>(n);
+  }
+  // Its next status, nothing at the deadline.
+  std::optional<int> wait() {
+    const auto deadline = Clock::now() + kProbeDeadline;
+    while (Clock::now() < deadline) {
+      int status = 0;
+      const pid_t got = waitpid(pid_, &status, WNOHANG | __WALL);
+      if (got == pid_) {
+        ended_ = WIFEXITED(status) || WIFSIGNALED(status);
+        return status;
+      }
+      if (got < 0 && errno != EINTR) return std::nullopt;
+      const timespec pause{0, 200'000};
+      nanosleep(&pause, nullptr);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int go_ = -1;
+  int error_ = 0;
+  bool ended_ = false;
+};
+
+std::string ptrace_remedy() {
+  const auto yama = read_file("/proc/sys/kernel/yama/ptrace_scope");
+  if (!yama.empty() && yama[0] >= '2') {
+    return "kernel.yama.ptrace_scope is " + yama.substr(0, 1) +
+           ": set it to 1 (sysctl; 3 lasts until the next boot) or run with CAP_SYS_PTRACE";
+  }
+  return "allow ptrace in the sandbox: docker run --cap-add=SYS_PTRACE, or a seccomp profile that "
+         "permits ptrace; not while strace or gdb runs this program";
+}
+
+HostFact probe_ptrace() {
+  const ProbeChild child([] {});
+  int err = child.error();
+  if (err == 0 && ptrace(PTRACE_SEIZE, child.pid(), nullptr, PTRACE_O_EXITKILL) != 0) err = errno;
+  return fact(kHostPtrace, err == 0, "PTRACE_SEIZE of a child: " + answer(err), ptrace_remedy());
+}
+
+HostFact probe_seccomp_trace() {
+  static constexpr int filter_refused = 3;
+  ProbeChild child([] {
+    std::array<sock_filter, 4> code{{
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    }};
+    const sock_fprog program{code.size(), code.data()};
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0 &&
+        (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0)) {
+      _exit(filter_refused);
+    }
+    syscall(SYS_getppid);
+  });
+  const char* remedy =
+      "CONFIG_SECCOMP_FILTER=y, and ptrace; in a container allow seccomp(2) and prctl(2)";
+  const auto result = [&](bool ok, const std::string& what) {
+    return fact(kHostSeccompTrace, ok, "a filter that answers SECCOMP_RET_TRACE: " + what, remedy);
+  };
+  if (child.error() != 0) return result(false, answer(child.error()));
+  if (ptrace(PTRACE_SEIZE, child.pid(), nullptr, PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP) != 0) {
+    return result(false, "PTRACE_SEIZE: " + answer(errno));
+  }
+  child.go();
+  const auto status = child.wait();
+  if (!status) return result(false, "no stop came");
+  if (WIFSTOPPED(*status) && *status >> 16 == PTRACE_EVENT_SECCOMP) return result(true, "ok");
+  if (WIFEXITED(*status) && WEXITSTATUS(*status) == filter_refused) {
+    return result(false, "the kernel refused the filter");
+  }
+  return result(false, "the call was not stopped");
+}
+
+HostFact probe_process_vm_readv() {
+  static volatile std::uint64_t remote_value = 0x6f74656c;
+  const ProbeChild child([] {});
+  int err = child.error();
+  if (err == 0) {
+    std::uint64_t copy = 0;
+    const iovec local{&copy, sizeof copy};
+    const iovec remote{const_cast<std::uint64_t*>(&remote_value), sizeof copy};
+    const ssize_t n = process_vm_readv(child.pid(), &local, 1, &remote, 1, 0);
+    if (n < 0) err = errno;
+    if (n >= 0 && copy != remote_value) err = EIO;
+  }
+  return fact(kHostProcessVmReadv, err == 0, "process_vm_readv of a child: " + answer(err),
+              err == ENOSYS ? "CONFIG_CROSS_MEMORY_ATTACH=y" : ptrace_remedy());
+}
+
+// struct procmap_query of <linux/fs.h>, Linux 6.11.
+struct ProcmapQuery {
+  std::uint64_t size, query_flags, query_addr, vma_start, vma_end, vma_flags, vma_page_size,
+      vma_offset, inode;
+  std::uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+  std::uint64_t vma_name_addr, build_id_addr;
+};
+static_assert(sizeof(ProcmapQuery) == 104);
+
+HostFact probe_procmap_query() {
+  constexpr std::uint64_t covering_or_next = 0x10;
+  const Fd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  ProcmapQuery query{};
+  query.size = sizeof query;
+  query.query_flags = covering_or_next;
+  int err = maps.get() < 0 ? errno : 0;
+  if (err == 0 && ioctl(maps.get(), _IOWR('f', 17, ProcmapQuery), &query) != 0) err = errno;
+  if (err == 0 && query.vma_start >= query.vma_end) err = EIO;
+  return fact(kHostProcmapQuery, err == 0, "PROCMAP_QUERY on /proc/self/maps: " + answer(err),
+              "Linux 6.11; without it /proc/PID/maps is read as text, which finds the same");
+}
+
+HostFact probe_smaps_vm_flags() {
+  const auto text = read_file("/proc/self/smaps");
+  const bool found = text.find("\nVmFlags:") != std::string::npos;
+  return fact(kHostSmapsVmFlags, found,
+              text.empty() ? "/proc/self/smaps cannot be read"
+              : found      ? "/proc/self/smaps has VmFlags lines"
+                           : "/proc/self/smaps has no VmFlags lines",
+              "CONFIG_PROC_PAGE_MONITOR=y, and /proc mounted");
+}
+
+// Names one page and looks whether /proc/self/maps shows it as `shown`.
+HostFact probe_vma_name(std::string_view name, const std::string& what, int fd,
+                        const std::string& shown, const std::string& remedy) {
+  const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_PRIVATE, fd, 0);
+  if (page == MAP_FAILED) return fact(name, false, "mmap: " + answer(errno), remedy);
+  int err = 0;
+  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, page, size, kProbeName) != 0) err = errno;
+  const bool seen = read_file("/proc/self/maps").find(shown) != std::string::npos;
+  munmap(page, size);
+  auto detail = "prctl(PR_SET_VMA) on " + what + ": " + answer(err);
+  if (err == 0) detail += seen ? ", shown as " + shown : ", but /proc/self/maps does not show it";
+  return fact(name, err == 0 && seen, detail, remedy);
+}
+
+HostFact probe_anon_vma_name() {
+  return probe_vma_name(kHostAnonVmaName, "anonymous memory", -1,
+                        "[anon:" + std::string(kProbeName) + "]",
+                        "Linux 5.17 with CONFIG_ANON_VMA_NAME=y (no stock Debian kernel has it)");
+}
+
+HostFact probe_shmem_vma_name() {
+  const char* remedy =
+      "Linux 6.2 with CONFIG_ANON_VMA_NAME=y (no stock Debian kernel has it), and memfd_create";
+  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC));
+  if (memfd.get() < 0) {
+    return fact(kHostShmemVmaName, false, "memfd_create: " + answer(errno), remedy);
+  }
+  if (ftruncate(memfd.get(), sysconf(_SC_PAGESIZE)) != 0) {
+    return fact(kHostShmemVmaName, false, "ftruncate: " + answer(errno), remedy);
+  }
+  return probe_vma_name(kHostShmemVmaName, "a memfd", memfd.get(),
+                        "[anon_shmem:" + std::string(kProbeName) + "]", remedy);
+}
+
+HostFact probe_memfd(std::string_view name, unsigned flag, const std::string& flag_name,
+                     const std::string& remedy) {
+  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC | MFD_ALLOW_SEALING | flag));
+  const int err = memfd.get() < 0 ? errno : 0;
+  return fact(name, err == 0,
+              "memfd_create(MFD_CLOEXEC | MFD_ALLOW_SEALING" + flag_name + "): " + answer(err),
+              remedy);
+}
+
+HostFact probe_time_namespaces() {
+  std::array<char, 64> link{};
+  const int err = readlink("/proc/self/ns/time", link.data(), link.size()) < 0 ? errno : 0;
+  return fact(kHostTimeNamespaces, err == 0, "readlink /proc/self/ns/time: " + answer(err),
+              "Linux 5.6 with CONFIG_TIME_NS=y");
+}
+
+// A whole 32-bit program: one read-only, executable segment that exits with kSmallExit.
+constexpr int kSmallExit = 42;
+struct SmallProgram {
+  struct {
+    std::array<unsigned char, 16> ident;
+    std::uint16_t type, machine;
+    std::uint32_t version, entry, phoff, shoff, flags;
+    std::uint16_t ehsize, phentsize, phnum, shentsize, shnum, shstrndx;
+  } header;
+  struct {
+    std::uint32_t type, offset, vaddr, paddr, filesz, memsz, flags, align;
+  } segment;
+  std::array<unsigned char, 12> code;
+};
+static_assert(sizeof(SmallProgram) == 52 + 32 + 12);
+
+constexpr SmallProgram small_program() {
+  constexpr std::uint32_t base = 0x10000;
+  SmallProgram p{};
+  p.header.ident = {0x7f, 'E', 'L', 'F', 1, 1, 1};
+  p.header.type = 2;
+  p.header.version = 1;
+  p.header.entry = base + offsetof(SmallProgram, code);
+  p.header.phoff = offsetof(SmallProgram, segment);
+  p.header.ehsize = 52;
+  p.header.phentsize = 32;
+  p.header.phnum = 1;
+  p.segment = {1, 0, base, base, sizeof p, sizeof p, 5, 0x1000};
+#if defined(__aarch64__)
+  p.header.machine = 40;
+  p.header.flags = 0x05000000;
+  p.code = {kSmallExit, 0x00, 0xa0, 0xe3,   // mov r0, #42
+            0x01,       0x70, 0xa0, 0xe3,   // mov r7, #1
+            0x00,       0x00, 0x00, 0xef};  // svc #0
+#else
+  p.header.machine = 3;
+  p.code = {0xb3, kSmallExit,           // mov bl, 42
+            0xb8, 1,          0, 0, 0,  // mov eax, 1
+            0xcd, 0x80};                // int 0x80
+#endif
+  return p;
+}
+
+HostFact probe_32_bit() {
+  const char* remedy =
+      "CONFIG_IA32_EMULATION=y (arm64: CONFIG_COMPAT=y) and no ia32_emulation=0 on the kernel "
+      "command line; matters only for 32-bit programs";
+  const auto result = [&](bool ok, const std::string& what) {
+    return fact(kHost32Bit, ok, "a 32-bit program in a memfd: " + what, remedy);
+  };
+  // Where vm.memfd_noexec is 1 only a memfd that asks for it can be executed.
+  int fd = memfd_create(kProbeName, MFD_CLOEXEC | MFD_EXEC);
+  if (fd < 0) fd = memfd_create(kProbeName, MFD_CLOEXEC);
+  const Fd memfd(fd);
+  if (fd < 0) return result(false, "memfd_create: " + answer(errno));
+  static constexpr SmallProgram program = small_program();
+  if (write(fd, &program, sizeof program) != static_cast<ssize_t>(sizeof program)) {
+    return result(false, "write: " + answer(errno));
+  }
+  std::array<int, 2> ends{-1, -1};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return result(false, "pipe: " + answer(errno));
+  const Fd reader(ends[0]);
+  int status = 0;
+  {
+    const Fd writer(ends[1]);
+    ProbeChild child([&] {
+      std::array<char, 6> name{"probe"};
+      std::array<char*, 2> argv{name.data(), nullptr};
+      std::array<char*, 1> env{nullptr};
+      syscall(SYS_execveat, fd, "", argv.data(), env.data(), AT_EMPTY_PATH);
+      const int err = errno;
+      const ssize_t n = write(writer.get(), &err, sizeof err);
+      _exit(n == sizeof err ? 1 : 2);
+    });
+    if (child.error() != 0) return result(false, "fork: " + answer(child.error()));
+    child.go();
+    const auto ended = child.wait();
+    if (!ended) return result(false, "did not end");
+    status = *ended;
+  }
+  int err = 0;
+  if (read(reader.get(), &err, sizeof err) == static_cast<ssize_t>(sizeof err)) {
+    return result(false, answer(err));
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSmallExit) return result(true, "ran");
+  if (WIFSIGNALED(status)) {
+    return result(false, std::string("killed: ") + strsignal(WTERMSIG(status)));
+  }
+  return result(false, "ended in another way than it was written to");
+}
+
+std::vector<HostFact> probe() {
+  return {
+      probe_ptrace(),
+      probe_seccomp_trace(),
+      probe_process_vm_readv(),
+      probe_procmap_query(),
+      probe_smaps_vm_flags(),
+      probe_anon_vma_name(),
+      probe_shmem_vma_name(),
+      probe_memfd(kHostMemfd, 0, "",
+                  "Linux 3.17 with CONFIG_MEMFD_CREATE=y; in a container allow "
+                  "memfd_create(2)"),
+      probe_memfd(kHostMemfdNoexecSeal, MFD_NOEXEC_SEAL, " | MFD_NOEXEC_SEAL", "Linux 6.3"),
+      probe_time_namespaces(),
+      probe_32_bit(),
+  };
+}
+
+}  // namespace
+
+const Capabilities& Capabilities::of_this_host() {
+  static const Capabilities host(probe());
+  return host;
+}
+
+bool Capabilities::has(std::string_view name) const {
+  return std::any_of(facts_.begin(), facts_.end(),
+                     [&](const HostFact& f) { return f.name == name && f.available; });
+}
+
+}  // namespace ctxconf::sys

@@ -1,0 +1,158 @@
+#include "sys/capabilities.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <sstream>
+
+namespace ctxconf::sys {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// of_this_host() in a process of its own, because it probes once. `refused`
+// system calls fail there with EPERM.
+std::vector<HostFact> probe_in_child(const std::vector<long>& refused = {}) {
+  std::array<int, 2> ends{};
+  if (pipe(ends.data()) != 0) return {};
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (const long nr : refused) {
+      std::array<sock_filter, 4> code{{
+          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(nr), 0, 1),
+          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      }};
+      const sock_fprog program{code.size(), code.data()};
+      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+      if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) _exit(1);
+    }
+    std::string text;
+    for (const auto& f : Capabilities::of_this_host().facts()) {
+      text += f.name + "\t" + (f.available ? "1" : "0") + "\t" + f.detail + "\t" + f.remedy + "\n";
+    }
+    const bool written =
+        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    // ECHILD: every child of a probe was reaped.
+    const bool reaped = waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD;
+    _exit(written ? (reaped ? 0 : 2) : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  std::array<char, 4096> buffer{};
+  for (ssize_t n = 1; n > 0;) {
+    n = read(ends[0], buffer.data(), buffer.size());
+    if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::vector<HostFact> facts;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    HostFact f;
+    std::string available;
+    std::getline(fields, f.name, '\t');
+    std::getline(fields, available, '\t');
+    std::getline(fields, f.detail, '\t');
+    std::getline(fields, f.remedy, '\t');
+    f.available = available == "1";
+    facts.push_back(f);
+  }
+  return facts;
+}
+
+HostFact fact_named(const std::vector<HostFact>& facts, std::string_view name) {
+  for (const auto& f : facts) {
+    if (f.name == name) return f;
+  }
+  ADD_FAILURE() << "not probed: " << name;
+  return {};
+}
+
+std::vector<std::string> names_of(const std::vector<HostFact>& facts) {
+  std::vector<std::string> out;
+  for (const auto& f : facts) out.push_back(f.name);
+  return out;
+}
+
+TEST(Capabilities, ProbesEveryNameAndSaysWhatIsMissing) {
+  const auto facts = probe_in_child();
+  EXPECT_THAT(names_of(facts),
+              ElementsAre(kHostPtrace, kHostSeccompTrace, kHostProcessVmReadv, kHostProcmapQuery,
+                          kHostSmapsVmFlags, kHostAnonVmaName, kHostShmemVmaName, kHostMemfd,
+                          kHostMemfdNoexecSeal, kHostTimeNamespaces, kHost32Bit));
+  for (const auto& f : facts) {
+    EXPECT_FALSE(f.detail.empty()) << f.name;
+    EXPECT_EQ(f.remedy.empty(), f.available) << f.name;
+  }
+}
+
+TEST(Capabilities, AgreesWithTheFilesOfThisHost) {
+  const auto facts = probe_in_child();
+  EXPECT_EQ(fact_named(facts, kHostTimeNamespaces).available,
+            access("/proc/self/ns/time", F_OK) == 0);
+  // The tests themselves need these.
+  EXPECT_TRUE(fact_named(facts, kHostPtrace).available);
+  EXPECT_TRUE(fact_named(facts, kHostSeccompTrace).available);
+  EXPECT_TRUE(fact_named(facts, kHostProcessVmReadv).available);
+  EXPECT_TRUE(fact_named(facts, kHostMemfd).available);
+}
+
+TEST(Capabilities, ReportsARefusedPtrace) {
+  const auto facts = probe_in_child({SYS_ptrace});
+  const auto f = fact_named(facts, kHostPtrace);
+  EXPECT_FALSE(f.available);
+  EXPECT_THAT(f.detail, HasSubstr("Operation not permitted"));
+  EXPECT_THAT(f.remedy, HasSubstr("ptrace"));
+  EXPECT_FALSE(fact_named(facts, kHostSeccompTrace).available);
+  EXPECT_TRUE(fact_named(facts, kHostMemfd).available);
+}
+
+TEST(Capabilities, ReportsARefusedFilter) {
+  const auto f = fact_named(probe_in_child({SYS_seccomp}), kHostSeccompTrace);
+  EXPECT_FALSE(f.available);
+  EXPECT_THAT(f.detail, HasSubstr("refused the filter"));
+}
+
+TEST(Capabilities, ReportsRefusedMemory) {
+  const auto facts = probe_in_child(
+      {SYS_process_vm_readv, SYS_memfd_create, SYS_ioctl, SYS_prctl, SYS_readlink, SYS_readlinkat});
+  for (const auto name : {kHostProcessVmReadv, kHostMemfd, kHostMemfdNoexecSeal, kHostShmemVmaName,
+                          kHostAnonVmaName, kHostProcmapQuery, kHostTimeNamespaces, kHost32Bit}) {
+    const auto f = fact_named(facts, name);
+    EXPECT_FALSE(f.available) << name;
+    EXPECT_THAT(f.detail, HasSubstr("Operation not permitted")) << name;
+  }
+}
+
+TEST(Capabilities, ReportsUnreadableProc) {
+  const auto facts = probe_in_child({SYS_openat, SYS_open});
+  EXPECT_FALSE(fact_named(facts, kHostSmapsVmFlags).available);
+  EXPECT_THAT(fact_named(facts, kHostSmapsVmFlags).detail, HasSubstr("cannot be read"));
+  EXPECT_FALSE(fact_named(facts, kHostProcmapQuery).available);
+}
+
+TEST(Capabilities, HasOnlyWhatIsThereAndAvailable) {
+  const Capabilities c({{"yes", true, "", ""}, {"no", false, "", "remedy"}});
+  EXPECT_TRUE(c.has("yes"));
+  EXPECT_FALSE(c.has("no"));
+  EXPECT_FALSE(c.has("unknown"));
+}
+
+}  // namespace
+}  // namespace ctxconf::sys

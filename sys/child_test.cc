@@ -1,0 +1,281 @@
+#include "sys/child.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "sys/spawn.h"
+
+namespace ctxconf::sys {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kTarget = std::string(CTXCONF_BIN_DIR) + "/trace_target";
+
+ChildOptions target(std::vector<std::string> arguments) {
+  ChildOptions o;
+  o.argv = std::move(arguments);
+  o.argv.insert(o.argv.begin(), kTarget);
+  return o;
+}
+
+// A file that is removed at the end of the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content, mode_t mode) {
+    const int fd = mkstemp(path_.data());
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+    fchmod(fd, mode);
+    close(fd);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+  std::string text() const {
+    std::ostringstream out;
+    out << std::ifstream(path_).rdbuf();
+    return out.str();
+  }
+
+ private:
+  std::string path_ = "/tmp/ctxconf_child_test_XXXXXX";
+};
+
+bool exists(pid_t pid) { return kill(pid, 0) == 0; }
+
+class ChildTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_TRUE(children_of_this_process().empty());
+    EXPECT_EQ(std::distance(fds_before_.begin(), fds_before_.end()),
+              static_cast<std::ptrdiff_t>(open_fds().size()));
+  }
+  static std::vector<int> open_fds() {
+    std::vector<int> out;
+    for (int fd = 0; fd < 256; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) out.push_back(fd);
+    }
+    return out;
+  }
+  std::vector<int> fds_before_ = open_fds();
+};
+
+TEST_F(ChildTest, ReportsTheExitCode) {
+  const auto r = run_child(target({"exit", "7"}));
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 7);
+  EXPECT_EQ(r->killed_by, std::nullopt);
+  EXPECT_FALSE(r->timed_out);
+}
+
+TEST_F(ChildTest, ReportsTheSignal) {
+  const auto r = run_child(target({"kill-self", std::to_string(SIGTERM)}));
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, std::nullopt);
+  EXPECT_EQ(r->killed_by, SIGTERM);
+}
+
+TEST_F(ChildTest, LooksTheProgramUpInPath) {
+  auto o = target({"exit", "7"});
+  o.argv[0] = "trace_target";
+  o.extra_env = {"PATH=/nonexistent::" + std::string(CTXCONF_BIN_DIR)};
+  const auto r = run_child(o);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 7);
+}
+
+TEST_F(ChildTest, SaysWhyTheProgramDidNotStart) {
+  const TemporaryFile not_executable("#!/bin/sh\n", 0644);
+  const TemporaryFile no_program("neither ELF nor a script", 0755);
+  ChildOptions o;
+  for (const auto& [name, err] : {std::pair<std::string, int>{"ctxconf-no-such-program", ENOENT},
+                                  {"/nonexistent/program", ENOENT},
+                                  {"", ENOENT},
+                                  {not_executable.path(), EACCES},
+                                  {"/tmp", EACCES},
+                                  {no_program.path(), ENOEXEC}}) {
+    o.argv = {name};
+    const auto r = run_child(o);
+    ASSERT_FALSE(r) << name;
+    EXPECT_EQ(r.error().err, err) << name;
+    EXPECT_EQ(r.error().detail, name);
+  }
+  o.argv = {};
+  EXPECT_EQ(run_child(o).error().err, EINVAL);
+  o.argv = {not_executable.path().substr(5)};
+  o.extra_env = {"PATH=/tmp"};
+  EXPECT_EQ(run_child(o).error().err, EACCES);
+}
+
+TEST_F(ChildTest, KeepsBothStreamsUpToTheLimit) {
+  auto o = target({"chatter", "300000"});
+  o.output_limit = 100000;
+  const auto r = run_child(o);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  EXPECT_TRUE(r->truncated);
+  EXPECT_EQ(r->output.size(), 100000U);
+  EXPECT_EQ(r->errors.size(), 100000U);
+
+  o.output_limit = 1U << 20U;
+  const auto all = run_child(o);
+  ASSERT_TRUE(all) << to_string(all.error());
+  EXPECT_FALSE(all->truncated);
+  EXPECT_EQ(all->output.size(), 292U * 1024U);
+}
+
+TEST_F(ChildTest, FeedsMoreInputThanAPipeHolds) {
+  auto o = target({"echo"});
+  while (o.input.size() < 1000000) o.input += std::to_string(o.input.size()) + "\n";
+  const auto r = run_child(o);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  EXPECT_EQ(r->output, o.input);
+}
+
+TEST_F(ChildTest, SurvivesAChildThatDoesNotRead) {
+  auto o = target({"exit", "0"});
+  o.input.assign(1000000, 'x');
+  const auto r = run_child(o);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+}
+
+TEST_F(ChildTest, KillsAtTheDeadline) {
+  auto o = target({"sleep"});
+  o.deadline = 200ms;
+  const auto r = run_child(o);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_TRUE(r->timed_out);
+  EXPECT_EQ(r->killed_by, SIGKILL);
+  EXPECT_EQ(r->output, "ready\n");
+}
+
+TEST_F(ChildTest, EndsWhatItLeavesBehind) {
+  const auto r = run_child(target({"orphan"}));
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  const auto orphan = static_cast<pid_t>(std::strtol(r->output.c_str(), nullptr, 10));
+  ASSERT_GT(orphan, 0);
+  EXPECT_FALSE(exists(orphan));
+}
+
+TEST_F(ChildTest, InheritsNothingOfOurs) {
+  const TemporaryFile report("", 0600);
+  const int leak = open("/dev/null", O_RDONLY);
+  ASSERT_GE(leak, 0);
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  const auto old = signal(SIGPIPE, SIG_IGN);
+  const auto r = run_child([&] {
+    auto o = target({"inheritance", report.path()});
+    o.extra_env = {"CTXCONF_TEST_EXTRA=there", "PATH=/replaced"};
+    return o;
+  }());
+  EXPECT_EQ(signal(SIGPIPE, old), SIG_IGN);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  close(leak);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  const auto text = report.text();
+  EXPECT_EQ(text.find("SigBlk:\t0000000000000000\n") == std::string::npos, false) << text;
+  EXPECT_EQ(text.find("SigIgn:\t0000000000000000\n") == std::string::npos, false) << text;
+  EXPECT_EQ(text.find("fd 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("PATH=/replaced\nEXTRA=there\n"), std::string::npos) << text;
+}
+
+TEST_F(ChildTest, LeavesOurSignalsAlone) {
+  signal(SIGPIPE, SIG_DFL);
+  ASSERT_TRUE(run_child(target({"exit", "0"})));
+  struct sigaction action{};
+  sigaction(SIGPIPE, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+TEST_F(ChildTest, TalksLineByLine) {
+  auto o = target({"echo"});
+  o.input = "first\n";
+  auto child = Child::start(o);
+  ASSERT_TRUE(child) << to_string(child.error());
+  EXPECT_GT(child->pid(), 0);
+  EXPECT_EQ(child->read_line(5s), "first");
+  ASSERT_TRUE(child->write("second\nthird\nno newline"));
+  EXPECT_EQ(child->read_line(5s), "second");
+  const auto r = child->wait(5s);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  EXPECT_EQ(r->output, "third\nno newline");
+}
+
+TEST_F(ChildTest, ReadsTheLastLineAndThenSaysSo) {
+  auto child = Child::start(target({"orphan"}));
+  ASSERT_TRUE(child) << to_string(child.error());
+  ASSERT_TRUE(child->read_line(5s));
+  const auto timeout = child->read_line(50ms);  // the orphan holds the pipe
+  ASSERT_FALSE(timeout);
+  EXPECT_EQ(timeout.error().err, ETIMEDOUT);
+
+  auto other = Child::start(target({"exit", "0"}));
+  ASSERT_TRUE(other) << to_string(other.error());
+  const auto end = other->read_line(5s);
+  ASSERT_FALSE(end);
+  EXPECT_EQ(end.error().err, 0);
+  // Its stdout can be closed a moment before its stdin.
+  auto late = other->write("x");
+  while (late) late = other->write("x");
+  EXPECT_EQ(late.error().err, EPIPE);
+}
+
+TEST_F(ChildTest, RefusesALineWithoutEnd) {
+  auto o = target({"echo"});
+  o.output_limit = 1000;
+  o.input.assign(8192, 'x');
+  auto child = Child::start(o);
+  ASSERT_TRUE(child) << to_string(child.error());
+  const auto line = child->read_line(5s);
+  ASSERT_FALSE(line);
+  EXPECT_EQ(line.error().err, E2BIG);
+}
+
+TEST_F(ChildTest, IsKilledWhenTheObjectGoes) {
+  pid_t pid = 0;
+  {
+    auto child = Child::start(target({"sleep"}));
+    ASSERT_TRUE(child) << to_string(child.error());
+    EXPECT_EQ(child->read_line(5s), "ready");
+    Child moved = std::move(*child);
+    pid = moved.pid();
+    EXPECT_TRUE(exists(pid));
+  }
+  EXPECT_FALSE(exists(pid));
+}
+
+// A tracer waits for every child; the owner of this one still gets the status.
+TEST_F(ChildTest, GetsAStatusThatAnotherWaiterReaped) {
+  auto child = Child::start(target({"exit", "5"}));
+  ASSERT_TRUE(child) << to_string(child.error());
+  int status = 0;
+  ASSERT_EQ(waitpid(-1, &status, __WALL), child->pid());
+  deposit_status(child->pid(), status);
+  const auto r = child->wait(5s);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 5);
+}
+
+}  // namespace
+}  // namespace ctxconf::sys

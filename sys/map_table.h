@@ -1,0 +1,98 @@
+// The mappings of a process at one moment, from the text of /proc/PID/maps.
+// Pure: no I/O, no allocation beyond the entries (proc_pid_maps(5)).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sys/remote_addr.h"
+#include "sys/result.h"
+
+namespace ctxconf::sys {
+
+struct MapEntry {
+  RemoteRange range;
+  bool readable = false;
+  bool writable = false;
+  bool executable = false;
+  bool shared = false;  // 's' in the fourth column; false is 'p'
+  std::uint64_t offset = 0;
+  std::uint32_t dev_major = 0;
+  std::uint32_t dev_minor = 0;
+  std::uint64_t inode = 0;
+  std::string name;  // as maps prints it, escapes (\012) kept; empty for unnamed memory
+
+  friend bool operator==(const MapEntry&, const MapEntry&) = default;
+};
+
+// "rw-p"
+std::string permissions(const MapEntry& entry);
+// The entry as /proc/PID/maps prints it, without the newline.
+std::string to_maps_line(const MapEntry& entry);
+
+// One line without its newline. Lines over kMaxMapsLine bytes are refused, so are NUL bytes.
+// The kernel escapes the newlines of a path and nothing else: a CR belongs to the name.
+inline constexpr std::size_t kMaxMapsLine = 64U << 10U;
+Result<MapEntry> parse_maps_line(std::string_view line);
+
+// Calls `visit` for every line of `text`; a bad line is passed as its error and
+// does not end the walk. Stops early when `visit` returns false.
+void for_each_mapping(std::string_view text, const std::function<bool(Result<MapEntry>)>& visit);
+
+// Cuts text that arrives in pieces at line ends. A line of more than kMaxMapsLine bytes that
+// spans pieces is dropped; no memory name that a process chooses makes one, only a deep path.
+class LinePieces {
+ public:
+  LinePieces();
+  // Where the next piece goes: at least 64 KiB. What added() returned is gone.
+  std::span<char> space();
+  // The first `n` bytes of space() are text now; returns the lines that are complete.
+  std::string_view added(std::size_t n);
+  // At the end of the text: a last line without its newline, or nothing.
+  std::string_view rest() const;
+
+ private:
+  std::unique_ptr<char[]> buffer_;  // its pages are touched only as far as text comes
+  std::size_t begin_ = 0;           // of the unfinished line
+  std::size_t end_ = 0;
+  bool dropping_ = false;
+};
+
+// Finds the lines whose name begins with one of the prefixes and parses no others.
+class MappingFinder {
+ public:
+  explicit MappingFinder(std::vector<std::string> prefixes);
+  bool matches(std::string_view name) const;
+  // `lines` are whole lines; a bad one is not found.
+  void find_in(std::string_view lines, std::vector<MapEntry>& found) const;
+
+ private:
+  std::vector<std::string> prefixes_;
+  std::string needle_;  // what all prefixes contain; empty when there is nothing
+};
+
+class MapTable {
+ public:
+  MapTable() = default;
+  // Sorts by address. Overlapping entries (a torn read) are kept as they came.
+  explicit MapTable(std::vector<MapEntry> entries);
+  // All lines of `text`, or the first bad line's error.
+  static Result<MapTable> parse(std::string_view text);
+
+  const std::vector<MapEntry>& entries() const { return entries_; }
+  // The entry that contains the address, or null; of overlapping ones the lowest.
+  const MapEntry* find(RemoteAddr a) const;
+  // How many bytes from the start of `range` lie in readable entries without a gap.
+  std::uint64_t readable_prefix(RemoteRange range) const;
+
+ private:
+  std::vector<MapEntry> entries_;
+  bool overlapping_ = false;
+};
+
+}  // namespace ctxconf::sys

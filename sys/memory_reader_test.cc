@@ -1,0 +1,207 @@
+#include "sys/memory_reader.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+namespace ctxconf::sys {
+namespace {
+
+std::vector<std::byte> bytes(std::initializer_list<int> values) {
+  std::vector<std::byte> out;
+  for (const int v : values) out.push_back(static_cast<std::byte>(v));
+  return out;
+}
+
+// What can be read of `size` bytes at `at`.
+std::vector<std::byte> readable(const MemoryReader& memory, std::uint64_t at, std::size_t size) {
+  std::vector<std::byte> out(size);
+  const auto n = memory.read_some(RemoteAddr(at), out);
+  EXPECT_TRUE(n) << to_string(n.error());
+  out.resize(n.value_or(0));
+  return out;
+}
+
+TEST(SnapshotMemory, HasOnlyWhatWasPut) {
+  SnapshotMemory m;
+  EXPECT_EQ(readable(m, 0x1000, 4), bytes({}));
+  m.put(RemoteAddr(0x1000), bytes({1, 2, 3}));
+  EXPECT_EQ(readable(m, 0x1000, 4), bytes({1, 2, 3}));
+  EXPECT_EQ(readable(m, 0x1001, 1), bytes({2}));
+  EXPECT_EQ(readable(m, 0xfff, 4), bytes({}));
+  EXPECT_EQ(readable(m, 0x1003, 4), bytes({}));
+  EXPECT_EQ(readable(m, 0x1000, 0), bytes({}));
+}
+
+TEST(SnapshotMemory, ReadsAcrossBlocksThatTouchAndStopsAtAGap) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(0x1002), bytes({3, 4}));
+  m.put(RemoteAddr(0x1000), bytes({1, 2}));
+  m.put(RemoteAddr(0x1005), bytes({6}));
+  EXPECT_EQ(readable(m, 0x1000, 9), bytes({1, 2, 3, 4}));
+  EXPECT_EQ(readable(m, 0x1003, 1), bytes({4}));
+}
+
+TEST(SnapshotMemory, KeepsTheBlockThatWasPutLast) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(0x1000), bytes({1, 1, 1, 1, 1, 1}));
+  m.put(RemoteAddr(0x1002), bytes({2, 2}));  // inside
+  EXPECT_EQ(readable(m, 0x1000, 9), bytes({1, 1, 2, 2, 1, 1}));
+  m.put(RemoteAddr(0x0fff), bytes({3, 3}));  // over the start
+  EXPECT_EQ(readable(m, 0x0fff, 9), bytes({3, 3, 1, 2, 2, 1, 1}));
+  m.put(RemoteAddr(0x1005), bytes({4, 4}));  // over the end
+  EXPECT_EQ(readable(m, 0x0fff, 9), bytes({3, 3, 1, 2, 2, 1, 4, 4}));
+  m.put(RemoteAddr(0x0ffe), bytes({5, 5, 5, 5, 5, 5, 5, 5, 5, 5}));  // over all
+  EXPECT_EQ(readable(m, 0x0ffe, 99), bytes({5, 5, 5, 5, 5, 5, 5, 5, 5, 5}));
+  m.put(RemoteAddr(0x1000), bytes({}));
+  EXPECT_EQ(readable(m, 0x1000, 1), bytes({5}));
+}
+
+TEST(SnapshotMemory, EndsWhereAddressesEnd) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(UINT64_MAX - 2), bytes({1, 2, 3, 4, 5}));
+  EXPECT_EQ(readable(m, UINT64_MAX - 2, 9), bytes({1, 2}));
+  EXPECT_EQ(readable(m, UINT64_MAX, 9), bytes({}));
+  EXPECT_EQ(readable(m, 0, 9), bytes({}));
+}
+
+TEST(ReadExact, NamesTheFirstUnreadableAddress) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(0x1000), bytes({1, 0, 0, 0, 9}));
+  EXPECT_EQ(m.read(RemotePtr<std::uint32_t>{RemoteAddr(0x1000)}).value(), 1U);
+  const auto failed = m.read(RemotePtr<std::uint32_t>{RemoteAddr(0x1002)});
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().err, EFAULT);
+  EXPECT_EQ(failed.error().detail, "0x1005");
+}
+
+TEST(InterruptedMemory, CanChangeBytesBetweenTwoReads) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(0x1000), bytes({1}));
+  const InterruptedMemory racing(m, [&](int nth, RemoteAddr at) -> Result<> {
+    EXPECT_EQ(at, RemoteAddr(0x1000));
+    if (nth == 2) m.put(RemoteAddr(0x1000), bytes({2}));
+    return {};
+  });
+  EXPECT_EQ(readable(racing, 0x1000, 1), bytes({1}));
+  EXPECT_EQ(readable(racing, 0x1000, 1), bytes({2}));
+}
+
+TEST(InterruptedMemory, FailsWithTheErrorOfItsHook) {
+  SnapshotMemory m;
+  m.put(RemoteAddr(0x1000), bytes({1}));
+  const InterruptedMemory dying(m, [](int nth, RemoteAddr) -> Result<> {
+    if (nth == 2) return fail("process_vm_readv", ESRCH, "pid 7");
+    return {};
+  });
+  std::byte out{};
+  EXPECT_TRUE(dying.read_exact(RemoteAddr(0x1000), std::span(&out, 1)));
+  const auto failed = dying.read_exact(RemoteAddr(0x1000), std::span(&out, 1));
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().err, ESRCH);
+}
+
+// Pages of this process: readable ones, then one that is not.
+class Pages {
+ public:
+  explicit Pages(std::size_t readable) : readable_(readable * page_size()) {
+    memory_ = mmap(nullptr, readable_ + page_size(), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (std::size_t i = 0; i < readable_; ++i)
+      data()[i] = static_cast<unsigned char>(i * 7 + i / 4096);
+    mprotect(data() + readable_, page_size(), PROT_NONE);
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { munmap(memory_, readable_ + page_size()); }
+  static std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+  unsigned char* data() const { return static_cast<unsigned char*>(memory_); }
+  std::uint64_t begin() const { return reinterpret_cast<std::uintptr_t>(memory_); }
+  std::uint64_t end() const { return begin() + readable_; }
+
+ private:
+  std::size_t readable_;
+  void* memory_;
+};
+
+TEST(ProcessMemory, StopsAtTheFirstUnreadablePage) {
+  const Pages pages(2);
+  const ProcessMemory self(getpid());
+  EXPECT_EQ(readable(self, pages.end() - 10, 100).size(), 10U);
+  EXPECT_EQ(readable(self, pages.begin() + 5, 1U << 20U).size(), pages.end() - pages.begin() - 5);
+  EXPECT_EQ(readable(self, pages.end(), 100).size(), 0U);
+  EXPECT_EQ(readable(self, pages.begin(), 0).size(), 0U);
+  EXPECT_EQ(readable(self, 0, 100).size(), 0U);
+
+  std::uint64_t out = 0;
+  const auto failed =
+      self.read_exact(RemoteAddr(pages.end() - 4), std::as_writable_bytes(std::span(&out, 1)));
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().err, EFAULT);
+  char expected[32];
+  snprintf(expected, sizeof expected, "0x%llx", static_cast<unsigned long long>(pages.end()));
+  EXPECT_EQ(failed.error().detail, expected);
+}
+
+TEST(ProcessMemory, ReadsMoreThanOneCallTakes) {
+  const Pages pages(300);
+  const auto all = readable(ProcessMemory(getpid()), pages.begin() + 1, 1U << 21U);
+  ASSERT_EQ(all.size(), pages.end() - pages.begin() - 1);
+  EXPECT_EQ(std::memcmp(all.data(), pages.data() + 1, all.size()), 0);
+}
+
+TEST(ProcessMemory, HasNothingAtAddressesThatNobodyHas) {
+  const ProcessMemory self(getpid());
+  for (const std::uint64_t at : {0x8000000000000000U, 0xffff800000000000U, 0xfffffffffffff000U,
+                                 0xfffffffffffffffeU, 0xffffffffffffffffU}) {
+    EXPECT_EQ(readable(self, at, 8192).size(), 0U) << at;
+  }
+}
+
+TEST(ProcessMemory, FailsForAProcessThatIsGone) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  const std::uint64_t here = 0;
+  const auto at = RemoteAddr(reinterpret_cast<std::uintptr_t>(&here));
+  std::uint64_t out = 0;
+  const auto into = std::as_writable_bytes(std::span(&out, 1));
+
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+  const auto of_zombie = ProcessMemory(pid).read_some(at, into);
+  ASSERT_FALSE(of_zombie);
+  EXPECT_EQ(of_zombie.error().err, ESRCH);
+
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  const auto of_nobody = ProcessMemory(pid).read_some(at, into);
+  ASSERT_FALSE(of_nobody);
+  EXPECT_EQ(of_nobody.error().err, ESRCH);
+}
+
+TEST(ProcessMemory, FailsWithoutPermission) {
+  const pid_t root_process = geteuid() == 0 ? getpid() : 1;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(100);
+    std::byte out{};
+    const auto n =
+        ProcessMemory(root_process)
+            .read_some(RemoteAddr(reinterpret_cast<std::uintptr_t>(&out)), std::span(&out, 1));
+    _exit(n ? 101 : n.error().err);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), EPERM);
+}
+
+}  // namespace
+}  // namespace ctxconf::sys

@@ -1,0 +1,601 @@
+#include "sys/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace ctxconf::sys {
+namespace {
+
+constexpr std::uint64_t kMapsLimit = 256ULL << 20U;
+constexpr std::uint64_t kSmapsLimit = 1ULL << 30U;
+constexpr std::size_t kCommandLineLimit = 64U << 10U;
+constexpr std::size_t kSmallFileLimit = 64U << 10U;
+constexpr std::size_t kReadStep = 64U << 10U;
+// A process can make mappings as fast as they are walked; text has the same bound.
+constexpr std::uint64_t kMostQueries = kMapsLimit / 64;
+constexpr int kWalksTried = 5;
+constexpr std::string_view kVmFlagsKey = "VmFlags:";
+constexpr std::size_t kListLimit = 65536;
+constexpr std::size_t kProcessListLimit = 1U << 22U;  // PID_MAX_LIMIT of the kernel
+
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A directory of /proc: of a process, or of one of its threads. It stays with that process:
+// once it is gone every name in here answers ESRCH, also when the id is used again.
+struct ProcDir {
+  Fd fd;
+  pid_t id = 0;
+};
+
+std::string subject(pid_t pid) { return "pid " + std::to_string(pid); }
+
+std::unexpected<Error> process_error(const char* op, int err, pid_t pid) {
+  return fail(op, err == ENOENT ? ESRCH : err, subject(pid));
+}
+
+Result<ProcDir> open_process(pid_t pid) {
+  if (pid <= 0) return fail("open /proc/PID", ESRCH, subject(pid));
+  const std::string path = "/proc/" + std::to_string(pid);
+  Fd fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() >= 0) return ProcDir{std::move(fd), pid};
+  int err = errno;
+  if (err == ENOENT) {
+    if (access("/proc/self/stat", F_OK) != 0) return fail("open /proc", ENOENT, "is it mounted?");
+    // hidepid= hides the processes of others; a signal still tells that there is one.
+    if (kill(pid, 0) != 0 && errno == EPERM) err = EPERM;
+  }
+  return process_error("open /proc/PID", err, pid);
+}
+
+// ENOENT when the process is there and the file is not.
+Result<Fd> open_in(const ProcDir& dir, const char* name) {
+  // O_NONBLOCK: the executable of a process may be anything.
+  Fd fd(openat(dir.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() >= 0) return fd;
+  int err = errno;
+  if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = ESRCH;
+  return fail("open in /proc/PID", err, subject(dir.id) + ": " + name);
+}
+
+// The one way bytes come out of /proc. 0 is the end.
+Result<std::size_t> read_piece(const Fd& fd, std::span<char> out) {
+  while (true) {
+    const ssize_t n = read(fd.get(), out.data(), out.size());
+    if (n >= 0) return static_cast<std::size_t>(n);
+    if (errno != EINTR) return fail("read /proc/PID", errno == ENOENT ? ESRCH : errno, "");
+  }
+}
+
+// The first `limit` bytes of a file.
+Result<std::string> read_start(const Fd& fd, std::size_t limit) {
+  std::string out;
+  while (out.size() < limit) {
+    const std::size_t had = out.size();
+    Result<std::size_t> n = 0;
+    out.resize_and_overwrite(had + std::min(kReadStep, limit - had),
+                             [&](char* text, std::size_t size) {
+                               n = read_piece(fd, std::span(text, size).subspan(had));
+                               return had + n.value_or(0);
+                             });
+    if (!n) return std::unexpected(std::move(n).error());
+    if (*n == 0) break;
+  }
+  return out;
+}
+
+Result<std::string> read_start(const ProcDir& dir, const char* name, std::size_t limit) {
+  CTX_TRY(fd, open_in(dir, name));
+  return read_start(fd, limit);
+}
+
+Result<std::string> read_link(const ProcDir& dir, const char* name) {
+  std::array<char, PATH_MAX> buffer;
+  const ssize_t n = readlinkat(dir.fd.get(), name, buffer.data(), buffer.size());
+  if (n < 0) return fail("readlink in /proc/PID", errno, subject(dir.id));
+  return std::string(buffer.data(), static_cast<std::size_t>(n));
+}
+
+template <class T>
+bool to_number(std::string_view text, int base, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// The names in a directory of /proc that are numbers, ascending.
+Result<std::vector<int>> numbers_in(const ProcDir& dir, const char* name, std::size_t limit) {
+  const int fd = openat(dir.fd.get(), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return process_error("list in /proc/PID", errno, dir.id);
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(fdopendir(fd), closedir);
+  if (!list) {
+    const int err = errno;
+    close(fd);
+    return process_error("list in /proc/PID", err, dir.id);
+  }
+  std::vector<int> out;
+  while (out.size() < limit) {
+    errno = 0;
+    const dirent* entry = readdir(list.get());
+    if (entry == nullptr) {
+      if (errno != 0) return process_error("list in /proc/PID", errno, dir.id);
+      break;
+    }
+    int number = 0;
+    if (to_number(entry->d_name, 10, number)) out.push_back(number);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+struct Stat {
+  char state = '?';
+  pid_t parent = 0;
+  std::uint64_t start_ticks = 0;
+};
+
+Result<Stat> read_stat(const ProcDir& dir) {
+  CTX_TRY(text, read_start(dir, "stat", kSmallFileLimit));
+  // The second field is a name that the process chose: it may hold spaces and parentheses.
+  std::string_view rest = text;
+  const std::size_t name_end = rest.rfind(')');
+  if (name_end != std::string_view::npos) rest.remove_prefix(name_end + 1);
+  Stat stat;
+  bool good = name_end != std::string_view::npos;
+  for (int field = 3; field <= 22 && good; ++field) {
+    good = rest.starts_with(' ');
+    if (!good) break;
+    rest.remove_prefix(1);
+    const std::string_view value = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(value.size());
+    if (field == 3) stat.state = value.empty() ? '?' : value.front();
+    if (field == 4) good = to_number(value, 10, stat.parent);
+    if (field == 22) good = to_number(value, 10, stat.start_ticks);
+  }
+  if (!good) return fail("parse /proc/PID/stat", 0, subject(dir.id));
+  return stat;
+}
+
+bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
+
+// The process, or where only its leader has ended the first thread that goes on.
+Result<ProcDir> open_living(pid_t pid) {
+  CTX_TRY(process, open_process(pid));
+  CTX_TRY(stat, read_stat(process));
+  if (!has_ended(stat)) return std::move(process);
+  CTX_TRY(threads, numbers_in(process, "task", kListLimit));
+  for (const pid_t tid : threads) {
+    const std::string name = "task/" + std::to_string(tid);
+    Fd fd(openat(process.fd.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (fd.get() < 0) continue;
+    ProcDir thread{std::move(fd), tid};
+    const auto thread_stat = read_stat(thread);
+    if (thread_stat && !has_ended(*thread_stat)) return thread;
+  }
+  return std::move(process);
+}
+
+// How a walk over the mappings of one program image ended.
+enum class Walk {
+  kComplete,
+  kNoMemory,  // a zombie, a kernel thread
+  kLost,      // the image went away: the process ended or executed another program
+};
+
+// Opens `name` and walks it, again when the image was lost to an exec meanwhile.
+Result<> walk_image(pid_t pid, const char* name,
+                    const std::function<Result<Walk>(const Fd&)>& walk) {
+  for (int attempt = 0; attempt < kWalksTried; ++attempt) {
+    CTX_TRY(dir, open_living(pid));
+    CTX_TRY(fd, open_in(dir, name));
+    CTX_TRY(outcome, walk(fd));
+    if (outcome == Walk::kComplete) return {};
+    if (outcome == Walk::kNoMemory && attempt == 0) return {};
+    if (outcome == Walk::kNoMemory) {
+      return fail("read mappings", ESRCH, subject(pid) + " ended meanwhile");
+    }
+  }
+  return fail("read mappings", EAGAIN, subject(pid) + " executes one program after the other");
+}
+
+// A descriptor of maps stays with the memory that it was opened for. When that goes, reading
+// comes to an early end without an error, and to nothing at all from the start.
+Result<Walk> outcome_of_text(const Fd& fd, bool had_text) {
+  if (!had_text) return Walk::kNoMemory;
+  char c = 0;
+  const ssize_t n = pread(fd.get(), &c, 1, 0);
+  return n == 1 ? Walk::kComplete : Walk::kLost;
+}
+
+// Passes all of a text on as whole lines until `take` returns false.
+Result<Walk> walk_lines(const Fd& fd, std::uint64_t limit,
+                        const std::function<bool(std::string_view)>& take) {
+  LinePieces pieces;
+  std::uint64_t total = 0;
+  while (true) {
+    const auto n = read_piece(fd, pieces.space());
+    if (!n && n.error().err == ESRCH) return total == 0 ? Walk::kNoMemory : Walk::kLost;
+    if (!n) return std::unexpected(n.error());
+    if (*n == 0) break;
+    total += *n;
+    if (total > limit) return fail("read mappings", E2BIG, std::to_string(limit) + " bytes");
+    if (!take(pieces.added(*n))) return Walk::kComplete;
+  }
+  take(pieces.rest());
+  return outcome_of_text(fd, total != 0);
+}
+
+// include/uapi/linux/fs.h of Linux 6.11.
+struct procmap_query {
+  std::uint64_t size;
+  std::uint64_t query_flags;
+  std::uint64_t query_addr;
+  std::uint64_t vma_start;
+  std::uint64_t vma_end;
+  std::uint64_t vma_flags;
+  std::uint64_t vma_page_size;
+  std::uint64_t vma_offset;
+  std::uint64_t inode;
+  std::uint32_t dev_major;
+  std::uint32_t dev_minor;
+  std::uint32_t vma_name_size;
+  std::uint32_t build_id_size;
+  std::uint64_t vma_name_addr;
+  std::uint64_t build_id_addr;
+};
+static_assert(sizeof(procmap_query) == 104);
+
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, procmap_query);
+constexpr std::uint64_t kVmaReadable = 0x01;
+constexpr std::uint64_t kVmaWritable = 0x02;
+constexpr std::uint64_t kVmaExecutable = 0x04;
+constexpr std::uint64_t kVmaShared = 0x08;
+constexpr std::uint64_t kCoveringOrNextVma = 0x10;
+constexpr std::uint64_t kFileBackedVma = 0x20;
+
+// maps escapes the newlines of a path, the query does not.
+std::string escaped(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '\n') {
+      out += "\\012";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Nothing where the kernel cannot answer all of it, so that text must be read.
+Result<std::optional<Walk>> walk_query(const Fd& maps, const MappingFinder& finder,
+                                       std::vector<MapEntry>& found) {
+  std::array<char, PATH_MAX> name;
+  std::uint64_t next = 0;
+  for (std::uint64_t i = 0; i < kMostQueries; ++i) {
+    procmap_query query{};
+    query.size = sizeof query;
+    query.query_flags = kVmaReadable | kVmaWritable | kFileBackedVma | kCoveringOrNextVma;
+    query.query_addr = next;
+    query.vma_name_size = name.size();
+    query.vma_name_addr = reinterpret_cast<std::uintptr_t>(name.data());
+    if (ioctl(maps.get(), kProcmapQuery, &query) != 0) {
+      switch (errno) {
+        case EINTR:
+          continue;
+        case ENOENT:  // no mapping at or after this address
+          return Walk::kComplete;
+        case ESRCH:
+          return i == 0 ? Walk::kNoMemory : Walk::kLost;
+        case ENOTTY:        // before Linux 6.11
+        case EINVAL:        // not this kernel's /proc
+        case ENAMETOOLONG:  // a path of more than PATH_MAX
+          return std::nullopt;
+        default:
+          return fail("PROCMAP_QUERY", errno, "");
+      }
+    }
+    if (query.vma_end <= next) return std::nullopt;
+    next = query.vma_end;
+    const std::size_t size = std::min<std::size_t>(query.vma_name_size, name.size());
+    const std::string_view raw(name.data(), size == 0 ? 0 : size - 1);  // it counts the NUL
+    const auto range =
+        RemoteRange::from_bounds(RemoteAddr(query.vma_start), RemoteAddr(query.vma_end));
+    if (!range) return std::nullopt;
+    std::string shown = escaped(raw);
+    if (!finder.matches(shown)) continue;
+    found.push_back({*range, (query.vma_flags & kVmaReadable) != 0,
+                     (query.vma_flags & kVmaWritable) != 0, (query.vma_flags & kVmaExecutable) != 0,
+                     (query.vma_flags & kVmaShared) != 0, query.vma_offset, query.dev_major,
+                     query.dev_minor, query.inode, std::move(shown)});
+  }
+  return fail("PROCMAP_QUERY", E2BIG, std::to_string(kMostQueries) + " mappings");
+}
+
+bool is_file_backed(const MapEntry& e) {
+  return e.inode != 0 || e.dev_major != 0 || e.dev_minor != 0;
+}
+
+// The value of a line of `status`-like text: "boottime       100000         0".
+std::string_view line_after(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.starts_with(key)) return line.substr(key.size());
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return {};
+}
+
+std::string_view take_word(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(word.size());
+  return word;
+}
+
+// CLOCK_BOOTTIME in the time namespace of the children of `dir`, against the machine's.
+std::int64_t boottime_offset(const ProcDir& dir) {
+  const auto text = read_start(dir, "timens_offsets", kSmallFileLimit);
+  if (!text) return 0;
+  std::string_view line = line_after(*text, "boottime ");
+  std::int64_t seconds = 0;
+  std::int64_t nanoseconds = 0;
+  if (!to_number(take_word(line), 10, seconds) || !to_number(take_word(line), 10, nanoseconds)) {
+    return 0;
+  }
+  std::int64_t total = 0;
+  if (__builtin_mul_overflow(seconds, 1'000'000'000, &total) ||
+      __builtin_add_overflow(total, nanoseconds, &total)) {
+    return 0;
+  }
+  return total;
+}
+
+// Theirs - ours. The kernel tells the offsets of the namespace for children, which is the
+// process' own unless it has unshared one and not executed a program since.
+std::int64_t boottime_difference(const ProcDir& dir) {
+  const auto self = open_process(getpid());
+  if (!self) return 0;
+  const auto theirs = read_link(dir, "ns/time");
+  const auto ours = read_link(*self, "ns/time");
+  if (!theirs || !ours || *theirs == *ours) return 0;
+  std::int64_t difference = 0;
+  return __builtin_sub_overflow(boottime_offset(dir), boottime_offset(*self), &difference)
+             ? 0
+             : difference;
+}
+
+std::vector<std::string> split_at_nul(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find('\0'));
+    out.emplace_back(word);
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+  }
+  return out;
+}
+
+// Collects the VmFlags lines of some entries out of smaps text that comes in whole lines.
+class VmFlagsReader {
+ public:
+  explicit VmFlagsReader(const std::vector<MapEntry>& entries)
+      : entries_(&entries), by_address_(entries.size()), flags_(entries.size()) {
+    std::iota(by_address_.begin(), by_address_.end(), std::size_t{0});
+    std::sort(by_address_.begin(), by_address_.end(), [&](std::size_t a, std::size_t b) {
+      return entries[a].range.begin() < entries[b].range.begin();
+    });
+  }
+
+  // False when nothing more can be found.
+  bool add(std::string_view lines) {
+    while (!lines.empty() && !done_) {
+      const std::string_view line = lines.substr(0, lines.find('\n'));
+      add_line(line);
+      lines.remove_prefix(std::min(line.size() + 1, lines.size()));
+    }
+    return !done_;
+  }
+
+  std::vector<std::optional<std::string>> take() && { return std::move(flags_); }
+
+ private:
+  void add_line(std::string_view line) {
+    if (line.empty()) return;
+    const bool is_header = (line.front() >= '0' && line.front() <= '9') ||
+                           (line.front() >= 'a' && line.front() <= 'f');
+    if (is_header) {
+      current_.reset();
+      if (auto entry = parse_maps_line(line)) current_ = std::move(*entry);
+      done_ = by_address_.empty() ||
+              (current_ && (*entries_)[by_address_.back()].range.begin() < current_->range.begin());
+      return;
+    }
+    if (!current_ || !line.starts_with(kVmFlagsKey)) return;
+    line.remove_prefix(std::min(line.find_first_not_of(' ', kVmFlagsKey.size()), line.size()));
+    line = line.substr(0, line.find_last_not_of(' ') + 1);
+    auto i = std::partition_point(by_address_.begin(), by_address_.end(), [&](std::size_t e) {
+      return (*entries_)[e].range.begin() < current_->range.begin();
+    });
+    for (; i != by_address_.end(); ++i) {
+      const MapEntry& wanted = (*entries_)[*i];
+      if (wanted.range.begin() != current_->range.begin()) break;
+      if (wanted.range == current_->range && wanted.inode == current_->inode) flags_[*i] = line;
+    }
+  }
+
+  const std::vector<MapEntry>* entries_;
+  std::vector<std::size_t> by_address_;
+  std::vector<std::optional<std::string>> flags_;
+  std::optional<MapEntry> current_;
+  bool done_ = false;
+};
+
+std::uint64_t now_ns(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+Result<ProcessFacts> process_facts(pid_t pid) {
+  CTX_TRY(process, open_process(pid));
+  CTX_TRY(stat, read_stat(process));
+  CTX_TRY(living, open_living(pid));
+  CTX_TRY(living_stat, read_stat(living));
+
+  ProcessFacts facts;
+  facts.pid = pid;
+  facts.parent = stat.parent;
+  facts.start_ticks = stat.start_ticks;
+  facts.state = living_stat.state;
+
+  auto executable = read_link(living, "exe");
+  if (executable) {
+    facts.executable = std::move(*executable);
+  } else if (const int err = executable.error().err; err == EACCES || err == EPERM) {
+    return std::unexpected(std::move(executable).error());
+  }  // else a zombie, a kernel thread or a path of more than PATH_MAX: no name
+
+  if (const auto ident = read_start(living, "exe", 6); ident && ident->starts_with("\177ELF")) {
+    facts.elf64 = ident->size() <= 4 || (*ident)[4] != 1;          // ELFCLASS32
+    facts.little_endian = ident->size() <= 5 || (*ident)[5] != 2;  // ELFDATA2MSB
+  }
+  if (const auto text = read_start(living, "cmdline", kCommandLineLimit)) {
+    facts.command_line = split_at_nul(*text);
+  }
+  if (const auto text = read_start(living, "personality", kSmallFileLimit)) {
+    const std::string_view digits = std::string_view(*text).substr(0, text->find('\n'));
+    if (!to_number(digits, 16, facts.personality)) facts.personality = 0;
+  }
+  facts.boottime_offset_ns = boottime_difference(living);
+
+  CTX_CHECK(read_stat(process));  // what was missing above was not missing because it ended
+  return facts;
+}
+
+Result<std::string> read_maps_text(pid_t pid) {
+  std::string text;
+  CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+    CTX_TRY(whole, read_start(fd, kMapsLimit + 1));
+    if (whole.size() > kMapsLimit) {
+      return fail("read mappings", E2BIG, std::to_string(kMapsLimit) + " bytes");
+    }
+    text = std::move(whole);
+    return outcome_of_text(fd, !text.empty());
+  }));
+  return text;
+}
+
+Result<std::vector<MapEntry>> find_memfd_mappings(pid_t pid,
+                                                  const std::vector<std::string>& prefixes,
+                                                  MapSearch how) {
+  std::vector<MapEntry> found;
+  if (how == MapSearch::kQuery) {
+    const MappingFinder finder(prefixes);
+    bool answered = true;
+    CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+      found.clear();
+      CTX_TRY(outcome, walk_query(fd, finder, found));
+      answered = outcome.has_value();
+      return outcome.value_or(Walk::kComplete);
+    }));
+    if (answered) return found;
+  }
+  CTX_TRY(all, find_all_mappings(pid, prefixes));
+  std::erase_if(all,
+                [](const MapEntry& e) { return !e.readable || !e.writable || !is_file_backed(e); });
+  return std::move(all);
+}
+
+Result<std::vector<MapEntry>> find_all_mappings(pid_t pid,
+                                                const std::vector<std::string>& prefixes) {
+  const MappingFinder finder(prefixes);
+  std::vector<MapEntry> found;
+  CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+    found.clear();
+    return walk_lines(fd, kMapsLimit, [&](std::string_view lines) {
+      finder.find_in(lines, found);
+      return true;
+    });
+  }));
+  return found;
+}
+
+std::vector<std::optional<std::string>> parse_vm_flags(std::string_view smaps_text,
+                                                       const std::vector<MapEntry>& entries) {
+  VmFlagsReader reader(entries);
+  reader.add(smaps_text);
+  return std::move(reader).take();
+}
+
+Result<std::vector<std::optional<std::string>>> vm_flags(pid_t pid,
+                                                         const std::vector<MapEntry>& entries) {
+  std::vector<std::optional<std::string>> flags(entries.size());
+  const auto walked = walk_image(pid, "smaps", [&](const Fd& fd) -> Result<Walk> {
+    VmFlagsReader reader(entries);
+    const auto outcome =
+        walk_lines(fd, kSmapsLimit, [&](std::string_view lines) { return reader.add(lines); });
+    flags = std::move(reader).take();
+    return outcome;
+  });
+  // ENOENT: a kernel without CONFIG_PROC_PAGE_MONITOR.
+  if (!walked && walked.error().err != ENOENT) return std::unexpected(walked.error());
+  return flags;
+}
+
+Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
+  CTX_TRY(living, open_living(pid));
+  CTX_TRY(descriptors, numbers_in(living, "fd", kListLimit));
+  std::vector<FdLink> out;
+  for (const int fd : descriptors) {
+    auto link = read_link(living, ("fd/" + std::to_string(fd)).c_str());
+    // Closed meanwhile, or a path of more than PATH_MAX.
+    if (link && link->starts_with(prefix)) out.push_back({fd, std::move(*link)});
+  }
+  return out;
+}
+
+Result<std::vector<pid_t>> thread_list(pid_t pid) {
+  CTX_TRY(process, open_process(pid));
+  return numbers_in(process, "task", kListLimit);
+}
+
+Result<std::vector<pid_t>> process_list() {
+  Fd fd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return fail("open /proc", errno, "");
+  return numbers_in({std::move(fd), 0}, ".", kProcessListLimit);
+}
+
+std::uint64_t boottime_now_ns() { return now_ns(CLOCK_BOOTTIME); }
+std::uint64_t realtime_now_ns() { return now_ns(CLOCK_REALTIME); }
+
+}  // namespace ctxconf::sys

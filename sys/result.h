@@ -1,0 +1,45 @@
+// Errors are values: the step that failed, an errno and what it was done to.
+#pragma once
+
+#include <cstring>
+#include <expected>
+#include <string>
+#include <utility>
+
+namespace ctxconf::sys {
+
+struct [[nodiscard]] Error {
+  const char* op = "";  // the step that failed: "process_vm_readv", "parse maps"; static storage
+  int err = 0;          // errno, or 0 when no system call was involved
+  std::string detail;   // what it was done to: an address, a line, a pid
+};
+
+template <class T = void>
+using Result = std::expected<T, Error>;
+
+inline std::unexpected<Error> fail(const char* op, int err, std::string detail) {
+  return std::unexpected(Error{op, err, std::move(detail)});
+}
+
+// "process_vm_readv: 0x7f00: Bad address"
+inline std::string to_string(const Error& e) {
+  std::string out = e.op;
+  if (!e.detail.empty()) out += ": " + e.detail;
+  if (e.err != 0) out += std::string(": ") + std::strerror(e.err);
+  return out;
+}
+
+}  // namespace ctxconf::sys
+
+// Declares `name` as the value of `expression`, or returns its error from here.
+#define CTX_TRY(name, expression)                                                   \
+  auto name##_or_error = (expression);                                              \
+  if (!name##_or_error) return std::unexpected(std::move(name##_or_error).error()); \
+  auto& name = *name##_or_error
+
+// The same for a Result<>.
+#define CTX_CHECK(expression)                                      \
+  do {                                                             \
+    if (auto ctx_check_result = (expression); !ctx_check_result)   \
+      return std::unexpected(std::move(ctx_check_result).error()); \
+  } while (false)

@@ -1,0 +1,150 @@
+#include "sys/seccomp_filter.h"
+
+#include <linux/audit.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <iterator>
+
+namespace ctxconf::sys {
+
+namespace {
+
+struct Pair {
+  std::uint32_t foreign;
+  long native;
+};
+
+#if defined(__x86_64__)
+constexpr std::uint32_t kNativeArch = AUDIT_ARCH_X86_64;
+constexpr std::uint32_t kForeignArch = AUDIT_ARCH_I386;
+constexpr std::uint32_t kX32Bit = 0x40000000;
+constexpr std::uint32_t kX32Execve = kX32Bit | 520;
+constexpr std::uint32_t kX32Execveat = kX32Bit | 545;
+constexpr std::uint32_t kForeignExecve = 11;
+constexpr std::uint32_t kForeignExecveat = 358;
+constexpr std::uint32_t kForeignPrctl = 172;
+constexpr Pair kForeignCalls[] = {
+    {1, SYS_exit},        {2, SYS_fork},       {6, SYS_close},        {11, SYS_execve},
+    {91, SYS_munmap},     {93, SYS_ftruncate}, {120, SYS_clone},      {125, SYS_mprotect},
+    {163, SYS_mremap},    {172, SYS_prctl},    {190, SYS_vfork},      {192, SYS_mmap},
+    {194, SYS_ftruncate}, {219, SYS_madvise},  {252, SYS_exit_group}, {356, SYS_memfd_create},
+    {358, SYS_execveat},
+};
+#elif defined(__aarch64__)
+constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
+constexpr std::uint32_t kForeignArch = AUDIT_ARCH_ARM;
+constexpr std::uint32_t kForeignExecve = 11;
+constexpr std::uint32_t kForeignExecveat = 387;
+constexpr std::uint32_t kForeignPrctl = 172;
+constexpr Pair kForeignCalls[] = {
+    {1, SYS_exit},         {6, SYS_close},          {11, SYS_execve},     {91, SYS_munmap},
+    {93, SYS_ftruncate},   {120, SYS_clone},        {125, SYS_mprotect},  {163, SYS_mremap},
+    {172, SYS_prctl},      {192, SYS_mmap},         {194, SYS_ftruncate}, {220, SYS_madvise},
+    {248, SYS_exit_group}, {385, SYS_memfd_create}, {387, SYS_execveat},
+};
+#else
+#error "no table of system calls for this architecture"
+#endif
+
+// From here on all architectures number new calls alike.
+constexpr std::uint32_t kFirstCommon = 424;
+
+// A program with labels, so that no jump distance is counted by hand.
+class Assembler {
+ public:
+  enum class Target { kTrace, kAllow, kForeign, kPrctl };
+
+  void load(std::size_t offset) {
+    code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
+  }
+  void if_equal(std::uint32_t value, Target to) {
+    jumps_.push_back({code_.size(), to});
+    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
+  }
+  void unless_equal(std::uint32_t value, Target to) {
+    jumps_.push_back({code_.size(), to, true});
+    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
+  }
+  void answer(std::uint32_t action) { code_.push_back(BPF_STMT(BPF_RET | BPF_K, action)); }
+  void here(Target target) { at_[static_cast<std::size_t>(target)] = code_.size(); }
+
+  std::vector<sock_filter> finish() {
+    for (const auto& jump : jumps_) {
+      const auto distance =
+          static_cast<std::uint8_t>(at_[static_cast<std::size_t>(jump.to)] - jump.from - 1);
+      auto& instruction = code_[jump.from];
+      (jump.when_not ? instruction.jf : instruction.jt) = distance;
+    }
+    return std::move(code_);
+  }
+
+ private:
+  struct Jump {
+    std::size_t from;
+    Target to;
+    bool when_not = false;
+  };
+  std::vector<sock_filter> code_;
+  std::vector<Jump> jumps_;
+  std::array<std::size_t, 4> at_{};
+};
+
+}  // namespace
+
+std::vector<sock_filter> trace_filter() {
+  using Target = Assembler::Target;
+  Assembler a;
+  a.load(offsetof(seccomp_data, arch));
+  a.unless_equal(kNativeArch, Target::kForeign);
+  a.load(offsetof(seccomp_data, nr));
+  a.if_equal(SYS_execve, Target::kTrace);
+  a.if_equal(SYS_execveat, Target::kTrace);
+  a.if_equal(SYS_prctl, Target::kPrctl);
+#if defined(__x86_64__)
+  a.if_equal(kX32Execve, Target::kTrace);
+  a.if_equal(kX32Execveat, Target::kTrace);
+  a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
+#endif
+  a.answer(SECCOMP_RET_ALLOW);
+  a.here(Target::kForeign);
+  a.unless_equal(kForeignArch, Target::kAllow);
+  a.load(offsetof(seccomp_data, nr));
+  a.if_equal(kForeignExecve, Target::kTrace);
+  a.if_equal(kForeignExecveat, Target::kTrace);
+  a.unless_equal(kForeignPrctl, Target::kAllow);
+  a.here(Target::kPrctl);
+  // prctl's first argument is an int: the upper half of the register is not looked at.
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+  a.load(offsetof(seccomp_data, args));
+  a.unless_equal(kPrSetVma, Target::kAllow);
+  a.here(Target::kTrace);
+  a.answer(SECCOMP_RET_TRACE);
+  a.here(Target::kAllow);
+  a.answer(SECCOMP_RET_ALLOW);
+  return a.finish();
+}
+
+long native_number(std::uint32_t audit_arch, std::uint64_t nr) {
+  if (audit_arch == kNativeArch) {
+#if defined(__x86_64__)
+    if ((nr & kX32Bit) != 0) {
+      if (nr == kX32Execve) return SYS_execve;
+      if (nr == kX32Execveat) return SYS_execveat;
+      const auto plain = nr & ~std::uint64_t{kX32Bit};
+      return plain >= 512 && plain < 548 ? -1 : static_cast<long>(plain);
+    }
+#endif
+    return static_cast<long>(nr);
+  }
+  if (audit_arch != kForeignArch) return -1;
+  if (nr >= kFirstCommon) return static_cast<long>(nr);
+  const auto* found = std::find_if(std::begin(kForeignCalls), std::end(kForeignCalls),
+                                   [&](Pair p) { return p.foreign == nr; });
+  return found == std::end(kForeignCalls) ? -1 : found->native;
+}
+
+}  // namespace ctxconf::sys

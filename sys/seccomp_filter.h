@@ -1,0 +1,22 @@
+// The seccomp filter of a traced program and the numbers of its system calls.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace ctxconf::sys {
+
+inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
+
+// SECCOMP_RET_TRACE for execve, execveat and prctl(PR_SET_VMA, ...), whatever
+// table the caller uses (native, 32-bit, x32); SECCOMP_RET_ALLOW for all else.
+std::vector<sock_filter> trace_filter();
+
+// The number in the native table of call `nr` made through `audit_arch`
+// (AUDIT_ARCH_*); -1 for a foreign call that has no counterpart known here.
+// Calls about processes, mappings and memfds are known.
+long native_number(std::uint32_t audit_arch, std::uint64_t nr);
+
+}  // namespace ctxconf::sys

@@ -1,0 +1,291 @@
+#include "sys/spawn.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/process/v2.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)  // Linux 5.11
+#endif
+
+namespace ctxconf::sys {
+
+namespace {
+
+constexpr int kLastSignal = 64;
+
+// Taken before main, so nothing that main or a library sets up later shows.
+struct SignalsAtStart {
+  sigset_t mask;
+  std::array<bool, kLastSignal + 1> ignored;
+};
+SignalsAtStart signals_at_start;
+
+[[gnu::constructor]] void take_signals_at_start() {
+  pthread_sigmask(SIG_SETMASK, nullptr, &signals_at_start.mask);
+  for (int signo = 1; signo <= kLastSignal; ++signo) {
+    struct sigaction action{};
+    signals_at_start.ignored[signo] =
+        sigaction(signo, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+  }
+}
+
+void restore_signals_at_start() {
+  for (int signo = 1; signo <= kLastSignal; ++signo) {
+    struct sigaction action{};
+    if (sigaction(signo, nullptr, &action) != 0) continue;
+    const auto wanted = signals_at_start.ignored[signo] ? SIG_IGN : SIG_DFL;
+    if (action.sa_handler == wanted) continue;
+    action = {};
+    action.sa_handler = wanted;
+    sigaction(signo, &action, nullptr);
+  }
+  pthread_sigmask(SIG_SETMASK, &signals_at_start.mask, nullptr);
+}
+
+void close_on_exec_from(unsigned first) {
+  if (syscall(SYS_close_range, first, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  const long open_max = std::min(sysconf(_SC_OPEN_MAX), 65536L);
+  for (int fd = static_cast<int>(first); fd < open_max; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+// Boost.Process calls these by name. Its own closing of descriptors spares all
+// below the highest that is kept, hence close_on_exec_from.
+struct Setup {
+  const Spawn& what;
+
+  boost::process::v2::error_code on_setup(boost::process::v2::posix::default_launcher& launcher,
+                                          const boost::process::v2::filesystem::path&,
+                                          const char* const*) const {
+    if (what.kept >= 0) launcher.fd_whitelist.push_back(what.kept);
+    return {};
+  }
+
+  boost::process::v2::error_code on_exec_setup(boost::process::v2::posix::default_launcher&,
+                                               const boost::process::v2::filesystem::path&,
+                                               const char* const*) const {
+    for (int fd = 0; fd < 3; ++fd) {
+      if (what.stdio[fd] >= 0 && dup2(what.stdio[fd], fd) < 0) return last_error();
+    }
+    close_on_exec_from(3);
+    if (what.kept >= 0 && fcntl(what.kept, F_SETFD, 0) != 0) return last_error();
+    if (what.own_group && setpgid(0, 0) != 0) return last_error();
+    restore_signals_at_start();
+    return {};
+  }
+
+  // Boost.Process would call exit(), which runs our atexit handlers and
+  // flushes our stdio buffers a second time.
+  template <class... Args>
+  void on_exec_error(Args&&...) const {
+    _exit(127);
+  }
+
+  static boost::process::v2::error_code last_error() {
+    return {errno, boost::system::system_category()};
+  }
+};
+
+// Keeps the numbers 0 to 2 from being given to our pipes while they are closed in this process.
+class StandardDescriptors {
+ public:
+  StandardDescriptors() {
+    for (int fd = 0; fd < 3; ++fd) {
+      if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) == fd) taken_[fd] = true;
+    }
+  }
+  ~StandardDescriptors() {
+    for (int fd = 0; fd < 3; ++fd) {
+      if (taken_[fd]) close(fd);
+    }
+  }
+  StandardDescriptors(const StandardDescriptors&) = delete;
+  StandardDescriptors& operator=(const StandardDescriptors&) = delete;
+
+ private:
+  std::array<bool, 3> taken_{};
+};
+
+// asio sets SIGPIPE to be ignored when an io_context is made.
+class KeptSigpipe {
+ public:
+  KeptSigpipe() { sigaction(SIGPIPE, nullptr, &action_); }
+  ~KeptSigpipe() { sigaction(SIGPIPE, &action_, nullptr); }
+  KeptSigpipe(const KeptSigpipe&) = delete;
+  KeptSigpipe& operator=(const KeptSigpipe&) = delete;
+
+ private:
+  struct sigaction action_{};
+};
+
+std::string_view key_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+
+std::vector<const char*> environment_with(const std::vector<std::string>& extra) {
+  std::vector<const char*> out;
+  const auto replaced = [&](std::string_view entry) {
+    return std::any_of(extra.begin(), extra.end(),
+                       [&](const std::string& e) { return key_of(e) == key_of(entry); });
+  };
+  for (char** e = environ; e != nullptr && *e != nullptr; ++e) {
+    if (!replaced(*e)) out.push_back(*e);
+  }
+  for (const auto& e : extra) out.push_back(e.c_str());
+  out.push_back(nullptr);
+  return out;
+}
+
+void reap_now(pid_t pid) {
+  while (waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) {
+  }
+}
+
+struct Registry {
+  std::mutex mutex;
+  std::map<pid_t, std::optional<int>> children;
+};
+Registry& registry() {
+  static Registry r;
+  return r;
+}
+
+}  // namespace
+
+Result<pid_t> spawn(const Spawn& what) {
+  if (what.argv.empty()) return fail("spawn", EINVAL, "no arguments");
+  // What our children leave behind becomes ours and is reaped here.
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+
+  std::vector<const char*> argv;
+  argv.reserve(what.argv.size() + 1);
+  for (const auto& a : what.argv) argv.push_back(a.c_str());
+  argv.push_back(nullptr);
+  const auto env = environment_with(what.extra_env);
+
+  const StandardDescriptors standard;
+  const KeptSigpipe sigpipe;
+  boost::process::v2::posix::default_launcher launcher;
+  launcher.env = env.data();
+  boost::process::v2::error_code ec;
+  try {
+    boost::asio::io_context context;
+    // Given the context itself instead of its executor, it would throw and leave `ec` alone.
+    auto process = launcher(context.get_executor(), ec, what.path, argv.data(), Setup{what});
+    if (!ec) {
+      process.detach();
+      return launcher.pid;
+    }
+  } catch (const std::exception&) {
+    // pidfd_open failed after the fork.
+    if (!ec) ec = {EIO, boost::system::system_category()};
+  }
+  if (launcher.pid > 0) {
+    kill(launcher.pid, SIGKILL);
+    reap_now(launcher.pid);
+  }
+  return fail("exec", ec.value(), what.argv[0]);
+}
+
+Result<std::string> find_program(const std::string& name,
+                                 const std::vector<std::string>& extra_env) {
+  if (name.empty()) return fail("exec", ENOENT, name);
+  if (name.find('/') != std::string::npos) return name;
+  const char* ours = std::getenv("PATH");
+  std::string path = ours == nullptr ? "/bin:/usr/bin" : ours;
+  for (const auto& e : extra_env) {
+    if (e.starts_with("PATH=")) path = e.substr(5);
+  }
+  int error = ENOENT;
+  for (std::size_t from = 0; from <= path.size();) {
+    const auto to = std::min(path.find(':', from), path.size());
+    auto candidate = to == from ? "./" + name : path.substr(from, to - from) + "/" + name;
+    struct stat info{};
+    if (stat(candidate.c_str(), &info) == 0) {
+      if (S_ISREG(info.st_mode) && access(candidate.c_str(), X_OK) == 0) return candidate;
+      error = EACCES;
+    }
+    from = to + 1;
+  }
+  return fail("exec", error, name);
+}
+
+void register_child(pid_t pid) {
+  auto& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.children[pid] = std::nullopt;
+}
+
+void forget_child(pid_t pid) {
+  auto& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.children.erase(pid);
+}
+
+bool is_registered_child(pid_t pid) {
+  auto& r = registry();
+  const std::lock_guard lock(r.mutex);
+  return r.children.contains(pid);
+}
+
+void deposit_status(pid_t pid, int status) {
+  auto& r = registry();
+  const std::lock_guard lock(r.mutex);
+  if (const auto it = r.children.find(pid); it != r.children.end()) it->second = status;
+}
+
+std::optional<int> reap_child(pid_t pid) {
+  auto& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto it = r.children.find(pid);
+  if (it == r.children.end()) return std::nullopt;
+  if (it->second) return it->second;
+  int status = 0;
+  if (waitpid(pid, &status, WNOHANG | __WALL) == pid) it->second = status;
+  return it->second;
+}
+
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> out;
+  DIR* proc = opendir("/proc");
+  if (proc == nullptr) return out;
+  const pid_t self = getpid();
+  while (const dirent* entry = readdir(proc)) {
+    char* end = nullptr;
+    const long pid = std::strtol(entry->d_name, &end, 10);
+    if (pid <= 0 || *end != '\0') continue;
+    std::array<char, 512> text{};
+    const int fd =
+        open(("/proc/" + std::string(entry->d_name) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    const auto n = read(fd, text.data(), text.size());
+    close(fd);
+    if (n <= 0) continue;
+    // The name in parentheses may contain anything, also parentheses.
+    const std::string_view stat(text.data(), static_cast<std::size_t>(n));
+    const auto after = stat.rfind(')');
+    if (after == std::string_view::npos || after + 4 >= stat.size()) continue;
+    if (std::strtol(text.data() + after + 4, nullptr, 10) == self) {
+      out.push_back(static_cast<pid_t>(pid));
+    }
+  }
+  closedir(proc);
+  return out;
+}
+
+}  // namespace ctxconf::sys

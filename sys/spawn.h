@@ -1,0 +1,44 @@
+// How child.cc and tracee.cc start a program: Boost.Process forks and execs it
+// with the signal mask and the ignored signals that this process was itself
+// started with, and without any descriptor of ours.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sys/result.h"
+
+namespace ctxconf::sys {
+
+struct Spawn {
+  std::string path;
+  std::vector<std::string> argv;
+  std::vector<std::string> extra_env;       // replaces what has the same key
+  std::array<int, 3> stdio = {-1, -1, -1};  // -1: ours
+  int kept = -1;                            // this one more descriptor, under its number
+  bool own_group = false;
+};
+// Returns when the exec has worked; its errno otherwise, and nothing is left.
+Result<pid_t> spawn(const Spawn& what);
+
+// What a shell would find: ENOENT, or EACCES when only files that may not be run were found.
+Result<std::string> find_program(const std::string& name,
+                                 const std::vector<std::string>& extra_env);
+
+// A tracer waits for every child and may reap one that is somebody else's. Such
+// a child is registered, so that its owner still gets the status.
+void register_child(pid_t pid);
+void forget_child(pid_t pid);
+bool is_registered_child(pid_t pid);
+void deposit_status(pid_t pid, int status);  // ignored when `pid` is not registered
+// Reaps a registered child: nullopt while it runs.
+std::optional<int> reap_child(pid_t pid);
+
+// The processes whose parent is this one.
+std::vector<pid_t> children_of_this_process();
+
+}  // namespace ctxconf::sys

@@ -1,0 +1,306 @@
+// What the tests of Child and Tracee run: one behaviour per first argument,
+// and exit 0 (or the code that is named) when all went as it would untraced.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+namespace {
+
+constexpr const char* kSelf = "/proc/self/exe";
+
+[[noreturn]] void exec_self(const char* mode, const char* argument) {
+  execl(kSelf, "trace_target", mode, argument, static_cast<char*>(nullptr));
+  _exit(99);
+}
+
+int exit_code_of(pid_t pid) {
+  int status = 0;
+  if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+int exec_chain(int left) {
+  if (left > 0) exec_self("exec-chain", std::to_string(left - 1).c_str());
+  return 5;
+}
+
+int fork_exec(int count) {
+  for (int i = 0; i < count; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) exec_self("exit", "3");
+    if (exit_code_of(pid) != 3) return 1;
+  }
+  return 0;
+}
+
+// Not the C++ compiler's business: a vfork child that only execs.
+int vfork_exec() {
+  const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
+  if (pid == 0) {
+    execl(kSelf, "trace_target", "exit", "3", static_cast<char*>(nullptr));
+    _exit(99);
+  }
+  return exit_code_of(pid) == 3 ? 0 : 1;
+}
+
+int threads(int count) {
+  std::atomic<int> sum = 0;
+  for (int done = 0; done < count;) {
+    pthread_t made[8];
+    int n = 0;
+    for (; n < 8 && done + n < count; ++n) {
+      pthread_create(
+          &made[n], nullptr,
+          [](void* p) -> void* {
+            ++*static_cast<std::atomic<int>*>(p);
+            return nullptr;
+          },
+          &sum);
+    }
+    for (int i = 0; i < n; ++i) pthread_join(made[i], nullptr);
+    done += n;
+  }
+  return sum == count ? 0 : 1;
+}
+
+int exec_in_thread() {
+  pthread_t thread;
+  for (int i = 0; i < 3; ++i) {
+    pthread_create(&thread, nullptr, [](void*) -> void* { return pause(), nullptr; }, nullptr);
+  }
+  pthread_create(&thread, nullptr, [](void*) -> void* { exec_self("exit", "6"); }, nullptr);
+  while (true) pause();
+}
+
+// One thread forks as fast as it can while another one execs.
+int exec_against_fork(int left) {
+  pthread_t thread;
+  static std::atomic<bool> forked = false;
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        while (true) {
+          const pid_t pid = fork();
+          if (pid == 0) _exit(0);
+          forked = true;
+          waitpid(pid, nullptr, 0);
+        }
+      },
+      nullptr);
+  while (!forked) sched_yield();
+  if (left > 0) exec_self("exec-against-fork", std::to_string(left - 1).c_str());
+  exec_self("exit", "7");
+}
+
+int stop_and_continue() {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    raise(SIGSTOP);
+    _exit(9);
+  }
+  int status = 0;
+  if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) return 1;
+  if (WSTOPSIG(status) != SIGSTOP) return 2;
+  // It must stay stopped: nothing may have resumed it behind our back.
+  const timespec pause{0, 50'000'000};
+  nanosleep(&pause, nullptr);
+  if (waitpid(pid, &status, WNOHANG) != 0) return 3;
+  kill(pid, SIGCONT);
+  if (waitpid(pid, &status, WCONTINUED) != pid) return 4;
+  if (WIFCONTINUED(status) && waitpid(pid, &status, 0) != pid) return 5;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 9 ? 0 : 6;
+}
+
+volatile sig_atomic_t seen_signals = 0;
+void count_signal(int) { seen_signals = seen_signals + 1; }
+
+void handle(int signo) {
+  struct sigaction action{};
+  action.sa_handler = count_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(signo, &action, nullptr);
+}
+
+int own_sigtrap() {
+  handle(SIGTRAP);
+  raise(SIGTRAP);
+#if defined(__x86_64__)
+  __asm__ volatile("int3");
+  return seen_signals == 2 ? 0 : 1;
+#else
+  return seen_signals == 1 ? 0 : 1;
+#endif
+}
+
+// Real-time signals are queued: each must arrive exactly once.
+int signal_storm(int count) {
+  handle(SIGRTMIN);
+  const pid_t target = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (int i = 0; i < count; ++i) {
+      while (sigqueue(target, SIGRTMIN, {}) != 0 && errno == EAGAIN) sched_yield();
+    }
+    _exit(3);
+  }
+  if (exit_code_of(pid) != 3) return 1;
+  while (seen_signals < count) usleep(1000);
+  return seen_signals == count ? 0 : 2;
+}
+
+// The result of the call (0 or errno) as exit code. argument: other prctl calls first.
+int name_memory(int others) {
+  for (int i = 0; i < others; ++i) prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // The upper half of the first argument does not count.
+  const long r = syscall(SYS_prctl, 0x153564d41, 0, page, 4096, "CTXCONF_TEST");
+  return r == 0 ? 0 : errno;
+}
+
+int failing_exec() {
+  execl("/nonexistent/program", "x", static_cast<char*>(nullptr));
+  return errno == ENOENT ? 0 : 1;
+}
+
+int main_exits_first() {
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        // Until the leader is a zombie.
+        while (true) {
+          char state = 0;
+          if (FILE* f = fopen("/proc/self/stat", "r")) {
+            if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+            fclose(f);
+          }
+          if (state == 'Z') exit(8);
+          usleep(1000);
+        }
+      },
+      nullptr);
+  pthread_exit(nullptr);
+}
+
+// Every process forks until `limit` were made altogether; then they all wait.
+int bomb(int limit) {
+  auto* made = static_cast<std::atomic<int>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  while (made->fetch_add(1) < limit) {
+    if (fork() < 0) sched_yield();
+  }
+  while (true) pause();
+}
+
+// Leaves a grandchild that sleeps, in our process group or not.
+int orphan(bool own_session, unsigned long clone_flags) {
+  const long pid = syscall(SYS_clone, clone_flags | SIGCHLD, 0, 0, 0, 0);
+  if (pid == 0) {
+    if (own_session) setsid();
+    while (true) pause();
+  }
+  printf("%ld\n", pid);
+  fflush(stdout);
+  return 0;
+}
+
+// What a program inherits besides environment and arguments.
+int inheritance(const char* path) {
+  FILE* out = fopen(path, "we");
+  FILE* status = fopen("/proc/self/status", "re");
+  DIR* fds = opendir("/proc/self/fd");
+  if (out == nullptr || status == nullptr || fds == nullptr) _exit(1);
+  char line[256];
+  while (fgets(line, sizeof line, status) != nullptr) {
+    if (strncmp(line, "Sig", 3) == 0 || strncmp(line, "NoNewPrivs", 10) == 0) fputs(line, out);
+  }
+  fclose(status);
+  while (const dirent* entry = readdir(fds)) {
+    const int fd = atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd != dirfd(fds) && fd != fileno(out)) {
+      char link[256] = {};
+      if (readlinkat(dirfd(fds), entry->d_name, link, sizeof link - 1) < 0) _exit(1);
+      fprintf(out, "fd %d%s\n", fd, strcmp(link, "/dev/null") == 0 ? " null" : "");
+    }
+  }
+  fprintf(out, "PATH=%s\nEXTRA=%s\n", getenv("PATH"), getenv("CTXCONF_TEST_EXTRA"));
+  fclose(out);
+  return 0;
+}
+
+int big_file(const char* path) {
+  const int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+  const std::string block(65536, 'x');
+  for (int i = 0; i < 16; ++i) {
+    if (write(fd, block.data(), block.size()) < 0) return 1;
+  }
+  return 0;
+}
+
+int chatter(int bytes) {
+  const std::string line(1023, 'o');
+  for (int i = 0; i < bytes / 1024; ++i) {
+    puts(line.c_str());
+    fprintf(stderr, "%s\n", line.c_str());
+  }
+  return 0;
+}
+
+int echo() {
+  char line[4096];
+  while (fgets(line, sizeof line, stdin) != nullptr) {
+    fputs(line, stdout);
+    fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const char* text = argc > 2 ? argv[2] : "";
+  const int number = atoi(text);
+  if (mode == "exit") return number;
+  if (mode == "exec-chain") return exec_chain(number);
+  if (mode == "fork-exec") return fork_exec(number);
+  if (mode == "vfork") return vfork_exec();
+  if (mode == "threads") return threads(number);
+  if (mode == "exec-in-thread") return exec_in_thread();
+  if (mode == "exec-against-fork") return exec_against_fork(number);
+  if (mode == "kill-self") return raise(number), 1;
+  if (mode == "stop-and-continue") return stop_and_continue();
+  if (mode == "own-sigtrap") return own_sigtrap();
+  if (mode == "signal-storm") return signal_storm(number);
+  if (mode == "name-memory") return name_memory(number);
+  if (mode == "failing-exec") return failing_exec();
+  if (mode == "main-exits-first") return main_exits_first();
+  if (mode == "bomb") return bomb(number);
+  if (mode == "orphan") return orphan(false, 0);
+  if (mode == "untraced-orphan") return orphan(true, CLONE_UNTRACED);
+  if (mode == "inheritance") return inheritance(text);
+  if (mode == "big-file") return big_file(text);
+  if (mode == "chatter") return chatter(number);
+  if (mode == "echo") return echo();
+  if (mode == "sleep") {
+    puts("ready");
+    fflush(stdout);
+    while (true) pause();
+  }
+  return 98;
+}

@@ -1,0 +1,864 @@
+#include "sys/tracee.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "sys/seccomp_filter.h"
+#include "sys/spawn.h"
+#include "sys/trampoline.h"
+
+namespace ctxconf::sys {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr long kOptions = PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
+                          PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT |
+                          PTRACE_O_TRACESECCOMP | PTRACE_O_TRACESYSGOOD;
+constexpr auto kLaunchDeadline = std::chrono::seconds(10);
+constexpr auto kEndDeadline = std::chrono::seconds(2);
+// SIGCHLD can be taken by another thread that does not block it, so no wait
+// relies on it alone.
+constexpr auto kLongestSleep = milliseconds(20);
+// A new task whose maker was killed before it could report it is announced after this long.
+constexpr auto kMakerPatience = milliseconds(200);
+
+std::atomic<bool> tracee_exists = false;
+
+std::string pid_text(pid_t pid) { return std::to_string(pid); }
+
+int event_of(int status) { return status >> 16; }
+bool has_ended(int status) { return WIFEXITED(status) || WIFSIGNALED(status); }
+
+bool is_group_stop(int status) {
+  if (event_of(status) != PTRACE_EVENT_STOP) return false;
+  const int signo = WSTOPSIG(status);
+  return signo == SIGSTOP || signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU;
+}
+
+struct Kinship {
+  pid_t process = 0;
+  pid_t parent = 0;
+};
+// Nothing when it has been reaped.
+std::optional<Kinship> kinship_of(pid_t tid) {
+  const int fd = open(("/proc/" + pid_text(tid) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  std::array<char, 1024> text{};
+  const auto n = read(fd, text.data(), text.size() - 1);
+  close(fd);
+  if (n <= 0) return std::nullopt;
+  const auto field = [&](const char* key) -> pid_t {
+    const char* at = std::strstr(text.data(), key);
+    return at == nullptr ? 0 : static_cast<pid_t>(std::strtol(at + std::strlen(key), nullptr, 10));
+  };
+  const Kinship kinship{field("\nTgid:"), field("\nPPid:")};
+  if (kinship.process == 0 || field("\nTracerPid:") == 0) return std::nullopt;
+  return kinship;
+}
+
+// The message of the event stop that `status` describes. A SIGKILL can have
+// moved the task on to its exit stop, whose message is something else.
+std::optional<unsigned long> event_message(pid_t tid, int status) {
+  unsigned long message = 0;
+  siginfo_t info{};
+  if (ptrace(PTRACE_GETEVENTMSG, tid, nullptr, &message) != 0) return std::nullopt;
+  if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return std::nullopt;
+  if (info.si_code != (status >> 8)) return std::nullopt;
+  return message;
+}
+
+struct Registers {
+  std::uint32_t arch = 0;
+  std::uint64_t nr = 0;
+  std::array<std::uint64_t, 6> args{};
+  std::int64_t result = 0;
+};
+
+#if defined(__x86_64__)
+struct CompatRegisters {
+  std::uint32_t ebx, ecx, edx, esi, edi, ebp, eax, ds, es, fs, gs, orig_eax, eip, cs, eflags, esp,
+      ss;
+};
+#elif defined(__aarch64__)
+struct CompatRegisters {
+  std::uint32_t r[16], cpsr, orig_r0;
+};
+#endif
+
+Result<Registers> registers_of(pid_t tid) {
+  union {
+    user_regs_struct native;
+    CompatRegisters compat;
+  } u{};
+  iovec area{&u, sizeof u};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  Registers out;
+#if defined(__x86_64__)
+  if (area.iov_len == sizeof u.compat) {
+    const auto& r = u.compat;
+    out = {AUDIT_ARCH_I386,
+           r.orig_eax,
+           {r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp},
+           static_cast<std::int32_t>(r.eax)};
+  } else {
+    const auto& r = u.native;
+    out = {AUDIT_ARCH_X86_64,
+           r.orig_rax,
+           {r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9},
+           static_cast<std::int64_t>(r.rax)};
+  }
+#elif defined(__aarch64__)
+  if (area.iov_len == sizeof u.compat) {
+    const auto& r = u.compat;
+    out = {AUDIT_ARCH_ARM,
+           r.r[7],
+           {r.orig_r0, r.r[1], r.r[2], r.r[3], r.r[4], r.r[5]},
+           static_cast<std::int32_t>(r.r[0])};
+  } else {
+    const auto& r = u.native;
+    out = {AUDIT_ARCH_AARCH64,
+           r.regs[8],
+           {r.regs[0], r.regs[1], r.regs[2], r.regs[3], r.regs[4], r.regs[5]},
+           static_cast<std::int64_t>(r.regs[0])};
+  }
+#endif
+  return out;
+}
+
+// Linux 5.3; unlike the registers it knows a 32-bit call made by 64-bit code.
+std::optional<__ptrace_syscall_info> syscall_info(pid_t tid) {
+  __ptrace_syscall_info info{};
+  if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof info, &info) <= 0) return std::nullopt;
+  return info;
+}
+
+Result<Registers> call_in_progress(pid_t tid) {
+  const auto info = syscall_info(tid);
+  if (info && info->op == PTRACE_SYSCALL_INFO_SECCOMP) {
+    Registers out{info->arch, info->seccomp.nr, {}, 0};
+    std::copy(std::begin(info->seccomp.args), std::end(info->seccomp.args), out.args.begin());
+    return out;
+  }
+  return registers_of(tid);
+}
+
+bool shares_memory_with_maker(pid_t maker_tid, int event) {
+  if (event == PTRACE_EVENT_VFORK) return true;
+  const auto call = call_in_progress(maker_tid);
+  if (!call) return false;
+  const long nr = native_number(call->arch, call->nr);
+  std::uint64_t flags = 0;
+  if (nr == SYS_clone) {
+    flags = call->args[0];
+  } else if (nr == SYS_clone3) {
+    errno = 0;
+    flags = static_cast<std::uint64_t>(ptrace(PTRACE_PEEKDATA, maker_tid, call->args[0], nullptr));
+    if (errno != 0) return false;
+  }
+  return (flags & CLONE_VM) != 0;
+}
+
+// SIGCHLD and the wake-up signals are blocked in this thread and taken one by
+// one. A wake-up signal that this process ignores (nohup) would become pending
+// as well when blocked, so it is left out.
+class TakenSignals {
+ public:
+  TakenSignals() {
+    sigemptyset(&wake_ups_);
+    for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction action{};
+      if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+        sigaddset(&wake_ups_, signo);
+      }
+    }
+    all_ = wake_ups_;
+    sigaddset(&all_, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &all_, &mask_before_);
+    // With SIG_IGN or SA_NOCLDWAIT children vanish without a status, with
+    // SA_NOCLDSTOP no stop sends SIGCHLD.
+    struct sigaction plain{};
+    plain.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &plain, &sigchld_before_);
+  }
+  ~TakenSignals() {
+    const timespec none{};
+    sigset_t sigchld;
+    sigemptyset(&sigchld);
+    sigaddset(&sigchld, SIGCHLD);
+    while (sigtimedwait(&sigchld, nullptr, &none) > 0) {
+    }
+    sigaction(SIGCHLD, &sigchld_before_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+  TakenSignals(const TakenSignals&) = delete;
+  TakenSignals& operator=(const TakenSignals&) = delete;
+
+  // True when a wake-up signal was pending.
+  bool take_wake_up() {
+    const timespec none{};
+    return sigtimedwait(&wake_ups_, nullptr, &none) > 0;
+  }
+  // Sleeps until SIGCHLD or a wake-up signal (true), `until`, or a little while.
+  bool sleep(Clock::time_point until) { return sleep(until, all_); }
+  // The same, leaving wake-up signals pending.
+  void sleep_for_children(Clock::time_point until) {
+    sigset_t sigchld;
+    sigemptyset(&sigchld);
+    sigaddset(&sigchld, SIGCHLD);
+    sleep(until, sigchld);
+  }
+
+ private:
+  static bool sleep(Clock::time_point until, const sigset_t& set) {
+    const auto left = std::clamp<std::chrono::nanoseconds>(
+        until - Clock::now(), std::chrono::nanoseconds(0), kLongestSleep);
+    const timespec timeout{0, static_cast<long>(left.count())};
+    const int signo = sigtimedwait(&set, nullptr, &timeout);
+    return signo > 0 && signo != SIGCHLD;
+  }
+
+  sigset_t wake_ups_{};
+  sigset_t all_{};
+  sigset_t mask_before_{};
+  struct sigaction sigchld_before_{};
+};
+
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  ~OwnedFd() { reset(); }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+  int get() const { return fd_; }
+  void reset() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+const char* step_name(TrampolineStep step) {
+  switch (step) {
+    case TrampolineStep::kSettings:
+      return "trampoline settings";
+    case TrampolineStep::kLimit:
+      return "setrlimit";
+    case TrampolineStep::kOutput:
+      return "open /dev/null";
+    case TrampolineStep::kFilter:
+      return "seccomp";
+    case TrampolineStep::kExec:
+      return "exec";
+  }
+  return "trampoline";
+}
+
+void kill_and_reap(pid_t pid) {
+  kill(pid, SIGKILL);
+  const auto deadline = Clock::now() + kEndDeadline;
+  int status = 0;
+  while (Clock::now() < deadline) {
+    const pid_t got = waitpid(pid, &status, WNOHANG | __WALL);
+    if (got < 0 && errno != EINTR) return;
+    if (got == pid && has_ended(status)) return;
+    // An exit stop does not end by itself.
+    if (got == pid) ptrace(PTRACE_CONT, pid, nullptr, nullptr);
+    if (got == 0) {
+      const timespec pause{0, 1'000'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+}
+
+}  // namespace
+
+struct Tracee::State {
+  enum class At { kStarting, kRunning, kListening, kStopped };
+  enum class Stop { kOther, kEntry, kSignal };
+
+  struct Task {
+    pid_t process = 0;
+    At at = At::kRunning;
+    Stop stop = Stop::kOther;
+    bool handed_out = false;  // the user has, or will get, an event to answer with resume
+    bool in_group_stop = false;
+    bool to_exit = false;
+    bool exiting = false;
+    bool silent = false;      // appeared after a kill: gets no events and is not resumed
+    std::optional<int> held;  // a stop that overtook the user's answer to the last one
+    // Until it is announced:
+    pid_t maker = 0;
+    bool shares_memory = false;
+  };
+  struct FirstStop {
+    int status = 0;
+    Clock::time_point since;
+  };
+
+  TakenSignals signals;
+  pid_t root = 0;
+  bool killed = false;
+  bool interrupted = false;
+  std::map<pid_t, Task> tasks;
+  std::vector<pid_t> births;              // announced processes
+  std::map<pid_t, FirstStop> unclaimed;   // new tasks whose maker has not reported them yet
+  std::deque<std::pair<pid_t, int>> raw;  // statuses in the order in which waitpid gave them
+  std::deque<TraceEvent> events;
+  std::set<pid_t> earlier_children;  // children of this process that are not ours to end
+
+  State() {
+    for (const pid_t pid : children_of_this_process()) earlier_children.insert(pid);
+  }
+  ~State() { tracee_exists = false; }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Result<> start(const Launch& launch, const std::string& trampoline);
+  Result<> await_exec(pid_t pid, int channel, const std::string& name);
+
+  bool drain();  // false when this process has no children at all
+  void dispatch(pid_t pid, int status);
+  void stopped(pid_t tid, Task& task, int status);
+  void made(pid_t maker_tid, Task& maker, int status);
+  void execed(pid_t pid, Task& task, int status);
+  void ended(pid_t pid, int status);
+  void first_stop(pid_t tid, int status);
+  void announce(pid_t tid, Task& task, int status);
+  void announce_overdue();
+  void adopt_silently(pid_t tid);
+  void restart(pid_t tid, Task& task, int signo);
+  void hand_out(Task& task, const TraceEvent& event) {
+    task.handed_out = true;
+    events.push_back(event);
+  }
+  std::set<pid_t> all_processes() const;  // also those that are not announced yet
+  void kill_all();
+  void end_stop(pid_t tid);
+  bool end_leftovers();
+  // What is still there after the deadline cannot be killed. True when nothing is.
+  bool end_all();
+};
+
+Result<> Tracee::State::start(const Launch& launch, const std::string& trampoline) {
+  if (launch.argv.empty()) return fail("launch", EINVAL, "no arguments");
+  CTX_TRY(path, find_program(launch.argv[0], launch.extra_env));
+  if (access(trampoline.c_str(), X_OK) != 0) return fail("trampoline", errno, trampoline);
+
+  std::array<int, 2> pair{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
+    return fail("socketpair", errno, "");
+  }
+  // Numbers below 3 are those of the program.
+  const OwnedFd low_ours(pair[0]);
+  const OwnedFd low_theirs(pair[1]);
+  const OwnedFd ours(fcntl(pair[0], F_DUPFD_CLOEXEC, 3));
+  OwnedFd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 3));
+  if (ours.get() < 0 || theirs.get() < 0) return fail("fcntl", errno, "");
+
+  Spawn what;
+  what.path = trampoline;
+  what.argv = {"ctxconf-trampoline", std::to_string(theirs.get()), path};
+  what.argv.insert(what.argv.end(), launch.argv.begin(), launch.argv.end());
+  what.extra_env = launch.extra_env;
+  what.kept = theirs.get();
+  CTX_TRY(pid, spawn(what));
+  theirs.reset();
+
+  auto result = [&]() -> Result<> {
+    if (ptrace(PTRACE_SEIZE, pid, nullptr, kOptions) != 0) {
+      return fail("ptrace", errno, launch.argv[0]);
+    }
+    TrampolineSettings settings;
+    settings.file_size_limit = launch.file_size_limit.value_or(UINT64_MAX);
+    settings.discard_output = launch.discard_output ? 1 : 0;
+    if (!launch.no_filter) {
+      const auto filter = trace_filter();
+      if (filter.size() > settings.filter.size()) return fail("seccomp", E2BIG, "filter");
+      settings.filter_length = static_cast<std::uint32_t>(filter.size());
+      std::copy(filter.begin(), filter.end(), settings.filter.begin());
+    }
+    // Smaller than any socket buffer, so it is taken as a whole.
+    if (send(ours.get(), &settings, sizeof settings, MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(sizeof settings)) {
+      return fail("trampoline settings", errno, launch.argv[0]);
+    }
+    return {};
+  }();
+  if (result) result = await_exec(pid, ours.get(), launch.argv[0]);
+  if (!result) {
+    kill_and_reap(pid);
+    return result;
+  }
+  root = pid;
+  births.push_back(pid);
+  auto& task = tasks[pid];
+  task.process = pid;
+  task.at = At::kStopped;
+  hand_out(task, Execed{pid, pid});
+  return {};
+}
+
+// The exec of the program itself also meets the filter: those stops are ours.
+Result<> Tracee::State::await_exec(pid_t pid, int channel, const std::string& name) {
+  const auto deadline = Clock::now() + kLaunchDeadline;
+  while (true) {
+    int status = 0;
+    const pid_t got = waitpid(pid, &status, WNOHANG | __WALL);
+    if (got < 0 && errno != EINTR) return fail("waitpid", errno, name);
+    if (got <= 0) {
+      if (Clock::now() >= deadline) return fail("exec", ETIMEDOUT, name);
+      signals.sleep_for_children(deadline);
+      continue;
+    }
+    if (has_ended(status)) {
+      TrampolineFailure failure;
+      if (recv(channel, &failure, sizeof failure, MSG_DONTWAIT) ==
+          static_cast<ssize_t>(sizeof failure)) {
+        return fail(step_name(failure.step), failure.err, name);
+      }
+      return fail("exec", 0, name + ": killed before it began");
+    }
+    const int event = event_of(status);
+    if (event == PTRACE_EVENT_EXEC) return {};
+    if (is_group_stop(status)) {
+      ptrace(PTRACE_LISTEN, pid, nullptr, nullptr);
+    } else {
+      const long signo = event == 0 ? WSTOPSIG(status) : 0;
+      ptrace(PTRACE_CONT, pid, nullptr, signo);
+    }
+  }
+}
+
+// All that is there at once: waitpid prefers old tasks, and one that never
+// stops making events must not starve the others.
+bool Tracee::State::drain() {
+  while (true) {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
+    if (pid > 0) {
+      raw.emplace_back(pid, status);
+      continue;
+    }
+    if (pid < 0 && errno == EINTR) continue;
+    return pid == 0 || !raw.empty();
+  }
+}
+
+void Tracee::State::dispatch(pid_t pid, int status) {
+  if (has_ended(status)) return ended(pid, status);
+  const auto it = tasks.find(pid);
+  if (it == tasks.end()) return first_stop(pid, status);
+  auto& task = it->second;
+  if (task.silent) return end_stop(pid);
+  if (task.at == At::kStarting) return announce(pid, task, status);
+  if (task.handed_out) {
+    task.held = status;
+    return;
+  }
+  task.at = At::kStopped;
+  task.stop = Stop::kOther;
+  task.in_group_stop = false;
+  stopped(pid, task, status);
+}
+
+void Tracee::State::stopped(pid_t tid, Task& task, int status) {
+  const int signo = WSTOPSIG(status);
+  switch (event_of(status)) {
+    case PTRACE_EVENT_STOP:
+      task.in_group_stop = is_group_stop(status);
+      return restart(tid, task, 0);
+    case PTRACE_EVENT_FORK:
+    case PTRACE_EVENT_VFORK:
+    case PTRACE_EVENT_CLONE:
+      return made(tid, task, status);
+    case PTRACE_EVENT_EXEC:
+      return execed(tid, task, status);
+    case PTRACE_EVENT_EXIT: {
+      unsigned long message = 0;
+      ptrace(PTRACE_GETEVENTMSG, tid, nullptr, &message);
+      task.exiting = true;
+      const bool last = std::none_of(tasks.begin(), tasks.end(), [&](const auto& other) {
+        return other.second.process == task.process && !other.second.exiting;
+      });
+      return hand_out(
+          task, Exiting{tid, task.process, static_cast<int>(message), tid == task.process || last});
+    }
+    case PTRACE_EVENT_SECCOMP: {
+      const auto call = call_in_progress(tid);
+      // Killed meanwhile.
+      if (!call) return restart(tid, task, 0);
+      task.stop = Stop::kEntry;
+      return hand_out(
+          task, SyscallEntry{tid, task.process, native_number(call->arch, call->nr), call->args});
+    }
+    case 0:
+      break;
+    default:
+      return restart(tid, task, 0);
+  }
+  if (signo != (SIGTRAP | 0x80)) {
+    task.stop = Stop::kSignal;
+    return hand_out(task, SignalStop{tid, task.process, signo});
+  }
+  if (!task.to_exit) return restart(tid, task, 0);
+  const auto info = syscall_info(tid);
+  if (info && info->op == PTRACE_SYSCALL_INFO_EXIT) {
+    task.to_exit = false;
+    return hand_out(task, SyscallExit{tid, task.process, info->exit.rval});
+  }
+  const auto registers = registers_of(tid);
+  if (info || !registers) return restart(tid, task, 0);
+  task.to_exit = false;
+  hand_out(task, SyscallExit{tid, task.process, registers->result});
+}
+
+void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
+  const auto message = event_message(maker_tid, status);
+  if (message && *message > 0 && *message <= INT_MAX) {
+    const auto tid = static_cast<pid_t>(*message);
+    const bool shares = shares_memory_with_maker(maker_tid, event_of(status));
+    const auto kinship = kinship_of(tid);
+    const auto first = unclaimed.find(tid);
+    if (const auto known = tasks.find(tid); known != tasks.end()) {
+      // Announced already because we came late.
+    } else if (killed && kinship) {
+      adopt_silently(tid);
+      if (first != unclaimed.end()) unclaimed.erase(first);
+    } else if (kinship) {
+      auto& task = tasks[tid];
+      task.process = kinship->process;
+      task.at = At::kStarting;
+      task.maker = maker.process;
+      task.shares_memory = shares && kinship->process == tid;
+      if (first != unclaimed.end()) {
+        const int first_status = first->second.status;
+        unclaimed.erase(first);
+        announce(tid, task, first_status);
+      }
+    }
+  }
+  restart(maker_tid, maker, 0);
+}
+
+void Tracee::State::announce(pid_t tid, Task& task, int status) {
+  task.at = At::kStopped;
+  if (event_of(status) == PTRACE_EVENT_STOP) {
+    task.in_group_stop = is_group_stop(status);
+  } else {
+    task.held = status;  // killed before it could stop
+  }
+  if (task.process == tid) births.push_back(tid);
+  hand_out(task, NewTask{tid, task.process, task.maker, task.shares_memory});
+}
+
+void Tracee::State::first_stop(pid_t tid, int status) {
+  if (killed) return adopt_silently(tid);
+  unclaimed[tid] = {status, Clock::now()};
+}
+
+// A maker that is killed between its clone and the stop for it reports nothing.
+void Tracee::State::announce_overdue() {
+  const auto now = Clock::now();
+  for (auto it = unclaimed.begin(); it != unclaimed.end();) {
+    const pid_t tid = it->first;
+    const auto kinship = kinship_of(tid);
+    if (!kinship) {  // its end follows
+      it = unclaimed.erase(it);
+      continue;
+    }
+    const pid_t maker = kinship->process == tid ? kinship->parent : kinship->process;
+    const bool maker_lives = tasks.contains(maker);
+    if (maker_lives && now - it->second.since < kMakerPatience) {
+      ++it;
+      continue;
+    }
+    const int status = it->second.status;
+    it = unclaimed.erase(it);
+    auto& task = tasks[tid];
+    task.process = kinship->process;
+    task.maker = maker_lives ? maker : 0;
+    announce(tid, task, status);
+  }
+}
+
+void Tracee::State::adopt_silently(pid_t tid) {
+  auto& task = tasks[tid];
+  task.silent = true;
+  const auto kinship = kinship_of(tid);
+  task.process = kinship ? kinship->process : tid;
+  end_stop(tid);
+}
+
+// SIGKILL ends every stop but the one at the exit.
+void Tracee::State::end_stop(pid_t tid) {
+  const auto it = tasks.find(tid);
+  kill(it == tasks.end() ? tid : it->second.process, SIGKILL);
+  ptrace(PTRACE_CONT, tid, nullptr, nullptr);
+}
+
+void Tracee::State::execed(pid_t pid, Task& task, int status) {
+  const auto message = event_message(pid, status);
+  std::erase_if(
+      tasks, [&](const auto& other) { return other.second.process == pid && other.first != pid; });
+  task.exiting = false;
+  task.to_exit = false;
+  hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
+}
+
+void Tracee::State::ended(pid_t pid, int status) {
+  unclaimed.erase(pid);
+  const auto it = tasks.find(pid);
+  if (it == tasks.end()) {
+    // A child of ours that is not traced, or a task that ended before it was announced.
+    deposit_status(pid, status);
+    return;
+  }
+  const Task task = it->second;
+  if (task.process != pid) {
+    tasks.erase(it);
+    return;
+  }
+  std::erase_if(tasks, [&](const auto& other) { return other.second.process == pid; });
+  const bool announced = std::erase(births, pid) != 0;
+  if (!announced) return;
+  Gone gone{pid, std::nullopt, std::nullopt};
+  if (WIFEXITED(status)) {
+    gone.exit_code = WEXITSTATUS(status);
+  } else {
+    gone.killed_by = WTERMSIG(status);
+  }
+  events.emplace_back(gone);
+}
+
+void Tracee::State::restart(pid_t tid, Task& task, int signo) {
+  const auto request = task.in_group_stop ? PTRACE_LISTEN
+                       : task.to_exit     ? PTRACE_SYSCALL
+                                          : PTRACE_CONT;
+  task.at = task.in_group_stop ? At::kListening : At::kRunning;
+  task.stop = Stop::kOther;
+  // A stop that waitpid has not given us yet (after a SIGKILL) must not be ended unseen.
+  int status = 0;
+  if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
+    raw.emplace_back(tid, status);
+    return;
+  }
+  // ESRCH: killed, and its events follow.
+  const long signal_to_deliver = signo;
+  ptrace(request, tid, nullptr, signal_to_deliver);
+}
+
+std::set<pid_t> Tracee::State::all_processes() const {
+  std::set<pid_t> out;
+  for (const auto& [tid, task] : tasks) out.insert(task.process);
+  for (const auto& [tid, first] : unclaimed) {
+    if (const auto kinship = kinship_of(tid)) out.insert(kinship->process);
+  }
+  return out;
+}
+
+void Tracee::State::kill_all() {
+  killed = true;
+  for (auto& [tid, task] : tasks) {
+    if (task.at == At::kStarting) task.silent = true;
+  }
+  for (const pid_t pid : all_processes()) kill(pid, SIGKILL);
+  const auto waiting = std::move(unclaimed);
+  unclaimed.clear();
+  for (const auto& [tid, first] : waiting) adopt_silently(tid);
+}
+
+// Untraced descendants (CLONE_UNTRACED) have become children of this process
+// when their parents ended. True when none is left.
+bool Tracee::State::end_leftovers() {
+  bool none = true;
+  for (const pid_t pid : children_of_this_process()) {
+    if (earlier_children.contains(pid) || is_registered_child(pid)) continue;
+    none = false;
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, WNOHANG | __WALL);
+  }
+  return none;
+}
+
+bool Tracee::State::end_all() {
+  const auto deadline = Clock::now() + kEndDeadline;
+  kill_all();
+  for (auto& [tid, task] : tasks) {
+    task.silent = true;
+    if (task.at == At::kStopped) end_stop(tid);
+  }
+  births.clear();
+  while (true) {
+    bool children = true;
+    if (raw.empty()) children = drain();
+    while (!raw.empty()) {
+      const auto [pid, status] = raw.front();
+      raw.pop_front();
+      dispatch(pid, status);
+    }
+    events.clear();
+    if ((!children || tasks.empty()) && end_leftovers()) break;
+    if (Clock::now() >= deadline) return false;
+    signals.sleep_for_children(deadline);
+  }
+  tasks.clear();
+  return true;
+}
+
+Tracee::Tracee(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Tracee::Tracee(Tracee&&) noexcept = default;
+Tracee& Tracee::operator=(Tracee&& other) noexcept {
+  if (this != &other) {
+    if (state_) state_->end_all();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+Tracee::~Tracee() {
+  if (state_) state_->end_all();
+}
+
+Result<Tracee> Tracee::launch(const Launch& launch, const std::string& trampoline) {
+  if (tracee_exists.exchange(true)) return fail("launch", EBUSY, "another program is traced");
+  auto state = std::make_unique<State>();
+  CTX_CHECK(state->start(launch, trampoline));
+  return Tracee(std::move(state));
+}
+
+pid_t Tracee::root() const { return state_->root; }
+bool Tracee::interrupted() const { return state_->interrupted; }
+
+Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
+  auto& s = *state_;
+  while (true) {
+    if (s.signals.take_wake_up()) {
+      s.interrupted = true;
+      return std::nullopt;
+    }
+    if (!s.events.empty()) {
+      const auto event = s.events.front();
+      s.events.pop_front();
+      return event;
+    }
+    bool children = true;
+    if (s.raw.empty()) children = s.drain();
+    if (!s.raw.empty()) {
+      const auto [pid, status] = s.raw.front();
+      s.raw.pop_front();
+      s.dispatch(pid, status);
+      continue;
+    }
+    if (!children || (s.tasks.empty() && s.unclaimed.empty())) {
+      return fail("wait", ECHILD, "nothing is left");
+    }
+    s.announce_overdue();
+    if (!s.events.empty()) continue;
+    if (Clock::now() >= deadline) return std::nullopt;
+    if (s.signals.sleep(deadline)) {
+      s.interrupted = true;
+      return std::nullopt;
+    }
+  }
+}
+
+Result<> Tracee::resume(pid_t tid, int signo) {
+  auto& s = *state_;
+  const auto it = s.tasks.find(tid);
+  if (it == s.tasks.end()) return {};
+  auto& task = it->second;
+  if (!task.handed_out) return fail("resume", EINVAL, pid_text(tid) + " is not stopped");
+  if (signo != 0 && task.stop != State::Stop::kSignal) {
+    return fail("resume", EINVAL, pid_text(tid) + " is not at a signal");
+  }
+  task.handed_out = false;
+  if (task.held) {
+    s.raw.emplace_front(tid, *task.held);
+    task.held.reset();
+    return {};
+  }
+  s.restart(tid, task, signo);
+  return {};
+}
+
+Result<> Tracee::resume_to_exit(pid_t tid) {
+  auto& s = *state_;
+  const auto it = s.tasks.find(tid);
+  if (it == s.tasks.end()) return {};
+  if (!it->second.handed_out || it->second.stop != State::Stop::kEntry) {
+    return fail("resume to exit", EINVAL, pid_text(tid) + " is not at a system call");
+  }
+  it->second.to_exit = true;
+  return resume(tid);
+}
+
+Result<SyscallEntry> Tracee::syscall_of(pid_t tid) const {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end()) return fail("system call", ESRCH, pid_text(tid));
+  CTX_TRY(call, call_in_progress(tid));
+  return SyscallEntry{tid, it->second.process, native_number(call.arch, call.nr), call.args};
+}
+
+std::vector<pid_t> Tracee::processes() const { return state_->births; }
+
+std::size_t Tracee::tasks() const {
+  return static_cast<std::size_t>(
+      std::count_if(state_->tasks.begin(), state_->tasks.end(), [](const auto& entry) {
+        const auto& task = entry.second;
+        return !task.silent && task.at != State::At::kStarting &&
+               !(task.exiting && !task.handed_out);
+      }));
+}
+
+void Tracee::signal_all(int signo) {
+  if (signo == SIGKILL) return state_->kill_all();
+  for (const pid_t pid : state_->all_processes()) kill(pid, signo);
+}
+
+Result<> Tracee::end() {
+  if (state_->end_all()) return {};
+  return fail("end", ETIMEDOUT, std::to_string(state_->tasks.size()) + " tasks are left");
+}
+
+Result<std::string> find_trampoline() {
+  std::array<char, PATH_MAX> link{};
+  const auto n = readlink("/proc/self/exe", link.data(), link.size());
+  if (n <= 0) return fail("find trampoline", n < 0 ? errno : ENOENT, "/proc/self/exe");
+  const std::string self(link.data(), static_cast<std::size_t>(n));
+  const auto directory = self.substr(0, self.rfind('/'));
+  for (const auto* place : {"/ctxconf-trampoline", "/../libexec/ctxconf/ctxconf-trampoline"}) {
+    if (access((directory + place).c_str(), X_OK) == 0) return directory + place;
+  }
+  return fail("find trampoline", ENOENT, directory);
+}
+
+}  // namespace ctxconf::sys

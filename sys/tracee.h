@@ -1,0 +1,127 @@
+// A program under ptrace, with all it forks and execs, moved one event at a
+// time. These types are the only callers of ptrace and waitpid, so nobody else
+// can eat a stop.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sys/result.h"
+
+namespace ctxconf::sys {
+
+// The program gets our descriptors 0 to 2 and no others, and the signal mask and
+// ignored signals that this process was started with.
+struct Launch {
+  std::vector<std::string> argv;                 // argv[0] is looked up in PATH
+  std::vector<std::string> extra_env;            // "KEY=VALUE", on top of ours
+  std::optional<std::uint64_t> file_size_limit;  // RLIMIT_FSIZE of the program
+  bool discard_output = false;                   // stdin, stdout and stderr are /dev/null
+  // With these a SyscallEntry comes before each execve, execveat and
+  // prctl(PR_SET_VMA); no other call stops. Needs kHostSeccompTrace; without it
+  // (`no_filter`) there are no SyscallEntry events at all.
+  bool no_filter = false;
+};
+
+// Every event but Gone leaves its thread stopped until it is resumed. Group
+// stops (SIGSTOP and the like) are kept and are no events.
+struct NewTask {               // a thread or process was made; it has not run yet
+  pid_t tid = 0;               // of the new one
+  pid_t process = 0;           // its thread group; == tid for a process
+  pid_t maker = 0;             // the process that made it; 0 when it had ended before
+  bool shares_memory = false;  // a vfork child, until it execs
+};
+struct SyscallEntry {
+  pid_t tid = 0;
+  pid_t process = 0;
+  long nr = 0;  // of the native table, also for a 32-bit caller; -1 without a counterpart
+  std::array<std::uint64_t, 6> args{};
+};
+struct SyscallExit {  // only after resume_to_exit; an exec that works is an Execed instead
+  pid_t tid = 0;
+  pid_t process = 0;
+  std::int64_t result = 0;  // -errno on failure
+};
+struct Execed {  // the new image has not run yet; other threads of the process are gone
+  pid_t process = 0;
+  pid_t former_tid = 0;  // which thread called exec
+};
+// The thread is about to end and the memory of the process is still there
+// (unless a SIGKILL came after the stop: nothing can hold it then).
+struct Exiting {
+  pid_t tid = 0;
+  pid_t process = 0;
+  int wait_status = 0;         // as waitpid will report it
+  bool whole_process = false;  // the leader, or the last thread
+};
+struct SignalStop {  // resume(tid, signo) delivers it
+  pid_t tid = 0;
+  pid_t process = 0;
+  int signo = 0;
+};
+struct Gone {  // a process has ended and was reaped; threads end without a Gone
+  pid_t process = 0;
+  std::optional<int> exit_code;
+  std::optional<int> killed_by;
+};
+using TraceEvent =
+    std::variant<NewTask, SyscallEntry, SyscallExit, Execed, Exiting, SignalStop, Gone>;
+
+class Tracee {
+ public:
+  // Starts the program, traced from its first instruction. The error is that of
+  // the exec (ENOENT, EACCES, ENOEXEC, ...) with argv[0] as detail, or of ptrace.
+  // `trampoline` is the path of ctxconf-trampoline; see find_trampoline().
+  // The first event is the Execed of the program. One Tracee at a time (EBUSY),
+  // used by the thread that launched it; SIGCHLD, SIGINT, SIGTERM and SIGHUP
+  // are blocked in this thread until it is destroyed.
+  static Result<Tracee> launch(const Launch& launch, const std::string& trampoline);
+
+  Tracee(Tracee&&) noexcept;
+  Tracee& operator=(Tracee&&) noexcept;
+  ~Tracee();  // kills and reaps everything that is left
+
+  pid_t root() const;  // the process that was launched
+
+  // The next event, or nothing when the deadline passed or a wake-up signal
+  // (SIGINT, SIGTERM, SIGHUP to ourselves) came: ask interrupted(). An error
+  // (ECHILD) when nothing is left.
+  Result<std::optional<TraceEvent>> next(std::chrono::steady_clock::time_point deadline);
+  bool interrupted() const;
+
+  // ESRCH is not an error: the thread was killed meanwhile and its events follow.
+  // EINVAL: the thread is not stopped, or a signal without a SignalStop.
+  Result<> resume(pid_t tid, int signo = 0);
+  Result<> resume_to_exit(pid_t tid);  // from a SyscallEntry: SyscallExit comes next
+
+  // The call in progress of a stopped thread (PTRACE_GET_SYSCALL_INFO or registers).
+  Result<SyscallEntry> syscall_of(pid_t tid) const;
+
+  std::vector<pid_t> processes() const;  // alive, in order of birth
+  std::size_t tasks() const;             // alive threads of all of them
+
+  // Sends a signal to every process; SIGKILL also to stopped ones. No task that
+  // appears later is resumed after a kill.
+  void signal_all(int signo);
+  // SIGKILL, then reaps until nothing is left or two seconds have passed
+  // (ETIMEDOUT). Untraced descendants that became our children are killed too.
+  Result<> end();
+
+ private:
+  struct State;
+  explicit Tracee(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Beside the running program or in ../libexec/ctxconf.
+Result<std::string> find_trampoline();
+
+}  // namespace ctxconf::sys

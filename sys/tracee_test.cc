@@ -1,0 +1,713 @@
+#include "sys/tracee.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/prctl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "sys/child.h"
+#include "sys/spawn.h"
+
+namespace ctxconf::sys {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kPrSetVmaNumber = 0x53564d41;
+const std::string kTarget = std::string(CTXCONF_BIN_DIR) + "/trace_target";
+const std::string kTarget32 = std::string(CTXCONF_BIN_DIR) + "/trace_target32";
+const std::string kTrampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
+
+Launch target(std::vector<std::string> arguments) {
+  Launch launch;
+  launch.argv = std::move(arguments);
+  launch.argv.insert(launch.argv.begin(), kTarget);
+  return launch;
+}
+
+// A file that is removed at the end of the test.
+class TemporaryFile {
+ public:
+  TemporaryFile(const std::string& content, mode_t mode) {
+    const int fd = mkstemp(path_.data());
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+    fchmod(fd, mode);
+    close(fd);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+  std::string text() const {
+    std::ostringstream out;
+    out << std::ifstream(path_).rdbuf();
+    return out.str();
+  }
+
+ private:
+  std::string path_ = "/tmp/ctxconf_tracee_test_XXXXXX";
+};
+
+std::string maps_of(pid_t pid) {
+  std::ostringstream out;
+  out << std::ifstream("/proc/" + std::to_string(pid) + "/maps").rdbuf();
+  return out.str();
+}
+
+// All events of a run and what must hold for every one of them.
+struct Recording {
+  std::vector<TraceEvent> events;
+  bool to_exit = false;                         // resume_to_exit from every entry
+  bool killed = false;                          // the test has sent SIGKILL
+  std::function<void(const TraceEvent&)> also;  // before the resume
+  std::set<pid_t> announced;
+  std::set<pid_t> ended;
+
+  template <class T>
+  std::vector<T> all() const {
+    std::vector<T> out;
+    for (const auto& e : events) {
+      if (const auto* found = std::get_if<T>(&e)) out.push_back(*found);
+    }
+    return out;
+  }
+  std::optional<Gone> end_of(pid_t process) const {
+    for (const auto& g : all<Gone>()) {
+      if (g.process == process) return g;
+    }
+    return std::nullopt;
+  }
+
+  void check(const NewTask& e) {
+    EXPECT_TRUE(announced.insert(e.tid).second) << "announced twice: " << e.tid;
+    ended.erase(e.tid);
+    if (e.process != e.tid) {
+      EXPECT_TRUE(announced.contains(e.process)) << "thread of an unknown process";
+    }
+  }
+  template <class T>
+  void check(const T& e) {
+    EXPECT_TRUE(announced.contains(e.process)) << "not announced: " << e.process;
+    EXPECT_FALSE(ended.contains(e.process)) << "has ended: " << e.process;
+    if constexpr (std::is_same_v<T, Gone>) {
+      ended.insert(e.process);
+      announced.erase(e.process);
+      EXPECT_NE(e.exit_code.has_value(), e.killed_by.has_value());
+    } else if constexpr (std::is_same_v<T, Exiting>) {
+      EXPECT_TRUE(killed || !maps_of(e.tid).empty()) << "memory is gone";
+      EXPECT_TRUE(e.whole_process || e.tid != e.process);
+      if (e.tid != e.process) announced.erase(e.tid);
+    } else if constexpr (std::is_same_v<T, Execed>) {
+      if (e.former_tid != e.process) announced.erase(e.former_tid);
+    }
+  }
+
+  Result<> answer(Tracee& tracee, const TraceEvent& event) const {
+    if (const auto* e = std::get_if<SyscallEntry>(&event)) {
+      return to_exit ? tracee.resume_to_exit(e->tid) : tracee.resume(e->tid);
+    }
+    if (const auto* e = std::get_if<SignalStop>(&event)) return tracee.resume(e->tid, e->signo);
+    if (const auto* e = std::get_if<NewTask>(&event)) return tracee.resume(e->tid);
+    if (const auto* e = std::get_if<SyscallExit>(&event)) return tracee.resume(e->tid);
+    if (const auto* e = std::get_if<Execed>(&event)) return tracee.resume(e->process);
+    if (const auto* e = std::get_if<Exiting>(&event)) return tracee.resume(e->tid);
+    return {};
+  }
+
+  // Until nothing is left, `stop` says so or a minute has passed.
+  void drive(Tracee& tracee, const std::function<bool()>& stop = [] { return false; }) {
+    announced.insert(tracee.root());
+    const auto deadline = Clock::now() + 60s;
+    while (!stop()) {
+      auto next = tracee.next(deadline);
+      if (!next) {
+        EXPECT_EQ(next.error().err, ECHILD) << to_string(next.error());
+        EXPECT_TRUE(tracee.processes().empty());
+        EXPECT_EQ(tracee.tasks(), 0U);
+        return;
+      }
+      ASSERT_TRUE(next->has_value()) << "no event within a minute";
+      const TraceEvent& event = **next;
+      std::visit([&](const auto& e) { check(e); }, event);
+      events.push_back(event);
+      if (also) also(event);
+      const auto answered = answer(tracee, event);
+      EXPECT_TRUE(answered) << to_string(answered.error());
+    }
+  }
+};
+
+class TraceeTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_TRUE(children_of_this_process().empty());
+    EXPECT_EQ(open_fds(), fds_before_);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGCHLD), 0);
+    EXPECT_EQ(sigismember(&mask, SIGINT), 0);
+  }
+  static std::vector<int> open_fds() {
+    std::vector<int> out;
+    for (int fd = 0; fd < 256; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) out.push_back(fd);
+    }
+    return out;
+  }
+  // Runs it traced to its end and expects the same end as alone.
+  Recording run_as_alone(const Launch& launch, bool to_exit = false) {
+    ChildOptions alone;
+    alone.argv = launch.argv;
+    alone.extra_env = launch.extra_env;
+    const auto reference = run_child(alone);
+    EXPECT_TRUE(reference) << to_string(reference.error());
+    Recording run;
+    run.to_exit = to_exit;
+    auto tracee = Tracee::launch(launch, kTrampoline);
+    EXPECT_TRUE(tracee) << to_string(tracee.error());
+    if (!tracee || !reference) return run;
+    root_ = tracee->root();
+    run.drive(*tracee);
+    const auto end = run.end_of(root_);
+    EXPECT_TRUE(end.has_value());
+    if (end) {
+      EXPECT_EQ(end->exit_code, reference->exit_code);
+      EXPECT_EQ(end->killed_by, reference->killed_by);
+    }
+    EXPECT_TRUE(tracee->end());
+    return run;
+  }
+  pid_t root_ = 0;
+  std::vector<int> fds_before_ = open_fds();
+};
+
+TEST_F(TraceeTest, FollowsAProgramFromItsExecToItsEnd) {
+  const auto run = run_as_alone(target({"exit", "7"}));
+  ASSERT_EQ(run.events.size(), 3U);
+  const auto execed = run.all<Execed>();
+  ASSERT_EQ(execed.size(), 1U);
+  EXPECT_EQ(execed[0].process, root_);
+  EXPECT_EQ(execed[0].former_tid, root_);
+  const auto exiting = run.all<Exiting>();
+  ASSERT_EQ(exiting.size(), 1U);
+  EXPECT_TRUE(exiting[0].whole_process);
+  EXPECT_EQ(WEXITSTATUS(exiting[0].wait_status), 7);
+  EXPECT_EQ(run.end_of(root_)->exit_code, 7);
+}
+
+TEST_F(TraceeTest, TheProgramHasNotRunBeforeItsFirstEvent) {
+  auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  const auto link = "/proc/" + std::to_string(tracee->root()) + "/exe";
+  std::array<char, 4096> executable{};
+  ASSERT_GT(readlink(link.c_str(), executable.data(), executable.size() - 1), 0);
+  EXPECT_EQ(std::string(executable.data()), kTarget);
+  // Nothing but the image that the kernel made: the dynamic linker has not mapped libc.
+  EXPECT_EQ(maps_of(tracee->root()).find("libc.so"), std::string::npos);
+  EXPECT_EQ(tracee->processes(), std::vector{tracee->root()});
+  EXPECT_EQ(tracee->tasks(), 1U);
+}
+
+TEST_F(TraceeTest, KeepsTheEndOfASignal) {
+  for (const int signo : {SIGTERM, SIGSEGV, SIGKILL}) {
+    const auto run = run_as_alone(target({"kill-self", std::to_string(signo)}));
+    EXPECT_EQ(run.end_of(root_)->killed_by, signo);
+    EXPECT_EQ(run.all<SignalStop>().size(), signo == SIGKILL ? 0U : 1U);
+    EXPECT_EQ(run.all<Exiting>().size(), 1U);
+  }
+}
+
+TEST_F(TraceeTest, ASignalCanBeWithheld) {
+  auto tracee = Tracee::launch(target({"kill-self", std::to_string(SIGTERM)}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  while (true) {
+    const auto next = tracee->next(Clock::now() + 30s);
+    ASSERT_TRUE(next && *next);
+    if (const auto* e = std::get_if<SignalStop>(&**next)) {
+      EXPECT_EQ(e->signo, SIGTERM);
+      ASSERT_TRUE(tracee->resume(e->tid));
+    } else if (const auto* g = std::get_if<Gone>(&**next)) {
+      EXPECT_EQ(g->exit_code, 1);
+      break;
+    } else {
+      ASSERT_TRUE(tracee->resume(tracee->root()));
+    }
+  }
+}
+
+TEST_F(TraceeTest, FollowsAChainOfExecs) {
+  const auto run = run_as_alone(target({"exec-chain", "5"}));
+  EXPECT_EQ(run.all<Execed>().size(), 6U);
+  // The exec of the program itself is no event.
+  EXPECT_EQ(run.all<SyscallEntry>().size(), 5U);
+}
+
+TEST_F(TraceeTest, FollowsForkAndExec) {
+  const auto run = run_as_alone(target({"fork-exec", "20"}));
+  EXPECT_EQ(run.all<NewTask>().size(), 20U);
+  EXPECT_EQ(run.all<Execed>().size(), 21U);
+  EXPECT_EQ(run.all<Gone>().size(), 21U);
+  for (const auto& e : run.all<NewTask>()) {
+    EXPECT_EQ(e.maker, root_);
+    EXPECT_EQ(e.process, e.tid);
+    EXPECT_FALSE(e.shares_memory);
+    EXPECT_EQ(run.end_of(e.tid)->exit_code, 3);
+  }
+}
+
+TEST_F(TraceeTest, FollowsVfork) {
+  const auto run = run_as_alone(target({"vfork"}));
+  const auto made = run.all<NewTask>();
+  ASSERT_EQ(made.size(), 1U);
+  EXPECT_TRUE(made[0].shares_memory);
+  EXPECT_EQ(run.end_of(made[0].tid)->exit_code, 3);
+}
+
+TEST_F(TraceeTest, FollowsAShellPipeline) {
+  Launch launch;
+  launch.argv = {"sh", "-c", "(echo a; echo b) | cat | { read x; test $x = a; } && exit 4"};
+  const auto run = run_as_alone(launch);
+  EXPECT_EQ(run.end_of(root_)->exit_code, 4);
+}
+
+TEST_F(TraceeTest, AnnouncesEveryThreadOnce) {
+  const auto run = run_as_alone(target({"threads", "200"}));
+  EXPECT_EQ(run.all<NewTask>().size(), 200U);
+  EXPECT_EQ(run.all<Exiting>().size(), 201U);
+  for (const auto& e : run.all<NewTask>()) EXPECT_EQ(e.process, root_);
+  for (const auto& e : run.all<Exiting>()) EXPECT_EQ(e.whole_process, e.tid == root_);
+  EXPECT_EQ(run.all<Gone>().size(), 1U);
+}
+
+TEST_F(TraceeTest, AnExecInAThreadEndsTheOthers) {
+  const auto run = run_as_alone(target({"exec-in-thread"}));
+  const auto execed = run.all<Execed>();
+  ASSERT_EQ(execed.size(), 2U);
+  EXPECT_EQ(execed[1].process, root_);
+  EXPECT_NE(execed[1].former_tid, root_);
+  EXPECT_EQ(run.all<SyscallEntry>()[0].tid, execed[1].former_tid);
+  EXPECT_EQ(run.end_of(root_)->exit_code, 6);
+}
+
+TEST_F(TraceeTest, AnExecAndAForkInDifferentThreadsLoseNoTask) {
+  const auto run = run_as_alone(target({"exec-against-fork", "20"}));
+  EXPECT_EQ(run.end_of(root_)->exit_code, 7);
+  EXPECT_EQ(run.all<Execed>().size(), 22U);
+}
+
+TEST_F(TraceeTest, KeepsGroupStops) {
+  const auto run = run_as_alone(target({"stop-and-continue"}));
+  EXPECT_EQ(run.end_of(root_)->exit_code, 0);
+  std::vector<int> signals;
+  for (const auto& e : run.all<SignalStop>()) signals.push_back(e.signo);
+  EXPECT_THAT(signals, testing::Contains(SIGSTOP));
+  EXPECT_THAT(signals, testing::Contains(SIGCONT));
+}
+
+TEST_F(TraceeTest, DeliversTheProgramsOwnSigtrap) {
+  const auto run = run_as_alone(target({"own-sigtrap"}));
+  EXPECT_EQ(run.end_of(root_)->exit_code, 0);
+  for (const auto& e : run.all<SignalStop>()) EXPECT_EQ(e.signo, SIGTRAP);
+  EXPECT_FALSE(run.all<SignalStop>().empty());
+}
+
+TEST_F(TraceeTest, LosesNoSignal) {
+  const auto run = run_as_alone(target({"signal-storm", "500"}));
+  EXPECT_EQ(run.end_of(root_)->exit_code, 0);
+  const auto stops = run.all<SignalStop>();
+  EXPECT_EQ(std::count_if(stops.begin(), stops.end(),
+                          [](const SignalStop& e) { return e.signo == SIGRTMIN; }),
+            500);
+}
+
+TEST_F(TraceeTest, StopsAtTheNamingOfMemoryAndItsResult) {
+  const auto run = run_as_alone(target({"name-memory", "50"}), true);
+  const auto entries = run.all<SyscallEntry>();
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries[0].nr, SYS_prctl);
+  EXPECT_EQ(entries[0].args[0] & UINT32_MAX, kPrSetVmaNumber);
+  EXPECT_EQ(entries[0].args[3], 4096U);
+  const auto exits = run.all<SyscallExit>();
+  ASSERT_EQ(exits.size(), 1U);
+  EXPECT_EQ(exits[0].tid, entries[0].tid);
+  EXPECT_EQ(-exits[0].result, run.end_of(root_)->exit_code);
+}
+
+TEST_F(TraceeTest, HasNoExitEventUnlessItIsAskedFor) {
+  const auto run = run_as_alone(target({"name-memory", "0"}));
+  EXPECT_EQ(run.all<SyscallEntry>().size(), 1U);
+  EXPECT_TRUE(run.all<SyscallExit>().empty());
+}
+
+TEST_F(TraceeTest, WithoutAFilterNoCallStops) {
+  auto launch = target({"name-memory", "0"});
+  launch.no_filter = true;
+  const auto run = run_as_alone(launch);
+  EXPECT_TRUE(run.all<SyscallEntry>().empty());
+}
+
+TEST_F(TraceeTest, ReportsTheResultOfAFailedExec) {
+  const auto run = run_as_alone(target({"failing-exec"}), true);
+  const auto exits = run.all<SyscallExit>();
+  ASSERT_EQ(exits.size(), 1U);
+  EXPECT_EQ(exits[0].result, -ENOENT);
+}
+
+TEST_F(TraceeTest, AnExecThatWorksHasNoExitEvent) {
+  const auto run = run_as_alone(target({"exec-chain", "2"}), true);
+  EXPECT_EQ(run.all<SyscallEntry>().size(), 2U);
+  EXPECT_EQ(run.all<Execed>().size(), 3U);
+  EXPECT_TRUE(run.all<SyscallExit>().empty());
+}
+
+TEST_F(TraceeTest, KnowsTheCallInProgress) {
+  auto tracee = Tracee::launch(target({"name-memory", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.also = [&](const TraceEvent& event) {
+    if (const auto* e = std::get_if<SyscallEntry>(&event)) {
+      const auto call = tracee->syscall_of(e->tid);
+      ASSERT_TRUE(call) << to_string(call.error());
+      EXPECT_EQ(call->nr, SYS_prctl);
+      EXPECT_EQ(call->args, e->args);
+    } else if (const auto* x = std::get_if<Exiting>(&event)) {
+      const auto call = tracee->syscall_of(x->tid);
+      ASSERT_TRUE(call) << to_string(call.error());
+      EXPECT_EQ(call->nr, SYS_exit_group);
+    }
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(tracee->syscall_of(1).error().err, ESRCH);
+}
+
+TEST_F(TraceeTest, RefusesAnswersThatFitNoStop) {
+  auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  const pid_t root = tracee->root();
+  EXPECT_EQ(tracee->resume(root, SIGTERM).error().err, EINVAL);
+  EXPECT_EQ(tracee->resume_to_exit(root).error().err, EINVAL);
+  ASSERT_TRUE(tracee->resume(root));
+  EXPECT_EQ(tracee->resume(root).error().err, EINVAL);
+  EXPECT_TRUE(tracee->resume(1));  // no thread of the program
+}
+
+TEST_F(TraceeTest, AProcessOutlivesItsFirstThread) {
+  const auto run = run_as_alone(target({"main-exits-first"}));
+  EXPECT_EQ(run.end_of(root_)->exit_code, 8);
+  EXPECT_EQ(run.all<Exiting>().size(), 2U);
+  for (const auto& e : run.all<Exiting>()) EXPECT_TRUE(e.whole_process);
+}
+
+TEST_F(TraceeTest, SaysWhyTheProgramDidNotStart) {
+  const TemporaryFile not_executable("#!/bin/sh\n", 0644);
+  const TemporaryFile no_program("neither ELF nor a script", 0755);
+  const TemporaryFile no_interpreter("#!/nonexistent/interpreter\n", 0755);
+  for (const auto& [name, err] : {std::pair<std::string, int>{"ctxconf-no-such-program", ENOENT},
+                                  {"/nonexistent/program", ENOENT},
+                                  {not_executable.path(), EACCES},
+                                  {"/tmp", EACCES},
+                                  {no_program.path(), ENOEXEC},
+                                  {no_interpreter.path(), ENOENT}}) {
+    Launch launch;
+    launch.argv = {name};
+    const auto tracee = Tracee::launch(launch, kTrampoline);
+    ASSERT_FALSE(tracee) << name;
+    EXPECT_EQ(tracee.error().err, err) << to_string(tracee.error());
+    EXPECT_EQ(tracee.error().detail, name);
+    EXPECT_TRUE(children_of_this_process().empty());
+  }
+  EXPECT_EQ(Tracee::launch({}, kTrampoline).error().err, EINVAL);
+  const auto no_trampoline = Tracee::launch(target({"exit", "0"}), "/nonexistent/trampoline");
+  ASSERT_FALSE(no_trampoline);
+  EXPECT_EQ(no_trampoline.error().err, ENOENT);
+  EXPECT_STREQ(no_trampoline.error().op, "trampoline");
+  // A trampoline that does not do its work.
+  const auto wrong = Tracee::launch(target({"exit", "0"}), "/bin/false");
+  EXPECT_FALSE(wrong);
+}
+
+TEST_F(TraceeTest, IsTheOnlyOne) {
+  auto first = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_TRUE(first) << to_string(first.error());
+  const auto second = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().err, EBUSY);
+  Tracee moved = std::move(*first);
+  EXPECT_TRUE(moved.end());
+}
+
+TEST_F(TraceeTest, TheProgramInheritsNothingOfOurs) {
+  const TemporaryFile report("", 0600);
+  const int leak = open("/dev/null", O_RDONLY);
+  ASSERT_GE(leak, 0);
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  const auto old = signal(SIGPIPE, SIG_IGN);
+  auto launch = target({"inheritance", report.path()});
+  launch.extra_env = {"CTXCONF_TEST_EXTRA=there", "PATH=/replaced"};
+  launch.discard_output = true;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  Recording run;
+  if (tracee) run.drive(*tracee);
+  signal(SIGPIPE, old);
+  pthread_sigmask(SIG_UNBLOCK, &blocked, nullptr);
+  close(leak);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 0);
+  // Destroyed before the mask is compared.
+  tracee = fail("end of test", 0, "");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const auto text = report.text();
+  EXPECT_THAT(text, HasSubstr("SigBlk:\t0000000000000000\n"));
+  EXPECT_THAT(text, HasSubstr("SigIgn:\t0000000000000000\n"));
+  EXPECT_THAT(text, HasSubstr("fd 0 null\nfd 1 null\nfd 2 null\nPATH=/replaced\nEXTRA=there\n"));
+  // Only a tracer without privileges needs it.
+  if (geteuid() == 0) {
+    EXPECT_THAT(text, HasSubstr("NoNewPrivs:\t0\n"));
+  }
+}
+
+TEST_F(TraceeTest, LimitsTheSizeOfFiles) {
+  const TemporaryFile file("", 0600);
+  auto launch = target({"big-file", file.path()});
+  launch.file_size_limit = 100000;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee);
+  EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGXFSZ);
+  EXPECT_EQ(file.text().size(), 100000U);
+}
+
+TEST_F(TraceeTest, NothingIsLeftOfABomb) {
+  auto tracee = Tracee::launch(target({"bomb", "400"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return tracee->processes().size() >= 100; });
+  EXPECT_GE(tracee->tasks(), 100U);
+  const auto ended = tracee->end();
+  EXPECT_TRUE(ended) << to_string(ended.error());
+  EXPECT_TRUE(children_of_this_process().empty());
+  EXPECT_EQ(tracee->next(Clock::now()).error().err, ECHILD);
+}
+
+TEST_F(TraceeTest, AKillEndsABombEventByEvent) {
+  auto tracee = Tracee::launch(target({"bomb", "400"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return tracee->processes().size() >= 100; });
+  const auto known = tracee->processes();
+  tracee->signal_all(SIGKILL);
+  run.killed = true;
+  run.drive(*tracee);
+  for (const pid_t pid : known) {
+    const auto end = run.end_of(pid);
+    ASSERT_TRUE(end.has_value()) << pid;
+    EXPECT_EQ(end->killed_by, SIGKILL);
+  }
+  EXPECT_TRUE(children_of_this_process().empty());
+}
+
+TEST_F(TraceeTest, AKillInTheMiddleOfThreadsAndForksLeavesNothing) {
+  for (const std::size_t after : {1U, 5U, 17U, 40U, 95U}) {
+    for (const auto* mode : {"threads", "fork-exec", "exec-against-fork", "signal-storm"}) {
+      auto tracee = Tracee::launch(target({mode, "100000"}), kTrampoline);
+      ASSERT_TRUE(tracee) << to_string(tracee.error());
+      Recording run;
+      run.drive(*tracee, [&] { return run.events.size() >= after; });
+      tracee->signal_all(SIGKILL);
+      run.killed = true;
+      run.drive(*tracee);
+      EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGKILL) << mode << after;
+    }
+  }
+}
+
+TEST_F(TraceeTest, AThreadKilledWhileStoppedStillReportsItsExit) {
+  auto tracee = Tracee::launch(target({"name-memory", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.also = [&](const TraceEvent& event) {
+    if (std::holds_alternative<SyscallEntry>(event)) tracee->signal_all(SIGKILL);
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(run.all<Exiting>().size(), 1U);
+  EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGKILL);
+}
+
+TEST_F(TraceeTest, SignalsReachEveryProcess) {
+  auto tracee = Tracee::launch(target({"bomb", "10"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return tracee->processes().size() >= 5; });
+  const auto known = tracee->processes();
+  EXPECT_TRUE(std::find(known.begin(), known.end(), tracee->root()) == known.begin());
+  tracee->signal_all(SIGTERM);
+  run.drive(*tracee, [&] {
+    return std::all_of(known.begin(), known.end(),
+                       [&](pid_t pid) { return run.end_of(pid).has_value(); });
+  });
+  for (const pid_t pid : known) EXPECT_EQ(run.end_of(pid)->killed_by, SIGTERM);
+}
+
+TEST_F(TraceeTest, EndsStoppedProcesses) {
+  auto tracee = Tracee::launch(target({"kill-self", std::to_string(SIGSTOP)}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return !run.all<SignalStop>().empty(); });
+  const auto quiet = tracee->next(Clock::now() + 100ms);
+  ASSERT_TRUE(quiet);
+  EXPECT_FALSE(quiet->has_value());
+  EXPECT_FALSE(tracee->interrupted());
+  EXPECT_TRUE(tracee->end());
+}
+
+TEST_F(TraceeTest, AnOrphanIsStillTraced) {
+  auto launch = target({"orphan"});
+  launch.discard_output = true;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee,
+            [&] { return run.end_of(tracee->root()).has_value() && !run.all<NewTask>().empty(); });
+  EXPECT_EQ(tracee->processes().size(), 1U);
+  tracee->signal_all(SIGTERM);
+  run.drive(*tracee);
+  EXPECT_EQ(run.all<Gone>().size(), 2U);
+}
+
+TEST_F(TraceeTest, EndsWhatEscapedTheTracer) {
+  auto launch = target({"untraced-orphan"});
+  launch.discard_output = true;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee);
+  EXPECT_TRUE(run.all<NewTask>().empty());
+  EXPECT_EQ(children_of_this_process().size(), 1U);
+  EXPECT_TRUE(tracee->end());
+  EXPECT_TRUE(children_of_this_process().empty());
+}
+
+TEST_F(TraceeTest, AWakeUpSignalInterruptsTheWait) {
+  auto tracee = Tracee::launch(target({"kill-self", std::to_string(SIGSTOP)}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+    kill(getpid(), signo);
+    const auto next = tracee->next(Clock::now() + 30s);
+    ASSERT_TRUE(next);
+    EXPECT_FALSE(next->has_value());
+    EXPECT_TRUE(tracee->interrupted());
+  }
+  // Later events are still there.
+  const auto next = tracee->next(Clock::now() + 30s);
+  ASSERT_TRUE(next && *next);
+  EXPECT_TRUE(std::holds_alternative<Execed>(**next));
+}
+
+TEST_F(TraceeTest, AnIgnoredWakeUpSignalIsNone) {
+  const auto old = signal(SIGHUP, SIG_IGN);
+  {
+    auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    kill(getpid(), SIGHUP);
+    Recording run;
+    run.drive(*tracee);
+    EXPECT_FALSE(tracee->interrupted());
+  }
+  signal(SIGHUP, old);
+}
+
+TEST_F(TraceeTest, WorksWhereChildrenAreReapedBySomebodyElse) {
+  const auto old = signal(SIGCHLD, SIG_IGN);
+  {
+    auto tracee = Tracee::launch(target({"fork-exec", "3"}), kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    Recording run;
+    run.drive(*tracee);
+    EXPECT_EQ(run.end_of(tracee->root())->exit_code, 0);
+  }
+  EXPECT_EQ(signal(SIGCHLD, old), SIG_IGN);
+}
+
+TEST_F(TraceeTest, LeavesOtherChildrenToTheirOwners) {
+  ChildOptions other;
+  other.argv = {kTarget, "exit", "9"};
+  auto child = Child::start(other);
+  ASSERT_TRUE(child) << to_string(child.error());
+  {
+    auto tracee = Tracee::launch(target({"fork-exec", "5"}), kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    Recording run;
+    run.drive(*tracee);
+  }
+  const auto r = child->wait(10s);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 9);
+}
+
+// Every event of the program, in the time of one that is never quiet.
+TEST_F(TraceeTest, ADeadlineInThePastStillGivesWhatIsThere) {
+  auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  const auto next = tracee->next(Clock::now() - 1s);
+  ASSERT_TRUE(next && *next);
+  EXPECT_TRUE(std::holds_alternative<Execed>(**next));
+  const auto none = tracee->next(Clock::now() - 1s);
+  ASSERT_TRUE(none);
+  EXPECT_FALSE(none->has_value());
+}
+
+TEST_F(TraceeTest, FindsTheTrampolineBesideTheProgram) {
+  const auto found = find_trampoline();
+  ASSERT_TRUE(found) << to_string(found.error());
+  EXPECT_EQ(*found, kTrampoline);
+}
+
+#if defined(__x86_64__)
+TEST_F(TraceeTest, NumbersTheCallsOfA32BitProgramNatively) {
+  if (access(kTarget32.c_str(), X_OK) != 0) GTEST_SKIP() << "the compiler makes no 32-bit programs";
+  Launch launch;
+  launch.argv = {kTarget32};
+  if (const auto alone = run_child({.argv = launch.argv, .extra_env = {}, .input = {}}); !alone) {
+    GTEST_SKIP() << to_string(alone.error());
+  }
+  const auto run = run_as_alone(launch, true);
+  const auto entries = run.all<SyscallEntry>();
+  ASSERT_EQ(entries.size(), 3U);
+  EXPECT_EQ(entries[0].nr, SYS_prctl);
+  EXPECT_EQ(entries[0].args[0], kPrSetVmaNumber);
+  EXPECT_EQ(entries[0].args[2], 0x1000U);
+  EXPECT_EQ(entries[1].nr, SYS_execve);
+  EXPECT_EQ(entries[2].nr, SYS_execveat);
+  const auto exits = run.all<SyscallExit>();
+  ASSERT_EQ(exits.size(), 3U);
+  EXPECT_LT(exits[0].result, 0);
+  EXPECT_EQ(exits[1].result, -ENOENT);
+  EXPECT_EQ(exits[2].result, -ENOENT);
+  EXPECT_EQ(run.end_of(root_)->exit_code, 7);
+}
+#endif
+
+}  // namespace
+}  // namespace ctxconf::sys

@@ -1,0 +1,29 @@
+// What ctxconf-trampoline and the tracer say to each other over one socket.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <array>
+#include <cstdint>
+
+namespace ctxconf::sys {
+
+// Command line: ctxconf-trampoline FD PATH ARGV0 [ARG...]
+
+// Tracer to trampoline, once it has been seized.
+struct TrampolineSettings {
+  std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: leave it
+  std::uint32_t discard_output = 0;
+  std::uint32_t filter_length = 0;  // 0: no filter
+  std::array<sock_filter, 64> filter{};
+};
+
+enum class TrampolineStep : std::int32_t { kSettings, kLimit, kOutput, kFilter, kExec };
+
+// Trampoline to tracer, when a step failed; the end of the stream when the exec worked.
+struct TrampolineFailure {
+  TrampolineStep step = TrampolineStep::kSettings;
+  std::int32_t err = 0;
+};
+
+}  // namespace ctxconf::sys
