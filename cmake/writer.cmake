@@ -1,0 +1,108 @@
+# The reference writer: libotel_ctx_writer (static and shared), the program
+# writer_ref, their tests and the package that other projects find.
+
+# Compiled as an SDK would have it: without exceptions, RTTI or sanitizers, also in the
+# sanitizer preset, because programs that are traced link it.
+add_library(ctxconf_writer_objects OBJECT writer_ref/linux_kernel.cc writer_ref/otel_ctx.cc)
+set_target_properties(ctxconf_writer_objects PROPERTIES
+  POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_compile_features(ctxconf_writer_objects PRIVATE cxx_std_23)
+target_compile_options(ctxconf_writer_objects PRIVATE
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
+  -fno-exceptions -fno-rtti)
+target_include_directories(ctxconf_writer_objects PRIVATE "${PROJECT_SOURCE_DIR}")
+
+# Linked as C: there is no C++ run time in them.
+add_library(ctxconf_writer STATIC $<TARGET_OBJECTS:ctxconf_writer_objects>)
+add_library(otel_ctx SHARED $<TARGET_OBJECTS:ctxconf_writer_objects> writer_ref/otel_ctx.map)
+foreach(library IN ITEMS ctxconf_writer otel_ctx)
+  set_target_properties(${library} PROPERTIES
+    LINKER_LANGUAGE C OUTPUT_NAME otel_ctx_writer PUBLIC_HEADER writer_ref/otel_ctx.h)
+  target_include_directories(${library} INTERFACE
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/writer_ref>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+endforeach()
+set_target_properties(ctxconf_writer PROPERTIES EXPORT_NAME static)
+set_target_properties(otel_ctx PROPERTIES
+  EXPORT_NAME shared VERSION ${PROJECT_VERSION} SOVERSION 0
+  LINK_DEPENDS "${PROJECT_SOURCE_DIR}/writer_ref/otel_ctx.map")
+# nodelete: unloading would lose track of a context that stays visible.
+target_link_options(otel_ctx PRIVATE
+  "LINKER:--version-script=${PROJECT_SOURCE_DIR}/writer_ref/otel_ctx.map"
+  "LINKER:-z,nodelete" "LINKER:-z,defs"
+  "LINKER:--as-needed")  # CMake adds libstdc++, which nothing here needs
+
+ctxconf_test(publisher_test SRCS writer_ref/publisher_test.cc DEPS ctxconf_abi)
+# With the sanitizers of the preset, hence from the sources.
+ctxconf_test(otel_ctx_test
+  SRCS writer_ref/otel_ctx_test.cc writer_ref/otel_ctx.cc writer_ref/linux_kernel.cc
+  DEPS ctxconf_abi LABELS process)
+
+add_library(ctxconf_writer_encode STATIC writer_ref/encode.cc)
+target_compile_features(ctxconf_writer_encode PUBLIC cxx_std_23)
+target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow)
+target_include_directories(ctxconf_writer_encode PUBLIC "${PROJECT_SOURCE_DIR}")
+target_link_libraries(ctxconf_writer_encode PRIVATE ctxconf_proto)
+ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto)
+
+ctxconf_program(writer_ref SRCS writer_ref/main.cc DEPS ctxconf_writer_encode ctxconf_writer PLAIN)
+
+# C users of both libraries; never sanitized, as the libraries are not.
+foreach(kind IN ITEMS static shared)
+  add_executable(c_api_${kind}_test writer_ref/c_api_test.c)
+  target_compile_features(c_api_${kind}_test PRIVATE c_std_11)
+  set_target_properties(c_api_${kind}_test PROPERTIES
+    C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  target_compile_options(c_api_${kind}_test PRIVATE -Wall -Wextra -Wpedantic -Werror)
+  add_test(NAME c_api_${kind}_test COMMAND c_api_${kind}_test)
+  set_tests_properties(c_api_${kind}_test PROPERTIES LABELS process TIMEOUT 60)
+endforeach()
+target_link_libraries(c_api_static_test PRIVATE ctxconf_writer)
+target_link_libraries(c_api_shared_test PRIVATE otel_ctx)
+add_executable(otel_ctx_cxx11_test writer_ref/cxx11_test.cc)
+set_target_properties(otel_ctx_cxx11_test PROPERTIES
+  CXX_STANDARD 11 CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+target_compile_options(otel_ctx_cxx11_test PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_link_libraries(otel_ctx_cxx11_test PRIVATE ctxconf_writer)
+add_test(NAME otel_ctx_cxx11_test COMMAND otel_ctx_cxx11_test)
+set_tests_properties(otel_ctx_cxx11_test PROPERTIES LABELS process TIMEOUT 60)
+
+ctxconf_test(store_order_test
+  SRCS writer_ref/store_order_test.cc writer_ref/linux_kernel.cc DEPS ctxconf_abi LABELS process)
+ctxconf_test(otel_ctx_library_test SRCS writer_ref/library_test.cc DEPS ${CMAKE_DL_LIBS} LABELS process)
+add_dependencies(otel_ctx_library_test otel_ctx ctxconf_writer)
+target_compile_definitions(otel_ctx_library_test PRIVATE
+  CTXCONF_WRITER_SHARED="$<TARGET_FILE:otel_ctx>" CTXCONF_WRITER_STATIC="$<TARGET_FILE:ctxconf_writer>")
+ctxconf_test(writer_ref_test SRCS writer_ref/main_test.cc DEPS ctxconf_proto ctxconf_abi LABELS process)
+add_dependencies(writer_ref_test writer_ref)
+
+if(CTXCONF_BENCH)
+  find_package(benchmark REQUIRED)
+  ctxconf_program(writer_bench SRCS writer_ref/writer_bench.cc
+    DEPS ctxconf_writer benchmark::benchmark PLAIN)
+endif()
+
+include(CMakePackageConfigHelpers)
+install(TARGETS ctxconf_writer otel_ctx EXPORT otel_ctx_writerTargets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT otel_ctx_writer
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT otel_ctx_writer
+  PUBLIC_HEADER DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT otel_ctx_writer)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/otel_ctx_writer")
+install(EXPORT otel_ctx_writerTargets NAMESPACE otel_ctx_writer::
+  DESTINATION "${package_dir}" COMPONENT otel_ctx_writer)
+configure_package_config_file(cmake/otel_ctx_writerConfig.cmake.in otel_ctx_writerConfig.cmake
+  INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file(otel_ctx_writerConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+file(RELATIVE_PATH CTXCONF_PREFIX_FROM_PKGCONFIG
+  "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+configure_file(cmake/otel_ctx_writer.pc.in otel_ctx_writer.pc @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/otel_ctx_writerConfig.cmake"
+  "${PROJECT_BINARY_DIR}/otel_ctx_writerConfigVersion.cmake"
+  DESTINATION "${package_dir}" COMPONENT otel_ctx_writer)
+install(FILES "${PROJECT_BINARY_DIR}/otel_ctx_writer.pc"
+  DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT otel_ctx_writer)
+install(TARGETS writer_ref RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
+
+add_test(NAME otel_ctx_install_test COMMAND "${PROJECT_SOURCE_DIR}/writer_ref/install_test.sh"
+  "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}" "${CMAKE_C_COMPILER}")
+set_tests_properties(otel_ctx_install_test PROPERTIES LABELS slow TIMEOUT 120)

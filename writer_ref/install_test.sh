@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs the library to a scratch prefix and uses it from there as other projects
+# would: through pkg-config, and through find_package in a project with programs in C.
+# install_test.sh BUILD_DIR SOURCE_DIR CMAKE C_COMPILER
+set -eu
+build=$1 source=$2 cmake=$3 cc=$4
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+"$cmake" --install "$build" --prefix "$scratch/prefix" --component otel_ctx_writer >"$scratch/log"
+mv "$scratch/prefix" "$scratch/moved" # the package does not know where it was installed
+
+pc=$(find "$scratch/moved" -name otel_ctx_writer.pc)
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+lib=$(dirname "$(find "$scratch/moved" -name libotel_ctx_writer.so)")
+
+# shellcheck disable=SC2046 # the flags are words
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags otel_ctx_writer) \
+  "$source/writer_ref/c_api_test.c" -o "$scratch/c" $(pkg-config --libs otel_ctx_writer)
+LD_LIBRARY_PATH=$lib "$scratch/c"
+"$cc" "$source/writer_ref/c_api_test.c" -I"$scratch/moved/include" -o "$scratch/c-static" \
+  "$lib/libotel_ctx_writer.a"
+"$scratch/c-static"
+echo "pkg-config: ok"
+
+mkdir "$scratch/project"
+cp "$source/writer_ref/c_api_test.c" "$scratch/project/main.c"
+cat >"$scratch/project/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.16)
+project(user ${LANGUAGES})
+find_package(otel_ctx_writer 0.1 REQUIRED)
+add_executable(with_static main.c)
+target_link_libraries(with_static PRIVATE otel_ctx_writer::static)
+add_executable(with_shared main.c)
+target_link_libraries(with_shared PRIVATE otel_ctx_writer::shared)
+EOF
+for languages in "C" "C;CXX"; do
+  rm -rf "$scratch/project/build"
+  "$cmake" -G Ninja -S "$scratch/project" -B "$scratch/project/build" "-DLANGUAGES=$languages" \
+    -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$scratch/moved" >>"$scratch/log"
+  "$cmake" --build "$scratch/project/build" >>"$scratch/log"
+  "$scratch/project/build/with_static"
+  "$scratch/project/build/with_shared"
+  if ldd "$scratch/project/build/with_static" | grep -e otel_ctx -e 'libstdc++'; then
+    echo "the static program needs more than libc" >&2
+    exit 1
+  fi
+  echo "find_package, $languages: ok"
+done

@@ -1,0 +1,82 @@
+// The shared library as the loader and the linker see it.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "writer_ref/otel_ctx.h"
+
+namespace {
+
+std::vector<std::string> lines_of(const std::string& command) {
+  std::vector<std::string> out;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::array<char, 1024> line{};
+  while (fgets(line.data(), line.size(), pipe.get()) != nullptr) {
+    out.emplace_back(line.data());
+    out.back().pop_back();
+  }
+  return out;
+}
+
+TEST(Library, ExportsTheFunctionsOfTheHeaderAndNothingElse) {
+  auto symbols = lines_of("nm -D --defined-only --format=just-symbols " CTXCONF_WRITER_SHARED);
+  std::erase_if(symbols, [](const std::string& s) { return s.starts_with("OTEL_CTX_0"); });
+  std::ranges::sort(symbols);
+  const std::vector<std::string> expected = {
+      "otel_ctx_describe@@OTEL_CTX_0", "otel_ctx_drop@@OTEL_CTX_0", "otel_ctx_get_info@@OTEL_CTX_0",
+      "otel_ctx_publish@@OTEL_CTX_0", "otel_ctx_update@@OTEL_CTX_0"};
+  EXPECT_EQ(symbols, expected);
+}
+
+TEST(Library, NeedsNothingButLibc) {
+  for (const auto& line : lines_of("readelf -dW " CTXCONF_WRITER_SHARED)) {
+    if (line.find("(NEEDED)") != std::string::npos) {
+      EXPECT_NE(line.find("[libc."), std::string::npos) << line;
+    }
+  }
+  for (const char* file : {CTXCONF_WRITER_SHARED, CTXCONF_WRITER_STATIC}) {
+    const auto symbols = lines_of(std::string("nm -u --format=just-symbols ") + file);
+    EXPECT_GT(symbols.size(), 10U) << file;
+    for (const auto& symbol : symbols) {
+      const bool ours = symbol.starts_with("_ZN7ctxconf6writer");  // between members of the archive
+      EXPECT_TRUE(ours || !symbol.starts_with("_Z")) << symbol << " in " << file;
+      for (const char* prefix : {"__cxa_guard", "__cxa_throw", "__cxa_pure", "__gxx", "_Unwind"}) {
+        EXPECT_FALSE(symbol.starts_with(prefix)) << symbol << " in " << file;
+      }
+    }
+  }
+}
+
+int contexts() {
+  int count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    count += static_cast<int>(line.find("OTEL_CTX") != std::string::npos);
+  }
+  return count;
+}
+
+// Unloaded and loaded again, a library would publish a second context.
+TEST(Library, KnowsItsContextAfterUnloading) {
+  for (int i = 0; i < 2; ++i) {
+    void* const library = dlopen(CTXCONF_WRITER_SHARED, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library, nullptr) << dlerror();
+    const auto publish =
+        reinterpret_cast<decltype(&otel_ctx_publish)>(dlsym(library, "otel_ctx_publish"));
+    ASSERT_NE(publish, nullptr);
+    EXPECT_EQ(publish("x", 1, nullptr), OTEL_CTX_OK);
+    EXPECT_EQ(contexts(), 1);
+    EXPECT_EQ(dlclose(library), 0);
+  }
+  EXPECT_EQ(contexts(), 1);
+}
+
+}  // namespace

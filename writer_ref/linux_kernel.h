@@ -1,0 +1,38 @@
+// The system calls that a publisher makes, each returning -errno when it fails.
+// Publisher is a template over this class, which is how tests fail every call.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ctxconf::writer {
+
+class LinuxKernel {
+ public:
+  std::size_t page_size();
+
+  // The raw call: libc may have no wrapper.
+  long memfd_create(const char* name, unsigned flags);
+
+  // ftruncate that cannot kill the process: a SIGXFSZ of our own making is eaten.
+  long resize(int fd, std::size_t size);
+
+  // Private, readable, writable. Of the memfd, or anonymous for fd -1.
+  long map(std::size_t size, int fd, void** at);
+  long unmap(void* at, std::size_t size);
+  long close(int fd);
+  long dont_fork(void* at, std::size_t size);
+  long wipe_on_fork(void* at, std::size_t size);
+  long name(void* at, std::size_t size, const char* name);
+
+  // CLOCK_BOOTTIME.
+  long boot_time(std::uint64_t* ns);
+
+  pid_t process_id();
+  long at_fork(void (*in_child)());
+  void yield();
+};
+
+}  // namespace ctxconf::writer

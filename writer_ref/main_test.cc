@@ -1,0 +1,240 @@
+// The program writer_ref from its command line.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+
+namespace {
+
+using opentelemetry::proto::processcontext::v1development::ProcessContext;
+using namespace std::chrono_literals;
+
+// The program with stdout and stderr in one pipe; ended with SIGKILL if nobody else did.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> arguments, bool no_files = false) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+    arguments.insert(arguments.begin(), CTXCONF_BIN_DIR "/writer_ref");
+    std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
+    for (auto& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      dup2(ends[1], 1);
+      dup2(ends[1], 2);
+      const rlimit none{0, 0};
+      if (no_files) setrlimit(RLIMIT_FSIZE, &none);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    output_ = ends[0];
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) wait();
+    close(output_);
+  }
+
+  pid_t pid() const { return pid_; }
+
+  // Up to the end of a line, or all there is at the end of output.
+  std::string line() {
+    std::string out;
+    for (char c = 0; c != '\n';) {
+      pollfd ready{output_, POLLIN, 0};
+      if (poll(&ready, 1, 20'000) != 1 || read(output_, &c, 1) != 1) return out;
+      out.push_back(c);
+    }
+    return out;
+  }
+  std::string rest() {
+    std::string out;
+    for (std::string next = line(); !next.empty(); next = line()) out += next;
+    return out;
+  }
+  // The exit code, or -signal.
+  int wait() {
+    int status = 0;
+    if (waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  // The context behind the line that was printed; nothing while it is being updated.
+  std::optional<std::pair<std::uint64_t, ProcessContext>> read_context(std::uint64_t header) const {
+    ctxconf::abi::ProcessHeader h{};
+    if (!copy(header, &h, sizeof h) || !ctxconf::abi::is_valid(h)) return std::nullopt;
+    std::string payload(h.payload_size, '\0');
+    ctxconf::abi::ProcessHeader after{};
+    if (!copy(h.payload, payload.data(), payload.size()) || !copy(header, &after, sizeof after) ||
+        after.monotonic_published_at_ns != h.monotonic_published_at_ns) {
+      return std::nullopt;
+    }
+    ProcessContext context;
+    EXPECT_TRUE(context.ParseFromString(payload));
+    return std::pair(h.monotonic_published_at_ns, context);
+  }
+
+ private:
+  bool copy(std::uint64_t from, void* to, std::size_t size) const {
+    const iovec local{to, size};
+    const iovec remote{std::bit_cast<void*>(from), size};
+    return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
+  }
+
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+struct Line {
+  int pid = 0;
+  unsigned long long header = 0;
+  unsigned long long timestamp = 0;
+};
+std::optional<Line> parse(const std::string& text, const char* word) {
+  Line line;
+  const std::string format = std::string(word) + " pid=%d header=0x%llx timestamp=%llu\n";
+  if (sscanf(text.c_str(), format.c_str(), &line.pid, &line.header, &line.timestamp) != 3) {
+    return std::nullopt;
+  }
+  return line;
+}
+
+TEST(WriterRef, PublishesWhatTheCommandLineSaysUntilItIsTerminated) {
+  Program program(
+      {"--resource", "service.name=demo", "--resource", "n:int=5", "--attribute", "k:bool=true"});
+  const auto line = parse(program.line(), "published");
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->pid, program.pid());
+  const auto context = program.read_context(line->header);
+  ASSERT_TRUE(context);
+  EXPECT_EQ(context->first, line->timestamp);
+  const auto& resource = context->second.resource();
+  ASSERT_EQ(resource.attributes_size(), 2);
+  EXPECT_EQ(resource.attributes(0).key(), "service.name");
+  EXPECT_EQ(resource.attributes(0).value().string_value(), "demo");
+  EXPECT_EQ(resource.attributes(1).value().int_value(), 5);
+  ASSERT_EQ(context->second.attributes_size(), 1);
+  EXPECT_TRUE(context->second.attributes(0).value().bool_value());
+  kill(program.pid(), SIGTERM);
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, UpdatesAsOftenAsAsked) {
+  Program program({"--update-every", "1", "--updates", "20"});
+  const auto line = parse(program.line(), "published");
+  ASSERT_TRUE(line);
+  std::int64_t count = -1;
+  std::uint64_t last = 0;
+  // A bound, not a measurement: the 20th update is waited for.
+  for (const auto end = std::chrono::steady_clock::now() + 20s;
+       count < 20 && std::chrono::steady_clock::now() < end;) {
+    const auto context = program.read_context(line->header);
+    if (!context) continue;
+    const auto& attribute = context->second.attributes(0);
+    EXPECT_EQ(attribute.key(), "writer_ref.update");
+    EXPECT_GE(attribute.value().int_value(), count);
+    if (attribute.value().int_value() != count) {
+      EXPECT_GT(context->first, last);
+    }
+    count = attribute.value().int_value();
+    last = context->first;
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(count, 20);
+  kill(program.pid(), SIGINT);
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, DropsAndPublishesAgain) {
+  Program program({"--drop-after", "1ms", "--republish", "--update-every", "0", "--hold", "50ms"});
+  const auto first = parse(program.line(), "published");
+  const auto dropped = parse(program.line(), "dropped");
+  const auto second = parse(program.line(), "published");
+  ASSERT_TRUE(first && dropped && second);
+  EXPECT_EQ(dropped->header, first->header);
+  EXPECT_GE(dropped->timestamp, first->timestamp);
+  EXPECT_GT(second->timestamp, dropped->timestamp);
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, CanBeQuiet) {
+  Program program({"--quiet", "--hold", "0s"});
+  EXPECT_EQ(program.rest(), "");
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, ExplainsItself) {
+  Program program({"--help"});
+  const auto text = program.rest();
+  EXPECT_EQ(program.wait(), 0);
+  for (const char* word : {"--resource", "--hold", "Exit codes", "KEY:TYPE=VALUE"}) {
+    EXPECT_NE(text.find(word), std::string::npos) << word;
+  }
+}
+
+TEST(WriterRef, RefusesWrongUsageWithTwo) {
+  const struct {
+    std::vector<std::string> arguments;
+    const char* why;
+  } cases[] = {
+      {{"--resource", "x"}, "expected KEY=VALUE"},
+      {{"--attribute", "x:int=y"}, "64-bit integer"},
+      {{"--resource", "a=1", "--resource", "a=2"}, "'a' is given twice"},
+      {{"--hold", "5"}, "expected a duration"},
+      {{"--hold", ""}, "expected a duration"},
+      {{"--hold", "-1s"}, "expected a duration"},
+      {{"--hold", "nans"}, "expected a duration"},
+      {{"--hold", "1e9m"}, "expected a duration"},
+      {{"--hold", "99999999m"}, "expected a duration"},
+      {{"--update-every", "x"}, "expected a duration"},
+      {{"--updates", "3"}, "--update-every"},
+      {{"--republish"}, "--drop-after"},
+      {{"--update-every", "1", "--attribute", "writer_ref.update=x"}, "given twice"},
+      {{"bogus"}, "bogus"},
+  };
+  for (const auto& bad : cases) {
+    SCOPED_TRACE(bad.why);
+    Program program(bad.arguments);
+    const auto text = program.rest();
+    EXPECT_EQ(program.wait(), 2) << text;
+    EXPECT_NE(text.find(bad.why), std::string::npos) << text;
+  }
+}
+
+TEST(WriterRef, SaysWhyItCannotPublish) {
+  Program program({"--hold", "0s"}, /*no_files=*/true);
+  const auto text = program.rest();
+  const int code = program.wait();
+  if (text.starts_with("published")) GTEST_SKIP() << "this kernel names anonymous memory";
+  EXPECT_EQ(code, 1);
+  EXPECT_NE(text.find("cannot publish: no reader could find the context"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("RLIMIT_FSIZE"), std::string::npos) << text;
+}
+
+}  // namespace
