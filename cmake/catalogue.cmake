@@ -1,0 +1,22 @@
+# The catalogue, with its JSON files built in, and the version of this build.
+set(catalogue_files
+  ${PROJECT_SOURCE_DIR}/conformance/requirements/4719-2026-04-07.json
+  ${PROJECT_SOURCE_DIR}/conformance/requirements/4947-2026-07-17.json)
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/builtin_files.cc
+  COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
+          ${PROJECT_BINARY_DIR}/builtin_files.cc ${catalogue_files}
+  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${catalogue_files}
+  VERBATIM)
+ctxconf_library(ctxconf_catalogue
+  SRCS conformance/requirements/catalogue.cc conformance/requirements/catalogue_json.cc
+       conformance/requirements/render.cc ${PROJECT_BINARY_DIR}/builtin_files.cc
+  DEPS ctxconf_abi)
+target_link_libraries(ctxconf_catalogue PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+
+execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" describe --always --dirty
+  OUTPUT_VARIABLE CTXCONF_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(NOT CTXCONF_COMMIT)
+  set(CTXCONF_COMMIT "no commit")
+endif()
+configure_file(conformance/version.h.in conformance/version.h @ONLY)

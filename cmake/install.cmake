@@ -1,0 +1,13 @@
+# ctxconf with its helpers; the reference library installs itself (writer.cmake).
+install(TARGETS ctxconf RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
+install(TARGETS ctxconf-trampoline process_writer
+  RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+if(CTXCONF_HAVE_M32)
+  install(TARGETS process_writer_32
+    RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+endif()
+install(FILES conformance/testees/mutants.json
+  DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+install(PROGRAMS conformance/testees/ctypes_writer.py
+  DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)

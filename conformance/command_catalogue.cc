@@ -1,0 +1,221 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "conformance/commands.h"
+#include "conformance/judge.h"
+#include "conformance/report/escape.h"
+#include "conformance/report/junit.h"
+#include "conformance/report/result_json.h"
+#include "conformance/requirements/render.h"
+#include "conformance/rules/rule.h"
+#include "conformance/verdict/exit_code.h"
+#include "conformance/verdict/expectations.h"
+#include "conformance/verdict/expectations_edit.h"
+#include "sys/capabilities.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+std::string capabilities_text() {
+  std::string out;
+  for (const auto& f : sys::Capabilities::of_this_host().facts()) {
+    out += fmt::format("{:<4} {:<20} {}\n", f.available ? "yes" : "no", f.name, f.detail);
+    if (!f.available && !f.remedy.empty())
+      out += fmt::format("     {:<20} to have it: {}\n", "", f.remedy);
+  }
+  return out;
+}
+
+bool is_checked(const Requirement& r) {
+  return r.role == Role::kWriter && r.level <= kDeepestRecorded && rule_for(r.id) != nullptr;
+}
+
+}  // namespace
+
+int print(const std::string& text, int code) {
+  errno = 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written || errno == EPIPE) return code;
+  return complain(kExitHarnessError,
+                  std::string("cannot write to stdout: ") + std::strerror(errno));
+}
+
+int complain(int code, const std::string& text, const std::string& what_to_do) {
+  std::string out = "ctxconf: " + escape(text, Escape::kTerminal) + "\n";
+  if (!what_to_do.empty()) out += "         " + escape(what_to_do, Escape::kTerminal) + "\n";
+  std::fwrite(out.data(), 1, out.size(), stderr);
+  return code;
+}
+
+sys::Result<std::string> read_file(const std::string& path, std::size_t limit) {
+  const bool is_stdin = path == "-";
+  const int fd = is_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return sys::fail("read", errno, path);
+  std::string out;
+  std::array<char, 65536> piece{};
+  int err = 0;
+  while (true) {
+    const ssize_t n = read(fd, piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) err = errno;
+    if (n <= 0) break;
+    out.append(piece.data(), static_cast<std::size_t>(n));
+    if (out.size() > limit) {
+      err = EFBIG;
+      break;
+    }
+  }
+  if (!is_stdin) close(fd);
+  if (err != 0) return sys::fail("read", err, path);
+  return out;
+}
+
+sys::Result<> write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return sys::fail("write", errno, path);
+  std::size_t done = 0;
+  int err = 0;
+  while (done < text.size() && err == 0) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n >= 0) {
+      done += static_cast<std::size_t>(n);
+    } else if (errno != EINTR) {
+      err = errno;
+    }
+  }
+  if (close(fd) != 0 && err == 0) err = errno;
+  if (err == 0 && rename(temporary.c_str(), path.c_str()) != 0) err = errno;
+  if (err == 0) return {};
+  unlink(temporary.c_str());
+  return sys::fail("write", err, path);
+}
+
+int command_list(const std::string& what, const std::string& spec, bool json, bool markdown) {
+  const Catalogue& catalogue = Catalogue::builtin();
+  if (what == "--capabilities") {
+    return print(capabilities_text(), kExitClean);
+  }
+  if (markdown) {
+    return print(requirements_markdown(catalogue), kExitClean);
+  }
+  SpecSelection selection = all_specs(catalogue);
+  if (!spec.empty()) {
+    auto parsed = parse_spec(catalogue, spec);
+    if (!parsed) return complain(kExitUsage, "--spec: " + parsed.error().detail);
+    selection = std::move(*parsed);
+  }
+  auto rows = rows_of(catalogue, selection);
+  if (what == "--checks") {
+    std::erase_if(rows, [](const Requirement* r) { return !is_checked(*r); });
+  }
+  return print(json ? list_json(rows) : list_text(rows), kExitClean);
+}
+
+int command_explain(const std::string& id) {
+  const auto text = explain(Catalogue::builtin(), id);
+  if (!text) return complain(kExitUsage, text.error().detail, "`ctxconf list` shows the ids");
+  return print(*text, kExitClean);
+}
+
+int command_doctor() {
+  const auto& host = sys::Capabilities::of_this_host();
+  std::string out = "What this host lets ctxconf see:\n\n" + capabilities_text() + "\n";
+  const bool wrap = host.has(sys::kHostPtrace);
+  const bool attach = host.has(sys::kHostProcessVmReadv);
+  out += fmt::format("ctxconf wrap    {}\n", wrap ? "works" : "does not work here: needs ptrace");
+  out += fmt::format("ctxconf attach  {}\n",
+                     attach ? "works, for processes of the same user, or of any with CAP_SYS_PTRACE"
+                            : "does not work here: needs process_vm_readv");
+  if (!host.has(sys::kHostSeccompTrace)) {
+    out +=
+        "                without the system call filter a context that is replaced by exec within "
+        "100 ms may be missed\n";
+  }
+  if (!host.has(sys::kHostSmapsVmFlags)) {
+    out += "                without VmFlags pctx.fork.dontfork is unobservable\n";
+  }
+  if (!host.has(sys::kHostAnonVmaName) || !host.has(sys::kHostShmemVmaName)) {
+    out +=
+        "                this kernel names no mappings: a context shows as /memfd:OTEL_CTX "
+        "(deleted), "
+        "which is right;\n"
+        "                the two bracketed names, and with them anonymous memory, cannot be "
+        "shown\n";
+  }
+  return print(out, kExitClean);
+}
+
+int command_expect(const ExpectCommand& c) {
+  const Catalogue& catalogue = Catalogue::builtin();
+  std::vector<Observed> seen;
+  if (c.action != "lint") {
+    if (c.from.empty()) {
+      return complain(
+          kExitUsage, "expect " + c.action + ": no result",
+          "--from RESULT.json, which `ctxconf wrap --out DIR` writes to DIR/result.json");
+    }
+    const auto text = read_file(c.from, kLongestResultJson);
+    if (!text) return complain(kExitUsage, "--from: " + sys::to_string(text.error()));
+    const auto run = result_from_json(*text, catalogue);
+    if (!run) return complain(kExitUsage, "--from: " + c.from + ": " + run.error().detail);
+    seen = observed(*run);
+  }
+  if (c.action == "init") {
+    if (access(c.file.c_str(), F_OK) == 0) {
+      return complain(kExitUsage, c.file + " exists", "`ctxconf expect update` adds to it");
+    }
+    const auto written = write_file(c.file, init_expectations(seen, c.strict));
+    if (!written) return complain(kExitUsage, sys::to_string(written.error()));
+    return print("wrote " + c.file + "; now name an issue in each line\n", kExitClean);
+  }
+  const auto text = read_file(c.file, kMaxExpectationBytes);
+  if (!text) {
+    return complain(kExitUsage, sys::to_string(text.error()),
+                    "`ctxconf expect init` writes a new one");
+  }
+  const auto say = [&](const std::vector<ExpectationProblem>& problems) {
+    int worst = kExitClean;
+    for (const auto& p : problems) {
+      complain(0, fmt::format("{}:{}: {}", c.file, p.line, p.text), p.mend);
+      if (p.exit_code == kExitUsage || worst == kExitClean) worst = p.exit_code;
+    }
+    return worst;
+  };
+  if (c.action == "lint") {
+    const Date today = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
+    const int code = say(lint_expectations(*text, c.file, catalogue, today));
+    return code == kExitClean ? print(c.file + " is in order\n", code) : code;
+  }
+  const Edited edited = c.action == "update"
+                            ? update_expectations(*text, c.file, catalogue, seen, c.strict)
+                            : prune_expectations(*text, c.file, catalogue, seen);
+  if (!edited.problems.empty()) return say(edited.problems);
+  if (edited.text != *text) {
+    const auto written = write_file(c.file, edited.text);
+    if (!written) return complain(kExitUsage, sys::to_string(written.error()));
+  }
+  return print(fmt::format("{}: {} lines added, {} removed\n", c.file, edited.added.size(),
+                           edited.removed.size()),
+               kExitClean);
+}
+
+int command_report(const ReportCommand& c) {
+  const auto text = read_file(c.file, kLongestResultJson);
+  if (!text) return complain(kExitUsage, "report: " + sys::to_string(text.error()));
+  const auto run = result_from_json(*text, Catalogue::builtin());
+  if (!run) return complain(kExitUsage, "report: " + c.file + ": " + run.error().detail);
+  return print(c.format == "junit" ? to_junit(*run, {}) : to_console(*run, c.console), kExitClean);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "abi/process_header.h"
+#include "abi/process_layouts.h"
+#include "conformance/commands.h"
+#include "conformance/payload.h"
+#include "conformance/report/escape.h"
+#include "conformance/rules/evidence.h"
+#include "conformance/timeline.h"
+#include "conformance/verdict/exit_code.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kLongestInput = std::size_t{64} << 20U;
+
+void line(std::string& out, const std::string& text) {
+  out += escape(text, Escape::kTerminal) + "\n";
+}
+
+std::optional<std::string> bytes_of_hex(const std::string& text) {
+  std::string out;
+  int high = -1;
+  for (const char c : text) {
+    if (c == ' ' || c == '\n' || c == '\t' || c == ':' || c == '|') continue;
+    int digit = -1;
+    if (c >= '0' && c <= '9') digit = c - '0';
+    if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') digit = c - 'A' + 10;
+    if (digit < 0) return std::nullopt;
+    if (high < 0) {
+      high = digit;
+    } else {
+      out += static_cast<char>(high * 16 + digit);
+      high = -1;
+    }
+  }
+  if (high >= 0) return std::nullopt;
+  return out;
+}
+
+std::string guess(const std::string& bytes) {
+  if (bytes.starts_with("OTEL_CTX") || bytes.starts_with("OTL-PROC")) return "header";
+  if (bytes.find("ctxconf-timeline") < 200) return "snapshot";
+  return "payload";
+}
+
+void show_fields(std::string& out, const abi::LayoutFields& layout,
+                 std::span<const std::byte> bytes) {
+  const auto d = abi::decode_as(layout, bytes);
+  line(out, fmt::format("  as {} ({})", layout.id, layout.in_use));
+  if (layout.version >= 0)
+    line(out, fmt::format("    {:>2} version    {}", layout.version, d.version));
+  if (layout.size >= 0) line(out, fmt::format("    {:>2} size       {}", layout.size, d.size));
+  if (layout.timestamp >= 0) {
+    line(out, fmt::format("    {:>2} timestamp  {}{}", layout.timestamp, d.timestamp,
+                          d.timestamp == 0 ? " (being changed, or withdrawn)" : ""));
+  }
+  if (layout.pointer >= 0)
+    line(out, fmt::format("    {:>2} payload    {:#x}", layout.pointer, d.pointer));
+}
+
+int decode_header(std::string& out, const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto header = abi::decode_process_header(bytes);
+  if (!header) {
+    return complain(kExitUsage, fmt::format("a header has 32 bytes, these are {}", bytes.size()));
+  }
+  line(out, fmt::format("header: {}", abi::is_valid(*header) ? "a reader would accept it"
+                                                             : "a reader would not accept it"));
+  line(out, fmt::format("     0 signature  \"{}\"{}",
+                        std::string_view(header->signature.data(), header->signature.size()),
+                        header->signature == abi::kSignature ? "" : ", want \"OTEL_CTX\""));
+  show_fields(out, abi::fields_of(abi::HeaderLayout::kH5), bytes);
+  // Without the process nothing can be said of its memory: that the pointer is mapped and
+  // the payload parses is left open, the sizes and clocks still tell most drafts apart.
+  abi::RecognitionInput in;
+  in.head = bytes;
+  in.is_mapped = [](std::uint64_t, std::uint64_t) { return false; };
+  in.payload = [](std::uint64_t, std::uint64_t) { return std::span<const std::byte>(); };
+  const auto r = abi::recognise_header(in);
+  if (const auto draft = abi::describe(r.best); !draft.empty()) {
+    line(out, std::string(draft));
+    if (abi::fields_of(r.best).layout == r.best) show_fields(out, abi::fields_of(r.best), bytes);
+  }
+  if (header->version != abi::kVersion && abi::byte_swapped(*header).version == abi::kVersion) {
+    line(out, "the numbers are in the other byte order");
+  }
+  return abi::is_valid(*header) ? kExitClean : kExitFailed;
+}
+
+int decode_payload(std::string& out, const std::string& text) {
+  const auto payload = analyse_payload(std::as_bytes(std::span(text)));
+  for (const auto& l : describe(payload)) line(out, l);
+  return payload.problem == PayloadProblem::kNone ? kExitClean : kExitFailed;
+}
+
+int decode_snapshot(std::string& out, const std::string& text) {
+  const auto timeline = timeline_from_json(text);
+  if (!timeline) return complain(kExitUsage, timeline.error().detail);
+  std::uint64_t begin = UINT64_MAX;
+  for (const auto& p : timeline->processes) {
+    for (const auto& i : p.images) begin = std::min(begin, i.started_ns);
+  }
+  line(out, fmt::format("{} of {} on Linux {} {}, {} processes", to_string(timeline->mode),
+                        timeline->target.empty() ? "?" : timeline->target.front(), timeline->kernel,
+                        timeline->arch, timeline->processes.size()));
+  const auto evidence = evidence_of(*timeline);
+  for (const auto& e : evidence) {
+    line(out, "");
+    line(out, e.name() + ": " + e.image->ending);
+    for (std::size_t i = 0; i < e.contexts.size(); ++i) {
+      const Snapshot& s = e.image->snapshots[i];
+      line(out,
+           fmt::format("  +{:.3f} s, seen {} times until +{:.3f} s ({})",
+                       static_cast<double>(s.first_seen_ns - begin) / 1e9, s.times,
+                       static_cast<double>(s.last_seen_ns - begin) / 1e9, to_string(s.moment)));
+      for (const Context& c : e.contexts[i]) {
+        line(out, "    " + to_maps_line(c.candidate->entries.front()));
+        line(out,
+             fmt::format("      version {}, size {}, timestamp {}, payload {:#x}: {}",
+                         c.header.version, c.header.payload_size,
+                         c.header.monotonic_published_at_ns, c.header.payload,
+                         c.usable() ? "a reader would accept it" : "no reader would accept it"));
+        if (c.payload == nullptr) continue;
+        for (const auto& l : describe(*c.payload)) line(out, "      " + l);
+      }
+      for (const auto& d : s.descriptors) line(out, fmt::format("    fd {} -> {}", d.fd, d.link));
+    }
+  }
+  if (evidence.empty()) line(out, "no process published a context");
+  return kExitClean;
+}
+
+}  // namespace
+
+int command_decode(const DecodeCommand& c) {
+  if (c.hex.empty() == c.file.empty()) {
+    return complain(kExitUsage, "decode: give one of FILE, - or --hex STR");
+  }
+  std::string bytes;
+  if (!c.hex.empty()) {
+    auto decoded = bytes_of_hex(c.hex);
+    if (!decoded) {
+      return complain(kExitUsage, "--hex: these are not pairs of hex digits",
+                      "like 4f54454c5f435458, with spaces if you like");
+    }
+    bytes = std::move(*decoded);
+  } else {
+    auto text = read_file(c.file, kLongestInput);
+    if (!text) return complain(kExitUsage, "decode: " + sys::to_string(text.error()));
+    bytes = std::move(*text);
+  }
+  const std::string as = c.as.empty() ? guess(bytes) : c.as;
+  std::string out;
+  const int code = as == "header"     ? decode_header(out, bytes)
+                   : as == "snapshot" ? decode_snapshot(out, bytes)
+                                      : decode_payload(out, bytes);
+  return out.empty() ? code : print(out, code);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,312 @@
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "conformance/commands.h"
+#include "conformance/judge.h"
+#include "conformance/observe/attach.h"
+#include "conformance/observe/wrap.h"
+#include "conformance/report/escape.h"
+#include "conformance/report/junit.h"
+#include "conformance/report/result_json.h"
+#include "conformance/verdict/exit_code.h"
+#include "conformance/verdict/expectations.h"
+#include "conformance/version.h"
+#include "sys/capabilities.h"
+#include "sys/process.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using std::chrono::milliseconds;
+
+Date today() { return std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()); }
+
+std::string now_rfc3339() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+}
+
+// What must be right before anything is started: selection, expectations, output directory.
+struct Prepared {
+  std::vector<const Requirement*> selected;
+  SpecSelection spec;
+  std::optional<Expectations> expectations;
+  int exit_code = 0;  // not 0: it was said on stderr, stop
+};
+
+Prepared prepare(const JudgeOptions& options) {
+  Prepared p;
+  const Catalogue& catalogue = Catalogue::builtin();
+  Selection selection;
+  if (!options.spec.empty()) {
+    auto spec = parse_spec(catalogue, options.spec);
+    if (!spec) {
+      p.exit_code = complain(kExitUsage, "--spec: " + spec.error().detail);
+      return p;
+    }
+    selection.spec = std::move(*spec);
+  }
+  selection.only = options.only;
+  selection.skip = options.skip;
+  if (!options.level.empty()) {
+    const auto level = level_from(options.level);
+    if (!level || *level > Level::kRace) {
+      p.exit_code = complain(kExitUsage, "--level: unknown level " + options.level,
+                             "one of static, snapshot, syscalls, stores, steps, race");
+      return p;
+    }
+    selection.deepest = *level;
+  }
+  auto selected = select(catalogue, selection);
+  if (!selected) {
+    p.exit_code = complain(kExitUsage, selected.error().detail,
+                           "`ctxconf list` shows the ids; --only and --skip take globs over them");
+    return p;
+  }
+  p.selected = std::move(*selected);
+  p.spec = selection.spec;
+  for (const auto& pair : options.expect_resource) {
+    if (pair.find('=') == std::string::npos || pair.starts_with('=')) {
+      p.exit_code = complain(kExitUsage, "--expect-resource: " + pair + " is not KEY=VALUE");
+      return p;
+    }
+  }
+  if (!options.expect.empty()) {
+    const auto text = read_file(options.expect, kMaxExpectationBytes);
+    if (!text) {
+      p.exit_code = complain(kExitUsage, "--expect: " + sys::to_string(text.error()),
+                             "`ctxconf expect init FILE --from RESULT.json` writes one");
+      return p;
+    }
+    p.expectations = parse_expectations(*text, options.expect, catalogue);
+    if (const auto* problem = p.expectations->usage_error()) {
+      p.exit_code = complain(kExitUsage,
+                             fmt::format("{}:{}: {}", options.expect, problem->line, problem->text),
+                             problem->mend);
+      return p;
+    }
+  }
+  if (!options.out.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.out, error);
+    if (error || access(options.out.c_str(), W_OK) != 0) {
+      p.exit_code = complain(kExitUsage,
+                             "--out: cannot write into " + options.out + ": " +
+                                 (error ? error.message() : std::strerror(errno)),
+                             "name a directory that you may write to");
+    }
+  }
+  return p;
+}
+
+Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std::string> target) {
+  Timeline t;
+  t.suite_version = kVersionText;
+  t.mode = mode;
+  t.target = std::move(target);
+  utsname name{};
+  uname(&name);
+  t.kernel = name.release;
+  t.arch = name.machine;
+  t.libc = std::string("glibc ") + gnu_get_libc_version();
+  t.started_at = now_rfc3339();
+  t.host = sys::Capabilities::of_this_host().facts();
+  t.page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  t.realtime_minus_boottime_ns = sys::realtime_now_ns() - sys::boottime_now_ns();
+  t.expected_resource = options.expect_resource;
+  t.faults_asked = options.faults;
+  return t;
+}
+
+// Judges, applies the expectations, writes and prints.
+int conclude_run(const JudgeOptions& options, const Prepared& prepared, const Timeline& timeline,
+                 const std::string& mode, std::string unreachable = {}) {
+  RunResult run = judge(timeline, prepared.selected);
+  run.mode = mode;
+  run.spec = prepared.spec;
+  run.suite_commit = kCommitText;
+  run.command_line = options.command_line;
+  if (prepared.expectations) {
+    apply(*prepared.expectations, today(), {options.strict, options.require_observable}, run);
+  }
+  conclude({options.strict, options.require_observable, std::move(unreachable)}, run);
+  int code = run.exit_code;
+  if (!options.out.empty()) {
+    const std::string dir = options.out + "/";
+    sys::Result<> written;
+    if (mode != "replay") {
+      run.trace_path = dir + "timeline.json";
+      written = write_file(run.trace_path, to_json(timeline));
+    }
+    if (written) written = write_file(dir + "junit.xml", to_junit(run, {options.strict}));
+    if (written) written = write_file(dir + "result.json", to_result_json(run));
+    if (!written) {
+      code = complain(kExitHarnessError, sys::to_string(written.error()),
+                      "the verdicts follow, but --out has not all of them");
+    }
+  }
+  const std::string report = to_console(run, options.console);
+  return print(report, code);
+}
+
+std::string advice_for_start(int err) {
+  switch (err) {
+    case ENOENT:
+      return "name a program that exists, with its path or in PATH";
+    case EACCES:
+      return "make it executable (chmod +x), or start its interpreter: ctxconf wrap -- python3 "
+             "app.py";
+    case ENOEXEC:
+      return "it is no program of this machine; a script needs a first line like #!/bin/sh";
+    case EPERM:
+      return "ptrace is refused here: `ctxconf doctor` says what would allow it";
+    default:
+      return "`ctxconf doctor` says what this host allows";
+  }
+}
+
+}  // namespace
+
+int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
+  if (command.empty()) {
+    return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
+  }
+  const Prepared prepared = prepare(options);
+  if (prepared.exit_code != 0) return prepared.exit_code;
+  const auto trampoline = sys::find_trampoline();
+  if (!trampoline) {
+    return complain(kExitHarnessError, sys::to_string(trampoline.error()),
+                    "install ctxconf-trampoline beside ctxconf");
+  }
+  Timeline timeline = begin_timeline(options, Mode::kWrap, command);
+  const auto& host = sys::Capabilities::of_this_host();
+  if (!host.has(sys::kHostPtrace)) {
+    return complain(kExitUnreachable, "wrap needs ptrace, which this host refuses",
+                    "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
+  }
+  WrapOptions wrap;
+  wrap.argv = command;
+  wrap.trampoline = *trampoline;
+  wrap.run_for = options.run_for;
+  wrap.timeout_scale = options.timeout_scale;
+  wrap.no_filter = !host.has(sys::kHostSeccompTrace);
+  if (wrap.no_filter) {
+    timeline.notes.emplace_back(
+        "no system call filter here: what happens right before an exec may be missed");
+  }
+  const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
+  if (show_progress) {
+    wrap.progress = [](double seconds, std::size_t processes, std::size_t contexts) {
+      fmt::print(stderr, "\r\033[K{:.1f} s, {} process{}, {} publication{} seen\r", seconds,
+                 processes, processes == 1 ? "" : "es", contexts, contexts == 1 ? "" : "s");
+    };
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto recorded = record_wrap(wrap, timeline);
+  if (show_progress) fmt::print(stderr, "\r\033[K");
+  if (!recorded) {
+    const auto& e = recorded.error();
+    if (std::string_view(e.op) == kFollowing) {
+      return complain(kExitHarnessError, sys::to_string(e), "a bug in ctxconf: please report it");
+    }
+    return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),
+                    advice_for_start(e.err));
+  }
+  if (options.faults) {
+    const auto fault = run_with_file_size_limit(wrap);
+    if (fault) {
+      timeline.faults.push_back(*fault);
+    } else {
+      timeline.notes.push_back("the run under RLIMIT_FSIZE=0 failed: " +
+                               sys::to_string(fault.error()));
+    }
+  }
+  timeline.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return conclude_run(options, prepared, timeline, "wrap");
+}
+
+int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all) {
+  if (all == !pids.empty()) {
+    return complain(kExitUsage, "attach: give a pid or --all",
+                    "ctxconf attach [options] PID | --all");
+  }
+  AttachOptions attach;
+  for (const auto& text : pids) {
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+    if (error != std::errc() || end != text.data() + text.size() || pid <= 0) {
+      return complain(kExitUsage, "attach: " + text + " is no process id");
+    }
+    attach.pids.push_back(pid);
+  }
+  if (options.faults) {
+    return complain(kExitUsage, "attach: --faults needs a program to start",
+                    "use ctxconf wrap --faults");
+  }
+  std::ranges::sort(attach.pids);
+  attach.pids.erase(std::ranges::unique(attach.pids).begin(), attach.pids.end());
+  if (options.run_for) attach.watch_for = *options.run_for;
+  attach.watch_for =
+      std::chrono::duration_cast<milliseconds>(attach.watch_for * options.timeout_scale);
+  const Prepared prepared = prepare(options);
+  if (prepared.exit_code != 0) return prepared.exit_code;
+  std::vector<std::string> target = pids;
+  if (all) target = {"--all"};
+  Timeline timeline = begin_timeline(options, Mode::kAttach, std::move(target));
+  const auto begin = std::chrono::steady_clock::now();
+  const auto recorded = record_attach(attach, timeline);
+  if (!recorded) {
+    const auto& e = recorded.error();
+    std::string advice = "`ctxconf doctor` says what this host allows";
+    if (e.err == ESRCH || e.err == ENOENT) advice = "no such process: `ps` shows those that run";
+    if (e.err == EPERM || e.err == EACCES) {
+      advice = "run as the process's user or as root, with CAP_SYS_PTRACE in a container";
+    }
+    return complain(kExitUnreachable, "cannot attach: " + sys::to_string(e), advice);
+  }
+  timeline.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  // A process that may not be read is out of reach, not without a context.
+  std::string unreachable;
+  for (const auto& p : timeline.processes) {
+    for (const auto& image : p.images) {
+      for (const auto& note : image.notes) {
+        if (!all && note.find("cannot be") != std::string::npos) {
+          unreachable = fmt::format("process {} {}", p.pid, note);
+        }
+      }
+    }
+  }
+  return conclude_run(options, prepared, timeline, "attach", unreachable);
+}
+
+int command_replay(const JudgeOptions& options, const std::string& file) {
+  const Prepared prepared = prepare(options);
+  if (prepared.exit_code != 0) return prepared.exit_code;
+  const auto text = read_file(file, std::size_t{256} << 20U);
+  if (!text) return complain(kExitUsage, "replay: " + sys::to_string(text.error()));
+  auto timeline = timeline_from_json(*text);
+  if (!timeline) {
+    return complain(kExitUsage, "replay: " + file + ": " + timeline.error().detail);
+  }
+  if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
+  return conclude_run(options, prepared, *timeline, "replay");
+}
+
+}  // namespace ctxconf::conformance

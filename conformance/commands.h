@@ -1,0 +1,83 @@
+// The commands of `ctxconf`. Each returns its exit code and has printed what it
+// has to say: results on stdout, complaints on stderr.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/report/console.h"
+#include "conformance/requirements/catalogue.h"
+
+namespace ctxconf::conformance {
+
+// The options that all judging commands share, as they were given.
+struct JudgeOptions {
+  std::string spec;  // empty: the default
+  std::vector<std::string> only;
+  std::vector<std::string> skip;
+  std::string level;   // empty: all that the host allows
+  std::string expect;  // file of expected failures
+  bool strict = false;
+  bool require_observable = false;
+  std::vector<std::string> expect_resource;  // KEY=VALUE
+  std::optional<std::chrono::milliseconds> run_for;
+  bool faults = false;
+  std::string out;  // directory for result.json, junit.xml and timeline.json
+  double timeout_scale = 1;
+  ConsoleOptions console;
+  std::vector<std::string> command_line;  // of ctxconf, for the report
+};
+
+int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command);
+int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
+int command_replay(const JudgeOptions& options, const std::string& file);
+
+int command_list(const std::string& what, const std::string& spec, bool json, bool markdown);
+int command_explain(const std::string& id);
+int command_doctor();
+
+struct ExpectCommand {
+  std::string action;  // init, update, lint, prune
+  std::string file;
+  std::string from;  // result.json
+  bool strict = false;
+};
+int command_expect(const ExpectCommand& command);
+
+struct DecodeCommand {
+  std::string as;  // header, payload, snapshot; empty: guess
+  std::string file;
+  std::string hex;
+};
+int command_decode(const DecodeCommand& command);
+
+struct ReportCommand {
+  std::string file;
+  std::string format;  // junit, console
+  ConsoleOptions console;
+};
+int command_report(const ReportCommand& command);
+
+struct SelftestCommand {
+  std::string directory;  // where the programs and mutants.json are; empty: beside ctxconf
+  std::vector<std::string> only;
+  unsigned jobs = 0;  // 0: one a processor
+  bool verbose = false;
+};
+int command_selftest(const SelftestCommand& command);
+
+// Prints "ctxconf: TEXT" and, indented, what to do; returns `code`.
+int complain(int code, const std::string& text, const std::string& what_to_do = {});
+
+// Writes to stdout; returns `code`, or 70 after a complaint when it cannot be
+// written. A reader that went away is no complaint.
+int print(const std::string& text, int code);
+
+// The whole of a file, "-" for stdin. EFBIG beyond `limit`.
+sys::Result<std::string> read_file(const std::string& path, std::size_t limit);
+// Through a temporary file and rename, so that a reader never sees half of it.
+sys::Result<> write_file(const std::string& path, const std::string& text);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,1078 @@
+#!/usr/bin/env python3
+"""Runs ctxconf as its users do: each command, each exit code, each kind of bad
+input, with programs that publish well, badly, not at all, or with ill will.
+
+usage: ctxconf_test.py SOURCE_DIR BIN_DIR
+"""
+
+import ctypes
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+import xml.etree.ElementTree as ElementTree
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SOURCE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 2 else ""
+BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
+
+CTXCONF = os.path.join(BIN, "ctxconf")
+WRITER = os.path.join(BIN, "writer_ref")
+TESTEE = os.path.join(BIN, "process_writer")
+TESTEE_32 = os.path.join(BIN, "process_writer_32")
+CTYPES_WRITER = os.path.join(BIN, "ctypes_writer.py")
+PYTHON = sys.executable
+
+CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
+JUDGED_ROWS = 33  # of OTEP 4719, level static and snapshot, mode wrap or attach
+NOBODY = 65534
+
+with open(CTXCONF, "rb") as binary:
+    SANITISED = b"__asan_init" in binary.read()
+SLOW = 6 if SANITISED else 1
+DEADLINE_S = 25 * SLOW
+
+# An example of requirements/layouts.md, early December 2025.
+H3_HEADER = ("4f 54 45 4c 5f 43 54 58 | 02 00 00 00 | 0b 68 55 47 70 24 7d 18 | 50 01 00 00 | "
+             "a0 82 6d 7e 6a 5f 00 00")
+
+# Publishes what the JSON of its first argument says: {"value": text of an attribute, "times": to
+# repeat it, "size": for the header, "at": address for the header, "zeros": bytes of untouched
+# memory as payload, "map": a file to map as well, "name": of the thread, "hold": seconds}.
+ILL_WRITER = r"""
+import ctypes, json, mmap, os, struct, sys, time
+spec = json.loads(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+def delimited(field, data):
+    n, length = len(data), b""
+    while n > 127:
+        length += bytes([n & 127 | 128])
+        n >>= 7
+    return bytes([field << 3 | 2]) + length + bytes([n]) + data
+def pair(key, value):
+    return delimited(1, delimited(1, key.encode()) + delimited(2, delimited(1, value.encode())))
+value = spec.get("value", "") * spec.get("times", 1)
+payload = delimited(1, pair("service.name", "ill") + pair("ill", value))
+payload = ctypes.create_string_buffer(payload, len(payload))
+address, size = ctypes.addressof(payload), len(payload)
+if "zeros" in spec:
+    zeros = mmap.mmap(-1, spec["zeros"], flags=mmap.MAP_PRIVATE | 0x4000)  # MAP_NORESERVE
+    address = ctypes.addressof(ctypes.c_char.from_buffer(zeros))
+address, size = spec.get("at", address), spec.get("size", size)
+if "name" in spec:
+    libc.prctl(15, spec["name"].encode())  # PR_SET_NAME
+if "map" in spec:
+    with open(spec["map"], "rb") as file:
+        other = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+fd = os.memfd_create("OTEL_CTX", os.MFD_CLOEXEC)
+os.ftruncate(fd, 4096)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+header = libc.mmap(None, 4096, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, fd, 0)
+libc.madvise(header, 4096, mmap.MADV_DONTFORK)
+os.close(fd)
+ctypes.memmove(header, struct.pack("<8sIIQQ", b"OTEL_CTX", 2, size, 0, address), 32)
+now = struct.pack("<Q", time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+ctypes.memmove(header + 16, now, 8)
+libc.prctl(0x53564d41, 0, ctypes.c_ulong(header), ctypes.c_ulong(4096), b"OTEL_CTX")
+time.sleep(spec.get("hold", 0.25))
+os._exit(0)  # or the interpreter frees the payload first
+"""
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07</script><b>]]>&\x00\u202e\x9b31m\r\n::error::"
+
+
+class Done:
+    """What one command did."""
+
+    def __init__(self, args, code, out, err, seconds, peak):
+        self.args, self.code, self.out, self.err = args, code, out, err
+        self.seconds, self.peak = seconds, peak  # peak: kB, of ctxconf and what it waited for
+
+    def __str__(self):
+        return (f"{self.args}\nexit {self.code} after {self.seconds:.2f} s\n"
+                f"--- stdout\n{self.out[-6000:]}\n--- stderr\n{self.err[-3000:]}")
+
+    def unfolded(self):
+        """All output, a line that the console folded as one: where it folds depends on paths."""
+        return re.sub(r"\n {7,}(?=\S)", " ", self.out + self.err)
+
+
+def processes_with(mark):
+    """Those whose environment has the mark; a zombie has none any more."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark.encode() in file.read():
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+def has_ptrace_of_strangers():
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return os.geteuid() == 0 or int(file.read()) == 0
+    except OSError:
+        return True
+
+
+def runs(*command):
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, timeout=10, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="ctxconf_test.")
+        self.addCleanup(directory.cleanup)
+        self.dir = directory.name
+        self.mark = "ctxconf-test-" + uuid.uuid4().hex
+        self.env = os.environ | {"CTXCONF_TEST": self.mark, "PYTHONDONTWRITEBYTECODE": "1",
+                                 "PATH": BIN + ":" + os.environ.get("PATH", "/usr/bin:/bin")}
+        self.children = []
+        self.addCleanup(self.end_children)
+
+    def end_children(self):
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()
+        self.assert_nothing_runs()
+
+    def assert_nothing_runs(self):
+        """Nothing that a test started outlives ctxconf."""
+        deadline = time.monotonic() + 5 * SLOW
+        while left := processes_with(self.mark):
+            if time.monotonic() > deadline:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                self.fail(f"left behind: {left}")
+            time.sleep(0.02)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, text, mode=0o644):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def start(self, *command, **kwargs):
+        child = subprocess.Popen(command, cwd=self.dir, env=self.env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, **kwargs)
+        self.children.append(child)
+        return child
+
+    def start_writer(self, *command, **kwargs):
+        """Started and has published."""
+        child = self.start(*(command or (WRITER, "--hold", "60s")), **kwargs)
+        line = child.stdout.readline()
+        self.assertTrue(line.startswith(b"published "), line)
+        return child
+
+    def run_it(self, *args, stdin=b"", program=CTXCONF, **kwargs):
+        begin = time.monotonic()
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, \
+                tempfile.TemporaryFile() as err:
+            given.write(stdin)
+            given.seek(0)
+            child = subprocess.Popen([program, *args], cwd=self.dir, env=self.env, stdin=given,
+                                     stdout=out, stderr=err, **kwargs)
+            self.children.append(child)
+            while True:
+                pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+                if pid:
+                    break
+                if time.monotonic() > begin + DEADLINE_S:
+                    self.fail(f"{args}: still runs after {DEADLINE_S} s")
+                time.sleep(0.002)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            seconds = time.monotonic() - begin
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="surrogateescape"))
+        return Done(args, child.returncode, *texts, seconds, usage.ru_maxrss)
+
+    def expect_exit(self, code, *args, out=(), err=(), **kwargs):
+        """Runs ctxconf; `out` and `err` are patterns that its output must match."""
+        done = self.run_it(*args, **kwargs)
+        self.assertEqual(done.code, code, done)
+        for patterns, text in ((out, done.out), (err, done.err)):
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                if not re.search(pattern, text, re.M):
+                    self.assertRegex(done.unfolded(), re.compile(pattern, re.M), done)
+        return done
+
+    def complains(self, code, *args, about):
+        """The complaint is on stderr, says so first, and nothing pretends to be a report."""
+        done = self.expect_exit(code, *args, err=["^ctxconf: "] + list(about))
+        self.assertEqual(done.out, "", done)
+        return done
+
+    def result(self, name="out"):
+        return json.loads(self.read(os.path.join(name, "result.json")))
+
+    def outcomes(self, name="out"):
+        return {row["id"]: row["outcome"] for row in self.result(name)["results"]}
+
+
+class WrapTest(Case):
+    def test_reference_writer_is_all_green(self):
+        done = self.expect_exit(
+            CLEAN, "wrap", "--out", "out", "--expect-resource", "service.name=shop", "--", WRITER,
+            "--resource", "service.name=shop", "--update-every", "120", "--updates", "1", "--hold",
+            "500ms",
+            out=["OTEP 4719@2026-04-07", r"service\.name=shop", r"^\d+ passed, 0 failed, .* of \d+ "
+                 "selected", r"^exit 0: \d+ of \d+ requirements judged, none failed"])
+        self.assertNotIn("FAIL", done.out, done)
+        passed, of = map(int, re.search(r"exit 0: (\d+) of (\d+)", done.out).groups())
+        self.assertGreaterEqual(passed, 28, done)
+        totals = self.result()["totals"]
+        self.assertEqual((totals["pass"], totals["fail"], totals["selected"]), (passed, 0, of))
+
+    def test_ctypes_writer_is_green(self):
+        self.expect_exit(CLEAN, "wrap", "--for", "1s", "--", PYTHON, CTYPES_WRITER, "--hold",
+                         "300", out="^exit 0: ")
+
+    def test_expected_resource_that_is_missing(self):
+        self.expect_exit(FAILED, "wrap", "--expect-resource", "service.name=shop", "--", WRITER,
+                         "--hold", "200ms", out="^FAIL +pctx.payload.resource-matches-sdk")
+
+    def test_programs_that_publish_nothing(self):
+        for command in (["sleep", "0.2"], [PYTHON, "-c", "pass"], ["true"]):
+            with self.subTest(command):
+                self.expect_exit(NOT_JUDGED, "wrap", "--", *command,
+                                 out=["^no process published a context: nothing could be judged",
+                                      "^0 passed, 0 failed, ",
+                                      "^exit 4: none of .* could be judged",
+                                      r"^the program itself: exited 0 \(reported, not judged\)"])
+
+    def test_programs_that_cannot_be_started(self):
+        self.write("plain.txt", "hello\n", 0o755)
+        self.write("empty", "", 0o755)
+        self.write("not-executable", "#!/bin/sh\n", 0o644)
+        self.write("no-interpreter", "#!/nonexistent/sh\n", 0o755)
+        for command, text, advice in (
+                ("/nonexistent/program", "No such file", "exists"),
+                ("no-such-program-anywhere", "No such file", "PATH"),
+                ("./no-interpreter", "No such file", "exists"),
+                ("./not-executable", "Permission denied", r"chmod \+x"),
+                (self.dir, "Permission denied|Is a directory", r"executable|directory"),
+                ("./plain.txt", "Exec format error", r"#!/bin/sh"),
+                ("./empty", "Exec format error", r"#!/bin/sh"),
+                ("", ".", ".")):
+            with self.subTest(command):
+                if command == "./not-executable" and os.geteuid() == 0:
+                    self.assertEqual(os.stat(self.path(command)).st_mode & 0o111, 0)
+                self.complains(UNREACHABLE, "wrap", "--", command,
+                               about=["cannot start " + re.escape(command), text, advice])
+
+    def test_status_of_the_program_is_reported_and_not_judged(self):
+        script = f"{WRITER} --hold 150ms; exit 7"
+        self.expect_exit(CLEAN, "wrap", "--", "sh", "-c", script,
+                         out=r"^the program itself: exited 7 \(reported, not judged\)")
+        self.expect_exit(NOT_JUDGED, "wrap", "--", "sh", "-c", "exit 7", out="exited 7")
+
+    def test_program_that_never_ends_is_ended(self):
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--for", "500ms", "--", "sleep", "1000",
+                                out=[r"still ran after 0\.[5-9]", r"SIGTERM \(by ctxconf\)"])
+        self.assertLess(done.seconds, 5 * SLOW, done)
+        self.expect_exit(CLEAN, "wrap", "--for", "500ms", "--", WRITER, out="^exit 0: ")
+
+    def test_program_that_ignores_sigterm_is_killed(self):
+        script = "trap '' TERM; echo ready; while :; do sleep 1; done"
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.1", "--for", "8s", "--",
+                                "sh", "-c", script, out=["^ready", r"SIGKILL|by ctxconf"])
+        self.assertGreater(done.seconds, 0.9, done)
+        self.assertLess(done.seconds, 5 * SLOW, done)
+
+    def test_background_processes_end_with_the_observation(self):
+        script = "setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait' & echo away"
+        self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.1", "--for", "5s", "--", "sh",
+                         "-c", script, out="^away")
+        self.assert_nothing_runs()
+
+    def test_crash_is_a_failure(self):
+        for name in ("SEGV", "ABRT", "KILL"):
+            with self.subTest(name):
+                self.expect_exit(FAILED, "wrap", "--out", "out", "--", "sh", "-c",
+                                 f"{WRITER} --quiet --hold 150ms; kill -{name} $$",
+                                 out=[f"killed by SIG{name}", f"(died of|crash.*) SIG{name}",
+                                      "^exit 1: "])
+                self.assertEqual(self.result()["exit"]["code"], FAILED)
+                ElementTree.fromstring(self.read("out/junit.xml"))
+
+    def test_crash_without_publication_is_a_failure(self):
+        self.expect_exit(FAILED, "wrap", "--", "sh", "-c", "kill -SEGV $$",
+                         out=["SIGSEGV", "no process published", "^exit 1: "])
+
+    def test_crash_of_a_child_that_published(self):
+        script = f"{WRITER} --hold 60s & sleep {0.3 * SLOW}; kill -SEGV $!; wait; exit 0"
+        self.expect_exit(FAILED, "wrap", "--", "sh", "-c", script, out=["SIGSEGV", "^exit 1: "])
+
+    def test_processes_without_end(self):
+        bomb = ("import os,time\nfor i in range(9):\n try: os.fork()\n"
+                " except OSError: pass\ntime.sleep(60)\n")
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--for", "1s", "--", PYTHON, "-c", bomb,
+                                out=["^note: the program still ran", "more processes ran"])
+        self.assertLess(done.seconds, 15 * SLOW, done)
+        self.assert_nothing_runs()
+
+    def test_runaway_is_a_failure(self):
+        threads = ("import threading,time,sys\nthreading.stack_size(65536)\n"
+                   "try:\n for i in range(4300):\n"
+                   "  threading.Thread(target=time.sleep,args=(60,),daemon=True).start()\n"
+                   "except RuntimeError:\n print('too few', flush=True)\n sys.exit(0)\n"
+                   "time.sleep(60)\n")
+        done = self.run_it("wrap", "--for", "100s", "--out", "out", "--", PYTHON, "-c", threads)
+        if "too few" in done.out:
+            self.skipTest("a limit of this user stops a runaway first")
+        self.assertEqual(done.code, FAILED, done)
+        self.assertRegex(done.out, r"runaway: .* threads alive at once", done)
+        ElementTree.fromstring(self.read("out/junit.xml"))
+
+    def test_forks_that_follow_each_other(self):
+        chain = ("import os,time\nend=time.time()+30\nwhile time.time()<end:\n"
+                 " if os.fork(): os._exit(0)\n")
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.2", "--for", "4s", "--",
+                                PYTHON, "-c", chain)
+        self.assertLess(done.seconds, 10 * SLOW, done)
+        self.assert_nothing_runs()
+
+    def test_launcher_is_two_images(self):
+        self.expect_exit(CLEAN, "wrap", "--out", "out", "--", TESTEE, "--good", "exec-self",
+                         "--pause", "60", "--hold", "150", out=["^  image .*replaced by exec"])
+        images = self.result()["images"]
+        self.assertEqual([i["image"] for i in images], [0, 1], images)
+        self.assertTrue(all(i["published"] for i in images), images)
+        self.assertEqual(len({i["pid"] for i in images}), 1)
+        for row in self.result()["results"]:
+            if row["outcome"] == "pass":
+                self.assertEqual(sorted(f["image"] for f in row["findings"]
+                                        if f["outcome"] == "pass"), [0, 1], row)
+
+    def test_launcher_whose_second_image_publishes_nothing(self):
+        self.expect_exit(CLEAN, "wrap", "--", TESTEE, "--good", "launcher", "--pause", "60",
+                         "--hold", "100", out=["replaced by exec; a reader sees",
+                                               "published nothing"])
+
+    def test_a_child_is_judged_by_itself(self):
+        script = (f"{WRITER} --quiet --hold 400ms & "
+                  f"{TESTEE} --bad pctx.header.signature --pause 20 --hold 200 & wait")
+        self.expect_exit(FAILED, "wrap", "--out", "out", "--", "sh", "-c", script,
+                         out="^FAIL +pctx.header.signature")
+        findings = next(r for r in self.result()["results"]
+                        if r["id"] == "pctx.header.signature")["findings"]
+        self.assertEqual(sorted(f["outcome"] for f in findings), ["fail", "pass"], findings)
+
+    def test_streams_pass_through(self):
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--", "sh", "-c", "echo to-stderr >&2; cat",
+                                stdin=b"first\nlast\n", out=r"\Afirst\nlast\n",
+                                err="^to-stderr$")
+        self.assertNotIn("ctxconf:", done.err)
+
+    def test_words_behind_the_dashes_are_not_ours(self):
+        self.expect_exit(NOT_JUDGED, "wrap", "--", "echo", "--only", "--", "@nothing", "-v",
+                         out=r"\A--only -- @nothing -v\n")
+
+    def test_reader_of_the_report_that_goes_away(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        child = subprocess.Popen([CTXCONF, "wrap", "--", WRITER, "--quiet", "--hold", "150ms"],
+                                 env=self.env, cwd=self.dir, stdout=write_end,
+                                 stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        os.close(write_end)
+        self.children.append(child)
+        _, err = child.communicate(timeout=DEADLINE_S)
+        self.assertEqual(child.returncode, CLEAN, err)
+
+    def start_observation(self):
+        child = subprocess.Popen([CTXCONF, "wrap", "--for", "60s", "--timeout-scale", "1", "--",
+                                  WRITER], env=self.env, cwd=self.dir, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.children.append(child)
+        self.assertTrue(child.stdout.readline().startswith(b"published "))
+        return child
+
+    def test_interrupt_ends_the_program_and_reports(self):
+        for signo in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signo):
+                child = self.start_observation()
+                time.sleep(0.15)
+                child.send_signal(signo)
+                out, err = child.communicate(timeout=DEADLINE_S)
+                self.assertIn(b"interrupted", out, err)
+                self.assertEqual(child.returncode, CLEAN, (out, err))
+                self.assert_nothing_runs()
+
+    def test_program_goes_when_ctxconf_is_killed(self):
+        child = self.start_observation()
+        child.kill()
+        child.communicate(timeout=DEADLINE_S)
+        self.assert_nothing_runs()
+
+    def test_file_size_limit(self):
+        self.expect_exit(CLEAN, "wrap", "--faults", "--only", "pctx.publish.*", "--out", "out",
+                         "--", WRITER, "--quiet", "--hold", "200ms")
+        self.assertEqual(self.outcomes()["pctx.publish.survives-file-size-limit"], "pass")
+        self.expect_exit(FAILED, "wrap", "--faults", "--strict", "--", TESTEE, "--quiet", "--bad",
+                         "pctx.publish.survives-file-size-limit", "--pause", "20", "--hold", "100",
+                         out=["^WARN +pctx.publish.survives-file-size-limit", "SIGXFSZ"])
+
+    def test_strict(self):
+        command = [TESTEE, "--quiet", "--bad", "pctx.header.version-development", "--pause", "20",
+                   "--hold", "150"]
+        self.expect_exit(CLEAN, "wrap", "--", *command,
+                         out=["^WARN +pctx.header.version-development", "1 warning"])
+        self.expect_exit(FAILED, "wrap", "--strict", "--out", "out", "--", *command,
+                         out="^exit 1: .*pctx.header.version-development")
+        suites = ElementTree.fromstring(self.read("out/junit.xml"))
+        self.assertEqual(suites.get("failures"), "1")
+
+    def test_require_observable(self):
+        self.expect_exit(NOT_JUDGED, "wrap", "--require-observable", "--", WRITER, "--hold",
+                         "150ms", out=["^exit 4: .*could not be observed", "needs level stores"])
+        self.expect_exit(CLEAN, "wrap", "--require-observable", "--only", "pctx.header.signature",
+                         "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
+
+    def test_selection(self):
+        self.expect_exit(CLEAN, "wrap", "--only", "pctx.header.*", "--skip", "*.version*", "--out",
+                         "out", "--", WRITER, "--hold", "150ms")
+        rows = self.outcomes()
+        self.assertIn("pctx.header.signature", rows)
+        for row in rows:
+            self.assertTrue(row.startswith("pctx.header.") and ".version" not in row, row)
+
+
+class UsageTest(Case):
+    def test_bad_use(self):
+        self.write("file", "")
+        self.write("ok.expect", "# ctxconf-expect 1\n")
+        for args, about in (
+                ([], ["ctxconf --help"]),
+                (["bogus"], ["ctxconf --help"]),
+                (["wrap"], ["no command", "-- CMD"]),
+                (["wrap", "--"], ["no command", "-- CMD"]),
+                (["wrap", "true"], ["true", "put -- before the program"]),
+                (["wrap", "--bogus", "--", "true"], ["--bogus", "ctxconf wrap --help"]),
+                (["wrap", "--only", "pctx.nope", "--", "true"],
+                 ["pctx.nope matches no", "ctxconf list"]),
+                (["wrap", "--skip", "pctx.nope", "--", "true"],
+                 ["pctx.nope matches no", "ctxconf list"]),
+                (["wrap", "--skip", "*", "--", "true"], ["none is left", "taken out by --skip"]),
+                (["wrap", "--only", "tctx.reader.*", "--", "true"], ["none is left"]),
+                (["wrap", "--level", "bogus", "--", "true"], ["bogus", "static, snapshot"]),
+                (["wrap", "--for", "soon", "--", "true"], ["soon is no duration", "500ms"]),
+                (["wrap", "--for", "-1s", "--", "true"], ["."]),
+                (["wrap", "--timeout-scale", "0", "--", "true"], ["timeout-scale"]),
+                (["wrap", "--timeout-scale", "nan", "--", "true"], ["timeout-scale"]),
+                (["wrap", "--color", "red", "--", "true"], ["red"]),
+                (["wrap", "--spec", "4719=1999-01-01", "--", "true"], ["1999-01-01"]),
+                (["wrap", "--spec", "9999=2026-04-07", "--", "true"], ["9999"]),
+                (["wrap", "--expect-resource", "key", "--", "true"], ["key is not KEY=VALUE"]),
+                (["wrap", "--expect", "nowhere", "--", "true"],
+                 ["nowhere: No such file", "expect init"]),
+                (["wrap", "--out", "file", "--", "true"], ["--out", "file", "directory"]),
+                (["wrap", "--out", "/proc/nowhere", "--", "true"], ["/proc/nowhere", "directory"]),
+                (["attach"], ["--all"]),
+                (["attach", "--all", "1"], ["--all"]),
+                (["attach", "--faults", "1"], ["--faults"]),
+                (["attach", "--", "true"], ["only wrap"]),
+                (["attach", "self"], ["self is no process id"]),
+                (["attach", "12x"], ["12x is no process id"]),
+                (["attach", "0"], ["0 is no process id"]),
+                (["attach", "-1"], ["-1"]),
+                (["attach", "99999999999999999999"], ["99999999999999999999"]),
+                (["replay"], ["TIMELINE", "ctxconf replay --help"]),
+                (["list", "--bogus"], ["--bogus"]),
+                (["list", "--spec", "4719=1999-01-01"], ["1999-01-01"]),
+                (["explain"], ["ID"]),
+                (["explain", "pctx.fork.dontfrok"],
+                 ["pctx.fork.dontfrok", "did you mean pctx.fork.dontfork", "ctxconf list"]),
+                (["doctor", "now"], ["now"]),
+                (["report", "nowhere"], ["nowhere: No such file"]),
+                (["report", "file"], ["file"]),
+                (["expect", "bogus", "ok.expect"], ["bogus"]),
+                (["expect", "init", "new.expect"], ["--from RESULT.json"]),
+                (["expect", "init", "new.expect", "--from", "nowhere"], ["nowhere: No such file"]),
+                (["expect", "lint", "nowhere"], ["nowhere: No such file"]),
+                (["@nowhere"], ["nowhere: No such file"])):
+            with self.subTest(args=args):
+                self.complains(USAGE, *args, about=about)
+        self.assertFalse(os.path.exists(self.path("new.expect")))
+
+    def test_output_directory_without_permission(self):
+        if os.geteuid() == 0:
+            self.skipTest("root may write everywhere")
+        os.mkdir(self.path("closed"), 0o500)
+        self.complains(USAGE, "wrap", "--out", "closed", "--", "true", about=["closed"])
+
+    def test_help_and_version(self):
+        self.expect_exit(CLEAN, "--version", out=r"\Actxconf \d+\.\d+\.\d+ \(\S+\)\n\Z")
+        top = self.expect_exit(CLEAN, "--help", out=["Exit codes", "wrap", "attach", "4 nothing"])
+        for command in re.findall(r"^  (\w+) {2,}", top.out.split("Subcommands:")[1], re.M):
+            self.expect_exit(CLEAN, command, "--help", out=f"Usage: ctxconf {command}")
+
+    def test_options_from_a_file(self):
+        self.write("options", "wrap --only pctx.header.* # which\n\n  --quiet\n--out\nout\n")
+        self.expect_exit(CLEAN, "@options", "--", WRITER, "--quiet", "--hold", "150ms")
+        self.assertTrue(all(row.startswith("pctx.header.") for row in self.outcomes()))
+
+
+class ReportsTest(Case):
+    def run_mutant(self, *options, code=FAILED):
+        return self.expect_exit(
+            code, "wrap", "--out", "out", *options, "--", "sh", "-c",
+            f"exec '{TESTEE}' --quiet --bad pctx.header.signature --pause 20 --hold 150")
+
+    def test_files(self):
+        self.run_mutant()
+        self.assertEqual(sorted(os.listdir(self.path("out"))),
+                         ["junit.xml", "result.json", "timeline.json"])
+        result = self.result()
+        self.assertEqual(result["exit"]["code"], FAILED)
+        for name in ("kernel", "arch", "libc", "facts"):
+            self.assertTrue(result["host"][name], name)
+        self.assertEqual(result["totals"]["fail"], 1)
+        self.assertEqual(sum(v for k, v in result["totals"].items()
+                             if k not in ("selected", "expected_failures")),
+                         result["totals"]["selected"])
+        row = next(r for r in result["results"] if r["id"] == "pctx.header.signature")
+        self.assertEqual((row["outcome"], row["strength"]), ("fail", "MUST"))
+        self.assertTrue(row["findings"][0]["saw"])
+        suites = ElementTree.fromstring(self.read("out/junit.xml"))
+        self.assertEqual((suites.get("tests"), suites.get("failures")),
+                         (str(result["totals"]["selected"]), "1"))
+        (case,) = [c for c in suites.iter("testcase") if c.find("failure") is not None]
+        self.assertEqual(case.get("name"), "pctx.header.signature")
+        self.assertTrue(case.get("classname").startswith("otep4719."))
+        self.assertIn("OTEL-CTX", case.find("failure").text)
+        self.assertEqual(json.loads(self.read("out/timeline.json"))["format"], "ctxconf-timeline")
+
+    @unittest.skipUnless(jsonschema, "no jsonschema module")
+    def test_result_keeps_its_schema(self):
+        path = os.path.join(SOURCE, "conformance", "report", "result.schema.json")
+        with open(path, encoding="utf-8") as file:
+            validator = jsonschema.Draft202012Validator(json.load(file))
+        self.run_mutant()
+        validator.validate(self.result())
+        self.expect_exit(NOT_JUDGED, "wrap", "--out", "silent", "--", "true")
+        validator.validate(self.result("silent"))
+        self.expect_exit(FAILED, "wrap", "--out", "crash", "--", "sh", "-c", "kill -SEGV $$")
+        validator.validate(self.result("crash"))
+
+    def test_failure_tells_what_to_do(self):
+        done = self.run_mutant()
+        for line in ("^  rule   .*OTEL_CTX", "^  saw    .*OTEL-CTX", "^  bytes ", "want 5f",
+                     "^  why    ", "^  again  ", "^  offline "):
+            self.assertRegex(done.out, re.compile(line, re.M), done)
+        again = shlex.split(re.search("^  again +(.*)", done.out, re.M).group(1))
+        offline = shlex.split(re.search("^  offline +(.*)", done.out, re.M).group(1))
+        # `again` goes first: it writes the recording anew that `offline` reads.
+        for words in (again, offline):
+            with self.subTest(words):
+                repeated = self.run_it(*words[1:], program=words[0])
+                self.assertEqual(repeated.code, FAILED, repeated)
+                self.assertRegex(repeated.out, re.compile("^FAIL +pctx.header.signature", re.M))
+                self.assertIn("of 1 selected", repeated.out, repeated)
+
+    def test_report_again_from_its_result(self):
+        first = self.run_mutant()
+        again = self.expect_exit(CLEAN, "report", "out/result.json")
+        tail = first.out[first.out.index("FAIL"):]
+        self.assertEqual(again.out[again.out.index("FAIL"):], tail)
+        junit = self.expect_exit(CLEAN, "report", "--junit", "out/result.json")
+        suites = ElementTree.fromstring(junit.out)
+        self.assertEqual(suites.get("failures"), "1")
+
+    def test_report_refuses_what_is_no_result(self):
+        self.run_mutant()
+        whole = self.read("out/result.json").decode()
+        self.write("half.json", whole[:len(whole) // 2])
+        self.write("newer.json", re.sub('"version": 1', '"version": 99', whole))
+        self.write("list.json", "[]")
+        for name, about in (("half.json", "."), ("newer.json", "99"), ("list.json", "."),
+                            ("out/timeline.json", "ctxconf-timeline")):
+            with self.subTest(name):
+                self.complains(USAGE, "report", name, about=[name, about])
+                self.complains(USAGE, "expect", "init", "x", "--from", name, about=[name, about])
+
+    def test_replay_has_the_verdicts_of_the_run(self):
+        for kind, name in (("--bad", "pctx.payload.utf8"), ("--bad", "pctx.publish.singleton"),
+                           ("--bad", "pctx.fork.dontfork"),
+                           ("--bad", "pctx.payload.no-dictionary-references"),
+                           ("--bad", "pctx.update.timestamp-distinct"), ("--good", "value-kinds"),
+                           ("--good", "exec-self"), ("--good", "publish-nothing")):
+            with self.subTest(name):
+                run = self.run_it("wrap", "--out", "out", "--", TESTEE, "--quiet", kind, name,
+                                  "--pause", "120", "--hold", "150")
+                if kind == "--bad":
+                    self.assertIn(self.outcomes()[name], ("fail", "warn"), run)
+                replay = self.run_it("replay", "--out", "again", "out/timeline.json")
+                self.assertEqual(replay.code, run.code, replay)
+                self.assertEqual(self.outcomes("again"), self.outcomes())
+                self.assertIn("replay", replay.out.splitlines()[0])
+
+    def test_replay_refuses_what_is_no_recording(self):
+        self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--hold", "150ms")
+        whole = self.read("out/timeline.json").decode()
+        value = json.loads(whole)
+        self.write("half.json", whole[:len(whole) // 2])
+        self.write("newer.json", json.dumps(value | {"version": 99}))
+        self.write("garbage", "\x00\x01garbage")
+        self.write("deep.json", "[" * 200000)
+        self.write("types.json", json.dumps(value | {"processes": 7}))
+        for name, about in (("half.json", "not JSON"), ("newer.json", "version 99"),
+                            ("garbage", "not JSON"), ("deep.json", "."), ("types.json", "."),
+                            ("out/result.json", "no recording"), ("nowhere", "No such file"),
+                            (".", "directory")):
+            with self.subTest(name):
+                self.complains(USAGE, "replay", name, about=["replay: ", about])
+
+    def test_replay_of_a_changed_recording(self):
+        """Whatever the numbers of a recording are, they are judged or refused."""
+        self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--hold", "150ms")
+        value = json.loads(self.read("out/timeline.json"))
+
+        def places(node, path=()):
+            if isinstance(node, dict):
+                for key, inner in node.items():
+                    yield from places(inner, path + (key,))
+            elif isinstance(node, list):
+                for index, inner in enumerate(node[:2]):
+                    yield from places(inner, path + (index,))
+            elif isinstance(node, (int, str)) and not isinstance(node, bool):
+                yield path
+
+        seen = set()
+        for path in places(value["processes"]):
+            kind = tuple(p for p in path if isinstance(p, str))
+            if kind in seen:
+                continue
+            seen.add(kind)
+            changed = json.loads(json.dumps(value))
+            node = changed["processes"]
+            for step in path[:-1]:
+                node = node[step]
+            for new in ((2**64 - 1, -1) if isinstance(node[path[-1]], int) else ("zz", "")):
+                node[path[-1]] = new
+                self.write("changed.json", json.dumps(changed))
+                done = self.run_it("replay", "changed.json", "--out", "again")
+                self.assertIn(done.code, range(6), (path, new, str(done)))
+        self.assertGreater(len(seen), 15)
+
+
+class ExpectationsTest(Case):
+    BAD = [TESTEE, "--quiet", "--bad", "pctx.header.signature", "--pause", "20", "--hold", "150"]
+    GOOD = [WRITER, "--quiet", "--hold", "150ms"]
+
+    def test_life_of_a_file(self):
+        self.expect_exit(FAILED, "wrap", "--out", "out", "--", *self.BAD)
+        self.expect_exit(CLEAN, "expect", "init", "known", "--from", "out/result.json",
+                         out="wrote known; now name an issue")
+        text = self.read("known").decode()
+        self.assertRegex(text, r"\A# ctxconf-expect 1\n")
+        self.assertRegex(text, r"(?m)^fail +pctx\.header\.signature .*TODO")
+        self.complains(USAGE, "expect", "init", "known", "--from", "out/result.json",
+                       about=["known exists", "expect update"])
+        self.complains(USAGE, "expect", "lint", "known", about=["known:[0-9]+:", "issue"])
+        self.complains(USAGE, "wrap", "--expect", "known", "--", *self.BAD, about=["known:[0-9]+:"])
+        text = re.sub(r"issue=\S+", "issue=https://bugs.example/1", text)
+        text = re.sub(r"until=\S+", "until=2099-01-01", text)
+        self.write("known", text)
+        self.expect_exit(CLEAN, "expect", "lint", "known", out="in order")
+        self.expect_exit(CLEAN, "wrap", "--expect", "known", "--out", "out", "--", *self.BAD,
+                         out=["^exit 0: .*1 failed as expected", "https://bugs.example/1"])
+        suites = ElementTree.fromstring(self.read("out/junit.xml"))
+        self.assertEqual(suites.get("failures"), "0")
+        self.expect_exit(STALE, "wrap", "--expect", "known", "--out", "good", "--", *self.GOOD,
+                         out=["^exit 5: .*pctx.header.signature", "prune"])
+        self.expect_exit(CLEAN, "expect", "prune", "known", "--from", "good/result.json",
+                         out="0 lines added, 1 removed")
+        self.assertNotIn(b"pctx.header.signature", self.read("known"))
+        self.expect_exit(CLEAN, "wrap", "--expect", "known", "--", *self.GOOD)
+        self.expect_exit(CLEAN, "expect", "update", "known", "--from", "out/result.json",
+                         out="1 lines? added, 0 removed")
+        self.assertIn(b"pctx.header.signature", self.read("known"))
+
+    def test_lines(self):
+        row = "pctx.header.signature"
+        due = "issue=https://bugs.example/1 until=2099-01-01"
+        for text, code, about in (
+                (f"fail {row} {due}", CLEAN, "failed as expected"),
+                (f'fail {row} {due} saw="something else"', FAILED, 'listed is "something'),
+                (f"fail {row} issue=https://bugs.example/1 until=2001-01-01", STALE, "2001-01-01"),
+                (f"fail {row} until=2099-01-01", USAGE, "issue"),
+                (f"fail {row} {due}\nfail {row} {due}", USAGE, "line|twice|duplicate"),
+                (f"fail pctx.* {due}", USAGE, "glob|\\*"),
+                (f"crash {row} {due}", FAILED, row),
+                (f"bogus {row} {due}", USAGE, "bogus"),
+                (f"fail {row} {due} sow=x", USAGE, "sow")):
+            with self.subTest(text):
+                self.write("known", "# ctxconf-expect 1\n" + text + "\n")
+                done = self.run_it("wrap", "--expect", "known", "--", *self.BAD)
+                self.assertEqual(done.code, code, done)
+                self.assertRegex(done.unfolded(), about, done)
+        self.write("known", f"# ctxconf-expect 1\nfail pctx.header.signatrue {due}\n")
+        self.expect_exit(STALE, "wrap", "--expect", "known", "--", *self.GOOD,
+                         out="did you mean\\s+pctx.header.signature")
+        self.write("known", f"fail {row} {due}\n")
+        self.complains(USAGE, "wrap", "--expect", "known", "--", *self.BAD,
+                       about=["ctxconf-expect 1"])
+
+
+@unittest.skipUnless(has_ptrace_of_strangers(), "yama lets only root look at other processes")
+class AttachTest(Case):
+    def test_running_writer(self):
+        writer = self.start_writer(WRITER, "--resource", "service.name=shop", "--hold", "60s")
+        done = self.expect_exit(
+            CLEAN, "attach", "--for", "400ms", "--out", "out", str(writer.pid),
+            out=["attach, level snapshot", r"service\.name=shop", "^exit 0: "])
+        self.assertGreaterEqual(self.result()["totals"]["pass"], 25, done)
+        self.assertIsNone(writer.poll())
+
+    def test_broken_writer(self):
+        writer = self.start_writer(TESTEE, "--bad", "pctx.header.signature", "--pause", "20",
+                                   "--hold", "60000")
+        self.expect_exit(FAILED, "attach", "--for", "200ms", str(writer.pid),
+                         out=["^FAIL +pctx.header.signature", "^  again  .*ctxconf attach"])
+
+    def test_several(self):
+        writers = [self.start_writer(), self.start_writer()]
+        self.expect_exit(CLEAN, "attach", "--for", "200ms", "--out", "out",
+                         *(str(w.pid) for w in writers))
+        self.assertEqual({i["pid"] for i in self.result()["images"]}, {w.pid for w in writers})
+
+    def test_all(self):
+        writers = {self.start_writer().pid, self.start_writer().pid}
+        # Other programs of this machine may publish too, and badly.
+        done = self.run_it("attach", "--all", "--for", "200ms", "--out", "out")
+        self.assertIn(done.code, (CLEAN, FAILED), done)
+        self.assertRegex(done.out, r"\d+ processes looked at, \d+ with a mapping", done)
+        images = {i["pid"]: i for i in self.result()["images"]}
+        self.assertLessEqual(writers, images.keys(), done)
+        for row in self.result()["results"]:
+            for finding in row["findings"]:
+                if finding["pid"] in writers:
+                    self.assertIn(finding["outcome"], ("pass", "na", "unobservable"), row)
+
+    def test_program_that_publishes_nothing(self):
+        child = self.start("sleep", "60")
+        self.expect_exit(NOT_JUDGED, "attach", "--for", "200ms", str(child.pid),
+                         out=["^no process published a context", "^exit 4: "])
+
+    def test_no_such_process(self):
+        child = subprocess.Popen(["true"])
+        child.wait()
+        self.complains(UNREACHABLE, "attach", str(child.pid),
+                       about=["cannot attach", "no such process"])
+        self.complains(UNREACHABLE, "attach", "2147483647", about=["no such process"])
+
+    def test_zombie(self):
+        child = self.start("true")
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        done = self.run_it("attach", "--for", "200ms", str(child.pid))
+        self.assertIn(done.code, (UNREACHABLE, NOT_JUDGED), done)
+
+    def test_process_that_ends_meanwhile(self):
+        writer = self.start_writer(WRITER, "--hold", f"{500 * SLOW}ms")
+        self.expect_exit(CLEAN, "attach", "--for", f"{900 * SLOW}ms", str(writer.pid),
+                         out=["ended while it was observed", "^exit 0: "])
+
+    def test_process_that_is_killed_meanwhile(self):
+        writer = self.start_writer()
+        ctxconf = self.start(CTXCONF, "attach", "--for", "700ms", str(writer.pid))
+        time.sleep(0.25 * SLOW)
+        writer.kill()
+        writer.wait()
+        out, _ = ctxconf.communicate(timeout=DEADLINE_S)
+        self.assertIn(ctxconf.returncode, (CLEAN, UNREACHABLE), out)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root: starts a program of another user")
+    def test_process_of_another_user(self):
+        def become_nobody():
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+
+        os.chmod(self.dir, 0o755)
+        try:
+            may_run = subprocess.run([CTXCONF, "--version"], preexec_fn=become_nobody, check=False,
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     timeout=DEADLINE_S).returncode == 0
+        except OSError:
+            may_run = False
+        if not may_run:
+            self.skipTest(f"another user may not run {CTXCONF}")
+        writer = self.start_writer()
+        done = self.expect_exit(UNREACHABLE, "attach", "--for", "200ms", str(writer.pid),
+                                preexec_fn=become_nobody)
+        self.assertRegex(done.out + done.err, "as root|CAP_SYS_PTRACE", done)
+        own = self.start_writer(preexec_fn=become_nobody)
+        if os.path.exists("/proc/sys/kernel/yama/ptrace_scope"):
+            return
+        self.expect_exit(CLEAN, "attach", "--for", "200ms", str(own.pid),
+                         preexec_fn=become_nobody)
+        done = self.expect_exit(CLEAN, "attach", "--all", "--for", "200ms", "--only",
+                                "pctx.publish.discoverable", preexec_fn=become_nobody,
+                                out="processes may not be looked at")
+
+    @unittest.skipUnless(os.path.exists(TESTEE_32) and runs(TESTEE_32, "--list"),
+                         "no 32-bit programs here")
+    def test_32_bit_program(self):
+        writer = self.start_writer(TESTEE_32, "--good", "default", "--pause", "20", "--hold",
+                                   "60000")
+        self.expect_exit(CLEAN, "attach", "--for", "300ms", "--out", "out", str(writer.pid))
+        self.assertGreaterEqual(self.result()["totals"]["pass"], 25)
+        self.assertEqual(self.outcomes()["pctx.header.wide-fields-on-32-bit"], "pass")
+        self.expect_exit(CLEAN, "wrap", "--out", "wrapped", "--", TESTEE_32, "--good", "default",
+                         "--pause", "20", "--hold", "200")
+        self.assertGreaterEqual(self.result("wrapped")["totals"]["pass"], 25)
+
+    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-mpf", "true"),
+                         "needs root and unshare(1): makes namespaces")
+    def test_process_in_other_namespaces(self):
+        outer = self.start_writer("unshare", "-mpf", "--mount-proc", "--kill-child", WRITER,
+                                  "--hold", "60s")
+        with open(f"/proc/{outer.pid}/task/{outer.pid}/children", encoding="ascii") as file:
+            (pid,) = file.read().split()
+        self.expect_exit(CLEAN, "attach", "--for", "300ms", "--out", "out", pid, out="^exit 0: ")
+        self.assertGreaterEqual(self.result()["totals"]["pass"], 25)
+        self.expect_exit(CLEAN, "wrap", "--out", "wrapped", "--", "unshare", "-mpf",
+                         "--mount-proc", WRITER, "--hold", "200ms", out="^exit 0: ")
+        self.assertGreaterEqual(self.result("wrapped")["totals"]["pass"], 25)
+
+
+class HostileTest(Case):
+    def assert_harmless(self, text, what):
+        """No control character reaches a terminal, and no text turns itself around."""
+        for character in text:
+            code = ord(character)
+            if code >= 0xD800 and code <= 0xDFFF:
+                self.fail(f"{what}: a byte that is no UTF-8")
+            if (code < 0x20 and character != "\n") or 0x7F <= code <= 0x9F or \
+                    0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069:
+                at = text.index(character)
+                self.fail(f"{what}: {character!r} in {text[max(0, at - 80):at + 80]!r}")
+
+    def assert_bounded(self, done):
+        self.assertLess(done.seconds, 10 * SLOW, done)
+        if not SANITISED:  # whose shadow memory counts
+            self.assertLess(done.peak, 512 * 1024, done)
+
+    def wrap_ill(self, spec, *arguments, options=()):
+        self.write("ill.py", ILL_WRITER)
+        return self.run_it("wrap", "--out", "out", "--for", "5s", "-vv", *options, "--", PYTHON,
+                           "ill.py", json.dumps(spec), *arguments)
+
+    def assert_reports_harmless(self, done):
+        self.assert_harmless(done.out + done.err, "console")
+        for args in (["report", "out/result.json"], ["decode", "out/timeline.json"],
+                     ["replay", "-vv", "out/timeline.json"]):
+            again = self.run_it(*args)
+            self.assert_harmless(again.out + again.err, args[0])
+        for name in ("junit.xml", "result.json", "timeline.json"):
+            raw = self.read("out/" + name)
+            self.assert_harmless(raw.decode(), name)
+            if name != "timeline.json":  # which no browser is shown
+                self.assertNotRegex(raw, b"</script>|<b>", name)
+        self.assertNotIn(b"]]>", self.read("out/junit.xml"))
+        ElementTree.fromstring(self.read("out/junit.xml"))
+
+    def test_strings_of_a_testee(self):
+        spec = {"value": HOSTILE, "name": HOSTILE[:15].replace("\0", "")}
+        done = self.wrap_ill(spec, HOSTILE.replace("\0", ""), "\udcff\udcfe")
+        self.assertEqual(done.code, CLEAN, done)
+        self.assert_reports_harmless(done)
+
+    def test_name_of_a_program(self):
+        name = "w\x1b[31m\n::error::]]></script>".replace("/", "")
+        os.symlink(WRITER, self.path(name))
+        with open(WRITER, "rb") as source, open(self.path("x" + name), "wb") as copy:
+            copy.write(source.read())
+        os.chmod(self.path("x" + name), 0o755)
+        done = self.run_it("wrap", "--out", "out", "-vv", "--expect-resource",
+                           "service.name=\x1b[31m", "--", "./x" + name, "--hold", "150ms")
+        self.assertEqual(done.code, FAILED, done)
+        out = done.out
+        self.assertTrue(out.startswith("published "), done)
+        self.assert_harmless(out + done.err, "console")
+        self.assert_reports_harmless(done)
+        missing = self.run_it("wrap", "--", "./no\x1b[31m")
+        self.assertEqual(missing.code, UNREACHABLE)
+        self.assert_harmless(missing.out + missing.err, "complaint")
+        for args in (["explain", "\x1b[31m"], ["--\x1b[31m"], ["attach", "\x1b[31m"],
+                     ["wrap", "--only", "\x1b[31m", "--", "true"], ["decode", "\x1b[31m"],
+                     ["@\x1b[31m"], ["wrap", "--expect", "\x1b", "--", "true"]):
+            done = self.run_it(*args)
+            self.assertEqual(done.code, USAGE, done)
+            self.assert_harmless(done.out + done.err, args)
+
+    def test_sizes_and_addresses(self):
+        unreadable = "^FAIL +pctx.(header.payload-(pointer|size)|payload.readable)"
+        for spec, code, about in (
+                ({"size": 0xFFFFFFFF}, FAILED, unreadable),
+                ({"size": 0xFFFFFFFF, "zeros": 1 << 32}, CLEAN, "^INFO +pctx.publish.footprint"),
+                ({"size": 300 << 20, "zeros": 300 << 20}, CLEAN, "^INFO +pctx.publish.footprint"),
+                ({"at": 0}, CLEAN, "^WARN +pctx.publish.fields-nonzero"),
+                ({"at": 8}, FAILED, unreadable),
+                ({"at": 0x7FFFFFFFF000, "size": 4096}, FAILED, unreadable),
+                ({"at": 2**64 - 1, "size": 0xFFFFFFFF}, FAILED, unreadable),
+                ({"at": 0xFFFFFFFFFF600000}, FAILED, unreadable)):
+            with self.subTest(spec):
+                done = self.wrap_ill(spec)
+                self.assertEqual(done.code, code, done)
+                self.assertRegex(done.out, re.compile(about, re.M), done)
+                self.assert_bounded(done)
+
+    def test_large_attribute(self):
+        done = self.wrap_ill({"value": "\x1b", "times": 1 << 20})
+        self.assertEqual(done.code, CLEAN, done)
+        self.assertLess(len(done.out), 1 << 20)
+        self.assert_bounded(done)
+
+    def test_mapping_with_a_long_name(self):
+        deep = self.dir
+        while len(deep) < 3900:
+            deep = os.path.join(deep, "OTEL_CTX\n" + "x" * 150)
+        deep = os.path.join(deep, "y" * (4090 - len(deep)))
+        os.makedirs(os.path.dirname(deep))
+        with open(deep, "wb") as file:
+            file.write(b"file")
+        self.assertGreater(len(deep), 4000)
+        done = self.wrap_ill({"map": deep})
+        self.assertEqual(done.code, CLEAN, done)
+        self.assert_bounded(done)
+        self.assert_reports_harmless(done)
+
+    def test_names_in_a_process_that_is_watched(self):
+        if not has_ptrace_of_strangers():
+            self.skipTest("yama lets only root look at other processes")
+        self.write("ill.py", ILL_WRITER)
+        child = self.start(PYTHON, "ill.py", json.dumps({"value": HOSTILE, "hold": 60}),
+                           HOSTILE.replace("\0", ""))
+        deadline = time.monotonic() + DEADLINE_S
+        maps = f"/proc/{child.pid}/maps"
+        published = False
+        while not published:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+            with open(maps, encoding="utf-8", errors="replace") as file:
+                published = "OTEL_CTX" in file.read()
+        done = self.run_it("attach", "--for", "300ms", "-vv", "--out", "out", str(child.pid))
+        self.assertEqual(done.code, CLEAN, done)
+        self.assert_reports_harmless(done)
+
+
+class DecodeTest(Case):
+    def test_header(self):
+        self.expect_exit(CLEAN, "decode", "--hex", H3_HEADER,
+                         out=["late October to early December 2025", "timestamp at 12",
+                              r"20 size +336\b", r"12 timestamp +1764606693650819083"])
+        self.expect_exit(FAILED, "decode", "--hex", "4f54454c5f435458" + "00" * 24,
+                         out="would not accept")
+        self.complains(USAGE, "decode", "--as", "header", "--hex", "4f54", about=["32 bytes"])
+
+    def test_payload(self):
+        self.expect_exit(CLEAN, "decode", "--hex", "0a0a 0a08 0a0161 12030a0162",
+                         out=["ProcessContext", 'resource a = "b"'])
+        with open(self.path("payload"), "wb") as file:
+            file.write(bytes.fromhex("0a0a0a080a016112030a0162"))
+        self.expect_exit(CLEAN, "decode", "payload", out='resource a = "b"')
+        self.expect_exit(CLEAN, "decode", "-", stdin=bytes.fromhex("0a0a0a080a016112030a0162"),
+                         out='resource a = "b"')
+        self.expect_exit(FAILED, "decode", "--as", "payload", "--hex", "0a7f")
+
+    def test_snapshot(self):
+        self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--resource",
+                         "service.name=shop", "--hold", "150ms")
+        self.expect_exit(CLEAN, "decode", "out/timeline.json",
+                         out=["exited 0", "a reader would accept it", "shop", "OTEL_CTX"])
+        self.complains(USAGE, "decode", "--as", "snapshot", "--hex", "00", about=["JSON"])
+
+    def test_bad_input(self):
+        for args, about in ((["--hex", "zz"], "hex"), (["--hex", "123"], "hex"),
+                            (["--hex", ""], "."), ([], "FILE"), (["nowhere"], "No such file"),
+                            (["--as", "bogus", "--hex", "00"], "bogus"),
+                            (["--hex", "00", "nowhere"], "one of"), (["/"], "directory")):
+            with self.subTest(args):
+                self.complains(USAGE, "decode", *args, about=[about])
+
+    def test_endless_input(self):
+        done = self.complains(USAGE, "decode", "/dev/zero", about=["too large|too big"])
+        self.assertLess(done.seconds, 10 * SLOW)
+
+    def test_random_bytes(self):
+        state = 1
+        for length in (0, 1, 31, 32, 33, 200):
+            data = bytearray()
+            for _ in range(length):
+                state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+                data.append(state >> 56)
+            for kind in ("header", "payload", "snapshot"):
+                done = self.run_it("decode", "--as", kind, "-", stdin=bytes(data))
+                self.assertIn(done.code, (CLEAN, FAILED, USAGE), done)
+                self.assertTrue(done.out + done.err, (kind, length))
+
+
+class CatalogueTest(Case):
+    def test_list(self):
+        rows = json.loads(self.expect_exit(CLEAN, "list", "--json").out)
+        checks = json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)
+        self.assertEqual(len(checks), JUDGED_ROWS)
+        ids = [row["id"] for row in rows]
+        self.assertEqual(len(set(ids)), len(ids))
+        self.assertLess({row["id"] for row in checks}, set(ids))
+        for row in checks:
+            self.assertIn(row["level"], ("static", "snapshot"), row)
+            self.assertEqual((row["otep"], row["role"]), (4719, "writer"), row)
+        self.expect_exit(CLEAN, "list", out=f"^{len(rows)} requirements")
+        self.expect_exit(CLEAN, "list", "--checks", out=f"^{len(checks)} requirements")
+        only = self.expect_exit(CLEAN, "list", "--json", "--spec", "4719=2026-04-07").out
+        self.assertEqual({row["otep"] for row in json.loads(only)}, {4719})
+
+    def test_capabilities_and_doctor(self):
+        self.expect_exit(CLEAN, "list", "--capabilities", out="^(yes|no) +ptrace ")
+        self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach "])
+
+    def test_explain(self):
+        done = self.expect_exit(CLEAN, "explain", "pctx.fork.dontfork",
+                                out=["pctx.fork.dontfork", "  check ", "  mutant ", "dc"])
+        self.assertEqual(done.err, "")
+        for row in json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)[:4]:
+            self.expect_exit(CLEAN, "explain", row["id"], out=re.escape(row["id"]))
+
+
+if __name__ == "__main__":
+    # Orphans of a ctxconf that was killed are ours to reap, or they would hide as zombies.
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+    unittest.main(verbosity=2)

@@ -1,0 +1,169 @@
+#include "conformance/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "conformance/rules/evidence.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+Outcome by_severity(Severity s) {
+  switch (s) {
+    case Severity::kError:
+      return Outcome::kFail;
+    case Severity::kWarning:
+      return Outcome::kWarn;
+    case Severity::kInfo:
+      return Outcome::kInfo;
+  }
+  return Outcome::kFail;
+}
+
+// Requirements that no image has to be asked for: nil when the rule decides.
+std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
+  if (!r.has_mode(mode)) {
+    return not_applicable(NaReason::kMode,
+                          fmt::format("not judged by {}: needs {}", to_string(mode),
+                                      r.modes.empty() ? "nothing" : to_string(r.modes.front())));
+  }
+  if (r.level > kDeepestRecorded) {
+    Finding f =
+        unobservable(fmt::format("needs level {}; this version records up to level {}",
+                                 to_string(r.level), to_string(kDeepestRecorded)),
+                     fmt::format("a version of ctxconf that records level {}", to_string(r.level)));
+    return f;
+  }
+  if (rule_for(r.id) == nullptr) {
+    return unobservable("this version has no check for it", "a newer version of ctxconf");
+  }
+  return std::nullopt;
+}
+
+bool is_fault_signal(int signo) {
+  return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
+         signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
+}
+
+std::string signal_name(int signo) {
+  const char* abbreviation = sigabbrev_np(signo);
+  return abbreviation == nullptr ? "signal " + std::to_string(signo)
+                                 : std::string("SIG") + abbreviation;
+}
+
+std::string ending_of(const Process& p, const Image& image, bool last) {
+  if (last && p.killed_by) {
+    return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
+  }
+  return image.ending;
+}
+
+// CMD itself, or a process that published, died of a signal that was not ours.
+void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  for (std::size_t i = 0; i < t.processes.size(); ++i) {
+    const Process& p = t.processes[i];
+    if (!p.killed_by || p.ended_by_us || p.images.empty()) continue;
+    const bool published =
+        std::ranges::any_of(evidence, [&](const ImageEvidence& e) { return e.process == &p; });
+    const bool root = t.mode == Mode::kWrap && i == 0;
+    if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
+    RunProblem problem;
+    problem.outcome = Outcome::kCrash;
+    problem.image = p.images.back().key;
+    problem.text =
+        fmt::format("{} ({}) died of {}{}", p.images.back().executable, p.pid,
+                    signal_name(*p.killed_by), published ? "" : " without having published");
+    out.problems.push_back(std::move(problem));
+  }
+  if (!t.hang.empty()) {
+    RunProblem problem;
+    problem.outcome = Outcome::kTimeout;
+    problem.text = "the program was ended as a runaway: " + t.hang;
+    out.problems.push_back(std::move(problem));
+  }
+}
+
+}  // namespace
+
+RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
+  RunResult out;
+  out.suite_version = t.suite_version;
+  out.mode = to_string(t.mode);
+  out.target = t.target;
+  out.kernel = t.kernel;
+  out.arch = t.arch;
+  out.libc = t.libc;
+  out.level = to_string(kDeepestRecorded);
+  out.started_at = t.started_at;
+  out.seconds = t.seconds;
+  out.host = t.host;
+  out.notes = t.notes;
+
+  const auto evidence = evidence_of(t);
+  for (const Process& p : t.processes) {
+    for (const Image& i : p.images) {
+      ImageSummary s;
+      s.key = i.key;
+      s.parent = p.parent;
+      s.executable = i.executable;
+      s.command_line = i.command_line;
+      s.ending = ending_of(p, i, &i == &p.images.back());
+      s.notes = i.notes;
+      for (const auto& shot : i.snapshots) s.snapshots += shot.times;
+      const auto e = std::ranges::find(evidence, &i, &ImageEvidence::image);
+      s.published = e != evidence.end();
+      if (s.published) s.context = summary_of(*e);
+      if (i.snapshots_dropped > 0) {
+        s.notes.push_back(std::to_string(i.snapshots_dropped) + " states were not kept");
+      }
+      out.images.push_back(std::move(s));
+    }
+  }
+  if (t.mode == Mode::kWrap && !t.processes.empty()) {
+    const Process& root = t.processes.front();
+    if (root.exit_code) out.target_ending = "exited " + std::to_string(*root.exit_code);
+    if (root.killed_by) {
+      out.target_ending =
+          "killed by " + signal_name(*root.killed_by) + (root.ended_by_us ? " (by ctxconf)" : "");
+    }
+  }
+  add_crashes(t, evidence, out);
+
+  for (const Requirement* r : selected) {
+    RequirementResult result;
+    result.requirement = r;
+    auto decided = decided_by_run(*r, t.mode);
+    if (!decided && evidence.empty()) {
+      decided = unobservable("no process published a context",
+                             "a program that publishes a process context while it is observed");
+    }
+    if (decided) {
+      if (!evidence.empty()) {
+        decided->image = evidence.front().image->key;
+        decided->image_name = evidence.front().name();
+      }
+      result.findings.push_back(std::move(*decided));
+    } else {
+      for (const auto& e : evidence) {
+        Finding f = rule_for(r->id)(e);
+        if (f.outcome == Outcome::kFail) f.outcome = by_severity(r->severity);
+        f.image = e.image->key;
+        f.image_name = e.name();
+        result.findings.push_back(std::move(f));
+      }
+    }
+    for (Finding& f : result.findings) f.requirement = r->id;
+    std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
+      return a.outcome != b.outcome ? a.outcome > b.outcome : a.image < b.image;
+    });
+    result.outcome = result.findings.front().outcome;
+    out.results.push_back(std::move(result));
+  }
+  return out;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,155 @@
+#include "conformance/judge.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "abi/process_header.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+std::vector<const Requirement*> all_rows() {
+  const auto rows = select(Catalogue::builtin(), Selection{});
+  EXPECT_TRUE(rows);
+  return rows.value_or(std::vector<const Requirement*>());
+}
+
+// A process whose image saw `headers` one after the other, with nothing behind them.
+Process process(pid_t pid, const std::vector<abi::ProcessHeader>& headers) {
+  Process p;
+  p.pid = pid;
+  Image i;
+  i.key = {pid, 0};
+  i.executable = "/bin/app";
+  i.ending = "exited 0";
+  for (const auto& h : headers) {
+    Snapshot s;
+    s.moments = {Moment::kPeriodic};
+    Candidate c;
+    sys::MapEntry e;
+    e.range = *sys::RemoteRange::from_size(sys::RemoteAddr(0x7f0000000000), 4096);
+    e.readable = e.writable = true;
+    e.name = "/memfd:OTEL_CTX (deleted)";
+    c.entries = {e};
+    c.vm_flags = {"rd wr dc"};
+    MemoryBlock b;
+    b.at = e.range.begin();
+    b.wanted = b.readable = sizeof h;
+    const auto bytes = std::as_bytes(std::span(&h, 1));
+    b.bytes.assign(bytes.begin(), bytes.end());
+    c.memory = {b};
+    s.candidates = {c};
+    i.snapshots.push_back(std::move(s));
+  }
+  p.images = {std::move(i)};
+  return p;
+}
+
+constexpr abi::ProcessHeader kEmptyButValid{abi::kSignature, abi::kVersion, 0, 77, 0};
+
+const RequirementResult& row(const RunResult& run, std::string_view id) {
+  const auto it = std::ranges::find_if(
+      run.results, [&](const RequirementResult& r) { return r.requirement->id == id; });
+  EXPECT_NE(it, run.results.end()) << id;
+  return *it;
+}
+
+TEST(Judge, NothingPublishedJudgesNothing) {
+  Timeline t;
+  t.processes = {process(12, {})};
+  t.processes[0].exit_code = 0;
+  const RunResult run = judge(t, all_rows());
+  EXPECT_FALSE(run.results.empty());
+  for (const auto& r : run.results) {
+    EXPECT_TRUE(r.outcome == Outcome::kUnobservable || r.outcome == Outcome::kNa)
+        << r.requirement->id;
+  }
+  EXPECT_TRUE(run.problems.empty());
+  ASSERT_EQ(run.images.size(), 1U);
+  EXPECT_FALSE(run.images[0].published);
+  EXPECT_EQ(run.target_ending, "exited 0");
+}
+
+TEST(Judge, EachSelectedRowHasAResultWithAReason) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid})};
+  const auto rows = all_rows();
+  const RunResult run = judge(t, rows);
+  ASSERT_EQ(run.results.size(), rows.size());
+  for (const auto& r : run.results) {
+    ASSERT_FALSE(r.findings.empty()) << r.requirement->id;
+    for (const auto& f : r.findings) {
+      EXPECT_EQ(f.requirement, r.requirement->id);
+      if (f.outcome == Outcome::kUnobservable) {
+        EXPECT_FALSE(f.saw.empty()) << f.requirement;
+        EXPECT_FALSE(f.remedy.empty()) << f.requirement;
+      }
+      if (f.outcome == Outcome::kNa) {
+        EXPECT_FALSE(f.saw.empty()) << f.requirement;
+      }
+    }
+  }
+}
+
+TEST(Judge, SeverityMakesTheOutcome) {
+  auto wrong = kEmptyButValid;
+  Timeline t;
+  t.processes = {process(12, {wrong})};
+  t.processes[0].images[0].snapshots[0].candidates[0].entries[0].shared = true;
+  t.processes[0].images[0].snapshots[0].candidates[0].entries[0].executable = true;
+  const RunResult run = judge(t, all_rows());
+  EXPECT_EQ(row(run, "pctx.publish.mapping-private").outcome, Outcome::kFail);
+  EXPECT_EQ(row(run, "pctx.publish.mapping-protection").outcome, Outcome::kWarn);
+  EXPECT_EQ(row(run, "pctx.publish.fields-nonzero").outcome, Outcome::kWarn);
+}
+
+TEST(Judge, TheWorstImageDecidesAndStandsFirst) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid}), process(13, {kEmptyButValid})};
+  t.processes[1].images[0].snapshots[0].candidates[0].entries[0].shared = true;
+  const RunResult run = judge(t, all_rows());
+  const auto& r = row(run, "pctx.publish.mapping-private");
+  EXPECT_EQ(r.outcome, Outcome::kFail);
+  ASSERT_EQ(r.findings.size(), 2U);
+  EXPECT_EQ(r.findings[0].image.pid, 13);
+  EXPECT_EQ(r.findings[1].outcome, Outcome::kPass);
+}
+
+TEST(Judge, RowsOfOtherModesDoNotApply) {
+  Timeline t;
+  t.mode = Mode::kAttach;
+  t.processes = {process(12, {kEmptyButValid})};
+  const RunResult run = judge(t, all_rows());
+  const auto& r = row(run, "pctx.header.timestamp-nanoseconds");
+  EXPECT_EQ(r.outcome, Outcome::kNa);
+  EXPECT_EQ(r.findings[0].na_reason, NaReason::kMode);
+}
+
+TEST(Judge, ADeathThatIsNotOursIsACrash) {
+  Timeline t;
+  t.processes = {process(12, {}), process(13, {kEmptyButValid}), process(14, {})};
+  t.processes[0].killed_by = SIGTERM;
+  t.processes[0].ended_by_us = true;
+  t.processes[1].killed_by = SIGKILL;  // its parent may do that
+  t.processes[2].killed_by = SIGSEGV;  // it never published
+  EXPECT_TRUE(judge(t, all_rows()).problems.empty());
+  t.processes[1].killed_by = SIGSEGV;
+  ASSERT_EQ(judge(t, all_rows()).problems.size(), 1U);
+  EXPECT_EQ(judge(t, all_rows()).problems[0].outcome, Outcome::kCrash);
+  t.processes[0].ended_by_us = false;
+  EXPECT_EQ(judge(t, all_rows()).problems.size(), 2U);
+}
+
+TEST(Judge, ARunawayIsATimeout) {
+  Timeline t;
+  t.processes = {process(12, {})};
+  t.hang = "started 20001 processes";
+  const RunResult run = judge(t, all_rows());
+  ASSERT_EQ(run.problems.size(), 1U);
+  EXPECT_EQ(run.problems[0].outcome, Outcome::kTimeout);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

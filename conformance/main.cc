@@ -1,0 +1,258 @@
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <sstream>
+
+#include "conformance/commands.h"
+#include "conformance/verdict/exit_code.h"
+#include "conformance/version.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+// "10s", "500ms", "2m", "1.5" (seconds)
+std::optional<std::chrono::milliseconds> parse_duration(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || !(value >= 0) || value > 1e6) return std::nullopt;
+  const std::string_view unit(end, text.data() + text.size());
+  double factor = 0;
+  if (unit == "ms") factor = 1;
+  if (unit == "s" || unit.empty()) factor = 1000;
+  if (unit == "m") factor = 60'000;
+  if (factor == 0) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<long long>(value * factor));
+}
+
+struct GivenOptions {
+  JudgeOptions judge;
+  std::string run_for;
+  std::string colour = "auto";
+  int verbosity = 0;
+};
+
+void add_common(CLI::App& app, GivenOptions& o) {
+  app.add_option("--spec", o.judge.spec, "requirement sets: 4719=2026-04-07[,4947=2026-07-17]");
+  app.add_option("--only", o.judge.only, "judge only ids that match this glob (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--skip", o.judge.skip, "leave out ids that match this glob (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--level", o.judge.level, "deepest observation level to judge");
+  app.add_option("--expect", o.judge.expect, "file of expected failures");
+  app.add_flag("--strict", o.judge.strict, "warnings fail");
+  app.add_flag("--require-observable", o.judge.require_observable,
+               "what could not be observed fails (exit 4)");
+  app.add_option("--expect-resource", o.judge.expect_resource,
+                 "KEY=VALUE that must be found in the payload (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--out", o.judge.out, "directory for result.json, junit.xml and timeline.json");
+  app.add_flag("-v", o.verbosity, "say more; -vv says what passed");
+  app.add_flag("--quiet", o.judge.console.quiet, "a line a problem, and the summary");
+  app.add_option("--color", o.colour, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
+  app.add_option("--for", o.run_for, what);
+  app.add_option("--timeout-scale", o.judge.timeout_scale,
+                 "stretch every time limit by this factor")
+      ->check(CLI::Range(0.01, 1000.0));
+}
+
+// False when --for is no duration; it was said.
+bool settle(GivenOptions& o, int argc, char** argv) {
+  o.judge.command_line.assign(argv, argv + argc);
+  o.judge.console.verbosity = std::min(o.verbosity, 2);
+  o.judge.console.colour = o.colour == "always"  ? Colour::kAlways
+                           : o.colour == "never" ? Colour::kNever
+                                                 : Colour::kAuto;
+  o.judge.console.is_terminal = isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (o.judge.console.is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+      size.ws_col >= 40) {
+    o.judge.console.width = size.ws_col;
+  }
+  if (!std::isfinite(o.judge.timeout_scale)) {
+    complain(kExitUsage, "--timeout-scale: not a number");
+    return false;
+  }
+  if (o.run_for.empty()) return true;
+  o.judge.run_for = parse_duration(o.run_for);
+  if (!o.judge.run_for) {
+    complain(kExitUsage, "--for: " + o.run_for + " is no duration", "like 500ms, 10s or 2m");
+    return false;
+  }
+  return true;
+}
+
+// `@FILE` stands for the words of a file, which are separated by white space; `#` begins a comment.
+sys::Result<std::vector<std::string>> expand(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (const auto& word : words) {
+    if (word.size() < 2 || word.front() != '@') {
+      out.push_back(word);
+      continue;
+    }
+    CTX_TRY(text, read_file(word.substr(1), 1U << 20U));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream in(line.substr(0, line.find('#')));
+      for (std::string w; in >> w;) out.push_back(w);
+    }
+  }
+  return out;
+}
+
+int run(int argc, char** argv) {
+  // Only what stands before `--` is ours.
+  std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> command;
+  const auto dashes = std::ranges::find(words, "--");
+  const bool has_dashes = dashes != words.end();
+  if (has_dashes) command.assign(dashes + 1, words.end());
+  words.erase(dashes, words.end());
+  auto expanded = expand(words);
+  if (!expanded) return complain(kExitUsage, sys::to_string(expanded.error()));
+
+  CLI::App app("Judges programs that share OpenTelemetry context through process memory.",
+               "ctxconf");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("ctxconf {} ({})", kVersionText, kCommitText));
+  app.footer(
+      "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, 3 the target cannot be started or\n"
+      "reached, 4 nothing could be judged, 5 the expectations file is stale, 70 a bug in ctxconf.");
+
+  GivenOptions given;
+  std::vector<std::string> pids;
+  std::string file;
+  bool all = false;
+
+  auto* wrap = app.add_subcommand("wrap",
+                                  "start a program and judge it and all that it starts:\n"
+                                  "ctxconf wrap [options] -- CMD [ARGS]");
+  add_common(*wrap, given);
+  add_timing(*wrap, given,
+             "how long the program may run (500ms, 10s, 2m); default: until it ends, or 10 s after "
+             "the last publication");
+  wrap->add_flag("--faults", given.judge.faults, "run the program again under each fault");
+
+  auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
+  add_common(*attach, given);
+  add_timing(*attach, given, "how long to watch them; default 1s");
+  attach->add_flag("--all", all, "every process that publishes");
+  attach->add_option("PID", pids, "process ids");
+
+  auto* replay = app.add_subcommand("replay", "judge a recorded run again, without the program");
+  add_common(*replay, given);
+  replay->add_option("TIMELINE", file, "timeline.json of a run with --out")->required();
+
+  DecodeCommand decode_command;
+  auto* decode = app.add_subcommand("decode", "show what bytes mean");
+  decode->add_option("--as", decode_command.as, "header, payload or snapshot; default: guess")
+      ->check(CLI::IsMember({"header", "payload", "snapshot"}));
+  decode->add_option("--hex", decode_command.hex, "the bytes as hex digits");
+  decode->add_option("FILE", decode_command.file, "the bytes in a file, - for stdin");
+
+  auto* doctor =
+      app.add_subcommand("doctor", "what this host can prove, and how to close each gap");
+
+  std::string spec;
+  std::string what = "--requirements";
+  bool json = false;
+  bool markdown = false;
+  auto* list =
+      app.add_subcommand("list", "the requirements, the checks or the host's capabilities");
+  list->add_flag_callback(
+      "--requirements", [&] { what = "--requirements"; }, "every row (default)");
+  list->add_flag_callback(
+      "--checks", [&] { what = "--checks"; }, "the rows that this version judges");
+  list->add_flag_callback(
+      "--capabilities", [&] { what = "--capabilities"; }, "what the host allows");
+  list->add_option("--spec", spec, "only these sets: 4719=2026-04-07");
+  list->add_flag("--json", json, "for programs");
+  list->add_flag("--markdown", markdown, "docs/requirements.md");
+
+  std::string id;
+  auto* explain = app.add_subcommand("explain", "one requirement: why it matters, how it is seen");
+  explain->add_option("ID", id, "like pctx.fork.dontfork")->required();
+
+  ExpectCommand expect_command;
+  auto* expect = app.add_subcommand("expect", "keep the file of expected failures");
+  expect->add_option("ACTION", expect_command.action, "init, update, lint or prune")
+      ->required()
+      ->check(CLI::IsMember({"init", "update", "lint", "prune"}));
+  expect->add_option("FILE", expect_command.file, "the expectations file")->required();
+  expect->add_option("--from", expect_command.from, "result.json of a run (not for lint)");
+  expect->add_flag("--strict", expect_command.strict, "warnings are failures too");
+
+  ReportCommand report_command;
+  bool junit = false;
+  auto* report = app.add_subcommand("report", "make another report from result.json");
+  report->add_option("RESULT", report_command.file, "result.json of a run")->required();
+  report->add_flag("--junit", junit, "JUnit XML on stdout; default: the console report");
+  report->add_flag("-v", given.verbosity, "say more");
+
+  SelftestCommand selftest_command;
+  auto* selftest =
+      app.add_subcommand("selftest", "the broken and the legal programs against this binary");
+  selftest->add_option("--dir", selftest_command.directory,
+                       "where mutants.json and its programs are");
+  selftest->add_option("--only", selftest_command.only, "programs whose name matches this glob")
+      ->allow_extra_args(false);
+  selftest->add_option("--jobs", selftest_command.jobs,
+                       "how many at once; default: one a processor");
+  selftest->add_flag("-v", selftest_command.verbose, "print the report of each that went wrong");
+
+  std::vector<std::string> reversed(expanded->rbegin(), expanded->rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    if (app.get_subcommands().empty() && !expanded->empty() &&
+        !expanded->front().starts_with('-')) {
+      return complain(kExitUsage, "no command " + expanded->front(), "ctxconf --help shows them");
+    }
+    std::string help = "ctxconf --help";
+    for (const auto* sub : app.get_subcommands()) help = "ctxconf " + sub->get_name() + " --help";
+    if (!has_dashes && *wrap)
+      return complain(kExitUsage, e.what(),
+                      "put -- before the program: ctxconf wrap -- CMD [ARGS]");
+    return complain(kExitUsage, e.what(), help + " shows what can be said");
+  }
+  if (has_dashes && !*wrap) {
+    return complain(kExitUsage, "only wrap takes a program after --");
+  }
+  if (!settle(given, argc, argv)) return kExitUsage;
+  report_command.console = given.judge.console;
+  report_command.format = junit ? "junit" : "console";
+  if (*wrap) return command_wrap(given.judge, command);
+  if (*attach) return command_attach(given.judge, pids, all);
+  if (*replay) return command_replay(given.judge, file);
+  if (*decode) return command_decode(decode_command);
+  if (*doctor) return command_doctor();
+  if (*list) return command_list(what, spec, json, markdown);
+  if (*explain) return command_explain(id);
+  if (*expect) return command_expect(expect_command);
+  if (*report) return command_report(report_command);
+  return command_selftest(selftest_command);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
+
+int main(int argc, char** argv) {
+  // A reader of our output that goes away is no reason to leave processes behind.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return ctxconf::conformance::run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "ctxconf: a bug in ctxconf, please report it: %s\n", e.what());
+    return ctxconf::conformance::kExitHarnessError;
+  }
+}

@@ -1,0 +1,118 @@
+#include "conformance/observe/attach.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{100};
+
+struct Watched {
+  sys::ProcessFacts facts;
+  std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
+  Process process;
+};
+
+// What became of a process since it was looked at.
+enum class Identity { kSame, kExeced, kGone };
+Identity identity_of(const sys::ProcessFacts& was) {
+  const auto now = sys::process_facts(was.pid);
+  if (!now || now->start_ticks != was.start_ticks || now->state == 'Z') return Identity::kGone;
+  // The command line proves nothing: a program may write over it to set its title.
+  return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
+}
+
+// Follows what became of it; the evidence of another image is another image's.
+void follow(Watched& w, const SnapshotLimits& limits) {
+  const Identity identity = identity_of(w.facts);
+  if (identity == Identity::kSame) return;
+  w.process.images.push_back(std::move(*w.recorder)
+                                 .finish(identity == Identity::kGone ? "ended while it was observed"
+                                                                     : "replaced by exec"));
+  w.recorder.reset();
+  auto facts = sys::process_facts(w.facts.pid);
+  if (identity == Identity::kGone || !facts) return;
+  w.facts = std::move(*facts);
+  const ImageKey key{w.facts.pid, static_cast<std::uint32_t>(w.process.images.size())};
+  w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
+  w.recorder->take(Moment::kStart, Look::kThorough);
+}
+
+sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
+  CTX_TRY(all, sys::process_list());
+  const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
+                                          abi::kMappingNamePrefixes.end());
+  std::vector<pid_t> out;
+  std::size_t refused = 0;
+  for (const pid_t pid : all) {
+    if (pid == getpid()) continue;
+    const auto found = sys::find_all_mappings(pid, prefixes);
+    if (!found) {
+      if (found.error().err != ESRCH) ++refused;
+    } else if (!found->empty()) {
+      out.push_back(pid);
+    }
+  }
+  timeline.notes.push_back(std::to_string(all.size()) + " processes looked at, " +
+                           std::to_string(out.size()) + " with a mapping named OTEL_CTX");
+  if (refused > 0) {
+    timeline.notes.push_back(std::to_string(refused) +
+                             " processes may not be looked at (run as their user or as root)");
+  }
+  return out;
+}
+
+}  // namespace
+
+sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
+  std::vector<pid_t> pids = options.pids;
+  if (pids.empty()) {
+    CTX_TRY(found, publishing_processes(timeline));
+    pids = std::move(found);
+  }
+  std::vector<Watched> watched;
+  for (const pid_t pid : pids) {
+    auto facts = sys::process_facts(pid);
+    if (!facts) {
+      if (!options.pids.empty()) return std::unexpected(std::move(facts).error());
+      continue;
+    }
+    Watched w;
+    w.facts = std::move(*facts);
+    w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{pid, 0}, options.limits);
+    w.recorder->take(Moment::kStart, Look::kThorough);
+    watched.push_back(std::move(w));
+  }
+  const auto end = Clock::now() + options.watch_for;
+  while (Clock::now() < end) {
+    std::this_thread::sleep_until(std::min(Clock::now() + kTick, end));
+    for (auto& w : watched) {
+      if (w.recorder) follow(w, options.limits);
+      if (w.recorder) w.recorder->take(Moment::kPeriodic, Look::kQuick);
+    }
+  }
+  for (auto& w : watched) {
+    if (w.recorder) follow(w, options.limits);
+    if (w.recorder) {
+      w.recorder->take(Moment::kEnd, Look::kThorough);
+      w.process.images.push_back(std::move(*w.recorder).finish("running"));
+    }
+    w.process.pid = w.facts.pid;
+    w.process.parent = w.facts.parent;
+    timeline.processes.push_back(std::move(w.process));
+  }
+  return {};
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,26 @@
+// Records running processes from outside without stopping them: a few snapshots,
+// no ptrace.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <vector>
+
+#include "conformance/observe/snapshot.h"
+#include "conformance/timeline.h"
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+struct AttachOptions {
+  std::vector<pid_t> pids;  // empty: every process that publishes
+  std::chrono::milliseconds watch_for{1000};
+  SnapshotLimits limits;
+};
+
+// Appends processes and notes to `timeline`. With one pid the error says why it
+// cannot be observed (ESRCH, EACCES); with all, such processes are counted in a note.
+sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,380 @@
+#include "conformance/observe/snapshot.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "abi/process_layouts.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::MapEntry;
+using sys::MapTable;
+using sys::MemoryReader;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+constexpr std::uint64_t kHeadBytes = sizeof(abi::ProcessHeader);
+constexpr std::uint64_t kTailBytes = 64;               // behind a payload, for a size that is short
+constexpr std::uint64_t kSignatureSearch = 1U << 16U;  // how far into a mapping
+constexpr int kSettleTries = 5;
+constexpr std::size_t kHiddenScanLimit = 50000;  // mappings searched for a nameless header
+
+std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
+  for (const std::byte b : bytes) {
+    hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+// Copies a range in pieces: bytes up to `keep` are stored, bytes up to `read` hashed.
+MemoryBlock read_block(const MemoryReader& memory, RemoteAddr at, std::uint64_t wanted,
+                       std::uint64_t keep, std::uint64_t read) {
+  constexpr std::uint64_t kPiece = 1U << 16U;
+  MemoryBlock block{
+      .at = at, .wanted = wanted, .readable = 0, .bytes = {}, .hash = 0xcbf29ce484222325U};
+  std::vector<std::byte> piece(std::min({kPiece, std::max(wanted, std::uint64_t{1})}));
+  while (block.readable < std::min(wanted, read)) {
+    const auto from = at.plus(block.readable);
+    if (!from) break;
+    const auto ask = std::min<std::uint64_t>(piece.size(), std::min(wanted, read) - block.readable);
+    const auto got = memory.read_some(*from, std::span(piece).first(ask));
+    if (!got || *got == 0) break;
+    const auto bytes = std::span(piece).first(*got);
+    block.hash = fnv1a(block.hash, bytes);
+    if (block.bytes.size() < keep) {
+      const auto n = std::min<std::uint64_t>(keep - block.bytes.size(), bytes.size());
+      block.bytes.insert(block.bytes.end(), bytes.begin(),
+                         bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    }
+    block.readable += *got;
+    if (*got < ask) break;
+  }
+  return block;
+}
+
+bool same_mapping(const MapEntry& a, const MapEntry& b) {
+  return a.range.end() == b.range.begin() && a.name == b.name && a.inode == b.inode &&
+         a.dev_major == b.dev_major && a.dev_minor == b.dev_minor && a.shared == b.shared &&
+         (a.inode == 0 || a.offset + a.range.size() == b.offset);
+}
+
+// mprotect, mlock or madvise on a part makes the kernel split a mapping; a reader
+// that sees two entries still sees one context.
+std::vector<Candidate> join_split_entries(std::vector<MapEntry> entries) {
+  std::vector<Candidate> out;
+  for (auto& e : entries) {
+    if (!out.empty() && same_mapping(out.back().entries.back(), e)) {
+      out.back().entries.push_back(std::move(e));
+    } else {
+      out.emplace_back().entries.push_back(std::move(e));
+    }
+  }
+  return out;
+}
+
+abi::ProcessHeader native_header(std::span<const std::byte> head, bool little_endian) {
+  auto h = abi::decode_process_header(head).value_or(abi::ProcessHeader{});
+  constexpr bool kWeAreLittle = std::endian::native == std::endian::little;
+  return little_endian == kWeAreLittle ? h : abi::byte_swapped(h);
+}
+
+struct Reference {
+  std::uint64_t address;
+  std::uint64_t size;
+};
+
+// Where the payload may be: by the merged layout, and where that is no good by every
+// layout that has been in use and in the other byte order.
+std::vector<Reference> references_of(std::span<const std::byte> head, const Image& image) {
+  const auto header = native_header(head, image.little_endian);
+  std::vector<Reference> out;
+  const auto add = [&](std::uint64_t address, std::uint64_t size) {
+    const bool known = std::ranges::any_of(
+        out, [&](const Reference& r) { return r.address == address && r.size == size; });
+    if (address != 0 && size != 0 && !known) out.push_back({address, size});
+  };
+  if (head.size() < sizeof header) return out;
+  add(payload_address(header.payload, image.elf64), header.payload_size);
+  for (const auto& layout : abi::header_layouts()) {
+    if (layout.pointer < 0 || layout.size < 0) continue;
+    const auto fields = abi::decode_as(layout, head);
+    // A wild size of a layout that was never meant is not worth copying.
+    if (fields.size <= abi::kUsualPayloadBytes) add(fields.pointer, fields.size);
+  }
+  const auto swapped = abi::byte_swapped(header);
+  if (swapped.version == abi::kVersion) add(swapped.payload, swapped.payload_size);
+  return out;
+}
+
+// Everything about one candidate that depends on its memory. Copies between two looks
+// at the timestamp, as the reading protocol has it.
+void copy_candidate(const MemoryReader& memory, const SnapshotLimits& limits, const Image& image,
+                    Candidate& c) {
+  const bool little_endian = image.little_endian;
+  const RemoteAddr start = c.entries.front().range.begin();
+  const std::uint64_t span_bytes = c.entries.back().range.end().raw() - start.raw();
+  for (int tries = 0; tries < kSettleTries; ++tries) {
+    c.memory.clear();
+    auto head = read_block(memory, start, std::min(kHeadBytes, span_bytes), kHeadBytes, kHeadBytes);
+    const auto before = native_header(head.bytes, little_endian);
+    const auto references = references_of(head.bytes, image);
+    c.memory.push_back(std::move(head));
+    // What follows the header or a payload may change at any time and is no part of the state.
+    const auto add_tail = [&](std::optional<RemoteAddr> at) {
+      if (!at) return;
+      c.memory.push_back(read_block(memory, *at, kTailBytes, kTailBytes, kTailBytes));
+      c.memory.back().hash = 0;
+    };
+    add_tail(start.plus(kHeadBytes));
+    for (const auto& r : references) {
+      auto block = read_block(memory, RemoteAddr(r.address), r.size, limits.payload_kept,
+                              limits.payload_read);
+      const auto behind = RemoteAddr(r.address).plus(r.size);
+      const bool whole = block.readable == block.wanted && block.bytes.size() == block.wanted;
+      c.memory.push_back(std::move(block));
+      if (whole) add_tail(behind);
+    }
+    const auto again =
+        read_block(memory, start, sizeof(abi::ProcessHeader), kHeadBytes, kHeadBytes);
+    const auto after = native_header(again.bytes, little_endian);
+    c.settled = before.monotonic_published_at_ns == after.monotonic_published_at_ns &&
+                before.payload == after.payload && before.payload_size == after.payload_size;
+    if (c.settled) return;
+  }
+}
+
+bool has_signature(std::span<const std::byte> bytes) {
+  return bytes.size() >= abi::kSignature.size() &&
+         std::memcmp(bytes.data(), abi::kSignature.data(), abi::kSignature.size()) == 0;
+}
+
+// A header that is not at the start: looked for in steps of eight bytes.
+std::optional<std::uint64_t> find_signature(const MemoryReader& memory, RemoteRange range) {
+  std::vector<std::byte> bytes(std::min<std::uint64_t>(range.size(), kSignatureSearch));
+  const auto got = memory.read_some(range.begin(), bytes);
+  if (!got) return std::nullopt;
+  for (std::size_t i = 8; i + sizeof(abi::ProcessHeader) <= *got; i += 8) {
+    if (has_signature(std::span(bytes).subspan(i))) return i;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t bytes_of(const Snapshot& s) {
+  std::uint64_t total = 0;
+  for (const Candidate& c : s.candidates) {
+    for (const MemoryBlock& b : c.memory) total += b.bytes.size();
+  }
+  return total;
+}
+
+bool may_hold_hidden_header(const MapEntry& e) {
+  return e.readable && !e.shared && !abi::is_candidate_name(e.name) &&
+         (e.name.empty() || e.name.starts_with("[anon") || e.name.starts_with("/memfd:"));
+}
+
+// States are equal when a reader would see the same; tails do not count.
+bool same_state(const Candidate& a, const Candidate& b) {
+  const auto blocks_equal = [](const MemoryBlock& x, const MemoryBlock& y) {
+    const bool tail = x.hash == 0 && y.hash == 0;
+    return x.at == y.at && x.wanted == y.wanted &&
+           (tail || (x.readable == y.readable && x.hash == y.hash));
+  };
+  return a.entries == b.entries && a.vm_flags == b.vm_flags && a.named == b.named &&
+         a.settled == b.settled && a.found_at == b.found_at &&
+         std::ranges::equal(a.memory, b.memory, blocks_equal);
+}
+
+}  // namespace
+
+SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
+    : limits_(limits), memory_(key.pid) {
+  image_.key = key;
+  image_.started_ns = sys::boottime_now_ns();
+  if (auto facts = sys::process_facts(key.pid)) {
+    image_.executable = facts->executable;
+    image_.command_line = facts->command_line;
+    image_.elf64 = facts->elf64;
+    image_.little_endian = facts->little_endian;
+    image_.personality = facts->personality;
+    image_.boottime_offset_ns = facts->boottime_offset_ns;
+  } else if (facts.error().err != ESRCH) {
+    note("cannot be looked at: " + sys::to_string(facts.error()));
+  }
+}
+
+void SnapshotRecorder::note(const std::string& text) {
+  if (std::ranges::find(image_.notes, text) == image_.notes.end() && image_.notes.size() < 16) {
+    image_.notes.push_back(text);
+  }
+}
+
+void SnapshotRecorder::take(Moment moment, Look look) {
+  const pid_t pid = image_.key.pid;
+  Snapshot s;
+  s.moment = moment;
+  s.moments = {moment};
+  s.first_seen_ns = sys::boottime_now_ns();
+
+  const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
+                                          abi::kMappingNamePrefixes.end());
+  auto entries = sys::find_all_mappings(pid, prefixes);
+  if (!entries) {
+    // ESRCH: the process went meanwhile, which is its right.
+    if (entries.error().err != ESRCH)
+      note("mappings cannot be read: " + sys::to_string(entries.error()));
+    return;
+  }
+  s.candidates = join_split_entries(std::move(*entries));
+  if (s.candidates.size() > limits_.candidates) {
+    note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; the first " +
+         std::to_string(limits_.candidates) + " are looked at");
+    s.candidates.resize(limits_.candidates);
+  }
+
+  if (s.candidates.empty() && look == Look::kThorough && !saw_candidate_) {
+    if (const auto text = sys::read_maps_text(pid)) {
+      std::size_t looked_at = 0;
+      sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
+        if (!e || !may_hold_hidden_header(*e)) return true;
+        if (++looked_at > kHiddenScanLimit) return false;
+        const auto h = memory_.read(sys::RemotePtr<abi::ProcessHeader>{e->range.begin()});
+        if (h && abi::is_valid(*h)) {
+          s.candidates.emplace_back().entries.push_back(std::move(*e));
+          s.candidates.back().named = false;
+        }
+        return s.candidates.size() < limits_.candidates;
+      });
+    }
+  }
+
+  const Snapshot* last = image_.snapshots.empty() ? nullptr : &image_.snapshots.back();
+  bool changed = last == nullptr || last->candidates.size() != s.candidates.size();
+  for (std::size_t i = 0; i < s.candidates.size(); ++i) {
+    Candidate& c = s.candidates[i];
+    copy_candidate(memory_, limits_, image_, c);
+    const auto& head = c.memory.front();
+    if (head.readable == 0) {
+      std::byte byte{};
+      if (const auto got = memory_.read_some(c.entries.front().range.begin(), std::span(&byte, 1));
+          !got && got.error().err != ESRCH) {
+        note("memory cannot be read: " + sys::to_string(got.error()));
+      }
+    } else if (!has_signature(head.bytes)) {
+      const auto range =
+          RemoteRange::from_bounds(c.entries.front().range.begin(), c.entries.back().range.end());
+      if (range) c.found_at = find_signature(memory_, *range);
+    }
+    // Provisionally as before, so that only a difference costs a full look.
+    if (!changed && i < last->candidates.size()) {
+      c.vm_flags = last->candidates[i].vm_flags;
+      c.neighbours = last->candidates[i].neighbours;
+      changed = !same_state(c, last->candidates[i]);
+    }
+  }
+
+  // Copied one after the other while the process runs: what became of the first
+  // meanwhile decides whether they were there together.
+  for (std::size_t i = 0; s.candidates.size() > 1 && i < s.candidates.size(); ++i) {
+    Candidate& c = s.candidates[i];
+    const auto again =
+        read_block(memory_, c.entries.front().range.begin(), kHeadBytes, kHeadBytes, kHeadBytes);
+    if (again.hash != c.memory.front().hash) c.settled = false;
+  }
+
+  const bool full = !s.candidates.empty() && (changed || look == Look::kThorough);
+  if (full) {
+    MapTable table;
+    if (const auto text = sys::read_maps_text(pid)) {
+      std::vector<MapEntry> all;
+      sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
+        if (e) all.push_back(std::move(*e));
+        return true;
+      });
+      table = MapTable(std::move(all));
+    }
+    // A process may change its personality after it was started.
+    if (const auto facts = sys::process_facts(pid)) image_.personality |= facts->personality;
+    for (Candidate& c : s.candidates) {
+      c.neighbours.clear();
+      for (const auto& block : c.memory) {
+        // The entries that the range runs through, until a gap or more than enough.
+        auto at = std::optional(block.at);
+        const auto end = block.at.plus(block.wanted);
+        for (int n = 0; n < 64 && at && end && *at < *end; ++n) {
+          const MapEntry* e = table.find(*at);
+          if (e == nullptr) break;
+          if (std::ranges::find(c.neighbours, *e) == c.neighbours.end()) c.neighbours.push_back(*e);
+          at = e->range.end();
+        }
+      }
+      c.vm_flags.assign(c.entries.size(), std::nullopt);
+      if (auto flags = sys::vm_flags(pid, c.entries)) c.vm_flags = std::move(*flags);
+    }
+  }
+
+  const bool had_descriptors = last != nullptr && !last->descriptors.empty();
+  if (full || had_descriptors || (look == Look::kThorough && saw_candidate_)) {
+    if (const auto links = sys::descriptors_to(pid, "/memfd:OTEL_CTX")) {
+      for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
+    }
+  }
+
+  // Of a process that ends meanwhile parts look unmapped or unreadable, which is no
+  // state of its context. A read says so: ESRCH without memory, also of a zombie.
+  std::byte byte{};
+  if (const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
+      !there && there.error().err == ESRCH) {
+    return;
+  }
+
+  s.last_seen_ns = sys::boottime_now_ns();
+  std::vector<std::uint64_t> published;
+  for (const Candidate& c : s.candidates) {
+    saw_candidate_ = saw_candidate_ || c.named;
+    if (!abi::is_valid(native_header(c.memory.front().bytes, image_.little_endian))) continue;
+    const auto start = c.entries.front().range.begin().raw();
+    if (std::ranges::find(published_at_, start) == published_at_.end()) {
+      last_publication_ns_ = s.last_seen_ns;
+    }
+    published.push_back(start);
+  }
+  published_at_ = std::move(published);
+  append(std::move(s));
+}
+
+void SnapshotRecorder::append(Snapshot s) {
+  if (!image_.snapshots.empty()) {
+    Snapshot& last = image_.snapshots.back();
+    if (last.descriptors == s.descriptors &&
+        std::ranges::equal(last.candidates, s.candidates, same_state)) {
+      last.last_seen_ns = s.last_seen_ns;
+      ++last.times;
+      if (std::ranges::find(last.moments, s.moment) == last.moments.end()) {
+        last.moments.push_back(s.moment);
+      }
+      return;
+    }
+  }
+  const std::uint64_t bytes = bytes_of(s);
+  // The last state is the one that says how it ended; those before it give way.
+  while (!image_.snapshots.empty() && (image_.snapshots.size() >= limits_.snapshots ||
+                                       stored_bytes_ + bytes > limits_.image_bytes)) {
+    ++image_.snapshots_dropped;
+    stored_bytes_ -= bytes_of(image_.snapshots.back());
+    image_.snapshots.pop_back();
+  }
+  stored_bytes_ += bytes;
+  image_.snapshots.push_back(std::move(s));
+}
+
+Image SnapshotRecorder::finish(std::string ending) && {
+  image_.ending = std::move(ending);
+  return std::move(image_);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,62 @@
+// Level snapshot: what a reader outside the process could copy at one moment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/memory_reader.h"
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+// How much is looked at. A thorough look also rereads VmFlags and descriptors, and
+// searches all private memory for a header that has no documented name.
+enum class Look { kQuick, kThorough };
+
+// Limits on what one image may leave in a timeline.
+struct SnapshotLimits {
+  std::uint64_t payload_kept = std::uint64_t{1} << 20U;   // bytes of a payload that are stored
+  std::uint64_t payload_read = std::uint64_t{64} << 20U;  // bytes of a payload that are hashed
+  std::size_t snapshots = 512;                            // distinct states; later ones are counted
+  std::size_t candidates = 16;                            // per snapshot
+  std::uint64_t image_bytes = std::uint64_t{8} << 20U;    // stored memory of one image
+};
+
+// Records one image of one process. The process may run, stop or vanish meanwhile.
+class SnapshotRecorder {
+ public:
+  SnapshotRecorder(ImageKey key, SnapshotLimits limits);
+
+  // Looks once. An equal state extends the last snapshot. What cannot be read becomes
+  // a note of the image; a process that is gone is no error.
+  void take(Moment moment, Look look);
+
+  const Image& image() const { return image_; }
+  // The image with how it ended; the recorder is done.
+  Image finish(std::string ending) &&;
+
+  // Has a candidate been seen, and when did a valid header first appear in a mapping
+  // that had none (CLOCK_BOOTTIME of ours; 0: never).
+  bool saw_candidate() const { return saw_candidate_; }
+  std::uint64_t stored_bytes() const { return stored_bytes_; }
+  std::uint64_t last_publication_ns() const { return last_publication_ns_; }
+
+ private:
+  void note(const std::string& text);
+  void append(Snapshot snapshot);
+
+  SnapshotLimits limits_;
+  sys::ProcessMemory memory_;
+  Image image_;
+  bool saw_candidate_ = false;
+  std::uint64_t stored_bytes_ = 0;
+  std::uint64_t last_publication_ns_ = 0;
+  std::vector<std::uint64_t> published_at_;  // starts of mappings with a valid header, last look
+};
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,378 @@
+#include "conformance/observe/wrap.h"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{100};
+constexpr milliseconds kAfterPublication{10000};
+constexpr milliseconds kWithoutPublication{30000};
+constexpr milliseconds kTermGrace{2000};
+
+constexpr std::uint64_t kPrSetVma = 0x53564d41;  // prctl(2)
+constexpr std::uint64_t kPrSetVmaAnonName = 0;
+
+// Does this prctl ask for a name that begins with OTEL_CTX?
+bool is_naming_call(const sys::SyscallEntry& e) {
+  if (e.nr != SYS_prctl || e.args[0] != kPrSetVma || e.args[1] != kPrSetVmaAnonName) return false;
+  std::array<std::byte, abi::kMemfdName.size()> name{};
+  const sys::ProcessMemory memory(e.process);
+  if (!memory.read_exact(sys::RemoteAddr(e.args[4]), name)) return false;
+  return std::memcmp(name.data(), abi::kMemfdName.data(), name.size()) == 0;
+}
+
+struct Watched {
+  Process process;
+  std::unique_ptr<SnapshotRecorder> recorder;
+  std::uint32_t next_image = 0;
+  bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
+};
+
+class Recording {
+ public:
+  Recording(const WrapOptions& options, Timeline& timeline, sys::Tracee tracee)
+      : options_(options), timeline_(timeline), tracee_(std::move(tracee)) {}
+
+  sys::Result<> run();
+
+ private:
+  void add(pid_t pid, pid_t parent, bool shares_memory);
+  void start_image(Watched& w);
+  void end_image(Watched& w, const std::string& ending);
+  void take(pid_t pid, Moment moment, Look look);
+  void tick();
+  void finish(Watched& w, const std::string& ending);
+
+  void on(const sys::NewTask& e);
+  void on(const sys::SyscallEntry& e);
+  void on(const sys::SyscallExit& e);
+  void on(const sys::Execed& e);
+  void on(const sys::Exiting& e);
+  void on(const sys::SignalStop& e);
+  void on(const sys::Gone& e);
+
+  Clock::time_point deadline() const;
+  Clock::duration scaled(milliseconds d) const {
+    return std::chrono::duration_cast<Clock::duration>(d * options_.timeout_scale);
+  }
+
+  const WrapOptions& options_;
+  Timeline& timeline_;
+  sys::Tracee tracee_;
+  std::map<pid_t, Watched> alive_;
+  std::vector<Process> done_;
+  std::set<pid_t> naming_;  // threads inside a naming call
+  std::size_t started_ = 0;
+  std::size_t not_kept_ = 0;
+  std::size_t not_judged_ = 0;  // of these, with evidence
+  std::size_t contexts_ = 0;
+  std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
+  bool ending_ = false;
+  std::string runaway_;
+  Clock::time_point begin_ = Clock::now();
+  std::optional<Clock::time_point> published_;
+};
+
+void Recording::start_image(Watched& w) {
+  // What all images may store together is shared out among those that run.
+  SnapshotLimits limits = options_.limits;
+  const auto left = options_.max_stored - std::min(options_.max_stored, stored_);
+  limits.image_bytes =
+      std::min(limits.image_bytes,
+               std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
+  w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
+}
+
+void Recording::end_image(Watched& w, const std::string& ending) {
+  if (!w.recorder) return;
+  stored_ += w.recorder->stored_bytes();
+  Image image = std::move(*w.recorder).finish(ending);
+  w.recorder.reset();
+  // Snapshots without a candidate say only that nothing was there.
+  const auto seen = [](const Snapshot& s) {
+    return !s.candidates.empty() || !s.descriptors.empty();
+  };
+  const bool any = std::ranges::any_of(image.snapshots, seen);
+  if (!any) image.snapshots.clear();
+  w.process.images.push_back(std::move(image));
+}
+
+void Recording::add(pid_t pid, pid_t parent, bool shares_memory) {
+  ++started_;
+  Watched& w = alive_[pid];
+  w.process.pid = pid;
+  w.process.parent = parent;
+  w.shares_memory = shares_memory;
+  if (!shares_memory) start_image(w);
+}
+
+void Recording::take(pid_t pid, Moment moment, Look look) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end() || !it->second.recorder) return;
+  SnapshotRecorder& r = *it->second.recorder;
+  const auto before = r.last_publication_ns();
+  r.take(moment, look);
+  if (r.last_publication_ns() != before) {
+    published_ = Clock::now();
+    ++contexts_;
+  }
+}
+
+void Recording::tick() {
+  for (const auto& [pid, w] : alive_) take(pid, Moment::kPeriodic, Look::kQuick);
+}
+
+void Recording::finish(Watched& w, const std::string& ending) {
+  end_image(w, ending);
+  const bool evidence = std::ranges::any_of(
+      w.process.images, [](const Image& i) { return !i.snapshots.empty() || !i.notes.empty(); });
+  const bool root = w.process.pid == tracee_.root();
+  if (root || ((evidence || done_.size() < 64) && done_.size() < options_.max_recorded)) {
+    done_.push_back(std::move(w.process));
+  } else {
+    ++not_kept_;
+    if (evidence) ++not_judged_;
+  }
+}
+
+void Recording::on(const sys::NewTask& e) {
+  if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
+  (void)tracee_.resume(e.tid);
+}
+
+void Recording::on(const sys::SyscallEntry& e) {
+  if (e.nr == SYS_execve || e.nr == SYS_execveat) {
+    take(e.process, Moment::kExecEntry, Look::kThorough);
+  } else if (is_naming_call(e)) {
+    naming_.insert(e.tid);
+    (void)tracee_.resume_to_exit(e.tid);
+    return;
+  }
+  (void)tracee_.resume(e.tid);
+}
+
+void Recording::on(const sys::SyscallExit& e) {
+  if (naming_.erase(e.tid) != 0) take(e.process, Moment::kNamed, Look::kQuick);
+  (void)tracee_.resume(e.tid);
+}
+
+void Recording::on(const sys::Execed& e) {
+  if (const auto it = alive_.find(e.process); it != alive_.end()) {
+    end_image(it->second, "replaced by exec");
+    it->second.shares_memory = false;
+    start_image(it->second);
+  }
+  (void)tracee_.resume(e.process);
+}
+
+void Recording::on(const sys::Exiting& e) {
+  if (e.whole_process) take(e.process, Moment::kExit, Look::kThorough);
+  (void)tracee_.resume(e.tid);
+}
+
+void Recording::on(const sys::SignalStop& e) { (void)tracee_.resume(e.tid, e.signo); }
+
+void Recording::on(const sys::Gone& e) {
+  const auto it = alive_.find(e.process);
+  if (it == alive_.end()) return;
+  Watched& w = it->second;
+  w.process.exit_code = e.exit_code;
+  w.process.killed_by = e.killed_by;
+  w.process.ended_by_us =
+      (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
+      // Ctrl-C goes to the whole foreground group: it was meant for us.
+      (tracee_.interrupted() &&
+       (e.killed_by == SIGINT || e.killed_by == SIGTERM || e.killed_by == SIGHUP));
+  finish(w, e.exit_code ? "exited " + std::to_string(*e.exit_code)
+                        : "killed by signal " + std::to_string(e.killed_by.value_or(0)));
+  alive_.erase(it);
+}
+
+Clock::time_point Recording::deadline() const {
+  if (options_.run_for) return begin_ + scaled(*options_.run_for);
+  if (published_) return *published_ + scaled(kAfterPublication);
+  return begin_ + scaled(kWithoutPublication);
+}
+
+sys::Result<> Recording::run() {
+  // Its first image begins with its Execed event; until then it is our trampoline.
+  add(tracee_.root(), getpid(), /*shares_memory=*/true);
+  auto next_tick = Clock::now() + kTick;
+  Clock::time_point end_by{};
+  while (true) {
+    const auto now = Clock::now();
+    if (!ending_ && (now >= deadline() || tracee_.interrupted() || !runaway_.empty())) {
+      if (!runaway_.empty()) {
+        timeline_.hang = runaway_;
+      } else if (tracee_.interrupted()) {
+        timeline_.notes.emplace_back("the observation was interrupted");
+      } else {
+        const auto ran = std::chrono::duration_cast<milliseconds>(now - begin_).count();
+        timeline_.notes.push_back("the program still ran after " + std::to_string(ran / 1000) +
+                                  "." + std::to_string(ran % 1000 / 100) + " s and was ended");
+      }
+      for (const auto& [pid, w] : alive_) take(pid, Moment::kEnd, Look::kThorough);
+      ending_ = true;
+      end_by = Clock::now() + (runaway_.empty() ? scaled(kTermGrace) : Clock::duration::zero());
+      if (runaway_.empty()) tracee_.signal_all(SIGTERM);
+    }
+    if (ending_ && now >= end_by) break;
+    if (ending_ && !runaway_.empty()) {
+      timeline_.hang = runaway_;
+      break;
+    }
+    const auto wake = ending_ ? std::min(next_tick, end_by) : std::min(next_tick, deadline());
+    auto event = tracee_.next(wake);
+    if (!event) {
+      if (event.error().err == ECHILD) break;
+      return std::unexpected(std::move(event).error());
+    }
+    if (*event) std::visit([this](const auto& e) { on(e); }, **event);
+    if (tracee_.tasks() > options_.max_tasks || alive_.size() > options_.max_alive ||
+        started_ > options_.max_processes) {
+      runaway_ = "started " + std::to_string(started_) + " processes, " +
+                 std::to_string(tracee_.tasks()) + " threads alive at once";
+    }
+    if (Clock::now() >= next_tick) {
+      const auto from = Clock::now();
+      tick();
+      // Where a look is dear (a million mappings), it is taken less often: a tenth of the time.
+      next_tick = Clock::now() + std::max<Clock::duration>(kTick, 9 * (Clock::now() - from));
+      if (options_.progress) {
+        options_.progress(std::chrono::duration<double>(from - begin_).count(), alive_.size(),
+                          contexts_);
+      }
+    }
+  }
+  CTX_CHECK(tracee_.end());
+  for (auto& [pid, w] : alive_) {
+    w.process.killed_by = SIGKILL;
+    w.process.ended_by_us = true;
+    finish(w, "killed by ctxconf at the end of the observation");
+  }
+  if (not_kept_ > 0) {
+    timeline_.notes.push_back(std::to_string(not_kept_) + " more processes ran and are not listed" +
+                              (not_judged_ == 0 ? ""
+                                                : ", of which " + std::to_string(not_judged_) +
+                                                      " published and were not judged"));
+  }
+  std::ranges::sort(done_, {}, [this](const Process& p) {
+    return std::pair(p.pid == tracee_.root() ? 0 : 1, p.pid);
+  });
+  for (auto& p : done_) timeline_.processes.push_back(std::move(p));
+  return {};
+}
+
+}  // namespace
+
+sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline) {
+  sys::Launch launch;
+  launch.argv = options.argv;
+  launch.no_filter = options.no_filter;
+  CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
+  auto followed = Recording(options, timeline, std::move(tracee)).run();
+  if (!followed) followed.error().op = kFollowing;
+  return followed;
+}
+
+sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
+  sys::Launch launch;
+  launch.argv = options.argv;
+  launch.no_filter = options.no_filter;
+  launch.file_size_limit = 0;
+  launch.discard_output = true;
+  CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
+
+  FaultRun run;
+  run.fault = "RLIMIT_FSIZE=0";
+  const pid_t root = tracee.root();
+  // The program may be a launcher: what any of its processes dies of counts.
+  const auto limit = options.run_for.value_or(kAfterPublication);
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(limit * options.timeout_scale);
+  std::map<pid_t, std::pair<std::string, std::string>> struck;  // process: call, file
+  bool ended_by_us = false;
+  const auto look = [&](pid_t pid) {
+    SnapshotRecorder r(ImageKey{pid, 0}, options.limits);
+    r.take(Moment::kExit, Look::kQuick);
+    run.published = run.published || r.last_publication_ns() != 0;
+  };
+  std::size_t started = 0;
+  while (true) {
+    auto event = tracee.next(deadline);
+    if (!event) {
+      if (event.error().err == ECHILD) break;
+      return std::unexpected(std::move(event).error());
+    }
+    if (!*event || tracee.tasks() > options.max_tasks ||
+        tracee.processes().size() > options.max_alive || started > options.max_processes) {
+      ended_by_us = true;
+      break;
+    }
+    std::visit(
+        [&](const auto& e) {
+          using E = std::decay_t<decltype(e)>;
+          if constexpr (std::is_same_v<E, sys::SignalStop>) {
+            if (e.signo == SIGXFSZ) {
+              if (const auto call = tracee.syscall_of(e.tid)) {
+                const bool sizes = call->nr == SYS_ftruncate || call->nr == SYS_fallocate;
+                std::string file;
+                if (auto links = sys::descriptors_to(e.process, "")) {
+                  for (const auto& l : *links) {
+                    if (std::cmp_equal(l.fd, call->args[0])) file = l.link;
+                  }
+                }
+                struck[e.process] = {
+                    sizes ? "ftruncate" : "system call " + std::to_string(call->nr), file};
+              }
+            }
+            (void)tracee.resume(e.tid, e.signo);
+          } else if constexpr (std::is_same_v<E, sys::Exiting>) {
+            if (e.whole_process) look(e.process);
+            (void)tracee.resume(e.tid);
+          } else if constexpr (std::is_same_v<E, sys::Gone>) {
+            const bool hit = e.killed_by == SIGXFSZ && struck.contains(e.process) &&
+                             struck[e.process].second.starts_with("/memfd:OTEL_CTX");
+            if (e.process == root || hit) {
+              if (run.killed_by != SIGXFSZ || hit) {
+                run.exit_code = e.exit_code;
+                run.killed_by = e.killed_by;
+                if (struck.contains(e.process)) {
+                  std::tie(run.last_syscall, run.last_file) = struck[e.process];
+                }
+              }
+            }
+          } else if constexpr (std::is_same_v<E, sys::Execed>) {
+            (void)tracee.resume(e.process);
+          } else {
+            if constexpr (std::is_same_v<E, sys::NewTask>) ++started;
+            (void)tracee.resume(e.tid);
+          }
+        },
+        **event);
+  }
+  for (const pid_t pid : tracee.processes()) look(pid);
+  CTX_CHECK(tracee.end());
+  run.ended_by_us = ended_by_us && !run.exit_code && !run.killed_by;
+  return run;
+}
+
+}  // namespace ctxconf::conformance

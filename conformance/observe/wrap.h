@@ -1,0 +1,47 @@
+// Starts a program and records it with all it forks and execs: a snapshot before
+// each exec, at each end, after each naming call and every 100 ms in between.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/observe/snapshot.h"
+#include "conformance/timeline.h"
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+struct WrapOptions {
+  std::vector<std::string> argv;
+  std::string trampoline;  // path of ctxconf-trampoline
+  // How long the program may run; nothing: until it ends, or 10 s after the last
+  // publication, or 30 s when nothing is published.
+  std::optional<std::chrono::milliseconds> run_for;
+  double timeout_scale = 1;
+  bool no_filter = false;  // the host has no SECCOMP_RET_TRACE
+  SnapshotLimits limits;
+  // Alive at once; beyond, the program is a runaway.
+  std::size_t max_tasks = 4096;
+  std::size_t max_alive = 512;                          // of these, processes
+  std::size_t max_processes = 20000;                    // in all
+  std::size_t max_recorded = 512;                       // processes whose evidence is kept
+  std::uint64_t max_stored = std::uint64_t{96} << 20U;  // bytes of memory in all images
+  // Called about ten times a second: seconds so far, processes alive, contexts seen.
+  std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
+};
+
+// `op` of an error after the program was started: our own fault.
+inline constexpr const char* kFollowing = "follow the program";
+
+// Appends processes, notes and `hang` to `timeline`. The error is that of starting
+// the program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or has
+// kFollowing as its op.
+sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline);
+
+// One run under RLIMIT_FSIZE=0, its output discarded.
+sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,474 @@
+#include "conformance/observe/wrap.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "sys/capabilities.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::Contains;
+using testing::Each;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+using testing::StartsWith;
+
+using Clock = std::chrono::steady_clock;
+
+WrapOptions running(std::vector<std::string> argv) {
+  WrapOptions o;
+  o.argv = std::move(argv);
+  o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
+  return o;
+}
+
+std::vector<std::string> writer(const std::string& kind, const std::string& name,
+                                std::chrono::milliseconds hold,
+                                std::chrono::milliseconds pause = 0ms) {
+  return {std::string(CTXCONF_BIN_DIR) + "/process_writer",
+          "--" + kind,
+          name,
+          "--quiet",
+          "--hold",
+          std::to_string(hold.count()),
+          "--pause",
+          std::to_string(pause.count())};
+}
+
+WrapOptions script(const std::string& text) { return running({"/bin/sh", "-c", text}); }
+
+bool has_valid_context(const Snapshot& s) {
+  return std::ranges::any_of(s.candidates, [](const Candidate& c) {
+    const auto h = abi::decode_process_header(c.memory.front().bytes);
+    return h && abi::is_valid(*h);
+  });
+}
+
+std::size_t contexts(const Image& image) {
+  return static_cast<std::size_t>(std::ranges::count_if(image.snapshots, has_valid_context));
+}
+
+std::vector<Moment> moments_of(const Image& image) {
+  std::vector<Moment> out;
+  for (const auto& s : image.snapshots) out.insert(out.end(), s.moments.begin(), s.moments.end());
+  return out;
+}
+
+bool mentions(const Image& image, std::string_view text) {
+  return std::ranges::any_of(image.snapshots, [&](const Snapshot& s) {
+    return std::ranges::any_of(s.candidates, [&](const Candidate& c) {
+      return std::ranges::any_of(c.memory, [&](const MemoryBlock& b) {
+        return std::string_view(reinterpret_cast<const char*>(b.bytes.data()), b.bytes.size())
+                   .find(text) != std::string_view::npos;
+      });
+    });
+  });
+}
+
+// Empty, not executable, removed at the end of the test.
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    const int fd = mkostemp(path_.data(), O_CLOEXEC);
+    EXPECT_GE(fd, 0);
+    close(fd);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = "/tmp/ctxconf_wrap_test_XXXXXX";
+};
+
+class WrapTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
+    EXPECT_EQ(errno, ECHILD);
+    for (const auto& p : timeline_.processes) {
+      EXPECT_EQ(kill(p.pid, 0), -1) << p.pid;
+      EXPECT_EQ(errno, ESRCH);
+    }
+  }
+
+  void record(const WrapOptions& options) {
+    const auto r = record_wrap(options, timeline_);
+    ASSERT_TRUE(r) << sys::to_string(r.error());
+    ASSERT_FALSE(timeline_.processes.empty());
+  }
+  const Process& root() const { return timeline_.processes.at(0); }
+  const Image& only_image() const {
+    EXPECT_EQ(root().images.size(), 1U);
+    return root().images.at(0);
+  }
+
+  Timeline timeline_;
+};
+
+TEST_F(WrapTest, RecordsALegalWriterFromItsNameToItsEnd) {
+  record(running(writer("good", "default", 350ms)));
+  ASSERT_EQ(timeline_.processes.size(), 1U);
+  EXPECT_EQ(root().parent, getpid());
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(root().killed_by, std::nullopt);
+  EXPECT_FALSE(root().ended_by_us);
+  EXPECT_EQ(only_image().key, (ImageKey{root().pid, 0}));
+  EXPECT_THAT(only_image().executable, EndsWith("/process_writer"));
+  EXPECT_EQ(only_image().command_line, writer("good", "default", 350ms));
+  EXPECT_EQ(only_image().ending, "exited 0");
+  EXPECT_THAT(only_image().notes, IsEmpty());
+  EXPECT_THAT(moments_of(only_image()),
+              AllOf(Contains(Moment::kNamed), Contains(Moment::kPeriodic), Contains(Moment::kExit),
+                    Not(Contains(Moment::kExecEntry)), Not(Contains(Moment::kEnd)),
+                    Not(Contains(Moment::kStart))));
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_TRUE(has_valid_context(only_image().snapshots.back()));
+  EXPECT_TRUE(mentions(only_image(), "ctxconf-testee"));
+  EXPECT_THAT(timeline_.hang, IsEmpty());
+  EXPECT_THAT(timeline_.notes, IsEmpty());
+  EXPECT_THAT(timeline_.faults, IsEmpty());
+}
+
+TEST_F(WrapTest, SeesEachNamingCallOfARapidWriter) {
+  record(running(writer("good", "updates", 0ms)));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(contexts(only_image()), 4U);
+}
+
+TEST_F(WrapTest, WithoutFilterItStillLooksAtIntervalsAndAtTheEnd) {
+  auto o = running(writer("good", "default", 350ms));
+  o.no_filter = true;
+  record(o);
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_THAT(moments_of(only_image()),
+              AllOf(Contains(Moment::kPeriodic), Contains(Moment::kExit),
+                    Not(Contains(Moment::kNamed)), Not(Contains(Moment::kExecEntry))));
+}
+
+TEST_F(WrapTest, AnExecEndsAnImage) {
+  record(running(writer("good", "exec-self", 0ms)));
+  ASSERT_EQ(timeline_.processes.size(), 1U);
+  EXPECT_EQ(root().exit_code, 0);
+  ASSERT_EQ(root().images.size(), 2U);
+  const Image& first = root().images[0];
+  const Image& second = root().images[1];
+  EXPECT_EQ(first.key, (ImageKey{root().pid, 0}));
+  EXPECT_EQ(second.key, (ImageKey{root().pid, 1}));
+  EXPECT_EQ(first.ending, "replaced by exec");
+  EXPECT_EQ(second.ending, "exited 0");
+  EXPECT_GT(second.started_ns, first.started_ns);
+  ASSERT_FALSE(first.snapshots.empty());
+  EXPECT_TRUE(has_valid_context(first.snapshots.back()));
+  EXPECT_THAT(first.snapshots.back().moments, Contains(Moment::kExecEntry));
+  EXPECT_THAT(moments_of(first), Not(Contains(Moment::kExit)));
+  EXPECT_EQ(contexts(second), 1U);
+  EXPECT_THAT(moments_of(second), AllOf(Contains(Moment::kNamed), Contains(Moment::kExit),
+                                        Not(Contains(Moment::kExecEntry))));
+}
+
+TEST_F(WrapTest, ALauncherLeavesItsContextBehind) {
+  record(running(writer("good", "launcher", 0ms)));
+  EXPECT_EQ(root().exit_code, 0);
+  ASSERT_EQ(root().images.size(), 2U);
+  EXPECT_EQ(contexts(root().images[0]), 1U);
+  EXPECT_THAT(root().images[1].snapshots, IsEmpty());
+  EXPECT_THAT(root().images[1].command_line, Contains("sleep"));
+}
+
+TEST_F(WrapTest, AFailingExecEndsNothing) {
+  record(script("(exec /nonexistent/program) 2>/dev/null; exit 3"));
+  EXPECT_EQ(root().exit_code, 3);
+  EXPECT_EQ(root().images.size(), 1U);
+}
+
+TEST_F(WrapTest, AForkedChildThatPublishesIsAProcess) {
+  record(running(writer("good", "fork-child-publishes", 0ms)));
+  ASSERT_EQ(timeline_.processes.size(), 2U);
+  const Process& child = timeline_.processes[1];
+  EXPECT_EQ(child.parent, root().pid);
+  EXPECT_EQ(child.exit_code, 0);
+  ASSERT_EQ(child.images.size(), 1U);
+  EXPECT_EQ(child.images[0].key, (ImageKey{child.pid, 0}));
+  EXPECT_EQ(contexts(child.images[0]), 1U);
+  EXPECT_TRUE(mentions(child.images[0], "ctxconf.child"));
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_FALSE(mentions(only_image(), "ctxconf.child"));
+}
+
+TEST_F(WrapTest, AForkedChildInheritsNoContext) {
+  record(running(writer("good", "fork-idle-child", 150ms)));
+  ASSERT_EQ(timeline_.processes.size(), 2U);
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_THAT(timeline_.processes[1].images.at(0).snapshots, IsEmpty());
+}
+
+TEST_F(WrapTest, ChildrenThatExecHaveImagesOfTheirOwn) {
+  std::string command;
+  for (const auto& word : writer("good", "default", 0ms)) command += word + " ";
+  record(script(command + "& wait; exit 7"));
+  EXPECT_EQ(root().exit_code, 7);
+  EXPECT_EQ(root().images.size(), 1U);
+  ASSERT_EQ(timeline_.processes.size(), 2U);
+  const Process& child = timeline_.processes[1];
+  EXPECT_EQ(child.exit_code, 0);
+  EXPECT_EQ(contexts(child.images.back()), 1U);
+}
+
+TEST_F(WrapTest, ThreadsAreNoProcesses) {
+  record(running(writer("good", "publish-from-thread", 150ms)));
+  ASSERT_EQ(timeline_.processes.size(), 1U);
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_THAT(moments_of(only_image()), AllOf(Contains(Moment::kNamed), Contains(Moment::kExit)));
+}
+
+TEST_F(WrapTest, AProgramThatEndsAtOnceLeavesNoSnapshot) {
+  record(running({"false"}));
+  ASSERT_EQ(timeline_.processes.size(), 1U);
+  EXPECT_EQ(root().exit_code, 1);
+  EXPECT_EQ(only_image().ending, "exited 1");
+  EXPECT_THAT(only_image().command_line, ElementsAre("false"));
+  EXPECT_THAT(only_image().snapshots, IsEmpty());
+  EXPECT_THAT(timeline_.notes, IsEmpty());
+}
+
+TEST_F(WrapTest, ACrashIsTheProgramsOwn) {
+  record(script("ulimit -c 0; kill -SEGV $$"));
+  EXPECT_EQ(root().exit_code, std::nullopt);
+  EXPECT_EQ(root().killed_by, SIGSEGV);
+  EXPECT_FALSE(root().ended_by_us);
+  EXPECT_EQ(only_image().ending, "killed by signal " + std::to_string(SIGSEGV));
+}
+
+TEST_F(WrapTest, EndsWhatRunsTooLong) {
+  auto o = running({"sleep", "60"});
+  o.run_for = 200ms;
+  const auto begin = Clock::now();
+  record(o);
+  EXPECT_GE(Clock::now() - begin, 200ms);
+  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_EQ(root().killed_by, SIGTERM);
+  EXPECT_TRUE(root().ended_by_us);
+  EXPECT_EQ(only_image().ending, "killed by signal " + std::to_string(SIGTERM));
+  EXPECT_THAT(timeline_.notes, ElementsAre(StartsWith("the program still ran after ")));
+  EXPECT_THAT(timeline_.hang, IsEmpty());
+}
+
+TEST_F(WrapTest, WhatPublishedIsEndedSomeTimeAfterwards) {
+  auto o = running(writer("good", "default", 60s));
+  o.timeout_scale = 0.02;  // 200 ms after the publication, 600 ms without one
+  record(o);
+  EXPECT_TRUE(root().ended_by_us);
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_THAT(moments_of(only_image()), AllOf(Contains(Moment::kNamed), Contains(Moment::kEnd)));
+  EXPECT_THAT(timeline_.notes, SizeIs(1));
+}
+
+TEST_F(WrapTest, WhatPublishesNothingIsEndedToo) {
+  auto o = running({"sleep", "60"});
+  o.timeout_scale = 0.01;
+  const auto begin = Clock::now();
+  record(o);
+  EXPECT_GE(Clock::now() - begin, 300ms);
+  EXPECT_TRUE(root().ended_by_us);
+}
+
+TEST_F(WrapTest, KillsWhatIgnoresTheRequest) {
+  auto argv = writer("good", "default", 60s);
+  argv.insert(argv.begin(), {"env", "--ignore-signal=TERM"});
+  auto o = running(std::move(argv));
+  o.timeout_scale = 0.05;  // its time begins when it publishes, hence ignores already
+  record(o);
+  EXPECT_EQ(root().killed_by, SIGKILL);
+  EXPECT_TRUE(root().ended_by_us);
+  ASSERT_EQ(root().images.size(), 2U);
+  EXPECT_EQ(root().images[1].ending, "killed by ctxconf at the end of the observation");
+  EXPECT_THAT(moments_of(root().images[1]), Contains(Moment::kEnd));
+  EXPECT_THAT(timeline_.hang, IsEmpty());
+}
+
+TEST_F(WrapTest, AProgramMayAnswerTheRequestInItsOwnWay) {
+  std::string command;
+  for (const auto& word : writer("good", "default", 60s)) command += word + " ";
+  auto o = script("trap 'exit 9' TERM; " + command + "& wait");
+  o.timeout_scale = 0.02;
+  record(o);
+  EXPECT_EQ(root().exit_code, 9);
+  EXPECT_FALSE(root().ended_by_us);
+}
+
+TEST_F(WrapTest, TooManyTasksAreARunaway) {
+  auto o = script("while :; do sleep 60 & done");
+  o.max_tasks = 10;
+  record(o);
+  EXPECT_THAT(timeline_.hang, AllOf(StartsWith("started "), HasSubstr(" threads alive at once")));
+  EXPECT_EQ(root().killed_by, SIGKILL);
+  EXPECT_TRUE(root().ended_by_us);
+  EXPECT_GE(timeline_.processes.size(), 10U);
+  EXPECT_THAT(timeline_.notes, Not(Contains(HasSubstr("still ran"))));
+}
+
+TEST_F(WrapTest, TooManyProcessesAreARunaway) {
+  // Each of them ends before the next one is made.
+  auto o = script("while :; do (:); done");
+  o.max_processes = 30;
+  record(o);
+  EXPECT_THAT(timeline_.hang, StartsWith("started 31 processes"));
+  EXPECT_TRUE(root().ended_by_us);
+}
+
+TEST_F(WrapTest, ListsOnlySoManyProcesses) {
+  auto o = script("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (:); done");
+  o.max_recorded = 5;
+  record(o);
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(root().parent, getpid());
+  EXPECT_EQ(root().images.at(0).command_line.at(0), "/bin/sh");
+  EXPECT_EQ(timeline_.processes.size(), 6U);
+  EXPECT_THAT(timeline_.notes, Contains("7 more processes ran and are not listed"));
+  EXPECT_THAT(timeline_.hang, IsEmpty());
+}
+
+TEST_F(WrapTest, EvidenceComesBeforeProcessesWithoutAny) {
+  std::string text = "i=0; while [ $i -lt 80 ]; do (:); i=$((i+1)); done;";
+  for (const auto& word : writer("good", "default", 0ms)) text += " " + word;
+  record(script(text + "; exit 0"));
+  ASSERT_EQ(timeline_.processes.size(), 66U);
+  EXPECT_EQ(std::ranges::count_if(timeline_.processes,
+                                  [](const Process& p) {
+                                    return !p.images.empty() && contexts(p.images.back()) == 1;
+                                  }),
+            1);
+  EXPECT_THAT(timeline_.notes, Contains("16 more processes ran and are not listed"));
+}
+
+TEST_F(WrapTest, SaysHowFarItIs) {
+  auto o = running(writer("good", "default", 450ms));
+  std::vector<double> seconds;
+  std::vector<std::size_t> processes;
+  std::size_t seen = 0;
+  o.progress = [&](double s, std::size_t alive, std::size_t found) {
+    seconds.push_back(s);
+    processes.push_back(alive);
+    seen = found;
+  };
+  record(o);
+  ASSERT_GE(seconds.size(), 2U);
+  EXPECT_TRUE(std::ranges::is_sorted(seconds));
+  EXPECT_GT(seconds.front(), 0.05);
+  EXPECT_THAT(processes, Each(1U));
+  EXPECT_EQ(seen, 1U);
+}
+
+TEST_F(WrapTest, AnInterruptEndsTheObservation) {
+  auto o = running(writer("good", "default", 60s));
+  o.progress = [](double, std::size_t, std::size_t) { kill(getpid(), SIGINT); };
+  // A shell starts what runs in the background with SIGINT ignored.
+  const auto old = std::signal(SIGINT, SIG_DFL);
+  record(o);
+  std::signal(SIGINT, old);
+  EXPECT_TRUE(root().ended_by_us);
+  EXPECT_EQ(contexts(only_image()), 1U);
+  EXPECT_THAT(timeline_.notes, Contains("the observation was interrupted"));
+}
+
+TEST_F(WrapTest, SaysWhyTheProgramDidNotStart) {
+  const TemporaryFile not_executable;
+  for (const auto& [name, err] : {std::pair<std::string, int>{"ctxconf-no-such-program", ENOENT},
+                                  {"/nonexistent/program", ENOENT},
+                                  {not_executable.path(), EACCES}}) {
+    const auto r = record_wrap(running({name}), timeline_);
+    ASSERT_FALSE(r) << name;
+    EXPECT_EQ(r.error().err, err) << name;
+    EXPECT_EQ(r.error().detail, name);
+    const auto limited = run_with_file_size_limit(running({name}));
+    ASSERT_FALSE(limited) << name;
+    EXPECT_EQ(limited.error().err, err) << name;
+  }
+  EXPECT_THAT(timeline_.processes, IsEmpty());
+}
+
+TEST_F(WrapTest, AFileSizeLimitStrikesAWriterThatIgnoresIt) {
+  const auto run = run_with_file_size_limit(
+      running(writer("bad", "pctx.publish.survives-file-size-limit", 0ms)));
+  ASSERT_TRUE(run) << sys::to_string(run.error());
+  EXPECT_EQ(run->fault, "RLIMIT_FSIZE=0");
+  EXPECT_EQ(run->killed_by, SIGXFSZ);
+  EXPECT_EQ(run->exit_code, std::nullopt);
+  EXPECT_FALSE(run->ended_by_us);
+  EXPECT_EQ(run->last_syscall, "ftruncate");
+  EXPECT_THAT(run->last_file, StartsWith("/memfd:OTEL_CTX"));
+  EXPECT_FALSE(run->published);
+}
+
+TEST_F(WrapTest, AFileSizeLimitStrikesInAChildToo) {
+  std::string command;
+  for (const auto& word : writer("bad", "pctx.publish.survives-file-size-limit", 0ms)) {
+    command += word + " ";
+  }
+  const auto run = run_with_file_size_limit(script(command + "; exit 0"));
+  ASSERT_TRUE(run) << sys::to_string(run.error());
+  EXPECT_EQ(run->killed_by, SIGXFSZ);
+  EXPECT_EQ(run->exit_code, std::nullopt);
+  EXPECT_EQ(run->last_syscall, "ftruncate");
+  EXPECT_THAT(run->last_file, StartsWith("/memfd:OTEL_CTX"));
+}
+
+TEST_F(WrapTest, AFileSizeLimitSparesAWriterThatHeedsIt) {
+  const auto run = run_with_file_size_limit(running(writer("good", "default", 0ms)));
+  ASSERT_TRUE(run) << sys::to_string(run.error());
+  EXPECT_EQ(run->exit_code, 0);
+  EXPECT_EQ(run->killed_by, std::nullopt);
+  EXPECT_FALSE(run->ended_by_us);
+  EXPECT_EQ(run->last_syscall, "");
+  EXPECT_EQ(run->last_file, "");
+  // It falls back on anonymous memory where that can have a name.
+  EXPECT_EQ(run->published, sys::Capabilities::of_this_host().has(sys::kHostAnonVmaName));
+}
+
+TEST_F(WrapTest, AFileSizeLimitMayStrikeSomethingElse) {
+  const TemporaryFile file;
+  const auto run =
+      run_with_file_size_limit(running({"dd", "if=/dev/zero", "of=" + file.path(), "count=1"}));
+  ASSERT_TRUE(run) << sys::to_string(run.error());
+  EXPECT_EQ(run->killed_by, SIGXFSZ);
+  EXPECT_THAT(run->last_syscall, StartsWith("system call "));
+  EXPECT_EQ(run->last_file, file.path());
+}
+
+TEST_F(WrapTest, ARunUnderALimitEndsInTime) {
+  auto o = running({"sleep", "60"});
+  o.run_for = 2s;
+  o.timeout_scale = 0.1;
+  const auto begin = Clock::now();
+  const auto run = run_with_file_size_limit(o);
+  EXPECT_LT(Clock::now() - begin, 10s);
+  ASSERT_TRUE(run) << sys::to_string(run.error());
+  EXPECT_TRUE(run->ended_by_us);
+  EXPECT_EQ(run->exit_code, std::nullopt);
+  EXPECT_EQ(run->killed_by, std::nullopt);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

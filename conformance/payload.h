@@ -1,0 +1,88 @@
+// What the payload bytes are: the protobuf walk with offsets, and the ways in
+// which it is not a ProcessContext. Pure and bounded; generated classes decode,
+// our own walk only knows where things are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/process_layouts.h"
+
+namespace ctxconf::conformance {
+
+struct TopLevelField {
+  std::uint64_t offset = 0;  // of the tag
+  std::uint32_t number = 0;
+  std::uint32_t wire_type = 0;
+  std::uint64_t value_offset = 0;  // of the value (after a length)
+  std::uint64_t value_size = 0;
+};
+
+// A repeated key, a bad string, an index: where and what, ready to print. The
+// texts quote the testee and are cut to a printable length; still hostile.
+struct PayloadFault {
+  std::string path;                     // "resource.attributes[3].value.kvlist[1].key"
+  std::string key;                      // of the attribute concerned
+  std::string what;                     // "occurs twice: \"a\", \"b\"" or the offending bytes
+  std::optional<std::uint64_t> offset;  // in the payload, where known
+};
+
+// A value in the form in which `--expect-resource KEY=VALUE` and reports show it:
+// strings as they are, numbers and booleans as text, bytes as hex, lists as JSON.
+// Always valid UTF-8: a bad byte (see `bad_utf8`) appears as '?'. Control
+// characters are still in it.
+struct Attribute {
+  std::string key;
+  std::string value;
+  std::uint64_t offset = 0;  // of the pair's tag in the payload
+};
+
+enum class PayloadProblem {
+  kNone,             // a ProcessContext
+  kNotWalkable,      // the walk over the top level breaks, and what comes before fits: wrong size
+  kOlderFormat,      // `format` says which
+  kFieldsMisplaced,  // walks, but 1 is no Resource or 2 no KeyValue, and other numbers would fit
+  kNotTyped,         // a nested message has a wrong wire type or does not decode
+};
+
+struct Payload {
+  PayloadProblem problem = PayloadProblem::kNone;
+  std::string detail;                // one line on the problem, printable
+  std::uint64_t problem_offset = 0;  // where the walk or the decoding stopped
+  abi::PayloadFormat format = abi::PayloadFormat::kUnknown;
+
+  std::vector<TopLevelField> top_level;  // as far as the walk got
+  std::vector<TopLevelField> unknown;    // fields with other numbers (legal, info)
+
+  // Filled only for kNone.
+  std::vector<Attribute> resource;    // all occurrences of field 1 merged, in order
+  std::vector<Attribute> attributes;  // field 2
+  std::vector<PayloadFault> resource_key_repeats;
+  std::vector<PayloadFault> attribute_key_repeats;  // repeats of threadlocal.* first
+  std::vector<PayloadFault> nested_key_repeats;
+  std::vector<std::string> keys_in_both;      // Resource and field 2 (info)
+  std::vector<PayloadFault> bad_utf8;         // keys and string values, strict
+  std::vector<PayloadFault> dictionary_uses;  // KeyValue field 3, AnyValue field 8
+
+  // Which limit of ours cut a list short; empty when everything is there.
+  std::string incomplete;
+};
+
+// More messages than this are checked but neither listed nor decoded, and no
+// list of faults or fields grows beyond the second number.
+inline constexpr std::size_t kMaxPayloadItems = std::size_t{1} << 20U;
+inline constexpr std::size_t kMaxPayloadListed = 1000;
+
+// Nested messages deeper than this are a fault; as deep as protobuf decodes by default.
+inline constexpr int kMaxPayloadDepth = 100;
+
+Payload analyse_payload(std::span<const std::byte> bytes);
+
+// Several lines, fields as text with offsets, for `decode` and failure reports.
+std::vector<std::string> describe(const Payload& payload);
+
+}  // namespace ctxconf::conformance

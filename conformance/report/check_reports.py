@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Reads the reports of the sample runs with parsers that are not ours.
+
+usage: check_reports.py REPORT_SAMPLES SCHEMA DIRECTORY
+"""
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+import unicodedata
+import xml.etree.ElementTree as ElementTree
+
+import jsonschema
+
+RUNS = ["ordinary", "silent", "two_images", "expectations", "hostile", "huge", "empty"]
+
+
+def check_json(path, validator):
+    text = path.read_bytes()
+    assert text.isascii(), f"{path}: not ASCII"
+    assert not set(b"<>&\x1b\0\x7f") & set(text), f"{path}: a byte that must be quoted"
+    value = json.loads(text)
+    # The validator takes minutes for all of the huge run; its beginning has one of everything.
+    for result in value["results"]:
+        del result["findings"][4:]
+    del value["images"][4:]
+    validator.validate(value)
+    # The schema must be able to say no.
+    for broken in (value | {"version": 2}, value | {"extra": 1},
+                   value | {"totals": value["totals"] | {"pass": "1"}}):
+        assert not validator.is_valid(broken), f"{path}: the schema accepts anything"
+    if value["results"]:
+        bad = copy.deepcopy(value)
+        bad["results"][0]["findings"][0]["outcome"] = "ok"
+        assert not validator.is_valid(bad), f"{path}: the schema accepts any outcome"
+    return value
+
+
+def check_xml(path):
+    suites = ElementTree.fromstring(path.read_bytes())
+    assert suites.tag == "testsuites", path
+    (suite,) = suites
+    cases = suite.findall("testcase")
+    for element in (suites, suite):
+        for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            want = sum(case.find(tag) is not None for case in cases)
+            assert int(element.get(attribute)) == want, f"{path}: {attribute}"
+        assert int(element.get("tests")) == len(cases), f"{path}: tests"
+        float(element.get("time"))
+    names = {p.get("name") for p in suite.find("properties")}
+    assert {"kernel", "arch", "spec"} <= names, f"{path}: {names}"
+    for case in cases:
+        assert case.get("classname") and case.get("name"), path
+        ends = [e.tag for e in case if e.tag != "system-out"]
+        assert len(ends) <= 1, f"{path}: {ends}"
+    check_inert(path, "".join(suites.itertext()))
+    for element in suites.iter():
+        for value in element.attrib.values():
+            check_inert(path, value)
+    return suite, cases
+
+
+def check_inert(path, text):
+    for character in text:
+        assert character == "\n" or unicodedata.category(character) not in (
+            "Cc", "Cf", "Cs", "Zl", "Zp"), f"{path}: {character!r}"
+
+
+def main():
+    program, schema_path, directory = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.iterdir():
+        old.unlink()
+    subprocess.run([program, str(directory)], check=True, timeout=100)
+
+    schema = json.loads(schema_path.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert {path.name for path in directory.iterdir()} == {
+        f"{run}.{end}" for run in RUNS for end in ("json", "xml", "strict.xml", "txt")}
+
+    for run in RUNS:
+        value = check_json(directory / f"{run}.json", validator)
+        suite, cases = check_xml(directory / f"{run}.xml")
+        strict, _ = check_xml(directory / f"{run}.strict.xml")
+        check_inert(run, (directory / f"{run}.txt").read_text(encoding="utf-8"))
+
+        # A report is red exactly when the run was.
+        red = int(suite.get("failures")) + int(suite.get("errors")) > 0
+        assert red == (value["exit"]["code"] != 0), run
+        warned = value["totals"]["warn"] > 0
+        assert (int(strict.get("failures")) > int(suite.get("failures"))) == (
+            warned or run in ("two_images", "hostile")), run
+        assert len(cases) >= len(value["results"]), run
+    for path in directory.iterdir():
+        assert path.stat().st_size < (32 << 20), f"{path}: {path.stat().st_size} bytes"
+    print(f"{4 * len(RUNS)} files are right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+#include "conformance/report/escape.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ctxconf::conformance {
+namespace {
+
+struct CodePoint {
+  char32_t value = 0;
+  std::size_t length = 1;
+  bool valid = false;  // false: one byte that is no UTF-8
+};
+
+std::uint8_t byte_at(std::string_view text, std::size_t at) {
+  return static_cast<std::uint8_t>(text[at]);
+}
+
+CodePoint code_point_at(std::string_view text, std::size_t at) {
+  const std::uint8_t first = byte_at(text, at);
+  if (first < 0x80) return {first, 1, true};
+  std::size_t length = 0;
+  char32_t value = 0;
+  char32_t smallest = 0;
+  if ((first & 0xe0) == 0xc0) {
+    length = 2, value = first & 0x1fU, smallest = 0x80;
+  } else if ((first & 0xf0) == 0xe0) {
+    length = 3, value = first & 0x0fU, smallest = 0x800;
+  } else if ((first & 0xf8) == 0xf0) {
+    length = 4, value = first & 0x07U, smallest = 0x10000;
+  } else {
+    return {first, 1, false};
+  }
+  if (text.size() - at < length) return {first, 1, false};
+  for (std::size_t i = 1; i < length; ++i) {
+    const std::uint8_t next = byte_at(text, at + i);
+    if ((next & 0xc0) != 0x80) return {first, 1, false};
+    value = (value << 6) | (next & 0x3fU);
+  }
+  const bool surrogate = value >= 0xd800 && value <= 0xdfff;
+  if (value < smallest || value > 0x10ffff || surrogate) return {first, 1, false};
+  return {value, length, true};
+}
+
+// Controls, format characters and separators of Unicode: what acts on the text around it.
+constexpr std::array<std::pair<char32_t, char32_t>, 24> kActive = {{
+    {0x0000, 0x001f},   {0x007f, 0x009f},   {0x00ad, 0x00ad},   {0x0600, 0x0605},
+    {0x061c, 0x061c},   {0x06dd, 0x06dd},   {0x070f, 0x070f},   {0x0890, 0x0891},
+    {0x08e2, 0x08e2},   {0x115f, 0x1160},   {0x180e, 0x180e},   {0x200b, 0x200f},
+    {0x2028, 0x202e},   {0x2060, 0x206f},   {0x3164, 0x3164},   {0xfdd0, 0xfdef},
+    {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd},
+    {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+}};
+
+bool is_active(char32_t c) {
+  if (c >= 0x20 && c < 0x7f) return false;
+  if ((c & 0xfffe) == 0xfffe) return true;
+  const auto* const after =
+      std::ranges::upper_bound(kActive, c, {}, &std::pair<char32_t, char32_t>::first);
+  return after != kActive.begin() && c <= std::prev(after)->second;
+}
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+void append_hex(std::string& out, std::string_view bytes) {
+  for (const char c : bytes) {
+    const auto b = static_cast<std::uint8_t>(c);
+    out += "\\x";
+    out += kDigits[b >> 4];
+    out += kDigits[b & 15];
+  }
+}
+
+// What $'' of every shell reads as one byte, whichever character follows.
+void append_octal(std::string& out, std::string_view bytes) {
+  for (const char c : bytes) {
+    const auto b = static_cast<std::uint8_t>(c);
+    out += '\\';
+    out += static_cast<char>('0' + (b >> 6));
+    out += static_cast<char>('0' + ((b >> 3) & 7));
+    out += static_cast<char>('0' + (b & 7));
+  }
+}
+
+std::string_view markup(char32_t c, Escape target) {
+  if (target == Escape::kTerminal) return {};
+  switch (c) {
+    case '&':
+      return "&amp;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '"':
+      return "&quot;";
+    case '\'':
+      return "&#39;";
+    default:
+      return {};
+  }
+}
+
+bool is_kept(char32_t c, Escape target) {
+  return target == Escape::kXmlText && (c == '\n' || c == '\t');
+}
+
+// The part of `text` within `limit` that does not end inside a character.
+std::string_view head_of(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  for (std::size_t back = 1; back <= 3 && back <= limit; ++back) {
+    const CodePoint c = code_point_at(text, limit - back);
+    if (c.valid && c.length > back) return text.substr(0, limit - back);
+  }
+  return text.substr(0, limit);
+}
+
+std::string cut_mark(std::size_t left_out) {
+  return left_out == 0 ? std::string() : "… (" + std::to_string(left_out) + " bytes more)";
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// The byte that a `\xNN` at `at` stands for, or -1.
+int marked_byte(std::string_view text, std::size_t at) {
+  if (text.size() - at < 4 || text[at] != '\\' || text[at + 1] != 'x') return -1;
+  const int high = hex_digit(text[at + 2]);
+  const int low = hex_digit(text[at + 3]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+bool is_plain_in_shell(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("_-./,:=@%+").find(c) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::string escape(std::string_view text, Escape target, std::size_t limit) {
+  const std::string_view head = head_of(text, limit);
+  std::string out;
+  out.reserve(head.size());
+  for (std::size_t at = 0; at < head.size();) {
+    const CodePoint c = code_point_at(head, at);
+    const std::string_view bytes = head.substr(at, c.length);
+    at += c.length;
+    if (!c.valid || (is_active(c.value) && !is_kept(c.value, target))) {
+      append_hex(out, bytes);
+    } else if (const auto quoted = markup(c.value, target); !quoted.empty()) {
+      out += quoted;
+    } else {
+      out += bytes;
+    }
+  }
+  return out + cut_mark(text.size() - head.size());
+}
+
+std::string json_text(std::string_view text, std::size_t limit) {
+  const std::string_view head = head_of(text, limit);
+  std::string out;
+  out.reserve(head.size());
+  for (std::size_t at = 0; at < head.size();) {
+    const CodePoint c = code_point_at(head, at);
+    const std::string_view bytes = head.substr(at, c.length);
+    if (!c.valid || marked_byte(head, at) >= 0) {
+      append_hex(out, bytes);
+    } else {
+      out += bytes;
+    }
+    at += c.length;
+  }
+  return out + cut_mark(text.size() - head.size());
+}
+
+std::string bytes_of_json_text(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (std::size_t at = 0; at < json.size();) {
+    const int byte = marked_byte(json, at);
+    out += byte < 0 ? json[at] : static_cast<char>(byte);
+    at += byte < 0 ? 1 : 4;
+  }
+  return out;
+}
+
+std::string shell_word(std::string_view word) {
+  if (!word.empty() && std::ranges::all_of(word, is_plain_in_shell)) return std::string(word);
+  // The escape of a terminal leaves exactly those words alone that plain quotes can hold.
+  if (escape(word, Escape::kTerminal, word.size()) == word) {
+    std::string out = "'";
+    for (const char c : word) {
+      if (c == '\'') {
+        out += "'\\''";
+      } else {
+        out += c;
+      }
+    }
+    return out + "'";
+  }
+  std::string out = "$'";
+  for (std::size_t at = 0; at < word.size();) {
+    const CodePoint c = code_point_at(word, at);
+    const std::string_view bytes = word.substr(at, c.length);
+    at += c.length;
+    if (!c.valid || is_active(c.value)) {
+      append_octal(out, bytes);
+    } else {
+      if (c.value == '\'' || c.value == '\\') out += '\\';
+      out += bytes;
+    }
+  }
+  return out + "'";
+}
+
+std::string shell_command(std::span<const std::string> words) {
+  std::string out;
+  for (const std::string& word : words) {
+    if (!out.empty()) out += ' ';
+    out += shell_word(word);
+  }
+  return out;
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  for (std::size_t at = 0; at < text.size(); at += code_point_at(text, at).length) ++width;
+  return width;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,92 @@
+// Everything a report needs to know about one run. JSON is made from it and all
+// other formats from that; nothing here looks at a process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/finding.h"
+#include "sys/capabilities.h"
+
+namespace ctxconf::conformance {
+
+// What the expectations file made of a requirement.
+enum class Expected {
+  kNone,        // not listed
+  kAsExpected,  // listed as failing (or na-ok) and it did so
+  kUnexpected,  // listed, but it ended differently; `problem` says how
+};
+
+struct RequirementResult {
+  const Requirement* requirement = nullptr;  // in the catalogue, never null
+  Outcome outcome = Outcome::kUnobservable;  // the worst of `findings`
+  std::vector<Finding> findings;             // one an image, worst first
+  Expected expected = Expected::kNone;
+  std::string expectation_note;  // "issue=... until=..."
+};
+
+// A problem of the expectations file, with the command that mends it.
+struct ExpectationProblem {
+  int line = 0;       // 1-based; 0: the whole file
+  int exit_code = 5;  // 1, 2, 4 (--require-observable) or 5; 0 is a warning
+  std::string text;
+  std::string mend;
+};
+
+struct ImageSummary {
+  ImageKey key;
+  std::int32_t parent = 0;
+  std::string executable;                 // hostile
+  std::vector<std::string> command_line;  // hostile
+  std::string ending;  // "exited 0", "killed by SIGSEGV", "replaced by exec", "running"
+  bool published = false;
+  std::string context;  // how a reader sees it: "service.name=checkout, 3 more"; hostile
+  std::uint64_t snapshots = 0;
+  std::vector<std::string> notes;  // "memory cannot be read: EPERM"
+};
+
+// What is wrong with the run itself, not with one requirement: a crash, a hang, a fault of ours.
+struct RunProblem {
+  Outcome outcome = Outcome::kCrash;  // kCrash, kTimeout or kHarnessError
+  ImageKey image;                     // pid 0: the whole run
+  std::string text;                   // hostile
+};
+
+struct Totals {
+  int pass = 0, fail = 0, warn = 0, info = 0, na = 0, unobservable = 0;
+  int crash = 0, timeout = 0, harness_error = 0;
+  int expected_failures = 0;  // of the above, as the expectations file has it
+  int selected = 0;           // the denominator
+};
+
+struct RunResult {
+  std::string suite_version;
+  std::string suite_commit;
+  SpecSelection spec;
+  std::string mode;                       // "wrap", "attach", "replay"
+  std::vector<std::string> command_line;  // of ctxconf itself
+  std::vector<std::string> target;        // CMD ARGS, or the pids
+  std::string kernel;                     // uname -r
+  std::string arch;                       // uname -m
+  std::string libc;                       // of ctxconf: "glibc 2.36"
+  std::string level;                      // deepest level that was used
+  std::string started_at;                 // RFC 3339, UTC
+  double seconds = 0;
+  std::vector<sys::HostFact> host;
+  std::vector<ImageSummary> images;
+  std::vector<RequirementResult> results;  // catalogue order
+  std::vector<RunProblem> problems;        // counted in `totals` as crash, timeout, harness_error
+  std::vector<ExpectationProblem> expectation_problems;
+  std::vector<std::string> notes;  // about the run: "stopped after --for 10s"; may be hostile
+  std::optional<std::string> target_ending;  // CMD's own exit status; reported, never judged
+  std::string trace_path;                    // where the timeline was saved; empty: nowhere
+  std::string again;                         // the command that runs this once more
+  Totals totals;
+  int exit_code = 70;
+  std::string exit_reason;  // one line: why this exit code
+};
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,311 @@
+#include "conformance/report/sample_runs.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "conformance/verdict/exit_code.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using std::string_literals::operator""s;
+
+Requirement row(int otep, std::string revision, std::string id, std::string anchor,
+                std::string text, std::string why, Strength strength, Basis basis,
+                Severity severity) {
+  Requirement out;
+  out.otep = otep;
+  out.revision = std::move(revision);
+  out.id = std::move(id);
+  out.anchor = std::move(anchor);
+  out.text = std::move(text);
+  out.why = std::move(why);
+  out.strength = strength;
+  out.basis = basis;
+  out.severity = severity;
+  out.level = Level::kSnapshot;
+  out.modes = {Mode::kAttach, Mode::kWrap, Mode::kRun};
+  return out;
+}
+
+Specification process_rows() {
+  const auto make = [](std::string id, std::string anchor, std::string text, std::string why,
+                       Strength strength, Basis basis, Severity severity) {
+    return row(4719, "2026-04-07", std::move(id), std::move(anchor), std::move(text),
+               std::move(why), strength, basis, severity);
+  };
+  Specification out;
+  out.otep = 4719;
+  out.revision = "2026-04-07";
+  out.requirements = {
+      make("pctx.header.version", "header-structure", "the version is 2",
+           "readers skip a version they do not know", Strength::kMust, Basis::kTable,
+           Severity::kError),
+      make("pctx.header.signature", "header-structure", "the signature is OTEL_CTX",
+           "readers look for it", Strength::kMust, Basis::kTable, Severity::kError),
+      make("pctx.update.zero-timestamp-first", "updating-protocol",
+           "an update stores 0 into the timestamp before it changes any other header field",
+           "a reader that copies between these stores gets new bytes with the old length",
+           Strength::kMust, Basis::kStep, Severity::kError),
+      make("pctx.publish.footprint", "memory-overhead", "a context takes one or two pages",
+           "every process pays for it", Strength::kShould, Basis::kImplied, Severity::kWarning),
+      make("pctx.payload.semantic-conventions", "payload-format", "keys follow the conventions",
+           "readers join on them", Strength::kMay, Basis::kKeyword, Severity::kInfo),
+      make("pctx.update.payload-moves", "updating-protocol", "an update may move the payload",
+           "readers follow the pointer", Strength::kMay, Basis::kKeyword, Severity::kError),
+  };
+  return out;
+}
+
+Specification thread_rows() {
+  Specification out;
+  out.otep = 4947;
+  out.revision = "2026-07-17";
+  out.requirements = {row(4947, "2026-07-17", "tctx.tls.is-pointer", "thread-local-variable",
+                          "the variable holds a pointer", "readers follow it", Strength::kMust,
+                          Basis::kKeyword, Severity::kError),
+                      row(4947, "2026-07-17", "tctx.record.layout", "thread-local-context-record",
+                          "the record has 28 bytes", "readers copy that much", Strength::kMust,
+                          Basis::kTable, Severity::kError)};
+  return out;
+}
+
+Finding finding(const std::string& id, ImageKey image, std::string name, Outcome outcome,
+                std::string saw) {
+  Finding out;
+  out.requirement = id;
+  out.image = image;
+  out.image_name = std::move(name);
+  out.outcome = outcome;
+  out.saw = std::move(saw);
+  out.level = "snapshot";
+  return out;
+}
+
+constexpr ImageKey kApp = {.pid = 4242, .image = 1};
+
+RequirementResult result(const std::string& id, Outcome outcome, std::string saw) {
+  RequirementResult out;
+  out.requirement = sample_catalogue().find(id);
+  out.outcome = outcome;
+  out.findings = {finding(id, kApp, "4242#1 /opt/shop/checkout", outcome, std::move(saw))};
+  return out;
+}
+
+ImageSummary image(ImageKey key, std::string executable, bool published) {
+  ImageSummary out;
+  out.key = key;
+  out.parent = 4000;
+  out.command_line = {executable, "--port", "80 80"};
+  out.executable = std::move(executable);
+  out.ending = "exited 0";
+  out.published = published;
+  if (published) out.context = "service.name=checkout, 3 more";
+  out.snapshots = 7;
+  return out;
+}
+
+Hexdump header_dump() {
+  Hexdump out;
+  out.title = "header at 0x7f1200000000";
+  out.address = 0x7f1200000000;
+  for (const char c : "OTEL_CTX\0\0\0\0\x14\0\0\0\xde\0\0\0\0\0\0\0"s) {
+    out.bytes.push_back(static_cast<std::uint8_t>(c));
+  }
+  out.marks = {{.offset = 8, .length = 4, .label = "version: 0, want 2"}};
+  return out;
+}
+
+RunResult base() {
+  RunResult run;
+  run.suite_version = "0.1.0";
+  run.suite_commit = "abcdef1";
+  run.spec.revisions = {{4719, "2026-04-07"}, {4947, "2026-07-17"}};
+  run.mode = "wrap";
+  run.command_line = {"ctxconf", "wrap", "--only", "pctx.*", "--for=3s", "--", "./app", "--only"};
+  run.target = {"./app", "--only"};
+  run.kernel = "6.12.1";
+  run.arch = "x86_64";
+  run.libc = "glibc 2.36";
+  run.level = "stores";
+  run.started_at = "2026-01-02T03:04:05Z";
+  run.seconds = 1.25;
+  run.host = {{.name = "ptrace", .available = true, .detail = "seized a child", .remedy = ""},
+              {.name = "procmap-query",
+               .available = false,
+               .detail = "ioctl: Inappropriate ioctl for device",
+               .remedy = "Linux 6.11"}};
+  run.target_ending = "exited 3";
+  run.again = "ctxconf wrap --for=3s -- ./app --only";
+  return run;
+}
+
+}  // namespace
+
+const Catalogue& sample_catalogue() {
+  static const Catalogue catalogue = [] {
+    auto made = Catalogue::from({process_rows(), thread_rows()});
+    if (!made) std::abort();
+    return *std::move(made);
+  }();
+  return catalogue;
+}
+
+RunResult ordinary_run() {
+  RunResult run = base();
+  run.images = {image({.pid = 4242, .image = 0}, "/bin/sh", false),
+                image(kApp, "/opt/shop/checkout", true)};
+  run.images[0].ending = "replaced by exec";
+  run.images[0].notes = {"memory cannot be read: EPERM"};
+
+  RequirementResult version = result("pctx.header.version", Outcome::kFail, "version is 0");
+  version.findings[0].signature = "version is not 2";
+  version.findings[0].evidence = {"7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX",
+                                  "little endian 0, big endian 0"};
+  version.findings[0].hexdumps = {header_dump()};
+  RequirementResult warned =
+      result("pctx.publish.footprint", Outcome::kWarn, "9 pages are mapped for the context");
+  RequirementResult told = result("pctx.payload.semantic-conventions", Outcome::kInfo,
+                                  "the key servicename is in no convention");
+  RequirementResult first =
+      result("pctx.update.zero-timestamp-first", Outcome::kUnobservable, "no update was seen");
+  first.findings[0].remedy = "let the program change its context while it is watched";
+  RequirementResult moves =
+      result("pctx.update.payload-moves", Outcome::kUnobservable, "no update was seen");
+  moves.findings[0].remedy = first.findings[0].remedy;
+  RequirementResult tls =
+      result("tctx.tls.is-pointer", Outcome::kNa, "the program has no thread context");
+  tls.findings[0].na_reason = NaReason::kCapability;
+  run.results = {std::move(version), result("pctx.header.signature", Outcome::kPass, ""),
+                 std::move(first),   std::move(warned),
+                 std::move(told),    std::move(moves),
+                 std::move(tls)};
+  run.trace_path = "out/traces/4242 a.trace";
+  run.exit_code = 1;
+  run.exit_reason = "1 requirement failed";
+  run.totals = count(run);
+  return run;
+}
+
+RunResult silent_run() {
+  RunResult run = base();
+  run.images = {image(kApp, "/opt/shop/checkout", false)};
+  for (const char* id : {"pctx.header.version", "pctx.header.signature"}) {
+    run.results.push_back(result(id, Outcome::kUnobservable, "no context was published"));
+  }
+  run.exit_code = 4;
+  run.exit_reason = "nothing could be judged";
+  run.totals = count(run);
+  return run;
+}
+
+RunResult run_of_two_images() {
+  RunResult run = ordinary_run();
+  const ImageKey twin = {.pid = 5000, .image = 0};
+  const ImageKey third = {.pid = 5001, .image = 0};
+  run.images.push_back(image(twin, "/opt/shop/checkout", true));
+  run.images.push_back(image(third, "/opt/shop/cart", true));
+  RequirementResult& version = run.results.front();
+  Finding same = version.findings.front();
+  same.image = twin;
+  same.image_name = "5000 /opt/shop/checkout";
+  version.findings.push_back(std::move(same));
+  version.findings.push_back(
+      finding("pctx.header.version", third, "5001 /opt/shop/cart", Outcome::kWarn, "version is 1"));
+  version.findings.push_back(finding("pctx.header.version", {.pid = 4242, .image = 0},
+                                     "4242 /bin/sh", Outcome::kUnobservable, "no context"));
+  return run;
+}
+
+RunResult run_with_expectations() {
+  RunResult run = ordinary_run();
+  run.results[0].expected = Expected::kAsExpected;
+  run.results[0].expectation_note = "issue=https://example.com/7 until=2030-01-01";
+  run.expectation_problems = {
+      {.line = 3,
+       .exit_code = 5,
+       .text = "pctx.header.signature is listed as fail and passed",
+       .mend = "ctxconf expect prune expect.txt"},
+      {.line = 4, .exit_code = 0, .text = "tctx.a is unobservable now", .mend = ""}};
+  run.exit_code = 5;
+  run.exit_reason = "the expectations file is stale";
+  run.totals = count(run);
+  return run;
+}
+
+std::string hostile_text() {
+  return "\x1b]0;own\x07\x1b[2J\r\n</script><b a='1' c=\"2\">&amp;]]>\0\xff\xc3(\u202e\u200b\xed\xa0\x80\xc2\x9bm\\xff|`*_#"s;
+}
+
+RunResult hostile_run() {
+  RunResult run = run_of_two_images();
+  const std::string bad = hostile_text();
+  const std::string long_one = bad + std::string(std::size_t{1} << 20, 'A') + bad;
+  for (ImageSummary& image : run.images) {
+    image.executable = bad;
+    image.command_line = {bad, long_one};
+    image.context = long_one;
+    image.ending = bad;
+    image.notes = {bad};
+  }
+  for (RequirementResult& r : run.results) {
+    r.expectation_note = bad;
+    for (Finding& f : r.findings) {
+      f.image_name = bad;
+      f.saw = long_one;
+      f.signature = bad;
+      f.remedy = bad;
+      f.level = bad;
+      f.evidence = {bad, long_one};
+      Hexdump dump;
+      dump.title = bad;
+      dump.address = UINT64_MAX - 7;
+      dump.bytes.assign(bad.begin(), bad.end());
+      dump.marks = {{.offset = 0, .length = UINT64_MAX, .label = bad},
+                    {.offset = UINT64_MAX, .length = UINT64_MAX, .label = bad},
+                    {.offset = 3, .length = 0, .label = bad}};
+      f.hexdumps = {dump};
+    }
+  }
+  run.suite_version = run.suite_commit = run.mode = run.kernel = run.arch = run.libc = bad;
+  run.level = run.started_at = run.again = run.trace_path = run.exit_reason = bad;
+  run.command_line = {bad, bad, bad};
+  run.target = {bad};
+  run.notes = {long_one};
+  run.target_ending = bad;
+  run.spec.revisions = {{4719, bad}};
+  run.host = {{.name = bad, .available = false, .detail = bad, .remedy = bad},
+              {.name = bad, .available = true, .detail = bad, .remedy = bad}};
+  run.expectation_problems = {{.line = 1, .exit_code = 2, .text = bad, .mend = bad}};
+  return run;
+}
+
+RunResult huge_run() {
+  RunResult run = ordinary_run();
+  const std::string text(5000, '\x01');
+  Finding large = run.results[0].findings[0];
+  large.image_name = large.saw = large.signature = large.remedy = text;
+  large.evidence.assign(1000, text.substr(0, 600));
+  Hexdump dump;
+  dump.title = text;
+  dump.bytes.assign(100'000, 0xff);
+  dump.marks.assign(100, {.offset = 90'000, .length = 100, .label = text});
+  large.hexdumps.assign(3, dump);
+  Finding small = run.results[0].findings[0];
+  small.hexdumps.clear();
+  for (RequirementResult& r : run.results) {
+    r.outcome = Outcome::kFail;
+    r.findings.assign(2000, small);
+    r.findings[0] = large;
+  }
+  run.images.assign(2000, run.images[1]);
+  for (std::size_t i = 0; i < run.images.size(); ++i) {
+    run.images[i].key.pid = static_cast<std::int32_t>(i + 1);
+  }
+  run.notes.assign(2000, text);
+  run.expectation_problems.assign(2000, {.line = 1, .exit_code = 1, .text = text, .mend = text});
+  run.totals = count(run);
+  return run;
+}
+
+}  // namespace ctxconf::conformance

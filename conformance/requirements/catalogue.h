@@ -1,0 +1,112 @@
+// The requirement catalogue: every testable statement of both OTEPs, frozen by
+// revision, built into the program from conformance/requirements/*.json.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+enum class Level { kStatic, kSnapshot, kSyscalls, kStores, kSteps, kRace, kPuppet, kNone };
+enum class Mode { kAttach, kWrap, kRun, kElf, kReader };
+enum class Strength { kMust, kShould, kMay };
+enum class Basis { kKeyword, kStep, kTable, kImplied, kUndecided };
+enum class Severity { kError, kWarning, kInfo };
+enum class Role { kWriter, kReader };
+std::string_view to_string(Level);
+std::string_view to_string(Mode);
+std::string_view to_string(Strength);  // "MUST"
+std::string_view to_string(Basis);
+std::string_view to_string(Severity);
+std::string_view to_string(Role);
+std::optional<Level> level_from(std::string_view);
+
+// One row. Lines, sentences and the fingerprint point into the pinned text of
+// the OTEP (`source_blob` of its Specification).
+struct Requirement {
+  int otep = 0;
+  std::string revision;
+  std::string id;
+  std::string anchor;
+  std::array<int, 2> lines{};
+  std::optional<std::array<int, 2>> sentences;
+  std::optional<std::string> fingerprint;
+  Strength strength = Strength::kMust;
+  Basis basis = Basis::kKeyword;
+  Severity severity = Severity::kError;
+  Role role = Role::kWriter;
+  std::string text;
+  std::string why;
+  Level level = Level::kNone;
+  std::vector<Mode> modes;
+  std::string check;
+  std::string mutant;
+  std::vector<std::string> variants;
+  std::optional<std::string> excluded;  // why no check can exist
+
+  bool has_mode(Mode m) const;
+};
+
+struct Specification {
+  int otep = 0;
+  std::string revision;
+  std::string source_blob;
+  std::vector<Requirement> requirements;
+};
+
+// Reads and validates one file of the catalogue; the rules are those of
+// schema.json beside it and those that it cannot express (a role that does not
+// fit its id, an error on a reading that the text leaves open, ...). The error
+// names the file, the row and the member.
+sys::Result<Specification> parse_specification(std::string_view json,
+                                               std::string_view file = "catalogue");
+
+class Catalogue {
+ public:
+  // What was built in. A damaged one is our bug: aborts.
+  static const Catalogue& builtin();
+  // The ids must be unique over all specifications, and every row that another
+  // one mentions must exist if its OTEP is among them.
+  static sys::Result<Catalogue> from(std::vector<Specification> specifications);
+
+  const std::vector<Specification>& specifications() const { return specifications_; }
+  const Requirement* find(std::string_view id) const;
+  // The id nearest to `id` by edit distance, for "did you mean"; empty when none is near.
+  std::string nearest(std::string_view id) const;
+
+ private:
+  std::vector<Specification> specifications_;
+};
+
+// `*` any run of characters, `?` one character; the whole text must match.
+bool glob_matches(std::string_view pattern, std::string_view text);
+
+// `--spec 4719=2026-04-07,4947=...`: the requirement sets to judge by.
+struct SpecSelection {
+  std::vector<std::pair<int, std::string>> revisions;  // OTEP number, revision
+};
+// The one place that knows the default.
+SpecSelection default_spec();
+sys::Result<SpecSelection> parse_spec(const Catalogue& catalogue, std::string_view text);
+
+// The rows that a run looks at. `only` and `skip` are globs over ids; empty `only` means all.
+// Excluded rows are never among them. An error (EINVAL) when a glob matches no
+// row of the catalogue or nothing is left.
+struct Selection {
+  SpecSelection spec = default_spec();
+  std::vector<std::string> only;
+  std::vector<std::string> skip;
+  Role role = Role::kWriter;
+  Level deepest = Level::kRace;  // rows above it are not selected; puppet rows always are
+};
+sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
+                                                    const Selection& selection);
+
+}  // namespace ctxconf::conformance

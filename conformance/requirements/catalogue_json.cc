@@ -1,0 +1,381 @@
+// The only file of the catalogue that sees the JSON library.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+
+#include "conformance/requirements/catalogue.h"
+#include "conformance/requirements/render.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using nlohmann::json;
+
+bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool is_hex(std::string_view s, std::size_t length) {
+  return s.size() == length && s.find_first_not_of("0123456789abcdef") == s.npos;
+}
+
+// 2026-04-07
+bool is_revision(std::string_view s) {
+  if (s.size() != 10) return false;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    const bool dash = i == 4 || i == 7;
+    if (dash ? s[i] != '-' : (s[i] < '0' || s[i] > '9')) return false;
+  }
+  return true;
+}
+
+// (pctx|tctx) and two or three groups of lower-case words joined by single dashes.
+bool is_id(std::string_view s) {
+  if (!s.starts_with("pctx.") && !s.starts_with("tctx.")) return false;
+  int groups = 0;
+  char before = '.';
+  for (const char c : s.substr(4)) {
+    if (c == '.') {
+      ++groups;
+      if (groups > 1 && !is_lower_or_digit(before)) return false;
+    } else if (c == '-') {
+      if (!is_lower_or_digit(before)) return false;
+    } else if (!is_lower_or_digit(c)) {
+      return false;
+    }
+    before = c;
+  }
+  return is_lower_or_digit(before) && (groups == 2 || groups == 3);
+}
+
+bool is_anchor(std::string_view s) {
+  return !s.empty() && std::ranges::all_of(
+                           s, [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
+}
+
+// In code points, as JSON Schema counts.
+std::size_t length_of(std::string_view s) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      s, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+// A JSON object and what to call it in an error.
+class Object {
+ public:
+  Object(const json& object, std::string name) : object_(object), name_(std::move(name)) {}
+
+  std::unexpected<sys::Error> wrong(std::string_view member, const std::string& what) const {
+    return sys::fail("catalogue", 0, name_ + ": " + std::string(member) + ": " + what);
+  }
+
+  // Exactly these members, in any order.
+  sys::Result<> has_only(std::span<const std::string_view> members) const {
+    if (!object_.is_object()) return sys::fail("catalogue", 0, name_ + ": is not an object");
+    for (const std::string_view m : members) {
+      if (!object_.contains(m)) return wrong(m, "missing");
+    }
+    for (const auto& [key, _] : object_.items()) {
+      if (std::ranges::find(members, key) == members.end()) return wrong(key, "unknown member");
+    }
+    return {};
+  }
+
+  const json& at(std::string_view member) const { return *object_.find(member); }
+
+  sys::Result<std::string> text(std::string_view member, std::size_t at_least) const {
+    return text_of(member, at(member), at_least);
+  }
+
+  sys::Result<std::string> text_of(std::string_view member, const json& value,
+                                   std::size_t at_least) const {
+    if (!value.is_string()) return wrong(member, "is not a string");
+    const auto& s = value.get_ref<const std::string&>();
+    if (length_of(s) < at_least) {
+      return wrong(member, "is shorter than " + std::to_string(at_least) + " characters");
+    }
+    return s;
+  }
+
+  // One line that ends with a full stop.
+  sys::Result<std::string> prose(std::string_view member) const {
+    CTX_TRY(s, text(member, 10));
+    if (s.find('\n') != s.npos || !s.ends_with('.')) {
+      return wrong(member, "is not one line that ends with a full stop");
+    }
+    return s;
+  }
+
+  template <class E>
+  sys::Result<E> one_of(std::string_view member, const json& value, E last) const {
+    std::string known;
+    for (int i = 0; i <= static_cast<int>(last); ++i) {
+      const std::string_view name = to_string(static_cast<E>(i));
+      if (value.is_string() && value.get_ref<const std::string&>() == name) {
+        return static_cast<E>(i);
+      }
+      known += (i == 0 ? "" : ", ") + std::string(name);
+    }
+    return wrong(member, value.dump() + " is not one of " + known);
+  }
+
+  sys::Result<std::array<int, 2>> span_of_two(std::string_view member) const {
+    const json& value = at(member);
+    if (!value.is_array() || value.size() != 2) return wrong(member, "is not a pair of numbers");
+    std::array<int, 2> pair{};
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!value[i].is_number_unsigned() ||
+          value[i].get<std::uint64_t>() > std::numeric_limits<int>::max() ||
+          value[i].get<std::uint64_t>() < 1) {
+        return wrong(member, value[i].dump() + " is not a number from 1 on");
+      }
+      pair[i] = value[i].get<int>();
+    }
+    if (pair[0] > pair[1]) return wrong(member, "the first is after the last");
+    return pair;
+  }
+
+ private:
+  const json& object_;
+  std::string name_;
+};
+
+constexpr std::string_view kFileMembers[] = {"otep", "revision", "source_blob", "requirements"};
+constexpr std::string_view kRowMembers[] = {
+    "id",   "anchor", "lines", "sentences", "fingerprint", "strength", "basis",    "severity",
+    "role", "text",   "why",   "observe",   "check",       "mutant",   "variants", "excluded"};
+constexpr std::string_view kObserveMembers[] = {"level", "modes"};
+
+sys::Result<> read_observe(const Object& row, const json& value, const std::string& name,
+                           Requirement& r) {
+  const Object observe(value, name + ": observe");
+  CTX_CHECK(observe.has_only(kObserveMembers));
+  CTX_TRY(level, row.one_of("observe.level", value["level"], Level::kNone));
+  r.level = level;
+  if (!value["modes"].is_array()) return row.wrong("observe.modes", "is not a list");
+  for (const json& m : value["modes"]) {
+    CTX_TRY(mode, row.one_of("observe.modes", m, Mode::kReader));
+    if (r.has_mode(mode)) {
+      return row.wrong("observe.modes", std::string(to_string(mode)) + " is repeated");
+    }
+    r.modes.push_back(mode);
+  }
+  return {};
+}
+
+sys::Result<> read_origin(const Object& row, Requirement& r) {
+  CTX_TRY(anchor, row.text("anchor", 1));
+  if (!is_anchor(anchor)) return row.wrong("anchor", "\"" + anchor + "\" is not a heading slug");
+  r.anchor = anchor;
+  CTX_TRY(lines, row.span_of_two("lines"));
+  r.lines = lines;
+  if (!row.at("sentences").is_null()) {
+    CTX_TRY(sentences, row.span_of_two("sentences"));
+    r.sentences = sentences;
+  }
+  if (!row.at("fingerprint").is_null()) {
+    CTX_TRY(fingerprint, row.text("fingerprint", 0));
+    if (!is_hex(fingerprint, 64))
+      return row.wrong("fingerprint", "is not 64 lower-case hex digits");
+    r.fingerprint = fingerprint;
+  }
+  return {};
+}
+
+sys::Result<> read_prose(const Object& row, Requirement& r) {
+  CTX_TRY(text, row.prose("text"));
+  CTX_TRY(why, row.prose("why"));
+  CTX_TRY(check, row.text("check", 20));
+  if (check.find("Print ") == check.npos && check.find("Prints ") == check.npos) {
+    return row.wrong("check", "does not say what it prints (\"Prints ...\")");
+  }
+  CTX_TRY(mutant, row.text("mutant", 10));
+  r.text = text;
+  r.why = why;
+  r.check = check;
+  r.mutant = mutant;
+  const json& variants = row.at("variants");
+  if (!variants.is_array()) return row.wrong("variants", "is not a list");
+  for (const json& v : variants) {
+    CTX_TRY(variant, row.text_of("variants", v, 3));
+    if (std::ranges::find(r.variants, variant) != r.variants.end()) {
+      return row.wrong("variants", "\"" + variant + "\" is repeated");
+    }
+    r.variants.push_back(variant);
+  }
+  if (!row.at("excluded").is_null()) {
+    CTX_TRY(excluded, row.text("excluded", 10));
+    r.excluded = excluded;
+  }
+  return {};
+}
+
+// What one row must keep beyond the schema.
+sys::Result<> check_meaning(const Object& row, const Requirement& r) {
+  if (!r.id.starts_with(r.otep == 4719 ? "pctx." : "tctx.")) {
+    return row.wrong("id", "belongs to the other OTEP's file");
+  }
+  const std::string_view group = std::string_view(r.id).substr(5);
+  if ((r.role == Role::kReader) != group.starts_with("reader.")) {
+    return row.wrong("role", std::string(to_string(r.role)) + " does not fit the id");
+  }
+  if (r.sentences.has_value() != r.fingerprint.has_value()) {
+    return row.wrong("fingerprint", "is null exactly when sentences is null");
+  }
+  const bool open = r.basis == Basis::kImplied || r.basis == Basis::kUndecided;
+  if (!r.sentences && !open) {
+    return row.wrong("basis", std::string(to_string(r.basis)) + " needs a sentence");
+  }
+  if (r.severity == Severity::kError) {
+    if (open) {
+      return row.wrong("severity",
+                       "basis " + std::string(to_string(r.basis)) + " cannot be an error");
+    }
+    if (r.strength == Strength::kMay) return row.wrong("severity", "a MAY cannot be an error");
+    if (r.strength == Strength::kShould &&
+        !(r.role == Role::kReader && r.basis == Basis::kKeyword)) {
+      return row.wrong("severity", "a SHOULD is an error only as a reader's keyword");
+    }
+  }
+  if (r.excluded) {
+    if (r.level != Level::kNone || !r.modes.empty()) {
+      return row.wrong("excluded", "an excluded row has level none and no mode");
+    }
+  } else if (r.level == Level::kNone || r.modes.empty()) {
+    return row.wrong("observe", "a row that is not excluded needs a level and a mode");
+  }
+  for (const Mode m : r.modes) {
+    if ((r.role == Role::kReader) != (m == Mode::kReader)) {
+      return row.wrong("observe.modes", "a " + std::string(to_string(r.role)) +
+                                            " row does not run in mode " +
+                                            std::string(to_string(m)));
+    }
+  }
+  if (r.has_mode(Mode::kElf) && r.level != Level::kStatic) {
+    return row.wrong("observe.modes", "elf proves static rows only");
+  }
+  if (r.has_mode(Mode::kAttach) && r.level > Level::kSnapshot) {
+    return row.wrong("observe.modes",
+                     "attach does not reach level " + std::string(to_string(r.level)));
+  }
+  return {};
+}
+
+sys::Result<Requirement> read_row(const json& value, const std::string& name,
+                                  const Specification& s) {
+  const Object row(value, name);
+  CTX_CHECK(row.has_only(kRowMembers));
+  Requirement r;
+  r.otep = s.otep;
+  r.revision = s.revision;
+  CTX_TRY(id, row.text("id", 1));
+  if (!is_id(id)) return row.wrong("id", "is not pctx.GROUP.NAME or tctx.GROUP.NAME");
+  r.id = id;
+  CTX_CHECK(read_origin(row, r));
+  CTX_TRY(strength, row.one_of("strength", row.at("strength"), Strength::kMay));
+  CTX_TRY(basis, row.one_of("basis", row.at("basis"), Basis::kUndecided));
+  CTX_TRY(severity, row.one_of("severity", row.at("severity"), Severity::kInfo));
+  CTX_TRY(role, row.one_of("role", row.at("role"), Role::kReader));
+  r.strength = strength;
+  r.basis = basis;
+  r.severity = severity;
+  r.role = role;
+  CTX_CHECK(read_prose(row, r));
+  CTX_CHECK(read_observe(row, row.at("observe"), name, r));
+  CTX_CHECK(check_meaning(row, r));
+  return r;
+}
+
+// The library keeps the last of two members with one name; a row must not hide one.
+sys::Result<json> parse_strictly(std::string_view text, const std::string& file) {
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  const auto watch = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second &&
+        twice.empty()) {
+      twice = value.get<std::string>();
+    }
+    return true;
+  };
+  try {
+    json document = json::parse(text, watch);
+    if (!twice.empty())
+      return sys::fail("catalogue", 0, file + ": " + twice + ": member given twice");
+    return document;
+  } catch (const json::exception& e) {
+    return sys::fail("catalogue", 0, file + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+sys::Result<Specification> parse_specification(std::string_view text, std::string_view file) {
+  const std::string name(file);
+  CTX_TRY(document, parse_strictly(text, name));
+  const Object top(document, name);
+  CTX_CHECK(top.has_only(kFileMembers));
+  Specification s;
+  const json& otep = document["otep"];
+  if (otep != 4719 && otep != 4947) return top.wrong("otep", otep.dump() + " is not 4719 or 4947");
+  s.otep = otep.get<int>();
+  CTX_TRY(revision, top.text("revision", 0));
+  if (!is_revision(revision))
+    return top.wrong("revision", "\"" + revision + "\" is not YYYY-MM-DD");
+  s.revision = revision;
+  CTX_TRY(blob, top.text("source_blob", 0));
+  if (!is_hex(blob, 40)) return top.wrong("source_blob", "is not 40 lower-case hex digits");
+  s.source_blob = blob;
+  const json& rows = document["requirements"];
+  if (!rows.is_array() || rows.empty()) return top.wrong("requirements", "is not a list of rows");
+
+  std::set<std::string> ids;
+  std::map<std::string, std::string> mutants;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::string row_name = name + ": row " + std::to_string(i + 1);
+    if (rows[i].is_object() && rows[i].contains("id") && rows[i]["id"].is_string()) {
+      row_name = name + ": " + rows[i]["id"].get<std::string>();
+    }
+    CTX_TRY(row, read_row(rows[i], row_name, s));
+    if (!ids.insert(row.id).second) {
+      return sys::fail("catalogue", 0, row_name + ": id: used twice");
+    }
+    if (!row.excluded) {
+      const auto [first, fresh] = mutants.emplace(row.mutant, row.id);
+      if (!fresh) {
+        return sys::fail("catalogue", 0, row_name + ": mutant: the same as of " + first->second);
+      }
+    }
+    s.requirements.push_back(std::move(row));
+  }
+  // For what the rows of this file say about each other.
+  if (const auto checked = Catalogue::from({s}); !checked) {
+    return sys::fail("catalogue", 0, name + ": " + checked.error().detail);
+  }
+  return s;
+}
+
+std::string list_json(std::span<const Requirement* const> rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Requirement* r : rows) {
+    nlohmann::ordered_json row = {{"id", r->id},
+                                  {"otep", r->otep},
+                                  {"revision", r->revision},
+                                  {"anchor", r->anchor},
+                                  {"lines", r->lines},
+                                  {"strength", to_string(r->strength)},
+                                  {"basis", to_string(r->basis)},
+                                  {"severity", to_string(r->severity)},
+                                  {"role", to_string(r->role)},
+                                  {"level", to_string(r->level)},
+                                  {"modes", nlohmann::ordered_json::array()},
+                                  {"text", r->text}};
+    for (const Mode m : r->modes) row["modes"].push_back(to_string(m));
+    if (r->excluded) row["excluded"] = *r->excluded;
+    list.push_back(std::move(row));
+  }
+  return list.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,246 @@
+#include "conformance/rules/evidence.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace ctxconf::conformance {
+namespace {
+
+using abi::HeaderLayout;
+
+const MemoryBlock* find_block(const Candidate& c, std::uint64_t at, std::uint64_t wanted) {
+  for (const auto& b : c.memory) {
+    if (b.at.raw() == at && b.wanted == wanted) return &b;
+  }
+  return nullptr;
+}
+
+bool is_whole(const MemoryBlock& b) { return b.readable == b.wanted && b.bytes.size() == b.wanted; }
+
+std::uint64_t mapped_prefix(const Candidate& c, std::uint64_t address, std::uint64_t size) {
+  std::uint64_t at = address;
+  bool moved = true;
+  while (moved && at - address < size) {
+    moved = false;
+    for (const auto& e : c.neighbours) {
+      if (e.range.begin().raw() <= at && at < e.range.end().raw()) {
+        at = e.range.end().raw();
+        moved = true;
+      }
+    }
+  }
+  return std::min(at - address, size);
+}
+
+// A payload of a draft is believed only when its bytes are one from end to end.
+bool is_any_payload(std::span<const std::byte> bytes) {
+  const auto p = analyse_payload(bytes).problem;
+  return !bytes.empty() && (p == PayloadProblem::kNone || p == PayloadProblem::kOlderFormat);
+}
+
+bool header_is_sane(const Candidate& c, const abi::ProcessHeader& h, bool elf64) {
+  const MemoryBlock* b = find_block(c, payload_address(h.payload, elf64), h.payload_size);
+  return b != nullptr && is_whole(*b) && is_any_payload(b->bytes);
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+}
+
+abi::Recognition recognise(const Timeline& t, const Image& image, const Context& context) {
+  const Candidate& c = *context.candidate;
+  abi::RecognitionInput in;
+  in.head = context.head->bytes;
+  const std::uint64_t now = context.snapshot->last_seen_ns;
+  in.boottime_now_ns = now + static_cast<std::uint64_t>(image.boottime_offset_ns);
+  in.realtime_now_ns = now + t.realtime_minus_boottime_ns;
+  in.is_mapped = [&c](std::uint64_t at, std::uint64_t size) {
+    const MemoryBlock* b = find_block(c, at, size);
+    return (b != nullptr && b->readable == size) || mapped_prefix(c, at, size) == size;
+  };
+  in.payload = [&c](std::uint64_t at, std::uint64_t size) -> std::span<const std::byte> {
+    const MemoryBlock* b = find_block(c, at, size);
+    return b == nullptr ? std::span<const std::byte>() : std::span(b->bytes);
+  };
+  return abi::recognise_header(in);
+}
+
+bool is_older(HeaderLayout l) {
+  return l == HeaderLayout::kH0 || l == HeaderLayout::kH1 || l == HeaderLayout::kH2 ||
+         l == HeaderLayout::kH3;
+}
+
+// Is what the best older layout points at a payload from end to end?
+bool older_layout_proven(const Context& context) {
+  const auto& layout = abi::fields_of(context.recognition.best);
+  if (layout.layout == HeaderLayout::kH0) return true;  // the signature alone says it
+  const auto fields = abi::decode_as(layout, context.head->bytes);
+  const MemoryBlock* b = find_block(*context.candidate, fields.pointer, fields.size);
+  return b != nullptr && is_whole(*b) && is_any_payload(b->bytes);
+}
+
+// Four bytes of pointer at 24: what follows at 28 is no upper half. A sign-extended
+// address is another matter.
+bool is_narrow(const Image& image, const abi::ProcessHeader& h) {
+  const auto upper = static_cast<std::uint32_t>(h.payload >> 32U);
+  const auto lower = static_cast<std::uint32_t>(h.payload);
+  if (image.elf64 || upper == 0) return false;
+  return upper != 0xffffffffU || (lower >> 31U) == 0;
+}
+
+HeaderState classify(const Image& image, const Context& context) {
+  const auto& h = context.header;
+  if (context.head == nullptr || context.head->bytes.size() < sizeof h) {
+    return HeaderState::kUnreadable;
+  }
+  const bool signature = h.signature == abi::kSignature;
+  if (signature && h.version == abi::kVersion && h.monotonic_published_at_ns != 0) {
+    if (is_narrow(image, h)) return HeaderState::kNarrow;
+    if (!header_is_sane(*context.candidate, h, image.elf64) && is_older(context.recognition.best) &&
+        older_layout_proven(context)) {
+      return HeaderState::kOlderLayout;
+    }
+    return HeaderState::kValid;
+  }
+  if (context.candidate->found_at) return HeaderState::kElsewhere;
+  if (all_zero(context.head->bytes)) return HeaderState::kBlank;
+  if (signature && h.version == abi::kDevelopmentVersion) {
+    if (h.monotonic_published_at_ns == 0) return HeaderState::kBlank;
+    if (!header_is_sane(*context.candidate, h, image.elf64) && is_older(context.recognition.best) &&
+        older_layout_proven(context)) {
+      return HeaderState::kOlderLayout;
+    }
+    return HeaderState::kDevelopment;
+  }
+  const auto swapped = abi::byte_swapped(h);
+  if (signature && swapped.version == abi::kVersion && swapped.monotonic_published_at_ns != 0) {
+    return HeaderState::kForeignOrder;
+  }
+  if (is_older(context.recognition.best) && older_layout_proven(context)) {
+    return HeaderState::kOlderLayout;
+  }
+  if (h.monotonic_published_at_ns == 0) return HeaderState::kBlank;
+  if (signature) return HeaderState::kBadVersion;
+  if (h.version == abi::kVersion) return HeaderState::kBadSignature;
+  return HeaderState::kUnknown;
+}
+
+}  // namespace
+
+std::uint64_t Context::address() const { return payload_address(header.payload, elf64); }
+
+const sys::MapEntry* Context::payload_mapping() const {
+  for (const auto& e : candidate->neighbours) {
+    if (e.range.contains(sys::RemoteAddr(address()))) return &e;
+  }
+  return nullptr;
+}
+
+std::uint64_t Context::payload_mapped() const {
+  return mapped_prefix(*candidate, address(), header.payload_size);
+}
+
+std::string ImageEvidence::name() const {
+  std::string out = std::to_string(image->key.pid);
+  if (image->key.image != 0) out += "#" + std::to_string(image->key.image);
+  return out + " " + image->executable;
+}
+
+std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
+  std::vector<ImageEvidence> out;
+  for (const Process& process : timeline.processes) {
+    for (const Image& image : process.images) {
+      ImageEvidence e;
+      e.timeline = &timeline;
+      e.process = &process;
+      e.image = &image;
+      // The same bytes come in many snapshots: they are analysed once.
+      std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<const Payload>> payloads;
+      for (const Snapshot& s : image.snapshots) {
+        auto& list = e.contexts.emplace_back();
+        for (const Candidate& c : s.candidates) {
+          Context context;
+          context.snapshot = &s;
+          context.candidate = &c;
+          context.elf64 = image.elf64;
+          if (!c.memory.empty()) context.head = &c.memory.front();
+          if (context.head != nullptr) {
+            const auto raw = abi::decode_process_header(context.head->bytes);
+            const bool same = image.little_endian == (std::endian::native == std::endian::little);
+            if (raw) {
+              context.header = same ? *raw : abi::byte_swapped(*raw);
+              context.recognition = recognise(timeline, image, context);
+            }
+          }
+          context.state = classify(image, context);
+          const auto& h = context.header;
+          context.payload_block = find_block(c, context.address(), h.payload_size);
+          if (h.payload == 0 || h.payload_size == 0) context.payload_block = nullptr;
+          if (const auto* b = context.payload_block; b != nullptr && is_whole(*b)) {
+            auto& payload = payloads[{b->hash, b->bytes.size()}];
+            if (!payload) payload = std::make_shared<const Payload>(analyse_payload(b->bytes));
+            context.payload = payload;
+          }
+          e.has_named = e.has_named || c.named;
+          e.has_hidden = e.has_hidden || !c.named;
+          e.has_usable = e.has_usable || (c.named && context.usable());
+          list.push_back(std::move(context));
+        }
+      }
+      if (!e.has_named && !e.has_hidden) continue;
+      std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;
+      for (const auto& list : e.contexts) {
+        for (const Context& context : list) {
+          if (!context.candidate->named) continue;
+          if (e.has_usable ? context.usable() : context.candidate->settled) {
+            e.judged.push_back(&context);
+          }
+          const auto& h = context.header;
+          // Memory of a process that is about to end goes in some order: a payload first
+          // seen then, and no longer whole, says nothing of the publication.
+          const bool torn_down =
+              context.snapshot->moments == std::vector{Moment::kExit} && h.payload != 0 &&
+              h.payload_size != 0 &&
+              (context.payload == nullptr || context.payload->problem != PayloadProblem::kNone);
+          if (torn_down) continue;
+          if (context.usable() &&
+              seen.emplace(context.start(), h.monotonic_published_at_ns, h.payload, h.payload_size)
+                  .second) {
+            e.first_sights.push_back(&context);
+          }
+        }
+      }
+      out.push_back(std::move(e));
+    }
+  }
+  return out;
+}
+
+std::string summary_of(const ImageEvidence& evidence) {
+  const Payload* payload = nullptr;
+  for (const Context* c : evidence.first_sights) {
+    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) {
+      payload = c->payload.get();
+    }
+  }
+  if (payload == nullptr) return {};
+  std::vector<const Attribute*> all;
+  all.reserve(payload->resource.size() + payload->attributes.size());
+  for (const auto& a : payload->resource) all.push_back(&a);
+  for (const auto& a : payload->attributes) all.push_back(&a);
+  if (all.empty()) return "no attributes";
+  // The service's name is what one looks for.
+  if (const auto it = std::ranges::find(all, "service.name", &Attribute::key); it != all.end()) {
+    std::iter_swap(all.begin(), it);
+  }
+  std::string out = all.front()->key + "=" + all.front()->value.substr(0, 80);
+  if (all.size() > 1) {
+    out += ", " + std::to_string(all.size() - 1) + " more attribute" + (all.size() > 2 ? "s" : "");
+  }
+  return out;
+}
+
+}  // namespace ctxconf::conformance

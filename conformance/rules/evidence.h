@@ -1,0 +1,82 @@
+// The evidence of a timeline as rules want to ask it: every recorded context
+// decoded once, in the byte order of its process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "abi/process_layouts.h"
+#include "conformance/payload.h"
+#include "conformance/timeline.h"
+
+namespace ctxconf::conformance {
+
+// What the first 32 bytes of a candidate are. Each mistake has one state, so that it
+// is reported by one rule.
+enum class HeaderState {
+  kUnreadable,
+  kBlank,         // timestamp 0: being written, or withdrawn
+  kElsewhere,     // no signature at the start, but further in
+  kOlderLayout,   // `recognition.best` says which draft
+  kForeignOrder,  // sane only in the byte order that is not the process's
+  kNarrow,        // a 32-bit process that gives the pointer four bytes
+  kBadSignature,  // all but the signature is fine
+  kBadVersion,    // neither 2 nor 1
+  kDevelopment,   // version 1
+  kUnknown,       // nothing fits
+  kValid,
+};
+
+// One candidate in one snapshot.
+struct Context {
+  const Snapshot* snapshot = nullptr;
+  const Candidate* candidate = nullptr;
+  bool elf64 = true;  // of the process
+  HeaderState state = HeaderState::kUnreadable;
+  abi::ProcessHeader header{};  // in the byte order of this machine, as the process means it
+  abi::Recognition recognition;
+  const MemoryBlock* head = nullptr;
+  const MemoryBlock* payload_block = nullptr;  // by the merged layout; null: no address or no size
+  std::shared_ptr<const Payload> payload;      // null: not all of it is there to be analysed
+
+  std::uint64_t start() const { return candidate->entries.front().range.begin().raw(); }
+  // Accepted by a reader, copied without a change in between.
+  bool usable() const { return state == HeaderState::kValid && candidate->settled; }
+  // The announced address; a 32-bit process may have sign-extended it.
+  std::uint64_t address() const;
+  // The mapping that holds the announced address; null when none does.
+  const sys::MapEntry* payload_mapping() const;
+  // Bytes of the announced range that are mapped from its start without a gap.
+  std::uint64_t payload_mapped() const;
+};
+
+struct ImageEvidence {
+  const Timeline* timeline = nullptr;
+  const Process* process = nullptr;
+  const Image* image = nullptr;
+  std::vector<std::vector<Context>> contexts;  // one list a snapshot, in order
+
+  // The contexts that rules judge: the usable ones, and where the image never had a
+  // usable one all that are named. A candidate that is not active beside one that is
+  // active is legal whatever it holds.
+  std::vector<const Context*> judged;
+  // The usable ones, each distinct (mapping, timestamp, pointer, size) once, at first sight.
+  std::vector<const Context*> first_sights;
+  bool has_usable = false;
+  bool has_named = false;
+  bool has_hidden = false;  // a valid header under no documented name
+
+  std::string name() const;  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec
+};
+
+// Only images that published, or seem to: a candidate or a hidden header was seen.
+std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
+
+// A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.
+std::string summary_of(const ImageEvidence& evidence);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "conformance/rules/conventions.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kMaxListed = 8;  // faults shown of one kind
+
+Finding nothing_to_judge(const ImageEvidence& e) {
+  for (const Context* c : e.first_sights) {
+    if (c->payload != nullptr && c->payload->problem != PayloadProblem::kNone) {
+      return unobservable("the payload is not a ProcessContext, which another row reports",
+                          "a payload that decodes");
+    }
+    if (c->payload_block != nullptr && c->payload_block->wanted > c->payload_block->bytes.size() &&
+        c->payload_block->readable > c->payload_block->bytes.size()) {
+      return unobservable(fmt::format("the payload of {} bytes is larger than what is recorded",
+                                      c->payload_block->wanted),
+                          "a payload of at most 1 MiB");
+    }
+  }
+  if (e.has_usable) {
+    return unobservable("no payload could be copied as a whole", "a payload that can be read");
+  }
+  return unobservable("no valid header was seen, so its payload was not looked at",
+                      "a header with signature, version 2 and a non-zero timestamp");
+}
+
+std::vector<const Context*> decoded(const ImageEvidence& e) {
+  std::vector<const Context*> out;
+  for (const Context* c : e.first_sights) {
+    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) out.push_back(c);
+  }
+  return out;
+}
+
+std::string location(const PayloadFault& f) {
+  std::string out = f.path;
+  if (!f.key.empty()) out += " (" + f.key + ")";
+  out += ": " + f.what;
+  if (f.offset) out += fmt::format(", offset {}", *f.offset);
+  return out;
+}
+
+// The rows that list faults of a decoded payload differ only in which list it is.
+Finding list_faults(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
+                    const char* what, const char* signature) {
+  const auto contexts = decoded(e);
+  for (const Context* c : contexts) {
+    const auto& faults = c->payload.get()->*member;
+    if (faults.empty()) continue;
+    Finding f = contradicted(fmt::format("{}: {}", what, location(faults.front())), signature);
+    f.evidence = {maps_line(*c)};
+    for (std::size_t i = 1; i < std::min(faults.size(), kMaxListed); ++i) {
+      f.evidence.push_back("also " + location(faults[i]));
+    }
+    if (faults.size() > kMaxListed) {
+      f.evidence.push_back(fmt::format("and {} more", faults.size() - kMaxListed));
+    }
+    if (faults.front().offset) {
+      f.hexdumps = {payload_dump(*c, *faults.front().offset, 1, what)};
+    }
+    return f;
+  }
+  return contexts.empty() ? nothing_to_judge(e) : passed();
+}
+
+Finding process_context_message(const ImageEvidence& e) {
+  for (const Context* c : e.first_sights) {
+    if (c->payload == nullptr) continue;
+    const auto problem = c->payload->problem;
+    if (problem != PayloadProblem::kOlderFormat && problem != PayloadProblem::kNotTyped) continue;
+    const bool older = problem == PayloadProblem::kOlderFormat;
+    Finding f = contradicted(
+        older ? fmt::format("the payload is {} ({}), not a ProcessContext",
+                            abi::describe(c->payload->format), abi::to_string(c->payload->format))
+              : fmt::format("not a ProcessContext: {} (offset {})", c->payload->detail,
+                            c->payload->problem_offset),
+        older ? fmt::format("payload format {}", abi::to_string(c->payload->format))
+              : "payload does not decode");
+    f.evidence = {maps_line(*c)};
+    if (older && !c->payload->detail.empty()) f.evidence.push_back(c->payload->detail);
+    f.hexdumps = {payload_dump(*c, c->payload->problem_offset, 1, "decoding stopped here")};
+    return f;
+  }
+  return decoded(e).empty() ? nothing_to_judge(e) : passed();
+}
+
+Finding field_numbers(const ImageEvidence& e) {
+  for (const Context* c : e.first_sights) {
+    if (c->payload == nullptr || c->payload->problem != PayloadProblem::kFieldsMisplaced) continue;
+    Finding f = contradicted(c->payload->detail, "fields misplaced");
+    f.evidence = {maps_line(*c)};
+    for (const auto& t : c->payload->top_level) {
+      if (f.evidence.size() > kMaxListed) break;
+      f.evidence.push_back(fmt::format("offset {}: field {}, wire type {}, {} bytes", t.offset,
+                                       t.number, t.wire_type, t.value_size));
+    }
+    f.hexdumps = {payload_dump(*c, c->payload->problem_offset, 1, "this tag")};
+    return f;
+  }
+  const auto contexts = decoded(e);
+  if (contexts.empty()) return nothing_to_judge(e);
+  const Payload& last = *contexts.back()->payload;
+  if (!last.unknown.empty()) {
+    return noted(fmt::format("unknown field {} at offset {}, which readers skip",
+                             last.unknown.front().number, last.unknown.front().offset),
+                 "unknown fields");
+  }
+  return passed();
+}
+
+Finding resource_keys_unique(const ImageEvidence& e) {
+  Finding f = list_faults(e, &Payload::resource_key_repeats, "a Resource key occurs twice",
+                          "repeated Resource key");
+  if (f.outcome != Outcome::kPass) return f;
+  for (const Context* c : decoded(e)) {
+    if (c->payload->keys_in_both.empty()) continue;
+    return noted(fmt::format("the key {} stands in the Resource and in field 2",
+                             c->payload->keys_in_both.front()),
+                 "key in both lists");
+  }
+  return f;
+}
+
+Finding attribute_keys_unique(const ImageEvidence& e) {
+  return list_faults(e, &Payload::attribute_key_repeats, "a key of field 2 occurs twice",
+                     "repeated key in field 2");
+}
+
+Finding nested_keys_unique(const ImageEvidence& e) {
+  return list_faults(e, &Payload::nested_key_repeats, "a key of a nested list occurs twice",
+                     "repeated nested key");
+}
+
+Finding utf8(const ImageEvidence& e) {
+  return list_faults(e, &Payload::bad_utf8, "not valid UTF-8", "invalid UTF-8");
+}
+
+Finding no_dictionary_references(const ImageEvidence& e) {
+  return list_faults(e, &Payload::dictionary_uses, "an index into a dictionary that does not exist",
+                     "dictionary reference");
+}
+
+Finding semantic_conventions(const ImageEvidence& e) {
+  const auto contexts = decoded(e);
+  for (const Context* c : contexts) {
+    for (const auto* list : {&c->payload->resource, &c->payload->attributes}) {
+      for (const auto& a : *list) {
+        const auto better = conventional_name_near(a.key);
+        if (better.empty()) continue;
+        Finding f = contradicted(fmt::format("the key {} is nearly {}", a.key, better),
+                                 "near miss of a conventional name");
+        f.evidence = {maps_line(*c)};
+        return f;
+      }
+    }
+  }
+  return contexts.empty() ? nothing_to_judge(e) : passed();
+}
+
+Finding resource_matches_sdk(const ImageEvidence& e) {
+  const auto& expected = e.timeline->expected_resource;
+  if (expected.empty()) {
+    return unobservable("the harness was not told what the SDK is configured with",
+                        "--expect-resource KEY=VALUE");
+  }
+  const auto contexts = decoded(e);
+  if (contexts.empty()) return nothing_to_judge(e);
+  Finding f = passed();
+  for (const auto& pair : expected) {
+    const auto key = pair.substr(0, pair.find('='));
+    const auto value = pair.substr(std::min(pair.size(), key.size() + 1));
+    bool found = false;
+    std::string other = "no such attribute";
+    for (const Context* c : contexts) {
+      for (const auto* list : {&c->payload->resource, &c->payload->attributes}) {
+        for (const auto& a : *list) {
+          if (a.key != key) continue;
+          if (a.value == value) found = true;
+          other = fmt::format("{} bytes, not the {} that were expected: \"{}\"", a.value.size(),
+                              value.size(), a.value.substr(0, 80));
+        }
+      }
+    }
+    if (found) continue;
+    if (f.outcome == Outcome::kPass) {
+      f = contradicted(fmt::format("{}: {}", key, other), "expected attribute missing or changed");
+      f.evidence = {maps_line(*contexts.back())};
+    } else if (f.evidence.size() < kMaxListed) {
+      f.evidence.push_back(fmt::format("also {}: {}", key, other));
+    }
+  }
+  return f;
+}
+
+Finding readable(const ImageEvidence& e) {
+  bool judged = false;
+  for (const Context* c : e.first_sights) {
+    const auto* b = c->payload_block;
+    if (b == nullptr || c->payload_mapping() == nullptr) continue;
+    if (c->payload_mapped() < b->wanted && b->readable < b->wanted) continue;  // payload-size
+    judged = true;
+    if (b->readable == b->wanted) continue;
+    // A payload beyond what the recorder copies at most is no contradiction.
+    if (b->readable >= (std::uint64_t{64} << 20U)) continue;
+    const std::uint64_t bad = c->address() + b->readable;
+    Finding f = contradicted(
+        fmt::format("process_vm_readv copies {} of {} bytes: {:#x} is mapped and cannot be read",
+                    b->readable, b->wanted, bad),
+        "payload cannot be copied");
+    for (const auto& n : c->candidate->neighbours) {
+      if (n.range.contains(sys::RemoteAddr(bad))) f.evidence.push_back("maps: " + to_maps_line(n));
+    }
+    f.hexdumps = {header_dump(*c, {{24, 8, "payload"}})};
+    return f;
+  }
+  return judged ? passed() : nothing_to_judge(e);
+}
+
+Finding stays_alive(const ImageEvidence& e) {
+  bool judged = false;
+  for (const Context* first : e.first_sights) {
+    if (first->payload == nullptr || first->payload->problem != PayloadProblem::kNone) continue;
+    for (const auto& list : e.contexts) {
+      for (const Context& c : list) {
+        if (!c.usable() || !c.candidate->named || c.start() != first->start() ||
+            c.header != first->header ||
+            c.snapshot->last_seen_ns < first->snapshot->first_seen_ns) {
+          continue;
+        }
+        judged = judged || c.snapshot != first->snapshot || c.snapshot->times > 1;
+        const auto* b = c.payload_block;
+        const bool gone = b == nullptr || b->readable < b->wanted;
+        const bool garbage = c.payload != nullptr && c.payload->problem != PayloadProblem::kNone;
+        if (!gone && !garbage) continue;
+        const auto at = fmt::format(
+            "{:.1f} s after it was first seen",
+            static_cast<double>(c.snapshot->first_seen_ns - first->snapshot->first_seen_ns) / 1e9);
+        // The memory of a process that is about to end goes in some order.
+        if (c.snapshot->moments == std::vector{Moment::kExit}) {
+          return noted("the payload was released while the process ended, under a valid header",
+                       "payload released at exit");
+        }
+        Finding f = contradicted(
+            gone ? fmt::format("the announced payload can no longer be copied ({} of {} bytes) {}",
+                               b == nullptr ? 0 : b->readable, first->payload_block->wanted, at)
+                 : fmt::format("the announced payload no longer decodes {}: {}", at,
+                               c.payload->detail),
+            gone ? "payload gone" : "payload overwritten");
+        f.evidence = {maps_line(c),
+                      fmt::format("hash {:#x} at first, {:#x} now", first->payload_block->hash,
+                                  b == nullptr ? 0 : b->hash)};
+        f.hexdumps = {header_dump(c, {{16, 8, "timestamp: unchanged"}}),
+                      payload_dump(c, 0, 16, "now")};
+        return f;
+      }
+    }
+  }
+  if (judged) return passed();
+  if (decoded(e).empty()) return nothing_to_judge(e);
+  return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");
+}
+
+constexpr std::array<NamedRule, 11> kRules = {{
+    {"pctx.payload.process-context-message", process_context_message},
+    {"pctx.payload.field-numbers", field_numbers},
+    {"pctx.payload.resource-keys-unique", resource_keys_unique},
+    {"pctx.payload.attribute-keys-unique", attribute_keys_unique},
+    {"pctx.payload.nested-keys-unique", nested_keys_unique},
+    {"pctx.payload.utf8", utf8},
+    {"pctx.payload.no-dictionary-references", no_dictionary_references},
+    {"pctx.payload.semantic-conventions", semantic_conventions},
+    {"pctx.payload.resource-matches-sdk", resource_matches_sdk},
+    {"pctx.payload.readable", readable},
+    {"pctx.payload.stays-alive", stays_alive},
+}};
+
+}  // namespace
+
+std::span<const NamedRule> payload_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

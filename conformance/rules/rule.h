@@ -1,0 +1,48 @@
+// A rule: a pure function from the evidence about one image to a finding. One
+// file per group of requirements; rule_for() is the only way to reach them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "conformance/requirements/catalogue.h"
+#include "conformance/rules/evidence.h"
+#include "conformance/verdict/finding.h"
+
+namespace ctxconf::conformance {
+
+using Rule = Finding (*)(const ImageEvidence& evidence);
+
+struct NamedRule {
+  std::string_view requirement;
+  Rule rule;
+};
+
+// Null when this version has no check for the requirement.
+Rule rule_for(std::string_view requirement);
+
+// The groups, in the order of the catalogue.
+std::span<const NamedRule> header_rules();
+std::span<const NamedRule> payload_rules();
+std::span<const NamedRule> publish_rules();
+std::span<const NamedRule> update_rules();
+
+// What rules return. A contradiction leaves its outcome to the requirement's severity:
+// kFail here becomes warn or info for such a row.
+Finding passed(std::string saw = {});
+Finding contradicted(std::string saw, std::string signature);
+Finding noted(std::string saw, std::string signature);  // info, whatever the severity
+Finding unobservable(std::string why, std::string remedy);
+Finding no_valid_header();  // unobservable
+Finding not_applicable(NaReason reason, std::string why);
+
+// Evidence to print.
+std::string hex_text(std::uint64_t value);  // "0x1f"
+std::string maps_line(const Context& context);
+Hexdump header_dump(const Context& context, std::vector<Hexdump::Mark> marks);
+// At most 64 bytes around `offset` of the payload, with `length` bytes there marked.
+Hexdump payload_dump(const Context& context, std::uint64_t offset, std::uint64_t length,
+                     std::string label);
+
+}  // namespace ctxconf::conformance

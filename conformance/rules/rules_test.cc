@@ -1,0 +1,600 @@
+// Every rule against literal evidence: what keeps it, what breaks it, and silence.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "conformance/rules/conventions.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::MapEntry;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+constexpr std::uint64_t kMapping = 0x7f0000000000;
+constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kStart = 5000 * kSecond;  // of the image, boot-time clock
+constexpr std::uint64_t kRealtimeMinusBoottime = 1'790'000'000 * kSecond;
+
+std::string field(int number, const std::string& content) {
+  EXPECT_LT(content.size(), 128U);
+  return std::string(1, static_cast<char>(number << 3 | 2)) +
+         std::string(1, static_cast<char>(content.size())) + content;
+}
+std::string key_value(const std::string& key, const std::string& value) {
+  return field(1, key) + field(2, field(1, value));
+}
+std::string context_message(const std::string& name = "checkout") {
+  return field(1, field(1, key_value("service.name", name))) + field(2, key_value("own.key", "1"));
+}
+
+std::vector<std::byte> bytes(const std::string& s) {
+  std::vector<std::byte> out(s.size());
+  std::memcpy(out.data(), s.data(), s.size());
+  return out;
+}
+
+MemoryBlock block(std::uint64_t at, const std::string& content) {
+  MemoryBlock b;
+  b.at = RemoteAddr(at);
+  b.wanted = b.readable = content.size();
+  b.bytes = bytes(content);
+  b.hash = std::hash<std::string>()(content);
+  return b;
+}
+
+MapEntry entry(std::uint64_t at, std::uint64_t size, const std::string& name) {
+  MapEntry e;
+  e.range = *RemoteRange::from_size(RemoteAddr(at), size);
+  e.readable = e.writable = true;
+  e.inode = name.empty() ? 0 : 7;
+  e.name = name;
+  return e;
+}
+
+// A legal context whose parts a test changes before it is put into a snapshot.
+struct Writer {
+  abi::ProcessHeader header{abi::kSignature, abi::kVersion, 0, kStart + kSecond, kHeap};
+  std::string payload = context_message();
+  std::uint64_t mapping = kMapping;
+  bool size_from_payload = true;
+
+  Candidate candidate() const {
+    Candidate c;
+    auto h = header;
+    if (size_from_payload) h.payload_size = static_cast<std::uint32_t>(payload.size());
+    c.entries = {entry(mapping, 4096, "/memfd:OTEL_CTX (deleted)")};
+    c.vm_flags = {"rd wr mr mw me dc ac"};
+    c.memory = {block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h))};
+    if (h.payload != 0 && h.payload_size != 0) {
+      MemoryBlock b = block(h.payload, payload);
+      b.wanted = h.payload_size;
+      c.memory.push_back(std::move(b));
+    }
+    c.neighbours = {entry(mapping, 4096, "/memfd:OTEL_CTX (deleted)"),
+                    entry(kHeap, 8192, "[heap]")};
+    return c;
+  }
+};
+
+struct World {
+  Timeline t;
+  World() {
+    t.realtime_minus_boottime_ns = kRealtimeMinusBoottime;
+    Process p;
+    p.pid = 12;
+    Image i;
+    i.key = {12, 0};
+    i.executable = "/bin/app";
+    i.started_ns = kStart;
+    p.images.push_back(std::move(i));
+    t.processes.push_back(std::move(p));
+  }
+  Image& image() { return t.processes.front().images.front(); }
+  Snapshot& see(std::vector<Candidate> candidates, double at_seconds = 2,
+                Moment moment = Moment::kPeriodic, double until_seconds = 0) {
+    Snapshot s;
+    s.moment = moment;
+    s.moments = {moment};
+    s.first_seen_ns = kStart + static_cast<std::uint64_t>(at_seconds * 1e9);
+    s.last_seen_ns =
+        std::max(s.first_seen_ns, kStart + static_cast<std::uint64_t>(until_seconds * 1e9));
+    s.times = until_seconds > at_seconds ? 5 : 1;
+    s.candidates = std::move(candidates);
+    image().snapshots.push_back(std::move(s));
+    return image().snapshots.back();
+  }
+  Finding judge(std::string_view id) const {
+    const auto all = evidence_of(t);
+    EXPECT_EQ(all.size(), 1U);
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    if (all.empty() || rule == nullptr) return {};
+    return rule(all.front());
+  }
+};
+
+// The ids that contradict the evidence, of all rules.
+std::vector<std::string> contradictions(const World& w) {
+  std::vector<std::string> out;
+  for (const auto group : {header_rules(), payload_rules(), publish_rules(), update_rules()}) {
+    for (const auto& r : group) {
+      const Outcome o = w.judge(r.requirement).outcome;
+      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.requirement);
+    }
+  }
+  return out;
+}
+
+using Ids = std::vector<std::string>;
+
+World world_of(const Writer& writer) {
+  World w;
+  w.see({writer.candidate()}, 2, Moment::kNamed, 3);
+  w.see({writer.candidate()}, 4, Moment::kExit);
+  return w;
+}
+
+TEST(Rules, ALegalContextContradictsNothing) {
+  const World w = world_of(Writer{});
+  EXPECT_EQ(contradictions(w), Ids{});
+  for (const char* id :
+       {"pctx.header.signature", "pctx.header.version", "pctx.header.layout",
+        "pctx.header.payload-size", "pctx.header.payload-pointer", "pctx.header.at-mapping-start",
+        "pctx.header.timestamp-nanoseconds", "pctx.header.timestamp-nonzero-at-rest",
+        "pctx.payload.process-context-message", "pctx.payload.field-numbers", "pctx.payload.utf8",
+        "pctx.payload.readable", "pctx.payload.stays-alive", "pctx.publish.mapping-private",
+        "pctx.publish.discoverable", "pctx.publish.singleton", "pctx.publish.memfd-closed",
+        "pctx.update.no-silent-change", "pctx.fork.dontfork"}) {
+    EXPECT_EQ(w.judge(id).outcome, Outcome::kPass) << id << ": " << w.judge(id).saw;
+  }
+}
+
+TEST(Rules, ABlankHeaderIsJudgedByNone) {
+  Writer writer;
+  writer.header = {};
+  writer.size_from_payload = false;
+  const World w = world_of(writer);
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(w.judge("pctx.header.signature").outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge("pctx.payload.utf8").outcome, Outcome::kUnobservable);
+  EXPECT_FALSE(w.judge("pctx.payload.utf8").remedy.empty());
+}
+
+TEST(HeaderRules, OneWrongLetter) {
+  Writer writer;
+  writer.header.signature[4] = '-';
+  const World w = world_of(writer);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.signature"});
+  const Finding f = w.judge("pctx.header.signature");
+  ASSERT_EQ(f.hexdumps.size(), 1U);
+  ASSERT_EQ(f.hexdumps[0].marks.size(), 1U);
+  EXPECT_EQ(f.hexdumps[0].marks[0].offset, 4U);
+}
+
+TEST(HeaderRules, AForeignSignatureBesideAValidContextIsLegal) {
+  Writer second;
+  second.mapping = kMapping + 0x10000;
+  second.header.signature = {'S', 'O', 'M', 'E', 'T', 'H', 'I', 'N'};
+  World w;
+  w.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
+  w.see({Writer{}.candidate(), second.candidate()}, 4);
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(HeaderRules, AVersionThatIsNeither) {
+  Writer writer;
+  writer.header.version = 0;
+  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.version"});
+}
+
+TEST(HeaderRules, TheDevelopmentVersionHasARowOfItsOwn) {
+  Writer writer;
+  writer.header.version = 1;
+  const World w = world_of(writer);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.version-development"});
+  EXPECT_EQ(w.judge("pctx.header.version").outcome, Outcome::kNa);
+}
+
+TEST(HeaderRules, TheOtherByteOrderExplainsTheVersion) {
+  Writer writer;
+  writer.header.payload_size = static_cast<std::uint32_t>(writer.payload.size());
+  writer.header = abi::byte_swapped(writer.header);
+  writer.size_from_payload = false;
+  EXPECT_EQ(contradictions(world_of(writer)),
+            (Ids{"pctx.header.version", "pctx.header.native-byte-order"}));
+}
+
+TEST(HeaderRules, ADraftOfAutumn2025) {
+  Writer writer;
+  const std::string payload = context_message();
+  std::array<char, 32> raw{};
+  std::memcpy(raw.data(), abi::kSignature.data(), 8);
+  const std::uint32_t version = 2;
+  const auto size = static_cast<std::uint32_t>(payload.size());
+  const std::uint64_t wall = 1'764'606'693'000'000'000;
+  std::memcpy(raw.data() + 8, &version, 4);
+  std::memcpy(raw.data() + 12, &wall, 8);
+  std::memcpy(raw.data() + 20, &size, 4);
+  std::memcpy(raw.data() + 24, &kHeap, 8);
+  std::memcpy(&writer.header, raw.data(), raw.size());
+  writer.size_from_payload = false;
+  Candidate c = writer.candidate();
+  c.memory.resize(1);
+  c.memory.push_back(block(kHeap, payload));
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.layout"});
+  EXPECT_EQ(w.judge("pctx.header.layout").signature, "layout H3");
+  EXPECT_EQ(w.judge("pctx.header.payload-size").outcome, Outcome::kUnobservable);
+}
+
+TEST(HeaderRules, AHeaderFurtherIn) {
+  Writer writer;
+  writer.header = {};
+  writer.size_from_payload = false;
+  Candidate c = writer.candidate();
+  c.found_at = 64;
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.at-mapping-start"});
+}
+
+TEST(HeaderRules, AnOffsetInsteadOfAnAddress) {
+  Writer writer;
+  writer.header.payload = 32;
+  Candidate c = writer.candidate();
+  c.memory[1].readable = 0;
+  c.memory[1].bytes.clear();
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.payload-pointer"});
+}
+
+TEST(HeaderRules, ASizeThatCountsATerminator) {
+  Writer writer;
+  writer.payload += '\0';
+  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.payload-size"});
+}
+
+TEST(HeaderRules, ASizeBeyondTheMapping) {
+  Writer writer;
+  writer.size_from_payload = false;
+  writer.header.payload_size = 0xffffffff;
+  Candidate c = writer.candidate();
+  c.memory[1].wanted = 0xffffffff;
+  c.memory[1].readable = 8192;
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), (Ids{"pctx.header.payload-size", "pctx.publish.footprint"}));
+}
+
+TEST(HeaderRules, FourBytesOfPointerInA32BitProcess) {
+  Writer writer;
+  writer.header.payload = 0x0a0b0c0df7001000;
+  World w = world_of(writer);
+  w.image().elf64 = false;
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.wide-fields-on-32-bit"});
+}
+
+TEST(HeaderRules, ASignExtendedAddressIsOnlyNoted) {
+  Writer writer;
+  writer.header.payload = 0xfffffffff7001000;
+  World w = world_of(writer);
+  w.image().elf64 = false;
+  EXPECT_EQ(w.judge("pctx.header.wide-fields-on-32-bit").outcome, Outcome::kInfo);
+  w.image().elf64 = true;
+  EXPECT_EQ(w.judge("pctx.header.wide-fields-on-32-bit").outcome, Outcome::kNa);
+}
+
+TEST(HeaderRules, TimestampsInOtherUnits) {
+  for (const std::uint64_t unit : {1'000U, 1'000'000U}) {
+    Writer writer;
+    writer.header.monotonic_published_at_ns = (kStart + kSecond) / unit;
+    EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
+    writer.header.monotonic_published_at_ns = (kStart + kSecond + kRealtimeMinusBoottime) / unit;
+    EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
+  }
+}
+
+TEST(HeaderRules, AnotherClockOrACounterIsLeftToAnotherRow) {
+  for (const std::uint64_t ts : {kStart + kSecond + kRealtimeMinusBoottime, std::uint64_t{1},
+                                 std::uint64_t{17}, kStart - kSecond}) {
+    Writer writer;
+    writer.header.monotonic_published_at_ns = ts;
+    const World w = world_of(writer);
+    EXPECT_EQ(contradictions(w), Ids{}) << ts;
+    EXPECT_EQ(w.judge("pctx.header.timestamp-nanoseconds").outcome, Outcome::kUnobservable) << ts;
+  }
+}
+
+TEST(HeaderRules, ATimeNamespaceIsAddedBeforeComparing) {
+  Writer writer;
+  writer.header.monotonic_published_at_ns = kStart + kSecond + 3600 * kSecond;
+  World w = world_of(writer);
+  w.image().boottime_offset_ns = static_cast<std::int64_t>(3600 * kSecond);
+  EXPECT_EQ(w.judge("pctx.header.timestamp-nanoseconds").outcome, Outcome::kPass);
+  writer.header.monotonic_published_at_ns = kStart + kSecond - 3600 * kSecond;
+  w = world_of(writer);
+  w.image().boottime_offset_ns = -static_cast<std::int64_t>(3600 * kSecond);
+  EXPECT_EQ(w.judge("pctx.header.timestamp-nanoseconds").outcome, Outcome::kPass);
+}
+
+TEST(HeaderRules, AZeroThatTheNamingCallSaw) {
+  Writer zero;
+  zero.header.monotonic_published_at_ns = 0;
+  World w;
+  w.see({Writer{}.candidate()}, 1, Moment::kNamed);
+  w.see({zero.candidate()}, 2, Moment::kNamed, 4.5);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.header.timestamp-nonzero-at-rest"});
+}
+
+TEST(HeaderRules, AZeroThatMayBeAWithdrawalOrAnUpdateIsNotJudged) {
+  Writer zero;
+  zero.header.monotonic_published_at_ns = 0;
+  World withdrawn;
+  withdrawn.see({Writer{}.candidate()}, 1, Moment::kNamed);
+  withdrawn.see({zero.candidate()}, 2, Moment::kPeriodic, 9);
+  EXPECT_EQ(withdrawn.judge("pctx.header.timestamp-nonzero-at-rest").outcome,
+            Outcome::kUnobservable);
+  World slow;
+  slow.see({zero.candidate()}, 2, Moment::kNamed, 9);
+  slow.see({Writer{}.candidate()}, 10, Moment::kPeriodic, 11);
+  EXPECT_EQ(slow.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kPass);
+  Writer elsewhere;
+  elsewhere.mapping = kMapping + 0x10000;
+  World republished;
+  republished.see({Writer{}.candidate()}, 1, Moment::kNamed);
+  republished.see({zero.candidate(), elsewhere.candidate()}, 2, Moment::kNamed, 9);
+  EXPECT_NE(republished.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kFail);
+  World brief;
+  brief.see({zero.candidate()}, 2, Moment::kNamed, 2.5);
+  EXPECT_EQ(brief.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kUnobservable);
+}
+
+TEST(PayloadRules, EachFaultIsReportedByOneRow) {
+  const auto resource = [](const std::string& attributes) { return field(1, attributes); };
+  const auto one = field(1, key_value("service.name", "a"));
+  struct Case {
+    std::string payload;
+    Ids rows;
+  };
+  const std::vector<Case> cases = {
+      {one + one, {"pctx.payload.process-context-message"}},  // a bare Resource
+      {field(2, one) + field(1, key_value("k", "v")), {"pctx.payload.field-numbers"}},
+      {resource(one + one), {"pctx.payload.resource-keys-unique"}},
+      {resource(one) + field(2, key_value("a", "1")) + field(2, key_value("a", "2")),
+       {"pctx.payload.attribute-keys-unique"}},
+      {resource(one) +
+           field(2, field(1, "l") + field(2, field(6, field(1, key_value("a", "1")) +
+                                                          field(1, key_value("a", "2"))))),
+       {"pctx.payload.nested-keys-unique"}},
+      {resource(field(1, key_value("service.name", "\xc3"))), {"pctx.payload.utf8"}},
+      {resource(field(1, key_value("service.name", "a") + std::string("\x18\x05"))),
+       {"pctx.payload.no-dictionary-references"}},
+      {resource(field(1, key_value("serviceName", "a"))), {"pctx.payload.semantic-conventions"}},
+      {resource(one) + field(2, key_value("service.name", "a")),
+       {"pctx.payload.resource-keys-unique"}},  // noted: the key is in both lists
+  };
+  for (const auto& c : cases) {
+    Writer writer;
+    writer.payload = c.payload;
+    EXPECT_EQ(contradictions(world_of(writer)), c.rows) << c.rows.front();
+  }
+  Writer both;
+  both.payload = cases.back().payload;
+  EXPECT_EQ(world_of(both).judge("pctx.payload.resource-keys-unique").outcome, Outcome::kInfo);
+}
+
+TEST(PayloadRules, WhatTheSdkWasToldMustBeFound) {
+  World w = world_of(Writer{});
+  EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kUnobservable);
+  w.t.expected_resource = {"service.name=checkout", "own.key=1"};
+  EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kPass);
+  for (const char* wrong : {"service.name=checkou", "service.version=1"}) {
+    w.t.expected_resource = {"own.key=1", wrong};
+    EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kFail) << wrong;
+  }
+}
+
+TEST(PayloadRules, AMappedRangeThatCannotBeCopied) {
+  Candidate c = Writer{}.candidate();
+  c.memory[1].readable = 0;
+  c.memory[1].bytes.clear();
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.readable"});
+}
+
+TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
+  Writer garbage;
+  garbage.payload.assign(garbage.payload.size(), '\xff');
+  World w;
+  w.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  w.see({garbage.candidate()}, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.stays-alive"});
+
+  Candidate gone = Writer{}.candidate();
+  gone.memory[1].readable = 0;
+  gone.memory[1].bytes.clear();
+  World unmapped;
+  unmapped.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  unmapped.see({gone}, 3);
+  EXPECT_EQ(contradictions(unmapped), Ids{"pctx.payload.stays-alive"});
+}
+
+TEST(PublishRules, PermissionsOfTheMapping) {
+  Candidate shared = Writer{}.candidate();
+  shared.entries[0].shared = true;
+  World w;
+  w.see({shared}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.mapping-private"});
+
+  Candidate executable = Writer{}.candidate();
+  executable.entries[0].executable = true;
+  w = World();
+  w.see({executable}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.mapping-protection"});
+  w.image().personality = 0x0400000;
+  EXPECT_EQ(contradictions(w), Ids{});
+
+  Candidate read_only = Writer{}.candidate();
+  read_only.entries[0].writable = false;
+  w = World();
+  w.see({read_only}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(w.judge("pctx.publish.mapping-protection").outcome, Outcome::kInfo);
+}
+
+TEST(PublishRules, AMemfdThatStaysOpen) {
+  World w = world_of(Writer{});
+  for (auto& s : w.image().snapshots) s.descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.memfd-closed"});
+  // Open for a moment, closed when it was looked at again.
+  w.image().snapshots.back().descriptors.clear();
+  EXPECT_EQ(w.judge("pctx.publish.memfd-closed").outcome, Outcome::kPass);
+  // Seen once, in the middle of the publication.
+  World once;
+  once.see({Writer{}.candidate()}).descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
+  EXPECT_EQ(once.judge("pctx.publish.memfd-closed").outcome, Outcome::kUnobservable);
+}
+
+TEST(PublishRules, AHeaderUnderAnotherName) {
+  Candidate hidden = Writer{}.candidate();
+  hidden.named = false;
+  hidden.entries[0].name = "/memfd:otel (deleted)";
+  World w;
+  w.see({hidden}, 2, Moment::kExit);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.discoverable"});
+  hidden.entries[0].name.clear();
+  World nameless;
+  nameless.see({hidden}, 2, Moment::kExit);
+  EXPECT_EQ(contradictions(nameless), Ids{});
+  EXPECT_EQ(nameless.judge("pctx.publish.discoverable").outcome, Outcome::kUnobservable);
+}
+
+TEST(PublishRules, NothingToSayInZeroBytes) {
+  Writer writer;
+  writer.payload.clear();
+  writer.header.payload = 0;
+  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.publish.fields-nonzero"});
+}
+
+TEST(PublishRules, TwoActiveContexts) {
+  Writer second;
+  second.mapping = kMapping + 0x10000;
+  World w;
+  w.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.singleton"});
+  second.header.monotonic_published_at_ns = 0;
+  World inactive;
+  inactive.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(inactive), Ids{});
+}
+
+TEST(PublishRules, AGigabyteForAHeader) {
+  Candidate large = Writer{}.candidate();
+  large.entries[0] = entry(kMapping, 1U << 30U, large.entries[0].name);
+  World w;
+  w.see({large}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.footprint"});
+}
+
+TEST(PublishRules, TheRunUnderAFileSizeLimit) {
+  World w = world_of(Writer{});
+  const char* id = "pctx.publish.survives-file-size-limit";
+  EXPECT_EQ(w.judge(id).outcome, Outcome::kUnobservable);
+  FaultRun run;
+  run.fault = "RLIMIT_FSIZE=0";
+  run.exit_code = 0;
+  w.t.faults = {run};
+  EXPECT_EQ(w.judge(id).outcome, Outcome::kPass);
+  w.t.faults[0].exit_code.reset();
+  w.t.faults[0].killed_by = 25;
+  w.t.faults[0].last_syscall = "ftruncate";
+  w.t.faults[0].last_file = "/memfd:OTEL_CTX (deleted)";
+  EXPECT_EQ(w.judge(id).outcome, Outcome::kFail);
+  w.t.faults[0].last_file = "/tmp/own.log";
+  EXPECT_EQ(w.judge(id).outcome, Outcome::kUnobservable);
+  w.t.faults[0].killed_by = 11;
+  EXPECT_EQ(w.judge(id).outcome, Outcome::kUnobservable);
+}
+
+TEST(UpdateRules, TheSameTimestampTwice) {
+  Writer updated;
+  updated.header.payload = kHeap + 512;
+  World w;
+  w.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  w.see({updated.candidate()}, 3, Moment::kNamed);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.update.timestamp-distinct"});
+  updated.header.monotonic_published_at_ns += 1;
+  World distinct;
+  distinct.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  distinct.see({updated.candidate()}, 3, Moment::kNamed);
+  EXPECT_EQ(distinct.judge("pctx.update.timestamp-distinct").outcome, Outcome::kPass);
+  EXPECT_EQ(world_of(Writer{}).judge("pctx.update.timestamp-distinct").outcome,
+            Outcome::kUnobservable);
+}
+
+TEST(UpdateRules, APayloadThatChangesInSilence) {
+  Writer patched;
+  patched.payload = context_message("checkouT");
+  World w;
+  w.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  w.see({patched.candidate()}, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.update.no-silent-change"});
+  // Inside the window, with a new timestamp, it is an update.
+  patched.header.monotonic_published_at_ns += 9;
+  World updated;
+  updated.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  updated.see({patched.candidate()}, 3);
+  EXPECT_EQ(contradictions(updated), Ids{});
+}
+
+TEST(UpdateRules, AnUnsettledCopyProvesNothing) {
+  Writer patched;
+  patched.payload = context_message("checkouT");
+  Candidate torn = patched.candidate();
+  torn.settled = false;
+  World w;
+  w.see({Writer{}.candidate()}, 2, Moment::kNamed, 2.5);
+  w.see({torn}, 3);
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(ForkRules, DontforkOnEveryPart) {
+  Candidate c = Writer{}.candidate();
+  c.vm_flags = {"rd wr mr mw me wf ac"};
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.fork.dontfork"});
+  c = Writer{}.candidate();
+  c.entries.push_back(entry(kMapping + 4096, 4096, c.entries[0].name));
+  c.vm_flags = {"rd wr dc", "rd wr"};
+  World split;
+  split.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(split), Ids{"pctx.fork.dontfork"});
+  c.vm_flags = {std::nullopt, std::nullopt};
+  World unknown;
+  unknown.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(unknown.judge("pctx.fork.dontfork").outcome, Outcome::kUnobservable);
+}
+
+TEST(Conventions, NearMissesOnly) {
+  EXPECT_EQ(conventional_name_near("serviceName"), "service.name");
+  EXPECT_EQ(conventional_name_near("service_name"), "service.name");
+  EXPECT_EQ(conventional_name_near("service.nmae"), "service.name");
+  EXPECT_EQ(conventional_name_near("telemetry.sdk.languag"), "telemetry.sdk.language");
+  for (const char* fine : {"service.name", "own.key", "team", "host.name", "service.names.internal",
+                           "os.names", "", "datadog.process_tags"}) {
+    EXPECT_EQ(conventional_name_near(fine), "") << fine;
+  }
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

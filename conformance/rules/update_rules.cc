@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+Finding timestamp_distinct(const ImageEvidence& e) {
+  if (e.first_sights.empty()) return no_valid_header();
+  bool updated = false;
+  for (std::size_t i = 0; i < e.first_sights.size(); ++i) {
+    for (std::size_t k = 0; k < i; ++k) {
+      const Context& a = *e.first_sights[k];
+      const Context& b = *e.first_sights[i];
+      // Another mapping is another publication: values need not differ there.
+      if (a.start() != b.start()) continue;
+      updated = true;
+      if (a.header.monotonic_published_at_ns != b.header.monotonic_published_at_ns) continue;
+      Finding f = contradicted(
+          fmt::format("two updates left the timestamp {} behind, with other size or pointer",
+                      a.header.monotonic_published_at_ns),
+          "repeated timestamp");
+      f.evidence = {maps_line(b), fmt::format("state {} and state {} of {}", k + 1, i + 1,
+                                              e.first_sights.size())};
+      f.hexdumps = {header_dump(a, {{16, 8, "timestamp"}}),
+                    header_dump(b, {{16, 8, "the same timestamp"}})};
+      return f;
+    }
+  }
+  if (updated) {
+    return passed(
+        fmt::format("{} states seen, all with a timestamp of their own", e.first_sights.size()));
+  }
+  return unobservable("no update was seen",
+                      "a program that updates its context while it is watched");
+}
+
+Finding no_silent_change(const ImageEvidence& e) {
+  bool judged = false;
+  for (const Context* first : e.first_sights) {
+    if (first->payload == nullptr || first->payload->problem != PayloadProblem::kNone) continue;
+    for (const auto& list : e.contexts) {
+      for (const Context& c : list) {
+        if (!c.usable() || !c.candidate->named || c.start() != first->start() ||
+            c.header != first->header || c.payload == nullptr ||
+            c.payload->problem != PayloadProblem::kNone) {
+          continue;
+        }
+        judged = judged || c.snapshot != first->snapshot || c.snapshot->times > 1;
+        if (c.payload_block->hash == first->payload_block->hash) continue;
+        const auto& was = first->payload_block->bytes;
+        const auto& is = c.payload_block->bytes;
+        const auto at =
+            static_cast<std::uint64_t>(std::ranges::mismatch(was, is).in1 - was.begin());
+        Finding f =
+            contradicted(fmt::format("payload byte {} changed while the timestamp stayed {}", at,
+                                     c.header.monotonic_published_at_ns),
+                         "payload changed under the same timestamp");
+        f.evidence = {maps_line(c), fmt::format("hash {:#x} at first, {:#x} now",
+                                                first->payload_block->hash, c.payload_block->hash)};
+        f.hexdumps = {payload_dump(*first, at, 1, "at first"), payload_dump(c, at, 1, "now")};
+        return f;
+      }
+    }
+  }
+  if (judged) return passed();
+  return unobservable("no payload was seen twice", "a program that runs for 100 ms and more");
+}
+
+Finding dontfork(const ImageEvidence& e) {
+  bool judged = false;
+  for (const Context* c : e.judged) {
+    // A mapping may be seen between mmap and madvise, while it is still empty.
+    if (c->state == HeaderState::kBlank || c->state == HeaderState::kUnreadable) continue;
+    const auto& entries = c->candidate->entries;
+    for (std::size_t i = 0; i < entries.size() && i < c->candidate->vm_flags.size(); ++i) {
+      const auto& flags = c->candidate->vm_flags[i];
+      if (!flags) continue;
+      judged = true;
+      const std::string padded = " " + *flags + " ";
+      if (padded.find(" dc ") != std::string::npos) continue;
+      Finding f = contradicted("VmFlags lack dc: a forked child gets the context of its parent",
+                               "no MADV_DONTFORK");
+      f.evidence = {"maps: " + to_maps_line(entries[i]), "VmFlags: " + *flags};
+      return f;
+    }
+  }
+  if (judged) return passed();
+  if (e.judged.empty()) return no_valid_header();
+  return unobservable("smaps shows no VmFlags for the mapping",
+                      "a kernel with CONFIG_PROC_PAGE_MONITOR, and the right to read smaps");
+}
+
+constexpr std::array<NamedRule, 3> kRules = {{
+    {"pctx.update.timestamp-distinct", timestamp_distinct},
+    {"pctx.update.no-silent-change", no_silent_change},
+    {"pctx.fork.dontfork", dontfork},
+}};
+
+}  // namespace
+
+std::span<const NamedRule> update_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

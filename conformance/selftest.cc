@@ -1,0 +1,302 @@
+// The zoo: each broken program must be caught by the rows that it breaks and by
+// no others, each legal one by none.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "conformance/commands.h"
+#include "conformance/judge.h"
+#include "conformance/report/escape.h"
+#include "conformance/report/result_json.h"
+#include "conformance/rules/rule.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/child.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kCannotBeShownHere = 77;
+
+struct Entry {
+  std::string name;
+  bool mutant = false;
+  std::string program;
+  std::vector<std::string> args;
+  std::vector<std::string> wrap_args;
+  std::vector<std::string> requirements;
+  std::map<std::string, std::string> expect;  // id: outcome
+  bool may_skip = false;
+};
+
+enum class Verdict { kKilled, kClean, kMissed, kFalseAlarm, kSkipped, kBroken };
+
+struct Outcomes {
+  Verdict verdict = Verdict::kBroken;
+  std::string text;    // one line on what was wrong
+  std::string report;  // of ctxconf
+};
+
+sys::Result<std::vector<Entry>> parse_zoo(const std::string& text) {
+  const Json doc = Json::parse(text, nullptr, false);
+  const auto wrong = [](const std::string& what) {
+    return sys::fail("mutants.json", EINVAL, what);
+  };
+  if (!doc.is_object() || doc.value("version", 0) != 1 || !doc.contains("mutants") ||
+      !doc["mutants"].is_array()) {
+    return wrong("no list of mutants, version 1");
+  }
+  const auto strings = [](const Json& entry, const char* name) {
+    std::vector<std::string> out;
+    if (entry.contains(name) && entry[name].is_array()) {
+      for (const auto& s : entry[name]) {
+        if (s.is_string()) out.push_back(s.get<std::string>());
+      }
+    }
+    return out;
+  };
+  std::vector<Entry> out;
+  for (const auto& p : doc["mutants"]) {
+    if (!p.is_object()) return wrong("a program is no object");
+    Entry e;
+    e.name = p.value("name", "");
+    e.mutant = p.value("kind", "") == "mutant";
+    e.program = p.value("program", "");
+    e.args = strings(p, "args");
+    e.wrap_args = strings(p, "wrap_args");
+    e.requirements = strings(p, "requirements");
+    e.may_skip = p.value("may_skip", false);
+    if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
+    if (p.contains("expect") && p["expect"].is_object()) {
+      for (const auto& [id, outcome] : p["expect"].items()) {
+        if (Catalogue::builtin().find(id) == nullptr) return wrong(e.name + ": unknown row " + id);
+        if (!outcome.is_string() || !outcome_from(outcome.get<std::string>())) {
+          return wrong(e.name + ": unknown outcome for " + id);
+        }
+        e.expect[id] = outcome.get<std::string>();
+      }
+    }
+    if (e.mutant == e.expect.empty() && e.mutant)
+      return wrong(e.name + ": a mutant that breaks no row");
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+bool is_contradiction(Outcome o) {
+  return o != Outcome::kPass && o != Outcome::kNa && o != Outcome::kUnobservable;
+}
+
+Outcomes judge_entry(const Entry& entry, const std::string& self, const std::string& directory,
+                     const std::string& scratch) {
+  Outcomes out;
+  if (entry.may_skip && access((directory + "/" + entry.program).c_str(), X_OK) != 0) {
+    out.verdict = Verdict::kSkipped;
+    out.text = entry.program + " was not built on this host";
+    return out;
+  }
+  const std::string dir = scratch + "/" + entry.name;
+  sys::ChildOptions child;
+  child.argv = {self, "wrap", "--color", "never", "-v", "--out", dir};
+  child.argv.insert(child.argv.end(), entry.wrap_args.begin(), entry.wrap_args.end());
+  child.argv.insert(child.argv.end(), {"--", directory + "/" + entry.program});
+  child.argv.insert(child.argv.end(), entry.args.begin(), entry.args.end());
+  child.deadline = std::chrono::seconds(60);
+  const auto ran = sys::run_child(child);
+  if (!ran) {
+    out.text = "ctxconf did not start: " + sys::to_string(ran.error());
+    return out;
+  }
+  out.report = ran->output + ran->errors;
+  const auto text = read_file(dir + "/result.json", kLongestResultJson);
+  const auto run = text ? result_from_json(*text, Catalogue::builtin())
+                        : sys::Result<RunResult>(std::unexpected(text.error()));
+  if (!run) {
+    out.text = fmt::format("no result (exit {}): {}", ran->exit_code.value_or(-1),
+                           sys::to_string(run.error()));
+    return out;
+  }
+  if (run->target_ending == "exited " + std::to_string(kCannotBeShownHere)) {
+    out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
+    out.text = "the program says that it cannot be shown on this host";
+    return out;
+  }
+  std::vector<std::string> missed;
+  std::vector<std::string> unexpected;
+  std::vector<std::string> unseen;
+  for (const auto& r : run->results) {
+    const std::string& id = r.requirement->id;
+    const auto want = entry.expect.find(id);
+    if (want != entry.expect.end()) {
+      if (to_string(r.outcome) != want->second) {
+        missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
+      }
+    } else if (is_contradiction(r.outcome)) {
+      unexpected.push_back(fmt::format("{} is {}: {}", id, to_string(r.outcome),
+                                       r.findings.empty() ? "" : r.findings.front().saw));
+    } else if (!entry.mutant && r.outcome == Outcome::kUnobservable &&
+               std::ranges::find(entry.requirements, id) != entry.requirements.end()) {
+      unseen.push_back(id);
+    }
+  }
+  for (const auto& p : run->problems) {
+    unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
+  }
+  if (!missed.empty()) {
+    out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
+    out.text = missed.front();
+  } else if (!unexpected.empty()) {
+    out.verdict = Verdict::kFalseAlarm;
+    out.text = unexpected.front();
+  } else {
+    out.verdict = entry.mutant ? Verdict::kKilled : Verdict::kClean;
+    // A legal program that does nothing would be clean for ever.
+    if (!unseen.empty()) {
+      out.verdict = Verdict::kBroken;
+      out.text = unseen.front() + " was not judged, and mutants.json does not say so";
+    } else if (!entry.mutant && run->target_ending != "exited 0") {
+      out.verdict = Verdict::kBroken;
+      out.text = "the program " + run->target_ending.value_or("did not run");
+    }
+  }
+  return out;
+}
+
+const char* word(Verdict v) {
+  switch (v) {
+    case Verdict::kKilled:
+      return "killed";
+    case Verdict::kClean:
+      return "clean";
+    case Verdict::kMissed:
+      return "MISSED";
+    case Verdict::kFalseAlarm:
+      return "FALSE ALARM";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kBroken:
+      return "BROKEN";
+  }
+  return "BROKEN";
+}
+
+}  // namespace
+
+int command_selftest(const SelftestCommand& c) {
+  std::error_code error;
+  const std::string self = fs::read_symlink("/proc/self/exe", error).string();
+  std::string directory = c.directory;
+  if (directory.empty()) {
+    directory = fs::path(self).parent_path().string();
+    if (!fs::exists(directory + "/mutants.json", error)) {
+      directory = fs::path(self).parent_path().parent_path().string() + "/libexec/ctxconf";
+    }
+  }
+  const auto text = read_file(directory + "/mutants.json", 16U << 20U);
+  if (!text) {
+    return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
+                    "--dir DIR names the directory with mutants.json and its programs");
+  }
+  auto zoo = parse_zoo(*text);
+  if (!zoo) return complain(kExitUsage, sys::to_string(zoo.error()));
+  const bool whole = c.only.empty();
+  std::erase_if(*zoo, [&](const Entry& e) {
+    return !whole && std::ranges::none_of(
+                         c.only, [&](const auto& glob) { return glob_matches(glob, e.name); });
+  });
+  if (zoo->empty()) return complain(kExitUsage, "selftest: --only matches no program");
+
+  std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
+  if (mkdtemp(scratch.data()) == nullptr) {
+    return complain(kExitHarnessError, "selftest: cannot make " + scratch);
+  }
+  std::vector<Outcomes> outcomes(zoo->size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<std::size_t> done = 0;
+  std::mutex output;
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < zoo->size(); i = next++) {
+      outcomes[i] = judge_entry((*zoo)[i], self, directory, scratch);
+      ++done;
+      if (progress) {
+        const std::scoped_lock lock(output);
+        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo->size(), (*zoo)[i].name);
+      }
+    }
+  };
+  const unsigned jobs = c.jobs != 0 ? c.jobs : std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::min<unsigned>(jobs, 64); ++i) threads.emplace_back(work);
+  for (auto& t : threads) t.join();
+  if (progress) fmt::print(stderr, "\r\033[K");
+  fs::remove_all(scratch, error);
+
+  std::map<Verdict, int> counts;
+  std::map<std::string, int> killed;  // row: mutants that it caught
+  std::set<std::string> not_shown;    // rows with a mutant that this host cannot show
+  for (std::size_t i = 0; i < zoo->size(); ++i) {
+    const Entry& e = (*zoo)[i];
+    const Outcomes& o = outcomes[i];
+    ++counts[o.verdict];
+    fmt::print("{:<11} {:<44}", word(o.verdict), e.name);
+    std::string rows;
+    for (const auto& [id, outcome] : e.expect) {
+      rows += fmt::format("{}{} {}", rows.empty() ? "" : ", ", id, outcome);
+      if (o.verdict == Verdict::kKilled) ++killed[id];
+      if (o.verdict == Verdict::kSkipped) not_shown.insert(id);
+    }
+    if (rows.empty() && !e.requirements.empty()) rows = "keeps " + e.requirements.front();
+    fmt::print(" {}\n", rows);
+    if (!o.text.empty()) {
+      fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
+    }
+    const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
+                       o.verdict == Verdict::kBroken;
+    if (wrong && c.verbose) fmt::print("{}\n", o.report);
+  }
+  int rows = 0;
+  int unproven = 0;
+  if (whole) {
+    for (const auto& spec : Catalogue::builtin().specifications()) {
+      for (const auto& r : spec.requirements) {
+        if (r.role != Role::kWriter || r.level > kDeepestRecorded || rule_for(r.id) == nullptr) {
+          continue;
+        }
+        ++rows;
+        if (killed.contains(r.id)) continue;
+        if (not_shown.contains(r.id)) {
+          fmt::print("not shown   {}: its broken program cannot run on this host\n", r.id);
+          continue;
+        }
+        ++unproven;
+        fmt::print("UNPROVEN    {}: no broken program was caught by it\n", r.id);
+      }
+    }
+  }
+  std::fflush(stdout);
+  fmt::print(
+      "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
+      "alarms, {} broken\n",
+      counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
+      counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
+  if (whole)
+    fmt::print("{} of {} rows with a check have caught a broken program\n", rows - unproven, rows);
+  const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
+                     counts[Verdict::kBroken] == 0 && unproven == 0;
+  return clean ? kExitClean : kExitFailed;
+}
+
+}  // namespace ctxconf::conformance

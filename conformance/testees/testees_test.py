@@ -1,0 +1,690 @@
+#!/usr/bin/env python3
+"""Are the programs of mutants.json what they say? Looks at them from outside,
+with a reader and a protobuf walker of its own, and without ctxconf.
+
+usage: testees_test.py SOURCE_DIR BIN_DIR
+"""
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import jsonschema
+
+SOURCE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 2 else ""
+BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
+
+NAMES = ("[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX")
+CANNOT_BE_SHOWN = 77
+DEADLINE_S = 30
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+def load(*path):
+    with open(os.path.join(SOURCE, "conformance", *path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+MUTANTS = load("testees", "mutants.json")
+ENTRIES = {entry["name"]: entry for entry in MUTANTS["mutants"]}
+ROWS = {row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
+JUDGED = {
+    row["id"]: row for row in ROWS.values()
+    if row["role"] == "writer" and row["observe"]["level"] in ("static", "snapshot")
+    and {"attach", "wrap"} & set(row["observe"]["modes"])}
+
+
+# ---- a reader
+
+
+class BadMessage(Exception):
+    pass
+
+
+def walk(data):
+    """(field number, wire type, value) of one message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            if at >= len(data) or shift > 63:
+                raise BadMessage(f"varint at {at}")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def take(count):
+        nonlocal at
+        if count > len(data) - at:
+            raise BadMessage(f"{count} bytes wanted at {at}")
+        at += count
+        return data[at - count:at]
+
+    fields = []
+    while at < len(data):
+        tag = varint()
+        if tag >> 3 == 0:
+            raise BadMessage(f"field number 0 before {at}")
+        wire = tag & 7
+        if wire == 0:
+            value = varint()
+        elif wire == 1:
+            value = take(8)
+        elif wire == 2:
+            value = take(varint())
+        elif wire == 5:
+            value = take(4)
+        else:
+            raise BadMessage(f"wire type {wire} before {at}")
+        fields.append((tag >> 3, wire, value))
+    return fields
+
+
+def messages(fields, number):
+    out = []
+    for found, wire, value in fields:
+        if found == number:
+            if wire != 2:
+                raise BadMessage(f"field {number} has wire type {wire}")
+            out.append(value)
+    return out
+
+
+def any_value(data):
+    value = None
+    for number, wire, content in walk(data):
+        wanted = {1: 2, 2: 0, 3: 0, 4: 1, 5: 2, 6: 2, 7: 2, 8: 0}.get(number, wire)
+        if wire != wanted:
+            raise BadMessage(f"AnyValue field {number} has wire type {wire}")
+        if number == 1:
+            value = content.decode("utf-8")
+        elif number == 2:
+            value = bool(content)
+        elif number == 3:
+            value = content - (1 << 64) if content >> 63 else content
+        elif number == 4:
+            value = struct.unpack("<d", content)[0]
+        elif number == 5:
+            value = [any_value(v) for v in messages(walk(content), 1)]
+        elif number == 6:
+            value = [key_value(v) for v in messages(walk(content), 1)]
+        elif number == 7:
+            value = content
+        elif number == 8:
+            value = ("index", content)
+    return value
+
+
+def key_value(data):
+    fields = walk(data)
+    if any(number == 3 for number, _, _ in fields):
+        return "index", data
+    keys = messages(fields, 1)
+    value = any_value(b"".join(messages(fields, 2)))
+    return (keys[-1] if keys else b"").decode("utf-8"), value
+
+
+class Message:
+    def __init__(self, data):
+        self.fields = walk(data)
+        parts = b"".join(messages(self.fields, 1))
+        self.resource = [key_value(pair) for pair in messages(walk(parts), 1)]
+        self.attributes = [key_value(pair) for pair in messages(self.fields, 2)]
+
+    def lists(self):
+        """Every list of pairs, nested ones too."""
+        waiting, out = [self.resource, self.attributes], []
+        while waiting:
+            value = waiting.pop()
+            if not isinstance(value, list):
+                continue
+            pairs = [item for item in value if isinstance(item, tuple)]
+            if pairs:
+                out.append(pairs)
+            waiting += [item[1] if isinstance(item, tuple) else item for item in value]
+        return out
+
+
+def repeats(pairs):
+    keys = [key for key, _ in pairs]
+    return len(keys) != len(set(keys))
+
+
+class Context:
+    """The bytes behind one maps entry, as another process sees them."""
+
+    def __init__(self, entries, memory):
+        first = entries[0]
+        self.start, self.name, self.permissions = first["start"], first["name"], first["perms"]
+        self.size = entries[-1]["end"] - self.start
+        self.flags = [entry["flags"] for entry in entries]
+        self.head = memory(self.start, 256)
+        self.signature = self.head[:8]
+        self.version, self.payload_size, self.timestamp, self.pointer = struct.unpack_from(
+            "=IIQQ", self.head, 8)
+        self.memory = memory
+
+    @property
+    def valid(self):
+        return self.signature == b"OTEL_CTX" and self.version == 2 and self.timestamp != 0
+
+    def payload(self):
+        return self.memory(self.pointer, self.payload_size)
+
+    def message(self):
+        return Message(self.payload())
+
+    def outcome(self):
+        """What became of the payload: a Message, or what went wrong."""
+        try:
+            return self.message()
+        except (BadMessage, UnicodeDecodeError, OSError, OverflowError) as error:
+            return error
+
+
+class Snapshot:
+    def __init__(self, pid):
+        self.pid = pid
+        self.entries = []
+        with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
+            for line in file:
+                head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \d+ *(.*)", line)
+                if head:
+                    self.entries.append({
+                        "start": int(head[1], 16), "end": int(head[2], 16), "perms": head[3],
+                        "name": head[4], "flags": []})
+                elif line.startswith("VmFlags:"):
+                    self.entries[-1]["flags"] = line.split()[1:]
+        self.links = []
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                self.links.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+        groups = []
+        for entry in self.entries:
+            if not entry["name"].startswith(NAMES):
+                continue
+            # One mapping in pieces: adjacent, and no signature at the later ones.
+            if groups and groups[-1][-1]["end"] == entry["start"] and (
+                    self.memory(entry["start"], 8) != b"OTEL_CTX"):
+                groups[-1].append(entry)
+            else:
+                groups.append([entry])
+        self.candidates = [Context(group, self.memory) for group in groups]
+        self.valid = [context for context in self.candidates if context.valid]
+
+    def memory(self, address, size):
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, address)
+
+    def one(self):
+        """The only candidate, valid or not."""
+        if len(self.candidates) != 1:
+            raise AssertionError(f"{len(self.candidates)} candidates")
+        return self.candidates[0]
+
+    def entry_of(self, address):
+        return next((e for e in self.entries if e["start"] <= address < e["end"]), None)
+
+
+# ---- running
+
+
+class Skipped(Exception):
+    pass
+
+
+class Run:
+    """A program with our pipe as standard input; it ends when we close that."""
+
+    def __init__(self, entry, pause="1"):
+        program = os.path.join(BIN, entry["program"])
+        if not os.path.exists(program):
+            raise Skipped(f"{entry['program']} was not built")
+        self.entry = entry
+        self.process = subprocess.Popen(
+            [program, *entry["args"], "--pause", pause, "--hold", "eof"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.watchdog = threading.Timer(DEADLINE_S, self.process.kill)
+        self.watchdog.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.finish()
+        self.watchdog.cancel()
+
+    def step(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def published(self):
+        """(pid, header) of the next line on standard output."""
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r"published pid=(\d+) header=0x([0-9a-f]+)\n", line)
+        if found:
+            return int(found[1]), int(found[2], 16)
+        code, output = self.finish()
+        if line == "" and code == CANNOT_BE_SHOWN:
+            raise Skipped(output.strip())
+        raise AssertionError(f"no publication: {line!r}, exit {code}, {output}")
+
+    def finish(self):
+        if not self.process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+            self.output = self.process.stderr.read()
+            self.process.wait()
+            self.process.stdout.close()
+            self.process.stderr.close()
+        return self.process.returncode, self.output
+
+    def until(self, condition):
+        """The first snapshot of which `condition` holds."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                snapshot = Snapshot(self.process.pid)
+                if condition(snapshot):
+                    return snapshot
+            except (OSError, struct.error, BadMessage):
+                pass  # between two images, or changed while we read
+            time.sleep(0.001)
+        raise AssertionError("the awaited state did not come")
+
+
+def final_snapshot(name):
+    with Run(ENTRIES[name]) as run:
+        pid, _ = run.published()
+        return run_checks_while_alive(run, Snapshot(pid))
+
+
+def run_checks_while_alive(run, snapshot):
+    for context in snapshot.candidates:
+        context.final = context.outcome()
+    snapshot.exit_code, snapshot.errors = run.finish()
+    return snapshot
+
+
+def is_message(context):
+    return isinstance(context.final, Message)
+
+
+def failed_with(kind):
+    return lambda s: isinstance(s.one().final, kind)
+
+
+def of_message(condition):
+    return lambda s: is_message(s.one()) and condition(s.one().final)
+
+
+# What another process sees of each mutant that shows at rest. None of these
+# holds of good_default.
+SEEN = {
+    "bad_header_signature": lambda s: s.one().signature == b"OTEL-CTX",
+    "bad_header_version": lambda s: s.one().version == 0 and is_message(s.one()),
+    "bad_header_version_development": lambda s: s.one().version == 1 and is_message(s.one()),
+    "bad_header_payload_size": failed_with(BadMessage),
+    "bad_header_payload_size_short": failed_with(BadMessage),
+    "bad_header_layout": lambda s: (
+        s.one().payload_size >= 1 << 30
+        and struct.unpack_from("=QI", s.one().head, 12)[0] <= time.clock_gettime_ns(
+            time.CLOCK_BOOTTIME)
+        and 0 < struct.unpack_from("=I", s.one().head, 20)[0] <= 65536),
+    "bad_header_payload_pointer": lambda s: s.one().pointer == 32,
+    "bad_header_at_mapping_start": lambda s: s.one().head[64:72] == b"OTEL_CTX",
+    "bad_header_native_byte_order": lambda s: s.one().version == 0x02000000,
+    "bad_header_wide_fields_on_32_bit": lambda s: (
+        s.one().pointer & 0xFFFFFFFF == s.one().start + 28),
+    "bad_header_timestamp_nanoseconds": lambda s: s.one().valid and (
+        s.one().timestamp < time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 500),
+    "bad_header_timestamp_nonzero_at_rest": lambda s: (
+        s.one().signature == b"OTEL_CTX" and s.one().timestamp == 0),
+    "bad_payload_process_context_message": failed_with(BadMessage),
+    "bad_payload_field_numbers": failed_with(BadMessage),
+    "bad_payload_resource_keys_unique": of_message(lambda m: repeats(m.resource)),
+    "bad_payload_attribute_keys_unique": of_message(
+        lambda m: repeats(m.attributes) and not repeats(m.resource)),
+    "bad_payload_nested_keys_unique": of_message(
+        lambda m: any(repeats(pairs) for pairs in m.lists())
+        and not repeats(m.resource) and not repeats(m.attributes)),
+    "bad_payload_utf8": failed_with(UnicodeDecodeError),
+    "bad_payload_utf8_surrogates": failed_with(UnicodeDecodeError),
+    "bad_payload_no_dictionary_references": of_message(lambda m: "index" in dict(m.resource)),
+    "bad_payload_semantic_conventions": of_message(lambda m: "serviceName" in dict(m.resource)),
+    "bad_payload_resource_matches_sdk": of_message(
+        lambda m: dict(m.resource)["service.version"] == "xxx"),
+    "bad_payload_readable": lambda s: (
+        isinstance(s.one().final, OSError) and s.entry_of(s.one().pointer) is not None),
+    "bad_payload_readable_truncated_file": lambda s: (
+        isinstance(s.one().final, OSError)
+        and s.entry_of(s.one().pointer)["perms"].startswith("r")),
+    "bad_publish_mapping_private": lambda s: s.one().permissions == "rw-s",
+    "bad_publish_mapping_protection": lambda s: s.one().permissions == "rwxp",
+    "bad_publish_memfd_closed": lambda s: any("OTEL_CTX" in link for link in s.links),
+    "bad_publish_discoverable": lambda s: not s.candidates and any(
+        re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
+    "bad_publish_fields_nonzero": lambda s: (
+        s.one().valid and s.one().pointer == 0 and s.one().payload_size == 0),
+    "bad_publish_singleton": lambda s: len(s.valid) == 2,
+    "bad_publish_footprint": lambda s: s.one().size == 1 << 30,
+    "bad_fork_dontfork": lambda s: "dc" not in s.one().flags[0],
+    "bad_fork_dontfork_partial": lambda s: ["dc" in flags for flags in s.one().flags] == [
+        True, False],
+}
+# These show only in time, or under a limit, and have a test each below.
+SEEN_OTHERWISE = {
+    "bad_payload_stays_alive", "bad_update_no_silent_change", "bad_update_timestamp_distinct",
+    "bad_publish_survives_file_size_limit"}
+
+# A variant that holds no context at the end.
+WITHOUT_CONTEXT = {
+    "good_publish_nothing", "good_launcher", "good_withdrawn_unmap", "good_withdrawn_zero_unmap",
+    "good_withdrawn_zero", "good_ctypes_writer_drop"}
+
+
+class Table(unittest.TestCase):
+    def test_it_keeps_to_its_schema(self):
+        schema = load("testees", "mutants.schema.json")
+        jsonschema.Draft202012Validator.check_schema(schema)
+        jsonschema.validate(MUTANTS, schema, jsonschema.Draft202012Validator)
+
+    def test_names_are_unique_and_programs_declared(self):
+        self.assertEqual(len(ENTRIES), len(MUTANTS["mutants"]))
+        self.assertEqual({e["program"] for e in ENTRIES.values()}, set(MUTANTS["programs"]))
+
+    def test_rows_exist_and_are_judged_at_this_level(self):
+        for name, entry in ENTRIES.items():
+            for row in [*entry["requirements"], *entry["expect"]]:
+                self.assertIn(row, JUDGED, name)
+            if entry["kind"] == "mutant":
+                self.assertLessEqual(set(entry["expect"]), set(entry["requirements"]), name)
+
+    def test_expected_outcomes_are_those_of_the_rows_severity(self):
+        words = {"error": "fail", "warning": "warn", "info": "info"}
+        for name, entry in ENTRIES.items():
+            if entry["kind"] == "mutant":
+                for row, outcome in entry["expect"].items():
+                    self.assertEqual(outcome, words[JUDGED[row]["severity"]], f"{name} {row}")
+
+    def test_every_row_has_a_mutant(self):
+        broken = {row for e in ENTRIES.values() if e["kind"] == "mutant" for row in e["expect"]}
+        self.assertEqual(broken, set(JUDGED))
+
+    def test_every_variant_is_shown_or_excused_once(self):
+        texts = {(row["id"], text) for row in JUDGED.values() for text in row["variants"]}
+        shown = set()
+        for name, entry in ENTRIES.items():
+            for text in entry.get("variants", []):
+                rows = {(row, text) for row in entry["requirements"]} & texts
+                self.assertTrue(rows, f"{name}: no row of it has the variant {text!r}")
+                shown |= rows
+        excused = {(e["requirement"], e["variant"]) for e in MUTANTS["not_here"]}
+        self.assertEqual(len(excused), len(MUTANTS["not_here"]))
+        self.assertFalse(shown & excused)
+        self.assertEqual(shown | excused, texts)
+
+    def test_the_program_and_the_table_know_the_same_cases(self):
+        out = subprocess.run([os.path.join(BIN, "process_writer"), "--list"], check=True,
+                             capture_output=True, text=True, timeout=DEADLINE_S).stdout
+        listed = {tuple(line.split()[:2]) for line in out.splitlines()}
+        used = {(e["args"][0][2:], e["args"][1]) for e in ENTRIES.values()
+                if e["program"].startswith("process_writer")}
+        self.assertEqual(listed, used)
+
+
+class Variants(unittest.TestCase):
+    def check_context(self, snapshot, header):
+        self.assertEqual(len(snapshot.valid), 1)
+        context = snapshot.valid[0]
+        self.assertEqual(context.start, header)
+        self.assertRegex(context.permissions, "^r[w-][x-]p$")
+        for flags in context.flags:
+            self.assertIn("dc", flags)
+        self.assertFalse([link for link in snapshot.links if "OTEL_CTX" in link])
+        if snapshot.name == "good_sign_extended":
+            context.pointer &= 0xFFFFFFFF
+        message = context.message()
+        for pairs in message.lists():
+            self.assertFalse(repeats(pairs), pairs)
+        return context, message
+
+    def test_each_is_legal(self):
+        skipped = []
+        for name, entry in ENTRIES.items():
+            if entry["kind"] != "variant" or name in WITHOUT_CONTEXT:
+                continue
+            with self.subTest(name):
+                try:
+                    with Run(entry) as run:
+                        pid, header = run.published()
+                        snapshot = Snapshot(pid)
+                        snapshot.name = name
+                        self.check_context(snapshot, header)
+                        code, errors = run.finish()
+                        self.assertEqual((code, errors), (0, ""))
+                except Skipped as why:
+                    self.assertTrue(entry.get("may_skip"), f"{name}: {why}")
+                    skipped.append(f"{name}: {why}")
+        for line in skipped:
+            print("skipped", line, file=sys.stderr)
+
+    def context(self, name):
+        with Run(ENTRIES[name]) as run:
+            pid, _ = run.published()
+            return run_checks_while_alive(run, Snapshot(pid))
+
+    def test_attributes_arrive(self):
+        asked = 0
+        for name, entry in ENTRIES.items():
+            wanted = [option.split("=", 2)[1:] for option in entry["wrap_args"]
+                      if option.startswith("--expect-resource=")]
+            if not wanted or entry["kind"] != "variant":
+                continue
+            found = dict(self.context(name).one().final.resource)
+            for key, value in wanted:
+                asked += 1
+                text = json.dumps(found[key]) if not isinstance(found[key], str) else found[key]
+                self.assertEqual(text, value, f"{name} {key}")
+        self.assertGreater(asked, 5)
+
+    def test_the_payload_is_where_it_should_be(self):
+        inline = self.context("good_payload_inline").one()
+        self.assertEqual(inline.pointer, inline.start + 32)
+        gap = self.context("good_payload_gap").one()
+        self.assertEqual(gap.pointer, gap.start + 1024)
+        self.assertEqual(
+            self.snapshot_entry("good_payload_heap", 0)["name"], "[heap]")
+        self.assertIn("process_writer", self.snapshot_entry("good_payload_rodata", 0)["name"])
+        first = self.snapshot_entry("good_payload_crosses_mappings", 0)
+        last = self.snapshot_entry("good_payload_crosses_mappings", -1)
+        self.assertNotEqual(first["name"], last["name"])
+        self.assertEqual(first["end"] & (PAGE - 1), 0)
+        self.assertEqual(self.snapshot_entry("good_payload_readonly", 0)["perms"], "r--p")
+
+    def snapshot_entry(self, name, at):
+        snapshot = self.context(name)
+        context = snapshot.one()
+        return snapshot.entry_of(context.pointer + (at % context.payload_size))
+
+    def test_the_kernel_splits_mappings(self):
+        self.assertEqual(len(self.context("good_split_by_madvise").one().flags), 2)
+        self.assertEqual(len(self.context("good_split_by_mprotect").one().flags), 2)
+        self.assertEqual(self.context("good_32_bytes").one().size, PAGE)
+
+    def test_contexts_can_be_withdrawn(self):
+        for name in sorted(WITHOUT_CONTEXT - {"good_publish_nothing", "good_launcher"}):
+            with self.subTest(name), Run(ENTRIES[name]) as run:
+                run.published()
+                run.until(lambda s: not s.valid)
+                self.assertEqual(run.finish(), (0, ""))
+
+    def test_timestamps_move_on(self):
+        values = timestamps("good_updates")
+        self.assertEqual(values, sorted(set(values)))
+        first = timestamps("good_timestamp_plus_one")
+        self.assertEqual(first, list(range(first[0], first[0] + 4)))
+
+    def test_exec_leaves_none_behind(self):
+        with Run(ENTRIES["good_launcher"]) as run:
+            run.published()
+            snapshot = run.until(lambda s: not s.candidates)
+            self.assertNotIn("process_writer", os.readlink(f"/proc/{snapshot.pid}/exe"))
+            self.assertEqual(run.finish(), (0, ""))
+
+    def test_nothing_to_publish(self):
+        with Run(ENTRIES["good_publish_nothing"]) as run:
+            self.assertEqual(run.finish(), (0, ""))
+
+    def test_the_slow_ones_show_their_zero(self):
+        for name in ("good_slow_first_publish", "good_named_early"):
+            with self.subTest(name), Run(ENTRIES[name], pause="byte") as run:
+                before = run.until(lambda s: s.candidates)
+                self.assertEqual(before.one().head[:32], bytes(32))
+                run.step()
+                run.published()
+                self.assertEqual(run.finish(), (0, ""))
+
+    def test_a_child_has_no_context_of_its_parent(self):
+        with Run(ENTRIES["good_fork_idle_child"]) as run:
+            pid, _ = run.published()
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                (child,) = map(int, file.read().split())
+            self.assertEqual(Snapshot(child).candidates, [])
+
+    def test_a_child_publishes_for_itself(self):
+        with Run(ENTRIES["good_fork_child_publishes"]) as run:
+            lines = [run.published(), run.published()]
+            self.assertEqual(len({pid for pid, _ in lines}), 2)
+            found = {}
+            for pid, header in lines:
+                snapshot = Snapshot(pid)
+                snapshot.name = ""
+                _, message = self.check_context(snapshot, header)
+                found[pid] = "ctxconf.child" in dict(message.resource)
+            self.assertEqual(found, {pid: pid != run.process.pid for pid in found})
+
+    def test_the_default_survives_a_file_size_limit(self):
+        for program in ("process_writer", "ctypes_writer.py"):
+            arguments = ["--good", "default"] if program == "process_writer" else []
+            code = run_without_files([os.path.join(BIN, program), *arguments, "--hold", "1"])
+            self.assertGreaterEqual(code, 0, program)
+
+
+def timestamps(name):
+    """Of the first publication and the three updates after it."""
+    values = []
+
+    def is_update(number):
+        return lambda s: s.valid and (
+            dict(s.one().message().resource).get("ctxconf.update", 0) == number)
+
+    with Run(ENTRIES[name], pause="byte") as run:
+        for number in range(4):
+            if number > 0:
+                run.step()
+            values.append(run.until(is_update(number)).one().timestamp)
+        run.published()
+    return values
+
+
+def run_without_files(command):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+
+    return subprocess.run(command, preexec_fn=limit, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, timeout=DEADLINE_S, check=False).returncode
+
+
+class MutantsFromOutside(unittest.TestCase):
+    def test_all_are_looked_at(self):
+        names = {name for name, e in ENTRIES.items() if e["kind"] == "mutant"}
+        self.assertEqual(names, set(SEEN) | SEEN_OTHERWISE)
+        self.assertFalse(set(SEEN) & SEEN_OTHERWISE)
+
+    def test_each_is_broken_as_it_says(self):
+        good = final_snapshot("good_default")
+        self.assertTrue(is_message(good.one()))
+        for name, broken in SEEN.items():
+            with self.subTest(name):
+                self.assertFalse(broken(good), "holds of a legal program too")
+                try:
+                    snapshot = final_snapshot(name)
+                except Skipped as why:
+                    self.assertTrue(ENTRIES[name].get("may_skip"), str(why))
+                    print("skipped", name, why, file=sys.stderr)
+                    continue
+                self.assertTrue(broken(snapshot))
+                self.assertEqual((snapshot.exit_code, snapshot.errors), (0, ""))
+
+    def before_and_after(self, name):
+        with Run(ENTRIES[name], pause="byte") as run:
+            before = run.until(lambda s: s.valid).one()
+            before.bytes = before.payload()
+            run.step()
+            pid, _ = run.published()
+            after = Snapshot(pid).one()
+            after.bytes = after.payload()
+        self.assertEqual(before.head[:32], after.head[:32])
+        Message(before.bytes)
+        return before, after
+
+    def test_a_payload_on_the_stack_is_overwritten(self):
+        _, after = self.before_and_after("bad_payload_stays_alive")
+        self.assertRaises(BadMessage, Message, after.bytes)
+
+    def test_a_value_is_patched_in_place(self):
+        before, after = self.before_and_after("bad_update_no_silent_change")
+        self.assertEqual(dict(Message(before.bytes).resource)["service.version"], "1.0.0")
+        self.assertEqual(dict(Message(after.bytes).resource)["service.version"], "2.0.0")
+
+    def test_updates_share_a_cached_timestamp(self):
+        values = timestamps("bad_update_timestamp_distinct")
+        self.assertEqual(values, values[:1] * 4)
+
+    def test_a_file_size_limit_kills(self):
+        entry = ENTRIES["bad_publish_survives_file_size_limit"]
+        code = run_without_files(
+            [os.path.join(BIN, entry["program"]), *entry["args"], "--hold", "1"])
+        self.assertEqual(code, -signal.SIGXFSZ)
+
+
+class Usage(unittest.TestCase):
+    def test_mistakes_are_named(self):
+        program = os.path.join(BIN, "process_writer")
+        for arguments, text in (([], "--good or --bad"), (["--good", "x"], "no such case: x"),
+                                (["--bad"], "a value is missing"), (["-x"], "unknown option: -x"),
+                                (["--good", "default", "--hold", "1s"], "milliseconds: 1s")):
+            done = subprocess.run([program, *arguments], capture_output=True, text=True,
+                                  timeout=DEADLINE_S, check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(text, done.stderr)
+
+    def test_quiet(self):
+        for name in ("good_default", "good_ctypes_writer"):
+            entry = ENTRIES[name]
+            done = subprocess.run(
+                [os.path.join(BIN, entry["program"]), *entry["args"], "--quiet", "--hold", "0"],
+                capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+
+if __name__ == "__main__":
+    if not SOURCE or not BIN:
+        sys.exit(__doc__)
+    unittest.main()

@@ -1,0 +1,499 @@
+#include "conformance/timeline.h"
+
+#include <array>
+#include <charconv>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using sys::MapEntry;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+constexpr std::string_view kFormat = "ctxconf-timeline";
+constexpr std::size_t kMaxFile = std::size_t{256} << 20U;
+
+constexpr std::array<std::pair<Moment, std::string_view>, 6> kMoments = {{
+    {Moment::kStart, "start"},
+    {Moment::kPeriodic, "periodic"},
+    {Moment::kNamed, "named"},
+    {Moment::kExecEntry, "exec-entry"},
+    {Moment::kExit, "exit"},
+    {Moment::kEnd, "end"},
+}};
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+std::string hex(std::uint64_t value) {
+  std::array<char, 18> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, 16).ptr;
+  return "0x" + std::string(text.data(), end);
+}
+
+std::string hex(const std::vector<std::byte>& bytes) {
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (const std::byte b : bytes) {
+    out += kHexDigits[std::to_integer<unsigned>(b) >> 4U];
+    out += kHexDigits[std::to_integer<unsigned>(b) & 15U];
+  }
+  return out;
+}
+
+// Texts of the testee may be any bytes; JSON holds UTF-8 only. A text that is not
+// plain ASCII is stored as {"hex": ...}, so that nothing is lost.
+Json text(const std::string& s) {
+  for (const char c : s) {
+    if (c < 0x20 || c > 0x7e) {
+      return Json{{"hex", hex(std::vector<std::byte>(
+                              reinterpret_cast<const std::byte*>(s.data()),
+                              reinterpret_cast<const std::byte*>(s.data()) + s.size()))}};
+    }
+  }
+  return s;
+}
+
+Json texts(const std::vector<std::string>& list) {
+  Json out = Json::array();
+  for (const auto& s : list) out.push_back(text(s));
+  return out;
+}
+
+Json optional_number(const std::optional<int>& n) { return n ? Json(*n) : Json(nullptr); }
+
+Json json_of(const MapEntry& e) {
+  return {{"begin", hex(e.range.begin().raw())},
+          {"end", hex(e.range.end().raw())},
+          {"permissions", permissions(e)},
+          {"offset", hex(e.offset)},
+          {"device", {e.dev_major, e.dev_minor}},
+          {"inode", e.inode},
+          {"name", text(e.name)}};
+}
+
+Json json_of(const MemoryBlock& b) {
+  return {{"at", hex(b.at.raw())},
+          {"wanted", b.wanted},
+          {"readable", b.readable},
+          {"hash", hex(b.hash)},
+          {"bytes", hex(b.bytes)}};
+}
+
+Json json_of(const Candidate& c) {
+  Json out = {{"entries", Json::array()}, {"vm_flags", Json::array()},
+              {"named", c.named},         {"settled", c.settled},
+              {"memory", Json::array()},  {"neighbours", Json::array()},
+              {"found_at", nullptr}};
+  for (const auto& e : c.entries) out["entries"].push_back(json_of(e));
+  for (const auto& f : c.vm_flags) out["vm_flags"].push_back(f ? text(*f) : Json(nullptr));
+  for (const auto& b : c.memory) out["memory"].push_back(json_of(b));
+  for (const auto& e : c.neighbours) out["neighbours"].push_back(json_of(e));
+  if (c.found_at) out["found_at"] = *c.found_at;
+  return out;
+}
+
+Json json_of(const Snapshot& s) {
+  Json out = {{"moment", to_string(s.moment)},  {"first_seen_ns", s.first_seen_ns},
+              {"last_seen_ns", s.last_seen_ns}, {"times", s.times},
+              {"moments", Json::array()},       {"candidates", Json::array()},
+              {"descriptors", Json::array()}};
+  for (const Moment m : s.moments) out["moments"].push_back(to_string(m));
+  for (const auto& c : s.candidates) out["candidates"].push_back(json_of(c));
+  for (const auto& d : s.descriptors) {
+    out["descriptors"].push_back({{"fd", d.fd}, {"link", text(d.link)}});
+  }
+  return out;
+}
+
+Json json_of(const Image& i) {
+  Json out = {{"pid", i.key.pid},
+              {"image", i.key.image},
+              {"executable", text(i.executable)},
+              {"command_line", texts(i.command_line)},
+              {"elf64", i.elf64},
+              {"little_endian", i.little_endian},
+              {"personality", i.personality},
+              {"boottime_offset_ns", i.boottime_offset_ns},
+              {"started_ns", i.started_ns},
+              {"ending", i.ending},
+              {"snapshots", Json::array()},
+              {"snapshots_dropped", i.snapshots_dropped},
+              {"notes", texts(i.notes)}};
+  for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
+  return out;
+}
+
+Json json_of(const Process& p) {
+  Json out = {{"pid", p.pid},
+              {"parent", p.parent},
+              {"exit_code", optional_number(p.exit_code)},
+              {"killed_by", optional_number(p.killed_by)},
+              {"ended_by_us", p.ended_by_us},
+              {"images", Json::array()}};
+  for (const auto& i : p.images) out["images"].push_back(json_of(i));
+  return out;
+}
+
+Json json_of(const FaultRun& f) {
+  return {{"fault", f.fault},
+          {"exit_code", optional_number(f.exit_code)},
+          {"killed_by", optional_number(f.killed_by)},
+          {"ended_by_us", f.ended_by_us},
+          {"last_syscall", f.last_syscall},
+          {"last_file", text(f.last_file)},
+          {"published", f.published}};
+}
+
+// Reads members with their types and ranges checked. The first thing that is wrong
+// is kept with its path; after that everything reads as empty.
+class Reader {
+ public:
+  Reader(const Json& value, std::string path, std::string* problem)
+      : value_(&value), path_(std::move(path)), problem_(problem) {}
+
+  template <class T>
+  T number(const char* name, T low = std::numeric_limits<T>::min(),
+           T high = std::numeric_limits<T>::max()) const {
+    const Json* v = member(name);
+    if (v == nullptr) return {};
+    return number_of<T>(*v, name, low, high);
+  }
+  bool boolean(const char* name) const {
+    const Json* v = member(name);
+    if (v == nullptr) return false;
+    if (!v->is_boolean()) {
+      complain(name, "is not true or false");
+      return false;
+    }
+    return v->get<bool>();
+  }
+  std::string string(const char* name) const {
+    const Json* v = member(name);
+    return v == nullptr ? std::string() : string_of(*v, name);
+  }
+  std::uint64_t address(const char* name) const {
+    const std::string s = string(name);
+    std::uint64_t value = 0;
+    if (!ok()) return 0;
+    const char* end = s.data() + s.size();
+    if (s.size() < 3 || !s.starts_with("0x") ||
+        std::from_chars(s.data() + 2, end, value, 16).ptr != end) {
+      complain(name, "is not a number like 0x1f");
+    }
+    return value;
+  }
+  std::optional<int> optional_int(const char* name) const {
+    const Json* v = member(name);
+    if (v == nullptr || v->is_null()) return std::nullopt;
+    return number_of<int>(*v, name, std::numeric_limits<int>::min(),
+                          std::numeric_limits<int>::max());
+  }
+  std::vector<std::byte> bytes(const char* name) const {
+    const Json* v = member(name);
+    if (v == nullptr || !v->is_string()) {
+      complain(name, "is not a string of hex digits");
+      return {};
+    }
+    return bytes_of(v->get_ref<const std::string&>(), name);
+  }
+  std::vector<std::string> strings(const char* name) const {
+    std::vector<std::string> out;
+    each(name, [&](const Json& v, const std::string&) { out.push_back(string_of(v, name)); });
+    return out;
+  }
+  template <class F>
+  void each(const char* name, F f) const {
+    const Json* v = member(name);
+    if (v == nullptr) return;
+    if (!v->is_array()) {
+      complain(name, "is not a list");
+      return;
+    }
+    std::size_t n = 0;
+    for (const auto& item : *v) {
+      if (!ok()) return;
+      f(item, path_ + "/" + name + "/" + std::to_string(n++));
+    }
+  }
+  template <class T, class F>
+  std::vector<T> list(const char* name, F parse) const {
+    std::vector<T> out;
+    each(name, [&](const Json& v, const std::string& path) {
+      out.push_back(parse(Reader(v, path, problem_)));
+    });
+    return out;
+  }
+  std::string string_of(const Json& v, const char* name) const {
+    if (v.is_string()) return v.get<std::string>();
+    if (v.is_object() && v.contains("hex") && v["hex"].is_string()) {
+      const auto b = bytes_of(v["hex"].get_ref<const std::string&>(), name);
+      return {reinterpret_cast<const char*>(b.data()), b.size()};
+    }
+    complain(name, "is not a text");
+    return {};
+  }
+  void complain(const char* name, const char* what) const {
+    if (problem_->empty()) *problem_ = path_ + "/" + name + " " + what;
+  }
+  bool ok() const { return problem_->empty(); }
+  bool absent_or_null(const char* name) const {
+    return !value_->is_object() || !value_->contains(name) || (*value_)[name].is_null();
+  }
+
+ private:
+  const Json* member(const char* name) const {
+    if (!ok()) return nullptr;
+    if (!value_->is_object() || !value_->contains(name)) {
+      complain(name, "is missing");
+      return nullptr;
+    }
+    return &(*value_)[name];
+  }
+  template <class T>
+  T number_of(const Json& v, const char* name, T low, T high) const {
+    if (v.is_number_unsigned()) {
+      const auto n = v.get<std::uint64_t>();
+      if (std::cmp_less_equal(n, high) && std::cmp_greater_equal(n, low)) return static_cast<T>(n);
+    } else if (v.is_number_integer()) {
+      const auto n = v.get<std::int64_t>();
+      if (std::cmp_less_equal(n, high) && std::cmp_greater_equal(n, low)) return static_cast<T>(n);
+    } else {
+      complain(name, "is not a whole number");
+      return {};
+    }
+    complain(name, "is out of range");
+    return {};
+  }
+  std::vector<std::byte> bytes_of(const std::string& s, const char* name) const {
+    std::vector<std::byte> out;
+    if (s.size() % 2 != 0) complain(name, "has an odd number of hex digits");
+    for (std::size_t i = 0; ok() && i < s.size(); i += 2) {
+      const auto high = kHexDigits.find(s[i]);
+      const auto low = kHexDigits.find(s[i + 1]);
+      if (high == std::string_view::npos || low == std::string_view::npos) {
+        complain(name, "is not a string of hex digits");
+        return {};
+      }
+      out.push_back(static_cast<std::byte>(high << 4U | low));
+    }
+    return out;
+  }
+
+  const Json* value_;
+  std::string path_;
+  std::string* problem_;
+};
+
+MapEntry map_entry(const Reader& in) {
+  MapEntry e;
+  const auto range =
+      RemoteRange::from_bounds(RemoteAddr(in.address("begin")), RemoteAddr(in.address("end")));
+  if (range) {
+    e.range = *range;
+  } else {
+    in.complain("end", "lies before begin");
+  }
+  const std::string p = in.string("permissions");
+  if (p.size() != 4) {
+    in.complain("permissions", "is not like rw-p");
+    return e;
+  }
+  e.readable = p[0] == 'r';
+  e.writable = p[1] == 'w';
+  e.executable = p[2] == 'x';
+  e.shared = p[3] == 's';
+  e.offset = in.address("offset");
+  std::vector<std::uint32_t> device;
+  in.each("device", [&](const Json& v, const std::string&) {
+    if (v.is_number_unsigned() && std::in_range<std::uint32_t>(v.get<std::uint64_t>())) {
+      device.push_back(v.get<std::uint32_t>());
+    }
+  });
+  if (device.size() != 2) {
+    in.complain("device", "is not two numbers");
+    return e;
+  }
+  e.dev_major = device[0];
+  e.dev_minor = device[1];
+  e.inode = in.number<std::uint64_t>("inode");
+  e.name = in.string("name");
+  return e;
+}
+
+MemoryBlock memory_block(const Reader& in) {
+  MemoryBlock b;
+  b.at = RemoteAddr(in.address("at"));
+  b.wanted = in.number<std::uint64_t>("wanted");
+  b.readable = in.number<std::uint64_t>("readable");
+  b.hash = in.address("hash");
+  b.bytes = in.bytes("bytes");
+  if (b.readable > b.wanted) in.complain("readable", "is more than was wanted");
+  if (b.bytes.size() > b.readable) in.complain("bytes", "are more than were readable");
+  return b;
+}
+
+Moment moment_of(const Reader& in, const char* name, const std::string& s) {
+  for (const auto& [m, word] : kMoments) {
+    if (word == s) return m;
+  }
+  in.complain(name, "is no known moment");
+  return Moment::kPeriodic;
+}
+
+Candidate candidate(const Reader& in) {
+  Candidate c;
+  c.entries = in.list<MapEntry>("entries", map_entry);
+  if (c.entries.empty()) in.complain("entries", "is empty");
+  in.each("vm_flags", [&](const Json& v, const std::string&) {
+    c.vm_flags.push_back(v.is_null() ? std::nullopt : std::optional(in.string_of(v, "vm_flags")));
+  });
+  c.named = in.boolean("named");
+  c.settled = in.boolean("settled");
+  c.memory = in.list<MemoryBlock>("memory", memory_block);
+  c.neighbours = in.list<MapEntry>("neighbours", map_entry);
+  if (!in.absent_or_null("found_at")) c.found_at = in.number<std::uint64_t>("found_at");
+  return c;
+}
+
+Snapshot snapshot(const Reader& in) {
+  Snapshot s;
+  s.moment = moment_of(in, "moment", in.string("moment"));
+  s.first_seen_ns = in.number<std::uint64_t>("first_seen_ns");
+  s.last_seen_ns = in.number<std::uint64_t>("last_seen_ns", s.first_seen_ns);
+  s.times = in.number<std::uint64_t>("times", 1);
+  for (const auto& m : in.strings("moments")) s.moments.push_back(moment_of(in, "moments", m));
+  s.candidates = in.list<Candidate>("candidates", candidate);
+  s.descriptors = in.list<DescriptorLink>("descriptors", [](const Reader& d) {
+    return DescriptorLink{d.number<int>("fd"), d.string("link")};
+  });
+  return s;
+}
+
+Image image(const Reader& in) {
+  Image i;
+  i.key.pid = in.number<std::int32_t>("pid", 1);
+  i.key.image = in.number<std::uint32_t>("image");
+  i.executable = in.string("executable");
+  i.command_line = in.strings("command_line");
+  i.elf64 = in.boolean("elf64");
+  i.little_endian = in.boolean("little_endian");
+  i.personality = in.number<std::uint32_t>("personality");
+  i.boottime_offset_ns = in.number<std::int64_t>("boottime_offset_ns");
+  i.started_ns = in.number<std::uint64_t>("started_ns");
+  i.ending = in.string("ending");
+  i.snapshots = in.list<Snapshot>("snapshots", snapshot);
+  i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
+  i.notes = in.strings("notes");
+  return i;
+}
+
+Process process(const Reader& in) {
+  Process p;
+  p.pid = in.number<std::int32_t>("pid", 1);
+  p.parent = in.number<std::int32_t>("parent");
+  p.exit_code = in.optional_int("exit_code");
+  p.killed_by = in.optional_int("killed_by");
+  p.ended_by_us = in.boolean("ended_by_us");
+  p.images = in.list<Image>("images", image);
+  return p;
+}
+
+FaultRun fault_run(const Reader& in) {
+  FaultRun f;
+  f.fault = in.string("fault");
+  f.exit_code = in.optional_int("exit_code");
+  f.killed_by = in.optional_int("killed_by");
+  f.ended_by_us = in.boolean("ended_by_us");
+  f.last_syscall = in.string("last_syscall");
+  f.last_file = in.string("last_file");
+  f.published = in.boolean("published");
+  return f;
+}
+
+sys::HostFact host_fact(const Reader& in) {
+  return {in.string("name"), in.boolean("available"), in.string("detail"), in.string("remedy")};
+}
+
+}  // namespace
+
+std::string_view to_string(Moment m) {
+  for (const auto& [moment, word] : kMoments) {
+    if (moment == m) return word;
+  }
+  return "periodic";
+}
+
+std::string to_json(const Timeline& t) {
+  Json out = {{"format", kFormat},
+              {"version", kTimelineVersion},
+              {"suite_version", t.suite_version},
+              {"mode", to_string(t.mode)},
+              {"target", texts(t.target)},
+              {"kernel", t.kernel},
+              {"arch", t.arch},
+              {"libc", t.libc},
+              {"started_at", t.started_at},
+              {"milliseconds", static_cast<std::uint64_t>(t.seconds * 1000)},
+              {"page_size", t.page_size},
+              {"realtime_minus_boottime_ns", t.realtime_minus_boottime_ns},
+              {"host", Json::array()},
+              {"faults_asked", t.faults_asked},
+              {"expected_resource", texts(t.expected_resource)},
+              {"notes", texts(t.notes)},
+              {"hang", t.hang},
+              {"processes", Json::array()},
+              {"faults", Json::array()}};
+  for (const auto& f : t.host) {
+    out["host"].push_back(
+        {{"name", f.name}, {"available", f.available}, {"detail", f.detail}, {"remedy", f.remedy}});
+  }
+  for (const auto& p : t.processes) out["processes"].push_back(json_of(p));
+  for (const auto& f : t.faults) out["faults"].push_back(json_of(f));
+  return out.dump(1) + "\n";
+}
+
+sys::Result<Timeline> timeline_from_json(std::string_view json) {
+  if (json.size() > kMaxFile) return sys::fail("read timeline", EFBIG, "more than 256 MiB");
+  const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return sys::fail("read timeline", EINVAL, "this is not JSON");
+  if (!value.is_object() || value.value("format", Json()) != kFormat) {
+    return sys::fail("read timeline", EINVAL,
+                     "this is no recording of ctxconf (wrap --out DIR writes DIR/timeline.json)");
+  }
+  if (value.value("version", Json()) != kTimelineVersion) {
+    return sys::fail("read timeline", EINVAL,
+                     "version " + value.value("version", Json()).dump() + " of the format, but " +
+                         std::to_string(kTimelineVersion) +
+                         " is read here: record again with this ctxconf");
+  }
+  std::string problem;
+  const Reader in(value, "", &problem);
+  Timeline t;
+  t.suite_version = in.string("suite_version");
+  const std::string mode = in.string("mode");
+  t.mode = mode == "attach" ? Mode::kAttach : Mode::kWrap;
+  if (mode != "attach" && mode != "wrap") in.complain("mode", "is neither wrap nor attach");
+  t.target = in.strings("target");
+  t.kernel = in.string("kernel");
+  t.arch = in.string("arch");
+  t.libc = in.string("libc");
+  t.started_at = in.string("started_at");
+  t.seconds = static_cast<double>(in.number<std::uint32_t>("milliseconds")) / 1000;
+  t.page_size = in.number<std::uint64_t>("page_size", 1, std::uint64_t{1} << 30U);
+  t.realtime_minus_boottime_ns = in.number<std::uint64_t>("realtime_minus_boottime_ns");
+  t.host = in.list<sys::HostFact>("host", host_fact);
+  t.faults_asked = in.boolean("faults_asked");
+  t.expected_resource = in.strings("expected_resource");
+  t.notes = in.strings("notes");
+  t.hang = in.string("hang");
+  t.processes = in.list<Process>("processes", process);
+  t.faults = in.list<FaultRun>("faults", fault_run);
+  if (!problem.empty()) return sys::fail("read timeline", EINVAL, problem);
+  return t;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,146 @@
+// The evidence of one run: what was seen of which process when. Immutable once
+// recorded, saved as JSON, enough to judge again without the program.
+//
+// Level snapshot only: a snapshot is what a reader outside the process could
+// have copied at that moment. Memory is recorded as blocks, so that a rule asks
+// sys::SnapshotMemory as it would ask a live process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/finding.h"
+#include "sys/capabilities.h"
+#include "sys/map_table.h"
+#include "sys/memory_reader.h"
+#include "sys/remote_addr.h"
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+// Why a snapshot was taken.
+enum class Moment {
+  kStart,      // attach: the first look; wrap: not used
+  kPeriodic,   // every 100 ms
+  kNamed,      // after prctl(PR_SET_VMA_ANON_NAME, ..., "OTEL_CTX"), whatever its result
+  kExecEntry,  // at execve, before the image is replaced
+  kExit,       // the process is about to end, its memory still there
+  kEnd,        // the last look of an observation that the process outlives
+};
+std::string_view to_string(Moment m);
+
+struct MemoryBlock {
+  sys::RemoteAddr at;
+  std::uint64_t wanted = 0;      // bytes asked for
+  std::uint64_t readable = 0;    // of these, bytes that could be copied from the start
+  std::vector<std::byte> bytes;  // what was kept: min(readable, the recorder's limit)
+  std::uint64_t hash = 0;        // of all `readable` bytes, kept or not (FNV-1a)
+  friend bool operator==(const MemoryBlock&, const MemoryBlock&) = default;
+};
+
+// A mapping whose name begins with a documented name, or one that carries a valid
+// header under no such name. Entries that the kernel split off the same mapping are joined.
+struct Candidate {
+  std::vector<sys::MapEntry> entries;  // at least one, adjacent, ascending
+  std::vector<std::optional<std::string>>
+      vm_flags;                           // an entry's smaps VmFlags: "rd wr mr mw me dc"
+  bool named = true;                      // false: found by content, no reader would
+  bool settled = true;                    // the timestamp was the same before and after the copy
+  std::vector<MemoryBlock> memory;        // header, payload and what other layouts would point at
+  std::vector<sys::MapEntry> neighbours;  // entries that hold an address that the header mentions
+  std::optional<std::uint64_t> found_at;  // offset of a signature that is not at the start
+  friend bool operator==(const Candidate&, const Candidate&) = default;
+};
+
+struct DescriptorLink {
+  int fd = -1;
+  std::string link;  // "/memfd:OTEL_CTX (deleted)"
+  friend bool operator==(const DescriptorLink&, const DescriptorLink&) = default;
+};
+
+struct Snapshot {
+  Moment moment = Moment::kPeriodic;
+  std::uint64_t first_seen_ns = 0;  // CLOCK_BOOTTIME of the harness when this state was seen first
+  std::uint64_t last_seen_ns = 0;   // ... and last; equal states in a row are one snapshot
+  std::uint64_t times = 1;          // how often it was seen
+  std::vector<Moment> moments;      // distinct moments at which it was seen
+  std::vector<Candidate> candidates;
+  std::vector<DescriptorLink> descriptors;  // only those to a memfd named OTEL_CTX
+};
+
+struct Image {
+  ImageKey key;
+  std::string executable;  // /proc/PID/exe
+  std::vector<std::string> command_line;
+  bool elf64 = true;          // EI_CLASS
+  bool little_endian = true;  // EI_DATA
+  std::uint32_t personality = 0;
+  std::int64_t boottime_offset_ns = 0;  // the time namespace's, to be added to our clock
+  std::uint64_t started_ns = 0;         // our CLOCK_BOOTTIME at exec or first sight
+  std::string ending;
+  std::vector<Snapshot> snapshots;
+  std::uint64_t snapshots_dropped = 0;  // over the limit
+  std::vector<std::string> notes;       // "memory cannot be read: Operation not permitted"
+};
+
+struct Process {
+  std::int32_t pid = 0;
+  std::int32_t parent = 0;
+  std::vector<Image> images;
+  std::optional<int> exit_code;
+  std::optional<int> killed_by;  // signal number
+  bool ended_by_us = false;      // the signal was the harness's
+};
+
+// One run of the program under a fault, and how it ended.
+struct FaultRun {
+  std::string fault;  // "RLIMIT_FSIZE=0"
+  std::optional<int> exit_code;
+  std::optional<int> killed_by;
+  bool ended_by_us = false;
+  // Where the fault hit the publication: the system call in progress at the
+  // fault's signal and the file behind its descriptor; empty when it did not.
+  std::string last_syscall;
+  std::string last_file;
+  bool published = false;
+};
+
+// Where a header's payload field points in a process. A 32-bit process may have
+// sign-extended the address on its way to 64 bits.
+constexpr std::uint64_t payload_address(std::uint64_t field, bool elf64) {
+  const bool extended = (field >> 31U) == (UINT64_MAX >> 31U);
+  return !elf64 && extended ? field & UINT32_MAX : field;
+}
+
+inline constexpr int kTimelineVersion = 1;
+
+struct Timeline {
+  std::string suite_version;
+  Mode mode = Mode::kWrap;
+  std::vector<std::string> target;
+  std::string kernel;
+  std::string arch;
+  std::string libc;
+  std::string started_at;
+  double seconds = 0;
+  std::vector<sys::HostFact> host;
+  std::uint64_t page_size = 4096;
+  std::uint64_t realtime_minus_boottime_ns = 0;
+  std::vector<Process> processes;
+  std::vector<FaultRun> faults;
+  bool faults_asked = false;
+  std::vector<std::string> expected_resource;  // "KEY=VALUE"
+  std::vector<std::string> notes;
+  std::string hang;  // not empty: the testee had to be stopped as runaway; says why
+};
+
+std::string to_json(const Timeline& timeline);
+// Refuses another version, numbers out of range and anything of the wrong type.
+sys::Result<Timeline> timeline_from_json(std::string_view json);
+
+}  // namespace ctxconf::conformance

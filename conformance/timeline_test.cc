@@ -1,0 +1,147 @@
+#include "conformance/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+Timeline example() {
+  Timeline t;
+  t.suite_version = "0.1.0";
+  t.mode = Mode::kWrap;
+  t.target = {"./app", std::string("\x1b[31m\xff", 6)};
+  t.kernel = "6.18";
+  t.arch = "x86_64";
+  t.started_at = "2026-01-01T00:00:00Z";
+  t.seconds = 1.5;
+  t.host = {{"ptrace", true, "seized a child", ""}};
+  t.realtime_minus_boottime_ns = 1'790'000'000'000'000'000;
+  t.expected_resource = {"service.name=a"};
+  t.notes = {"a note"};
+  Process p;
+  p.pid = 12;
+  p.parent = 1;
+  p.killed_by = 11;
+  Image i;
+  i.key = {12, 3};
+  i.executable = "/bin/app";
+  i.command_line = {"app", "-x"};
+  i.elf64 = false;
+  i.boottime_offset_ns = -5;
+  i.started_ns = 77;
+  i.ending = "exited 0";
+  i.notes = {"memory cannot be read"};
+  Snapshot s;
+  s.moment = Moment::kNamed;
+  s.moments = {Moment::kNamed, Moment::kExit};
+  s.first_seen_ns = 100;
+  s.last_seen_ns = 200;
+  s.times = 4;
+  s.descriptors = {{7, "/memfd:OTEL_CTX (deleted)"}};
+  Candidate c;
+  sys::MapEntry e;
+  e.range = *RemoteRange::from_size(RemoteAddr(0x7f0000000000), 4096);
+  e.readable = true;
+  e.shared = true;
+  e.offset = 8192;
+  e.dev_minor = 1;
+  e.inode = 1234567890123;
+  e.name = "/memfd:OTEL_CTX (deleted)";
+  c.entries = {e};
+  c.vm_flags = {"rd wr dc", std::nullopt};
+  c.settled = false;
+  c.named = false;
+  c.found_at = 64;
+  MemoryBlock b;
+  b.at = RemoteAddr(0xffffffffffffffff);
+  b.wanted = 4'000'000'000;
+  b.readable = 3;
+  b.bytes = {std::byte{0}, std::byte{0xff}, std::byte{0x7f}};
+  b.hash = 0xdeadbeefcafebabe;
+  c.memory = {b};
+  c.neighbours = {e};
+  s.candidates = {c};
+  i.snapshots = {s};
+  p.images = {i};
+  t.processes = {p};
+  FaultRun f;
+  f.fault = "RLIMIT_FSIZE=0";
+  f.killed_by = 25;
+  f.last_file = "/memfd:OTEL_CTX (deleted)";
+  t.faults = {f};
+  return t;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  if (at != std::string::npos) text.replace(at, from.size(), to);
+  return text;
+}
+
+TEST(TimelineJson, ComesBackTheSame) {
+  const std::string json = to_json(example());
+  const auto back = timeline_from_json(json);
+  ASSERT_TRUE(back) << sys::to_string(back.error());
+  EXPECT_EQ(to_json(*back), json);
+  const Candidate& c = back->processes.at(0).images.at(0).snapshots.at(0).candidates.at(0);
+  EXPECT_EQ(c, example().processes[0].images[0].snapshots[0].candidates[0]);
+  EXPECT_EQ(back->target, example().target);
+  EXPECT_EQ(back->processes[0].killed_by, 11);
+  EXPECT_FALSE(back->processes[0].exit_code);
+}
+
+TEST(TimelineJson, IsPlainTextWhateverTheTesteeSaid) {
+  for (const char c : to_json(example())) {
+    EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f));
+  }
+}
+
+TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
+  const std::string good = to_json(example());
+  struct Case {
+    std::string text;
+    const char* says;
+  };
+  const std::vector<Case> cases = {
+      {"", "not JSON"},
+      {"{", "not JSON"},
+      {"[]", "no recording"},
+      {"{\"format\":\"other\"}", "no recording"},
+      {replaced(good, "\"version\": 1", "\"version\": 2"), "version 2"},
+      {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"run\""), "/mode"},
+      {replaced(good, "\"pid\": 12", "\"pid\": -1"), "/processes/0/pid"},
+      {replaced(good, "\"pid\": 12", "\"pid\": \"12\""), "whole number"},
+      {replaced(good, "0x7f0000000000", "0x7g"), "begin"},
+      {replaced(good, "0x7f0000001000", "0x7e0000000000"), "lies before begin"},
+      {replaced(good, "00ff7f", "00ff7"), "odd number"},
+      {replaced(good, "00ff7f", "00fx7f"), "hex digits"},
+      {replaced(good, "00ff7f", "00ff7f00"), "more than were readable"},
+      {replaced(good, "\"readable\": 3", "\"readable\": 5000000000"), "more than was wanted"},
+      {replaced(good, "\"named\",", "\"sometimes\","), "no known moment"},
+      {replaced(good, "\"r--s\"", "\"r-\""), "rw-p"},
+      {replaced(good, "\"last_seen_ns\": 200", "\"last_seen_ns\": 1"), "out of range"},
+      {replaced(good, "\"times\": 4", "\"times\": 0"), "out of range"},
+      {replaced(good, "\"kernel\"", "\"kernal\""), "/kernel is missing"},
+  };
+  for (const auto& c : cases) {
+    const auto t = timeline_from_json(c.text);
+    ASSERT_FALSE(t) << c.says;
+    EXPECT_NE(t.error().detail.find(c.says), std::string::npos) << t.error().detail;
+  }
+}
+
+TEST(TimelineJson, ToleratesAnyCutOfItself) {
+  const std::string good = to_json(example());
+  for (std::size_t n = 0; n + 3 < good.size(); n += 7) {
+    EXPECT_FALSE(timeline_from_json(good.substr(0, n)));
+  }
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

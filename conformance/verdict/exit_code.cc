@@ -1,0 +1,164 @@
+#include "conformance/verdict/exit_code.h"
+
+#include <algorithm>
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kNamed = 3;
+
+std::string counted(std::size_t n, const char* one, const char* many) {
+  return std::to_string(n) + " " + (n == 1 ? one : many);
+}
+
+// "a, b, c and 4 more"
+std::string names(const std::vector<const RequirementResult*>& results) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kNamed, results.size()); ++i) {
+    out += (i == 0 ? "" : ", ") + results[i]->requirement->id;
+  }
+  if (results.size() > kNamed) out += " and " + std::to_string(results.size() - kNamed) + " more";
+  return out;
+}
+
+bool is_judged(Outcome o) {
+  return o != Outcome::kNa && o != Outcome::kUnobservable && o != Outcome::kHarnessError;
+}
+
+bool fails(Outcome o, bool strict) {
+  return o == Outcome::kFail || o == Outcome::kCrash || o == Outcome::kTimeout ||
+         (strict && o == Outcome::kWarn);
+}
+
+bool is_expected_failure(const RequirementResult& r) {
+  return r.expected == Expected::kAsExpected && fails(r.outcome, true);
+}
+
+struct Conclusion {
+  int code = kExitClean;
+  std::string reason;
+};
+
+Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals& totals) {
+  const auto where = [&](auto&& predicate) {
+    std::vector<const RequirementResult*> found;
+    for (const RequirementResult& r : run.results) {
+      if (predicate(r)) found.push_back(&r);
+    }
+    return found;
+  };
+  const auto problem = [&](int code) -> const ExpectationProblem* {
+    const auto at =
+        std::ranges::find(run.expectation_problems, code, &ExpectationProblem::exit_code);
+    return at == run.expectation_problems.end() ? nullptr : &*at;
+  };
+  const auto from_file = [](const ExpectationProblem& p) {
+    return "expectations file" + (p.line == 0 ? "" : ", line " + std::to_string(p.line)) + ": " +
+           p.text;
+  };
+  const std::string of = " of " + counted(run.results.size(), "requirement", "requirements");
+
+  const auto broken = where([](const RequirementResult& r) {
+    return r.outcome == Outcome::kHarnessError ||
+           std::ranges::any_of(
+               r.findings, [](const Finding& f) { return f.outcome == Outcome::kHarnessError; });
+  });
+  if (!broken.empty()) {
+    return {kExitHarnessError, "ctxconf itself failed to judge " + names(broken)};
+  }
+  const auto ours = std::ranges::find(run.problems, Outcome::kHarnessError, &RunProblem::outcome);
+  if (ours != run.problems.end()) return {kExitHarnessError, ours->text};
+  if (const auto* p = problem(kExitUsage)) return {kExitUsage, from_file(*p)};
+  if (!options.unreachable.empty()) return {kExitUnreachable, options.unreachable};
+  if (run.results.empty()) return {kExitUsage, "no requirement was selected"};
+
+  const auto failed = where([&](const RequirementResult& r) {
+    return fails(r.outcome, options.strict) && r.expected != Expected::kAsExpected;
+  });
+  if (!failed.empty()) {
+    return {kExitFailed,
+            std::to_string(failed.size()) + of + " failed unexpectedly: " + names(failed)};
+  }
+  if (!run.problems.empty()) return {kExitFailed, run.problems.front().text};
+  if (const auto* p = problem(kExitFailed)) return {kExitFailed, from_file(*p)};
+  if (const auto* p = problem(kExitStale)) return {kExitStale, from_file(*p)};
+
+  const auto judged = where([](const RequirementResult& r) { return is_judged(r.outcome); });
+  if (judged.empty()) {
+    const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
+    return {kExitNotJudged, "none" + of + " could be judged" +
+                                (published ? "" : ": no published context was seen")};
+  }
+  if (options.require_observable && totals.unobservable > 0) {
+    return {kExitNotJudged, std::to_string(totals.unobservable) + of +
+                                " could not be observed, and --require-observable asks for all: " +
+                                names(where([](const RequirementResult& r) {
+                                  return r.outcome == Outcome::kUnobservable;
+                                }))};
+  }
+  if (const auto* p = problem(kExitNotJudged)) return {kExitNotJudged, from_file(*p)};
+
+  std::string reason = std::to_string(judged.size()) + of + " judged, ";
+  reason += totals.expected_failures == 0
+                ? "none failed"
+                : counted(static_cast<std::size_t>(totals.expected_failures), "failed", "failed") +
+                      " as expected";
+  if (totals.warn > 0 && !options.strict) {
+    reason += ", " + counted(static_cast<std::size_t>(totals.warn), "warning", "warnings");
+  }
+  return {kExitClean, reason};
+}
+
+}  // namespace
+
+Totals count(const RunResult& run) {
+  Totals t;
+  for (const RequirementResult& r : run.results) {
+    ++t.selected;
+    if (is_expected_failure(r)) ++t.expected_failures;
+    switch (r.outcome) {
+      case Outcome::kPass:
+        ++t.pass;
+        break;
+      case Outcome::kNa:
+        ++t.na;
+        break;
+      case Outcome::kUnobservable:
+        ++t.unobservable;
+        break;
+      case Outcome::kInfo:
+        ++t.info;
+        break;
+      case Outcome::kWarn:
+        ++t.warn;
+        break;
+      case Outcome::kFail:
+        ++t.fail;
+        break;
+      case Outcome::kTimeout:
+        ++t.timeout;
+        break;
+      case Outcome::kCrash:
+        ++t.crash;
+        break;
+      case Outcome::kHarnessError:
+        ++t.harness_error;
+        break;
+    }
+  }
+  for (const RunProblem& p : run.problems) {
+    if (p.outcome == Outcome::kCrash) ++t.crash;
+    if (p.outcome == Outcome::kTimeout) ++t.timeout;
+    if (p.outcome == Outcome::kHarnessError) ++t.harness_error;
+  }
+  return t;
+}
+
+void conclude(const ExitOptions& options, RunResult& run) {
+  run.totals = count(run);
+  Conclusion c = decide(options, run, run.totals);
+  run.exit_code = c.code;
+  run.exit_reason = std::move(c.reason);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,31 @@
+// The one place that turns what a run found into its exit code.
+#pragma once
+
+#include <string>
+
+#include "conformance/report/run_result.h"
+
+namespace ctxconf::conformance {
+
+inline constexpr int kExitClean = 0;
+inline constexpr int kExitFailed = 1;         // an unexpected failure, crash or hang
+inline constexpr int kExitUsage = 2;          // a bad flag, an unknown id, nothing selected
+inline constexpr int kExitUnreachable = 3;    // the target could not be started or reached
+inline constexpr int kExitNotJudged = 4;      // nothing could be judged, or not what was required
+inline constexpr int kExitStale = 5;          // the expectations file needs mending
+inline constexpr int kExitHarnessError = 70;  // a bug of ours
+
+struct ExitOptions {
+  bool strict = false;              // warnings fail
+  bool require_observable = false;  // unobservable is exit code 4
+  std::string unreachable;          // not empty: why the target could not be reached
+};
+
+// Counts the outcomes. An expected failure is counted under its outcome as well.
+Totals count(const RunResult& run);
+
+// Sets totals, exit_code and exit_reason, after the expectations were applied.
+// Of several codes the first of 70, 2, 3, 1, 5, 4, 0 wins.
+void conclude(const ExitOptions& options, RunResult& run);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,69 @@
+// What a rule says about one image of one process, and what is said about a run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ctxconf::conformance {
+
+// In the order of how bad it is; the worst finding is a requirement's outcome.
+enum class Outcome {
+  kNa,  // does not apply; `reason` is one of capability, revision, arch, mode
+  kPass,
+  kUnobservable,  // could not be seen; `remedy` says what would make it observable
+  kInfo,          // a contradiction of severity info
+  kWarn,          // ... of severity warning
+  kFail,          // ... of severity error
+  kTimeout,       // the testee hung
+  kCrash,         // the testee died
+  kHarnessError,  // our own fault
+};
+std::string_view to_string(Outcome o);                  // "harness-error"
+std::optional<Outcome> outcome_from(std::string_view);  // the inverse
+
+// The closed list behind `na`.
+enum class NaReason { kCapability, kRevision, kArch, kMode };
+std::string_view to_string(NaReason r);
+std::optional<NaReason> na_reason_from(std::string_view);
+
+// Which image of which process: exec replaces the image and keeps the process.
+struct ImageKey {
+  std::int32_t pid = 0;
+  std::uint32_t image = 0;  // 0 for the first, counted per process
+  friend auto operator<=>(const ImageKey&, const ImageKey&) = default;
+};
+
+// Bytes of the testee with the wrong ones marked.
+struct Hexdump {
+  std::string title;          // "header at 0x7f1200000000"
+  std::uint64_t address = 0;  // of the first byte
+  std::vector<std::uint8_t> bytes;
+  struct Mark {
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    std::string label;  // "version: 0, want 2"
+  };
+  std::vector<Mark> marks;
+};
+
+struct Finding {
+  std::string requirement;  // id of the catalogue
+  ImageKey image;
+  std::string image_name;  // "12 /usr/bin/python3.11", from the testee: hostile text
+  Outcome outcome = Outcome::kUnobservable;
+  NaReason na_reason = NaReason::kCapability;  // only for kNa
+
+  // What was seen, in one line; for unobservable and na the reason. May quote the testee: hostile.
+  std::string saw;
+  // Short, without addresses or numbers that vary: what an expectation's saw= is compared with.
+  std::string signature;
+  std::string remedy;                 // unobservable: what would make it observable
+  std::string level;                  // the observation level that the verdict rests on
+  std::vector<std::string> evidence;  // further lines: maps lines, decoded values; hostile
+  std::vector<Hexdump> hexdumps;
+};
+
+}  // namespace ctxconf::conformance
