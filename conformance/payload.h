@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "abi/process_layouts.h"
@@ -41,6 +42,24 @@ struct Attribute {
   std::uint64_t offset = 0;  // of the pair's tag in the payload
 };
 
+enum class ValueKind { kNone, kString, kBool, kInt, kDouble, kArray, kKvlist, kBytes };
+std::string_view to_string(ValueKind kind);  // "string", "integer", "key-value list", ...
+
+// An attribute whose key begins with "threadlocal." (OTEP 4947), wherever it stands.
+struct ThreadlocalEntry {
+  struct Element {
+    ValueKind kind = ValueKind::kNone;
+    std::string text;
+  };
+  std::string key;
+  bool in_resource = false;  // false: in field 2, where readers look
+  ValueKind kind = ValueKind::kNone;
+  std::string text;               // as Attribute::value
+  std::vector<Element> elements;  // of an array, in order; at most kMaxPayloadListed
+  std::uint64_t element_count = 0;
+  std::uint64_t offset = 0;  // of the pair's tag in the payload
+};
+
 enum class PayloadProblem {
   kNone,             // a ProcessContext
   kNotWalkable,      // the walk over the top level breaks, and what comes before fits: wrong size
@@ -59,8 +78,9 @@ struct Payload {
   std::vector<TopLevelField> unknown;    // fields with other numbers (legal, info)
 
   // Filled only for kNone.
-  std::vector<Attribute> resource;    // all occurrences of field 1 merged, in order
-  std::vector<Attribute> attributes;  // field 2
+  std::vector<Attribute> resource;            // all occurrences of field 1 merged, in order
+  std::vector<Attribute> attributes;          // field 2
+  std::vector<ThreadlocalEntry> threadlocal;  // of both, in order
   std::vector<PayloadFault> resource_key_repeats;
   std::vector<PayloadFault> attribute_key_repeats;  // repeats of threadlocal.* first
   std::vector<PayloadFault> nested_key_repeats;

@@ -1,7 +1,7 @@
 // The evidence of one run: what was seen of which process when. Immutable once
 // recorded, saved as JSON, enough to judge again without the program.
 //
-// Level snapshot only: a snapshot is what a reader outside the process could
+// Levels static and snapshot: a snapshot is what a reader outside the process could
 // have copied at that moment. Memory is recorded as blocks, so that a rule asks
 // sys::SnapshotMemory as it would ask a live process.
 #pragma once
@@ -16,6 +16,7 @@
 #include "conformance/requirements/catalogue.h"
 #include "conformance/verdict/finding.h"
 #include "sys/capabilities.h"
+#include "sys/elf_image.h"
 #include "sys/map_table.h"
 #include "sys/memory_reader.h"
 #include "sys/remote_addr.h"
@@ -73,6 +74,49 @@ struct Snapshot {
   std::vector<DescriptorLink> descriptors;  // only those to a memfd named OTEL_CTX
 };
 
+// One ELF file as the thread-context rules need it: those that have the slot variable
+// under any symbol or relocation, and always the executable. Recorded from a running
+// process or from a file (`ctxconf elf`).
+struct ModuleFacts {
+  std::string path;  // hostile
+  bool elf64 = true;
+  bool little_endian = true;
+  std::uint16_t machine = 0;  // EM_*
+  std::uint16_t type = 0;     // ET_*
+  bool executable = false;    // the program; false: a library
+  bool has_dynamic_section = false;
+  bool has_interpreter = false;
+  bool symbolic = false;        // DF_SYMBOLIC
+  bool section_headers = true;  // false: stripped of them
+  bool go = false;              // Go build information
+  std::optional<sys::ElfSegment> tls;
+  std::vector<sys::ElfSymbol> dynamic_symbols;  // named otel_thread_ctx_v1, defined or not
+  std::vector<sys::ElfSymbol> static_symbols;   // the same in .symtab
+  std::vector<sys::TlsRelocation> relocations;  // of that symbol, and nameless ones
+  // Instructions that add the variable's offset to a module base which a nameless DTPMOD64
+  // gave them (local dynamic), a line each; empty: none found, or nothing to look for.
+  std::vector<std::string> local_dynamic_code;
+  std::string problem;  // not empty: its tables contradict themselves; says how
+  friend bool operator==(const ModuleFacts&, const ModuleFacts&) = default;
+};
+
+// One thread at a moment when it could not run: its slot, and what the slot points at.
+// Equal samples of a thread in a row are one.
+struct ThreadSample {
+  std::int32_t tid = 0;
+  std::uint32_t module = 0;         // index into Image::modules: whose variable
+  std::uint64_t first_seen_ns = 0;  // CLOCK_BOOTTIME of the harness
+  std::uint64_t last_seen_ns = 0;
+  std::uint64_t times = 1;
+  std::uint64_t slot = 0;                // address of the variable; 0: no TLS block yet, so null
+  std::uint64_t value = 0;               // what it holds: the record's address, 0 for none
+  std::optional<sys::MapEntry> mapping;  // that holds `value`
+  // The 28 bytes and as many entries as they announce in the byte order of the process;
+  // nothing for a null slot. `readable` below `wanted`: not contiguous.
+  std::optional<MemoryBlock> record;
+  std::optional<MemoryBlock> behind;  // up to 1 KiB after it, for other layouts
+};
+
 struct Image {
   ImageKey key;
   std::string executable;  // /proc/PID/exe
@@ -85,7 +129,11 @@ struct Image {
   std::string ending;
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
-  std::vector<std::string> notes;       // "memory cannot be read: Operation not permitted"
+  std::vector<ModuleFacts> modules;
+  std::vector<ThreadSample> threads;  // in the order of first_seen_ns
+  std::uint64_t threads_dropped = 0;  // samples over the limit
+  std::string threads_unread;         // why no thread could be looked at; empty: they were
+  std::vector<std::string> notes;     // "memory cannot be read: Operation not permitted"
 };
 
 struct Process {
@@ -117,7 +165,7 @@ constexpr std::uint64_t payload_address(std::uint64_t field, bool elf64) {
   return !elf64 && extended ? field & UINT32_MAX : field;
 }
 
-inline constexpr int kTimelineVersion = 1;
+inline constexpr int kTimelineVersion = 2;
 
 struct Timeline {
   std::string suite_version;

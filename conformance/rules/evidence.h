@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "abi/process_header.h"
 #include "abi/process_layouts.h"
+#include "abi/thread_record.h"
 #include "conformance/payload.h"
 #include "conformance/timeline.h"
 
@@ -54,6 +56,20 @@ struct Context {
   std::uint64_t payload_mapped() const;
 };
 
+// One thread with its record, where the slot was not null.
+struct Record {
+  const ThreadSample* sample = nullptr;
+  abi::ThreadRecordHead head{};           // attrs_data_size in the byte order of this machine
+  bool whole = false;                     // all 28 + attrs_data_size bytes were readable
+  std::span<const std::byte> attributes;  // what was readable of them
+  std::span<const std::byte> bytes;       // the record and what lies behind it, as one
+  bool valid() const { return head.valid == abi::kRecordValid; }
+  // The key map at the first look after the sample, or the last before; null: none was seen.
+  const ThreadlocalEntry* key_map = nullptr;
+  const ThreadlocalEntry* last_key_map = nullptr;  // ... and at the end
+  std::vector<std::byte> storage;                  // what `bytes` and `attributes` view
+};
+
 struct ImageEvidence {
   const Timeline* timeline = nullptr;
   const Process* process = nullptr;
@@ -70,10 +86,21 @@ struct ImageEvidence {
   bool has_named = false;
   bool has_hidden = false;  // a valid header under no documented name
 
+  std::vector<Record> records;                  // readable records, in order of first sight
+  std::vector<const ModuleFacts*> definers;     // with a dynamic TLS definition readers can bind to
+  std::vector<const ThreadSample*> unreadable;  // not null, and not 28 bytes could be copied
+  std::optional<std::string> schema;            // the last threadlocal.schema_version, if a string
+  // The slot symbol in a module, a record, or a threadlocal.* attribute: without any of
+  // them the rows about threads do not apply.
+  bool uses_threads = false;
+  bool published() const { return has_named || has_hidden; }
+  bool has_valid_record() const;
+
   std::string name() const;  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec
 };
 
-// Only images that published, or seem to: a candidate or a hidden header was seen.
+// Only images that published, or seem to (a candidate or a hidden header was seen), or that
+// use thread context.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.

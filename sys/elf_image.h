@@ -1,0 +1,112 @@
+// What a reader of another process, or a static audit, asks of one ELF file. Read with
+// libelf from a file that may be anything: truncated, huge, foreign, self-contradicting.
+// Symbols and relocations come from the dynamic section, as the loader sees them; a file
+// without section headers has them too. System V ABI, "Dynamic Linking".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sys/result.h"
+
+namespace ctxconf::sys {
+
+struct ElfSymbol {
+  std::uint32_t index = 0;
+  std::string name;
+  std::uint64_t value = 0;  // STT_TLS: offset in the TLS segment
+  std::uint64_t size = 0;
+  std::uint8_t type = 0;        // STT_*
+  std::uint8_t binding = 0;     // STB_*
+  std::uint8_t visibility = 0;  // STV_*
+  std::uint16_t section = 0;    // SHN_UNDEF: not defined here
+
+  bool defined() const { return section != 0; }
+  friend bool operator==(const ElfSymbol&, const ElfSymbol&) = default;
+};
+
+// A dynamic relocation about TLS. x86-64: DTPMOD64 16, DTPOFF64 17, TPOFF64 18, TLSDESC 36;
+// aarch64: 1028 to 1031.
+enum class TlsRelocationKind { kTlsdesc, kModule, kOffset, kThreadPointerOffset };
+struct TlsRelocation {
+  TlsRelocationKind kind = TlsRelocationKind::kTlsdesc;
+  std::uint32_t type = 0;        // the machine's number
+  std::uint64_t offset = 0;      // link-time address of the GOT entry
+  std::uint32_t symbol = 0;      // index into .dynsym; 0: nameless
+  std::int64_t addend = 0;       // REL tables: from the GOT word
+  std::uint64_t word = 0;        // the 8 bytes (4 in a 32-bit file) behind `offset` in the file...
+  std::uint64_t word_after = 0;  // ... and those after them: an offset already there
+  friend bool operator==(const TlsRelocation&, const TlsRelocation&) = default;
+};
+
+struct ElfSegment {
+  std::uint32_t type = 0;   // PT_*
+  std::uint32_t flags = 0;  // PF_*
+  std::uint64_t offset = 0;
+  std::uint64_t address = 0;  // p_vaddr
+  std::uint64_t file_size = 0;
+  std::uint64_t memory_size = 0;
+  std::uint64_t alignment = 0;
+};
+
+class ElfImage {
+ public:
+  // Opens `path` read-only; a device, fifo or directory is refused (EINVAL) and never waited for.
+  // The errors: open's errno; ENOEXEC with what is wrong for a file that is no ELF file or is
+  // one whose headers cannot be true. `name` is what messages call it.
+  static Result<ElfImage> open(const std::string& path, std::string name = {});
+  // The same from bytes, which must outlive the image.
+  static Result<ElfImage> from_memory(std::span<const std::byte> bytes, std::string name);
+
+  ElfImage(ElfImage&&) noexcept;
+  ElfImage& operator=(ElfImage&&) noexcept;
+  ~ElfImage();
+
+  const std::string& name() const;
+  bool is_64() const;
+  bool little_endian() const;
+  std::uint16_t machine() const;  // EM_*
+  std::uint16_t type() const;     // ET_EXEC, ET_DYN, ET_REL, ET_CORE
+  // An ET_DYN with PT_INTERP or DF_1_PIE, or ET_EXEC.
+  bool is_executable() const;
+  bool has_dynamic_section() const;  // PT_DYNAMIC
+  bool has_interpreter() const;      // PT_INTERP
+  bool is_symbolic() const;          // DT_SYMBOLIC or DF_SYMBOLIC: names bind inside first
+  bool has_section_headers() const;
+  bool is_go() const;  // carries Go build information (.go.buildinfo or its magic in data)
+  std::string soname() const;
+  std::string build_id() const;  // hex; empty: none
+
+  const std::vector<ElfSegment>& segments() const;
+  std::optional<ElfSegment> tls_segment() const;  // PT_TLS
+
+  // The entries of .dynsym with this name, found by walking DT_GNU_HASH or DT_HASH
+  // (versions are ignored; a name that no hash table holds is found by the end of the table).
+  // Undefined entries too. An error when the tables contradict themselves.
+  Result<std::vector<ElfSymbol>> dynamic_symbols(std::string_view name) const;
+  // The same from .symtab, which strip removes; empty when there is none.
+  Result<std::vector<ElfSymbol>> static_symbols(std::string_view name) const;
+
+  // Dynamic relocations about TLS: those whose symbol is `name`, and the nameless ones. At most
+  // 65536 are kept.
+  Result<std::vector<TlsRelocation>> tls_relocations(std::string_view name) const;
+
+  // Up to `out.size()` bytes of what would be mapped at a link-time address, from the file;
+  // zeros behind the end of a segment's file part. Fewer at the end of the segment.
+  std::size_t read_at(std::uint64_t address, std::span<std::byte> out) const;
+
+ private:
+  struct State;
+  explicit ElfImage(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// "TLSDESC", "DTPMOD64", "DTPOFF64", "TPOFF64"
+std::string_view to_string(TlsRelocationKind kind);
+
+}  // namespace ctxconf::sys

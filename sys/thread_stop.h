@@ -1,0 +1,48 @@
+// One thread of a process that is not ours, stopped for a moment: PTRACE_SEIZE,
+// PTRACE_INTERRUPT, and released when the object goes. A call like epoll_wait that the
+// thread sleeps in may return EINTR (signal(7)), so a thread that sleeps anyway should be
+// looked at without this: see ThreadActivity.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "sys/remote_addr.h"
+#include "sys/result.h"
+
+namespace ctxconf::sys {
+
+class ThreadStop {
+ public:
+  // ESRCH: gone (or a zombie); EPERM: not ours to look at, or traced by somebody else;
+  // ETIMEDOUT: did not stop (uninterruptible sleep), and has been released.
+  static Result<ThreadStop> stop(pid_t tid, std::chrono::milliseconds deadline);
+
+  ThreadStop(ThreadStop&& other) noexcept;
+  ThreadStop& operator=(ThreadStop&& other) noexcept;
+  ~ThreadStop();  // goes on as it was: a group-stopped thread stays so, a pending signal arrives
+
+  pid_t tid() const { return tid_; }
+  // x86-64: fs_base; aarch64: tpidr_el0. 0 in a thread that has none (yet, or any more).
+  // ENOTSUP for a 32-bit thread.
+  Result<RemoteAddr> thread_pointer() const;
+
+ private:
+  explicit ThreadStop(pid_t tid) : tid_(tid) {}
+  pid_t tid_ = -1;
+  int pending_signal_ = 0;
+};
+
+// Has a thread run? Two equal activities with sleeping == true mean that it slept all the
+// while, so that what only it writes has not changed.
+struct ThreadActivity {
+  bool sleeping = false;       // state S, D or T
+  std::uint64_t switches = 0;  // voluntary and other context switches
+  friend bool operator==(const ThreadActivity&, const ThreadActivity&) = default;
+};
+Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid);
+
+}  // namespace ctxconf::sys
