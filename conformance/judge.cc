@@ -44,6 +44,28 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
   return std::nullopt;
 }
 
+bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
+
+std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
+                                           const Requirement& r) {
+  std::vector<const ImageEvidence*> out;
+  for (const auto& e : evidence) {
+    if (is_about_threads(r) ? e.uses_threads : e.published()) out.push_back(&e);
+  }
+  return out;
+}
+
+Finding nobody_to_ask(const Requirement& r) {
+  if (is_about_threads(r)) {
+    return not_applicable(
+        NaReason::kCapability,
+        "no thread context: neither the symbol otel_thread_ctx_v1 in a module nor "
+        "a threadlocal.* attribute");
+  }
+  return unobservable("no process published a context",
+                      "a program that publishes a process context while it is observed");
+}
+
 bool is_fault_signal(int signo) {
   return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
          signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
@@ -67,8 +89,8 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   for (std::size_t i = 0; i < t.processes.size(); ++i) {
     const Process& p = t.processes[i];
     if (!p.killed_by || p.ended_by_us || p.images.empty()) continue;
-    const bool published =
-        std::ranges::any_of(evidence, [&](const ImageEvidence& e) { return e.process == &p; });
+    const bool published = std::ranges::any_of(
+        evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     const bool root = t.mode == Mode::kWrap && i == 0;
     if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
     RunProblem problem;
@@ -115,8 +137,11 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       s.notes = i.notes;
       for (const auto& shot : i.snapshots) s.snapshots += shot.times;
       const auto e = std::ranges::find(evidence, &i, &ImageEvidence::image);
-      s.published = e != evidence.end();
+      s.published = e != evidence.end() && e->published();
       if (s.published) s.context = summary_of(*e);
+      if (e != evidence.end()) {
+        if (const auto threads = threads_of(*e); !threads.empty()) s.notes.push_back(threads);
+      }
       if (i.snapshots_dropped > 0) {
         s.notes.push_back(std::to_string(i.snapshots_dropped) + " states were not kept");
       }
@@ -136,11 +161,9 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
+    const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
-    if (!decided && evidence.empty()) {
-      decided = unobservable("no process published a context",
-                             "a program that publishes a process context while it is observed");
-    }
+    if (!decided && asked.empty()) decided = nobody_to_ask(*r);
     if (decided) {
       if (!evidence.empty()) {
         decided->image = evidence.front().image->key;
@@ -148,11 +171,11 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       }
       result.findings.push_back(std::move(*decided));
     } else {
-      for (const auto& e : evidence) {
-        Finding f = rule_for(r->id)(e);
+      for (const ImageEvidence* e : asked) {
+        Finding f = rule_for(r->id)(*e);
         if (f.outcome == Outcome::kFail) f.outcome = by_severity(r->severity);
-        f.image = e.image->key;
-        f.image_name = e.name();
+        f.image = e->image->key;
+        f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
     }

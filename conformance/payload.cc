@@ -157,6 +157,43 @@ std::string shown_value(const AnyValue& value) {
   return printable(json, kShownBytes);
 }
 
+ValueKind kind_of(const AnyValue& value) {
+  switch (value.value_case()) {
+    case AnyValue::kStringValue:
+      return ValueKind::kString;
+    case AnyValue::kBoolValue:
+      return ValueKind::kBool;
+    case AnyValue::kIntValue:
+      return ValueKind::kInt;
+    case AnyValue::kDoubleValue:
+      return ValueKind::kDouble;
+    case AnyValue::kArrayValue:
+      return ValueKind::kArray;
+    case AnyValue::kKvlistValue:
+      return ValueKind::kKvlist;
+    case AnyValue::kBytesValue:
+      return ValueKind::kBytes;
+    default:
+      return ValueKind::kNone;
+  }
+}
+
+ThreadlocalEntry threadlocal_entry(const KeyValue& pair, bool in_resource, std::uint64_t offset) {
+  ThreadlocalEntry out;
+  out.key = pair.key();
+  out.in_resource = in_resource;
+  out.kind = kind_of(pair.value());
+  out.text = value_text(pair.value());
+  out.offset = offset;
+  const auto& elements = pair.value().array_value().values();
+  out.element_count = static_cast<std::uint64_t>(elements.size());
+  for (const AnyValue& element : elements) {
+    if (out.elements.size() >= kMaxPayloadListed) break;
+    out.elements.push_back({kind_of(element), value_text(element)});
+  }
+  return out;
+}
+
 // --- what is in a ProcessContext
 
 class Contents {
@@ -175,9 +212,20 @@ class Contents {
             out_.attribute_key_repeats);
     nested(context.attributes(), attributes, {nullptr, "attributes", {}});
     in_both(resource, attributes);
+    threadlocal(context.resource().attributes(), resource, true);
+    threadlocal(context.attributes(), attributes, false);
   }
 
  private:
+  void threadlocal(const Pairs& pairs, const std::vector<PairNode>& nodes, bool in_resource) {
+    for (std::size_t i = 0; i < nodes.size() && i < static_cast<std::size_t>(pairs.size()); ++i) {
+      const KeyValue& pair = pairs[static_cast<int>(i)];
+      if (!pair.key().starts_with("threadlocal.")) continue;
+      if (out_.threadlocal.size() >= kMaxPayloadListed) return;
+      out_.threadlocal.push_back(threadlocal_entry(pair, in_resource, nodes[i].offset));
+    }
+  }
+
   static void list(const Pairs& pairs, const std::vector<PairNode>& nodes,
                    std::vector<Attribute>& out) {
     out.reserve(nodes.size());
@@ -539,6 +587,28 @@ void decode(std::span<const std::byte> bytes, PayloadWalk& walk, const Scan& sca
 }
 
 }  // namespace
+
+std::string_view to_string(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kNone:
+      return "no value";
+    case ValueKind::kString:
+      return "string";
+    case ValueKind::kBool:
+      return "boolean";
+    case ValueKind::kInt:
+      return "integer";
+    case ValueKind::kDouble:
+      return "floating-point number";
+    case ValueKind::kArray:
+      return "array";
+    case ValueKind::kKvlist:
+      return "key-value list";
+    case ValueKind::kBytes:
+      return "bytes";
+  }
+  return "no value";
+}
 
 Payload analyse_payload(std::span<const std::byte> bytes) {
   Payload out;

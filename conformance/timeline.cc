@@ -109,6 +109,67 @@ Json json_of(const Snapshot& s) {
   return out;
 }
 
+Json json_of(const sys::ElfSymbol& s) {
+  return {{"index", s.index},      {"name", text(s.name)},
+          {"value", hex(s.value)}, {"size", s.size},
+          {"type", s.type},        {"binding", s.binding},
+          {"section", s.section},  {"visibility", s.visibility}};
+}
+
+Json json_of(const sys::TlsRelocation& r) {
+  return {{"kind", sys::to_string(r.kind)},
+          {"type", r.type},
+          {"offset", hex(r.offset)},
+          {"symbol", r.symbol},
+          {"addend", r.addend},
+          {"word", hex(r.word)},
+          {"word_after", hex(r.word_after)}};
+}
+
+Json json_of(const ModuleFacts& m) {
+  Json out = {{"path", text(m.path)},
+              {"elf64", m.elf64},
+              {"little_endian", m.little_endian},
+              {"machine", m.machine},
+              {"type", m.type},
+              {"executable", m.executable},
+              {"has_dynamic_section", m.has_dynamic_section},
+              {"has_interpreter", m.has_interpreter},
+              {"symbolic", m.symbolic},
+              {"section_headers", m.section_headers},
+              {"go", m.go},
+              {"tls", nullptr},
+              {"dynamic_symbols", Json::array()},
+              {"static_symbols", Json::array()},
+              {"relocations", Json::array()},
+              {"local_dynamic_code", texts(m.local_dynamic_code)},
+              {"problem", text(m.problem)}};
+  if (m.tls) {
+    out["tls"] = {{"address", hex(m.tls->address)},
+                  {"file_size", m.tls->file_size},
+                  {"memory_size", m.tls->memory_size},
+                  {"alignment", m.tls->alignment}};
+  }
+  for (const auto& s : m.dynamic_symbols) out["dynamic_symbols"].push_back(json_of(s));
+  for (const auto& s : m.static_symbols) out["static_symbols"].push_back(json_of(s));
+  for (const auto& r : m.relocations) out["relocations"].push_back(json_of(r));
+  return out;
+}
+
+Json json_of(const ThreadSample& t) {
+  Json out = {{"tid", t.tid},
+              {"module", t.module},
+              {"first_seen_ns", t.first_seen_ns},
+              {"last_seen_ns", t.last_seen_ns},
+              {"times", t.times},
+              {"slot", hex(t.slot)},
+              {"value", hex(t.value)}};
+  if (t.mapping) out["mapping"] = json_of(*t.mapping);
+  if (t.record) out["record"] = json_of(*t.record);
+  if (t.behind) out["behind"] = json_of(*t.behind);
+  return out;
+}
+
 Json json_of(const Image& i) {
   Json out = {{"pid", i.key.pid},
               {"image", i.key.image},
@@ -122,8 +183,14 @@ Json json_of(const Image& i) {
               {"ending", i.ending},
               {"snapshots", Json::array()},
               {"snapshots_dropped", i.snapshots_dropped},
+              {"modules", Json::array()},
+              {"threads", Json::array()},
+              {"threads_dropped", i.threads_dropped},
+              {"threads_unread", text(i.threads_unread)},
               {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
+  for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
+  for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
   return out;
 }
 
@@ -226,6 +293,11 @@ class Reader {
       out.push_back(parse(Reader(v, path, problem_)));
     });
     return out;
+  }
+  template <class T, class F>
+  std::optional<T> optional(const char* name, F parse) const {
+    if (absent_or_null(name)) return std::nullopt;
+    return parse(Reader((*value_)[name], path_ + "/" + name, problem_));
   }
   std::string string_of(const Json& v, const char* name) const {
     if (v.is_string()) return v.get<std::string>();
@@ -373,6 +445,85 @@ Snapshot snapshot(const Reader& in) {
   return s;
 }
 
+sys::ElfSymbol symbol(const Reader& in) {
+  sys::ElfSymbol s;
+  s.index = in.number<std::uint32_t>("index");
+  s.name = in.string("name");
+  s.value = in.address("value");
+  s.size = in.number<std::uint64_t>("size");
+  s.type = in.number<std::uint8_t>("type");
+  s.binding = in.number<std::uint8_t>("binding");
+  s.visibility = in.number<std::uint8_t>("visibility");
+  s.section = in.number<std::uint16_t>("section");
+  return s;
+}
+
+sys::TlsRelocation relocation(const Reader& in) {
+  using enum sys::TlsRelocationKind;
+  sys::TlsRelocation r;
+  const std::string kind = in.string("kind");
+  bool known = false;
+  for (const auto k : {kTlsdesc, kModule, kOffset, kThreadPointerOffset}) {
+    if (sys::to_string(k) != kind) continue;
+    r.kind = k;
+    known = true;
+  }
+  if (!known) in.complain("kind", "is no known relocation");
+  r.type = in.number<std::uint32_t>("type");
+  r.offset = in.address("offset");
+  r.symbol = in.number<std::uint32_t>("symbol");
+  r.addend = in.number<std::int64_t>("addend");
+  r.word = in.address("word");
+  r.word_after = in.address("word_after");
+  return r;
+}
+
+sys::ElfSegment tls_segment(const Reader& in) {
+  sys::ElfSegment s;
+  s.address = in.address("address");
+  s.file_size = in.number<std::uint64_t>("file_size");
+  s.memory_size = in.number<std::uint64_t>("memory_size");
+  s.alignment = in.number<std::uint64_t>("alignment");
+  return s;
+}
+
+ModuleFacts module(const Reader& in) {
+  ModuleFacts m;
+  m.path = in.string("path");
+  m.elf64 = in.boolean("elf64");
+  m.little_endian = in.boolean("little_endian");
+  m.machine = in.number<std::uint16_t>("machine");
+  m.type = in.number<std::uint16_t>("type");
+  m.executable = in.boolean("executable");
+  m.has_dynamic_section = in.boolean("has_dynamic_section");
+  m.has_interpreter = in.boolean("has_interpreter");
+  m.symbolic = in.boolean("symbolic");
+  m.section_headers = in.boolean("section_headers");
+  m.go = in.boolean("go");
+  m.tls = in.optional<sys::ElfSegment>("tls", tls_segment);
+  m.dynamic_symbols = in.list<sys::ElfSymbol>("dynamic_symbols", symbol);
+  m.static_symbols = in.list<sys::ElfSymbol>("static_symbols", symbol);
+  m.relocations = in.list<sys::TlsRelocation>("relocations", relocation);
+  m.local_dynamic_code = in.strings("local_dynamic_code");
+  m.problem = in.string("problem");
+  return m;
+}
+
+ThreadSample thread_sample(const Reader& in) {
+  ThreadSample t;
+  t.tid = in.number<std::int32_t>("tid", 1);
+  t.module = in.number<std::uint32_t>("module");
+  t.first_seen_ns = in.number<std::uint64_t>("first_seen_ns");
+  t.last_seen_ns = in.number<std::uint64_t>("last_seen_ns", t.first_seen_ns);
+  t.times = in.number<std::uint64_t>("times", 1);
+  t.slot = in.address("slot");
+  t.value = in.address("value");
+  t.mapping = in.optional<MapEntry>("mapping", map_entry);
+  t.record = in.optional<MemoryBlock>("record", memory_block);
+  t.behind = in.optional<MemoryBlock>("behind", memory_block);
+  return t;
+}
+
 Image image(const Reader& in) {
   Image i;
   i.key.pid = in.number<std::int32_t>("pid", 1);
@@ -387,6 +538,13 @@ Image image(const Reader& in) {
   i.ending = in.string("ending");
   i.snapshots = in.list<Snapshot>("snapshots", snapshot);
   i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
+  i.modules = in.list<ModuleFacts>("modules", module);
+  i.threads = in.list<ThreadSample>("threads", thread_sample);
+  for (const auto& t : i.threads) {
+    if (t.module >= i.modules.size()) in.complain("threads", "name a module that is not listed");
+  }
+  i.threads_dropped = in.number<std::uint64_t>("threads_dropped");
+  i.threads_unread = in.string("threads_unread");
   i.notes = in.strings("notes");
   return i;
 }
@@ -475,8 +633,10 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   Timeline t;
   t.suite_version = in.string("suite_version");
   const std::string mode = in.string("mode");
-  t.mode = mode == "attach" ? Mode::kAttach : Mode::kWrap;
-  if (mode != "attach" && mode != "wrap") in.complain("mode", "is neither wrap nor attach");
+  t.mode = mode == "attach" ? Mode::kAttach : mode == "elf" ? Mode::kElf : Mode::kWrap;
+  if (mode != "attach" && mode != "wrap" && mode != "elf") {
+    in.complain("mode", "is none of wrap, attach and elf");
+  }
   t.target = in.strings("target");
   t.kernel = in.string("kernel");
   t.arch = in.string("arch");

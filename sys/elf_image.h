@@ -52,6 +52,7 @@ struct ElfSegment {
   std::uint64_t file_size = 0;
   std::uint64_t memory_size = 0;
   std::uint64_t alignment = 0;
+  friend bool operator==(const ElfSegment&, const ElfSegment&) = default;
 };
 
 class ElfImage {

@@ -1,5 +1,8 @@
 #include "sys/seccomp_filter.h"
 
+#if defined(__x86_64__)
+#include <asm/prctl.h>
+#endif
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/syscall.h>
@@ -56,7 +59,7 @@ constexpr std::uint32_t kFirstCommon = 424;
 // A program with labels, so that no jump distance is counted by hand.
 class Assembler {
  public:
-  enum class Target { kTrace, kAllow, kForeign, kPrctl };
+  enum class Target { kTrace, kAllow, kForeign, kPrctl, kArchPrctl };
 
   void load(std::size_t offset) {
     code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
@@ -90,7 +93,7 @@ class Assembler {
   };
   std::vector<sock_filter> code_;
   std::vector<Jump> jumps_;
-  std::array<std::size_t, 4> at_{};
+  std::array<std::size_t, 5> at_{};
 };
 
 }  // namespace
@@ -105,11 +108,18 @@ std::vector<sock_filter> trace_filter() {
   a.if_equal(SYS_execveat, Target::kTrace);
   a.if_equal(SYS_prctl, Target::kPrctl);
 #if defined(__x86_64__)
+  a.if_equal(SYS_arch_prctl, Target::kArchPrctl);
   a.if_equal(kX32Execve, Target::kTrace);
   a.if_equal(kX32Execveat, Target::kTrace);
   a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
 #endif
   a.answer(SECCOMP_RET_ALLOW);
+#if defined(__x86_64__)
+  a.here(Target::kArchPrctl);
+  a.load(offsetof(seccomp_data, args));
+  a.if_equal(ARCH_SET_FS, Target::kTrace);
+  a.answer(SECCOMP_RET_ALLOW);
+#endif
   a.here(Target::kForeign);
   a.unless_equal(kForeignArch, Target::kAllow);
   a.load(offsetof(seccomp_data, nr));

@@ -11,7 +11,8 @@ namespace ctxconf::sys {
 inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
 
 // SECCOMP_RET_TRACE for execve, execveat and prctl(PR_SET_VMA, ...), whatever
-// table the caller uses (native, 32-bit, x32); SECCOMP_RET_ALLOW for all else.
+// table the caller uses (native, 32-bit, x32), and on x86-64 for a native
+// arch_prctl(ARCH_SET_FS, ...); SECCOMP_RET_ALLOW for all else.
 std::vector<sock_filter> trace_filter();
 
 // The number in the native table of call `nr` made through `audit_arch`

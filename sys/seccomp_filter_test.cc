@@ -1,5 +1,6 @@
 #include "sys/seccomp_filter.h"
 
+#include <asm/prctl.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
@@ -93,6 +94,12 @@ TEST(NativeNumber, TranslatesForeignCalls) {
 }
 
 #if defined(__x86_64__)
+TEST(TraceFilter, StopsAThreadPointerSetByHand) {
+  EXPECT_EQ(verdict(kNative, SYS_arch_prctl, ARCH_SET_FS), kTrace);
+  EXPECT_EQ(verdict(kNative, SYS_arch_prctl, ARCH_GET_FS), kAllow);
+  EXPECT_EQ(verdict(kForeign, SYS_arch_prctl, ARCH_SET_FS), kAllow);
+}
+
 TEST(TraceFilter, StopsX32ExecsAndNaming) {
   constexpr std::uint32_t bit = 0x40000000;
   EXPECT_EQ(verdict(kNative, bit | 520), kTrace);

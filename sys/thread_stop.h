@@ -15,6 +15,10 @@
 
 namespace ctxconf::sys {
 
+// Where the TLS of a thread that this thread traces and that is stopped is: fs_base on x86-64,
+// tpidr_el0 on aarch64; 0: none yet, or none any more. ENOTSUP for a 32-bit thread.
+Result<RemoteAddr> stopped_thread_pointer(pid_t tid);
+
 class ThreadStop {
  public:
   // ESRCH: gone (or a zombie); EPERM: not ours to look at, or traced by somebody else;

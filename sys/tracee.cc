@@ -25,9 +25,11 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
+#include "sys/thread_stop.h"
 #include "sys/trampoline.h"
 
 namespace ctxconf::sys {
@@ -302,6 +304,26 @@ void kill_and_reap(pid_t pid) {
 
 }  // namespace
 
+Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
+#if defined(__x86_64__)
+  user_regs_struct registers{};
+  iovec area{&registers, sizeof registers};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  if (area.iov_len != sizeof registers) return fail("thread pointer", ENOTSUP, pid_text(tid));
+  return RemoteAddr(registers.fs_base);
+#elif defined(__aarch64__)
+  std::uint64_t tpidr = 0;
+  iovec area{&tpidr, sizeof tpidr};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  if (area.iov_len != sizeof tpidr) return fail("thread pointer", ENOTSUP, pid_text(tid));
+  return RemoteAddr(tpidr);
+#endif
+}
+
 struct Tracee::State {
   enum class At { kStarting, kRunning, kListening, kStopped };
   enum class Stop { kOther, kEntry, kSignal };
@@ -314,8 +336,9 @@ struct Tracee::State {
     bool in_group_stop = false;
     bool to_exit = false;
     bool exiting = false;
-    bool silent = false;      // appeared after a kill: gets no events and is not resumed
-    std::optional<int> held;  // a stop that overtook the user's answer to the last one
+    bool interrupting = false;  // the user has asked for an Interrupted
+    bool silent = false;        // appeared after a kill: gets no events and is not resumed
+    std::optional<int> held;    // a stop that overtook the user's answer to the last one
     // Until it is announced:
     pid_t maker = 0;
     bool shares_memory = false;
@@ -496,6 +519,9 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
   switch (event_of(status)) {
     case PTRACE_EVENT_STOP:
       task.in_group_stop = is_group_stop(status);
+      if (std::exchange(task.interrupting, false) && !task.in_group_stop) {
+        return hand_out(task, Interrupted{tid, task.process});
+      }
       return restart(tid, task, 0);
     case PTRACE_EVENT_FORK:
     case PTRACE_EVENT_VFORK:
@@ -820,6 +846,19 @@ Result<> Tracee::resume_to_exit(pid_t tid) {
   it->second.to_exit = true;
   return resume(tid);
 }
+
+Result<> Tracee::interrupt(pid_t tid) {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end() || it->second.silent || it->second.exiting) return {};
+  if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
+    if (errno == ESRCH) return {};
+    return fail("interrupt", errno, pid_text(tid));
+  }
+  it->second.interrupting = true;
+  return {};
+}
+
+Result<RemoteAddr> Tracee::thread_pointer(pid_t tid) const { return stopped_thread_pointer(tid); }
 
 Result<SyscallEntry> Tracee::syscall_of(pid_t tid) const {
   const auto it = state_->tasks.find(tid);

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "sys/remote_addr.h"
 #include "sys/result.h"
 
 namespace ctxconf::sys {
@@ -25,8 +26,9 @@ struct Launch {
   std::vector<std::string> extra_env;            // "KEY=VALUE", on top of ours
   std::optional<std::uint64_t> file_size_limit;  // RLIMIT_FSIZE of the program
   bool discard_output = false;                   // stdin, stdout and stderr are /dev/null
-  // With these a SyscallEntry comes before each execve, execveat and
-  // prctl(PR_SET_VMA); no other call stops. Needs kHostSeccompTrace; without it
+  // With these a SyscallEntry comes before each execve, execveat, prctl(PR_SET_VMA) and, on
+  // x86-64, arch_prctl(ARCH_SET_FS) (a thread pointer set by hand); no other call stops. Needs
+  // kHostSeccompTrace; without it
   // (`no_filter`) there are no SyscallEntry events at all.
   bool no_filter = false;
 };
@@ -67,13 +69,17 @@ struct SignalStop {  // resume(tid, signo) delivers it
   pid_t process = 0;
   int signo = 0;
 };
+struct Interrupted {  // only after interrupt(); not while the thread is kept by a group stop
+  pid_t tid = 0;
+  pid_t process = 0;
+};
 struct Gone {  // a process has ended and was reaped; threads end without a Gone
   pid_t process = 0;
   std::optional<int> exit_code;
   std::optional<int> killed_by;
 };
-using TraceEvent =
-    std::variant<NewTask, SyscallEntry, SyscallExit, Execed, Exiting, SignalStop, Gone>;
+using TraceEvent = std::variant<NewTask, SyscallEntry, SyscallExit, Execed, Exiting, SignalStop,
+                                Interrupted, Gone>;
 
 class Tracee {
  public:
@@ -101,6 +107,14 @@ class Tracee {
   // EINVAL: the thread is not stopped, or a signal without a SignalStop.
   Result<> resume(pid_t tid, int signo = 0);
   Result<> resume_to_exit(pid_t tid);  // from a SyscallEntry: SyscallExit comes next
+
+  // Stops a running thread soon: an Interrupted follows, unless it ends first. A call that
+  // sleeps may return EINTR for it (signal(7)); ESRCH is not an error.
+  Result<> interrupt(pid_t tid);
+
+  // Where the TLS of a stopped thread is: fs_base on x86-64, tpidr_el0 on aarch64; 0: none yet.
+  // ENOTSUP for a 32-bit thread.
+  Result<RemoteAddr> thread_pointer(pid_t tid) const;
 
   // The call in progress of a stopped thread (PTRACE_GET_SYSCALL_INFO or registers).
   Result<SyscallEntry> syscall_of(pid_t tid) const;

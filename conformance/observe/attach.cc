@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/observe/threads.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -17,10 +19,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
+constexpr std::chrono::milliseconds kStopDeadline{50};
 
 struct Watched {
   sys::ProcessFacts facts;
   std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
+  std::unique_ptr<ThreadRecorder> threads;     // beside each recorder
+  std::map<pid_t, sys::RemoteAddr> pointers;   // of its threads, where known
   Process process;
 };
 
@@ -33,20 +38,55 @@ Identity identity_of(const sys::ProcessFacts& was) {
   return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
 }
 
+// Threads that run, and those whose TLS is not known yet, are stopped for it.
+void look_at_threads(Watched& w) {
+  w.threads->look_at_modules();
+  if (!w.threads->wants_threads()) return;
+  const auto tids = sys::thread_list(w.facts.pid);
+  if (!tids) return;
+  std::erase_if(w.pointers,
+                [&](const auto& p) { return !std::ranges::binary_search(*tids, p.first); });
+  for (const pid_t tid : *tids) {
+    const auto known = w.pointers.find(tid);
+    if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) continue;
+    const auto stop = sys::ThreadStop::stop(tid, kStopDeadline);
+    const auto pointer =
+        stop ? stop->thread_pointer() : sys::Result<sys::RemoteAddr>(std::unexpected(stop.error()));
+    if (!pointer) {
+      if (pointer.error().err != ESRCH) w.threads->unread(sys::to_string(pointer.error()));
+      continue;
+    }
+    if (pointer->raw() == 0) continue;
+    w.pointers[tid] = *pointer;
+    w.threads->sample(tid, *pointer);
+  }
+}
+
+void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleCache& modules) {
+  w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
+  w.threads = std::make_unique<ThreadRecorder>(key.pid, modules);
+  w.pointers.clear();
+  look_at_threads(w);
+  w.recorder->take(Moment::kStart, Look::kThorough);
+}
+
+void end_image(Watched& w, std::string ending) {
+  w.process.images.push_back(std::move(*w.recorder).finish(std::move(ending)));
+  std::move(*w.threads).add_to(w.process.images.back());
+  w.recorder.reset();
+  w.threads.reset();
+}
+
 // Follows what became of it; the evidence of another image is another image's.
-void follow(Watched& w, const SnapshotLimits& limits) {
+void follow(Watched& w, const SnapshotLimits& limits, ModuleCache& modules) {
   const Identity identity = identity_of(w.facts);
   if (identity == Identity::kSame) return;
-  w.process.images.push_back(std::move(*w.recorder)
-                                 .finish(identity == Identity::kGone ? "ended while it was observed"
-                                                                     : "replaced by exec"));
-  w.recorder.reset();
+  end_image(w, identity == Identity::kGone ? "ended while it was observed" : "replaced by exec");
   auto facts = sys::process_facts(w.facts.pid);
   if (identity == Identity::kGone || !facts) return;
   w.facts = std::move(*facts);
   const ImageKey key{w.facts.pid, static_cast<std::uint32_t>(w.process.images.size())};
-  w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
-  w.recorder->take(Moment::kStart, Look::kThorough);
+  start_image(w, key, limits, modules);
 }
 
 sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
@@ -81,6 +121,7 @@ sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
     CTX_TRY(found, publishing_processes(timeline));
     pids = std::move(found);
   }
+  ModuleCache modules;
   std::vector<Watched> watched;
   for (const pid_t pid : pids) {
     auto facts = sys::process_facts(pid);
@@ -90,23 +131,25 @@ sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
     }
     Watched w;
     w.facts = std::move(*facts);
-    w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{pid, 0}, options.limits);
-    w.recorder->take(Moment::kStart, Look::kThorough);
+    start_image(w, ImageKey{pid, 0}, options.limits, modules);
     watched.push_back(std::move(w));
   }
   const auto end = Clock::now() + options.watch_for;
   while (Clock::now() < end) {
     std::this_thread::sleep_until(std::min(Clock::now() + kTick, end));
     for (auto& w : watched) {
-      if (w.recorder) follow(w, options.limits);
-      if (w.recorder) w.recorder->take(Moment::kPeriodic, Look::kQuick);
+      if (w.recorder) follow(w, options.limits, modules);
+      if (!w.recorder) continue;
+      look_at_threads(w);
+      w.recorder->take(Moment::kPeriodic, Look::kQuick);
     }
   }
   for (auto& w : watched) {
-    if (w.recorder) follow(w, options.limits);
+    if (w.recorder) follow(w, options.limits, modules);
     if (w.recorder) {
+      look_at_threads(w);
       w.recorder->take(Moment::kEnd, Look::kThorough);
-      w.process.images.push_back(std::move(*w.recorder).finish("running"));
+      end_image(w, "running");
     }
     w.process.pid = w.facts.pid;
     w.process.parent = w.facts.parent;

@@ -1,5 +1,6 @@
-// Records running processes from outside without stopping them: a few snapshots,
-// no ptrace.
+// Records running processes from outside: a few snapshots. The threads of a program that has
+// the slot variable are stopped for some microseconds each, unless they sleep; no other
+// program is.
 #pragma once
 
 #include <sys/types.h>

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/observe/threads.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
@@ -30,6 +31,16 @@ constexpr milliseconds kTermGrace{2000};
 constexpr std::uint64_t kPrSetVma = 0x53564d41;  // prctl(2)
 constexpr std::uint64_t kPrSetVmaAnonName = 0;
 
+// A thread pointer that the program sets by hand: glibc does for the first thread of an
+// image, all others get theirs from clone.
+std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
+#if defined(__x86_64__)
+  if (e.nr == SYS_arch_prctl) return sys::RemoteAddr(e.args[1]);
+#endif
+  (void)e;
+  return std::nullopt;
+}
+
 // Does this prctl ask for a name that begins with OTEL_CTX?
 bool is_naming_call(const sys::SyscallEntry& e) {
   if (e.nr != SYS_prctl || e.args[0] != kPrSetVma || e.args[1] != kPrSetVmaAnonName) return false;
@@ -42,8 +53,14 @@ bool is_naming_call(const sys::SyscallEntry& e) {
 struct Watched {
   Process process;
   std::unique_ptr<SnapshotRecorder> recorder;
+  std::unique_ptr<ThreadRecorder> threads;  // beside each recorder
   std::uint32_t next_image = 0;
   bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
+};
+
+struct WatchedThread {
+  pid_t process = 0;
+  std::optional<sys::RemoteAddr> pointer;  // its TLS, once it is known
 };
 
 class Recording {
@@ -59,6 +76,9 @@ class Recording {
   void end_image(Watched& w, const std::string& ending);
   void take(pid_t pid, Moment moment, Look look);
   void tick();
+  void look_at_modules(pid_t pid);
+  void look_at_threads(pid_t pid, ThreadRecorder& recorder);
+  void look_at_stopped_thread(pid_t pid, pid_t tid);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -67,6 +87,7 @@ class Recording {
   void on(const sys::Execed& e);
   void on(const sys::Exiting& e);
   void on(const sys::SignalStop& e);
+  void on(const sys::Interrupted& e);
   void on(const sys::Gone& e);
 
   Clock::time_point deadline() const;
@@ -78,6 +99,8 @@ class Recording {
   Timeline& timeline_;
   sys::Tracee tracee_;
   std::map<pid_t, Watched> alive_;
+  std::map<pid_t, WatchedThread> threads_;
+  ModuleCache modules_;
   std::vector<Process> done_;
   std::set<pid_t> naming_;  // threads inside a naming call
   std::size_t started_ = 0;
@@ -99,11 +122,12 @@ void Recording::start_image(Watched& w) {
       std::min(limits.image_bytes,
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
   w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
+  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
 }
 
 void Recording::end_image(Watched& w, const std::string& ending) {
   if (!w.recorder) return;
-  stored_ += w.recorder->stored_bytes();
+  stored_ += w.recorder->stored_bytes() + w.threads->stored_bytes();
   Image image = std::move(*w.recorder).finish(ending);
   w.recorder.reset();
   // Snapshots without a candidate say only that nothing was there.
@@ -112,6 +136,8 @@ void Recording::end_image(Watched& w, const std::string& ending) {
   };
   const bool any = std::ranges::any_of(image.snapshots, seen);
   if (!any) image.snapshots.clear();
+  std::move(*w.threads).add_to(image);
+  w.threads.reset();
   w.process.images.push_back(std::move(image));
 }
 
@@ -137,13 +163,48 @@ void Recording::take(pid_t pid, Moment moment, Look look) {
 }
 
 void Recording::tick() {
-  for (const auto& [pid, w] : alive_) take(pid, Moment::kPeriodic, Look::kQuick);
+  for (const auto& [pid, w] : alive_) {
+    // Threads first: the key map that is seen after a record must name its indexes.
+    look_at_modules(pid);
+    if (w.threads && w.threads->wants_threads()) look_at_threads(pid, *w.threads);
+    take(pid, Moment::kPeriodic, Look::kQuick);
+  }
+}
+
+void Recording::look_at_modules(pid_t pid) {
+  const auto it = alive_.find(pid);
+  if (it != alive_.end() && it->second.threads) it->second.threads->look_at_modules();
+}
+
+// A thread that sleeps is read where it sleeps; one that runs is stopped for it, which is
+// an Interrupted soon.
+void Recording::look_at_threads(pid_t pid, ThreadRecorder& recorder) {
+  for (const auto& [tid, thread] : threads_) {
+    if (thread.process != pid) continue;
+    if (thread.pointer && recorder.sample_if_asleep(tid, *thread.pointer)) continue;
+    (void)tracee_.interrupt(tid);
+  }
+}
+
+void Recording::look_at_stopped_thread(pid_t pid, pid_t tid) {
+  const auto process = alive_.find(pid);
+  const auto thread = threads_.find(tid);
+  if (process == alive_.end() || thread == threads_.end() || !process->second.threads) return;
+  if (!process->second.threads->wants_threads()) return;
+  if (const auto pointer = tracee_.thread_pointer(tid)) {
+    if (pointer->raw() == 0) return;  // too early
+    thread->second.pointer = *pointer;
+    process->second.threads->sample(tid, *pointer);
+  } else if (pointer.error().err != ESRCH) {
+    process->second.threads->unread(sys::to_string(pointer.error()));
+  }
 }
 
 void Recording::finish(Watched& w, const std::string& ending) {
   end_image(w, ending);
-  const bool evidence = std::ranges::any_of(
-      w.process.images, [](const Image& i) { return !i.snapshots.empty() || !i.notes.empty(); });
+  const bool evidence = std::ranges::any_of(w.process.images, [](const Image& i) {
+    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty();
+  });
   const bool root = w.process.pid == tracee_.root();
   if (root || ((evidence || done_.size() < 64) && done_.size() < options_.max_recorded)) {
     done_.push_back(std::move(w.process));
@@ -155,12 +216,21 @@ void Recording::finish(Watched& w, const std::string& ending) {
 
 void Recording::on(const sys::NewTask& e) {
   if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
+  auto& thread = threads_[e.tid];
+  thread.process = e.process;
+  if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
+    thread.pointer = *pointer;
+  }
   (void)tracee_.resume(e.tid);
 }
 
 void Recording::on(const sys::SyscallEntry& e) {
   if (e.nr == SYS_execve || e.nr == SYS_execveat) {
+    look_at_modules(e.process);
+    look_at_stopped_thread(e.process, e.tid);
     take(e.process, Moment::kExecEntry, Look::kThorough);
+  } else if (const auto pointer = thread_pointer_of(e)) {
+    threads_[e.tid] = {e.process, *pointer};
   } else if (is_naming_call(e)) {
     naming_.insert(e.tid);
     (void)tracee_.resume_to_exit(e.tid);
@@ -170,7 +240,10 @@ void Recording::on(const sys::SyscallEntry& e) {
 }
 
 void Recording::on(const sys::SyscallExit& e) {
-  if (naming_.erase(e.tid) != 0) take(e.process, Moment::kNamed, Look::kQuick);
+  if (naming_.erase(e.tid) != 0) {
+    look_at_stopped_thread(e.process, e.tid);
+    take(e.process, Moment::kNamed, Look::kQuick);
+  }
   (void)tracee_.resume(e.tid);
 }
 
@@ -180,17 +253,30 @@ void Recording::on(const sys::Execed& e) {
     it->second.shares_memory = false;
     start_image(it->second);
   }
+  std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
+  threads_[e.process] = {e.process, std::nullopt};
   (void)tracee_.resume(e.process);
 }
 
 void Recording::on(const sys::Exiting& e) {
-  if (e.whole_process) take(e.process, Moment::kExit, Look::kThorough);
+  // Records are not looked at any more: what a destructor has freed may still be in the slot.
+  threads_.erase(e.tid);
+  if (e.whole_process) {
+    look_at_modules(e.process);
+    take(e.process, Moment::kExit, Look::kThorough);
+  }
   (void)tracee_.resume(e.tid);
 }
 
 void Recording::on(const sys::SignalStop& e) { (void)tracee_.resume(e.tid, e.signo); }
 
+void Recording::on(const sys::Interrupted& e) {
+  look_at_stopped_thread(e.process, e.tid);
+  (void)tracee_.resume(e.tid);
+}
+
 void Recording::on(const sys::Gone& e) {
+  std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   const auto it = alive_.find(e.process);
   if (it == alive_.end()) return;
   Watched& w = it->second;
@@ -215,6 +301,7 @@ Clock::time_point Recording::deadline() const {
 sys::Result<> Recording::run() {
   // Its first image begins with its Execed event; until then it is our trampoline.
   add(tracee_.root(), getpid(), /*shares_memory=*/true);
+  threads_[tracee_.root()] = {tracee_.root(), std::nullopt};
   auto next_tick = Clock::now() + kTick;
   Clock::time_point end_by{};
   while (true) {
@@ -229,7 +316,10 @@ sys::Result<> Recording::run() {
         timeline_.notes.push_back("the program still ran after " + std::to_string(ran / 1000) +
                                   "." + std::to_string(ran % 1000 / 100) + " s and was ended");
       }
-      for (const auto& [pid, w] : alive_) take(pid, Moment::kEnd, Look::kThorough);
+      for (const auto& [pid, w] : alive_) {
+        look_at_modules(pid);
+        take(pid, Moment::kEnd, Look::kThorough);
+      }
       ending_ = true;
       end_by = Clock::now() + (runaway_.empty() ? scaled(kTermGrace) : Clock::duration::zero());
       if (runaway_.empty()) tracee_.signal_all(SIGTERM);

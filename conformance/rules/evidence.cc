@@ -1,5 +1,8 @@
 #include "conformance/rules/evidence.h"
 
+#include <elf.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -149,6 +152,98 @@ std::string ImageEvidence::name() const {
   return out + " " + image->executable;
 }
 
+bool ImageEvidence::has_valid_record() const {
+  return std::ranges::any_of(records, &Record::valid);
+}
+
+namespace {
+
+std::string hex_digits(std::span<const std::uint8_t> bytes) {
+  std::string out;
+  for (const std::uint8_t b : bytes) out += fmt::format("{:02x}", b);
+  return out;
+}
+
+// The usable payload at the first look that ended at or after `ns`; the last one when all were
+// before.
+const Payload* payload_at(const ImageEvidence& e, std::uint64_t ns) {
+  const Payload* found = nullptr;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named || !c.usable() || c.payload == nullptr) continue;
+      if (c.payload->problem != PayloadProblem::kNone) continue;
+      found = c.payload.get();
+      if (c.snapshot->last_seen_ns >= ns) return found;
+    }
+  }
+  return found;
+}
+
+const ThreadlocalEntry* entry_of(const Payload* payload, std::string_view key) {
+  if (payload == nullptr) return nullptr;
+  const auto it = std::ranges::find_if(payload->threadlocal, [&](const ThreadlocalEntry& t) {
+    return t.key == key && !t.in_resource;
+  });
+  return it == payload->threadlocal.end() ? nullptr : &*it;
+}
+
+void add_records(ImageEvidence& e) {
+  const bool native = e.image->little_endian == (std::endian::native == std::endian::little);
+  const auto* last_map = entry_of(payload_at(e, UINT64_MAX), abi::kAttributeKeyMapKey);
+  for (const ThreadSample& sample : e.image->threads) {
+    if (sample.value == 0 || !sample.record) continue;
+    Record r;
+    r.sample = &sample;
+    r.storage = sample.record->bytes;
+    const auto head = abi::decode_thread_record(r.storage);
+    if (!head) {
+      e.unreadable.push_back(&sample);
+      continue;
+    }
+    r.head = *head;
+    if (!native) r.head.attrs_data_size = std::byteswap(r.head.attrs_data_size);
+    const std::size_t announced = sizeof *head + r.head.attrs_data_size;
+    r.whole = sample.record->readable >= announced && r.storage.size() >= announced;
+    const std::size_t end = std::min(announced, r.storage.size());
+    if (r.whole && sample.behind) {
+      r.storage.insert(r.storage.end(), sample.behind->bytes.begin(), sample.behind->bytes.end());
+    }
+    r.bytes = r.storage;
+    r.attributes = r.bytes.subspan(sizeof *head, end - sizeof *head);
+    r.key_map = entry_of(payload_at(e, sample.first_seen_ns), abi::kAttributeKeyMapKey);
+    r.last_key_map = last_map;
+    e.records.push_back(std::move(r));
+  }
+}
+
+bool is_definition(const sys::ElfSymbol& s) {
+  const bool binds =
+      s.binding == STB_GLOBAL || s.binding == STB_WEAK || s.binding == STB_GNU_UNIQUE;
+  const bool visible = s.visibility == STV_DEFAULT || s.visibility == STV_PROTECTED;
+  return s.defined() && s.type == STT_TLS && binds && visible;
+}
+
+void add_thread_facts(ImageEvidence& e) {
+  for (const ModuleFacts& m : e.image->modules) {
+    if (!m.dynamic_symbols.empty() || !m.static_symbols.empty()) e.uses_threads = true;
+    if (std::ranges::any_of(m.dynamic_symbols, is_definition)) e.definers.push_back(&m);
+  }
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named || !c.usable() || c.payload == nullptr) continue;
+      if (!c.payload->threadlocal.empty()) e.uses_threads = true;
+    }
+  }
+  if (const auto* schema = entry_of(payload_at(e, UINT64_MAX), abi::kSchemaVersionKey);
+      schema != nullptr && schema->kind == ValueKind::kString) {
+    e.schema = schema->text;
+  }
+  add_records(e);
+  if (!e.records.empty() || !e.unreadable.empty()) e.uses_threads = true;
+}
+
+}  // namespace
+
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
   std::vector<ImageEvidence> out;
   for (const Process& process : timeline.processes) {
@@ -190,7 +285,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
           list.push_back(std::move(context));
         }
       }
-      if (!e.has_named && !e.has_hidden) continue;
+      add_thread_facts(e);
+      if (!e.published() && !e.uses_threads) continue;
       std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;
       for (const auto& list : e.contexts) {
         for (const Context& context : list) {
@@ -239,6 +335,35 @@ std::string summary_of(const ImageEvidence& evidence) {
   std::string out = all.front()->key + "=" + all.front()->value.substr(0, 80);
   if (all.size() > 1) {
     out += ", " + std::to_string(all.size() - 1) + " more attribute" + (all.size() > 2 ? "s" : "");
+  }
+  return out;
+}
+
+std::string threads_of(const ImageEvidence& evidence) {
+  if (!evidence.uses_threads) return {};
+  if (!evidence.image->threads_unread.empty()) {
+    return "threads not looked at: " + evidence.image->threads_unread;
+  }
+  std::map<std::int32_t, const Record*> of;  // a thread's last valid record
+  for (const Record& r : evidence.records) {
+    if (r.valid() && r.whole) of[r.sample->tid] = &r;
+  }
+  if (of.empty()) return "no thread with a valid record was seen";
+  const auto& [tid, record] = *of.begin();
+  std::string out = std::to_string(of.size()) + (of.size() == 1 ? " thread" : " threads") +
+                    " with a record; " + std::to_string(tid) + ": trace " +
+                    hex_digits(record->head.trace_id) + ", span " +
+                    hex_digits(record->head.span_id);
+  abi::AttributeCursor cursor(record->attributes);
+  for (int shown = 0; shown < 4; ++shown) {
+    const auto entry = cursor.next();
+    if (!entry) break;
+    const auto* map = record->last_key_map;
+    const std::string name = map != nullptr && entry->key < map->elements.size()
+                                 ? map->elements[entry->key].text
+                                 : "attribute " + std::to_string(entry->key);
+    out += ", " + name + "=" +
+           std::string(reinterpret_cast<const char*>(entry->value.data()), entry->value.size());
   }
   return out;
 }

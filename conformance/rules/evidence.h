@@ -105,5 +105,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.
 std::string summary_of(const ImageEvidence& evidence);
+// The same of its threads: "2 threads with a record; 4243: trace 4bf9..., span 00f0...,
+// http_route=/cart"; empty when it uses no thread context; hostile text.
+std::string threads_of(const ImageEvidence& evidence);
 
 }  // namespace ctxconf::conformance

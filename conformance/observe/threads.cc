@@ -1,0 +1,202 @@
+#include "conformance/observe/threads.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <utility>
+
+#include "abi/thread_record.h"
+#include "conformance/elf_facts.h"
+#include "conformance/observe/memory_block.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::RemoteAddr;
+
+constexpr std::uint64_t kBehind = 1024;
+
+std::uint64_t hash_of_files(const std::string& maps_text) {
+  std::uint64_t hash = kFnvBasis;
+  sys::for_each_mapping(maps_text, [&](sys::Result<sys::MapEntry> e) {
+    if (e && e->executable && e->inode != 0) {
+      const std::array<std::uint64_t, 3> facts = {e->range.begin().raw(), e->inode, e->offset};
+      hash = fnv1a(hash, std::as_bytes(std::span(facts)));
+    }
+    return true;
+  });
+  return hash;
+}
+
+bool has_variable(const ModuleFacts& m) {
+  return !m.dynamic_symbols.empty() || !m.static_symbols.empty();
+}
+
+bool same_look(const ThreadSample& a, const ThreadSample& b) {
+  return a.slot == b.slot && a.value == b.value && a.record == b.record;
+}
+
+std::uint64_t bytes_of(const ThreadSample& s) {
+  return (s.record ? s.record->bytes.size() : 0) + (s.behind ? s.behind->bytes.size() : 0);
+}
+
+}  // namespace
+
+const std::optional<ModuleFacts>& ModuleCache::facts_of(const sys::Module& module) {
+  const auto [it, added] = facts_.try_emplace({module.image, module.main_executable});
+  if (added) {
+    auto facts = module_facts(*module.image, module.path, module.main_executable);
+    if (module.main_executable || has_variable(facts)) it->second = std::move(facts);
+  }
+  return it->second;
+}
+
+ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits)
+    : pid_(pid), cache_(&cache), limits_(limits) {}
+
+void ThreadRecorder::look_at_modules() {
+  const auto text = sys::read_maps_text(pid_);
+  if (!text) return;
+  const std::uint64_t hash = hash_of_files(*text);
+  if (hash == mappings_hash_) return;
+  auto modules = sys::modules_of(pid_, cache_->files);
+  if (!modules) {
+    // ESRCH: the process went meanwhile, which is its right.
+    if (modules.error().err != ESRCH) unread(sys::to_string(modules.error()));
+    return;
+  }
+  modules_ = std::move(*modules);
+  mappings_hash_ = hash;
+  definitions_.clear();
+  facts_index_.clear();
+  for (std::size_t i = 0; i < modules_.modules.size(); ++i) {
+    const sys::Module& module = modules_.modules[i];
+    const auto& facts = cache_->facts_of(module);
+    if (!facts) continue;
+    if (module.main_executable) little_endian_ = facts->little_endian;
+    auto it = std::ranges::find(facts_, *facts);
+    if (it == facts_.end()) it = facts_.insert(facts_.end(), *facts);
+    facts_index_[i] = static_cast<std::uint32_t>(it - facts_.begin());
+  }
+  auto definitions = sys::find_tls_variable(modules_, abi::kThreadSlotSymbol);
+  if (!definitions) return unread(sys::to_string(definitions.error()));
+  definitions_ = std::move(*definitions);
+}
+
+void ThreadRecorder::unread(const std::string& why) {
+  if (unread_.empty()) unread_ = why;
+}
+
+std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_pointer) {
+  // By the leader's id a process whose leader has ended shows no memory.
+  const sys::ProcessMemory memory(tid);
+  std::vector<ThreadSample> out;
+  for (const sys::TlsDefinition& d : definitions_) {
+    const auto index = facts_index_.find(d.module);
+    if (index == facts_index_.end()) continue;
+    const auto slot = sys::tls_address(modules_, d, thread_pointer, memory);
+    if (!slot) {
+      if (slot.error().err != ESRCH) unread(sys::to_string(slot.error()));
+      continue;
+    }
+    ThreadSample s;
+    s.tid = tid;
+    s.module = index->second;
+    s.first_seen_ns = s.last_seen_ns = sys::boottime_now_ns();
+    if (*slot) {
+      const auto value = memory.read(sys::RemotePtr<std::uint64_t>{**slot});
+      if (!value) {
+        if (value.error().err != ESRCH) unread(sys::to_string(value.error()));
+        continue;
+      }
+      s.slot = (*slot)->raw();
+      s.value = *value;
+      if (!little_endian_) s.value = std::byteswap(s.value);
+    }
+    looked_ = true;
+    if (s.value != 0) {
+      constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
+      const RemoteAddr at(s.value);
+      s.record = read_block(memory, at, kHead, kHead, kHead);
+      if (const auto head = abi::decode_thread_record(s.record->bytes)) {
+        const bool native = little_endian_ == (std::endian::native == std::endian::little);
+        const std::uint64_t size =
+            native ? head->attrs_data_size : std::byteswap(head->attrs_data_size);
+        const std::uint64_t whole = kHead + size;
+        s.record = read_block(memory, at, whole, whole, whole);
+        if (const auto end = at.plus(whole); end && s.record->readable == whole) {
+          s.behind = read_block(memory, *end, kBehind, kBehind, kBehind);
+        }
+      }
+    }
+    out.push_back(std::move(s));
+  }
+  return out;
+}
+
+void ThreadRecorder::keep(std::vector<ThreadSample> samples) {
+  for (ThreadSample& s : samples) {
+    const std::pair key(s.tid, s.module);
+    const auto last = last_.find(key);
+    if (last != last_.end() && same_look(samples_[last->second], s)) {
+      samples_[last->second].last_seen_ns = s.last_seen_ns;
+      ++samples_[last->second].times;
+      continue;
+    }
+    const std::uint64_t bytes = bytes_of(s);
+    if (samples_.size() >= limits_.samples || bytes_ + bytes > limits_.bytes) {
+      ++dropped_;
+      continue;
+    }
+    const bool whole = !s.record || s.record->readable == s.record->wanted;
+    if (!whole) {
+      if (const auto text = sys::read_maps_text(pid_)) {
+        if (const auto table = sys::MapTable::parse(*text)) {
+          if (const auto* e = table->find(RemoteAddr(s.value))) s.mapping = *e;
+        }
+      }
+    }
+    bytes_ += bytes;
+    last_[key] = samples_.size();
+    samples_.push_back(std::move(s));
+  }
+}
+
+void ThreadRecorder::sample(pid_t tid, RemoteAddr thread_pointer) {
+  slept_.erase(tid);
+  keep(look(tid, thread_pointer));
+}
+
+bool ThreadRecorder::sample_if_asleep(pid_t tid, RemoteAddr thread_pointer) {
+  const auto before = sys::thread_activity(pid_, tid);
+  if (!before || !before->sleeping) return false;
+  // It has not run since the last look, so that nothing of its own has changed.
+  if (const auto slept = slept_.find(tid); slept != slept_.end() && slept->second == *before) {
+    const std::uint64_t now = sys::boottime_now_ns();
+    for (auto it = last_.lower_bound({tid, 0}); it != last_.end() && it->first.first == tid; ++it) {
+      samples_[it->second].last_seen_ns = now;
+      ++samples_[it->second].times;
+    }
+    return true;
+  }
+  auto samples = look(tid, thread_pointer);
+  const auto after = sys::thread_activity(pid_, tid);
+  if (!after || *after != *before) return false;
+  keep(std::move(samples));
+  slept_[tid] = *before;
+  return true;
+}
+
+void ThreadRecorder::add_to(Image& image) && {
+  // Without the variable nothing here is evidence of anything.
+  if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {
+    image.modules = std::move(facts_);
+  }
+  image.threads = std::move(samples_);
+  image.threads_dropped = dropped_;
+  if (!looked_) image.threads_unread = std::move(unread_);
+}
+
+}  // namespace ctxconf::conformance

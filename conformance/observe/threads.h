@@ -1,0 +1,82 @@
+// Levels static and snapshot of thread context: the ELF files of one image that have to do
+// with the slot variable, and what each thread's slot points at while it cannot run.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/memory_reader.h"
+#include "sys/remote_addr.h"
+#include "sys/thread_stop.h"
+#include "sys/tls_variable.h"
+
+namespace ctxconf::conformance {
+
+// Files that were read, shared by all images of one observation.
+class ModuleCache {
+ public:
+  sys::ElfCache files;
+  // Nothing for a file without the variable, unless it is the executable.
+  const std::optional<ModuleFacts>& facts_of(const sys::Module& module);
+
+ private:
+  // Keeps the images alive, so that no address is used twice.
+  std::map<std::pair<std::shared_ptr<const sys::ElfImage>, bool>, std::optional<ModuleFacts>>
+      facts_;
+};
+
+struct ThreadLimits {
+  std::size_t samples = 4096;                     // distinct ones of one image
+  std::uint64_t bytes = std::uint64_t{4} << 20U;  // of records, stored
+};
+
+class ThreadRecorder {
+ public:
+  ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits = {});
+
+  // Reads the modules again when the mappings of files have changed.
+  void look_at_modules();
+  // Is there a variable to look at?
+  bool wants_threads() const { return !definitions_.empty(); }
+
+  // Looks at a thread that its tracer has stopped.
+  void sample(pid_t tid, sys::RemoteAddr thread_pointer);
+  // The same for a thread that sleeps in the kernel all the while; false: it did not.
+  bool sample_if_asleep(pid_t tid, sys::RemoteAddr thread_pointer);
+  // Why threads could not be looked at: the first reason is kept, unless one could.
+  void unread(const std::string& why);
+
+  void add_to(Image& image) &&;
+  std::uint64_t stored_bytes() const { return bytes_; }
+
+ private:
+  std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
+  void keep(std::vector<ThreadSample> samples);
+
+  pid_t pid_;
+  ModuleCache* cache_;
+  ThreadLimits limits_;
+  std::uint64_t mappings_hash_ = 0;
+  sys::Modules modules_;
+  std::vector<sys::TlsDefinition> definitions_;
+  std::map<std::size_t, std::uint32_t> facts_index_;  // module of modules_: index into facts_
+  std::vector<ModuleFacts> facts_;
+  bool little_endian_ = true;
+  std::vector<ThreadSample> samples_;
+  std::map<std::pair<pid_t, std::uint32_t>, std::size_t> last_;  // of a thread and module
+  std::map<pid_t, sys::ThreadActivity> slept_;                   // when it was looked at last
+  std::uint64_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  bool looked_ = false;
+  std::string unread_;
+};
+
+}  // namespace ctxconf::conformance
