@@ -5,6 +5,8 @@
 
 #include "abi/process_header.h"
 #include "abi/process_layouts.h"
+#include "abi/thread_layouts.h"
+#include "abi/thread_record.h"
 #include "conformance/commands.h"
 #include "conformance/payload.h"
 #include "conformance/report/escape.h"
@@ -92,6 +94,72 @@ int decode_header(std::string& out, const std::string& text) {
   return abi::is_valid(*header) ? kExitClean : kExitFailed;
 }
 
+void show_record(std::string& out, std::span<const std::byte> bytes, const std::string& indent) {
+  const auto head = *abi::decode_thread_record(bytes);
+  const auto digits = [](std::span<const std::uint8_t> id) {
+    std::string text;
+    for (const std::uint8_t b : id) text += fmt::format("{:02x}", b);
+    return text;
+  };
+  const auto show = [&](int offset, const char* name, const std::string& value) {
+    line(out, fmt::format("{}{:>4} {:<16} {}", indent, offset, name, value));
+  };
+  show(0, "trace-id", digits(head.trace_id) + (abi::has_trace_id(head) ? "" : " (none)"));
+  show(16, "span-id", digits(head.span_id) + (abi::has_span_id(head) ? "" : " (none)"));
+  show(24, "valid",
+       fmt::format("{}{}", head.valid,
+                   head.valid == abi::kRecordValid ? "" : " (readers ignore it)"));
+  show(25, "trace-flags", fmt::format("{:#04x}", head.trace_flags));
+  show(26, "attrs-data-size", std::to_string(head.attrs_data_size));
+  const auto rest = bytes.subspan(sizeof head);
+  const auto area = rest.first(std::min<std::size_t>(rest.size(), head.attrs_data_size));
+  abi::AttributeCursor cursor(area);
+  while (const auto entry = cursor.next()) {
+    const auto* text = reinterpret_cast<const char*>(entry->value.data());
+    line(out,
+         fmt::format("{}{:>4} key {:>3}, {:>3} bytes: \"{}\"", indent, sizeof head + entry->offset,
+                     entry->key, entry->value.size(), std::string_view(text, entry->value.size())));
+  }
+  if (area.size() < head.attrs_data_size) {
+    line(out,
+         fmt::format("{}     {} bytes are missing", indent, head.attrs_data_size - area.size()));
+  } else if (cursor.left() > 0) {
+    line(out, fmt::format("{}{:>4} {} bytes are no whole entry", indent,
+                          sizeof head + cursor.offset(), cursor.left()));
+  }
+}
+
+// Valid, and its entries fill the announced size exactly.
+bool is_good_record(std::span<const std::byte> bytes) {
+  const auto head = abi::decode_thread_record(bytes);
+  if (!head || head->valid != abi::kRecordValid) return false;
+  const auto rest = bytes.subspan(sizeof *head);
+  return rest.size() >= head->attrs_data_size &&
+         abi::walks_exactly(rest.first(head->attrs_data_size));
+}
+
+int decode_record(std::string& out, const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto head = abi::decode_thread_record(bytes);
+  if (!head) {
+    return complain(kExitUsage,
+                    fmt::format("a record has 28 bytes or more, these are {}", bytes.size()));
+  }
+  const bool good = is_good_record(bytes);
+  line(out, fmt::format("record: {}",
+                        good ? "a reader would use it"
+                        : head->valid == abi::kRecordValid
+                            ? "a reader would use its ids and the entries before the damage"
+                            : "a reader would ignore it"));
+  show_record(out, bytes, "  ");
+  abi::RecordRecognitionInput in;
+  in.bytes = bytes;
+  const auto r = abi::recognise_record(in);
+  if (const auto draft = abi::describe(r.best); !draft.empty()) line(out, std::string(draft));
+  if (r.other_byte_order) line(out, "attrs-data-size is in the other byte order");
+  return good ? kExitClean : kExitFailed;
+}
+
 int decode_payload(std::string& out, const std::string& text) {
   const auto payload = analyse_payload(std::as_bytes(std::span(text)));
   for (const auto& l : describe(payload)) line(out, l);
@@ -130,8 +198,14 @@ int decode_snapshot(std::string& out, const std::string& text) {
       }
       for (const auto& d : s.descriptors) line(out, fmt::format("    fd {} -> {}", d.fd, d.link));
     }
+    for (const Record& r : e.records) {
+      line(out, fmt::format("  +{:.3f} s, seen {} times: thread {}, slot {:#x} -> {:#x}",
+                            static_cast<double>(r.sample->first_seen_ns - begin) / 1e9,
+                            r.sample->times, r.sample->tid, r.sample->slot, r.sample->value));
+      show_record(out, r.sample->record->bytes, "    ");
+    }
   }
-  if (evidence.empty()) line(out, "no process published a context");
+  if (evidence.empty()) line(out, "no process published a context or has thread records");
   return kExitClean;
 }
 
@@ -157,6 +231,7 @@ int command_decode(const DecodeCommand& c) {
   const std::string as = c.as.empty() ? guess(bytes) : c.as;
   std::string out;
   const int code = as == "header"     ? decode_header(out, bytes)
+                   : as == "record"   ? decode_record(out, bytes)
                    : as == "snapshot" ? decode_snapshot(out, bytes)
                                       : decode_payload(out, bytes);
   return out.empty() ? code : print(out, code);

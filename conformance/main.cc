@@ -154,8 +154,10 @@ int run(int argc, char** argv) {
 
   DecodeCommand decode_command;
   auto* decode = app.add_subcommand("decode", "show what bytes mean");
-  decode->add_option("--as", decode_command.as, "header, payload or snapshot; default: guess")
-      ->check(CLI::IsMember({"header", "payload", "snapshot"}));
+  decode
+      ->add_option("--as", decode_command.as,
+                   "header, payload, record or snapshot; default: guess (never a record)")
+      ->check(CLI::IsMember({"header", "payload", "record", "snapshot"}));
   decode->add_option("--hex", decode_command.hex, "the bytes as hex digits");
   decode->add_option("FILE", decode_command.file, "the bytes in a file, - for stdin");
 

@@ -215,7 +215,7 @@ bool glob_matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-SpecSelection default_spec() { return {{{4719, "2026-04-07"}}}; }
+SpecSelection default_spec() { return {{{4719, "2026-04-07"}, {4947, "2026-07-17"}}}; }
 
 sys::Result<SpecSelection> parse_spec(const Catalogue& catalogue, std::string_view text) {
   SpecSelection selection;
