@@ -83,6 +83,30 @@ std::vector<std::string> as_text(const std::vector<Attribute>& attributes) {
 
 using Texts = std::vector<std::string>;
 
+TEST(Payload, ListsReferenceDataOfThreadsWithKindsAndPlaces) {
+  const std::string map = array({str("http_route"), integer(1), str("")});
+  const std::string resource = len(1, pair("threadlocal.max_record_size", integer(640)));
+  const std::string bytes =
+      len(1, resource) + len(2, pair("threadlocal.schema_version", str("v"))) +
+      len(2, pair("other", str("x"))) + len(2, pair("threadlocal.attribute_key_map", map));
+  const Payload p = analyse_payload(std::as_bytes(std::span(bytes)));
+  ASSERT_EQ(p.problem, PayloadProblem::kNone) << p.detail;
+  ASSERT_EQ(p.threadlocal.size(), 3U);
+  EXPECT_EQ(p.threadlocal[0].key, "threadlocal.max_record_size");
+  EXPECT_TRUE(p.threadlocal[0].in_resource);
+  EXPECT_EQ(p.threadlocal[0].kind, ValueKind::kInt);
+  EXPECT_EQ(p.threadlocal[1].text, "v");
+  EXPECT_FALSE(p.threadlocal[1].in_resource);
+  EXPECT_EQ(p.threadlocal[1].kind, ValueKind::kString);
+  const ThreadlocalEntry& keys = p.threadlocal[2];
+  EXPECT_EQ(keys.kind, ValueKind::kArray);
+  ASSERT_EQ(keys.element_count, 3U);
+  EXPECT_EQ(keys.elements[0].text, "http_route");
+  EXPECT_EQ(keys.elements[1].kind, ValueKind::kInt);
+  EXPECT_EQ(keys.elements[2].kind, ValueKind::kString);
+  EXPECT_EQ(bytes[keys.offset], '\x12');  // field 2, length-delimited
+}
+
 TEST(Payload, OfAProcessContextIsListedWithOffsets) {
   const Payload p = analyse(kContext);
   EXPECT_EQ(p.problem, PayloadProblem::kNone) << p.detail;

@@ -67,6 +67,28 @@ Timeline example() {
   c.neighbours = {e};
   s.candidates = {c};
   i.snapshots = {s};
+  ModuleFacts m;
+  m.path = "/lib/libsdk.so";
+  m.machine = 62;
+  m.type = 3;
+  m.has_dynamic_section = true;
+  m.tls = sys::ElfSegment{.address = 0x3df0, .file_size = 0, .memory_size = 8, .alignment = 8};
+  m.dynamic_symbols = {{5, "otel_thread_ctx_v1", 0, 8, 6, 1, 0, 21}};
+  m.relocations = {{sys::TlsRelocationKind::kTlsdesc, 36, 0x4000, 5, -8, 1, 2}};
+  m.local_dynamic_code = {"1234: lea rax, [rax + 8]"};
+  i.modules = {m};
+  ThreadSample t1;
+  t1.tid = 13;
+  t1.first_seen_ns = 150;
+  t1.last_seen_ns = 160;
+  t1.slot = 0x7f0000000040;
+  t1.value = 0x5000;
+  t1.mapping = e;
+  t1.record = b;
+  t1.behind = b;
+  i.threads = {t1};
+  i.threads_dropped = 2;
+  i.threads_unread = "ptrace: Operation not permitted";
   p.images = {i};
   t.processes = {p};
   FaultRun f;
@@ -92,6 +114,11 @@ TEST(TimelineJson, ComesBackTheSame) {
   const Candidate& c = back->processes.at(0).images.at(0).snapshots.at(0).candidates.at(0);
   EXPECT_EQ(c, example().processes[0].images[0].snapshots[0].candidates[0]);
   EXPECT_EQ(back->target, example().target);
+  const Image& image = back->processes[0].images[0];
+  EXPECT_EQ(image.modules, example().processes[0].images[0].modules);
+  ASSERT_EQ(image.threads.size(), 1U);
+  EXPECT_EQ(image.threads[0].record->at, RemoteAddr(0xffffffffffffffff));
+  EXPECT_EQ(image.threads[0].mapping->name, "/memfd:OTEL_CTX (deleted)");
   EXPECT_EQ(back->processes[0].killed_by, 11);
   EXPECT_FALSE(back->processes[0].exit_code);
 }
@@ -113,7 +140,10 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 1", "\"version\": 2"), "version 2"},
+      {replaced(good, "\"version\": 2", "\"version\": 1"), "version 1"},
+      {replaced(good, "\"module\": 0", "\"module\": 1"), "a module that is not listed"},
+      {replaced(good, "\"TLSDESC\"", "\"TLSDESK\""), "no known relocation"},
+      {replaced(good, "\"tid\": 13", "\"tid\": 0"), "out of range"},
       {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"run\""), "/mode"},
       {replaced(good, "\"pid\": 12", "\"pid\": -1"), "/processes/0/pid"},
       {replaced(good, "\"pid\": 12", "\"pid\": \"12\""), "whole number"},
