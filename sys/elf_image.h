@@ -2,6 +2,9 @@
 // libelf from a file that may be anything: truncated, huge, foreign, self-contradicting.
 // Symbols and relocations come from the dynamic section, as the loader sees them; a file
 // without section headers has them too. System V ABI, "Dynamic Linking".
+//
+// No descriptor stays open: a question that needs the file opens it again, and a file that
+// has changed since is an error (ESTALE), or no answer where there is no Result.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +58,16 @@ struct ElfSegment {
   friend bool operator==(const ElfSegment&, const ElfSegment&) = default;
 };
 
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;
+  std::int64_t mtime_ns = 0;
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
+};
+// stat's errno; EINVAL for what is no regular file.
+Result<FileIdentity> file_identity(const std::string& path);
+
 class ElfImage {
  public:
   // Opens `path` read-only; a device, fifo or directory is refused (EINVAL) and never waited for.
@@ -64,11 +77,15 @@ class ElfImage {
   // The same from bytes, which must outlive the image.
   static Result<ElfImage> from_memory(std::span<const std::byte> bytes, std::string name);
 
+  // The same file without parsing it again, reached by another path from now on.
+  ElfImage reached_by(std::string path) const;
+
   ElfImage(ElfImage&&) noexcept;
   ElfImage& operator=(ElfImage&&) noexcept;
   ~ElfImage();
 
   const std::string& name() const;
+  const FileIdentity& identity() const;  // zeros for one from memory
   bool is_64() const;
   bool little_endian() const;
   std::uint16_t machine() const;  // EM_*

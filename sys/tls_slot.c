@@ -1,0 +1,22 @@
+// Defines the thread-local pointer that tls_variable_test looks for, and its address. The
+// access model and the visibility are the compiler's and the linker's options.
+#ifndef SLOT_ALIGNMENT
+#define SLOT_ALIGNMENT 8
+#endif
+#ifndef SLOT_VISIBILITY
+#define SLOT_VISIBILITY "default"
+#endif
+
+// So that the slot is not the first variable of its segment.
+static _Thread_local volatile long filler[3] = {1, 2, 3};
+
+__attribute__((visibility(SLOT_VISIBILITY), aligned(SLOT_ALIGNMENT)))  //
+_Thread_local void* ctx_test_slot;
+
+#ifndef SLOT_ONLY
+__attribute__((visibility("default"))) void* ctx_test_slot_address(void);
+void* ctx_test_slot_address(void) { return &ctx_test_slot; }
+#endif
+
+__attribute__((visibility("default"))) long ctx_test_filler(void);
+long ctx_test_filler(void) { return filler[0]; }
