@@ -2,13 +2,15 @@
 // PTRACE_INTERRUPT, and released when the object goes. A call like epoll_wait that the
 // thread sleeps in may return EINTR (signal(7)), so a thread that sleeps anyway should be
 // looked at without this: see ThreadActivity.
+//
+// Not in a process that has a Tracee: both wait for stops, and either would eat the other's.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 #include "sys/remote_addr.h"
 #include "sys/result.h"
@@ -29,15 +31,15 @@ class ThreadStop {
   ThreadStop& operator=(ThreadStop&& other) noexcept;
   ~ThreadStop();  // goes on as it was: a group-stopped thread stays so, a pending signal arrives
 
-  pid_t tid() const { return tid_; }
+  pid_t tid() const;
   // x86-64: fs_base; aarch64: tpidr_el0. 0 in a thread that has none (yet, or any more).
   // ENOTSUP for a 32-bit thread.
   Result<RemoteAddr> thread_pointer() const;
 
  private:
-  explicit ThreadStop(pid_t tid) : tid_(tid) {}
-  pid_t tid_ = -1;
-  int pending_signal_ = 0;
+  struct Tracer;
+  explicit ThreadStop(std::unique_ptr<Tracer> tracer);
+  std::unique_ptr<Tracer> tracer_;  // null once moved from
 };
 
 // Has a thread run? Two equal activities with sleeping == true mean that it slept all the
@@ -47,6 +49,7 @@ struct ThreadActivity {
   std::uint64_t switches = 0;  // voluntary and other context switches
   friend bool operator==(const ThreadActivity&, const ThreadActivity&) = default;
 };
+// ESRCH when there is no such thread.
 Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid);
 
 }  // namespace ctxconf::sys

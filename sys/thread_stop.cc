@@ -1,0 +1,244 @@
+#include "sys/thread_stop.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ctxconf::sys {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kYields = 20;
+constexpr long kPauseNs = 50'000;
+constexpr std::chrono::milliseconds kReleaseDeadline{1000};
+constexpr std::size_t kTracerStack = 64U << 10U;
+constexpr std::size_t kStatusLimit = 16U << 10U;
+
+std::string subject(pid_t tid) { return "thread " + std::to_string(tid); }
+
+void pause_shortly() {
+  const timespec duration{0, kPauseNs};
+  nanosleep(&duration, nullptr);
+}
+
+struct Stopped {
+  int pending_signal = 0;  // was on its way to the thread and has to be handed on
+  Result<RemoteAddr> thread_pointer = RemoteAddr();
+};
+
+// The text of /proc/.../status, ESRCH without it.
+Result<std::string> read_status(const std::string& path, pid_t tid) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail("open status", errno == ENOENT ? ESRCH : errno, subject(tid));
+  std::string text(kStatusLimit, '\0');
+  const ssize_t n = read(fd, text.data(), text.size());
+  const int err = errno;
+  close(fd);
+  if (n < 0) return fail("read status", err, subject(tid));
+  text.resize(static_cast<std::size_t>(n));
+  return text;
+}
+
+// The value of a line, without the tab before it.
+std::optional<std::string_view> field(std::string_view status, std::string_view key) {
+  const std::string line = "\n" + std::string(key) + ":\t";
+  const std::size_t at = status.find(line);
+  if (at == status.npos) return std::nullopt;
+  const std::string_view rest = status.substr(at + line.size());
+  return rest.substr(0, rest.find('\n'));
+}
+
+// PTRACE_SEIZE answers EPERM for a zombie too.
+bool has_ended(pid_t tid) {
+  const auto status = read_status("/proc/" + std::to_string(tid) + "/status", tid);
+  if (!status) return status.error().err == ESRCH;
+  const auto state = field(*status, "State").value_or("");
+  return state.starts_with('Z') || state.starts_with('X');
+}
+
+Result<RemoteAddr> read_thread_pointer(pid_t tid) {
+#if defined(__x86_64__)
+  user_regs_struct registers{};
+  iovec area{&registers, sizeof registers};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("PTRACE_GETREGSET", errno, subject(tid));
+  }
+  // The kernel answers in the form that the thread's code has at this moment.
+  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, subject(tid));
+  return RemoteAddr(registers.fs_base);
+#elif defined(__aarch64__)
+  std::uint64_t pointer = 0;
+  iovec area{&pointer, sizeof pointer};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
+    return fail("PTRACE_GETREGSET", errno, subject(tid));
+  }
+  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, subject(tid));
+  return RemoteAddr(pointer);
+#else
+  return fail("registers", ENOTSUP, subject(tid));
+#endif
+}
+
+// What waitpid says of the thread once it says something; 0 at the deadline.
+Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
+  for (int tries = 0;; ++tries) {
+    int status = 0;
+    const pid_t waited = waitpid(tid, &status, __WALL | WNOHANG);
+    if (waited == tid) return status;
+    if (waited < 0 && errno != EINTR) {
+      return fail("waitpid", errno == ECHILD ? ESRCH : errno, subject(tid));
+    }
+    if (Clock::now() >= deadline) return 0;
+    tries < kYields ? static_cast<void>(sched_yield()) : pause_shortly();
+  }
+}
+
+Result<Stopped> stop_thread(pid_t tid, Clock::time_point deadline) {
+  if (tid <= 0) return fail("PTRACE_SEIZE", ESRCH, subject(tid));
+  if (ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0) {
+    const int err = errno == EPERM && has_ended(tid) ? ESRCH : errno;
+    return fail("PTRACE_SEIZE", err, subject(tid));
+  }
+  if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
+    return fail("PTRACE_INTERRUPT", errno, subject(tid));
+  }
+  CTX_TRY(status, wait_for_stop(tid, deadline));
+  if (status == 0) return fail("stop thread", ETIMEDOUT, subject(tid));
+  if (!WIFSTOPPED(status)) return fail("stop thread", ESRCH, subject(tid));
+  Stopped stopped;
+  // An event stop, also that of a group-stopped thread, is not a signal.
+  if (status >> 16 == 0) stopped.pending_signal = WSTOPSIG(status);
+  stopped.thread_pointer = read_thread_pointer(tid);
+  return stopped;
+}
+
+}  // namespace
+
+// A thread of ours that does all the tracing of one stop. A tracee that does not stop cannot
+// be detached; the kernel lets go of it when the thread that traces it ends.
+struct ThreadStop::Tracer {
+  Tracer(pid_t tracee, std::chrono::milliseconds time)
+      : tid(tracee), deadline(Clock::now() + time) {}
+
+  pid_t tid;
+  Clock::time_point deadline;
+  pthread_t thread{};
+  pid_t own_tid = 0;
+  std::binary_semaphore answered{0};
+  std::binary_semaphore let_go{0};
+  Result<Stopped> answer;
+
+  // Returns errno.
+  int start();
+  void run();
+  void end();
+  void wait_until_released() const;
+};
+
+int ThreadStop::Tracer::start() {
+  pthread_attr_t attributes;
+  if (const int err = pthread_attr_init(&attributes); err != 0) return err;
+  pthread_attr_setstacksize(&attributes, kTracerStack);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const auto body = [](void* tracer) -> void* {
+    static_cast<Tracer*>(tracer)->run();
+    return nullptr;
+  };
+  const int err = pthread_create(&thread, &attributes, body, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return err;
+}
+
+void ThreadStop::Tracer::run() {
+  own_tid = gettid();
+  answer = stop_thread(tid, deadline);
+  const bool stopped = answer.has_value();
+  const std::uintptr_t signal = stopped ? static_cast<unsigned>(answer->pending_signal) : 0;
+  answered.release();
+  if (!stopped) return;
+  let_go.acquire();
+  // ESRCH: killed meanwhile.
+  ptrace(PTRACE_DETACH, tid, nullptr, signal);
+}
+
+void ThreadStop::Tracer::end() {
+  let_go.release();
+  pthread_join(thread, nullptr);
+}
+
+// pthread_join returns a little before the kernel has ended the thread and its tracing.
+void ThreadStop::Tracer::wait_until_released() const {
+  const auto latest = Clock::now() + kReleaseDeadline;
+  while (syscall(SYS_tgkill, getpid(), own_tid, 0) == 0 && Clock::now() < latest) pause_shortly();
+}
+
+Result<ThreadStop> ThreadStop::stop(pid_t tid, std::chrono::milliseconds deadline) {
+  auto tracer = std::make_unique<Tracer>(tid, deadline);
+  if (const int err = tracer->start(); err != 0) {
+    return fail("pthread_create", err, subject(tid));
+  }
+  tracer->answered.acquire();
+  if (tracer->answer) return ThreadStop(std::move(tracer));
+  tracer->end();
+  tracer->wait_until_released();
+  return std::unexpected(std::move(tracer->answer).error());
+}
+
+ThreadStop::ThreadStop(std::unique_ptr<Tracer> tracer) : tracer_(std::move(tracer)) {}
+ThreadStop::ThreadStop(ThreadStop&& other) noexcept = default;
+
+ThreadStop& ThreadStop::operator=(ThreadStop&& other) noexcept {
+  std::swap(tracer_, other.tracer_);
+  return *this;
+}
+
+ThreadStop::~ThreadStop() {
+  if (tracer_) tracer_->end();
+}
+
+pid_t ThreadStop::tid() const { return tracer_->tid; }
+Result<RemoteAddr> ThreadStop::thread_pointer() const { return tracer_->answer->thread_pointer; }
+
+Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
+  CTX_TRY(text,
+          read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
+                      tid));
+  const auto state = field(text, "State");
+  if (!state) return fail("parse status", 0, subject(tid));
+  ThreadActivity activity;
+  activity.sleeping = state->starts_with('S') || state->starts_with('D') || state->starts_with('T');
+  for (const auto* key : {"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"}) {
+    const auto value = field(text, key);
+    std::uint64_t count = 0;
+    if (!value || std::from_chars(value->begin(), value->end(), count).ec != std::errc()) {
+      return fail("parse status", 0, subject(tid) + ": " + key);
+    }
+    activity.switches += count;
+  }
+  return activity;
+}
+
+}  // namespace ctxconf::sys
