@@ -1,0 +1,333 @@
+#include "conformance/rules/record_faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <bitset>
+#include <cstring>
+
+#include "abi/thread_layouts.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr std::size_t kAnyKey = abi::kMaxKeys;
+
+// A separate buffer of attributes is no further from its record; text is.
+constexpr std::uint64_t kNearby = std::uint64_t{64} << 20U;
+
+enum class Fit { kNone, kPossible, kProven };
+
+struct Style {
+  bool varint = false;
+  std::size_t alignment = 1;
+  std::size_t most = SIZE_MAX;  // entries
+};
+
+struct Walk {
+  std::size_t entries = 0;
+  std::size_t end = 0;           // of the last whole entry, with its padding
+  std::size_t gaps = 0;          // padding with an entry behind it
+  std::size_t long_lengths = 0;  // of two bytes
+  bool known_keys = true;        // every index is in the key map
+  bool repeated_key = false;
+  bool blank_run = false;  // two entries in a row of index 0 without a value: zeroed memory
+  std::size_t in_use = 0;  // end of the last entry that is not zeroed memory
+};
+
+std::optional<std::size_t> length_at(Bytes area, std::size_t& at, bool varint) {
+  const auto byte = std::to_integer<std::size_t>(area[at++]);
+  if (!varint || byte < 0x80) return byte;
+  if (at == area.size()) return std::nullopt;
+  const auto high = std::to_integer<std::size_t>(area[at++]);
+  if (high == 0 || high >= 0x80) return std::nullopt;  // never so long, or longer than any record
+  return (byte & 0x7fU) | high << 7U;
+}
+
+Walk walk(Bytes area, std::size_t keys, const Style& style = {}) {
+  Walk w;
+  std::bitset<abi::kMaxKeys> seen;
+  bool padded = false;
+  bool blank = false;
+  while (w.entries < style.most && area.size() - w.end >= abi::kEntryHeadBytes) {
+    std::size_t at = w.end;
+    const auto key = std::to_integer<std::size_t>(area[at++]);
+    const auto length = length_at(area, at, style.varint);
+    if (!length || *length > area.size() - at) break;
+    const bool wide = at - w.end > abi::kEntryHeadBytes;
+    const bool zero = key == 0 && *length == 0;
+    at += *length;
+    if (padded) ++w.gaps;
+    if (wide) ++w.long_lengths;
+    w.blank_run = w.blank_run || (zero && blank);
+    blank = zero;
+    w.known_keys = w.known_keys && key < keys;
+    w.repeated_key = w.repeated_key || seen[key];
+    seen.set(key);
+    ++w.entries;
+    const std::size_t aligned =
+        std::min(area.size(), (at + style.alignment - 1) / style.alignment * style.alignment);
+    padded = aligned != at;
+    w.end = aligned;
+    if (!zero) w.in_use = aligned;
+  }
+  return w;
+}
+
+bool all_zero(Bytes bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+}
+
+std::uint64_t number_at(Bytes bytes, std::size_t at, bool little_endian) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return little_endian == (std::endian::native == std::endian::little) ? value
+                                                                       : std::byteswap(value);
+}
+
+// One record as its bytes are read in the merged layout, and the ways to read it otherwise.
+class Examination {
+ public:
+  Examination(const ImageEvidence& e, const Record& r, bool draft_times)
+      : image_(*e.image), record_(r), draft_times_(draft_times) {
+    keys_ = key_count(r).value_or(kAnyKey);
+    size_ = r.head.attrs_data_size;
+    behind_ = r.bytes.size() > kHead ? r.bytes.subspan(kHead) : Bytes{};
+    whole_ = r.whole && behind_.size() >= size_;
+    area_ = behind_.first(std::min(size_, behind_.size()));
+    as_is_ = walk(area_, keys_);
+    exact_ = whole_ && as_is_.end == area_.size();
+  }
+
+  JudgedRecord judge() const {
+    JudgedRecord out;
+    out.record = &record_;
+    out.end = as_is_.end;
+    out.entries = as_is_.entries;
+    out.at_address = whole_;
+    if (!record_.valid()) {
+      out.fault = RecordFault::kOlderLayout;
+      (void)fits(out.fault, out.reading);
+      return out;
+    }
+    for (const auto fault :
+         {RecordFault::kForeignByteOrder, RecordFault::kSizeIsCount, RecordFault::kSizeWithHead,
+          RecordFault::kPaddedEntries, RecordFault::kVarintLengths, RecordFault::kOlderLayout,
+          RecordFault::kElsewhere}) {
+      out.fault = fault;
+      if (fits(fault, out.reading) == Fit::kProven) return out;
+    }
+    out.reading.clear();
+    out.fault = exact_ ? RecordFault::kNone : RecordFault::kCutEntry;
+    return out;
+  }
+
+  Fit fits(RecordFault fault, std::string& reading) const {
+    switch (fault) {
+      case RecordFault::kForeignByteOrder:
+        return foreign_byte_order(reading);
+      case RecordFault::kSizeIsCount:
+        return size_is_count(reading);
+      case RecordFault::kSizeWithHead:
+        return size_with_head(reading);
+      case RecordFault::kVarintLengths:
+        return varint_lengths(reading);
+      case RecordFault::kPaddedEntries:
+        return padded_entries(reading);
+      case RecordFault::kElsewhere:
+        return elsewhere(reading);
+      case RecordFault::kOlderLayout:
+        return older_layout(reading);
+      default:
+        return Fit::kNone;
+    }
+  }
+
+ private:
+  // Zeros behind a record read as entries without values, so that a size that is too large
+  // may walk to its end all the same.
+  Fit foreign_byte_order(std::string& reading) const {
+    const std::size_t swapped = std::byteswap(record_.head.attrs_data_size);
+    if (swapped == 0 || swapped == size_ || swapped > behind_.size()) return Fit::kNone;
+    const Walk w = walk(behind_.first(swapped), keys_);
+    if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kNone;
+    const bool beyond = swapped < size_;
+    if (beyond && as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3) return Fit::kNone;
+    if (exact_ && !(beyond && kHead + size_ > abi::kRecommendedRecordBytes &&
+                    all_zero(area_.subspan(swapped)))) {
+      return Fit::kNone;
+    }
+    reading = fmt::format("{} entries over {} bytes with the size in the other byte order",
+                          w.entries, swapped);
+    return Fit::kProven;
+  }
+
+  Fit size_is_count(std::string& reading) const {
+    if (exact_ || size_ == 0 || size_ > abi::kMaxKeys) return Fit::kNone;
+    const Walk w = walk(behind_, keys_, {.most = size_});
+    if (w.entries != size_ || w.end <= size_ || !w.known_keys) return Fit::kNone;
+    if (w.repeated_key) return Fit::kPossible;  // leftovers behind an area that is cut
+    reading = fmt::format("{} entries over {} bytes", w.entries, w.end);
+    return Fit::kProven;
+  }
+
+  Fit size_with_head(std::string& reading) const {
+    if (size_ < kHead || size_ - kHead > behind_.size()) return Fit::kNone;
+    const std::size_t without = size_ - kHead;
+    const Walk w = walk(behind_.first(without), keys_);
+    if (w.end != without || !w.known_keys || w.blank_run) return Fit::kNone;
+    reading = fmt::format("{} entries over {} bytes, which with the fixed part are {}", w.entries,
+                          without, size_);
+    const bool zeros = whole_ && all_zero(area_.subspan(without));
+    if (exact_) return zeros && w.in_use == without ? Fit::kProven : Fit::kNone;
+    // The 28 bytes in excess may also be the beginning of an entry that is cut.
+    const bool entry_begins =
+        without < area_.size() && std::to_integer<std::size_t>(area_[without]) < keys_;
+    return w.entries > 0 && !entry_begins ? Fit::kProven : Fit::kPossible;
+  }
+
+  Fit padded_entries(std::string& reading) const {
+    if (exact_ && as_is_.known_keys) return Fit::kNone;
+    if (!whole_) return Fit::kNone;
+    Fit best = Fit::kNone;
+    for (const std::size_t alignment : {2U, 4U, 8U}) {
+      const Walk w = walk(area_, keys_, {.alignment = alignment});
+      if (w.end != size_ || !w.known_keys) continue;
+      reading = fmt::format("{} entries, each at a multiple of {} bytes", w.entries, alignment);
+      if (w.gaps > 0) return Fit::kProven;
+      best = Fit::kPossible;
+    }
+    return best;
+  }
+
+  Fit varint_lengths(std::string& reading) const {
+    if (!whole_ || (exact_ && as_is_.known_keys)) return Fit::kNone;
+    const Walk w = walk(area_, keys_, {.varint = true});
+    if (w.end != size_ || w.long_lengths == 0 || !w.known_keys) return Fit::kNone;
+    reading = fmt::format("{} entries, {} with a length of two bytes", w.entries, w.long_lengths);
+    return Fit::kProven;
+  }
+
+  Fit elsewhere(std::string& reading) const {
+    if (!whole_) {
+      reading = fmt::format("{} of {} bytes can be copied", record_.bytes.size(), kHead + size_);
+      return Fit::kProven;
+    }
+    if (exact_ || behind_.size() < sizeof(std::uint64_t)) return Fit::kNone;
+    const std::uint64_t pointer = number_at(behind_, 0, image_.little_endian);
+    const std::uint64_t at = record_.sample->value;
+    if (std::max(pointer, at) - std::min(pointer, at) > kNearby) return Fit::kNone;
+    reading = fmt::format("{:#x}, an address, where the entries should begin", pointer);
+    return Fit::kProven;
+  }
+
+  Fit older_layout(std::string& reading) const {
+    if (exact_ && record_.valid()) return Fit::kNone;
+    const auto& draft = abi::fields_of(abi::RecordLayout::kT0);
+    const auto fields = abi::decode_record_as(draft, record_.bytes);
+    if (!fields.problem.empty() || fields.valid != 1) return Fit::kNone;
+    const auto count =
+        std::to_integer<std::size_t>(record_.bytes[static_cast<std::size_t>(draft.count)]);
+    const Walk w = walk(record_.bytes.subspan(draft.fixed_bytes), keys_, {.most = count});
+    if (w.entries != count || !w.known_keys || w.blank_run) return Fit::kNone;
+    reading = fmt::format("{} entries from {} on, as byte {} says", count, draft.fixed_bytes,
+                          draft.count);
+    return count > 0 || draft_times_ ? Fit::kProven : Fit::kPossible;
+  }
+
+  const Image& image_;
+  const Record& record_;
+  bool draft_times_;
+  std::size_t keys_ = kAnyKey;
+  std::size_t size_ = 0;
+  bool whole_ = false;
+  bool exact_ = false;
+  Bytes behind_;  // all that follows the fixed part
+  Bytes area_;
+  Walk as_is_;
+};
+
+// Is this the image that a fork left in a child, without an exec since?
+const Process* forked_from(const ImageEvidence& e) {
+  if (e.image->key.image != 0) return nullptr;
+  const auto& all = e.timeline->processes;
+  const auto it = std::ranges::find(all, e.process->parent, &Process::pid);
+  return it == all.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+DraftTimes draft_times(const ImageEvidence& e) {
+  DraftTimes out;
+  for (const Context* c : e.first_sights) {
+    if (c->payload == nullptr) continue;
+    for (const auto& t : c->payload->threadlocal) {
+      if (t.key == "threadlocal.max_record_size") out.max_record_size = true;
+      if (t.key == abi::kAttributeKeyMapKey && t.kind == ValueKind::kKvlist) {
+        out.key_map_pairs = true;
+      }
+    }
+  }
+  return out;
+}
+
+std::optional<std::size_t> key_count(const Record& record) {
+  std::optional<std::size_t> count;
+  for (const auto* map : {record.key_map, record.last_key_map}) {
+    if (map == nullptr || map->kind != ValueKind::kArray) continue;
+    count = std::max<std::size_t>(count.value_or(0), map->element_count);
+  }
+  return count;
+}
+
+bool is_inherited(const ImageEvidence& e, const Record& record) {
+  const Process* parent = forked_from(e);
+  if (parent == nullptr) return false;
+  for (const Image& image : parent->images) {
+    for (const ThreadSample& s : image.threads) {
+      if (s.value == record.sample->value && s.record && record.sample->record &&
+          s.record->bytes == record.sample->record->bytes) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::vector<JudgedRecord> judged_records(const ImageEvidence& e) {
+  const auto times = draft_times(e);
+  const bool draft = times.max_record_size || times.key_map_pairs;
+  std::vector<JudgedRecord> out;
+  std::vector<Examination> examined;
+  for (const Record& r : e.records) {
+    if (r.head.valid == 0) continue;
+    const Examination x(e, r, draft);
+    std::string reading;
+    if (!r.valid() && x.fits(RecordFault::kOlderLayout, reading) != Fit::kProven) continue;
+    out.push_back(x.judge());
+    examined.push_back(x);
+  }
+  // What is proven for one record of a program explains another that fits it less clearly.
+  std::vector<RecordFault> proven;
+  for (const JudgedRecord& j : out) {
+    if (j.fault == RecordFault::kNone || j.fault == RecordFault::kCutEntry) continue;
+    if (std::ranges::find(proven, j.fault) == proven.end()) proven.push_back(j.fault);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (out[i].fault != RecordFault::kCutEntry) continue;
+    for (const RecordFault fault : proven) {
+      std::string reading;
+      if (examined[i].fits(fault, reading) == Fit::kNone) continue;
+      out[i].fault = fault;
+      out[i].reading = std::move(reading);
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,28 @@
+// What the rules about thread context (OTEP 4947) say alike.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/record_faults.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+
+// Not applicable: no thread context here, or one of another kind.
+std::optional<Finding> no_thread_context(const ImageEvidence& evidence);
+
+// Unobservable: no slot held a record, or none that readers use.
+Finding no_record(const ImageEvidence& evidence);
+
+// "thread 12, slot 0x7f..., record 0x55..., valid 1, flags 0x00, size 34"
+std::string record_line(const Record& record);
+// The same line and the mapping that holds the record.
+std::vector<std::string> record_lines(const Record& record);
+
+// The fixed part and the first entries; the bytes around the first mark when that is further in.
+Hexdump record_dump(const Record& record, std::vector<Hexdump::Mark> marks);
+
+}  // namespace ctxconf::conformance

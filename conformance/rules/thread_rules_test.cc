@@ -1,0 +1,677 @@
+// The rules about records and reference data against literal evidence.
+#include "conformance/rules/thread_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::MapEntry;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+using Ids = std::vector<std::string>;
+
+constexpr std::uint64_t kMapping = 0x7f0000000000;
+constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+std::vector<std::byte> bytes(const std::string& s) {
+  std::vector<std::byte> out(s.size());
+  std::memcpy(out.data(), s.data(), s.size());
+  return out;
+}
+
+MapEntry entry(std::uint64_t at, std::uint64_t size, std::uint64_t inode) {
+  MapEntry e;
+  e.range = *RemoteRange::from_size(RemoteAddr(at), size);
+  e.readable = e.writable = true;
+  e.inode = inode;
+  return e;
+}
+
+ThreadlocalEntry threadlocal(const std::string& name, ValueKind kind, const std::string& text) {
+  ThreadlocalEntry out;
+  out.key = "threadlocal." + name;
+  out.kind = kind;
+  out.text = text;
+  return out;
+}
+ThreadlocalEntry schema(const std::string& value) {
+  return threadlocal("schema_version", ValueKind::kString, value);
+}
+ThreadlocalEntry key_map(const std::vector<std::string>& names) {
+  ThreadlocalEntry out = threadlocal("attribute_key_map", ValueKind::kArray, "");
+  for (const auto& n : names) out.elements.push_back({ValueKind::kString, n});
+  out.element_count = names.size();
+  return out;
+}
+const std::vector<std::string> kNames = {"http.route", "http.request.method", "user.id"};
+
+std::string pair(int key, const std::string& value) {
+  return std::string(1, static_cast<char>(key)) + std::string(1, static_cast<char>(value.size())) +
+         value;
+}
+std::string text_of(int count, char c) { return std::string(static_cast<std::size_t>(count), c); }
+
+// A legal record whose parts a test changes.
+struct Rec {
+  std::string trace = text_of(16, 'T');
+  std::string span = text_of(8, 'S');
+  int valid = 1;
+  int flags = 1;
+  int size = -1;  // negative: of `area`
+  std::string area = pair(0, "/cart") + pair(1, "GET") + pair(2, "42");
+  std::string behind = text_of(1024, '\xa5');
+  std::uint64_t at = kHeap + 0x100;
+  std::uint64_t unreadable = 0;  // bytes that are missing at the end of the area
+  std::string raw;               // not empty: instead of all of the above
+
+  std::string all() const {
+    if (!raw.empty()) return raw + behind;
+    const auto announced =
+        static_cast<std::uint16_t>(size < 0 ? static_cast<int>(area.size()) : size);
+    std::string out = trace + span + static_cast<char>(valid) + static_cast<char>(flags);
+    out.append(reinterpret_cast<const char*>(&announced), sizeof announced);
+    return out + area + behind;
+  }
+};
+
+struct State {
+  std::vector<ThreadlocalEntry> entries;
+  double at = 1;
+  std::uint64_t inode = 7;
+};
+
+// One process as the rules see it.
+struct World {
+  Timeline timeline;
+  std::vector<Rec> records = {Rec{}};
+  std::vector<State> states = {{{schema("tls_v1"), key_map(kNames)}, 1}};
+  std::vector<ModuleFacts> modules{1};
+  bool defines = true;
+  bool uses_threads = true;
+  double seen_from = 2;
+  double seen_to = 3;
+  std::vector<ThreadSample> unreadable;
+  std::vector<Process> others;
+  std::int32_t parent = 1;
+  std::uint32_t image_index = 0;
+
+  Finding judge(std::string_view id) const {
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    Timeline t = timeline;
+    Process process;
+    process.pid = 12;
+    process.parent = parent;
+    Image image;
+    image.key = {12, image_index};
+    image.modules = modules;
+    for (const State& s : states) {
+      Snapshot snapshot;
+      snapshot.first_seen_ns = snapshot.last_seen_ns = static_cast<std::uint64_t>(s.at * 1e9);
+      Candidate c;
+      c.entries = {entry(kMapping, 4096, s.inode)};
+      snapshot.candidates = {c};
+      image.snapshots.push_back(snapshot);
+    }
+    for (const Rec& r : records) image.threads.push_back(sample(r));
+    process.images.push_back(std::move(image));
+    t.processes = others;
+    t.processes.push_back(std::move(process));
+    const Process& p = t.processes.back();
+
+    ImageEvidence e;
+    e.timeline = &t;
+    e.process = &p;
+    e.image = &p.images.front();
+    e.uses_threads = uses_threads;
+    if (defines) e.definers = {e.image->modules.data()};
+    e.contexts.resize(states.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      Context c;
+      c.snapshot = &e.image->snapshots[i];
+      c.candidate = c.snapshot->candidates.data();
+      c.state = HeaderState::kValid;
+      auto payload = std::make_shared<Payload>();
+      payload->threadlocal = states[i].entries;
+      c.payload = payload;
+      e.contexts[i].push_back(std::move(c));
+      e.has_named = e.has_usable = true;
+    }
+    for (const auto& list : e.contexts) e.first_sights.push_back(list.data());
+    const ThreadlocalEntry* last_map = nullptr;
+    const ThreadlocalEntry* first_map = nullptr;
+    for (const Context* c : e.first_sights) {
+      for (const auto& x : c->payload->threadlocal) {
+        if (x.key == "threadlocal.schema_version" && x.kind == ValueKind::kString) {
+          e.schema = x.text;
+        }
+        if (x.key != "threadlocal.attribute_key_map") continue;
+        last_map = &x;
+        if (first_map == nullptr) first_map = &x;
+      }
+    }
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      Record r;
+      r.sample = &e.image->threads[i];
+      r.storage = r.sample->record->bytes;
+      const std::size_t area = r.sample->record->wanted - sizeof r.head;
+      r.whole = r.sample->record->readable == r.sample->record->wanted;
+      if (r.sample->behind) {
+        const auto& more = r.sample->behind->bytes;
+        r.storage.insert(r.storage.end(), more.begin(), more.end());
+      }
+      r.head = *abi::decode_thread_record(r.storage);
+      r.key_map = first_map;
+      r.last_key_map = last_map;
+      e.records.push_back(std::move(r));
+      auto& kept = e.records.back();
+      kept.bytes = kept.storage;
+      kept.attributes = kept.bytes.subspan(sizeof kept.head);
+      kept.attributes = kept.attributes.first(std::min(area, kept.attributes.size()));
+    }
+    for (const auto& s : unreadable) e.unreadable.push_back(&s);
+    return rule(e);
+  }
+
+  ThreadSample sample(const Rec& r) const {
+    ThreadSample s;
+    s.tid = 12;
+    s.first_seen_ns = static_cast<std::uint64_t>(seen_from * 1e9);
+    s.last_seen_ns = static_cast<std::uint64_t>(seen_to * 1e9);
+    s.times = 5;
+    s.slot = 0x7f1100000010;
+    s.value = r.at;
+    s.mapping = entry(kHeap, 0x2000, 0);
+    const std::string all = r.all();
+    std::uint16_t announced = 0;
+    std::memcpy(&announced, all.data() + 26, sizeof announced);
+    MemoryBlock block;
+    block.at = RemoteAddr(r.at);
+    block.wanted = 28U + announced;
+    block.readable = std::min<std::uint64_t>(block.wanted, all.size()) - r.unreadable;
+    block.bytes = bytes(all.substr(0, block.readable));
+    s.record = block;
+    if (block.readable == block.wanted && all.size() > block.wanted) {
+      MemoryBlock rest;
+      rest.at = RemoteAddr(r.at + block.wanted);
+      rest.bytes = bytes(all.substr(block.wanted, 1024));
+      rest.wanted = rest.readable = rest.bytes.size();
+      s.behind = rest;
+    }
+    return s;
+  }
+};
+
+// What contradicts the evidence, of both groups.
+Ids contradictions(const World& w) {
+  Ids out;
+  for (const auto group : {reference_data_rules(), record_rules()}) {
+    for (const auto& r : group) {
+      const Outcome o = w.judge(r.requirement).outcome;
+      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.requirement);
+    }
+  }
+  return out;
+}
+
+World world_of(const Rec& r) {
+  World w;
+  w.records = {r};
+  return w;
+}
+World world_of(std::vector<ThreadlocalEntry> entries) {
+  World w;
+  w.states = {{std::move(entries), 1}};
+  return w;
+}
+
+// Whatever lies behind the record must not matter.
+void expect_for_all_surroundings(Rec r, const Ids& ids) {
+  r.behind = text_of(1024, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), ids) << "zeros behind";
+  r.behind = text_of(1024, '\xa5');
+  EXPECT_EQ(contradictions(world_of(r)), ids) << "0xa5 behind";
+  r.behind.clear();
+  for (int i = 0; i < 20; ++i) r.behind += pair(i % 3, "leftovers of a longer record");
+  EXPECT_EQ(contradictions(world_of(r)), ids) << "entries behind";
+}
+
+TEST(ThreadRules, ALegalRecordContradictsNothing) {
+  expect_for_all_surroundings(Rec{}, {});
+  const World w;
+  for (const auto group : {reference_data_rules(), record_rules()}) {
+    for (const auto& r : group) {
+      const Finding f = w.judge(r.requirement);
+      const bool quiet = r.requirement.starts_with("tctx.altschema.") ||
+                         r.requirement.starts_with("tctx.keymap.never-") ||
+                         r.requirement == "tctx.record.trace-flags-without-ids";
+      EXPECT_EQ(f.outcome == Outcome::kPass, !quiet) << r.requirement << ": " << f.saw;
+    }
+  }
+}
+
+TEST(ThreadRules, NothingAppliesWithoutThreadContext) {
+  World w;
+  w.uses_threads = false;
+  w.records.clear();
+  w.states = {{{}, 1}};
+  for (const auto group : {reference_data_rules(), record_rules()}) {
+    for (const auto& r : group) {
+      EXPECT_EQ(w.judge(r.requirement).outcome, Outcome::kNa) << r.requirement;
+    }
+  }
+}
+
+TEST(ThreadRules, NoRecordIsNoVerdict) {
+  World w;
+  w.records.clear();
+  EXPECT_EQ(contradictions(w), Ids{});
+  for (const auto& r : record_rules()) {
+    const Finding f = w.judge(r.requirement);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << r.requirement;
+    EXPECT_FALSE(f.remedy.empty());
+  }
+}
+
+TEST(ThreadRules, AnotherSchemaWithoutRecordsDoesNotApply) {
+  World w;
+  w.records.clear();
+  w.states = {{{schema("somebody_elses_v3")}, 1}};
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(w.judge("tctx.record.layout").outcome, Outcome::kNa);
+  EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kNa);
+}
+
+TEST(RecordRules, AHiddenRecordIsNeverJudgedOnItsContent) {
+  Rec r;
+  r.valid = 0;
+  r.trace = text_of(16, '\0');
+  r.area = pair(77, "\xff\xfe") + "x";
+  World w = world_of(r);
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
+  w.states.clear();
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
+  Rec r;
+  r.raw = text_of(16, 'T') + text_of(8, 'S') + text_of(8, 'R') + '\1' + '\3' + pair(0, "/cart") +
+          pair(1, "GET") + pair(2, "42");
+  expect_for_all_surroundings(r, {"tctx.record.layout"});
+  r.raw[24] = '\1';  // as a valid byte would be
+  expect_for_all_surroundings(r, {"tctx.record.layout"});
+  EXPECT_EQ(world_of(r).judge("tctx.record.layout").signature, "layout T0");
+}
+
+TEST(RecordRules, ADraftRecordWithoutAttributesNeedsDraftReferenceData) {
+  Rec r;
+  r.raw = text_of(16, 'T') + text_of(8, 'S') + text_of(8, 'R') + '\1' + '\0';
+  World w = world_of(r);
+  EXPECT_EQ(w.judge("tctx.record.layout").outcome, Outcome::kUnobservable);
+  w.states.front().entries.push_back(threadlocal("max_record_size", ValueKind::kInt, "640"));
+  EXPECT_EQ(contradictions(w), Ids{"tctx.record.layout"});
+}
+
+TEST(RecordRules, ASizeInTheOtherByteOrder) {
+  Rec r;
+  r.size = std::byteswap(static_cast<std::uint16_t>(r.area.size()));
+  expect_for_all_surroundings(r, {"tctx.record.byte-order"});
+  r.behind = text_of(8000, '\0');  // read as entries without values up to the wrong size
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+  r.unreadable = 4000;
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+}
+
+TEST(RecordRules, ASizeThatCountsEntries) {
+  Rec r;
+  r.size = 3;
+  expect_for_all_surroundings(r, {"tctx.record.attrs-data-size"});
+}
+
+TEST(RecordRules, ASizeThatCountsTheFixedPart) {
+  Rec r;
+  r.size = static_cast<int>(r.area.size()) + 28;
+  for (const char behind : {'\0', '\xa5'}) {
+    r.behind = text_of(1024, behind);
+    EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.attrs-data-size"});
+  }
+}
+
+TEST(RecordRules, VarintLengths) {
+  Rec r;
+  r.area = pair(0, "/cart") + "\1" + "\xc8\x01" + text_of(200, 'v') + pair(2, "42");
+  expect_for_all_surroundings(r, {"tctx.attrs.entry-format"});
+}
+
+TEST(RecordRules, PaddedEntries) {
+  Rec r;
+  r.area = pair(0, "/cart") + '\0' + pair(1, "GET") + '\0' + pair(2, "42");
+  expect_for_all_surroundings(r, {"tctx.attrs.packed"});
+  // One entry alone has its padding at the end: what the others show explains it.
+  Rec alone;
+  alone.area = pair(0, "/cart") + '\0';
+  EXPECT_EQ(contradictions(world_of(alone)), Ids{"tctx.attrs.ends-on-boundary"});
+  World both = world_of(r);
+  both.records.push_back(alone);
+  EXPECT_EQ(contradictions(both), Ids{"tctx.attrs.packed"});
+}
+
+TEST(RecordRules, AnAreaThatIsCut) {
+  Rec r;
+  r.area.clear();
+  for (int i = 0; i < 4; ++i) r.area += pair(i % 3, text_of(200, 'a'));
+  r.behind = r.area.substr(612);
+  r.area.resize(612);
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.attrs.ends-on-boundary"});
+  expect_for_all_surroundings(r, {"tctx.attrs.ends-on-boundary"});
+  const Finding f = world_of(r).judge("tctx.attrs.ends-on-boundary");
+  EXPECT_EQ(f.saw, "3 entries end at 606 of 612 bytes; 6 are left over");
+  Rec small;
+  small.size = static_cast<int>(small.area.size()) - 1;
+  EXPECT_EQ(contradictions(world_of(small)), Ids{"tctx.attrs.ends-on-boundary"});
+}
+
+TEST(RecordRules, AnyCutIsACutWhateverLiesAround) {
+  Rec whole;
+  whole.area = pair(0, "/cart/items") + pair(1, "OPTIONS") + pair(2, "0123456789abcdef");
+  // Smaller ones might as well count entries.
+  for (int size = 4; size < static_cast<int>(whole.area.size()); ++size) {
+    Rec r = whole;
+    r.size = size;
+    const bool at_boundary = size == 13 || size == 22;
+    expect_for_all_surroundings(r, at_boundary ? Ids{} : Ids{"tctx.attrs.ends-on-boundary"});
+  }
+}
+
+TEST(RecordRules, APointerInsteadOfEntries) {
+  Rec r;
+  const std::uint64_t elsewhere = kHeap + 0x9fe;
+  r.area = std::string(reinterpret_cast<const char*>(&elsewhere), sizeof elsewhere);
+  r.size = 34;
+  r.behind = text_of(1024, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+}
+
+TEST(RecordRules, ARecordThatEndsTooEarly) {
+  Rec r;
+  r.unreadable = 3;
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+}
+
+TEST(RecordRules, ASlotThatPointsNowhere) {
+  World w;
+  ThreadSample s;
+  s.tid = 13;
+  s.value = 0x1000;
+  s.times = 2;
+  w.unreadable = {s};
+  EXPECT_EQ(contradictions(w), Ids{"tctx.record.contiguous"});
+  w.unreadable.front().times = 1;  // the thread may have been about to end
+  EXPECT_EQ(contradictions(w), Ids{});
+  w.records.clear();
+  EXPECT_EQ(w.judge("tctx.record.contiguous").outcome, Outcome::kUnobservable);
+}
+
+TEST(RecordRules, HalfIds) {
+  Rec r;
+  r.trace = text_of(16, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
+  r.trace = text_of(16, 'T');
+  r.span = text_of(8, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
+}
+
+TEST(RecordRules, FlagsWithoutIds) {
+  Rec r;
+  r.trace = text_of(16, '\0');
+  r.span = text_of(8, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.trace-flags-without-ids"});
+  r.flags = 0;
+  EXPECT_EQ(contradictions(world_of(r)), Ids{});
+  EXPECT_EQ(world_of(r).judge("tctx.record.trace-flags-without-ids").outcome, Outcome::kPass);
+}
+
+TEST(RecordRules, AnotherIdeaOfTrue) {
+  Rec r;
+  r.valid = 0xff;
+  World w = world_of(r);
+  w.timeline.mode = Mode::kWrap;
+  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-is-one"});
+  w.timeline.mode = Mode::kAttach;
+  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-reserved-values"});
+  EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
+}
+
+TEST(RecordRules, AReservedValueBesideTheRightOne) {
+  Rec r;
+  r.valid = 2;
+  World w = world_of(r);
+  w.records.emplace_back();
+  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-reserved-values"});
+  EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").saw, "byte 24 had the values 1, 2");
+}
+
+TEST(RecordRules, AnOddAddress) {
+  Rec r;
+  r.at += 1;
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.aligned"});
+}
+
+TEST(RecordRules, TheRecommendedSize) {
+  Rec r;
+  r.area = pair(0, text_of(255, 'a')) + pair(1, text_of(255, 'b')) + pair(2, text_of(96, 'c'));
+  ASSERT_EQ(28 + r.area.size(), 640U);
+  EXPECT_EQ(contradictions(world_of(r)), Ids{});
+  r.area += pair(2, "");
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.recommended-size"});
+}
+
+TEST(RecordRules, AnIndexWithoutAName) {
+  Rec r;
+  r.area = pair(1, "/cart") + pair(2, "GET") + pair(3, "42");
+  World w = world_of(r);
+  EXPECT_EQ(contradictions(w), Ids{"tctx.attrs.key-in-map"});
+  const Finding f = w.judge("tctx.attrs.key-in-map");
+  EXPECT_EQ(f.saw, "index 3 in a record, and 3 elements in the key map");
+  ASSERT_EQ(f.hexdumps.size(), 1U);
+  ASSERT_EQ(f.hexdumps[0].marks.size(), 1U);
+  EXPECT_EQ(f.hexdumps[0].marks[0].offset, 28U + 7 + 5);
+  // Published a moment later.
+  auto names = kNames;
+  names.emplace_back("late");
+  w.states.push_back({{schema("tls_v1"), key_map(names)}, 2.5});
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(RecordRules, Utf8) {
+  Rec r;
+  r.area = pair(0, "caf\xe9 noir");
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.attrs.utf8"});
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
+  r.area = pair(0, text_of(254, 'a') + "\xc3");
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kInfo);
+  r.area = pair(0, text_of(253, 'a') + "\xc3");
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
+  r.area = pair(0, text_of(254, 'a') + "\xff");
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
+}
+
+TEST(RecordRules, AWorldWithoutAKeyMapJudgesEntriesAllTheSame) {
+  Rec r;
+  r.area = pair(0, "/cart") + '\0' + pair(1, "GET") + '\0' + pair(2, "42");
+  World w = world_of(r);
+  w.states = {{{schema("tls_v1")}, 1}};
+  EXPECT_EQ(contradictions(w), (Ids{"tctx.refdata.key-map-present", "tctx.attrs.packed"}));
+}
+
+TEST(ReferenceData, InTheResource) {
+  auto entries = std::vector{schema("tls_v1"), key_map(kNames)};
+  for (auto& e : entries) e.in_resource = true;
+  EXPECT_EQ(contradictions(world_of(entries)), Ids{"tctx.refdata.in-attributes"});
+}
+
+TEST(ReferenceData, Missing) {
+  EXPECT_EQ(contradictions(world_of({key_map(kNames)})),
+            Ids{"tctx.refdata.schema-version-present"});
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1")})), Ids{"tctx.refdata.key-map-present"});
+  EXPECT_EQ(contradictions(world_of(std::vector<ThreadlocalEntry>{})),
+            Ids{"tctx.refdata.schema-version-present"});
+}
+
+TEST(ReferenceData, NoProcessContext) {
+  World w;
+  w.states.clear();
+  w.timeline.mode = Mode::kWrap;
+  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-present"});
+  w.timeline.mode = Mode::kAttach;  // it may come later
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
+  World w;
+  w.states.clear();
+  w.timeline.mode = Mode::kWrap;
+  w.parent = 11;
+  Process parent;
+  parent.pid = 11;
+  parent.images.emplace_back().threads.push_back(w.sample(w.records.front()));
+  w.others = {parent};
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(w.judge("tctx.refdata.schema-version-present").outcome, Outcome::kUnobservable);
+  w.states = {{{schema("tls_v1"), key_map({"own.key"})}, 1}};
+  EXPECT_EQ(contradictions(w), Ids{});
+  // What it attaches itself is another matter.
+  w.records.front().area = pair(1, "own");
+  EXPECT_EQ(contradictions(w), Ids{"tctx.attrs.key-in-map"});
+  w.states.clear();
+  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-present"});
+}
+
+TEST(ReferenceData, NoKeyMapIsNeededWithoutAttributes) {
+  World w = world_of({schema("tls_v1")});
+  w.records.front().area.clear();
+  EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kInfo);
+  EXPECT_EQ(w.judge("tctx.attrs.key-in-map").outcome, Outcome::kUnobservable);
+}
+
+TEST(ReferenceData, Late) {
+  World w;
+  w.states.insert(w.states.begin(), State{{}, 0.5});
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(ReferenceData, AnIntegerAsSchemaVersion) {
+  ThreadlocalEntry version = schema("1");
+  version.kind = ValueKind::kInt;
+  EXPECT_EQ(contradictions(world_of({version, key_map(kNames)})),
+            Ids{"tctx.refdata.schema-version-string"});
+}
+
+TEST(ReferenceData, AnUnknownSchemaVersion) {
+  World w = world_of({schema("tlsdesc"), key_map(kNames)});
+  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-value"});
+  w.records.clear();
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(contradictions(world_of({schema("tlsdesc_v1_dev"), key_map(kNames)})), Ids{});
+}
+
+TEST(ReferenceData, KeyMapKinds) {
+  ThreadlocalEntry list = key_map({});
+  list.kind = ValueKind::kKvlist;
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), list})), Ids{"tctx.refdata.key-map-array"});
+  ThreadlocalEntry hole = key_map(kNames);
+  hole.elements[1] = {};
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), hole})),
+            Ids{"tctx.refdata.key-map-strings"});
+  World empty = world_of({schema("tls_v1"), key_map({})});
+  empty.records.front().area.clear();
+  EXPECT_EQ(contradictions(empty), Ids{});
+}
+
+TEST(ReferenceData, NamesUsable) {
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map({"a", "b", "c", "a"})})),
+            Ids{"tctx.refdata.key-map-names-usable"});
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map({"a", "b", "c", ""})})),
+            Ids{"tctx.refdata.key-map-names-usable"});
+}
+
+TEST(ReferenceData, AtMost256) {
+  std::vector<std::string> names;
+  for (int i = 0; i < 256; ++i) names.push_back("key." + std::to_string(i));
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map(names)})), Ids{});
+  names.emplace_back("one.too.many");
+  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map(names)})),
+            Ids{"tctx.keymap.at-most-256"});
+}
+
+World updated(const std::vector<std::string>& before, const std::vector<std::string>& after) {
+  World w;
+  w.states = {{{schema("tls_v1"), key_map(before)}, 1}, {{schema("tls_v1"), key_map(after)}, 1.5}};
+  return w;
+}
+
+TEST(KeyMap, AppendOnly) {
+  EXPECT_EQ(contradictions(updated({"b", "a", "c"}, {"b", "a", "c", "d"})), Ids{});
+  EXPECT_EQ(updated({"b", "a", "c"}, {"b", "a", "c"}).judge("tctx.keymap.never-removed").outcome,
+            Outcome::kPass);
+  EXPECT_EQ(contradictions(updated({"b", "a", "c", "d"}, {"b", "c", "d"})),
+            Ids{"tctx.keymap.never-removed"});
+  EXPECT_EQ(contradictions(updated({"b", "a", "c"}, {"a", "b", "c", "d"})),
+            Ids{"tctx.keymap.never-reordered"});
+  EXPECT_EQ(World{}.judge("tctx.keymap.never-removed").outcome, Outcome::kUnobservable);
+}
+
+TEST(KeyMap, RemovedAltogether) {
+  World w = updated(kNames, {});
+  w.states.back().entries.clear();
+  EXPECT_EQ(contradictions(w), Ids{"tctx.keymap.never-removed"});
+  EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kFail);
+  w.seen_to = 1.2;
+  w.seen_from = 1.1;
+  EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kInfo);
+}
+
+TEST(KeyMap, AnotherMappingStartsAnew) {
+  World w = updated({"x", "y", "z"}, kNames);
+  w.states.back().inode = 8;
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
+TEST(AltSchema, Go) {
+  World w = world_of({schema("tlsdesc_v1_dev")});
+  w.records.clear();
+  w.defines = false;
+  w.modules.front().executable = w.modules.front().go = true;
+  EXPECT_EQ(contradictions(w), Ids{"tctx.altschema.go-value"});
+  w.defines = true;
+  EXPECT_EQ(w.judge("tctx.altschema.go-value").outcome, Outcome::kInfo);
+  w.defines = false;
+  w.states = {{{schema("go_pprof_labels_v1")}, 1}};
+  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(w.judge("tctx.altschema.go-no-key-map").outcome, Outcome::kPass);
+  w.states = {{{schema("go_pprof_labels_v1"), key_map({})}, 1}};
+  EXPECT_EQ(contradictions(w), Ids{});
+  w.states = {{{schema("go_pprof_labels_v1"), key_map({"a", "b"})}, 1}};
+  EXPECT_EQ(contradictions(w), Ids{"tctx.altschema.go-no-key-map"});
+}
+
+TEST(AltSchema, ANativeComponentInAGoProgram) {
+  World w = world_of({schema("go_pprof_labels_v1"), key_map(kNames)});
+  w.modules.front().executable = w.modules.front().go = true;
+  EXPECT_EQ(w.judge("tctx.refdata.schema-version-value").outcome, Outcome::kInfo);
+  EXPECT_EQ(w.judge("tctx.altschema.go-no-key-map").outcome, Outcome::kInfo);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
