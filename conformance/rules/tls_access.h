@@ -1,0 +1,48 @@
+// How the thread-local variable that readers look for can be reached, from what the
+// ELF files say: definitions and the relocations that belong to them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/tls_variable.h"
+
+namespace ctxconf::conformance {
+
+// An entry of .dynsym that is a thread-local definition to which other modules can bind.
+bool is_slot_definition(const sys::ElfSymbol& symbol);
+
+// The first such entry of a module; null: it has none.
+const sys::ElfSymbol* slot_definition(const ModuleFacts& module);
+
+// A thread-local definition of that name which only .symtab knows, so that no reader
+// finds it; null when .dynsym defines the name, or nothing does.
+const sys::ElfSymbol* hidden_definition(const ModuleFacts& module);
+
+struct SlotAccess {
+  sys::TlsModel model = sys::TlsModel::kTlsdesc;
+  const ModuleFacts* module = nullptr;             // that holds the relocation
+  const sys::TlsRelocation* relocation = nullptr;  // null for local-exec, which needs none
+};
+
+// The ways to reach the definition of `definer`, which may be in any of `all`: relocations
+// that name the variable, nameless ones of the definer with its offset, and for an executable
+// its own layout. The two halves of a General Dynamic pair are two.
+std::vector<SlotAccess> accesses_of(const ModuleFacts& definer,
+                                    std::span<const ModuleFacts* const> all);
+
+// Relocations of this machine are known.
+bool knows_relocations(const ModuleFacts& module);
+
+// Lines to print, without the module's name.
+// ".dynsym #7: value 0x8, size 8, TLS GLOBAL DEFAULT, section 16"
+std::string describe(const sys::ElfSymbol& symbol, const char* table);
+// "TLSDESC (36) at 0x4010, symbol #7, addend 0: TLSDESC"
+std::string describe(const SlotAccess& access);
+std::string describe(const sys::TlsRelocation& relocation);
+// "shared library, x86-64, 64 bit"
+std::string describe(const ModuleFacts& module);
+
+}  // namespace ctxconf::conformance

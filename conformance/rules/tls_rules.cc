@@ -1,0 +1,424 @@
+// The variable in its ELF files: exported, thread-local, a pointer, reached in a way that
+// readers can follow. Each mistake is judged by one rule, the others then cannot see.
+#include <elf.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "abi/thread_record.h"
+#include "conformance/rules/rule.h"
+#include "conformance/rules/tls_access.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using sys::ElfSymbol;
+using sys::TlsModel;
+using sys::TlsRelocation;
+using sys::TlsRelocationKind;
+
+constexpr std::size_t kMostRelocations = 16;  // printed
+
+constexpr const char* kExport = "-Wl,--export-dynamic-symbol=otel_thread_ctx_v1";
+constexpr const char* kKeep = "-Wl,-u,otel_thread_ctx_v1";
+
+Finding from_file(Finding f) {
+  f.level = "static";
+  return f;
+}
+Finding kept(std::string saw = {}) { return from_file(passed(std::move(saw))); }
+Finding broken(std::string saw, std::string signature, std::string mend) {
+  Finding f = from_file(contradicted(std::move(saw), std::move(signature)));
+  f.remedy = std::move(mend);
+  return f;
+}
+Finding info(std::string saw, std::string signature, std::string mend) {
+  Finding f = from_file(noted(std::move(saw), std::move(signature)));
+  f.remedy = std::move(mend);
+  return f;
+}
+Finding unseen(std::string why, std::string remedy) {
+  return from_file(unobservable(std::move(why), std::move(remedy)));
+}
+Finding elsewhere(std::string_view row) {
+  return unseen(fmt::format("the mistake is judged by {}", row), fmt::format("mend {}", row));
+}
+
+std::string line(const ModuleFacts& m, const std::string& text) { return m.path + ": " + text; }
+std::string dynsym_line(const ModuleFacts& m, const ElfSymbol& s) {
+  return line(m, describe(s, ".dynsym"));
+}
+
+// Where nothing of the variable is to be seen.
+Finding absent(const ImageEvidence& e) {
+  if (e.schema == abi::kGoSchemaVersion) {
+    return not_applicable(NaReason::kCapability,
+                          "Go's labels, which the process announces, need no such variable");
+  }
+  if (!e.uses_threads || e.timeline->mode == Mode::kElf) {
+    return not_applicable(NaReason::kCapability, "no thread-local variable otel_thread_ctx_v1");
+  }
+  return unseen("no module has the thread-local variable otel_thread_ctx_v1 in a symbol table",
+                fmt::format("a module that is not stripped; where a static library holds the "
+                            "variable, link with {} {}",
+                            kKeep, kExport));
+}
+
+const ModuleFacts* find(const ImageEvidence& e, bool (*predicate)(const ModuleFacts&)) {
+  const auto it = std::ranges::find_if(e.image->modules, predicate);
+  return it == e.image->modules.end() ? nullptr : &*it;
+}
+
+const ModuleFacts* program(const ImageEvidence& e) {
+  return find(e, [](const ModuleFacts& m) { return m.executable; });
+}
+bool has_hidden_definition(const ModuleFacts& m) { return hidden_definition(m) != nullptr; }
+bool has_dynamic_definition(const ModuleFacts& m) {
+  return std::ranges::any_of(m.dynamic_symbols, &ElfSymbol::defined);
+}
+
+// Without a definition that readers can use: which rule says so.
+Finding without_definer(const ImageEvidence& e) {
+  if (find(e, has_dynamic_definition) != nullptr) {
+    return unseen("no usable definition in .dynsym",
+                  "mend tctx.tls.symbol-type or tctx.tls.symbol-defined");
+  }
+  const ModuleFacts* hidden = find(e, has_hidden_definition);
+  if (hidden != nullptr) {
+    if (!hidden->executable) return elsewhere("tctx.tls.dynsym-exported");
+    return elsewhere(hidden->has_dynamic_section ? "tctx.tls.static-link-exported"
+                                                 : "tctx.tls.fully-static");
+  }
+  const bool named = std::ranges::any_of(
+      e.image->modules, [](const ModuleFacts& m) { return !m.dynamic_symbols.empty(); });
+  if (named) return unseen("no module seen here defines the variable", "the module that does");
+  return absent(e);
+}
+
+// All modules that may hold a relocation: with files, those that were named together.
+std::vector<const ModuleFacts*> all_modules(const ImageEvidence& e) {
+  std::vector<const ModuleFacts*> out;
+  const auto add = [&out](const Image& image) {
+    for (const ModuleFacts& m : image.modules) out.push_back(&m);
+  };
+  add(*e.image);
+  if (e.timeline->mode != Mode::kElf) return out;
+  for (const Process& p : e.timeline->processes) {
+    for (const Image& image : p.images) {
+      if (&image != e.image) add(image);
+    }
+  }
+  return out;
+}
+
+Finding dynsym_exported(const ImageEvidence& e) {
+  for (const ModuleFacts& m : e.image->modules) {
+    const ElfSymbol* s = hidden_definition(m);
+    if (m.executable || s == nullptr) continue;
+    Finding f =
+        broken(fmt::format("{} defines the variable in .symtab only, which strip removes", m.path),
+               "not in .dynsym",
+               "give the definition default visibility, __attribute__((visibility(\"default\"))), "
+               "and keep "
+               "it out of `local:` in version scripts and of --exclude-libs; an object of a static "
+               "library is compiled that way too");
+    f.evidence = {line(m, describe(m)), line(m, describe(*s, ".symtab"))};
+    return f;
+  }
+  if (find(e, has_dynamic_definition) != nullptr) return kept();
+  return without_definer(e);
+}
+
+Finding static_link_exported(const ImageEvidence& e) {
+  const ModuleFacts* m = program(e);
+  if (m == nullptr) return not_applicable(NaReason::kCapability, "not an executable");
+  const ElfSymbol* s = hidden_definition(*m);
+  if (s == nullptr) {
+    // Its own definition is there, or that of a shared library.
+    if (has_dynamic_definition(*m) || !e.definers.empty()) return kept();
+    return without_definer(e);
+  }
+  if (!m->has_dynamic_section) return elsewhere("tctx.tls.fully-static");
+  const bool local = s->binding == STB_LOCAL;
+  Finding f =
+      broken(fmt::format("{} defines the variable and does not export it", m->path),
+             "not exported by the executable",
+             local ? fmt::format("give the definition default visibility, "
+                                 "__attribute__((visibility(\"default\"))), and link with {}",
+                                 kExport)
+                   : fmt::format("link with {}", kExport));
+  f.evidence = {line(*m, describe(*m)), line(*m, describe(*s, ".symtab"))};
+  return f;
+}
+
+Finding fully_static(const ImageEvidence& e) {
+  const ModuleFacts* m = program(e);
+  if (m == nullptr) return not_applicable(NaReason::kCapability, "not an executable");
+  if (m->has_dynamic_section) return kept();
+  const ElfSymbol* s = hidden_definition(*m);
+  const auto& known = abi::kThreadSchemaVersions;
+  const bool announced = e.schema && std::ranges::find(known, *e.schema) != known.end();
+  if (s == nullptr && !announced) return absent(e);
+  Finding f =
+      broken(fmt::format("{} has no dynamic section, so nobody can find the variable", m->path),
+             "fully static", fmt::format("link with -static-pie {}", kExport));
+  f.evidence = {line(*m, describe(*m))};
+  if (s != nullptr) f.evidence.push_back(line(*m, describe(*s, ".symtab")));
+  return f;
+}
+
+Finding symbol_type(const ImageEvidence& e) {
+  bool any = false;
+  for (const ModuleFacts& m : e.image->modules) {
+    for (const ElfSymbol& s : m.dynamic_symbols) {
+      if (!s.defined()) continue;
+      any = true;
+      Finding f;
+      if (s.type != STT_TLS) {
+        f = broken(fmt::format("the symbol of {} is an ordinary one, not thread-local", m.path),
+                   "not thread-local", "declare the variable thread_local (__thread in C)");
+      } else if (!m.tls) {
+        f = broken(fmt::format("{} has a thread-local symbol and no PT_TLS segment", m.path),
+                   "no PT_TLS", "link again with a linker that makes the segment");
+      } else if (s.value >= m.tls->memory_size || s.size > m.tls->memory_size - s.value) {
+        f = broken(fmt::format("the symbol of {} is not inside the PT_TLS segment, which has {} "
+                               "bytes",
+                               m.path, m.tls->memory_size),
+                   "outside PT_TLS", "link again; no tool may have changed the file since");
+      } else {
+        continue;
+      }
+      f.evidence = {dynsym_line(m, s)};
+      return f;
+    }
+  }
+  return any ? kept() : without_definer(e);
+}
+
+Finding symbol_defined(const ImageEvidence& e) {
+  const ElfSymbol* undefined = nullptr;
+  const ModuleFacts* holder = nullptr;
+  for (const ModuleFacts& m : e.image->modules) {
+    for (const ElfSymbol& s : m.dynamic_symbols) {
+      if (!s.defined() && undefined == nullptr) {
+        undefined = &s;
+        holder = &m;
+      }
+      if (!s.defined() || s.type != STT_TLS || is_slot_definition(s)) continue;
+      Finding f = broken(fmt::format("no other module can bind to the definition of {}", m.path),
+                         "definition is not visible",
+                         "give the definition default visibility and global binding");
+      f.evidence = {dynsym_line(m, s)};
+      return f;
+    }
+  }
+  if (!e.definers.empty()) return kept();
+  if (undefined == nullptr || find(e, has_dynamic_definition) != nullptr ||
+      find(e, has_hidden_definition) != nullptr) {
+    return without_definer(e);
+  }
+  if (e.timeline->mode == Mode::kElf) {
+    const auto all = all_modules(e);
+    if (std::ranges::any_of(all, [](const ModuleFacts* m) { return slot_definition(*m); })) {
+      return kept();
+    }
+    // Nothing runs without what a strong reference asks for, so another module has it.
+    if (undefined->binding != STB_WEAK) {
+      return unseen("the file uses the variable of another module",
+                    "name the module that defines it as well");
+    }
+  }
+  Finding f = broken(
+      fmt::format("{} has only an undefined entry: a name without an address", holder->path),
+      "undefined only",
+      fmt::format("link the object that defines the variable: {} pulls it out of a static library",
+                  kKeep));
+  f.evidence = {dynsym_line(*holder, *undefined)};
+  return f;
+}
+
+// Of a defining library; empty for an executable.
+std::vector<std::string> relocation_lines(const std::vector<SlotAccess>& accesses) {
+  std::vector<std::string> out;
+  for (const SlotAccess& a : accesses) {
+    if (out.size() == kMostRelocations) break;
+    out.push_back(line(*a.module, describe(a)));
+  }
+  return out;
+}
+
+Finding access_model(const ImageEvidence& e) {
+  if (e.definers.empty()) return without_definer(e);
+  const auto all = all_modules(e);
+  std::string models;
+  for (const ModuleFacts* m : e.definers) {
+    const auto accesses = accesses_of(*m, all);
+    if (!accesses.empty()) {
+      models += (models.empty() ? "" : ", ") + std::string(sys::to_string(accesses.front().model));
+      continue;
+    }
+    if (!knows_relocations(*m)) {
+      return unseen("the relocations of this machine are not known here",
+                    "an x86-64 or aarch64 file");
+    }
+    if (!m->local_dynamic_code.empty()) return elsewhere("tctx.tls.not-local-dynamic");
+    if (e.timeline->mode == Mode::kElf) {
+      return unseen(
+          "the file defines the variable and has no relocation for it; another module "
+          "may hold one",
+          "name the other modules as well, or `ctxconf attach` to a process that has "
+          "loaded them");
+    }
+    const auto damaged = std::ranges::find_if(
+        e.image->modules, [](const ModuleFacts& o) { return !o.problem.empty(); });
+    if (damaged != e.image->modules.end()) {
+      return unseen("not all modules could be read: " + line(*damaged, damaged->problem),
+                    "modules whose tables are sound");
+    }
+    Finding f = broken(
+        fmt::format("{} defines the variable and no module has a relocation for it", m->path),
+        "no relocation", "access the variable by name in compiled code, not through dlsym");
+    f.evidence = {dynsym_line(*m, *slot_definition(*m))};
+    return f;
+  }
+  return kept(models);
+}
+
+Finding not_local_dynamic(const ImageEvidence& e) {
+  if (e.definers.empty()) return without_definer(e);
+  const auto all = all_modules(e);
+  for (const ModuleFacts* m : e.definers) {
+    const ElfSymbol& symbol = *slot_definition(*m);
+    // A zero in the word behind a nameless module id may be the variable's offset or local
+    // dynamic's; only x86-64 code is asked which.
+    const auto accesses = accesses_of(*m, all);
+    const bool certain = std::ranges::any_of(accesses, [&](const SlotAccess& a) {
+      return symbol.value != 0 || a.relocation == nullptr || a.relocation->symbol != 0 ||
+             a.relocation->kind != TlsRelocationKind::kModule;
+    });
+    if (certain || (!accesses.empty() && m->machine == EM_X86_64)) continue;
+    std::vector<std::string> evidence = {dynsym_line(*m, symbol)};
+    bool suspect = false;
+    for (const TlsRelocation& r : m->relocations) {
+      if (r.symbol != 0 || r.kind != TlsRelocationKind::kModule || r.word_after != 0) continue;
+      suspect = true;
+      if (evidence.size() < kMostRelocations) evidence.push_back(line(*m, describe(r)));
+    }
+    if (!suspect || m->executable) continue;
+    const auto& code = m->local_dynamic_code;
+    evidence.insert(evidence.end(), code.begin(), code.end());
+    const char* mend =
+        "access the exported name itself, not a hidden alias of it, and drop "
+        "-ftls-model=local-dynamic; -mtls-dialect=gnu2 makes it TLSDESC";
+    Finding f;
+    if (symbol.value != 0 && !code.empty()) {
+      f = broken(fmt::format("code of {} adds {:#x}, the variable's offset, to a module base",
+                             m->path, symbol.value),
+                 "local dynamic", mend);
+    } else if (symbol.value == 0 && (!code.empty() || m->machine != EM_X86_64)) {
+      f = info(fmt::format("{} may reach the variable as local dynamic: its offset is zero, so "
+                           "the relocations do not tell",
+                           m->path),
+               "possibly local dynamic", mend);
+    } else {
+      continue;
+    }
+    f.evidence = std::move(evidence);
+    return f;
+  }
+  return kept();
+}
+
+Finding prefers_tlsdesc(const ImageEvidence& e) {
+  if (e.definers.empty()) return without_definer(e);
+  const auto all = all_modules(e);
+  bool any = false;
+  for (const ModuleFacts* m : e.definers) {
+    if (m->executable) continue;
+    if (!knows_relocations(*m)) {
+      return not_applicable(NaReason::kArch, "whether this machine has TLSDESC is not known here");
+    }
+    const auto accesses = accesses_of(*m, all);
+    any = any || !accesses.empty();
+    const bool general_only =
+        !accesses.empty() && std::ranges::all_of(accesses, [](const SlotAccess& a) {
+          return a.model == TlsModel::kGeneralDynamic;
+        });
+    if (!general_only) continue;
+    const char* option = m->machine == EM_AARCH64 ? "-mtls-dialect=desc" : "-mtls-dialect=gnu2";
+    Finding f = broken(fmt::format("{} is reached by traditional General Dynamic", m->path),
+                       "General Dynamic", fmt::format("compile with {}", option));
+    f.evidence = relocation_lines(accesses);
+    return f;
+  }
+  const bool library =
+      std::ranges::any_of(e.definers, [](const ModuleFacts* m) { return !m->executable; });
+  if (!library) return kept("an executable reaches its own variable without any relocation");
+  if (!any) return unseen("no relocation for the variable was seen", "the module that accesses it");
+  return kept();
+}
+
+Finding is_pointer(const ImageEvidence& e) {
+  if (e.definers.empty()) return without_definer(e);
+  for (const ModuleFacts* m : e.definers) {
+    const ElfSymbol& s = *slot_definition(*m);
+    const std::uint64_t pointer = m->elf64 ? 8 : 4;
+    Finding f;
+    if (s.size != 0 && s.size != pointer) {
+      f = broken(
+          fmt::format("the variable of {} has {} bytes, a pointer {}", m->path, s.size, pointer),
+          "not of pointer size", "declare a thread-local pointer and let it point at the record");
+    } else if (s.size == 0) {
+      f = info(fmt::format("the definition in {} states no size", m->path), "no size",
+               "give the symbol its size (.size in assembler)");
+    } else if (s.value % pointer != 0 ||
+               (m->tls && m->tls->alignment != 0 && m->tls->alignment % pointer != 0)) {
+      f = info(fmt::format("the variable of {} is not aligned like a pointer", m->path),
+               "misaligned", "declare the variable as a pointer, which the compiler aligns");
+    } else {
+      continue;
+    }
+    f.evidence = {dynsym_line(*m, s)};
+    return f;
+  }
+  return kept();
+}
+
+Finding one_definition(const ImageEvidence& e) {
+  if (e.definers.empty()) return without_definer(e);
+  if (e.definers.size() == 1) return kept();
+  Finding f = broken(fmt::format("{} modules define the variable", e.definers.size()),
+                     "several definitions",
+                     "let one module define the variable and the others refer to it");
+  for (const ModuleFacts* m : e.definers) {
+    f.evidence.push_back(dynsym_line(*m, *slot_definition(*m)));
+    std::size_t shown = 0;
+    for (const ThreadSample& t : e.image->threads) {
+      if (t.module >= e.image->modules.size() || &e.image->modules[t.module] != m) continue;
+      if (shown++ == kMostRelocations) break;
+      f.evidence.push_back(
+          line(*m, fmt::format("thread {}: slot at {:#x} holds {:#x}", t.tid, t.slot, t.value)));
+    }
+  }
+  return f;
+}
+
+constexpr std::array<NamedRule, 10> kRules = {{
+    {"tctx.tls.dynsym-exported", dynsym_exported},
+    {"tctx.tls.symbol-type", symbol_type},
+    {"tctx.tls.symbol-defined", symbol_defined},
+    {"tctx.tls.static-link-exported", static_link_exported},
+    {"tctx.tls.fully-static", fully_static},
+    {"tctx.tls.access-model", access_model},
+    {"tctx.tls.not-local-dynamic", not_local_dynamic},
+    {"tctx.tls.prefers-tlsdesc", prefers_tlsdesc},
+    {"tctx.tls.is-pointer", is_pointer},
+    {"tctx.tls.one-definition", one_definition},
+}};
+
+}  // namespace
+
+std::span<const NamedRule> tls_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance
