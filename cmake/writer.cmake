@@ -3,7 +3,8 @@
 
 # Compiled as an SDK would have it: without exceptions, RTTI or sanitizers, also in the
 # sanitizer preset, because programs that are traced link it.
-add_library(ctxconf_writer_objects OBJECT writer_ref/linux_kernel.cc writer_ref/otel_ctx.cc)
+add_library(ctxconf_writer_objects OBJECT
+  writer_ref/linux_kernel.cc writer_ref/otel_ctx.cc writer_ref/otel_thread_ctx.cc)
 set_target_properties(ctxconf_writer_objects PROPERTIES
   POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_compile_features(ctxconf_writer_objects PRIVATE cxx_std_23)
@@ -11,18 +12,30 @@ target_compile_options(ctxconf_writer_objects PRIVATE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
   -fno-exceptions -fno-rtti)
 target_include_directories(ctxconf_writer_objects PRIVATE "${PROJECT_SOURCE_DIR}")
+# Readers prefer TLS descriptors; elsewhere than on x86-64 they are the default.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-mtls-dialect=gnu2 CTXCONF_HAVE_TLSDESC)
+  if(CTXCONF_HAVE_TLSDESC)
+    target_compile_options(ctxconf_writer_objects PRIVATE -mtls-dialect=gnu2)
+  endif()
+endif()
 
 # Linked as C: there is no C++ run time in them.
 add_library(ctxconf_writer STATIC $<TARGET_OBJECTS:ctxconf_writer_objects>)
 add_library(otel_ctx SHARED $<TARGET_OBJECTS:ctxconf_writer_objects> writer_ref/otel_ctx.map)
 foreach(library IN ITEMS ctxconf_writer otel_ctx)
   set_target_properties(${library} PROPERTIES
-    LINKER_LANGUAGE C OUTPUT_NAME otel_ctx_writer PUBLIC_HEADER writer_ref/otel_ctx.h)
+    LINKER_LANGUAGE C OUTPUT_NAME otel_ctx_writer
+    PUBLIC_HEADER "writer_ref/otel_ctx.h;writer_ref/otel_thread_ctx.h")
   target_include_directories(${library} INTERFACE
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/writer_ref>"
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 endforeach()
 set_target_properties(ctxconf_writer PROPERTIES EXPORT_NAME static)
+# The slot of the thread context, for readers: also where nothing refers to its archive member.
+target_link_options(ctxconf_writer INTERFACE
+  "LINKER:--export-dynamic-symbol=otel_thread_ctx_v1" "LINKER:-u,otel_thread_ctx_v1")
 set_target_properties(otel_ctx PROPERTIES
   EXPORT_NAME shared VERSION ${PROJECT_VERSION} SOVERSION 0
   LINK_DEPENDS "${PROJECT_SOURCE_DIR}/writer_ref/otel_ctx.map")
@@ -38,6 +51,9 @@ ctxconf_test(otel_ctx_test
   SRCS writer_ref/otel_ctx_test.cc writer_ref/otel_ctx.cc writer_ref/linux_kernel.cc
   DEPS ctxconf_abi LABELS process)
 
+ctxconf_test(otel_thread_ctx_test
+  SRCS writer_ref/otel_thread_ctx_test.cc writer_ref/otel_thread_ctx.cc DEPS ctxconf_abi LABELS process)
+
 add_library(ctxconf_writer_encode STATIC writer_ref/encode.cc)
 target_compile_features(ctxconf_writer_encode PUBLIC cxx_std_23)
 target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow)
@@ -48,21 +64,27 @@ ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEP
 ctxconf_program(writer_ref SRCS writer_ref/main.cc DEPS ctxconf_writer_encode ctxconf_writer PLAIN)
 
 # C users of both libraries; never sanitized, as the libraries are not.
-foreach(kind IN ITEMS static shared)
-  add_executable(c_api_${kind}_test writer_ref/c_api_test.c)
-  target_compile_features(c_api_${kind}_test PRIVATE c_std_11)
-  set_target_properties(c_api_${kind}_test PROPERTIES
-    C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-  target_compile_options(c_api_${kind}_test PRIVATE -Wall -Wextra -Wpedantic -Werror)
-  add_test(NAME c_api_${kind}_test COMMAND c_api_${kind}_test)
-  set_tests_properties(c_api_${kind}_test PROPERTIES LABELS process TIMEOUT 60)
+foreach(part IN ITEMS api thread)
+  foreach(kind IN ITEMS static shared)
+    set(test c_${part}_${kind}_test)
+    add_executable(${test} writer_ref/c_${part}_test.c)
+    target_compile_features(${test} PRIVATE c_std_11)
+    set_target_properties(${test} PROPERTIES
+      C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+    target_compile_options(${test} PRIVATE -Wall -Wextra -Wpedantic -Werror -Wconversion)
+    add_test(NAME ${test} COMMAND ${test})
+    set_tests_properties(${test} PROPERTIES LABELS process TIMEOUT 60)
+  endforeach()
+  target_link_libraries(c_${part}_static_test PRIVATE ctxconf_writer)
+  target_link_libraries(c_${part}_shared_test PRIVATE otel_ctx)
+  target_link_libraries(c_${part}_static_test PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(c_${part}_shared_test PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endforeach()
-target_link_libraries(c_api_static_test PRIVATE ctxconf_writer)
-target_link_libraries(c_api_shared_test PRIVATE otel_ctx)
 add_executable(otel_ctx_cxx11_test writer_ref/cxx11_test.cc)
 set_target_properties(otel_ctx_cxx11_test PROPERTIES
   CXX_STANDARD 11 CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-target_compile_options(otel_ctx_cxx11_test PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_compile_options(otel_ctx_cxx11_test PRIVATE
+  -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-conversion -Wold-style-cast)
 target_link_libraries(otel_ctx_cxx11_test PRIVATE ctxconf_writer)
 add_test(NAME otel_ctx_cxx11_test COMMAND otel_ctx_cxx11_test)
 set_tests_properties(otel_ctx_cxx11_test PROPERTIES LABELS process TIMEOUT 60)

@@ -21,10 +21,36 @@ LD_LIBRARY_PATH=$lib "$scratch/c"
 "$cc" "$source/writer_ref/c_api_test.c" -I"$scratch/moved/include" -o "$scratch/c-static" \
   "$lib/libotel_ctx_writer.a"
 "$scratch/c-static"
+
+# Is the slot of the thread context a thread-local variable in the dynamic symbol table?
+exports_slot() {
+  nm -D --defined-only --format=sysv "$1" | grep -q '^otel_thread_ctx_v1 *|.*| *TLS *|' || {
+    echo "$1 does not export otel_thread_ctx_v1" >&2
+    exit 1
+  }
+}
+exports_slot "$lib/libotel_ctx_writer.so"
+# shellcheck disable=SC2046
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags otel_ctx_writer) \
+  "$source/writer_ref/c_thread_test.c" -o "$scratch/thread" $(pkg-config --libs otel_ctx_writer)
+LD_LIBRARY_PATH=$lib "$scratch/thread"
+# The archive as the only one there is; also by a program that never mentions the slot.
+mkdir "$scratch/archive"
+cp "$lib/libotel_ctx_writer.a" "$scratch/archive"
+echo 'int main(void) { return 0; }' >"$scratch/silent.c"
+for main in "$source/writer_ref/c_thread_test.c" "$scratch/silent.c"; do
+  # shellcheck disable=SC2046
+  "$cc" -ffunction-sections -fdata-sections $(pkg-config --cflags otel_ctx_writer) "$main" \
+    -o "$scratch/thread-static" -Wl,--gc-sections -L"$scratch/archive" \
+    $(pkg-config --static --libs otel_ctx_writer | sed "s|-L[^ ]*||")
+  exports_slot "$scratch/thread-static"
+  "$scratch/thread-static"
+done
 echo "pkg-config: ok"
 
 mkdir "$scratch/project"
 cp "$source/writer_ref/c_api_test.c" "$scratch/project/main.c"
+cp "$source/writer_ref/c_thread_test.c" "$scratch/project/thread.c"
 cat >"$scratch/project/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.16)
 project(user ${LANGUAGES})
@@ -33,6 +59,12 @@ add_executable(with_static main.c)
 target_link_libraries(with_static PRIVATE otel_ctx_writer::static)
 add_executable(with_shared main.c)
 target_link_libraries(with_shared PRIVATE otel_ctx_writer::shared)
+find_package(Threads REQUIRED)
+foreach(kind static shared)
+  add_executable(thread_${kind} thread.c)
+  target_link_libraries(thread_${kind}
+    PRIVATE otel_ctx_writer::${kind} Threads::Threads ${CMAKE_DL_LIBS})
+endforeach()
 EOF
 for languages in "C" "C;CXX"; do
   rm -rf "$scratch/project/build"
@@ -41,6 +73,9 @@ for languages in "C" "C;CXX"; do
   "$cmake" --build "$scratch/project/build" >>"$scratch/log"
   "$scratch/project/build/with_static"
   "$scratch/project/build/with_shared"
+  "$scratch/project/build/thread_static"
+  "$scratch/project/build/thread_shared"
+  exports_slot "$scratch/project/build/thread_static"
   if ldd "$scratch/project/build/with_static" | grep -e otel_ctx -e 'libstdc++'; then
     echo "the static program needs more than libc" >&2
     exit 1

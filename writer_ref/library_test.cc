@@ -1,6 +1,7 @@
 // The shared library as the loader and the linker see it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include <algorithm>
@@ -9,9 +10,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "writer_ref/otel_ctx.h"
+#include "writer_ref/otel_thread_ctx.h"
 
 namespace {
 
@@ -31,9 +34,74 @@ TEST(Library, ExportsTheFunctionsOfTheHeaderAndNothingElse) {
   std::erase_if(symbols, [](const std::string& s) { return s.starts_with("OTEL_CTX_0"); });
   std::ranges::sort(symbols);
   const std::vector<std::string> expected = {
-      "otel_ctx_describe@@OTEL_CTX_0", "otel_ctx_drop@@OTEL_CTX_0", "otel_ctx_get_info@@OTEL_CTX_0",
-      "otel_ctx_publish@@OTEL_CTX_0", "otel_ctx_update@@OTEL_CTX_0"};
+      "otel_ctx_describe@@OTEL_CTX_0",
+      "otel_ctx_drop@@OTEL_CTX_0",
+      "otel_ctx_get_info@@OTEL_CTX_0",
+      "otel_ctx_publish@@OTEL_CTX_0",
+      "otel_ctx_update@@OTEL_CTX_0",
+      "otel_thread_ctx_append@@OTEL_CTX_0",
+      "otel_thread_ctx_attach@@OTEL_CTX_0",
+      "otel_thread_ctx_begin@@OTEL_CTX_0",
+      "otel_thread_ctx_end@@OTEL_CTX_0",
+      "otel_thread_ctx_init_thread@@OTEL_CTX_0",
+      "otel_thread_ctx_key@@OTEL_CTX_0",
+      "otel_thread_ctx_key_count@@OTEL_CTX_0",
+      "otel_thread_ctx_register_key@@OTEL_CTX_0",
+      "otel_thread_ctx_shrink@@OTEL_CTX_0",
+      "otel_thread_ctx_v1"};  // no version: one slot for all libraries that define it
   EXPECT_EQ(symbols, expected);
+}
+
+// Exported as thread-local, and reached through a TLS descriptor and nothing else.
+TEST(Library, ReachesTheSlotThroughADescriptor) {
+  const auto named = [](const std::string& option) {
+    auto lines = lines_of("readelf -W " + option + " " CTXCONF_WRITER_SHARED);
+    std::erase_if(lines, [](const std::string& s) {
+      return s.find("otel_thread_ctx_v1") == std::string::npos;
+    });
+    return lines;
+  };
+  const auto symbols = named("--dyn-syms");
+  ASSERT_EQ(symbols.size(), 1U);
+  EXPECT_NE(symbols[0].find(" TLS     GLOBAL DEFAULT "), std::string::npos) << symbols[0];
+  const auto relocations = named("--relocs");
+  ASSERT_FALSE(relocations.empty());
+  for (const auto& line : relocations) EXPECT_NE(line.find("TLSDESC"), std::string::npos) << line;
+}
+
+// Attaches in a library that came late, and looks from the last destructor of the thread.
+TEST(Library, HasASlotPerThreadWhenLoadedLate) {
+  void* const library = dlopen(CTXCONF_WRITER_SHARED, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << dlerror();
+  static const auto kAttach =
+      reinterpret_cast<decltype(&otel_thread_ctx_attach)>(dlsym(library, "otel_thread_ctx_attach"));
+  static const auto kInit = reinterpret_cast<decltype(&otel_thread_ctx_init_thread)>(
+      dlsym(library, "otel_thread_ctx_init_thread"));
+  static const auto kSlot = [library] {
+    return static_cast<otel_thread_ctx_record**>(dlsym(library, "otel_thread_ctx_v1"));
+  };
+  ASSERT_TRUE(kAttach != nullptr && kInit != nullptr);
+  static otel_thread_ctx_record record;
+  static otel_thread_ctx_record** slot;
+  static otel_thread_ctx_record* at_the_end;
+  otel_thread_ctx_record** const own_slot = kSlot();
+  ASSERT_EQ(kInit(), OTEL_THREAD_CTX_OK);
+  pthread_key_t later;
+  ASSERT_EQ(pthread_key_create(&later, [](void*) { at_the_end = *slot; }), 0);
+  at_the_end = &record;
+  std::thread([&] {
+    slot = kSlot();
+    EXPECT_EQ(*slot, nullptr);
+    EXPECT_EQ(kInit(), OTEL_THREAD_CTX_OK);
+    pthread_setspecific(later, &record);
+    EXPECT_EQ(kAttach(&record), nullptr);
+    EXPECT_EQ(*slot, &record);
+  }).join();
+  EXPECT_NE(slot, own_slot);
+  EXPECT_EQ(*own_slot, nullptr);
+  EXPECT_EQ(at_the_end, nullptr);
+  pthread_key_delete(later);
+  dlclose(library);
 }
 
 TEST(Library, NeedsNothingButLibc) {
