@@ -61,7 +61,9 @@ target_include_directories(ctxconf_writer_encode PUBLIC "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ctxconf_writer_encode PRIVATE ctxconf_proto)
 ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto)
 
-ctxconf_program(writer_ref SRCS writer_ref/main.cc DEPS ctxconf_writer_encode ctxconf_writer PLAIN)
+ctxconf_program(writer_ref
+  SRCS writer_ref/main.cc writer_ref/thread_contexts.cc
+  DEPS ctxconf_writer_encode ctxconf_writer Threads::Threads PLAIN)
 
 # C users of both libraries; never sanitized, as the libraries are not.
 foreach(part IN ITEMS api thread)

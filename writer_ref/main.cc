@@ -1,4 +1,5 @@
-// The program writer_ref: publishes a process context as its command line says.
+// The program writer_ref: publishes a process context, and thread contexts if asked, as its
+// command line says.
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
@@ -13,14 +14,18 @@
 #include <exception>
 #include <expected>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "abi/process_header.h"
 #include "writer_ref/encode.h"
 #include "writer_ref/otel_ctx.h"
+#include "writer_ref/thread_contexts.h"
 
 namespace ctxconf::writer {
 namespace {
@@ -31,6 +36,7 @@ using Duration = std::chrono::nanoseconds;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 constexpr const char* kUpdateKey = "writer_ref.update";
+constexpr std::size_t kMostThreads = 4096;
 
 struct Settings {
   Context context;
@@ -40,6 +46,7 @@ struct Settings {
   std::optional<Duration> drop_after;
   bool republish = false;
   bool quiet = false;
+  ThreadSettings thread;
 };
 
 // "250ms"; without a unit only where `plain` says what it is.
@@ -80,9 +87,19 @@ int report(const char* action, const otel_ctx_error& error) {
   return kFailed;
 }
 
+std::string hex(std::span<const std::uint8_t> bytes) {
+  std::string out;
+  for (const auto byte : bytes) {
+    for (const int digit : {byte >> 4, byte & 15}) out.push_back("0123456789abcdef"[digit]);
+  }
+  return out;
+}
+
 class Writer {
  public:
-  explicit Writer(Settings settings) : settings_(std::move(settings)) {}
+  explicit Writer(Settings settings) : settings_(std::move(settings)) {
+    if (settings_.thread.threads != 0) set_up_threads();
+  }
 
   int run() {
     // Blocked, so that they end the waiting below and nothing else.
@@ -113,6 +130,21 @@ class Writer {
   }
 
  private:
+  // Before the first publication, which says the keys of all of them.
+  void set_up_threads() {
+    threads_.emplace(settings_.thread);
+    for (const auto& complaint : threads_->complaints()) {
+      fprintf(stderr, "writer_ref: --thread-attribute %s\n", complaint.c_str());
+    }
+    std::vector<std::string> keys;
+    for (std::size_t i = 0; const char* const key = otel_thread_ctx_key(i); ++i) {
+      keys.emplace_back(key);
+    }
+    auto& attributes = settings_.context.attributes;
+    attributes.push_back({std::string(abi::kSchemaVersionKey), std::string("tlsdesc_v1_dev")});
+    attributes.push_back({std::string(abi::kAttributeKeyMapKey), std::move(keys)});
+  }
+
   std::optional<Clock::time_point> earliest() const {
     std::optional<Clock::time_point> out;
     for (const auto& at : {end_, drop_, update_}) {
@@ -148,7 +180,19 @@ class Writer {
     otel_ctx_info info;
     otel_ctx_get_info(&info);
     say("published", info);
+    if (threads_) start_threads();
     return 0;
+  }
+
+  void start_threads() {
+    const auto& started = threads_->start();
+    if (settings_.quiet) return;
+    for (const auto& thread : started) {
+      printf("thread %d slot 0x%llx trace %s span %s\n", thread.tid,
+             static_cast<unsigned long long>(thread.slot), hex(thread.ids.trace).c_str(),
+             hex(thread.ids.span).c_str());
+    }
+    fflush(stdout);
   }
 
   int update() {
@@ -171,6 +215,7 @@ class Writer {
 
   int drop() {
     drop_.reset();
+    if (threads_) threads_->stop();  // no record without the keys that it refers to
     otel_ctx_info info;
     otel_ctx_get_info(&info);
     otel_ctx_error error;
@@ -192,14 +237,17 @@ class Writer {
   Settings settings_;
   std::uint64_t updates_ = 0;
   std::optional<Clock::time_point> end_, drop_, update_;
+  std::optional<ThreadContexts> threads_;
 };
 
 int main_with(int argc, char** argv) {
   CLI::App app{
-      "Publishes an OpenTelemetry process context (OTEP 4719) and holds it.\n"
+      "Publishes an OpenTelemetry process context (OTEP 4719) and holds it; with --threads also\n"
+      "thread contexts (OTEP 4947).\n"
       "\n"
-      "Prints one line when it has published:\n"
-      "  published pid=PID header=0xADDRESS timestamp=NANOSECONDS\n"};
+      "Prints one line when it has published, and one for each thread that then has a context:\n"
+      "  published pid=PID header=0xADDRESS timestamp=NANOSECONDS\n"
+      "  thread TID slot 0xADDRESS trace ID span ID\n"};
   app.name("writer_ref");
   app.footer(
       "KEY=VALUE is a string; KEY:TYPE=VALUE with TYPE int, double, bool, bytes (hexadecimal),\n"
@@ -214,6 +262,9 @@ int main_with(int argc, char** argv) {
   std::string hold;
   std::string update_every;
   std::string drop_after;
+  std::vector<std::string> thread_attributes;
+  std::string style;
+  std::string rotate;
   Settings settings;
   const auto once = CLI::MultiOptionPolicy::TakeLast;
   app.add_option("--resource", resource,
@@ -242,6 +293,29 @@ int main_with(int argc, char** argv) {
           ->multi_option_policy(once);
   app.add_flag("--republish", settings.republish, "publish again after the withdrawal")
       ->needs(drop);
+  auto* const threads =
+      app.add_option("--threads", settings.thread.threads,
+                     "run N threads, each with a trace id and a span id: the span id is the "
+                     "exclusive or of the halves of the trace id")
+          ->type_name("N")
+          ->check(CLI::Range(std::size_t{1}, kMostThreads))
+          ->multi_option_policy(once);
+  app.add_option("--thread-attribute", thread_attributes,
+                 "an attribute of every thread's context (repeatable)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->needs(threads);
+  app.add_option("--thread-style", style,
+                 "how a thread changes its context: pointer (the default) or in-place")
+      ->type_name("STYLE")
+      ->check(CLI::IsMember({"pointer", "in-place"}))
+      ->multi_option_policy(once)
+      ->needs(threads);
+  app.add_option("--rotate", rotate,
+                 "every thread begins another trace after this time; 0s: without a pause")
+      ->type_name("DUR")
+      ->multi_option_policy(once)
+      ->needs(threads);
   app.add_flag("--quiet,-q", settings.quiet, "print errors only");
   try {
     app.parse(argc, argv);
@@ -264,6 +338,16 @@ int main_with(int argc, char** argv) {
     if (!attribute) return complain("--attribute " + attribute.error());
     settings.context.attributes.push_back(std::move(*attribute));
   }
+  for (const auto& argument : thread_attributes) {
+    auto attribute = parse_attribute(argument);
+    if (!attribute) return complain("--thread-attribute " + attribute.error());
+    auto* const text = std::get_if<std::string>(&attribute->value);
+    if (text == nullptr) {
+      return complain("--thread-attribute '" + argument + "': records hold text only");
+    }
+    settings.thread.attributes.emplace_back(std::move(attribute->key), std::move(*text));
+  }
+  settings.thread.in_place = style == "in-place";
   const struct {
     const char* option;
     const std::string& text;
@@ -273,6 +357,7 @@ int main_with(int argc, char** argv) {
       {"--hold ", hold, settings.hold, {}},
       {"--drop-after ", drop_after, settings.drop_after, {}},
       {"--update-every ", update_every, settings.update_every, std::chrono::milliseconds(1)},
+      {"--rotate ", rotate, settings.thread.rotate, {}},
   };
   for (const auto& d : durations) {
     if (d.text.empty() &&

@@ -15,12 +15,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "abi/process_header.h"
+#include "abi/thread_record.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
 
 namespace {
@@ -99,13 +102,13 @@ class Program {
     return std::pair(h.monotonic_published_at_ns, context);
   }
 
- private:
   bool copy(std::uint64_t from, void* to, std::size_t size) const {
     const iovec local{to, size};
     const iovec remote{std::bit_cast<void*>(from), size};
     return process_vm_readv(pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size);
   }
 
+ private:
   pid_t pid_ = -1;
   int output_ = -1;
 };
@@ -182,6 +185,140 @@ TEST(WriterRef, DropsAndPublishesAgain) {
   EXPECT_EQ(program.wait(), 0);
 }
 
+struct ThreadLine {
+  int tid = 0;
+  unsigned long long slot = 0;
+  std::array<char, 33> trace{};
+  std::array<char, 17> span{};
+};
+std::optional<ThreadLine> parse_thread(const std::string& text) {
+  ThreadLine line;
+  if (sscanf(text.c_str(), "thread %d slot 0x%llx trace %32[0-9a-f] span %16[0-9a-f]\n", &line.tid,
+             &line.slot, line.trace.data(), line.span.data()) != 4) {
+    return std::nullopt;
+  }
+  return line;
+}
+
+std::string hex(std::span<const std::uint8_t> bytes) {
+  std::string out;
+  for (const auto byte : bytes) {
+    std::array<char, 3> digits{};
+    snprintf(digits.data(), digits.size(), "%02x", byte);
+    out += digits.data();
+  }
+  return out;
+}
+
+struct ThreadRecord {
+  ctxconf::abi::ThreadRecordHead head{};
+  std::array<std::byte, 612> area{};
+  std::string value(std::uint8_t key) const {
+    const auto entry =
+        ctxconf::abi::last_occurrence(std::span(area).first(head.attrs_data_size), key);
+    if (!entry) return "-";
+    return {reinterpret_cast<const char*>(entry->value.data()), entry->value.size()};
+  }
+};
+// Nothing while the thread has none.
+std::optional<ThreadRecord> read_record(const Program& program, std::uint64_t slot) {
+  std::uintptr_t at = 0;
+  ThreadRecord record;
+  if (!program.copy(slot, &at, sizeof at) || at == 0 ||
+      !program.copy(at, &record.head, sizeof record.head) || record.head.valid != 1 ||
+      !program.copy(at + sizeof record.head, record.area.data(), record.area.size())) {
+    return std::nullopt;
+  }
+  return record;
+}
+
+TEST(WriterRef, ShowsAContextOnEveryThread) {
+  for (const char* style : {"pointer", "in-place"}) {
+    Program program({"--threads", "3", "--thread-attribute", "http.route=/cart",
+                     "--thread-attribute", "http.method=GET", "--thread-attribute",
+                     "http.route=/basket", "--thread-style", style});
+    const auto line = parse(program.line(), "published");
+    ASSERT_TRUE(line);
+    const auto context = program.read_context(line->header);
+    ASSERT_TRUE(context);
+    ASSERT_EQ(context->second.attributes_size(), 2);
+    EXPECT_EQ(context->second.attributes(0).key(), "threadlocal.schema_version");
+    EXPECT_EQ(context->second.attributes(0).value().string_value(), "tlsdesc_v1_dev");
+    EXPECT_EQ(context->second.attributes(1).key(), "threadlocal.attribute_key_map");
+    const auto& keys = context->second.attributes(1).value().array_value();
+    ASSERT_EQ(keys.values_size(), 2);
+    EXPECT_EQ(keys.values(0).string_value(), "http.route");
+    EXPECT_EQ(keys.values(1).string_value(), "http.method");
+    std::set<std::string> traces;
+    for (int i = 0; i < 3; ++i) {
+      const auto thread = parse_thread(program.line());
+      ASSERT_TRUE(thread);
+      const auto task = "/proc/" + std::to_string(program.pid()) + "/task/";
+      EXPECT_EQ(access((task + std::to_string(thread->tid)).c_str(), F_OK), 0);
+      const auto record = read_record(program, thread->slot);
+      ASSERT_TRUE(record);
+      EXPECT_EQ(hex(record->head.trace_id), thread->trace.data());
+      EXPECT_EQ(hex(record->head.span_id), thread->span.data());
+      EXPECT_EQ(record->head.trace_flags, 1);
+      EXPECT_EQ(record->head.attrs_data_size, 7 + 5 + 9);
+      EXPECT_EQ(record->value(0), "/basket");
+      EXPECT_EQ(record->value(1), "GET");
+      traces.insert(thread->trace.data());
+    }
+    EXPECT_EQ(traces.size(), 3U);
+    kill(program.pid(), SIGTERM);
+    EXPECT_EQ(program.wait(), 0);
+  }
+}
+
+TEST(WriterRef, RotatesTheContextsOfItsThreads) {
+  for (const char* style : {"pointer", "in-place"}) {
+    Program program({"--threads", "1", "--rotate", "1ms", "--thread-style", style});
+    ASSERT_TRUE(parse(program.line(), "published"));
+    const auto thread = parse_thread(program.line());
+    ASSERT_TRUE(thread);
+    std::set<std::string> traces;
+    // A bound, not a measurement.
+    for (const auto end = std::chrono::steady_clock::now() + 20s;
+         traces.size() < 3 && std::chrono::steady_clock::now() < end;) {
+      // Twice the same, since the thread is not stopped for this.
+      const auto once = read_record(program, thread->slot);
+      const auto again = read_record(program, thread->slot);
+      if (!once || !again || once->head != again->head) continue;
+      traces.insert(hex(once->head.trace_id));
+      for (std::size_t i = 0; i < 8; ++i) {
+        EXPECT_EQ(once->head.span_id[i], once->head.trace_id[i] ^ once->head.trace_id[8 + i]);
+      }
+    }
+    EXPECT_EQ(traces.size(), 3U);
+    kill(program.pid(), SIGTERM);
+    EXPECT_EQ(program.wait(), 0);
+  }
+}
+
+TEST(WriterRef, StopsItsThreadsWhileNothingIsPublished) {
+  Program program(
+      {"--threads", "1", "--rotate", "0s", "--drop-after", "1ms", "--republish", "--hold", "20ms"});
+  EXPECT_TRUE(parse(program.line(), "published"));
+  const auto before = parse_thread(program.line());
+  EXPECT_TRUE(parse(program.line(), "dropped"));
+  EXPECT_TRUE(parse(program.line(), "published"));
+  const auto after = parse_thread(program.line());
+  ASSERT_TRUE(before && after);
+  EXPECT_STRNE(before->trace.data(), after->trace.data());
+  EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, SaysWhichThreadAttributesAreCutOrLeftOut) {
+  Program program({"--quiet", "--hold", "0s", "--threads", "1", "--thread-attribute",
+                   "a=" + std::string(256, 'x'), "--thread-attribute", "b=" + std::string(255, 'x'),
+                   "--thread-attribute", "c=" + std::string(97, 'x')});
+  EXPECT_EQ(program.rest(),
+            "writer_ref: --thread-attribute 'a': cut to 255 bytes at most\n"
+            "writer_ref: --thread-attribute 'c': left out: the record is full\n");
+  EXPECT_EQ(program.wait(), 0);
+}
+
 TEST(WriterRef, CanBeQuiet) {
   Program program({"--quiet", "--hold", "0s"});
   EXPECT_EQ(program.rest(), "");
@@ -192,7 +329,7 @@ TEST(WriterRef, ExplainsItself) {
   Program program({"--help"});
   const auto text = program.rest();
   EXPECT_EQ(program.wait(), 0);
-  for (const char* word : {"--resource", "--hold", "Exit codes", "KEY:TYPE=VALUE"}) {
+  for (const char* word : {"--resource", "--hold", "Exit codes", "KEY:TYPE=VALUE", "--threads"}) {
     EXPECT_NE(text.find(word), std::string::npos) << word;
   }
 }
@@ -215,6 +352,14 @@ TEST(WriterRef, RefusesWrongUsageWithTwo) {
       {{"--updates", "3"}, "--update-every"},
       {{"--republish"}, "--drop-after"},
       {{"--update-every", "1", "--attribute", "writer_ref.update=x"}, "given twice"},
+      {{"--threads", "0"}, "--threads"},
+      {{"--threads", "100000"}, "--threads"},
+      {{"--thread-attribute", "a=b"}, "--threads"},
+      {{"--rotate", "1ms"}, "--threads"},
+      {{"--threads", "1", "--rotate", "1"}, "expected a duration"},
+      {{"--threads", "1", "--thread-style", "x"}, "x"},
+      {{"--threads", "1", "--thread-attribute", "n:int=5"}, "text only"},
+      {{"--threads", "1", "--attribute", "threadlocal.schema_version=x"}, "given twice"},
       {{"bogus"}, "bogus"},
   };
   for (const auto& bad : cases) {

@@ -1,0 +1,78 @@
+// The threads of the program writer_ref: each shows a context and, if asked, goes
+// from one to the next. Everything in them is known in advance, so that a reader
+// can be checked: the ids follow from process, thread and turn.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "writer_ref/otel_thread_ctx.h"
+
+namespace ctxconf::writer {
+
+struct ThreadSettings {
+  std::size_t threads = 0;
+  // Key and value; a key that comes twice makes two entries.
+  std::vector<std::pair<std::string, std::string>> attributes;
+  bool in_place = false;                           // by the valid byte, otherwise by the pointer
+  std::optional<std::chrono::nanoseconds> rotate;  // zero: without a pause
+};
+
+struct Ids {
+  std::array<std::uint8_t, 16> trace;
+  std::array<std::uint8_t, 8> span;
+};
+// What thread `thread` of a process shows in its turn `turn`. Never zero; the span
+// id is the exclusive or of the halves of the trace id.
+Ids ids_of(std::uint32_t process, std::uint32_t thread, std::uint64_t turn);
+
+class ThreadContexts {
+ public:
+  // Registers the keys; the process context has to say them before start().
+  explicit ThreadContexts(ThreadSettings settings);
+  ThreadContexts(const ThreadContexts&) = delete;
+  ThreadContexts& operator=(const ThreadContexts&) = delete;
+  ~ThreadContexts() { stop(); }
+
+  // "'http.route': cut to 255 bytes at most"
+  const std::vector<std::string>& complaints() const { return complaints_; }
+
+  struct Started {
+    int tid = 0;
+    std::uint64_t slot = 0;  // address of otel_thread_ctx_v1
+    Ids ids{};               // of the first turn
+  };
+  // Returns when every thread has attached. Throws std::system_error without threads.
+  const std::vector<Started>& start();
+  // Every thread detaches and ends. Turns go on counting at the next start.
+  void stop();
+
+ private:
+  void run(std::size_t index);
+  void fill(otel_thread_ctx_record& record, const Ids& ids,
+            std::vector<std::string>* complaints) const;
+  bool wait_for_turn();  // false: stop
+
+  ThreadSettings settings_;
+  std::vector<int> keys_;  // of each attribute
+  std::vector<std::string> complaints_;
+  std::vector<Started> started_;
+  std::vector<std::uint64_t> turns_;
+  std::vector<std::thread> threads_;
+  std::mutex lock_;
+  std::condition_variable changed_;  // what follows
+  std::size_t attached_ = 0;
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace ctxconf::writer
