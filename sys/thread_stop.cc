@@ -75,29 +75,6 @@ bool has_ended(pid_t tid) {
   return state.starts_with('Z') || state.starts_with('X');
 }
 
-Result<RemoteAddr> read_thread_pointer(pid_t tid) {
-#if defined(__x86_64__)
-  user_regs_struct registers{};
-  iovec area{&registers, sizeof registers};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, subject(tid));
-  }
-  // The kernel answers in the form that the thread's code has at this moment.
-  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, subject(tid));
-  return RemoteAddr(registers.fs_base);
-#elif defined(__aarch64__)
-  std::uint64_t pointer = 0;
-  iovec area{&pointer, sizeof pointer};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, subject(tid));
-  }
-  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, subject(tid));
-  return RemoteAddr(pointer);
-#else
-  return fail("registers", ENOTSUP, subject(tid));
-#endif
-}
-
 // What waitpid says of the thread once it says something; 0 at the deadline.
 Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
   for (int tries = 0;; ++tries) {
@@ -127,11 +104,34 @@ Result<Stopped> stop_thread(pid_t tid, Clock::time_point deadline) {
   Stopped stopped;
   // An event stop, also that of a group-stopped thread, is not a signal.
   if (status >> 16 == 0) stopped.pending_signal = WSTOPSIG(status);
-  stopped.thread_pointer = read_thread_pointer(tid);
+  stopped.thread_pointer = stopped_thread_pointer(tid);
   return stopped;
 }
 
 }  // namespace
+
+Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
+#if defined(__x86_64__)
+  user_regs_struct registers{};
+  iovec area{&registers, sizeof registers};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("PTRACE_GETREGSET", errno, subject(tid));
+  }
+  // The kernel answers in the form that the thread's code has at this moment.
+  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, subject(tid));
+  return RemoteAddr(registers.fs_base);
+#elif defined(__aarch64__)
+  std::uint64_t pointer = 0;
+  iovec area{&pointer, sizeof pointer};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
+    return fail("PTRACE_GETREGSET", errno, subject(tid));
+  }
+  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, subject(tid));
+  return RemoteAddr(pointer);
+#else
+  return fail("registers", ENOTSUP, subject(tid));
+#endif
+}
 
 // A thread of ours that does all the tracing of one stop. A tracee that does not stop cannot
 // be detached; the kernel lets go of it when the thread that traces it ends.
@@ -227,9 +227,9 @@ Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
           read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
                       tid));
   const auto state = field(text, "State");
-  if (!state) return fail("parse status", 0, subject(tid));
+  if (!state || state->empty()) return fail("parse status", 0, subject(tid));
   ThreadActivity activity;
-  activity.sleeping = state->starts_with('S') || state->starts_with('D') || state->starts_with('T');
+  activity.sleeping = std::string_view("SDTt").find(state->front()) != std::string_view::npos;
   for (const auto* key : {"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"}) {
     const auto value = field(text, key);
     std::uint64_t count = 0;

@@ -45,7 +45,7 @@ class ThreadStop {
 // Has a thread run? Two equal activities with sleeping == true mean that it slept all the
 // while, so that what only it writes has not changed.
 struct ThreadActivity {
-  bool sleeping = false;       // state S, D or T
+  bool sleeping = false;       // state S, D, T or t
   std::uint64_t switches = 0;  // voluntary and other context switches
   friend bool operator==(const ThreadActivity&, const ThreadActivity&) = default;
 };

@@ -304,26 +304,6 @@ void kill_and_reap(pid_t pid) {
 
 }  // namespace
 
-Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
-#if defined(__x86_64__)
-  user_regs_struct registers{};
-  iovec area{&registers, sizeof registers};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
-    return fail("ptrace registers", errno, pid_text(tid));
-  }
-  if (area.iov_len != sizeof registers) return fail("thread pointer", ENOTSUP, pid_text(tid));
-  return RemoteAddr(registers.fs_base);
-#elif defined(__aarch64__)
-  std::uint64_t tpidr = 0;
-  iovec area{&tpidr, sizeof tpidr};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
-    return fail("ptrace registers", errno, pid_text(tid));
-  }
-  if (area.iov_len != sizeof tpidr) return fail("thread pointer", ENOTSUP, pid_text(tid));
-  return RemoteAddr(tpidr);
-#endif
-}
-
 struct Tracee::State {
   enum class At { kStarting, kRunning, kListening, kStopped };
   enum class Stop { kOther, kEntry, kSignal };
