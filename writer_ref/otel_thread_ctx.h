@@ -140,7 +140,7 @@ static inline void otel_thread_ctx_begin_inline(struct otel_thread_ctx_record* r
   uint64_t ids[3] = {0, 0, 0};
   __atomic_store_n(&record->valid, 0, __ATOMIC_RELAXED);
   otel_thread_ctx_fence();
-  if (trace_id != NULL && span_id != NULL) {
+  if (trace_id && span_id) {
     memcpy(&ids[0], trace_id, 16);
     memcpy(&ids[2], span_id, 8);
   }
@@ -156,8 +156,14 @@ static inline void otel_thread_ctx_begin_inline(struct otel_thread_ctx_record* r
 
 /* memcpy without a call for what attributes usually are. */
 static inline void otel_thread_ctx_copy(uint8_t* to, const char* from, size_t size) {
-  if (size > 16) {
+  if (size > 32) {
     memcpy(to, from, size);
+  } else if (size >= 16) {
+    uint64_t first[2], last[2];
+    memcpy(first, from, 16);
+    memcpy(last, from + (size - 16), 16);
+    memcpy(to, first, 16);
+    memcpy(to + (size - 16), last, 16);
   } else if (size >= 8) {
     uint64_t first, last;
     memcpy(&first, from, 8);
