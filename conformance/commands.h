@@ -33,6 +33,9 @@ struct JudgeOptions {
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command);
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
 int command_replay(const JudgeOptions& options, const std::string& file);
+// Only `only`, `skip`, `out`, `console` and `command_line` are asked; `json`: result.json on
+// stdout instead of the report. Warnings are findings, and so is it when no file has the variable.
+int command_elf(const JudgeOptions& options, const std::vector<std::string>& files, bool json);
 
 int command_list(const std::string& what, const std::string& spec, bool json, bool markdown);
 int command_explain(const std::string& id);

@@ -37,12 +37,20 @@ struct GivenOptions {
   int verbosity = 0;
 };
 
-void add_common(CLI::App& app, GivenOptions& o) {
-  app.add_option("--spec", o.judge.spec, "requirement sets: 4719=2026-04-07[,4947=2026-07-17]");
+void add_selection_and_report(CLI::App& app, GivenOptions& o) {
   app.add_option("--only", o.judge.only, "judge only ids that match this glob (repeatable)")
       ->allow_extra_args(false);
   app.add_option("--skip", o.judge.skip, "leave out ids that match this glob (repeatable)")
       ->allow_extra_args(false);
+  app.add_flag("-v", o.verbosity, "say more; -vv says what passed");
+  app.add_flag("--quiet", o.judge.console.quiet, "a line a problem, and the summary");
+  app.add_option("--color", o.colour, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
+}
+
+void add_common(CLI::App& app, GivenOptions& o) {
+  app.add_option("--spec", o.judge.spec, "requirement sets: 4719=2026-04-07[,4947=2026-07-17]");
+  add_selection_and_report(app, o);
   app.add_option("--level", o.judge.level, "deepest observation level to judge");
   app.add_option("--expect", o.judge.expect, "file of expected failures");
   app.add_flag("--strict", o.judge.strict, "warnings fail");
@@ -52,10 +60,6 @@ void add_common(CLI::App& app, GivenOptions& o) {
                  "KEY=VALUE that must be found in the payload (repeatable)")
       ->allow_extra_args(false);
   app.add_option("--out", o.judge.out, "directory for result.json, junit.xml and timeline.json");
-  app.add_flag("-v", o.verbosity, "say more; -vv says what passed");
-  app.add_flag("--quiet", o.judge.console.quiet, "a line a problem, and the summary");
-  app.add_option("--color", o.colour, "auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
 }
 
 void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
@@ -152,6 +156,20 @@ int run(int argc, char** argv) {
   add_common(*replay, given);
   replay->add_option("TIMELINE", file, "timeline.json of a run with --out")->required();
 
+  std::vector<std::string> elf_files;
+  bool elf_json = false;
+  auto* elf = app.add_subcommand(
+      "elf", "will a profiler find the thread context of these programs and libraries?");
+  add_selection_and_report(*elf, given);
+  elf->add_option("--out", given.judge.out, "directory for result.json and junit.xml");
+  elf->add_flag("--json", elf_json, "result.json on stdout instead of the report");
+  elf->add_option("FILE", elf_files, "executables and shared libraries, not run")->required();
+  elf->footer(
+      "Files named together are taken for modules of one program: one may define\n"
+      "otel_thread_ctx_v1 and another hold the relocations.\n"
+      "Exit codes: 0 it will be found, 1 a finding (a warning too), or no file defines\n"
+      "otel_thread_ctx_v1, 2 usage, or a file that is no sound ELF file, 70 a bug in ctxconf.");
+
   DecodeCommand decode_command;
   auto* decode = app.add_subcommand("decode", "show what bytes mean");
   decode
@@ -236,6 +254,7 @@ int run(int argc, char** argv) {
   if (*wrap) return command_wrap(given.judge, command);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
+  if (*elf) return command_elf(given.judge, elf_files, elf_json);
   if (*decode) return command_decode(decode_command);
   if (*doctor) return command_doctor();
   if (*list) return command_list(what, spec, json, markdown);

@@ -51,6 +51,8 @@ std::string counted(std::size_t n, std::string_view what, std::string_view plura
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural_end);
 }
 
+bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
+
 std::string image_key(const ImageKey& key) {
   return key.image == 0 ? fmt::format("{}", key.pid) : fmt::format("{}#{}", key.pid, key.image);
 }
@@ -218,6 +220,7 @@ class Page {
 
   void headline(const RunResult& run);
   void host(const RunResult& run);
+  void files(const RunResult& run);
   void images(const RunResult& run);
   void problems(const RunResult& run);
   void expected(const RunResult& run);
@@ -265,6 +268,22 @@ void Page::host(const RunResult& run) {
     std::string gap = fmt::format("lacks {}: {}", inert(fact.name, 100), inert(fact.detail));
     if (!fact.remedy.empty()) gap += "; to mend: " + inert(fact.remedy);
     field("", gap);
+  }
+}
+
+// Of `ctxconf elf`: what was seen of each file is in its notes.
+void Page::files(const RunResult& run) {
+  const std::size_t most = std::min(cap(kImages), run.images.size());
+  for (std::size_t i = 0; i < most; ++i) {
+    const ImageSummary& image = run.images[i];
+    verbatim("file", paint(Style::kStrong, inert(image.executable, 300)));
+    for (std::size_t n = 0; n < std::min(image.notes.size(), kMostNotes); ++n) {
+      field("", inert(image.notes[n]));
+    }
+  }
+  if (run.images.size() > most) {
+    verbatim("", fmt::format("… and {} files more{}", run.images.size() - most,
+                             verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }
 
@@ -465,7 +484,7 @@ void Page::problems(const RunResult& run) {
       if (quiet_ && outcome == Outcome::kInfo) continue;
       if (!quiet_) line("");
       finding_block(run, result, result.findings.empty() ? nullptr : &result.findings.front(),
-                    outcome != Outcome::kInfo || verbosity_ > 0);
+                    outcome != Outcome::kInfo || verbosity_ > 0 || is_about_files(run));
       if (!quiet_ && !result.findings.empty()) other_findings(result);
     }
   }
@@ -564,7 +583,7 @@ void Page::passed(const RunResult& run) {
 void Page::summary(const RunResult& run) {
   if (!quiet_) line("");
   const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
-  if (!published) {
+  if (!published && !is_about_files(run)) {
     const Totals& t = run.totals;
     const bool judged =
         t.pass + t.fail + t.warn + t.info + t.crash + t.timeout + t.harness_error > 0;
@@ -593,8 +612,12 @@ void Page::summary(const RunResult& run) {
 void Page::report(const RunResult& run) {
   if (!quiet_) {
     headline(run);
-    host(run);
-    images(run);
+    if (is_about_files(run)) {
+      files(run);
+    } else {
+      host(run);
+      images(run);
+    }
   }
   problems(run);
   if (!quiet_) expected(run);

@@ -133,6 +133,12 @@ std::vector<SlotAccess> accesses_of(const ModuleFacts& definer,
       }
     }
   }
+  // A module id with a zero behind it may be another variable's; it counts where nothing else does.
+  const auto doubtful = [&](const SlotAccess& a) {
+    return a.relocation != nullptr && a.relocation->symbol == 0 && symbol->value == 0 &&
+           a.relocation->kind == TlsRelocationKind::kModule;
+  };
+  if (!std::ranges::all_of(out, doubtful)) std::erase_if(out, doubtful);
   return out;
 }
 
@@ -160,7 +166,7 @@ std::string describe(const TlsRelocation& r) {
 }
 
 std::string describe(const SlotAccess& access) {
-  if (access.relocation == nullptr) return "no relocation is needed: local-exec";
+  if (access.relocation == nullptr) return "no relocation is needed: Local Exec";
   return describe(*access.relocation) + ": " + std::string(sys::to_string(access.model));
 }
 

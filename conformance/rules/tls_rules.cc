@@ -78,6 +78,8 @@ bool has_dynamic_definition(const ModuleFacts& m) {
   return std::ranges::any_of(m.dynamic_symbols, &ElfSymbol::defined);
 }
 
+bool defined_in_another_file(const ImageEvidence& e);
+
 // Without a definition that readers can use: which rule says so.
 Finding without_definer(const ImageEvidence& e) {
   if (find(e, has_dynamic_definition) != nullptr) {
@@ -92,6 +94,9 @@ Finding without_definer(const ImageEvidence& e) {
   }
   const bool named = std::ranges::any_of(
       e.image->modules, [](const ModuleFacts& m) { return !m.dynamic_symbols.empty(); });
+  if (named && defined_in_another_file(e)) {
+    return not_applicable(NaReason::kCapability, "the variable is that of another file");
+  }
   if (named) return unseen("no module seen here defines the variable", "the module that does");
   return absent(e);
 }
@@ -110,6 +115,13 @@ std::vector<const ModuleFacts*> all_modules(const ImageEvidence& e) {
     }
   }
   return out;
+}
+
+// Files that are judged together are modules of one program.
+bool defined_in_another_file(const ImageEvidence& e) {
+  return e.timeline->mode == Mode::kElf && std::ranges::any_of(all_modules(e), [](const auto* m) {
+           return slot_definition(*m) != nullptr;
+         });
 }
 
 Finding dynsym_exported(const ImageEvidence& e) {
@@ -137,6 +149,7 @@ Finding static_link_exported(const ImageEvidence& e) {
   if (s == nullptr) {
     // Its own definition is there, or that of a shared library.
     if (has_dynamic_definition(*m) || !e.definers.empty()) return kept();
+    if (!m->dynamic_symbols.empty() && defined_in_another_file(e)) return kept();
     return without_definer(e);
   }
   if (!m->has_dynamic_section) return elsewhere("tctx.tls.fully-static");
@@ -219,10 +232,7 @@ Finding symbol_defined(const ImageEvidence& e) {
     return without_definer(e);
   }
   if (e.timeline->mode == Mode::kElf) {
-    const auto all = all_modules(e);
-    if (std::ranges::any_of(all, [](const ModuleFacts* m) { return slot_definition(*m); })) {
-      return kept();
-    }
+    if (defined_in_another_file(e)) return kept();
     // Nothing runs without what a strong reference asks for, so another module has it.
     if (undefined->binding != STB_WEAK) {
       return unseen("the file uses the variable of another module",

@@ -1,0 +1,56 @@
+# Libraries and programs for `ctxconf elf`: NAME|compiler options|linker options. They are read,
+# the programs can be run as well; none is sanitized.
+set(export -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
+list(JOIN lld " " with_lld)
+set(elf_libraries
+  "slot_tlsdesc|${desc}|"
+  "slot_general_dynamic||"
+  "slot_initial_exec|-ftls-model=initial-exec|"
+  "slot_local_dynamic|-DSLOT_HIDDEN_ALIAS|"
+  "slot_only|-DSLOT_ONLY ${desc}|"
+  "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
+  "slot_symbolic_general_dynamic||${with_lld} -Wl,-Bsymbolic"
+  "slot_protected|${desc} -DSLOT_VISIBILITY=protected|"
+  "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}"
+  "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
+  "slot_ordinary|${desc} -DSLOT_ORDINARY|"
+  "slot_undefined|${desc} -DSLOT_WEAK|"
+  "slot_record|${desc} -DSLOT_RECORD|"
+  "slot_no_size|${desc} -DSLOT_NO_SIZE|"
+  "slot_sysv_hash|${desc}|-Wl,--hash-style=sysv"
+  "slot_no_sections|${desc}|"
+  "slot_versioned|${desc}|-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map"
+  "slot_stripped|${desc}|-s")
+set(elf_programs
+  "slot_pie|-fPIE|-pie ${export}"
+  "slot_no_pie|-fno-pie|-no-pie ${export}"
+  "slot_static_pie|-fPIE|-static-pie ${export}"
+  "slot_static|-fno-pie|-static ${export}"
+  "slot_not_exported|-fPIE|-pie"
+  "slot_user|-fPIE -DSLOT_FOREIGN|-pie")
+
+set(elf_testees "")
+foreach(entry IN LISTS elf_libraries elf_programs)
+  string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|(.*)$" matched "${entry}")
+  set(name "${CMAKE_MATCH_1}")
+  separate_arguments(compile UNIX_COMMAND "-O2 -Wall -Wextra -Werror ${CMAKE_MATCH_2}")
+  separate_arguments(link UNIX_COMMAND "${CMAKE_MATCH_3}")
+  if(entry IN_LIST elf_libraries)
+    add_library(${name} SHARED conformance/testees/slot_library.c)
+    set_target_properties(${name} PROPERTIES PREFIX "")
+  else()
+    add_executable(${name} conformance/testees/slot_library.c conformance/testees/slot_program.c)
+  endif()
+  target_compile_options(${name} PRIVATE ${compile})
+  target_link_options(${name} PRIVATE ${link})
+  set_target_properties(${name} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  list(APPEND elf_testees ${name})
+endforeach()
+# e_shoff, then e_shnum and e_shstrndx: no linker or strip here leaves the section headers out.
+add_custom_command(TARGET slot_no_sections POST_BUILD
+  COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=40 count=8 conv=notrunc status=none
+  COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=60 count=4 conv=notrunc status=none)
+target_link_libraries(slot_user PRIVATE slot_only)
+add_custom_target(elf_testees DEPENDS ${elf_testees})
