@@ -33,6 +33,7 @@ constexpr int kCannotBeShownHere = 77;
 struct Entry {
   std::string name;
   bool mutant = false;
+  std::string command;  // "wrap" runs the program, "elf" reads the file
   std::string program;
   std::vector<std::string> args;
   std::vector<std::string> wrap_args;
@@ -73,12 +74,16 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text) {
     Entry e;
     e.name = p.value("name", "");
     e.mutant = p.value("kind", "") == "mutant";
+    e.command = p.value("command", "wrap");
     e.program = p.value("program", "");
     e.args = strings(p, "args");
     e.wrap_args = strings(p, "wrap_args");
     e.requirements = strings(p, "requirements");
     e.may_skip = p.value("may_skip", false);
     if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
+    if (e.command != "wrap" && e.command != "elf") {
+      return wrong(e.name + ": unknown command " + e.command);
+    }
     if (p.contains("expect") && p["expect"].is_object()) {
       for (const auto& [id, outcome] : p["expect"].items()) {
         if (Catalogue::builtin().find(id) == nullptr) return wrong(e.name + ": unknown row " + id);
@@ -99,6 +104,21 @@ bool is_contradiction(Outcome o) {
   return o != Outcome::kPass && o != Outcome::kNa && o != Outcome::kUnobservable;
 }
 
+// How ctxconf is called for an entry; `dir` takes its results.
+std::vector<std::string> command_line(const Entry& entry, const std::string& self,
+                                      const std::string& directory, const std::string& dir) {
+  std::vector<std::string> out = {self, entry.command, "--color", "never", "-v", "--out", dir};
+  if (entry.command == "elf") {
+    out.push_back(directory + "/" + entry.program);
+    for (const auto& file : entry.args) out.push_back(directory + "/" + file);
+    return out;
+  }
+  out.insert(out.end(), entry.wrap_args.begin(), entry.wrap_args.end());
+  out.insert(out.end(), {"--", directory + "/" + entry.program});
+  out.insert(out.end(), entry.args.begin(), entry.args.end());
+  return out;
+}
+
 Outcomes judge_entry(const Entry& entry, const std::string& self, const std::string& directory,
                      const std::string& scratch) {
   Outcomes out;
@@ -109,10 +129,7 @@ Outcomes judge_entry(const Entry& entry, const std::string& self, const std::str
   }
   const std::string dir = scratch + "/" + entry.name;
   sys::ChildOptions child;
-  child.argv = {self, "wrap", "--color", "never", "-v", "--out", dir};
-  child.argv.insert(child.argv.end(), entry.wrap_args.begin(), entry.wrap_args.end());
-  child.argv.insert(child.argv.end(), {"--", directory + "/" + entry.program});
-  child.argv.insert(child.argv.end(), entry.args.begin(), entry.args.end());
+  child.argv = command_line(entry, self, directory, dir);
   child.deadline = std::chrono::seconds(60);
   const auto ran = sys::run_child(child);
   if (!ran) {
@@ -166,7 +183,7 @@ Outcomes judge_entry(const Entry& entry, const std::string& self, const std::str
     if (!unseen.empty()) {
       out.verdict = Verdict::kBroken;
       out.text = unseen.front() + " was not judged, and mutants.json does not say so";
-    } else if (!entry.mutant && run->target_ending != "exited 0") {
+    } else if (!entry.mutant && entry.command == "wrap" && run->target_ending != "exited 0") {
       out.verdict = Verdict::kBroken;
       out.text = "the program " + run->target_ending.value_or("did not run");
     }

@@ -35,12 +35,18 @@ def load(*path):
 
 
 MUTANTS = load("testees", "mutants.json")
-ENTRIES = {entry["name"]: entry for entry in MUTANTS["mutants"]}
+ENTRIES = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") != "elf"}
+FILES = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") == "elf"}
 ROWS = {row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
 JUDGED = {
     row["id"]: row for row in ROWS.values()
     if row["role"] == "writer" and row["observe"]["level"] in ("static", "snapshot")
     and {"attach", "wrap"} & set(row["observe"]["modes"])}
+JUDGED_IN_FILES = {
+    row["id"]: row for row in load("requirements", "4947-2026-07-17.json")["requirements"]
+    if "elf" in row["observe"]["modes"]}
+# A file alone cannot break it: another module may hold the relocations.
+NEEDS_A_PROCESS = {"tctx.tls.access-model"}
 
 
 # ---- a reader
@@ -404,8 +410,8 @@ class Table(unittest.TestCase):
         jsonschema.validate(MUTANTS, schema, jsonschema.Draft202012Validator)
 
     def test_names_are_unique_and_programs_declared(self):
-        self.assertEqual(len(ENTRIES), len(MUTANTS["mutants"]))
-        self.assertEqual({e["program"] for e in ENTRIES.values()}, set(MUTANTS["programs"]))
+        self.assertEqual(len(ENTRIES) + len(FILES), len(MUTANTS["mutants"]))
+        self.assertEqual({e["program"] for e in MUTANTS["mutants"]}, set(MUTANTS["programs"]))
 
     def test_rows_exist_and_are_judged_at_this_level(self):
         for name, entry in ENTRIES.items():
@@ -433,8 +439,9 @@ class Table(unittest.TestCase):
                 rows = {(row, text) for row in entry["requirements"]} & texts
                 self.assertTrue(rows, f"{name}: no row of it has the variant {text!r}")
                 shown |= rows
-        excused = {(e["requirement"], e["variant"]) for e in MUTANTS["not_here"]}
-        self.assertEqual(len(excused), len(MUTANTS["not_here"]))
+        not_here = [e for e in MUTANTS["not_here"] if e["requirement"] in JUDGED]
+        excused = {(e["requirement"], e["variant"]) for e in not_here}
+        self.assertEqual(len(excused), len(not_here))
         self.assertFalse(shown & excused)
         self.assertEqual(shown | excused, texts)
 
@@ -662,6 +669,126 @@ class MutantsFromOutside(unittest.TestCase):
         code = run_without_files(
             [os.path.join(BIN, entry["program"]), *entry["args"], "--hold", "1"])
         self.assertEqual(code, -signal.SIGXFSZ)
+
+
+# ---- ELF files
+
+
+class ElfFile:
+    """What readelf says of the variable in one file."""
+
+    def __init__(self, name):
+        def readelf(*options):
+            return subprocess.run(
+                ["readelf", "-W", *options, os.path.join(BIN, name)], check=True, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=DEADLINE_S).stdout
+
+        def symbols(text):
+            pattern = r"^ *\d+: (\w+) +(\d+) (\w+) +(\w+) +(\w+) +(\w+) otel_thread_ctx_v1(@.*)?$"
+            return [(int(f[0], 16), int(f[1]), *f[2:6]) for f in re.findall(pattern, text, re.M)]
+
+        header, segments, dynamic = readelf("-h"), readelf("-l"), readelf("-d")
+        self.type = re.search(r"Type: +(\w+)", header)[1]
+        self.sections = int(re.search(r"Number of section headers: +(\d+)", header)[1])
+        self.is_program = "INTERP" in segments or "PIE" in dynamic or self.type == "EXEC"
+        self.has_dynamic = "  DYNAMIC " in segments
+        # Found through the hash tables, so without section headers too.
+        self.dynamic = symbols(readelf("--use-dynamic", "--syms"))
+        self.static = symbols(readelf("--syms").partition("'.symtab'")[2])
+        self.hash_tables = set(re.findall(r"\((HASH|GNU_HASH)\)", dynamic))
+        relocations = re.findall(r"^[0-9a-f]+ +\w+ R_X86_64_(\w+) *(.*)$", readelf("-r"), re.M)
+        self.named = {kind for kind, rest in relocations if "otel_thread_ctx_v1" in rest}
+        self.nameless = {
+            (kind, int(rest, 16)) for kind, rest in relocations
+            if kind in ("DTPMOD64", "TLSDESC", "TPOFF64") and re.fullmatch(r"[0-9a-f]+", rest)}
+        self.versions = ".gnu.version_d" in readelf("-S")
+
+    @property
+    def definition(self):
+        """(value, size, type, binding, visibility, section), if readers can use it."""
+        found = [s for s in self.dynamic if s[2] == "TLS" and s[5] != "UND"]
+        return found[0] if found else None
+
+
+def is_bound_inside(file):
+    value = file.definition[0]
+    return ("TLSDESC", value) in file.nameless or (
+        "DTPMOD64" in file.named and "DTPOFF64" not in file.named)
+
+
+# What makes the file of each entry what its name says.
+FILE_IS = {
+    "bad_tls_dynsym_exported": lambda f: not f.is_program and not f.dynamic and f.static,
+    "bad_tls_symbol_type": lambda f: [s[2] for s in f.dynamic] == ["OBJECT"],
+    "bad_tls_symbol_defined": lambda f: [s[3:6:2] for s in f.dynamic] == [("WEAK", "UND")],
+    "bad_tls_static_link_exported": lambda f: (
+        f.is_program and f.has_dynamic and not f.dynamic and f.static),
+    "bad_tls_fully_static": lambda f: f.is_program and not f.has_dynamic and f.static,
+    "bad_tls_not_local_dynamic": lambda f: (
+        f.definition[0] != 0 and not f.named and f.nameless == {("DTPMOD64", 0)}),
+    "bad_tls_prefers_tlsdesc": lambda f: f.named == {"DTPMOD64", "DTPOFF64"},
+    "bad_tls_is_pointer": lambda f: f.definition[1] == 640 and f.named == {"TLSDESC"},
+    "good_tls_tlsdesc": lambda f: f.named == {"TLSDESC"} and f.definition[1] == 8,
+    "good_tls_module_and_offset": lambda f: (
+        f.named == {"DTPMOD64", "DTPOFF64"} and ("DTPMOD64", 0) in f.nameless),
+    "good_tls_initial_exec": lambda f: f.named == {"TPOFF64"},
+    "good_tls_pie": lambda f: f.definition and f.is_program and f.type == "DYN",
+    "good_tls_no_pie": lambda f: f.definition and f.type == "EXEC" and f.has_dynamic,
+    "good_tls_static_pie": lambda f: f.definition and f.is_program and not f.named,
+    "good_tls_foreign_relocations": lambda f: (
+        f.is_program and not f.definition and [s[5] for s in f.dynamic] == ["UND"] and f.named),
+    "good_tls_relocations_unknown": lambda f: f.definition and not f.named,
+    "good_tls_symbolic": is_bound_inside,
+    "good_tls_symbolic_general_dynamic": is_bound_inside,
+    "good_tls_protected": lambda f: f.definition[4] == "PROTECTED",
+    "good_tls_protected_general_dynamic": lambda f: (
+        f.definition[4] == "PROTECTED" and is_bound_inside(f)),
+    "good_tls_sysv_hash": lambda f: f.definition and f.hash_tables == {"HASH"},
+    "good_tls_no_sections": lambda f: f.definition and f.sections == 0,
+    "good_tls_versioned": lambda f: f.definition and f.versions,
+    "good_tls_stripped": lambda f: f.definition and not f.static,
+    "good_tls_no_size": lambda f: f.definition[1] == 0,
+}
+
+
+class ElfFiles(unittest.TestCase):
+    def test_each_is_what_its_name_says(self):
+        self.assertEqual(set(FILE_IS), set(FILES))
+        for name, holds in FILE_IS.items():
+            with self.subTest(name):
+                self.assertTrue(holds(ElfFile(FILES[name]["program"])))
+
+    def test_the_programs_work(self):
+        for program in {e["program"] for e in FILES.values() if not e["program"].endswith(".so")}:
+            with self.subTest(program):
+                subprocess.run([os.path.join(BIN, program)], check=True, timeout=DEADLINE_S)
+
+    def test_rows_are_about_files(self):
+        words = {"error": "fail", "warning": "warn", "info": "info"}
+        for name, entry in FILES.items():
+            for row in [*entry["requirements"], *entry["expect"]]:
+                self.assertIn(row, JUDGED_IN_FILES, name)
+            for row, outcome in entry["expect"].items():
+                if entry["kind"] == "mutant":
+                    self.assertIn(row, entry["requirements"], name)
+                    self.assertEqual(outcome, words[JUDGED_IN_FILES[row]["severity"]], name)
+
+    def test_every_row_has_a_mutant(self):
+        broken = {row for e in FILES.values() if e["kind"] == "mutant" for row in e["expect"]}
+        self.assertEqual(broken, set(JUDGED_IN_FILES) - NEEDS_A_PROCESS)
+
+    def test_every_variant_is_shown_or_excused_once(self):
+        texts = {(row["id"], text) for row in JUDGED_IN_FILES.values() for text in row["variants"]}
+        shown = set()
+        for name, entry in FILES.items():
+            for text in entry.get("variants", []):
+                rows = {(row, text) for row in entry["requirements"]} & texts
+                self.assertTrue(rows, f"{name}: no row of it has the variant {text!r}")
+                shown |= rows
+        excused = {(e["requirement"], e["variant"]) for e in MUTANTS["not_here"]
+                   if e["requirement"] in JUDGED_IN_FILES}
+        self.assertFalse(shown & excused)
+        self.assertEqual(shown | excused, texts)
 
 
 class Usage(unittest.TestCase):
