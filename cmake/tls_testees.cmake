@@ -32,6 +32,8 @@ file(WRITE "${PROJECT_BINARY_DIR}/tls_slot.map" "CTX_1 { global: *; };\n")
 add_custom_target(tls_testees)
 ctxconf_slot_library(tls_desc OPTIONS ${desc}
   LINK "-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map" -Wl,--build-id=0x0123456789abcdef)
+# More than the loader keeps free in the static block for descriptors of late libraries.
+ctxconf_slot_library(tls_desc_large OPTIONS ${desc} -DSLOT_FILLER=4096)
 ctxconf_slot_library(tls_gd LINK -Wl,--hash-style=sysv)
 ctxconf_slot_library(tls_ie OPTIONS -ftls-model=initial-exec)
 ctxconf_slot_library(tls_only OPTIONS -DSLOT_ONLY)
@@ -39,6 +41,8 @@ ctxconf_slot_library(tls_desc_symbolic OPTIONS ${desc} LINK ${lld} -Wl,-Bsymboli
 ctxconf_slot_library(tls_gd_symbolic LINK ${lld} -Wl,-Bsymbolic)
 ctxconf_slot_library(tls_ie_protected
   OPTIONS -ftls-model=initial-exec "-DSLOT_VISIBILITY=\"protected\"" LINK ${lld})
+ctxconf_slot_library(tls_desc_large_symbolic
+  OPTIONS ${desc} -DSLOT_FILLER=4096 LINK ${lld} -Wl,-Bsymbolic)
 ctxconf_slot_library(tls_desc_protected OPTIONS ${desc} "-DSLOT_VISIBILITY=\"protected\"" LINK ${lld})
 ctxconf_slot_program(tls_testee)
 ctxconf_slot_program(tls_foreign OPTIONS -DFOREIGN_SLOT)

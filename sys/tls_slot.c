@@ -3,12 +3,15 @@
 #ifndef SLOT_ALIGNMENT
 #define SLOT_ALIGNMENT 8
 #endif
+#ifndef SLOT_FILLER
+#define SLOT_FILLER 3
+#endif
 #ifndef SLOT_VISIBILITY
 #define SLOT_VISIBILITY "default"
 #endif
 
 // So that the slot is not the first variable of its segment.
-static _Thread_local volatile long filler[3] = {1, 2, 3};
+static _Thread_local volatile long filler[SLOT_FILLER] = {1, 2, 3};
 
 __attribute__((visibility(SLOT_VISIBILITY), aligned(SLOT_ALIGNMENT)))  //
 _Thread_local void* ctx_test_slot;

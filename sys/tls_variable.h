@@ -29,6 +29,8 @@ struct Module {
   RemoteAddr start;             // of its lowest mapping
   std::uint64_t load_bias = 0;  // run-time address = link-time address + load_bias (mod 2^64)
   bool main_executable = false;
+  // Place in the dynamic loader's list (r_debug); nothing where it does not know the file.
+  std::optional<std::size_t> load_order;
   std::shared_ptr<const ElfImage> image;
 };
 
@@ -36,15 +38,9 @@ struct Module {
 // Keeps at most 4096 files.
 class ElfCache {
  public:
-  struct Key {
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    std::uint64_t size = 0;
-    std::int64_t mtime_ns = 0;
-    friend auto operator<=>(const Key&, const Key&) = default;
-  };
-  // Null with a note when it is no ELF file that can be read.
-  std::shared_ptr<const ElfImage> get(const Key& key) const;
+  using Key = FileIdentity;
+  // Nothing: not put yet. Null: put as what is no ELF file.
+  std::optional<std::shared_ptr<const ElfImage>> get(const Key& key) const;
   void put(const Key& key, std::shared_ptr<const ElfImage> image);
   std::size_t size() const { return images_.size(); }
 
@@ -52,12 +48,14 @@ class ElfCache {
   std::map<Key, std::shared_ptr<const ElfImage>> images_;
 };
 
-// The ELF files that `pid` has mapped, by address; opened through /proc/PID/map_files (a file
-// that was deleted or replaced is still the right one) and, where that is refused, through
-// /proc/PID/root. What cannot be opened or is no ELF file is left out and noted. At most 8192.
+// The ELF files that `pid` has mapped to be run (not only to be read), by address; opened
+// through /proc/PID/map_files (a file that was deleted or replaced is still the right one) and,
+// where that is refused, through /proc/PID/root. What cannot be opened is left out and noted;
+// so is what is no ELF file where the mapping is executable. At most 8192.
 struct Modules {
   std::vector<Module> modules;
-  std::vector<std::string> notes;  // "/usr/lib/libx.so: Permission denied"; hostile text
+  std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text
+  bool musl = false;               // the loader is musl's: its DTV looks different
 };
 Result<Modules> modules_of(pid_t pid, ElfCache& cache);
 
@@ -71,23 +69,36 @@ struct TlsAccess {
   RemoteAddr got;          // run-time address of the GOT entry; 0 for local-exec
   bool named = true;       // false: the relocation has no symbol, matched by its offset
   bool offset_in_got = false;  // DTPMOD64 without a DTPOFF64 beside it
+  // The relocation is about another place in the definer's block, as Local Dynamic code has it;
+  // nobody's access to the variable, but it tells where the block is.
+  bool borrowed = false;
+  std::uint64_t target = 0;  // offset in the definer's segment that the GOT entry stands for
+  // Another module defines the name too and may win, which only the GOT can tell: when this
+  // entry, of that module, stands for the same place, the access is to the other variable.
+  struct Rival {
+    TlsModel model = TlsModel::kTlsdesc;
+    RemoteAddr got;
+  };
+  std::optional<Rival> rival;
 };
 
 struct TlsDefinition {
   std::size_t module = 0;  // index into Modules
   ElfSymbol symbol;
-  std::vector<TlsAccess> accesses;  // those that bind to this definition
+  std::vector<TlsAccess> accesses;  // those that bind to this definition, its own module's first
 };
 
 // The definitions of `name` (STT_TLS, defined, global/weak/unique, default/protected) and how
-// each is reached, in the order of modules. Pure but for the memory that it does not read.
+// each is reached, in the order of modules. A module whose tables cannot be read has no part in
+// it; an error only when nothing is found and there was such a module.
 Result<std::vector<TlsDefinition>> find_tls_variable(const Modules& modules, std::string_view name);
 
 // The address of the variable for the thread whose thread pointer is `tp` (x86-64: fs_base;
 // aarch64: tpidr_el0), by the first access that can be followed. Nothing: the thread has no
-// block for it yet, so its value is the initial one. Errors: EFAULT for memory that is not
-// there, EINVAL for words that cannot be true (a DTV length that lies, a misfit module id),
-// ENOTSUP where no access can be followed from outside, or the machine is another.
+// block for it yet, so its value is the initial one; also for a thread pointer of 0. Errors:
+// EFAULT for memory that is not there, EINVAL for words that cannot be true (a DTV length that
+// lies, a misfit module id), ENOTSUP where no access can be followed from outside, or the
+// machine is another.
 Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
                                               const TlsDefinition& definition, RemoteAddr tp,
                                               const MemoryReader& memory);

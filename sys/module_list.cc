@@ -1,0 +1,304 @@
+// modules_of: which ELF files a process has mapped, and where.
+#include <elf.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "sys/process.h"
+#include "sys/tls_variable.h"
+
+namespace ctxconf::sys {
+namespace {
+
+constexpr std::size_t kMostCached = 4096;
+constexpr std::size_t kMostFiles = 16384;
+constexpr std::size_t kMostModules = 8192;
+constexpr std::size_t kMostNotes = 256;
+constexpr std::size_t kMostSegments = 64;
+constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen has 16 namespaces
+constexpr std::size_t kMostThreads = 16;
+constexpr std::size_t kMostDynamicEntries = 1024;
+
+// The mappings of one file, ascending.
+struct MappedFile {
+  std::vector<MapEntry> entries;
+  bool executable = false;
+};
+
+// The lowest file first.
+std::vector<MappedFile> group_by_file(std::string_view maps_text) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> known;  // device, inode
+  std::vector<MappedFile> files;
+  for_each_mapping(maps_text, [&](Result<MapEntry> entry) {
+    if (!entry || entry->inode == 0) return true;
+    const std::uint64_t device = std::uint64_t{entry->dev_major} << 32U | entry->dev_minor;
+    const auto [place, is_new] = known.try_emplace({device, entry->inode}, files.size());
+    if (is_new) files.emplace_back();
+    MappedFile& file = files[place->second];
+    file.executable |= entry->executable;
+    file.entries.push_back(std::move(*entry));
+    return files.size() < kMostFiles;
+  });
+  return files;
+}
+
+std::string hex(std::uint64_t value) {
+  std::array<char, 16> digits;
+  const auto end = std::to_chars(digits.begin(), digits.end(), value, 16).ptr;
+  return {digits.begin(), end};
+}
+
+// maps prints a newline in a path as \012 and nothing else in this way.
+std::string unescaped(std::string_view name) {
+  std::string out;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool newline = name.substr(i, 4) == "\\012";
+    out += newline ? '\n' : name[i];
+    if (newline) i += 3;
+  }
+  return out;
+}
+
+struct Opened {
+  FileIdentity identity;
+  std::shared_ptr<const ElfImage> image;  // null: no ELF file
+};
+
+class ModuleFinder {
+ public:
+  ModuleFinder(pid_t pid, ElfCache& cache) : cache_(cache) {
+    proc_ = "/proc/" + std::to_string(pid);
+    struct stat program{};
+    if (stat_program(proc_, program)) return;
+    // By the id of a leader that has ended nothing is seen of its process.
+    const auto threads = thread_list(pid);
+    for (std::size_t i = 0; threads && i < std::min(threads->size(), kMostThreads); ++i) {
+      const std::string thread = "/proc/" + std::to_string((*threads)[i]);
+      if (!stat_program(thread, program)) continue;
+      proc_ = thread;
+      return;
+    }
+  }
+
+  void add(const MappedFile& file) {
+    const MapEntry& lowest = file.entries.front();
+    const auto opened = open(lowest);
+    if (!opened) {
+      note(lowest.name, to_string(opened.error()), file.executable);
+      return;
+    }
+    if (!opened->image) {
+      note(lowest.name, "no ELF file", file.executable);
+      return;
+    }
+    add_modules(file, *opened);
+  }
+
+  Modules take() && {
+    std::sort(found_.modules.begin(), found_.modules.end(),
+              [](const Module& a, const Module& b) { return a.start < b.start; });
+    return std::move(found_);
+  }
+
+ private:
+  bool stat_program(const std::string& proc, struct stat& program) {
+    if (stat((proc + "/exe").c_str(), &program) != 0) return false;
+    program_ = {program.st_dev, program.st_ino};
+    return true;
+  }
+
+  void note(const std::string& name, const std::string& what, bool matters) {
+    if (matters && found_.notes.size() < kMostNotes) found_.notes.push_back(name + ": " + what);
+  }
+
+  Result<Opened> open(const MapEntry& entry) {
+    const std::string link =
+        proc_ + "/map_files/" + hex(entry.range.begin().raw()) + "-" + hex(entry.range.end().raw());
+    auto opened = open_path(link, entry.name);
+    // Refused without privileges; not there when the mapping has changed since.
+    if (opened || opened.error().err == EINVAL) return opened;
+    if (!entry.name.starts_with('/')) return opened;
+    CTX_TRY(by_path, open_path(proc_ + "/root" + unescaped(entry.name), entry.name));
+    // The device is no test: stat gives another one than maps on btrfs and overlayfs.
+    if (by_path.identity.inode != entry.inode) {
+      return fail("open ELF file", ESTALE, "another file has this name now");
+    }
+    return std::move(by_path);
+  }
+
+  Result<Opened> open_path(const std::string& path, const std::string& name) {
+    CTX_TRY(identity, file_identity(path));
+    if (auto known = cache_.get(identity)) {
+      if (*known == nullptr) return Opened{identity, nullptr};
+      return Opened{identity, std::make_shared<const ElfImage>((*known)->reached_by(path))};
+    }
+    auto opened = ElfImage::open(path, name);
+    if (!opened && opened.error().err != ENOEXEC) return std::unexpected(opened.error());
+    Opened out{identity, nullptr};
+    if (opened) {
+      out.identity = opened->identity();
+      out.image = std::make_shared<const ElfImage>(std::move(*opened));
+    }
+    cache_.put(out.identity, out.image);
+    return out;
+  }
+
+  void add_modules(const MappedFile& file, const Opened& opened) {
+    std::vector<ElfSegment> loads;
+    for (const ElfSegment& segment : opened.image->segments()) {
+      if (segment.type == PT_LOAD && loads.size() < kMostSegments) loads.push_back(segment);
+    }
+    std::size_t first = 0;
+    for (std::size_t tried = 0; first < file.entries.size() && tried < kMostBeginnings; ++tried) {
+      const auto bias = load_bias(file, first, loads);
+      if (!bias) {
+        ++first;
+        continue;
+      }
+      if (found_.modules.size() >= kMostModules) return;
+      const MapEntry& lowest = file.entries[first];
+      Module module{lowest.name, lowest.range.begin(), *bias, false, {}, opened.image};
+      module.main_executable =
+          !found_main_ && program_ == std::pair(opened.identity.device, opened.identity.inode);
+      found_main_ |= module.main_executable;
+      found_.musl |= lowest.name.find("/ld-musl-") != lowest.name.npos;
+      found_.modules.push_back(std::move(module));
+      const std::uint64_t end = highest(loads) + *bias;
+      ++first;
+      while (first < file.entries.size() && file.entries[first].range.begin().raw() < end) ++first;
+    }
+  }
+
+  static std::uint64_t page_of(std::uint64_t address) {
+    static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    return address / page_size * page_size;
+  }
+
+  static std::uint64_t highest(const std::vector<ElfSegment>& loads) {
+    std::uint64_t end = 0;
+    for (const ElfSegment& s : loads) end = std::max(end, s.address + s.memory_size);
+    return end;
+  }
+
+  // The bias with which entry `first` is a piece of a segment and some mapping from there on is
+  // code or data as the file wants it. A file that was mapped only to be read has none.
+  static std::optional<std::uint64_t> load_bias(const MappedFile& file, std::size_t first,
+                                                const std::vector<ElfSegment>& loads) {
+    const MapEntry& lowest = file.entries[first];
+    for (const ElfSegment& s : loads) {
+      const std::uint64_t segment_page = page_of(s.offset);
+      if (lowest.offset < segment_page || lowest.offset >= s.offset + s.file_size) continue;
+      const std::uint64_t bias =
+          lowest.range.begin().raw() - (lowest.offset - segment_page) - page_of(s.address);
+      if (is_run_with(bias, file, first, loads)) return bias;
+    }
+    return std::nullopt;
+  }
+
+  static bool is_run_with(std::uint64_t bias, const MappedFile& file, std::size_t first,
+                          const std::vector<ElfSegment>& loads) {
+    for (const ElfSegment& s : loads) {
+      const std::uint64_t begin = page_of(s.address) + bias;
+      const std::uint64_t end = s.address + s.memory_size + bias;
+      for (std::size_t i = first; i < file.entries.size(); ++i) {
+        const MapEntry& e = file.entries[i];
+        if (e.range.begin().raw() >= end) break;
+        if (e.range.begin().raw() < begin) continue;
+        const bool in_place = e.range.begin().raw() - begin == e.offset - page_of(s.offset);
+        const bool runs =
+            (e.executable && (s.flags & PF_X) != 0) || (e.writable && (s.flags & PF_W) != 0);
+        if (in_place && runs) return true;
+      }
+    }
+    return false;
+  }
+
+  ElfCache& cache_;
+  std::string proc_;
+  std::pair<std::uint64_t, std::uint64_t> program_;  // device, inode
+  bool found_main_ = false;
+  Modules found_;
+};
+
+const ElfSegment* dynamic_segment(const Module& module) {
+  const auto& segments = module.image->segments();
+  const auto found = std::find_if(segments.begin(), segments.end(),
+                                  [](const ElfSegment& s) { return s.type == PT_DYNAMIC; });
+  return found == segments.end() ? nullptr : &*found;
+}
+
+// The loader's r_debug, which it tells debuggers by DT_DEBUG of the executable; 0: none.
+std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) {
+  const auto main = std::find_if(modules.modules.begin(), modules.modules.end(),
+                                 [](const Module& m) { return m.main_executable; });
+  if (main == modules.modules.end() || !main->image->is_64()) return 0;
+  const ElfSegment* segment = dynamic_segment(*main);
+  if (segment == nullptr) return 0;
+  std::vector<Elf64_Dyn> entries(
+      std::min<std::uint64_t>(segment->memory_size / sizeof(Elf64_Dyn), kMostDynamicEntries));
+  const auto read = memory.read_some(RemoteAddr(segment->address + main->load_bias),
+                                     std::as_writable_bytes(std::span(entries)));
+  entries.resize(read.value_or(0) / sizeof(Elf64_Dyn));
+  for (const Elf64_Dyn& entry : entries) {
+    if (entry.d_tag == DT_NULL) break;
+    if (entry.d_tag == DT_DEBUG) return entry.d_un.d_ptr;
+  }
+  return 0;
+}
+
+// Follows the list; the part of each entry that <link.h> makes public.
+void add_load_order(Modules& modules, const MemoryReader& memory) {
+  const std::uint64_t debug = debug_address(modules, memory);
+  if (debug == 0) return;
+  std::map<std::uint64_t, Module*> by_dynamic;  // run-time address of the dynamic section
+  for (Module& module : modules.modules) {
+    const ElfSegment* segment = dynamic_segment(module);
+    if (segment != nullptr) by_dynamic[segment->address + module.load_bias] = &module;
+  }
+  struct Entry {
+    std::uint64_t address, name, dynamic, next, previous;
+  };
+  const auto head = memory.read(RemotePtr<std::array<std::uint64_t, 2>>{RemoteAddr(debug)});
+  std::uint64_t next = head ? (*head)[1] : 0;
+  for (std::size_t place = 0; next != 0 && place < kMostModules; ++place) {
+    const auto entry = memory.read(RemotePtr<Entry>{RemoteAddr(next)});
+    if (!entry) return;
+    const auto module = by_dynamic.find(entry->dynamic);
+    if (module != by_dynamic.end() && !module->second->load_order) {
+      module->second->load_order = place;
+    }
+    next = entry->next;
+  }
+}
+
+}  // namespace
+
+std::optional<std::shared_ptr<const ElfImage>> ElfCache::get(const Key& key) const {
+  const auto found = images_.find(key);
+  if (found == images_.end()) return std::nullopt;
+  return found->second;
+}
+
+void ElfCache::put(const Key& key, std::shared_ptr<const ElfImage> image) {
+  if (images_.size() >= kMostCached && !images_.contains(key)) images_.clear();
+  images_[key] = std::move(image);
+}
+
+Result<Modules> modules_of(pid_t pid, ElfCache& cache) {
+  CTX_TRY(text, read_maps_text(pid));
+  ModuleFinder finder(pid, cache);
+  for (const MappedFile& file : group_by_file(text)) finder.add(file);
+  Modules modules = std::move(finder).take();
+  add_load_order(modules, ProcessMemory(pid));
+  return modules;
+}
+
+}  // namespace ctxconf::sys

@@ -1,0 +1,388 @@
+#include "sys/tls_variable.h"
+
+#include <elf.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <limits>
+#include <utility>
+#include <variant>
+
+namespace ctxconf::sys {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "GOT words are read as they are");
+
+constexpr std::uint64_t kMostSegmentBytes = 1ULL << 40U;
+constexpr std::int64_t kFarthestStatic = 1LL << 40U;
+constexpr std::uint64_t kMostModuleIds = 1U << 20U;
+constexpr std::uint64_t kLowestPointer = 65536;  // vm.mmap_min_addr
+constexpr std::uint64_t kUnallocated = UINT64_MAX;
+
+using Words = std::array<std::uint64_t, 2>;
+
+bool is_exported(const ElfSymbol& symbol) {
+  const bool binding = symbol.binding == STB_GLOBAL || symbol.binding == STB_WEAK ||
+                       symbol.binding == STB_GNU_UNIQUE;
+  const bool visible = symbol.visibility == STV_DEFAULT || symbol.visibility == STV_PROTECTED;
+  return symbol.defined() && symbol.type == STT_TLS && binding && visible;
+}
+
+class AccessFinder {
+ public:
+  AccessFinder(const Modules& modules, std::string_view name) : modules_(modules), name_(name) {}
+
+  Result<std::vector<TlsDefinition>> find() {
+    for (std::size_t m = 0; m < modules_.modules.size(); ++m) find_definitions(m);
+    if (definitions_.empty()) {
+      if (problem_) return std::unexpected(std::move(*problem_));
+      return std::move(definitions_);
+    }
+    winner_ = first_definition();
+    for (TlsDefinition& d : definitions_) add_local_exec(d);
+    for (std::size_t m = 0; m < modules_.modules.size(); ++m) find_accesses(m);
+    for (TlsDefinition& d : definitions_) sort_accesses(d);
+    for (TlsDefinition& d : definitions_) add_rivals(d);
+    return std::move(definitions_);
+  }
+
+ private:
+  const Module& module(std::size_t index) const { return modules_.modules[index]; }
+
+  void find_definitions(std::size_t m) {
+    if (!module(m).image->tls_segment()) return;
+    auto symbols = module(m).image->dynamic_symbols(name_);
+    if (!symbols) {
+      Error& error = symbols.error();
+      if (!problem_) problem_ = Error{error.op, error.err, module(m).path + ": " + error.detail};
+      return;
+    }
+    for (ElfSymbol& symbol : *symbols) {
+      const bool known =
+          std::any_of(definitions_.begin(), definitions_.end(), [&](const TlsDefinition& d) {
+            return d.module == m && d.symbol.value == symbol.value;  // another version of it
+          });
+      if (is_exported(symbol) && !known) definitions_.push_back({m, std::move(symbol), {}});
+    }
+  }
+
+  void add_local_exec(TlsDefinition& d) const {
+    if (!module(d.module).main_executable) return;
+    TlsAccess access;
+    access.model = TlsModel::kLocalExec;
+    access.module = d.module;
+    access.target = d.symbol.value;
+    d.accesses.push_back(access);
+  }
+
+  void find_accesses(std::size_t m) {
+    const auto relocations = module(m).image->tls_relocations(name_);
+    if (!relocations) return;
+    for (const TlsRelocation& r : *relocations) {
+      if (r.kind == TlsRelocationKind::kOffset) continue;  // goes with its kModule
+      const bool offset_in_got =
+          r.kind == TlsRelocationKind::kModule &&
+          std::none_of(relocations->begin(), relocations->end(), [&](const TlsRelocation& o) {
+            return o.kind == TlsRelocationKind::kOffset && o.offset == r.offset + 8;
+          });
+      TlsAccess access;
+      access.model = r.kind == TlsRelocationKind::kTlsdesc  ? TlsModel::kTlsdesc
+                     : r.kind == TlsRelocationKind::kModule ? TlsModel::kGeneralDynamic
+                                                            : TlsModel::kInitialExec;
+      access.module = m;
+      access.got = RemoteAddr(r.offset + module(m).load_bias);
+      access.named = r.symbol != 0;
+      access.offset_in_got = offset_in_got;
+      if (access.named && !offset_in_got) {
+        bind_by_name(access, r.addend);
+      } else {
+        access.target = offset_in_got ? r.word_after : static_cast<std::uint64_t>(r.addend);
+        bind_by_offset(access);
+      }
+    }
+  }
+
+  // Without a name, or with the offset settled at link time: about the module's own segment.
+  void bind_by_offset(TlsAccess access) {
+    for (TlsDefinition& d : definitions_) {
+      if (d.module != access.module) continue;
+      access.borrowed = d.symbol.value != access.target;
+      d.accesses.push_back(access);
+    }
+  }
+
+  bool binds_inside(const TlsDefinition& own) const {
+    return module(own.module).image->is_symbolic() || own.symbol.visibility == STV_PROTECTED;
+  }
+
+  void bind_by_name(TlsAccess access, std::int64_t addend) {
+    const auto bind = [&](TlsDefinition& d) {
+      access.target = d.symbol.value + static_cast<std::uint64_t>(addend);
+      d.accesses.push_back(access);
+    };
+    TlsDefinition* own = definition_in(access.module);
+    TlsDefinition& winner = definitions_[winner_];
+    if (own == nullptr || !binds_inside(*own)) bind(winner);
+    if (own == nullptr || own == &winner) return;
+    // One that was loaded with RTLD_LOCAL is seen by itself alone, but it sees the executable.
+    if (binds_inside(*own) || !module(winner.module).main_executable) bind(*own);
+  }
+
+  void add_rivals(TlsDefinition& d) const {
+    const TlsDefinition& winner = definitions_[winner_];
+    if (&d == &winner || binds_inside(d)) return;
+    const auto other =
+        std::find_if(winner.accesses.begin(), winner.accesses.end(),
+                     [&](const TlsAccess& a) { return a.module != d.module && !a.borrowed; });
+    if (other == winner.accesses.end()) return;
+    for (TlsAccess& access : d.accesses) {
+      if (access.named && !access.offset_in_got) access.rival = {other->model, other->got};
+    }
+  }
+
+  static void sort_accesses(TlsDefinition& d) {
+    const auto rank = [&](const TlsAccess& a) {
+      return std::pair(a.borrowed, a.module != d.module);
+    };
+    std::stable_sort(d.accesses.begin(), d.accesses.end(),
+                     [&](const TlsAccess& a, const TlsAccess& b) { return rank(a) < rank(b); });
+  }
+
+  TlsDefinition* definition_in(std::size_t m) {
+    const auto found = std::find_if(definitions_.begin(), definitions_.end(),
+                                    [&](const TlsDefinition& d) { return d.module == m; });
+    return found == definitions_.end() ? nullptr : &*found;
+  }
+
+  // As the loader searches: the executable, then what was loaded first.
+  std::size_t first_definition() const {
+    const auto place = [&](const TlsDefinition& d) {
+      const Module& m = module(d.module);
+      return std::pair(!m.main_executable,
+                       m.load_order.value_or(std::numeric_limits<std::size_t>::max()));
+    };
+    const auto first = std::min_element(
+        definitions_.begin(), definitions_.end(),
+        [&](const TlsDefinition& a, const TlsDefinition& b) { return place(a) < place(b); });
+    return static_cast<std::size_t>(first - definitions_.begin());
+  }
+
+  const Modules& modules_;
+  std::string_view name_;
+  std::vector<TlsDefinition> definitions_;
+  std::size_t winner_ = 0;
+  std::optional<Error> problem_;
+};
+
+// Where a GOT entry leads, for every thread alike.
+struct StaticPlace {
+  std::uint64_t offset = 0;  // from the thread pointer, mod 2^64
+  friend bool operator==(const StaticPlace&, const StaticPlace&) = default;
+};
+struct DynamicPlace {
+  std::uint64_t module_id = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t generation = 0;  // 0: not known
+  friend bool operator==(const DynamicPlace& a, const DynamicPlace& b) {
+    return a.module_id == b.module_id && a.offset == b.offset;
+  }
+};
+using Place = std::variant<StaticPlace, DynamicPlace>;
+
+// How threads look on a machine and with a C library.
+struct ThreadLayout {
+  bool block_below = true;  // the executable's block ends at the thread pointer (variant II)
+  std::int64_t dtv_at = 8;  // from the thread pointer
+  bool musl_dtv = false;    // entries of 8 bytes, the count in the first
+};
+
+Result<ThreadLayout> layout_of(const Modules& modules, const ElfImage& image) {
+  if (image.is_64() && image.little_endian() && image.machine() == EM_X86_64) {
+    return ThreadLayout{true, 8, modules.musl};
+  }
+  if (image.is_64() && image.little_endian() && image.machine() == EM_AARCH64) {
+    return ThreadLayout{false, modules.musl ? -8 : 0, modules.musl};
+  }
+  return fail("find TLS variable", ENOTSUP, "machine " + std::to_string(image.machine()));
+}
+
+std::unexpected<Error> untrue(const std::string& what) {
+  return fail("find TLS variable", EINVAL, what);
+}
+
+// The static linker computes this offset into the code; the loader arranges for it to be true.
+Result<Place> local_exec(const ElfImage& image, const ThreadLayout& layout, std::uint64_t target) {
+  const auto segment = image.tls_segment();
+  if (!segment) return untrue("no TLS segment");
+  const std::uint64_t size = segment->memory_size;
+  const std::uint64_t alignment = std::max<std::uint64_t>(segment->alignment, 1);
+  if (!std::has_single_bit(alignment) || alignment > kMostSegmentBytes ||
+      size > kMostSegmentBytes || target > size) {
+    return untrue("a TLS segment that cannot be");
+  }
+  // The block begins where the segment does within its alignment.
+  if (layout.block_below) {
+    const std::uint64_t below = size + ((-segment->address - size) & (alignment - 1));
+    return StaticPlace{target - below};
+  }
+  constexpr std::uint64_t kControlBlock = 16;
+  const std::uint64_t above =
+      kControlBlock + ((segment->address - kControlBlock) & (alignment - 1));
+  return StaticPlace{target + above};
+}
+
+Result<Place> static_place(std::uint64_t word) {
+  const auto offset = static_cast<std::int64_t>(word);
+  if (offset == 0) return untrue("a GOT word that is not relocated");
+  if (offset < -kFarthestStatic || offset > kFarthestStatic) {
+    return untrue("an offset from the thread pointer that cannot be");
+  }
+  return StaticPlace{word};
+}
+
+Result<Place> dynamic_place(const Words& index, std::uint64_t generation) {
+  const auto [module_id, offset] = index;
+  if (module_id == 0 || module_id > kMostModuleIds) {
+    return untrue("module id " + std::to_string(module_id));
+  }
+  return DynamicPlace{module_id, offset, generation};
+}
+
+Result<Words> read_words(const MemoryReader& memory, std::uint64_t at) {
+  return memory.read(RemotePtr<Words>{RemoteAddr(at)});
+}
+
+Result<Place> descriptor_place(const ThreadLayout& layout, bool musl, std::uint64_t got,
+                               const MemoryReader& memory) {
+  CTX_TRY(descriptor, read_words(memory, got));
+  const auto [resolver, argument] = descriptor;
+  if (resolver == 0) return fail("find TLS variable", ENOTSUP, "a descriptor that is not resolved");
+  const bool is_static =
+      layout.block_below ? static_cast<std::int64_t>(argument) < 0 : argument < kLowestPointer;
+  if (is_static) return static_place(argument);
+  const auto index = read_words(memory, argument);
+  if (!index && !layout.block_below) return static_place(argument);
+  if (!index) return std::unexpected(index.error());
+  if (musl) return dynamic_place(*index, 0);
+  CTX_TRY(generation, memory.read(RemotePtr<std::uint64_t>{RemoteAddr(argument + 16)}));
+  return dynamic_place(*index, generation);
+}
+
+Result<Place> got_place(TlsModel model, RemoteAddr got, const ThreadLayout& layout,
+                        const MemoryReader& memory) {
+  if (model == TlsModel::kTlsdesc)
+    return descriptor_place(layout, layout.musl_dtv, got.raw(), memory);
+  if (model == TlsModel::kInitialExec) {
+    CTX_TRY(word, memory.read(RemotePtr<std::uint64_t>{got}));
+    return static_place(word);
+  }
+  CTX_TRY(index, read_words(memory, got.raw()));
+  return dynamic_place(index, 0);
+}
+
+Result<Place> place_of(const Modules& modules, const TlsAccess& access, const ThreadLayout& layout,
+                       const MemoryReader& memory) {
+  if (access.model == TlsModel::kLocalExec) {
+    return local_exec(*modules.modules[access.module].image, layout, access.target);
+  }
+  CTX_TRY(place, got_place(access.model, access.got, layout, memory));
+  const auto* dynamic = std::get_if<DynamicPlace>(&place);
+  if (dynamic != nullptr && dynamic->offset != access.target) {
+    return untrue("a GOT entry of another variable");
+  }
+  if (!access.rival) return place;
+  const auto rival = got_place(access.rival->model, access.rival->got, layout, memory);
+  if (rival && *rival == place) {
+    return fail("find TLS variable", ENOTSUP, "the GOT leads to the definition of another module");
+  }
+  return place;
+}
+
+// glibc: dtv[0] is the generation, dtv[-1] the length without these two.
+Result<std::optional<RemoteAddr>> glibc_block(const DynamicPlace& place, std::uint64_t dtv,
+                                              const MemoryReader& memory) {
+  constexpr std::uint64_t kEntry = 16;
+  CTX_TRY(length, read_words(memory, dtv - kEntry));
+  if (length[0] == 0 || length[0] > kMostModuleIds) {
+    return untrue("a DTV of " + std::to_string(length[0]) + " entries");
+  }
+  if (place.module_id > length[0]) return std::nullopt;  // has not grown for this module yet
+  CTX_TRY(generation, read_words(memory, dtv));
+  if (generation[0] < place.generation) return std::nullopt;  // the entry is of an older module
+  CTX_TRY(block, read_words(memory, dtv + place.module_id * kEntry));
+  if (block[0] == 0 || block[0] == kUnallocated) return std::nullopt;
+  return RemoteAddr(block[0]);
+}
+
+Result<std::optional<RemoteAddr>> musl_block(const DynamicPlace& place, std::uint64_t dtv,
+                                             const MemoryReader& memory) {
+  constexpr std::uint64_t kEntry = 8;
+  CTX_TRY(length, memory.read(RemotePtr<std::uint64_t>{RemoteAddr(dtv)}));
+  if (length > kMostModuleIds) return untrue("a DTV of " + std::to_string(length) + " entries");
+  if (place.module_id > length) return std::nullopt;
+  const RemoteAddr entry(dtv + place.module_id * kEntry);
+  CTX_TRY(block, memory.read(RemotePtr<std::uint64_t>{entry}));
+  if (block == 0) return std::nullopt;
+  return RemoteAddr(block);
+}
+
+Result<std::optional<RemoteAddr>> address_in(const Place& place, const ThreadLayout& layout,
+                                             RemoteAddr tp, const MemoryReader& memory) {
+  if (const auto* fixed = std::get_if<StaticPlace>(&place))
+    return RemoteAddr(tp.raw() + fixed->offset);
+  const auto& dynamic = std::get<DynamicPlace>(place);
+  const RemoteAddr dtv_at(tp.raw() + static_cast<std::uint64_t>(layout.dtv_at));
+  CTX_TRY(dtv, memory.read(RemotePtr<std::uint64_t>{dtv_at}));
+  if (dtv == 0) return std::nullopt;
+  CTX_TRY(block,
+          layout.musl_dtv ? musl_block(dynamic, dtv, memory) : glibc_block(dynamic, dtv, memory));
+  if (!block) return std::nullopt;
+  return RemoteAddr(block->raw() + dynamic.offset);
+}
+
+}  // namespace
+
+std::string_view to_string(TlsModel model) {
+  switch (model) {
+    case TlsModel::kTlsdesc:
+      return "TLSDESC";
+    case TlsModel::kGeneralDynamic:
+      return "General Dynamic";
+    case TlsModel::kInitialExec:
+      return "initial-exec";
+    case TlsModel::kLocalExec:
+      return "local-exec";
+  }
+  return "?";
+}
+
+Result<std::vector<TlsDefinition>> find_tls_variable(const Modules& modules,
+                                                     std::string_view name) {
+  return AccessFinder(modules, name).find();
+}
+
+Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
+                                              const TlsDefinition& definition, RemoteAddr tp,
+                                              const MemoryReader& memory) {
+  const Module& module = modules.modules[definition.module];
+  CTX_TRY(layout, layout_of(modules, *module.image));
+  if (tp.raw() == 0) return std::nullopt;
+  std::optional<Error> problem;
+  for (const TlsAccess& access : definition.accesses) {
+    const auto place = place_of(modules, access, layout, memory);
+    auto address = place ? address_in(*place, layout, tp, memory)
+                         : Result<std::optional<RemoteAddr>>(std::unexpected(place.error()));
+    if (address && *address) {
+      return RemoteAddr((*address)->raw() + definition.symbol.value - access.target);
+    }
+    if (address) return std::nullopt;
+    if (!problem) problem = std::move(address).error();
+  }
+  if (problem) return std::unexpected(std::move(*problem));
+  return fail("find TLS variable", ENOTSUP,
+              module.path + " defines it, but no module has a relocation that leads there");
+}
+
+}  // namespace ctxconf::sys
