@@ -1,6 +1,7 @@
 # ctxconf with its helpers; the reference library installs itself (writer.cmake).
 install(TARGETS ctxconf RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
 install(TARGETS ctxconf-trampoline process_writer
+  thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 if(CTXCONF_HAVE_M32)
   install(TARGETS process_writer_32

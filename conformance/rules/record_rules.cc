@@ -277,6 +277,15 @@ Finding aligned(const ImageEvidence& e) {
   return passed(fmt::format("{} records", judged));
 }
 
+// A variable of another size is no pointer, which tctx.tls.is-pointer reports.
+bool is_pointer_sized(const ImageEvidence& e, const ThreadSample& s) {
+  if (s.module >= e.image->modules.size()) return true;
+  const ModuleFacts& m = e.image->modules[s.module];
+  return std::ranges::none_of(m.dynamic_symbols, [&](const sys::ElfSymbol& symbol) {
+    return symbol.defined() && symbol.size != 0 && symbol.size != (m.elf64 ? 8 : 4);
+  });
+}
+
 Finding contiguous(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
@@ -291,6 +300,7 @@ Finding contiguous(const ImageEvidence& e) {
   }
   const ThreadSample* once = nullptr;
   for (const ThreadSample* s : e.unreadable) {
+    if (!is_pointer_sized(e, *s)) continue;
     // A thread that ends may leave its slot behind for a moment.
     if (s->times < 2) {
       once = s;

@@ -423,6 +423,20 @@ TEST(RecordRules, ASlotThatPointsNowhere) {
   EXPECT_EQ(w.judge("tctx.record.contiguous").outcome, Outcome::kUnobservable);
 }
 
+TEST(RecordRules, AVariableThatIsNoPointerIsAnotherMatter) {
+  World w;
+  w.records.clear();
+  ThreadSample s;
+  s.value = 0x4141414141414141;
+  s.times = 5;
+  w.unreadable = {s};
+  sys::ElfSymbol symbol;
+  symbol.section = 20;
+  symbol.size = 640;
+  w.modules.front().dynamic_symbols = {symbol};
+  EXPECT_EQ(contradictions(w), Ids{});
+}
+
 TEST(RecordRules, HalfIds) {
   Rec r;
   r.trace = text_of(16, '\0');
