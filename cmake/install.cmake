@@ -7,6 +7,9 @@ if(CTXCONF_HAVE_M32)
   install(TARGETS process_writer_32
     RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 endif()
+install(TARGETS ${elf_testees}
+  RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(FILES conformance/testees/mutants.json
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(PROGRAMS conformance/testees/ctypes_writer.py
