@@ -156,11 +156,11 @@ class Examination {
     const Walk w = walk(behind_.first(swapped), keys_);
     if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kNone;
     const bool beyond = swapped < size_;
-    if (beyond && as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3) return Fit::kNone;
-    if (exact_ && !(beyond && kHead + size_ > abi::kRecommendedRecordBytes &&
-                    all_zero(area_.subspan(swapped)))) {
-      return Fit::kNone;
-    }
+    // What lies behind the entries may be any memory; read as entries it names no known keys.
+    const bool senseless = beyond && kHead + size_ > abi::kRecommendedRecordBytes &&
+                           (!as_is_.known_keys || all_zero(area_.subspan(swapped)));
+    const bool in_use = as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3;
+    if (!senseless && (exact_ || (beyond && in_use))) return Fit::kNone;
     reading = fmt::format("{} entries over {} bytes with the size in the other byte order",
                           w.entries, swapped);
     return Fit::kProven;
