@@ -1,0 +1,89 @@
+// The reading protocol of OTEP 4719: finds the context that a process publishes, copies it
+// whole although the process goes on changing it, and decodes it. Everything that is read is
+// hostile; what cannot be used costs that mapping or that process and nothing else.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+#include "sys/map_table.h"
+#include "sys/memory_reader.h"
+#include "sys/result.h"
+
+namespace ctxconf::reader {
+
+using KeyValue = opentelemetry::proto::common::v1::KeyValue;
+using KeyValues = google::protobuf::RepeatedPtrField<KeyValue>;
+using ProcessContextMessage = opentelemetry::proto::processcontext::v1development::ProcessContext;
+
+// Larger payloads are refused, whatever the header says.
+inline constexpr std::uint32_t kPayloadLimit = std::uint32_t{1} << 20U;
+
+// Names of attribute keys by position (OTEP 4947); empty where a position has no usable name.
+// At most 256: an index is one byte.
+using KeyMap = std::vector<std::string>;
+
+struct ProcessContext {
+  sys::MapEntry mapping;
+  abi::ProcessHeader header{};
+  ProcessContextMessage message;
+  // From field 2: is there an attribute threadlocal.schema_version, and its value if it is a
+  // string.
+  bool has_schema = false;
+  std::string schema;
+  KeyMap keys;  // threadlocal.attribute_key_map
+};
+
+// The attribute that counts, or null: of equal keys the last.
+const KeyValue* find_attribute(const KeyValues& attributes, std::string_view key);
+
+// The message and what the thread context needs of it. The error says why it is none.
+sys::Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte> payload);
+
+// What one look at all candidates came to.
+struct Look {
+  std::shared_ptr<const ProcessContext> context;  // null: nothing that can be used
+  bool busy = false;               // being changed: worth another look; only without a context
+  std::vector<std::string> notes;  // a candidate passed over, each with the reason; hostile text
+};
+
+// Looks once at the mappings, in their order, and takes the first context that is good. Others are
+// not mixed into it. `known` is an earlier result for the same process (or null): a mapping that
+// still has its address and its header is not copied again. The errors are about the process
+// (ESRCH, EPERM), never about its memory.
+sys::Result<Look> look_once(const sys::MemoryReader& memory,
+                            std::span<const sys::MapEntry> candidates,
+                            const std::shared_ptr<const ProcessContext>& known);
+
+// How often and how long a context is waited for that is being changed: with the defaults
+// at most half a second of sleep.
+struct Patience {
+  int looks = 12;
+  std::chrono::milliseconds first{1};      // doubled after each look...
+  std::chrono::milliseconds longest{100};  // ... up to this
+};
+std::chrono::milliseconds delay_after(int look, const Patience& patience);  // from 1
+
+// Where the waiting and the mappings come from; tests put their own here.
+using Sleep = std::function<bool(std::chrono::milliseconds)>;  // false: stop waiting
+using ListCandidates = std::function<sys::Result<std::vector<sys::MapEntry>>()>;
+
+// Lists the candidates and looks, again while the context is busy. Still busy at the end: the
+// result says so.
+sys::Result<Look> read_process_context(const sys::MemoryReader& memory, const ListCandidates& list,
+                                       const std::shared_ptr<const ProcessContext>& known,
+                                       const Patience& patience, const Sleep& sleep);
+
+// The mappings of a live process whose name begins like that of a context.
+sys::Result<std::vector<sys::MapEntry>> candidates_of(pid_t pid);
+
+}  // namespace ctxconf::reader
