@@ -1,5 +1,5 @@
 # ctxconf with its helpers; the reference library installs itself (writer.cmake).
-install(TARGETS ctxconf RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
+install(TARGETS ctxconf reader_ref RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
 install(TARGETS ctxconf-trampoline process_writer
   thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)

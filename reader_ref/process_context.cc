@@ -18,7 +18,6 @@ using opentelemetry::proto::common::v1::AnyValue;
 using sys::MapEntry;
 using sys::MemoryReader;
 using sys::RemotePtr;
-using sys::RemoteRange;
 using sys::Result;
 
 // Of one process at most; further mappings of that name are left alone.

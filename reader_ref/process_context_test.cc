@@ -176,6 +176,19 @@ TEST(ProcessContext, GivesUpOnATimestampThatStaysZero) {
   EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100}));
 }
 
+TEST(ProcessContext, GivesUpOnATimestampThatNeverStandsStill) {
+  SnapshotMemory m;
+  std::uint64_t timestamp = 1;
+  const InterruptedMemory restless(m, [&](int, RemoteAddr) -> Result<> {
+    publish(m, payload_of("shop"), ++timestamp);
+    return {};
+  });
+  const auto r = read(restless);
+  EXPECT_FALSE(r.look.context);
+  EXPECT_TRUE(r.look.busy);
+  EXPECT_EQ(r.slept.size(), 11U);
+}
+
 TEST(ProcessContext, ReadsNothingButTheHeaderWhileTheTimestampIsZero) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 0);

@@ -1,0 +1,95 @@
+// A profiler's view of one process: its context, and the context of each of its threads, read
+// again and again. Keeps what need not be read twice: the decoded context while its header stays
+// the same, the loaded files while the mappings stay the same.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reader_ref/process_context.h"
+#include "reader_ref/thread_context.h"
+#include "reader_ref/thread_sample.h"
+#include "sys/result.h"
+#include "sys/tls_variable.h"
+
+namespace ctxconf::reader {
+
+struct ReaderOptions {
+  bool threads = true;
+  Attributes attributes = Attributes::kRead;
+  Patience patience;
+  Sleep sleep;  // empty: sleeps
+  // A thread that does not stop costs this much; all of them together not more than the second.
+  std::chrono::milliseconds stop_deadline{100};
+  std::chrono::milliseconds stop_budget{2000};
+};
+
+// What one thread was found with, the text of `why` is for people.
+struct ThreadReport {
+  pid_t tid = 0;
+  std::string name;  // hostile
+  std::optional<ThreadContext> context;
+  std::string why;  // without a context: the reason
+};
+
+// A definition of the variable and how it is reached.
+struct VariableReport {
+  std::string module;               // hostile
+  std::vector<std::string> models;  // "TLSDESC"; each once
+};
+
+struct ProcessReport {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;
+  std::string executable;                         // hostile
+  std::shared_ptr<const ProcessContext> context;  // null: none that can be used
+  bool busy = false;               // one is there that was being changed all the time
+  std::vector<std::string> notes;  // hostile
+  bool threads_read = false;
+  std::string threads_why;  // not read: the reason; empty when nobody asked
+  std::vector<VariableReport> variables;
+  std::vector<ThreadReport> threads;  // by thread id; those that vanished are left out
+};
+
+class ProcessReader {
+ public:
+  // `files` is shared by the readers of many processes and outlives them.
+  ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& files);
+
+  // ESRCH: no such process, or it ended meanwhile; EPERM, EACCES: it may not be looked at.
+  // Each thread is stopped for the moment in which its record is copied.
+  sys::Result<ProcessReport> read();
+
+ private:
+  struct Loaded {
+    std::uint64_t mappings = 0;  // what it was found in
+    std::uint64_t context_timestamp = 0;
+    ThreadVariable variable;
+  };
+  struct Sampled {
+    ThreadReport thread;
+    std::optional<RecordCopy> record;  // a valid one
+  };
+
+  sys::Result<Look> look_at_context();
+  sys::Result<> find_variable();
+  void read_threads(ProcessReport& report);
+  void refresh_names(ProcessReport& report, std::vector<Sampled>& samples);
+  std::optional<Sampled> sample(pid_t tid, std::chrono::milliseconds& budget);
+
+  pid_t pid_;
+  ReaderOptions options_;
+  sys::ElfCache* files_;
+  sys::ProcessMemory memory_;
+  std::uint64_t start_ticks_ = 0;
+  std::shared_ptr<const ProcessContext> known_;
+  std::optional<Loaded> loaded_;
+};
+
+}  // namespace ctxconf::reader

@@ -1,0 +1,50 @@
+#include "reader_ref/thread_sample.h"
+
+#include <utility>
+
+#include "abi/thread_record.h"
+#include "sys/thread_stop.h"
+
+namespace ctxconf::reader {
+
+using sys::Result;
+
+Result<ThreadVariable> find_thread_variable(pid_t pid, sys::ElfCache& files) {
+  CTX_TRY(modules, sys::modules_of(pid, files));
+  CTX_TRY(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
+  return ThreadVariable{std::move(modules), std::move(definitions)};
+}
+
+Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
+                                   const sys::MemoryReader& memory, Attributes attributes,
+                                   std::chrono::milliseconds deadline) {
+  const auto stop = sys::ThreadStop::stop(tid, deadline);
+  if (!stop) return std::unexpected(stop.error());
+  CTX_TRY(tp, stop->thread_pointer());
+  ThreadSample sample;
+  if (tp.raw() == 0) {
+    sample.why = "the thread has no thread pointer";
+    return sample;
+  }
+  for (const sys::TlsDefinition& definition : variable.definitions) {
+    const auto slot = sys::tls_address(variable.modules, definition, tp, memory);
+    if (!slot) {
+      if (sample.why.empty()) sample.why = sys::to_string(slot.error());
+      continue;
+    }
+    RecordCopy copy;  // kNoBlock
+    if (*slot) {
+      CTX_TRY(copied, copy_record(memory, **slot, attributes));
+      copy = std::move(copied);
+    }
+    const bool valid = copy.state == RecordState::kValid;
+    // Without a valid one the first that could be followed says why.
+    if (valid || !sample.record || sample.record->state == RecordState::kNoBlock) {
+      sample.record = std::move(copy);
+    }
+    if (valid) break;
+  }
+  return sample;
+}
+
+}  // namespace ctxconf::reader
