@@ -124,7 +124,7 @@ class AccessFinder {
     };
     TlsDefinition* own = definition_in(access.module);
     TlsDefinition& winner = definitions_[winner_];
-    if (own == nullptr || !binds_inside(*own)) bind(winner);
+    if (own == nullptr || own == &winner || !binds_inside(*own)) bind(winner);
     if (own == nullptr || own == &winner) return;
     // One that was loaded with RTLD_LOCAL is seen by itself alone, but it sees the executable.
     if (binds_inside(*own) || !module(winner.module).main_executable) bind(*own);
