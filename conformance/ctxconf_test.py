@@ -35,7 +35,7 @@ CTYPES_WRITER = os.path.join(BIN, "ctypes_writer.py")
 PYTHON = sys.executable
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
-JUDGED_ROWS = 33  # of OTEP 4719, level static and snapshot, mode wrap or attach
+JUDGED_ROWS = 71  # level static and snapshot, mode wrap, attach or elf: 33 of OTEP 4719, 38 of OTEP 4947
 NOBODY = 65534
 
 with open(CTXCONF, "rb") as binary:

@@ -355,8 +355,9 @@ TEST(Glob, TakesAHostilePatternInBoundedSteps) {
   EXPECT_TRUE(glob_matches(pattern, std::string(5000, 'a') + "b"));
 }
 
-TEST(Spec, IsOneOtepUnlessAskedFor) {
-  EXPECT_EQ(default_spec().revisions, (std::vector{std::pair(4719, std::string("2026-04-07"))}));
+TEST(Spec, IsBothOtepsUnlessAskedFor) {
+  EXPECT_EQ(default_spec().revisions, (std::vector{std::pair(4719, std::string("2026-04-07")),
+                                                   std::pair(4947, std::string("2026-07-17"))}));
   const auto both = parse_spec(Catalogue::builtin(), "4947=2026-07-17,4719=2026-04-07");
   ASSERT_TRUE(both);
   EXPECT_EQ(both->revisions, (std::vector{std::pair(4947, std::string("2026-07-17")),
@@ -382,11 +383,13 @@ TEST(Select, TakesTheWritersRowsOfTheDefaultSpec) {
   const auto rows = select(Catalogue::builtin(), {});
   ASSERT_TRUE(rows);
   EXPECT_GT(rows->size(), 50U);
+  std::set<int> oteps;
   for (const Requirement* r : *rows) {
-    EXPECT_EQ(r->otep, 4719);
+    oteps.insert(r->otep);
     EXPECT_EQ(r->role, Role::kWriter);
     EXPECT_FALSE(r->excluded) << r->id;
   }
+  EXPECT_EQ(oteps, (std::set{4719, 4947}));
 }
 
 TEST(Select, LeavesOutDeeperLevels) {
