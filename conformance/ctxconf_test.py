@@ -548,6 +548,73 @@ class UsageTest(Case):
         self.assertTrue(all(row.startswith("pctx.header.") for row in self.outcomes()))
 
 
+class ThreadsTest(Case):
+    RECORD = r"; \d+: trace [0-9a-f]{32}, span [0-9a-f]{16}"
+
+    def assert_no_thread_row_failed(self, done):
+        self.assertNotIn("FAIL", done.out, done)
+        self.assertNotIn("WARN", done.out, done)
+        outcomes = self.outcomes()
+        for row in ("tctx.record.layout", "tctx.attrs.key-in-map", "tctx.tls.dynsym-exported",
+                    "tctx.refdata.schema-version-value"):
+            self.assertEqual(outcomes[row], "pass", row)
+
+    def test_reference_writer_with_threads_is_all_green(self):
+        for style in ("pointer", "in-place"):
+            with self.subTest(style):
+                done = self.expect_exit(
+                    CLEAN, "wrap", "--out", "out", "--", WRITER, "--threads", "3", "--thread-style",
+                    style, "--thread-attribute", "http.route=/cart", "--rotate", "1ms", "--hold",
+                    "500ms")
+                self.assert_no_thread_row_failed(done)
+                self.assertRegex(done.unfolded(), "3 threads with a record" + self.RECORD +
+                                 ", http.route=/cart")
+
+    def test_what_is_seen_is_what_the_program_says(self):
+        done = self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--threads", "2",
+                                "--hold", "400ms")
+        said = {int(tid): (slot, trace, span) for tid, slot, trace, span in re.findall(
+            r"thread (\d+) slot (\S+) trace (\w+) span (\w+)", done.out)}
+        self.assertEqual(len(said), 2, done)
+        (process,) = json.loads(self.read("out/timeline.json"))["processes"]
+        seen = {}
+        for sample in process["images"][0]["threads"]:
+            if "record" in sample:
+                data = sample["record"]["bytes"]
+                seen[sample["tid"]] = (sample["slot"], data[:32], data[32:48])
+        self.assertEqual(seen, said)
+
+    @unittest.skipUnless(has_ptrace_of_strangers(), "yama lets only root look at other processes")
+    def test_attach_sees_threads_that_run_and_that_sleep(self):
+        child = self.start_writer(WRITER, "--threads", "2", "--thread-attribute", "a=b",
+                                  "--rotate", "1ms", "--hold", "20s")
+        done = self.expect_exit(CLEAN, "attach", "--out", "out", str(child.pid))
+        self.assert_no_thread_row_failed(done)
+        self.assertRegex(done.unfolded(), "2 threads with a record" + self.RECORD)
+        self.assertIsNone(child.poll())
+
+    def test_launcher_without_threads_hides_nothing(self):
+        done = self.expect_exit(
+            CLEAN, "wrap", "--out", "out", "--", "sh", "-c",
+            f"'{WRITER}' --quiet --hold 150ms; exec '{WRITER}' --threads 1 "
+            "--thread-attribute a=b --quiet --hold 300ms")
+        self.assert_no_thread_row_failed(done)
+
+    def test_failure_shows_the_record(self):
+        command = [os.path.join(BIN, "thread_writer"), "--quiet", "--bad", "tctx.record.aligned"]
+        done = self.expect_exit(FAILED, "wrap", "--out", "out", "--", *command,
+                                out=["^FAIL +tctx.record.aligned", "^  bytes +record at 0x",
+                                     "^  saw +.*address"])
+        self.assertIn("1 of ", done.out)
+        again = self.expect_exit(FAILED, "replay", "out/timeline.json")
+        for text in (done.out, again.out):
+            self.assertEqual(text.count("\nFAIL"), 1, done)
+
+    def test_program_without_the_variable(self):
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--spec", "4947=2026-07-17", "--", "true")
+        self.assertRegex(done.unfolded(), "no thread context: neither the symbol")
+
+
 class ReportsTest(Case):
     def run_mutant(self, *options, code=FAILED):
         return self.expect_exit(

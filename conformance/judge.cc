@@ -66,6 +66,15 @@ std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evi
   return out;
 }
 
+// An image that never attached a context (a launcher, a helper) says nothing against one that
+// did.
+void leave_out_silent_images(std::vector<Finding>& findings) {
+  const auto silent = [](const Finding& f) {
+    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+  };
+  if (!std::ranges::all_of(findings, silent)) std::erase_if(findings, silent);
+}
+
 Finding nobody_to_ask(const Requirement& r) {
   if (is_about_threads(r)) {
     return not_applicable(
@@ -189,6 +198,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
+      if (is_about_threads(*r)) leave_out_silent_images(result.findings);
     }
     for (Finding& f : result.findings) f.requirement = r->id;
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
