@@ -1,11 +1,13 @@
 // Prints where the thread-local variable is for its threads, and waits for the end of stdin.
-//   tls_testee [LIBRARY...]   loads these late, when the threads are there already
+//   tls_testee [[local:]LIBRARY...]   loads these late, when the threads are there already;
+//                                     "local:" hides it from the others and looks in it
 // Lines: "main TID ADDRESS", "thread TID ADDRESS", "untouched TID 0", "ready"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef void* (*AddressOf)(void);
@@ -20,8 +22,13 @@ static void* address(void) { return &ctx_test_slot; }
 static AddressOf find(void) { return address; }
 static int load(const char* path) { return path == NULL; }
 #else
-static AddressOf find(void) { return (AddressOf)dlsym(RTLD_DEFAULT, "ctx_test_slot_address"); }
-static int load(const char* path) { return dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL; }
+static void* where = RTLD_DEFAULT;
+static AddressOf find(void) { return (AddressOf)dlsym(where, "ctx_test_slot_address"); }
+static int load(const char* path) {
+  if (strncmp(path, "local:", 6) != 0) return dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL;
+  where = dlopen(path + 6, RTLD_NOW | RTLD_LOCAL);
+  return where != NULL;
+}
 #endif
 
 static sem_t started, loaded, printed;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -143,11 +144,11 @@ class AccessFinder {
   }
 
   static void sort_accesses(TlsDefinition& d) {
-    const auto rank = [&](const TlsAccess& a) {
-      return std::pair(a.borrowed, a.module != d.module);
+    const auto rank = [&](const TlsAccess& a) {  // local-exec has the GOT address 0
+      return std::tuple(a.borrowed, a.module != d.module, a.module, a.got);
     };
-    std::stable_sort(d.accesses.begin(), d.accesses.end(),
-                     [&](const TlsAccess& a, const TlsAccess& b) { return rank(a) < rank(b); });
+    std::sort(d.accesses.begin(), d.accesses.end(),
+              [&](const TlsAccess& a, const TlsAccess& b) { return rank(a) < rank(b); });
   }
 
   TlsDefinition* definition_in(std::size_t m) {
@@ -292,11 +293,6 @@ Result<Place> place_of(const Modules& modules, const TlsAccess& access, const Th
   if (dynamic != nullptr && dynamic->offset != access.target) {
     return untrue("a GOT entry of another variable");
   }
-  if (!access.rival) return place;
-  const auto rival = got_place(access.rival->model, access.rival->got, layout, memory);
-  if (rival && *rival == place) {
-    return fail("find TLS variable", ENOTSUP, "the GOT leads to the definition of another module");
-  }
   return place;
 }
 
@@ -342,6 +338,29 @@ Result<std::optional<RemoteAddr>> address_in(const Place& place, const ThreadLay
   return RemoteAddr(block->raw() + dynamic.offset);
 }
 
+// Do both GOT entries lead to one variable? A descriptor of a module in the static block is an
+// offset where General Dynamic has a module id, so the places alone do not tell.
+bool is_the_rival(const Place& place, std::optional<RemoteAddr> address,
+                  const TlsAccess::Rival& rival, const ThreadLayout& layout, RemoteAddr tp,
+                  const MemoryReader& memory) {
+  const auto other = got_place(rival.model, rival.got, layout, memory);
+  if (!other) return false;
+  if (*other == place) return true;
+  const auto other_address = address_in(*other, layout, tp, memory);
+  return address && other_address && *other_address == address;
+}
+
+Result<std::optional<RemoteAddr>> follow(const Modules& modules, const TlsAccess& access,
+                                         const ThreadLayout& layout, RemoteAddr tp,
+                                         const MemoryReader& memory) {
+  CTX_TRY(place, place_of(modules, access, layout, memory));
+  CTX_TRY(address, address_in(place, layout, tp, memory));
+  if (access.rival && is_the_rival(place, address, *access.rival, layout, tp, memory)) {
+    return fail("find TLS variable", ENOTSUP, "the GOT leads to the definition of another module");
+  }
+  return address;
+}
+
 }  // namespace
 
 std::string_view to_string(TlsModel model) {
@@ -371,9 +390,7 @@ Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
   if (tp.raw() == 0) return std::nullopt;
   std::optional<Error> problem;
   for (const TlsAccess& access : definition.accesses) {
-    const auto place = place_of(modules, access, layout, memory);
-    auto address = place ? address_in(*place, layout, tp, memory)
-                         : Result<std::optional<RemoteAddr>>(std::unexpected(place.error()));
+    auto address = follow(modules, access, layout, tp, memory);
     if (address && *address) {
       return RemoteAddr((*address)->raw() + definition.symbol.value - access.target);
     }

@@ -1,6 +1,7 @@
 #include "sys/tls_variable.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
 #include <utility>
@@ -169,6 +171,466 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"own_aligned", "tls_own_aligned", "", "", kLocalExec, true, kHasBlock},
         Case{"own_static", "tls_own_static", "", "", kLocalExec, true, kHasBlock}),
     [](const auto& test) { return std::string(test.param.name); });
+
+// The definition whose module's path ends so.
+std::size_t definition_in(const Found& found, std::string_view library) {
+  for (std::size_t i = 0; i < found.definitions.size(); ++i) {
+    if (found.definer(i).path.ends_with(library)) return i;
+  }
+  ADD_FAILURE() << library;
+  return 0;
+}
+
+void expect_address(const Found& found, std::string_view library, const Testee& testee,
+                    bool is_the_one) {
+  for (const Thread& thread : {testee.main, testee.thread}) {
+    const auto address =
+        address_for(found, definition_in(found, library), testee.pid(), thread.tid);
+    ASSERT_TRUE(address) << library << ": " << to_string(address.error());
+    if (is_the_one) {
+      ASSERT_TRUE(*address) << library;
+      EXPECT_EQ((*address)->raw(), thread.address) << library;
+    } else if (*address) {
+      EXPECT_NE((*address)->raw(), thread.address) << library;
+    }
+  }
+}
+
+struct TwoDefiners {
+  const char* program;
+  const char* preload;
+  std::vector<std::string> late;
+  const char* used;    // the definition that the address is of
+  const char* unused;  // nobody's, or somebody else's
+};
+
+TEST(TlsVariable, OfSeveralDefinitionsTheLoaderTakesOne) {
+  const std::string bin = CTXCONF_BIN_DIR "/";
+  const std::string both = bin + "tls_desc.so:" + bin + "tls_gd.so";
+  const std::string swapped = bin + "tls_gd.so:" + bin + "tls_desc.so";
+  const std::string symbolic = bin + "tls_gd.so:" + bin + "tls_desc_symbolic.so";
+  const std::string library = bin + "tls_desc.so";
+  const std::vector<std::string> local = {"local:" + bin + "tls_desc.so",
+                                          "local:" + bin + "tls_gd.so"};
+  const std::vector<std::string> local_swapped = {local[1], local[0]};
+  for (const auto& [program, preload, late, used, unused] : {
+           TwoDefiners{"tls_testee", both.c_str(), {}, "/tls_desc.so", "/tls_gd.so"},
+           TwoDefiners{"tls_testee", swapped.c_str(), {}, "/tls_gd.so", "/tls_desc.so"},
+           TwoDefiners{"tls_testee", symbolic.c_str(), {}, "/tls_gd.so", "/tls_desc_symbolic.so"},
+           TwoDefiners{"tls_own", library.c_str(), {}, "/tls_own", "/tls_desc.so"},
+           TwoDefiners{"tls_testee", "", local, "/tls_gd.so", "/tls_desc.so"},
+           TwoDefiners{"tls_testee", "", local_swapped, "/tls_desc.so", "/tls_gd.so"},
+       }) {
+    std::vector<std::string> argv = {built(program)};
+    argv.insert(argv.end(), late.begin(), late.end());
+    const auto testee = start(argv, preload);
+    ASSERT_TRUE(testee) << to_string(testee.error());
+    const Found found = find_in(testee->pid());
+    ASSERT_EQ(found.definitions.size(), 2U);
+    expect_address(found, used, *testee, true);
+    expect_address(found, unused, *testee, false);
+  }
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ctxconf-tls-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) abort();
+    path_ = name;
+    std::filesystem::permissions(path_, std::filesystem::perms(0777));
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string copy(const std::string& name, const std::string& as) const {
+    std::filesystem::copy_file(built(name), path_ / as);
+    return (path_ / as).string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+bool map_files_can_be_opened() { return geteuid() == 0; }
+
+TEST(TlsVariable, ADeletedOrReplacedLibraryIsStillTheRightOne) {
+  if (!map_files_can_be_opened()) GTEST_SKIP() << "needs CAP_CHECKPOINT_RESTORE";
+  for (const bool replaced : {false, true}) {
+    const Folder folder;
+    const std::string library = folder.copy("tls_desc.so", "library.so");
+    const auto testee = start({built("tls_testee")}, library);
+    ASSERT_TRUE(testee) << to_string(testee.error());
+    std::filesystem::remove(library);
+    if (replaced) folder.copy("tls_own", "library.so");
+    const Found found = find_in(testee->pid());
+    ASSERT_EQ(found.definitions.size(), 1U);
+    expect_address(found, "library.so (deleted)", *testee, true);
+  }
+}
+
+// In a process of its own, which gives its privileges up; its exit status is the answer.
+int without_privileges(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(77);
+    _exit(body());
+  }
+  int status = 0;
+  if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+TEST(TlsVariable, WithoutPrivilegesFilesAreReachedByTheirPath) {
+  const Folder folder;
+  const std::string library = folder.copy("tls_desc.so", "library.so");
+  const std::string program = folder.copy("tls_testee", "program");
+  const int answer = without_privileges([&] {
+    const auto testee = start({program}, library);
+    if (!testee) return 77;
+    ElfCache cache;
+    const auto modules = modules_of(testee->pid(), cache);
+    if (!modules || !modules->notes.empty()) return 1;
+    const auto definitions = find_tls_variable(*modules, kSlot);
+    return definitions && definitions->size() == 1 ? 0 : 2;
+  });
+  if (answer == 77) GTEST_SKIP() << "the build cannot be read without privileges";
+  EXPECT_EQ(answer, 0);
+}
+
+TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNoted) {
+  const Folder folder;
+  const std::string library = folder.copy("tls_desc.so", "library.so");
+  const std::string other = folder.copy("tls_gd.so", "other.so");
+  const std::string program = folder.copy("tls_testee", "program");
+  const int answer = without_privileges([&] {
+    const auto testee = start({program}, library);
+    if (!testee) return 77;
+    std::filesystem::rename(other, library);
+    ElfCache cache;
+    const auto modules = modules_of(testee->pid(), cache);
+    if (!modules || modules->notes.size() != 1) return 1;
+    return modules->notes[0].starts_with(library) ? 0 : 2;
+  });
+  if (answer == 77) GTEST_SKIP() << "the build cannot be read without privileges";
+  EXPECT_EQ(answer, 0);
+}
+
+TEST(Modules, AreTheFilesThatRun) {
+  const auto testee = start({built("tls_testee")}, built("tls_desc.so"));
+  ASSERT_TRUE(testee) << to_string(testee.error());
+  ElfCache cache;
+  const auto modules = modules_of(testee->pid(), cache);
+  ASSERT_TRUE(modules);
+  EXPECT_TRUE(modules->notes.empty());
+  EXPECT_FALSE(modules->musl);
+  // The program, the library, libc and its loader.
+  ASSERT_EQ(modules->modules.size(), 4U);
+  EXPECT_EQ(cache.size(), 4U);
+  EXPECT_TRUE(std::is_sorted(modules->modules.begin(), modules->modules.end(),
+                             [](const Module& a, const Module& b) { return a.start < b.start; }));
+  std::vector<std::size_t> order;
+  for (const Module& module : modules->modules) {
+    EXPECT_EQ(module.main_executable, module.path == built("tls_testee")) << module.path;
+    EXPECT_EQ(module.main_executable, module.load_order == 0U);
+    ASSERT_TRUE(module.load_order) << module.path;
+    order.push_back(*module.load_order);
+    std::array<std::byte, 4> magic;
+    const auto header = RemoteAddr(module.image->segments()[0].address + module.load_bias);
+    EXPECT_TRUE(ProcessMemory(testee->pid()).read_exact(module.start, magic));
+    EXPECT_EQ(std::memcmp(magic.data(), ELFMAG, SELFMAG), 0) << module.path;
+    EXPECT_GE(header, module.start);
+  }
+  std::sort(order.begin(), order.end());
+  EXPECT_EQ(std::unique(order.begin(), order.end()), order.end());
+}
+
+TEST(Modules, OfASecondProcessComeFromTheCache) {
+  const auto first = start({built("tls_testee")}, built("tls_desc.so"));
+  const auto second = start({built("tls_testee")}, built("tls_desc.so"));
+  ASSERT_TRUE(first && second);
+  ElfCache cache;
+  ASSERT_TRUE(modules_of(first->pid(), cache));
+  const std::size_t files = cache.size();
+  kill(first->pid(), SIGKILL);  // what was opened through it is not needed any more
+  const auto modules = modules_of(second->pid(), cache);
+  ASSERT_TRUE(modules);
+  EXPECT_EQ(cache.size(), files);
+  const auto definitions = find_tls_variable(*modules, kSlot);
+  ASSERT_TRUE(definitions) << to_string(definitions.error());
+  EXPECT_EQ(definitions->size(), 1U);
+}
+
+// A fork of this test that has mapped a file as a symbolizer does.
+TEST(Modules, AFileThatIsOnlyReadIsNone) {
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int fd = open(built("tls_desc_symbolic.so").c_str(), O_RDONLY);
+    if (mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE, fd, 0) == MAP_FAILED) _exit(1);
+    if (write(ready[1], "r", 1) != 1) _exit(1);
+    while (true) pause();
+  }
+  char c = 0;
+  EXPECT_EQ(read(ready[0], &c, 1), 1);
+  ElfCache cache;
+  const auto modules = modules_of(pid, cache);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+  ASSERT_TRUE(modules) << to_string(modules.error());
+  EXPECT_FALSE(modules->modules.empty());
+  for (const Module& module : modules->modules) {
+    EXPECT_FALSE(module.path.ends_with("tls_desc_symbolic.so"));
+  }
+}
+
+TEST(Modules, OfNobody) {
+  ElfCache cache;
+  EXPECT_EQ(modules_of(-1, cache).error().err, ESRCH);
+}
+
+// From here on a process that is nothing but literal words. One library, one definition.
+class Words : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kBias = 0x7f0000000000;
+  static constexpr std::uint64_t kThread = 0x7e0000001000;
+  static constexpr std::uint64_t kDtv = 0x55550000;
+  static constexpr std::uint64_t kBlock = 0x7d0000000000;
+  static constexpr std::uint64_t kDescriptor = 0x55560000;
+
+  void load(const std::string& library) {
+    auto image = ElfImage::open(built(library));
+    ASSERT_TRUE(image);
+    load(std::move(*image));
+  }
+  void load(ElfImage image) {
+    Module module;
+    module.path = image.name();
+    module.start = RemoteAddr(kBias);
+    module.load_bias = kBias;
+    module.image = std::make_shared<const ElfImage>(std::move(image));
+    modules_.modules = {module};
+    const auto found = find_tls_variable(modules_, kSlot);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->size(), 1U);
+    definition_ = found->front();
+    // Others of the same module would be followed where this one cannot be.
+    definition_.accesses.resize(1);
+    got_ = definition_.accesses[0].got.raw();
+  }
+  void put(std::uint64_t at, const std::vector<std::uint64_t>& words) {
+    memory_.put(RemoteAddr(at), std::as_bytes(std::span(words)));
+  }
+  // A thread with three modules in its DTV; the second is ours.
+  void put_thread(std::uint64_t length, std::uint64_t block) {
+    put(kThread + 8, {kDtv});
+    put(kDtv - 16, {length, 0, 5 /* generation */, 0, 1, 0, block, 0, 3, 0});
+  }
+  Result<std::optional<RemoteAddr>> address(std::uint64_t tp = kThread) const {
+    return tls_address(modules_, definition_, RemoteAddr(tp), memory_);
+  }
+  int error() const {
+    const auto result = address();
+    return result ? 0 : result.error().err;
+  }
+  bool has_no_block() const {
+    const auto result = address();
+    return result && !*result;
+  }
+
+  Modules modules_;
+  TlsDefinition definition_;
+  std::uint64_t got_ = 0;
+  SnapshotMemory memory_;
+};
+
+TEST_F(Words, GeneralDynamicGoesThroughTheDtv) {
+  load("tls_gd.so");
+  EXPECT_EQ(error(), EFAULT) << "no GOT";
+  put(got_, {2, 24});
+  EXPECT_EQ(error(), EFAULT) << "no thread";
+  put(kThread + 8, {kDtv});
+  EXPECT_EQ(error(), EFAULT) << "no DTV";
+  put_thread(3, kBlock);
+  EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
+  EXPECT_EQ(address(0).value(), std::nullopt);
+  put(kThread + 8, {0});
+  EXPECT_TRUE(has_no_block());
+}
+
+TEST_F(Words, ADtvThatLiesIsAnError) {
+  load("tls_gd.so");
+  put(got_, {2, 24});
+  for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1} << 21U, UINT64_MAX}) {
+    put_thread(length, kBlock);
+    EXPECT_EQ(error(), EINVAL) << length;
+  }
+  put_thread(1000, kBlock);
+  put(got_, {900, 24});
+  EXPECT_EQ(error(), EFAULT) << "longer than its memory";
+}
+
+TEST_F(Words, ModuleIdsThatCannotBeAreAnError) {
+  load("tls_gd.so");
+  put_thread(3, kBlock);
+  for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{1} << 32U, UINT64_MAX}) {
+    put(got_, {id, 24});
+    EXPECT_EQ(error(), EINVAL) << id;
+  }
+  put(got_, {2, 32});
+  EXPECT_EQ(error(), EINVAL) << "of another variable";
+}
+
+TEST_F(Words, AThreadWithoutABlockHasNoAddress) {
+  load("tls_gd.so");
+  put(got_, {2, 24});
+  put_thread(3, UINT64_MAX);
+  EXPECT_TRUE(has_no_block());
+  put_thread(3, 0);
+  EXPECT_TRUE(has_no_block());
+  put_thread(1, kBlock);
+  EXPECT_TRUE(has_no_block()) << "the DTV has not grown yet";
+}
+
+TEST_F(Words, AStaticDescriptorIsAnOffset) {
+  load("tls_desc.so");
+  put(got_, {0x1000, static_cast<std::uint64_t>(-64)});
+  EXPECT_EQ(address().value(), RemoteAddr(kThread - 64));
+  put(got_, {0x1000, std::uint64_t{1} << 63U});
+  EXPECT_EQ(error(), EINVAL);
+  put(got_, {0, 0});
+  EXPECT_EQ(error(), ENOTSUP) << "not resolved yet";
+}
+
+TEST_F(Words, ADynamicDescriptorHasAGeneration) {
+  load("tls_desc.so");
+  put_thread(3, kBlock);
+  put(got_, {0x1000, kDescriptor});
+  EXPECT_EQ(error(), EFAULT) << "no such memory";
+  put(kDescriptor, {2, 24, 5});
+  EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
+  put(kDescriptor, {2, 24, 6});
+  EXPECT_TRUE(has_no_block()) << "the entry is of a module that was unloaded";
+  put(kDescriptor, {2, 25, 5});
+  EXPECT_EQ(error(), EINVAL);
+}
+
+TEST_F(Words, InitialExecIsAnOffset) {
+  load("tls_ie.so");
+  put(got_, {static_cast<std::uint64_t>(-128)});
+  EXPECT_EQ(address().value(), RemoteAddr(kThread - 128));
+  for (const std::uint64_t word : {std::uint64_t{0}, std::uint64_t{1} << 62U}) {
+    put(got_, {word});
+    EXPECT_EQ(error(), EINVAL) << word;
+  }
+}
+
+TEST_F(Words, ABorrowedEntryTellsWhereTheBlockIs) {
+  load("tls_gd.so");
+  TlsAccess& access = definition_.accesses[0];
+  access.borrowed = true;
+  access.target = 8;
+  put(got_, {2, 8});
+  put_thread(3, kBlock);
+  EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
+}
+
+TEST_F(Words, WithoutARelocationThereIsNoWay) {
+  load("tls_gd.so");
+  definition_.accesses.clear();
+  const auto result = address();
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().err, ENOTSUP);
+  EXPECT_NE(result.error().detail.find("tls_gd.so"), std::string::npos);
+}
+
+TEST_F(Words, MuslCountsInTheFirstEntry) {
+  load("tls_gd.so");
+  modules_.musl = true;
+  put(got_, {2, 24});
+  put(kThread + 8, {kDtv});
+  put(kDtv, {2, 1, kBlock});
+  EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
+  put(kDtv, {1, 1, kBlock});
+  EXPECT_TRUE(has_no_block());
+}
+
+// A copy of the program with other values in its header or its TLS segment.
+std::vector<std::byte> changed(const std::function<void(Elf64_Ehdr&, Elf64_Phdr&)>& change) {
+  std::ifstream file(built("tls_own"), std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  Elf64_Ehdr header;
+  std::memcpy(&header, text.data(), sizeof header);
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    char* at = text.data() + header.e_phoff + i * sizeof(Elf64_Phdr);
+    Elf64_Phdr segment;
+    std::memcpy(&segment, at, sizeof segment);
+    if (segment.p_type != PT_TLS) continue;
+    change(header, segment);
+    std::memcpy(at, &segment, sizeof segment);
+  }
+  std::memcpy(text.data(), &header, sizeof header);
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_F(Words, LocalExecFollowsTheAlignment) {
+  struct Row {
+    std::uint16_t machine;
+    std::uint64_t address, size, alignment;
+    std::int64_t offset;  // of the slot, 24 bytes into the segment
+  };
+  for (const Row& row :
+       {Row{EM_X86_64, 0x4000, 0x20, 8, 24 - 0x20}, Row{EM_X86_64, 0x4000, 0x21, 8, 24 - 0x28},
+        Row{EM_X86_64, 0x4000, 0x20, 64, 24 - 0x40}, Row{EM_X86_64, 0x4008, 0x20, 64, 24 - 0x38},
+        Row{EM_X86_64, 0x4000, 0x20, 0, 24 - 0x20}, Row{EM_AARCH64, 0x4000, 0x20, 8, 24 + 16},
+        Row{EM_AARCH64, 0x4000, 0x20, 64, 24 + 64}}) {
+    const auto bytes = changed([&](Elf64_Ehdr& header, Elf64_Phdr& segment) {
+      header.e_machine = row.machine;
+      segment.p_vaddr = row.address;
+      segment.p_filesz = 0;
+      segment.p_memsz = row.size;
+      segment.p_align = row.alignment;
+    });
+    auto image = ElfImage::from_memory(bytes, "program");
+    ASSERT_TRUE(image) << to_string(image.error());
+    load(std::move(*image));
+    definition_.accesses[0] = {};
+    definition_.accesses[0].model = kLocalExec;
+    definition_.accesses[0].target = 24;
+    EXPECT_EQ(address().value()->raw(), kThread + static_cast<std::uint64_t>(row.offset))
+        << row.size << " aligned to " << row.alignment;
+  }
+}
+
+TEST_F(Words, LocalExecOfASegmentThatCannotBeIsAnError) {
+  for (const auto& [size, alignment] : {std::pair{std::uint64_t{0x20}, std::uint64_t{24}},
+                                        std::pair{std::uint64_t{1} << 50U, std::uint64_t{8}},
+                                        std::pair{std::uint64_t{8}, std::uint64_t{8}}}) {
+    const auto bytes = changed([&](Elf64_Ehdr&, Elf64_Phdr& segment) {
+      segment.p_filesz = 0;
+      segment.p_memsz = size;
+      segment.p_align = alignment;
+    });
+    load(ElfImage::from_memory(bytes, "program").value());
+    definition_.accesses[0] = {};
+    definition_.accesses[0].model = kLocalExec;
+    definition_.accesses[0].target = 24;
+    EXPECT_EQ(error(), EINVAL) << size << " aligned to " << alignment;
+  }
+}
+
+TEST_F(Words, AnotherMachineIsNotSupported) {
+  const auto bytes = changed([](Elf64_Ehdr& header, Elf64_Phdr&) { header.e_machine = EM_RISCV; });
+  auto image = ElfImage::from_memory(bytes, "program");
+  modules_.modules.resize(1);
+  modules_.modules[0].image = std::make_shared<const ElfImage>(std::move(*image));
+  EXPECT_EQ(error(), ENOTSUP);
+}
 
 }  // namespace
 }  // namespace ctxconf::sys
