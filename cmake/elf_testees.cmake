@@ -10,8 +10,7 @@ set(elf_libraries
   "slot_only|-DSLOT_ONLY ${desc}|"
   "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
   "slot_symbolic_general_dynamic||${with_lld} -Wl,-Bsymbolic"
-  "slot_protected|${desc} -DSLOT_VISIBILITY=protected|"
-  "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}"
+  "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"
   "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
   "slot_ordinary|${desc} -DSLOT_ORDINARY|"
   "slot_undefined|${desc} -DSLOT_WEAK|"
@@ -21,6 +20,11 @@ set(elf_libraries
   "slot_no_sections|${desc}|"
   "slot_versioned|${desc}|-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map"
   "slot_stripped|${desc}|-s")
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")  # clang makes it local dynamic
+  list(APPEND elf_libraries
+    "slot_protected|${desc} -DSLOT_VISIBILITY=protected|"
+    "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}")
+endif()
 set(elf_programs
   "slot_pie|-fPIE|-pie ${export}"
   "slot_no_pie|-fno-pie|-no-pie ${export}"

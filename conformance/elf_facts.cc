@@ -29,8 +29,11 @@ constexpr std::size_t kMostInstructions = 32;
 constexpr std::size_t kInstructionsToCall = 4;
 constexpr std::size_t kLongestInstruction = 15;
 
-// lea rdi, [rip + d]; general dynamic has a 0x66 before it, a pad that local dynamic lacks.
-constexpr std::array<unsigned char, 3> kLeaRdi = {0x48, 0x8d, 0x3d};
+// lea rdi, [rip + d] for __tls_get_addr; general dynamic has a 0x66 before it, a pad that local
+// dynamic lacks. A descriptor is called with lea rax, [rip + d].
+using LeaBytes = std::array<unsigned char, 3>;
+constexpr LeaBytes kLeaRdi = {0x48, 0x8d, 0x3d};
+constexpr LeaBytes kLeaRax = {0x48, 0x8d, 0x05};
 constexpr std::size_t kLeaSize = 7;
 constexpr unsigned char kPad = 0x66;
 
@@ -103,10 +106,12 @@ bool is_call(const cs_insn& i) {
                              [](std::uint8_t g) { return g == X86_GRP_CALL; });
 }
 
-// Follows the module base through registers, from right behind the call to __tls_get_addr.
+// Follows the module base through registers, from right behind the call that returned it. A
+// descriptor returns it without the thread pointer, which the code adds somewhere.
 class BaseTracker {
  public:
-  explicit BaseTracker(std::uint64_t offset) : offset_(static_cast<std::int64_t>(offset)) {
+  BaseTracker(std::uint64_t offset, bool descriptor)
+      : offset_(static_cast<std::int64_t>(offset)), descriptor_(descriptor) {
     at_[X86_REG_RAX] = 0;
   }
 
@@ -116,7 +121,7 @@ class BaseTracker {
     const cs_x86& x = i.detail->x86;
     const std::span<const cs_x86_op> ops(x.operands, x.op_count);
     if (i.id == X86_INS_RET) {
-      return points_at(X86_REG_RAX) ? Seen::kUse : Seen::kNothing;
+      return known(X86_REG_RAX) == offset_ ? Seen::kUse : Seen::kNothing;
     }
     if (i.id != X86_INS_LEA && i.id != X86_INS_NOP) {
       for (const cs_x86_op& op : ops) {
@@ -138,33 +143,36 @@ class BaseTracker {
   bool lost() const { return at_.empty(); }
 
  private:
-  bool points_at(x86_reg reg) const {
-    const auto it = at_.find(reg);
-    return it != at_.end() && it->second == offset_;
+  std::optional<std::int64_t> known(unsigned reg) const {
+    const auto it = at_.find(whole(reg));
+    return it == at_.end() ? std::nullopt : std::optional(it->second);
   }
   std::optional<std::int64_t> target(const cs_x86_op& op) const {
-    const auto it = at_.find(whole(op.mem.base));
-    if (it == at_.end() || op.mem.index != X86_REG_INVALID || op.mem.segment != X86_REG_INVALID) {
-      return std::nullopt;
-    }
-    return it->second + op.mem.disp;
+    const bool indexed = op.mem.index != X86_REG_INVALID;
+    const bool segment = op.mem.segment != X86_REG_INVALID;
+    if (indexed && (!descriptor_ || op.mem.scale != 1)) return std::nullopt;
+    if (segment && (!descriptor_ || op.mem.segment != X86_REG_FS)) return std::nullopt;
+    auto at = known(op.mem.base);
+    if (!at && indexed) at = known(op.mem.index);
+    if (!at) return std::nullopt;
+    return *at + op.mem.disp;
   }
   // Where the first operand then points, if that is known.
   std::optional<std::int64_t> result_of(const cs_insn& i, std::span<const cs_x86_op> ops) const {
     if (ops.size() != 2 || ops[0].type != X86_OP_REG || ops[0].size != 8) return std::nullopt;
-    if (i.id == X86_INS_LEA && ops[1].type == X86_OP_MEM) return target(ops[1]);
-    if (i.id == X86_INS_MOV && ops[1].type == X86_OP_REG) {
-      const auto it = at_.find(whole(ops[1].reg));
-      if (it != at_.end()) return it->second;
-    }
-    if (i.id == X86_INS_ADD && ops[1].type == X86_OP_IMM) {
-      const auto it = at_.find(whole(ops[0].reg));
-      if (it != at_.end()) return it->second + ops[1].imm;
-    }
-    return std::nullopt;
+    const cs_x86_op& from = ops[1];
+    if (i.id == X86_INS_LEA && from.type == X86_OP_MEM) return target(from);
+    if (i.id == X86_INS_MOV && from.type == X86_OP_REG) return known(from.reg);
+    if (i.id != X86_INS_ADD) return std::nullopt;
+    const auto before = known(ops[0].reg);
+    if (before && from.type == X86_OP_IMM) return *before + from.imm;
+    if (!descriptor_) return std::nullopt;
+    if (before) return before;
+    return from.type == X86_OP_REG ? known(from.reg) : std::nullopt;
   }
 
   std::int64_t offset_;
+  bool descriptor_;
   std::map<x86_reg, std::int64_t> at_;  // how far into the block a register points
 };
 
@@ -174,7 +182,7 @@ std::string line_of(const cs_insn& i) {
 
 // The lines from the lea on when the code behind it uses the variable, else none.
 std::vector<std::string> place_at(Disassembler& disassembler, std::span<const unsigned char> code,
-                                  std::uint64_t address, std::uint64_t offset) {
+                                  std::uint64_t address, std::uint64_t offset, bool descriptor) {
   std::vector<std::string> lines;
   const cs_insn* i = nullptr;
   for (std::size_t n = 0; n <= kInstructionsToCall; ++n) {
@@ -184,7 +192,7 @@ std::vector<std::string> place_at(Disassembler& disassembler, std::span<const un
     if (is_call(*i)) break;
   }
   if (!is_call(*i)) return {};
-  BaseTracker base(offset);
+  BaseTracker base(offset, descriptor);
   for (std::size_t n = 0; n < kMostInstructions && !base.lost(); ++n) {
     i = disassembler.next(code, address);
     if (i == nullptr) return {};
@@ -210,8 +218,11 @@ sys::Result<> add_tables(const ElfImage& image, ModuleFacts& m) {
 
 }  // namespace
 
-std::vector<std::string> local_dynamic_code(const ElfImage& image, std::uint64_t got,
+std::vector<std::string> local_dynamic_code(const ElfImage& image,
+                                            const sys::TlsRelocation& relocation,
                                             std::uint64_t offset) {
+  const bool descriptor = relocation.kind == sys::TlsRelocationKind::kTlsdesc;
+  const LeaBytes& lea = descriptor ? kLeaRax : kLeaRdi;
   constexpr std::size_t kBehind = kLongestInstruction * (kMostInstructions + kInstructionsToCall);
   std::vector<std::string> out;
   std::optional<Disassembler> disassembler;
@@ -232,15 +243,17 @@ std::vector<std::string> local_dynamic_code(const ElfImage& image, std::uint64_t
                      .first(std::min<std::uint64_t>(bytes.size(), size - done + before)));
       const std::span<const unsigned char> chunk(bytes.data(), got_bytes);
       for (std::size_t at = before; at + kLeaSize <= chunk.size() && at < kChunk + before; ++at) {
-        if (std::memcmp(&chunk[at], kLeaRdi.data(), kLeaRdi.size()) != 0) continue;
+        if (std::memcmp(&chunk[at], lea.data(), lea.size()) != 0) continue;
         std::int32_t displacement = 0;
-        std::memcpy(&displacement, &chunk[at + kLeaRdi.size()], sizeof displacement);
+        std::memcpy(&displacement, &chunk[at + lea.size()], sizeof displacement);
         const std::uint64_t target =
             start + at + kLeaSize + static_cast<std::uint64_t>(std::int64_t{displacement});
-        if (target != got || (at > 0 && chunk[at - 1] == kPad)) continue;
+        if (target != relocation.offset) continue;
+        if (!descriptor && at > 0 && chunk[at - 1] == kPad) continue;
         if (++calls > kMostCalls) return out;
         if (!disassembler) disassembler.emplace();
-        const auto lines = place_at(*disassembler, chunk.subspan(at), start + at, offset);
+        const auto lines =
+            place_at(*disassembler, chunk.subspan(at), start + at, offset, descriptor);
         if (lines.empty()) continue;
         out.insert(out.end(), lines.begin(), lines.end());
         if (++places == kMostPlaces) return out;
@@ -271,10 +284,9 @@ ModuleFacts module_facts(const ElfImage& image, std::string path, bool executabl
       std::ranges::any_of(m.relocations, [](const auto& r) { return r.symbol != 0; });
   if (named) return m;
   for (const sys::TlsRelocation& r : m.relocations) {
-    if (r.kind != sys::TlsRelocationKind::kModule || r.word_after != 0) continue;
-    // A second one would be another variable's; a linker makes one pair for local dynamic.
+    if (!may_be_local_dynamic(r, *symbol)) continue;
+    m.local_dynamic_code = local_dynamic_code(image, r, symbol->value);
     if (!m.local_dynamic_code.empty()) break;
-    m.local_dynamic_code = local_dynamic_code(image, r.offset, symbol->value);
   }
   return m;
 }

@@ -142,6 +142,13 @@ std::vector<SlotAccess> accesses_of(const ModuleFacts& definer,
   return out;
 }
 
+bool may_be_local_dynamic(const TlsRelocation& r, const ElfSymbol& symbol) {
+  if (r.symbol != 0) return false;
+  if (r.kind == TlsRelocationKind::kModule) return r.word_after == 0;
+  // With an addend of zero it leads to offset zero, whoever uses it.
+  return r.kind == TlsRelocationKind::kTlsdesc && r.addend == 0 && symbol.value != 0;
+}
+
 bool knows_relocations(const ModuleFacts& module) {
   return module.machine == EM_X86_64 || module.machine == EM_AARCH64;
 }

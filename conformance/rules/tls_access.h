@@ -33,6 +33,10 @@ struct SlotAccess {
 std::vector<SlotAccess> accesses_of(const ModuleFacts& definer,
                                     std::span<const ModuleFacts* const> all);
 
+// A relocation that yields the module's whole block, from which local dynamic code goes on to
+// `symbol`: no name and no offset. At offset zero it may also be the variable's own.
+bool may_be_local_dynamic(const sys::TlsRelocation& relocation, const sys::ElfSymbol& symbol);
+
 // Relocations of this machine are known.
 bool knows_relocations(const ModuleFacts& module);
 

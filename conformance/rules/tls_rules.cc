@@ -311,7 +311,7 @@ Finding not_local_dynamic(const ImageEvidence& e) {
     std::vector<std::string> evidence = {dynsym_line(*m, symbol)};
     bool suspect = false;
     for (const TlsRelocation& r : m->relocations) {
-      if (r.symbol != 0 || r.kind != TlsRelocationKind::kModule || r.word_after != 0) continue;
+      if (!may_be_local_dynamic(r, symbol)) continue;
       suspect = true;
       if (evidence.size() < kMostRelocations) evidence.push_back(line(*m, describe(r)));
     }
@@ -320,7 +320,8 @@ Finding not_local_dynamic(const ImageEvidence& e) {
     evidence.insert(evidence.end(), code.begin(), code.end());
     const char* mend =
         "access the exported name itself, not a hidden alias of it, and drop "
-        "-ftls-model=local-dynamic; -mtls-dialect=gnu2 makes it TLSDESC";
+        "-ftls-model=local-dynamic; clang takes it for a protected variable too, which then needs "
+        "default visibility";
     Finding f;
     if (symbol.value != 0 && !code.empty()) {
       f = broken(fmt::format("code of {} adds {:#x}, the variable's offset, to a module base",

@@ -267,6 +267,17 @@ TEST(TlsRules, AModuleIdWithTheOffsetBehindItIsGeneralDynamic) {
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
 }
 
+TEST(TlsRules, ADescriptorOfTheModuleIsLocalDynamicWithItsCode) {
+  ModuleFacts m = library();
+  m.relocations = {relocation(TlsRelocationKind::kTlsdesc, 0, 0)};
+  m.local_dynamic_code = {"0x113a: mov rcx, qword ptr fs:[rax + 8]"};
+  EXPECT_EQ(Seen({m}).mistakes(), Mistakes{"not-local-dynamic: local dynamic"});
+  // At offset zero it leads to the variable itself.
+  m.dynamic_symbols.front().value = 0;
+  m.local_dynamic_code.clear();
+  EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
+}
+
 TEST(TlsRules, LocalDynamicBesideAnotherAccessIsNoHarm) {
   ModuleFacts m = library();
   m.relocations.push_back(relocation(TlsRelocationKind::kModule, 0));

@@ -756,7 +756,11 @@ class ElfFiles(unittest.TestCase):
         self.assertEqual(set(FILE_IS), set(FILES))
         for name, holds in FILE_IS.items():
             with self.subTest(name):
-                self.assertTrue(holds(ElfFile(FILES[name]["program"])))
+                entry = FILES[name]
+                if entry.get("may_skip") and not os.path.exists(os.path.join(BIN, entry["program"])):
+                    print("skipped", name, entry["comment"], file=sys.stderr)
+                    continue
+                self.assertTrue(holds(ElfFile(entry["program"])))
 
     def test_the_programs_work(self):
         for program in {e["program"] for e in FILES.values() if not e["program"].endswith(".so")}:
