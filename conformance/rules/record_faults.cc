@@ -148,17 +148,16 @@ class Examination {
   }
 
  private:
-  // Zeros behind a record read as entries without values, so that a size that is too large
-  // may walk to its end all the same.
   Fit foreign_byte_order(std::string& reading) const {
     const std::size_t swapped = std::byteswap(record_.head.attrs_data_size);
     if (swapped == 0 || swapped == size_ || swapped > behind_.size()) return Fit::kNone;
     const Walk w = walk(behind_.first(swapped), keys_);
     if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kNone;
     const bool beyond = swapped < size_;
-    // What lies behind the entries may be any memory; read as entries it names no known keys.
+    // What lies behind the entries may be any memory: read as entries it names no known keys, or
+    // says nothing over and over.
     const bool senseless = beyond && kHead + size_ > abi::kRecommendedRecordBytes &&
-                           (!as_is_.known_keys || all_zero(area_.subspan(swapped)));
+                           (!as_is_.known_keys || as_is_.blank_run);
     const bool in_use = as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3;
     if (!senseless && (exact_ || (beyond && in_use))) return Fit::kNone;
     reading = fmt::format("{} entries over {} bytes with the size in the other byte order",

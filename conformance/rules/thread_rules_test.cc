@@ -327,7 +327,9 @@ TEST(RecordRules, ASizeInTheOtherByteOrder) {
   Rec r;
   r.size = std::byteswap(static_cast<std::uint16_t>(r.area.size()));
   expect_for_all_surroundings(r, {"tctx.record.byte-order"});
-  r.behind = text_of(8000, '\0');  // read as entries without values up to the wrong size
+  r.behind = text_of(4000, '\0') + Rec{}.all();  // entries without values, then another record
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+  r.behind = text_of(8000, '\0');  // ... up to the wrong size
   EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
   r.unreadable = 4000;
   EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
