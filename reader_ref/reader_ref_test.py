@@ -257,7 +257,8 @@ class ProcessContext(Case):
         good = self.target()
         stuck = self.target("--context", "stuck")
         bad = self.target("--context", "garbage")
-        done = run("dump", "--all", "--json")
+        # Other tests run meanwhile, and a thread has one tracer at a time.
+        done = run("dump", "--all", "--json", "--no-threads")
         self.assertEqual(done.returncode, FOUND, done)
         seen = {s["pid"]: s for s in map(json.loads, done.stdout.splitlines())}
         self.assertEqual(service(seen[good.pid]), "shop")
@@ -331,6 +332,29 @@ class Threads(Case):
         self.assertEqual(len(threads), 8)
         for tid, thread in threads.items():
             self.assertEqual(thread["context"]["span_id"], self.span_of(tid))
+
+    def test_records_that_change_all_the_time(self):
+        """A sample never mixes two of them: the halves of the trace id give the span id."""
+        for style in ("pointer", "in-place"):
+            child = subprocess.Popen([WRITER, "--threads", "2", "--thread-style", style,
+                                      "--thread-attribute", "k=v", "--rotate", "0s", "--quiet"])
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            samples = set()
+            deadline = time.monotonic() + DEADLINE_S
+            while len(samples) < 20:
+                self.assertLess(time.monotonic(), deadline, "no samples")
+                done = run("dump", child.pid, "--json")
+                if done.returncode != FOUND:  # has not begun
+                    continue
+                for thread in json.loads(done.stdout)["thread_contexts"]["threads"]:
+                    context = thread["context"]
+                    if context and context["trace_id"]:
+                        trace, span = context["trace_id"], context["span_id"]
+                        self.assertEqual(int(trace[:16], 16) ^ int(trace[16:], 16), int(span, 16))
+                        self.assertEqual(context["attributes"], {"k": "v"})
+                        samples.add(trace)
+            child.kill()
 
     def test_without_a_context(self):
         for kind, why in (("null", "null"), ("invalid", "not valid"), ("odd", "odd address"),
