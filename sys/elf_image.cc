@@ -52,7 +52,9 @@ struct Table {
   std::uint64_t size = 0;    // bytes
 };
 
-std::unexpected<Error> wrong(std::string what) { return fail("parse ELF file", ENOEXEC, what); }
+std::unexpected<Error> wrong(std::string what) {
+  return fail("parse ELF file", ENOEXEC, std::move(what));
+}
 
 const ElfSegment* last_segment(const Parsed& parsed, std::uint32_t type) {
   const auto found = std::find_if(parsed.segments.rbegin(), parsed.segments.rend(),
@@ -600,21 +602,33 @@ Result<std::vector<ElfSymbol>> static_symbols_of(const View& view, std::string_v
       view, {table->offset, table->size / record_size<Elf64_Sym>(view.format()), *strings}, name);
 }
 
+// What the symbol of a relocation makes of it. Absent: it is about another name.
+Result<std::optional<TlsRelocation>> with_symbol(const View& view, const Symbols& symbols,
+                                                 TlsRelocation relocation, std::string_view name) {
+  CTX_TRY(symbol, symbol_at(view, symbols, relocation.symbol));
+  if (ELF64_ST_BIND(symbol.st_info) == STB_LOCAL) {  // gold: .tdata, _TLS_MODULE_BASE_
+    relocation.symbol = 0;
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_TLS) {
+      relocation.addend = static_cast<std::int64_t>(static_cast<std::uint64_t>(relocation.addend) +
+                                                    symbol.st_value);
+    }
+    return relocation;
+  }
+  CTX_TRY(same, string_is(view, symbols.strings, symbol.st_name, name));
+  if (!same) return std::nullopt;
+  return relocation;
+}
+
 Result<std::vector<TlsRelocation>> relocations_of(const View& view, std::string_view name) {
   CTX_TRY(symbols, find_dynamic_symbols(view));
-  std::map<std::uint32_t, bool> named;  // is this symbol called `name`?
   std::vector<TlsRelocation> found;
   for (const TlsRelocation& relocation : *view.parsed->relocations) {
-    if (relocation.symbol != 0 && symbols) {
-      const auto [known, is_new] = named.try_emplace(relocation.symbol, false);
-      if (is_new) {
-        CTX_TRY(symbol, symbol_at(view, *symbols, relocation.symbol));
-        CTX_TRY(same, string_is(view, symbols->strings, symbol.st_name, name));
-        known->second = same;
-      }
-      if (!known->second) continue;
+    if (relocation.symbol == 0) {
+      found.push_back(relocation);
+    } else if (symbols) {
+      CTX_TRY(ours, with_symbol(view, *symbols, relocation, name));
+      if (ours) found.push_back(*ours);
     }
-    found.push_back(relocation);
   }
   return found;
 }
@@ -667,7 +681,7 @@ Result<std::string> build_id_in(const View& view, const ElfSegment& notes) {
       std::string id(id_size, '\0');
       CTX_CHECK(view.bytes.read(at + sizeof header, std::as_writable_bytes(std::span(name))));
       CTX_CHECK(view.bytes.read(at + id_at, std::as_writable_bytes(std::span(id))));
-      if (name.c_str() == std::string_view(ELF_NOTE_GNU)) return to_hex(id);
+      if (name == std::string_view(ELF_NOTE_GNU, sizeof ELF_NOTE_GNU)) return to_hex(id);
     }
     at += next;
   }

@@ -110,8 +110,8 @@ class ElfImage {
   // The same from .symtab, which strip removes; empty when there is none.
   Result<std::vector<ElfSymbol>> static_symbols(std::string_view name) const;
 
-  // Dynamic relocations about TLS: those whose symbol is `name`, and the nameless ones. At most
-  // 65536 are kept.
+  // Dynamic relocations about TLS: those whose symbol is `name`, and the nameless ones. A local
+  // symbol is no name; its value is part of the addend then. At most 65536 are kept.
   Result<std::vector<TlsRelocation>> tls_relocations(std::string_view name) const;
 
   // Up to `out.size()` bytes of what would be mapped at a link-time address, from the file;

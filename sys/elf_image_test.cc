@@ -341,9 +341,11 @@ TEST(ElfImage, HashChainsEnd) {
   const std::size_t hash = table_offset(bytes, DT_HASH);
   const auto buckets = get<std::uint32_t>(bytes, hash);
   const auto chains = get<std::uint32_t>(bytes, hash + 4);
-  for (std::uint32_t i = 0; i < buckets; ++i) put<std::uint32_t>(bytes, hash + 8 + i * 4, 1);
+  for (std::uint32_t i = 0; i < buckets; ++i)
+    put<std::uint32_t>(bytes, hash + 8 + std::size_t{i} * 4, 1);
   for (std::uint32_t i = 0; i < chains; ++i) {
-    put<std::uint32_t>(bytes, hash + 8 + (buckets + i) * 4, 1);  // each leads to symbol 1
+    put<std::uint32_t>(bytes, hash + 8 + (std::size_t{buckets} + i) * 4,
+                       1);  // each leads to symbol 1
   }
   const auto found = ElfImage::from_memory(bytes, "cycle")->dynamic_symbols(kSlot);
   ASSERT_FALSE(found);

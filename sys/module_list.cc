@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "sys/process.h"
@@ -169,12 +170,22 @@ class ModuleFinder {
       module.main_executable =
           !found_main_ && program_ == std::pair(opened.identity.device, opened.identity.inode);
       found_main_ |= module.main_executable;
-      found_.musl |= lowest.name.find("/ld-musl-") != lowest.name.npos;
+      if (module.main_executable) found_.musl = wants_musl(*opened.image);
       found_.modules.push_back(std::move(module));
       const std::uint64_t end = highest(loads) + *bias;
       ++first;
       while (first < file.entries.size() && file.entries[first].range.begin().raw() < end) ++first;
     }
+  }
+
+  static bool wants_musl(const ElfImage& program) {
+    for (const ElfSegment& segment : program.segments()) {
+      if (segment.type != PT_INTERP) continue;
+      std::string path(std::min<std::uint64_t>(segment.file_size, 4096), '\0');
+      path.resize(program.read_at(segment.address, std::as_writable_bytes(std::span(path))));
+      return path.find("/ld-musl-") != path.npos;
+    }
+    return false;
   }
 
   static std::uint64_t page_of(std::uint64_t address) {

@@ -211,7 +211,8 @@ ThreadStop::ThreadStop(std::unique_ptr<Tracer> tracer) : tracer_(std::move(trace
 ThreadStop::ThreadStop(ThreadStop&& other) noexcept = default;
 
 ThreadStop& ThreadStop::operator=(ThreadStop&& other) noexcept {
-  std::swap(tracer_, other.tracer_);
+  ThreadStop taken(std::move(other));
+  std::swap(tracer_, taken.tracer_);
   return *this;
 }
 

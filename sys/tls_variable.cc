@@ -7,6 +7,8 @@
 #include <bit>
 #include <cerrno>
 #include <limits>
+#include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -16,6 +18,10 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GOT words are read as they are");
 
+constexpr std::size_t kMostDefinitions = 1024;
+constexpr std::size_t kMostAccesses = 256;  // of one definition; as many again of its own module
+constexpr std::size_t kMostBorrowed = 4;
+constexpr std::size_t kMostRelocations = 1U << 20U;  // looked at, of all modules
 constexpr std::uint64_t kMostSegmentBytes = 1ULL << 40U;
 constexpr std::int64_t kFarthestStatic = 1LL << 40U;
 constexpr std::uint64_t kMostModuleIds = 1U << 20U;
@@ -65,6 +71,7 @@ class AccessFinder {
           std::any_of(definitions_.begin(), definitions_.end(), [&](const TlsDefinition& d) {
             return d.module == m && d.symbol.value == symbol.value;  // another version of it
           });
+      if (definitions_.size() >= kMostDefinitions) return;
       if (is_exported(symbol) && !known) definitions_.push_back({m, std::move(symbol), {}});
     }
   }
@@ -81,37 +88,61 @@ class AccessFinder {
   void find_accesses(std::size_t m) {
     const auto relocations = module(m).image->tls_relocations(name_);
     if (!relocations) return;
+    looked_at_ += relocations->size();
+    if (looked_at_ > kMostRelocations) return;
+    std::map<std::uint64_t, const TlsRelocation*> offsets;  // DTPOFF64 by place
     for (const TlsRelocation& r : *relocations) {
-      if (r.kind == TlsRelocationKind::kOffset) continue;  // goes with its kModule
-      const bool offset_in_got =
-          r.kind == TlsRelocationKind::kModule &&
-          std::none_of(relocations->begin(), relocations->end(), [&](const TlsRelocation& o) {
-            return o.kind == TlsRelocationKind::kOffset && o.offset == r.offset + 8;
-          });
-      TlsAccess access;
-      access.model = r.kind == TlsRelocationKind::kTlsdesc  ? TlsModel::kTlsdesc
-                     : r.kind == TlsRelocationKind::kModule ? TlsModel::kGeneralDynamic
-                                                            : TlsModel::kInitialExec;
-      access.module = m;
-      access.got = RemoteAddr(r.offset + module(m).load_bias);
-      access.named = r.symbol != 0;
-      access.offset_in_got = offset_in_got;
-      if (access.named && !offset_in_got) {
-        bind_by_name(access, r.addend);
-      } else {
-        access.target = offset_in_got ? r.word_after : static_cast<std::uint64_t>(r.addend);
-        bind_by_offset(access);
-      }
+      if (r.kind == TlsRelocationKind::kOffset) offsets[r.offset] = &r;
     }
+    for (const TlsRelocation& r : *relocations) {
+      const auto beside = offsets.find(r.offset + 8);
+      add_access(m, r, beside == offsets.end() ? nullptr : beside->second);
+    }
+  }
+
+  // `beside` is the DTPOFF64 right behind it, if there is one.
+  void add_access(std::size_t m, const TlsRelocation& r, const TlsRelocation* beside) {
+    TlsAccess access;
+    switch (r.kind) {
+      case TlsRelocationKind::kTlsdesc:
+        access.model = TlsModel::kTlsdesc;
+        break;
+      case TlsRelocationKind::kModule:
+        access.model = TlsModel::kGeneralDynamic;
+        break;
+      case TlsRelocationKind::kThreadPointerOffset:
+        access.model = TlsModel::kInitialExec;
+        break;
+      case TlsRelocationKind::kOffset:
+        return;  // belongs to a DTPMOD64
+    }
+    access.module = m;
+    access.got = RemoteAddr(r.offset + module(m).load_bias);
+    access.named = r.symbol != 0;
+    if (r.kind == TlsRelocationKind::kModule && beside == nullptr) {
+      access.offset_in_got = true;
+      access.target = r.word_after;
+    } else if (access.named) {
+      return bind_by_name(access, r.addend);
+    } else {
+      const bool pair = r.kind == TlsRelocationKind::kModule;
+      access.target = static_cast<std::uint64_t>(pair ? beside->addend : r.addend);
+    }
+    bind_by_offset(access);
   }
 
   // Without a name, or with the offset settled at link time: about the module's own segment.
   void bind_by_offset(TlsAccess access) {
-    for (TlsDefinition& d : definitions_) {
-      if (d.module != access.module) continue;
+    for (TlsDefinition& d : definitions_in(access.module)) {
       access.borrowed = d.symbol.value != access.target;
-      d.accesses.push_back(access);
+      if (access.borrowed && borrowed_[&d]++ >= kMostBorrowed) continue;
+      keep(d, access);
     }
+  }
+
+  static void keep(TlsDefinition& d, const TlsAccess& access) {
+    const bool own = access.module == d.module;
+    if (d.accesses.size() < (own ? 2 * kMostAccesses : kMostAccesses)) d.accesses.push_back(access);
   }
 
   bool binds_inside(const TlsDefinition& own) const {
@@ -121,14 +152,15 @@ class AccessFinder {
   void bind_by_name(TlsAccess access, std::int64_t addend) {
     const auto bind = [&](TlsDefinition& d) {
       access.target = d.symbol.value + static_cast<std::uint64_t>(addend);
-      d.accesses.push_back(access);
+      keep(d, access);
     };
-    TlsDefinition* own = definition_in(access.module);
+    const auto in_module = definitions_in(access.module);
+    TlsDefinition* own = in_module.empty() ? nullptr : in_module.data();
+    if (own != nullptr && binds_inside(*own)) return bind(*own);
     TlsDefinition& winner = definitions_[winner_];
-    if (own == nullptr || own == &winner || !binds_inside(*own)) bind(winner);
-    if (own == nullptr || own == &winner) return;
+    bind(winner);
     // One that was loaded with RTLD_LOCAL is seen by itself alone, but it sees the executable.
-    if (binds_inside(*own) || !module(winner.module).main_executable) bind(*own);
+    if (own != nullptr && own != &winner && !module(winner.module).main_executable) bind(*own);
   }
 
   void add_rivals(TlsDefinition& d) const {
@@ -151,10 +183,10 @@ class AccessFinder {
               [&](const TlsAccess& a, const TlsAccess& b) { return rank(a) < rank(b); });
   }
 
-  TlsDefinition* definition_in(std::size_t m) {
-    const auto found = std::find_if(definitions_.begin(), definitions_.end(),
-                                    [&](const TlsDefinition& d) { return d.module == m; });
-    return found == definitions_.end() ? nullptr : &*found;
+  // They are in the order of modules.
+  std::span<TlsDefinition> definitions_in(std::size_t m) {
+    const auto range = std::ranges::equal_range(definitions_, m, {}, &TlsDefinition::module);
+    return {range.begin(), range.end()};
   }
 
   // As the loader searches: the executable, then what was loaded first.
@@ -174,6 +206,8 @@ class AccessFinder {
   std::string_view name_;
   std::vector<TlsDefinition> definitions_;
   std::size_t winner_ = 0;
+  std::size_t looked_at_ = 0;
+  std::map<const TlsDefinition*, std::size_t> borrowed_;
   std::optional<Error> problem_;
 };
 

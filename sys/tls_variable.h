@@ -1,5 +1,5 @@
 // Where a thread-local variable of another process is, from the process's mappings, the
-// ELF files behind them and the relocated GOT words in its memory. glibc on x86-64
+// ELF files behind them and the relocated GOT words in its memory. glibc and musl on x86-64
 // (TLSDESC, General Dynamic, initial-exec, local-exec); knows no libc internals but the
 // DTV, whose layout the TLSDESC resolvers and __tls_get_addr share with debuggers.
 // "ELF Handling For Thread-Local Storage" (Drepper), "Thread-Local Storage Descriptors".
@@ -55,7 +55,7 @@ class ElfCache {
 struct Modules {
   std::vector<Module> modules;
   std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text
-  bool musl = false;               // the loader is musl's: its DTV looks different
+  bool musl = false;               // the program's interpreter is musl's, whose DTV looks different
 };
 Result<Modules> modules_of(pid_t pid, ElfCache& cache);
 

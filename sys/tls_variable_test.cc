@@ -624,6 +624,30 @@ TEST_F(Words, LocalExecOfASegmentThatCannotBeIsAnError) {
   }
 }
 
+// gold keeps the names of such relocations.
+TEST_F(Words, ANamedRelocationOfASymbolicLibraryStaysInside) {
+  std::ifstream file(built("tls_gd.so"), std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto image = ElfImage::open(built("tls_gd.so"));
+  ASSERT_TRUE(image);
+  for (const ElfSegment& segment : image->segments()) {
+    if (segment.type != PT_DYNAMIC) continue;
+    Elf64_Dyn entry;
+    for (std::uint64_t at = 0; at < segment.file_size; at += sizeof entry) {
+      std::memcpy(&entry, text.data() + segment.offset + at, sizeof entry);
+      if (entry.d_tag != DT_SONAME) continue;
+      entry.d_tag = DT_SYMBOLIC;
+      std::memcpy(text.data() + segment.offset + at, &entry, sizeof entry);
+    }
+  }
+  auto symbolic = ElfImage::from_memory(std::as_bytes(std::span(text)), "symbolic");
+  ASSERT_TRUE(symbolic);
+  ASSERT_TRUE(symbolic->is_symbolic());
+  load(std::move(*symbolic));
+  EXPECT_FALSE(definition_.accesses[0].borrowed);
+  EXPECT_TRUE(definition_.accesses[0].named);
+}
+
 TEST_F(Words, AnotherMachineIsNotSupported) {
   const auto bytes = changed([](Elf64_Ehdr& header, Elf64_Phdr&) { header.e_machine = EM_RISCV; });
   auto image = ElfImage::from_memory(bytes, "program");
