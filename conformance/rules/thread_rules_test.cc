@@ -20,7 +20,6 @@ using Ids = std::vector<std::string>;
 
 constexpr std::uint64_t kMapping = 0x7f0000000000;
 constexpr std::uint64_t kHeap = 0x550000001000;
-constexpr std::uint64_t kSecond = 1'000'000'000;
 
 std::vector<std::byte> bytes(const std::string& s) {
   std::vector<std::byte> out(s.size());

@@ -345,8 +345,7 @@ class Variants(unittest.TestCase):
             "tlsdesc": "slot_tlsdesc.so", "general_dynamic": "slot_general_dynamic.so",
             "initial_exec": "slot_initial_exec.so", "symbolic": "slot_symbolic.so",
             "symbolic_general_dynamic": "slot_symbolic_general_dynamic.so",
-            "protected": "slot_protected.so", "used_elsewhere": "slot_only.so",
-            "late_library": "slot_tlsdesc.so"}
+            "used_elsewhere": "slot_only.so", "late_library": "slot_tlsdesc.so"}
         for name, library in libraries.items():
             with self.subTest(name), Program(THREADS["good_tctx_" + name]) as program:
                 self.assertTrue(program.has(library))

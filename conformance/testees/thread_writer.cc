@@ -234,7 +234,6 @@ void update(const Region& r, const Bytes& bytes) {
 // ---- records
 
 constexpr std::size_t kHead = 28;
-constexpr std::size_t kSpanAt = 16;
 constexpr std::size_t kValidAt = 24;
 constexpr std::size_t kFlagsAt = 25;
 constexpr std::size_t kAttributesSizeAt = 26;
@@ -1132,7 +1131,6 @@ void good_general_dynamic() { with_library("slot_general_dynamic.so"); }
 void good_initial_exec() { with_library("slot_initial_exec.so"); }
 void good_symbolic() { with_library("slot_symbolic.so"); }
 void good_symbolic_general_dynamic() { with_library("slot_symbolic_general_dynamic.so"); }
-void good_protected() { with_library("slot_protected.so"); }
 
 // One module defines the variable, another one has all the relocations.
 void good_used_elsewhere() {
@@ -1295,7 +1293,6 @@ constexpr Case kGood[] = {
     {"initial-exec", "an offset from the thread pointer", good_initial_exec},
     {"symbolic", "TLSDESC, bound inside the library", good_symbolic},
     {"symbolic-general-dynamic", "the same with module and offset", good_symbolic_general_dynamic},
-    {"protected", "protected visibility", good_protected},
     {"used-elsewhere", "relocations in another module than the definition", good_used_elsewhere},
     {"late-library", "loaded when threads are there already", good_late_library},
 };
