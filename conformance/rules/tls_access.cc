@@ -173,8 +173,9 @@ std::string describe(const TlsRelocation& r) {
 }
 
 std::string describe(const SlotAccess& access) {
-  if (access.relocation == nullptr) return "no relocation is needed: Local Exec";
-  return describe(*access.relocation) + ": " + std::string(sys::to_string(access.model));
+  const std::string model(sys::to_string(access.model));
+  if (access.relocation == nullptr) return "no relocation is needed: " + model;
+  return describe(*access.relocation) + ": " + model;
 }
 
 std::string describe(const ModuleFacts& m) {
