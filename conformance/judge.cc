@@ -46,22 +46,11 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
 
 bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
 
-// A fork copies slots and records into a child that has none of its own: as long as it
-// publishes nothing, they say nothing of it. (What it should do with them is a row of its own.)
-bool is_forked_copy(const std::vector<ImageEvidence>& evidence, const ImageEvidence& e) {
-  if (e.published() || e.image->key.image != 0) return false;
-  return std::ranges::any_of(evidence, [&](const ImageEvidence& other) {
-    return other.process->pid == e.process->parent && other.published() && other.uses_threads;
-  });
-}
-
 std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
                                            const Requirement& r) {
   std::vector<const ImageEvidence*> out;
   for (const auto& e : evidence) {
-    const bool asked =
-        is_about_threads(r) ? e.uses_threads && !is_forked_copy(evidence, e) : e.published();
-    if (asked) out.push_back(&e);
+    if (is_about_threads(r) ? e.uses_threads : e.published()) out.push_back(&e);
   }
   return out;
 }
