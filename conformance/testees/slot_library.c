@@ -44,13 +44,13 @@ long* slot_other(void) { return &other; }
 
 #ifndef SLOT_ONLY
 void* slot_place(void);
-void* slot_place(void) { return &otel_thread_ctx_v1; }
+void* slot_place(void) { return (void*)&otel_thread_ctx_v1; }
 
 void* slot_exchange(void* record);
 void* slot_exchange(void* record) {
 #ifdef SLOT_RECORD
   void* before = (void*)otel_thread_ctx_v1.bytes;
-  otel_thread_ctx_v1.bytes[24] = record != 0;
+  otel_thread_ctx_v1.bytes[24] = (char)(record != 0);
 #else
   void* before = otel_thread_ctx_v1;
   otel_thread_ctx_v1 = record;
