@@ -110,7 +110,7 @@ std::vector<std::string> command_line(const Entry& entry, const std::string& sel
   std::vector<std::string> out = {self, entry.command, "--color", "never", "-v", "--out", dir};
   if (entry.command == "elf") {
     out.push_back(directory + "/" + entry.program);
-    for (const auto& file : entry.args) out.push_back(directory + "/" + file);
+    for (const auto& file : entry.args) out.emplace_back(directory).append("/").append(file);
     return out;
   }
   out.insert(out.end(), entry.wrap_args.begin(), entry.wrap_args.end());

@@ -230,7 +230,7 @@ void Recording::on(const sys::SyscallEntry& e) {
     look_at_stopped_thread(e.process, e.tid);
     take(e.process, Moment::kExecEntry, Look::kThorough);
   } else if (const auto pointer = thread_pointer_of(e)) {
-    threads_[e.tid] = {e.process, *pointer};
+    threads_[e.tid] = {e.process, pointer};
   } else if (is_naming_call(e)) {
     naming_.insert(e.tid);
     (void)tracee_.resume_to_exit(e.tid);

@@ -58,7 +58,7 @@ __attribute__((visibility("default"))) __thread void* otel_thread_ctx_v1 = nullp
 #if THREAD_WRITER_FORM == FORM_GO
 // What the Go linker leaves for debug/buildinfo: magic, pointer size, flags (strings inline),
 // then version and modules with their lengths.
-__attribute__((section(".go.buildinfo"), used, aligned(16))) const char build_info[64] =
+__attribute__((section(".go.buildinfo"), used, aligned(16))) const char kBuildInfo[64] =
     "\xff Go buildinf:\x08\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x06go1.23\x00";
 #endif
 
@@ -284,6 +284,7 @@ std::vector<Record> usual_records() {
 
 std::vector<Bytes> bytes_of(const std::vector<Record>& records) {
   std::vector<Bytes> out;
+  out.reserve(records.size());
   for (const auto& r : records) out.push_back(r.bytes());
   return out;
 }
