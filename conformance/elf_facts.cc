@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -219,10 +220,13 @@ sys::Result<> add_tables(const ElfImage& image, ModuleFacts& m) {
 }  // namespace
 
 std::vector<std::string> local_dynamic_code(const ElfImage& image,
-                                            const sys::TlsRelocation& relocation,
+                                            std::span<const sys::TlsRelocation> relocations,
                                             std::uint64_t offset) {
-  const bool descriptor = relocation.kind == sys::TlsRelocationKind::kTlsdesc;
-  const LeaBytes& lea = descriptor ? kLeaRax : kLeaRdi;
+  // One pass over the code, however many relocations there are.
+  std::map<std::uint64_t, bool> entries;  // GOT address: is it a descriptor?
+  for (const auto& r : relocations) {
+    entries.emplace(r.offset, r.kind == sys::TlsRelocationKind::kTlsdesc);
+  }
   constexpr std::size_t kBehind = kLongestInstruction * (kMostInstructions + kInstructionsToCall);
   std::vector<std::string> out;
   std::optional<Disassembler> disassembler;
@@ -243,12 +247,14 @@ std::vector<std::string> local_dynamic_code(const ElfImage& image,
                      .first(std::min<std::uint64_t>(bytes.size(), size - done + before)));
       const std::span<const unsigned char> chunk(bytes.data(), got_bytes);
       for (std::size_t at = before; at + kLeaSize <= chunk.size() && at < kChunk + before; ++at) {
-        if (std::memcmp(&chunk[at], lea.data(), lea.size()) != 0) continue;
+        const bool rax = std::memcmp(&chunk[at], kLeaRax.data(), kLeaRax.size()) == 0;
+        if (!rax && std::memcmp(&chunk[at], kLeaRdi.data(), kLeaRdi.size()) != 0) continue;
         std::int32_t displacement = 0;
-        std::memcpy(&displacement, &chunk[at + lea.size()], sizeof displacement);
-        const std::uint64_t target =
-            start + at + kLeaSize + static_cast<std::uint64_t>(std::int64_t{displacement});
-        if (target != relocation.offset) continue;
+        std::memcpy(&displacement, &chunk[at + kLeaRax.size()], sizeof displacement);
+        const auto entry = entries.find(start + at + kLeaSize +
+                                        static_cast<std::uint64_t>(std::int64_t{displacement}));
+        if (entry == entries.end() || entry->second != rax) continue;
+        const bool descriptor = entry->second;
         if (!descriptor && at > 0 && chunk[at - 1] == kPad) continue;
         if (++calls > kMostCalls) return out;
         if (!disassembler) disassembler.emplace();
@@ -283,11 +289,10 @@ ModuleFacts module_facts(const ElfImage& image, std::string path, bool executabl
   const bool named =
       std::ranges::any_of(m.relocations, [](const auto& r) { return r.symbol != 0; });
   if (named) return m;
-  for (const sys::TlsRelocation& r : m.relocations) {
-    if (!may_be_local_dynamic(r, *symbol)) continue;
-    m.local_dynamic_code = local_dynamic_code(image, r, symbol->value);
-    if (!m.local_dynamic_code.empty()) break;
-  }
+  std::vector<sys::TlsRelocation> suspects;
+  std::ranges::copy_if(m.relocations, std::back_inserter(suspects),
+                       [&](const auto& r) { return may_be_local_dynamic(r, *symbol); });
+  if (!suspects.empty()) m.local_dynamic_code = local_dynamic_code(image, suspects, symbol->value);
   return m;
 }
 

@@ -65,9 +65,9 @@ TEST(LocalDynamicCode, IsFoundWhereItUsesTheOffset) {
   EXPECT_TRUE(accesses_of(m, all).empty());
   const auto image = open(m.path);
   auto pair = module_pair(m);
-  EXPECT_TRUE(local_dynamic_code(image, pair, 0x40).empty());
+  EXPECT_TRUE(local_dynamic_code(image, {{pair}}, 0x40).empty());
   pair.offset += 16;
-  EXPECT_TRUE(local_dynamic_code(image, pair, 8).empty());
+  EXPECT_TRUE(local_dynamic_code(image, {{pair}}, 8).empty());
 }
 
 // gcc has no such code; clang has it for a hidden alias.
@@ -81,8 +81,8 @@ TEST(LocalDynamicCode, OfAnotherVariableIsNotOurs) {
   const ModuleFacts m = facts("slot_general_dynamic.so");
   EXPECT_TRUE(m.local_dynamic_code.empty());
   const auto image = open(m.path);
-  EXPECT_TRUE(local_dynamic_code(image, module_pair(m), slot_definition(m)->value).empty());
-  EXPECT_FALSE(local_dynamic_code(image, module_pair(m), 0).empty()) << "the other variable's";
+  EXPECT_TRUE(local_dynamic_code(image, {{module_pair(m)}}, slot_definition(m)->value).empty());
+  EXPECT_FALSE(local_dynamic_code(image, {{module_pair(m)}}, 0).empty()) << "the other variable's";
 }
 
 TEST(LocalDynamicCode, GeneralDynamicBoundInsideIsAnotherSequence) {
@@ -91,7 +91,7 @@ TEST(LocalDynamicCode, GeneralDynamicBoundInsideIsAnotherSequence) {
   const auto image = open(m.path);
   for (const auto& r : m.relocations) {
     if (r.symbol == 0) continue;
-    EXPECT_TRUE(local_dynamic_code(image, r, 0).empty());
+    EXPECT_TRUE(local_dynamic_code(image, {{r}}, 0).empty());
   }
 }
 

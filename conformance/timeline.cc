@@ -1,5 +1,6 @@
 #include "conformance/timeline.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <initializer_list>
@@ -163,7 +164,8 @@ Json json_of(const ThreadSample& t) {
               {"last_seen_ns", t.last_seen_ns},
               {"times", t.times},
               {"slot", hex(t.slot)},
-              {"value", hex(t.value)}};
+              {"value", hex(t.value)},
+              {"inherited", t.inherited}};
   if (t.mapping) out["mapping"] = json_of(*t.mapping);
   if (t.record) out["record"] = json_of(*t.record);
   if (t.behind) out["behind"] = json_of(*t.behind);
@@ -184,6 +186,7 @@ Json json_of(const Image& i) {
               {"snapshots", Json::array()},
               {"snapshots_dropped", i.snapshots_dropped},
               {"modules", Json::array()},
+              {"defined_together", i.defined_together},
               {"threads", Json::array()},
               {"threads_dropped", i.threads_dropped},
               {"threads_unread", text(i.threads_unread)},
@@ -266,6 +269,15 @@ class Reader {
       return {};
     }
     return bytes_of(v->get_ref<const std::string&>(), name);
+  }
+  template <class T>
+  std::vector<T> numbers(const char* name) const {
+    std::vector<T> out;
+    each(name, [&](const Json& v, const std::string&) {
+      out.push_back(
+          number_of<T>(v, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+    });
+    return out;
   }
   std::vector<std::string> strings(const char* name) const {
     std::vector<std::string> out;
@@ -518,6 +530,7 @@ ThreadSample thread_sample(const Reader& in) {
   t.times = in.number<std::uint64_t>("times", 1);
   t.slot = in.address("slot");
   t.value = in.address("value");
+  t.inherited = in.boolean("inherited");
   t.mapping = in.optional<MapEntry>("mapping", map_entry);
   t.record = in.optional<MemoryBlock>("record", memory_block);
   t.behind = in.optional<MemoryBlock>("behind", memory_block);
@@ -539,9 +552,14 @@ Image image(const Reader& in) {
   i.snapshots = in.list<Snapshot>("snapshots", snapshot);
   i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
   i.modules = in.list<ModuleFacts>("modules", module);
+  i.defined_together = in.numbers<std::uint32_t>("defined_together");
   i.threads = in.list<ThreadSample>("threads", thread_sample);
-  for (const auto& t : i.threads) {
-    if (t.module >= i.modules.size()) in.complain("threads", "name a module that is not listed");
+  const auto listed = [&](std::uint32_t module) { return module < i.modules.size(); };
+  if (!std::ranges::all_of(i.threads, listed, &ThreadSample::module)) {
+    in.complain("threads", "name a module that is not listed");
+  }
+  if (!std::ranges::all_of(i.defined_together, listed)) {
+    in.complain("defined_together", "name a module that is not listed");
   }
   i.threads_dropped = in.number<std::uint64_t>("threads_dropped");
   i.threads_unread = in.string("threads_unread");

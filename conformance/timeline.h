@@ -108,9 +108,10 @@ struct ThreadSample {
   std::uint64_t first_seen_ns = 0;  // CLOCK_BOOTTIME of the harness
   std::uint64_t last_seen_ns = 0;
   std::uint64_t times = 1;
-  std::uint64_t slot = 0;                // address of the variable; 0: no TLS block yet, so null
-  std::uint64_t value = 0;               // what it holds: the record's address, 0 for none
-  std::optional<sys::MapEntry> mapping;  // that holds `value`
+  std::uint64_t slot = 0;   // address of the variable; 0: no TLS block yet, so null
+  std::uint64_t value = 0;  // what it holds: the record's address, 0 for none
+  bool inherited = false;   // seen in a forked child before it ran: its parent's record
+  std::optional<sys::MapEntry> mapping;  // that holds `value`, where not all could be copied
   // The 28 bytes and as many entries as they announce in the byte order of the process;
   // nothing for a null slot. `readable` below `wanted`: not contiguous.
   std::optional<MemoryBlock> record;
@@ -130,7 +131,10 @@ struct Image {
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
   std::vector<ModuleFacts> modules;
-  std::vector<ThreadSample> threads;  // in the order of first_seen_ns
+  // Indexes into `modules`: those that defined the variable at one moment, when most did.
+  std::vector<std::uint32_t> defined_together;
+  // In the order of first_seen_ns. A null slot is a sample only behind a record of its thread.
+  std::vector<ThreadSample> threads;
   std::uint64_t threads_dropped = 0;  // samples over the limit
   std::string threads_unread;         // why no thread could be looked at; empty: they were
   std::vector<std::string> notes;     // "memory cannot be read: Operation not permitted"

@@ -86,7 +86,9 @@ Timeline example() {
   t1.mapping = e;
   t1.record = b;
   t1.behind = b;
+  t1.inherited = true;
   i.threads = {t1};
+  i.defined_together = {0};
   i.threads_dropped = 2;
   i.threads_unread = "ptrace: Operation not permitted";
   p.images = {i};
@@ -118,6 +120,8 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_EQ(image.modules, example().processes[0].images[0].modules);
   ASSERT_EQ(image.threads.size(), 1U);
   EXPECT_EQ(image.threads[0].record->at, RemoteAddr(0xffffffffffffffff));
+  EXPECT_TRUE(image.threads[0].inherited);
+  EXPECT_EQ(image.defined_together, (std::vector<std::uint32_t>{0}));
   EXPECT_EQ(image.threads[0].mapping->name, "/memfd:OTEL_CTX (deleted)");
   EXPECT_EQ(back->processes[0].killed_by, 11);
   EXPECT_FALSE(back->processes[0].exit_code);

@@ -20,12 +20,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kStopDeadline{50};
+constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
 struct Watched {
   sys::ProcessFacts facts;
   std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
   std::unique_ptr<ThreadRecorder> threads;     // beside each recorder
   std::map<pid_t, sys::RemoteAddr> pointers;   // of its threads, where known
+  pid_t looked_at_last = 0;
   Process process;
 };
 
@@ -38,27 +40,36 @@ Identity identity_of(const sys::ProcessFacts& was) {
   return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
 }
 
-// Threads that run, and those whose TLS is not known yet, are stopped for it.
+void look_at_thread(Watched& w, pid_t tid) {
+  const auto known = w.pointers.find(tid);
+  if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) return;
+  const auto stop = sys::ThreadStop::stop(tid, kStopDeadline);
+  const auto pointer =
+      stop ? stop->thread_pointer() : sys::Result<sys::RemoteAddr>(std::unexpected(stop.error()));
+  if (!pointer) {
+    if (pointer.error().err != ESRCH) w.threads->unread(sys::to_string(pointer.error()));
+    return;
+  }
+  if (pointer->raw() == 0) return;
+  w.pointers[tid] = *pointer;
+  w.threads->sample(tid, *pointer);
+}
+
+// Threads that run, and those whose TLS is not known yet, are stopped for it. A round ends
+// when its time is over, and the next one goes on where it ended.
 void look_at_threads(Watched& w) {
   w.threads->look_at_modules();
   if (!w.threads->wants_threads()) return;
   const auto tids = sys::thread_list(w.facts.pid);
-  if (!tids) return;
+  if (!tids || tids->empty()) return;
   std::erase_if(w.pointers,
                 [&](const auto& p) { return !std::ranges::binary_search(*tids, p.first); });
-  for (const pid_t tid : *tids) {
-    const auto known = w.pointers.find(tid);
-    if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) continue;
-    const auto stop = sys::ThreadStop::stop(tid, kStopDeadline);
-    const auto pointer =
-        stop ? stop->thread_pointer() : sys::Result<sys::RemoteAddr>(std::unexpected(stop.error()));
-    if (!pointer) {
-      if (pointer.error().err != ESRCH) w.threads->unread(sys::to_string(pointer.error()));
-      continue;
-    }
-    if (pointer->raw() == 0) continue;
-    w.pointers[tid] = *pointer;
-    w.threads->sample(tid, *pointer);
+  const auto end = Clock::now() + kRound;
+  const auto first = std::ranges::upper_bound(*tids, w.looked_at_last) - tids->begin();
+  for (std::size_t i = 0; i < tids->size() && Clock::now() < end; ++i) {
+    const pid_t tid = (*tids)[(static_cast<std::size_t>(first) + i) % tids->size()];
+    w.looked_at_last = tid;
+    look_at_thread(w, tid);
   }
 }
 
@@ -66,8 +77,10 @@ void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleC
   w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
   w.threads = std::make_unique<ThreadRecorder>(key.pid, modules);
   w.pointers.clear();
-  look_at_threads(w);
+  // The context also before the threads: with many of them it may be gone behind them.
   w.recorder->take(Moment::kStart, Look::kThorough);
+  look_at_threads(w);
+  w.recorder->take(Moment::kPeriodic, Look::kQuick);
 }
 
 void end_image(Watched& w, std::string ending) {
@@ -135,14 +148,20 @@ sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
     watched.push_back(std::move(w));
   }
   const auto end = Clock::now() + options.watch_for;
+  auto took = Clock::duration::zero();
   while (Clock::now() < end) {
-    std::this_thread::sleep_until(std::min(Clock::now() + kTick, end));
+    // Where a look is dear it is taken less often: a tenth of the time, and twice at least.
+    const auto pause =
+        std::max<Clock::duration>(kTick, std::min(9 * took, (end - Clock::now()) / 2));
+    std::this_thread::sleep_until(std::min(Clock::now() + pause, end));
+    const auto from = Clock::now();
     for (auto& w : watched) {
       if (w.recorder) follow(w, options.limits, modules);
       if (!w.recorder) continue;
       look_at_threads(w);
       w.recorder->take(Moment::kPeriodic, Look::kQuick);
     }
+    took = Clock::now() - from;
   }
   for (auto& w : watched) {
     if (w.recorder) follow(w, options.limits, modules);

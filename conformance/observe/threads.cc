@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "abi/thread_record.h"
@@ -32,6 +33,19 @@ std::uint64_t hash_of_files(const std::string& maps_text) {
 
 bool has_variable(const ModuleFacts& m) {
   return !m.dynamic_symbols.empty() || !m.static_symbols.empty();
+}
+
+// A library that is deleted or replaced while it is mapped goes on as the same one.
+bool is_same_file(const ModuleFacts& a, const ModuleFacts& b) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  const auto plain = [&](std::string_view path) {
+    if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+    return path;
+  };
+  if (plain(a.path) != plain(b.path)) return false;
+  ModuleFacts as_b = a;
+  as_b.path = b.path;
+  return as_b == b;
 }
 
 bool same_look(const ThreadSample& a, const ThreadSample& b) {
@@ -67,25 +81,51 @@ void ThreadRecorder::look_at_modules() {
     if (modules.error().err != ESRCH) unread(sys::to_string(modules.error()));
     return;
   }
-  modules_ = std::move(*modules);
   mappings_hash_ = hash;
+  set_modules(std::move(*modules));
+}
+
+void ThreadRecorder::set_modules(sys::Modules modules) {
+  modules_ = std::move(modules);
   definitions_.clear();
   facts_index_.clear();
+  slept_.clear();
+  last_.clear();
   for (std::size_t i = 0; i < modules_.modules.size(); ++i) {
     const sys::Module& module = modules_.modules[i];
     const auto& facts = cache_->facts_of(module);
     if (!facts) continue;
     if (module.main_executable) little_endian_ = facts->little_endian;
-    auto it = std::ranges::find(facts_, *facts);
-    if (it == facts_.end()) it = facts_.insert(facts_.end(), *facts);
+    auto it = std::ranges::find_if(facts_, [&](const auto& f) { return is_same_file(f, *facts); });
+    if (it == facts_.end()) {
+      if (facts_.size() >= limits_.modules) continue;
+      it = facts_.insert(facts_.end(), *facts);
+    }
     facts_index_[i] = static_cast<std::uint32_t>(it - facts_.begin());
   }
   auto definitions = sys::find_tls_variable(modules_, abi::kThreadSlotSymbol);
   if (!definitions) return unread(sys::to_string(definitions.error()));
   definitions_ = std::move(*definitions);
+  std::vector<std::uint32_t> defining;
+  for (const auto& d : definitions_) {
+    const auto it = facts_index_.find(d.module);
+    if (it != facts_index_.end() && std::ranges::find(defining, it->second) == defining.end()) {
+      defining.push_back(it->second);
+    }
+  }
+  if (defining.size() > defined_together_.size()) defined_together_ = std::move(defining);
+}
+
+void ThreadRecorder::inherit(const ThreadRecorder& parent, RemoteAddr thread_pointer) {
+  mappings_hash_ = parent.mappings_hash_;
+  set_modules(parent.modules_);
+  auto samples = look(pid_, thread_pointer);
+  for (auto& s : samples) s.inherited = true;
+  keep(std::move(samples));
 }
 
 void ThreadRecorder::unread(const std::string& why) {
+  ++unread_times_;
   if (unread_.empty()) unread_ = why;
 }
 
@@ -136,15 +176,21 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
   return out;
 }
 
-void ThreadRecorder::keep(std::vector<ThreadSample> samples) {
+std::vector<std::size_t> ThreadRecorder::keep(std::vector<ThreadSample> samples) {
+  std::vector<std::size_t> stored;
   for (ThreadSample& s : samples) {
     const std::pair key(s.tid, s.module);
     const auto last = last_.find(key);
-    if (last != last_.end() && same_look(samples_[last->second], s)) {
-      samples_[last->second].last_seen_ns = s.last_seen_ns;
-      ++samples_[last->second].times;
+    const bool known = last != last_.end();
+    if (known && same_look(samples_[last->second], s)) {
+      ThreadSample& before = samples_[last->second];
+      before.last_seen_ns = s.last_seen_ns;
+      ++before.times;
+      stored.push_back(last->second);
       continue;
     }
+    // Threads that never have a record must not fill the recording.
+    if (s.value == 0 && (!known || samples_[last->second].value == 0)) continue;
     const std::uint64_t bytes = bytes_of(s);
     if (samples_.size() >= limits_.samples || bytes_ + bytes > limits_.bytes) {
       ++dropped_;
@@ -160,8 +206,10 @@ void ThreadRecorder::keep(std::vector<ThreadSample> samples) {
     }
     bytes_ += bytes;
     last_[key] = samples_.size();
+    stored.push_back(samples_.size());
     samples_.push_back(std::move(s));
   }
+  return stored;
 }
 
 void ThreadRecorder::sample(pid_t tid, RemoteAddr thread_pointer) {
@@ -173,19 +221,19 @@ bool ThreadRecorder::sample_if_asleep(pid_t tid, RemoteAddr thread_pointer) {
   const auto before = sys::thread_activity(pid_, tid);
   if (!before || !before->sleeping) return false;
   // It has not run since the last look, so that nothing of its own has changed.
-  if (const auto slept = slept_.find(tid); slept != slept_.end() && slept->second == *before) {
+  if (const auto slept = slept_.find(tid);
+      slept != slept_.end() && slept->second.activity == *before) {
     const std::uint64_t now = sys::boottime_now_ns();
-    for (auto it = last_.lower_bound({tid, 0}); it != last_.end() && it->first.first == tid; ++it) {
-      samples_[it->second].last_seen_ns = now;
-      ++samples_[it->second].times;
+    for (const std::size_t i : slept->second.stored) {
+      samples_[i].last_seen_ns = now;
+      ++samples_[i].times;
     }
     return true;
   }
   auto samples = look(tid, thread_pointer);
   const auto after = sys::thread_activity(pid_, tid);
   if (!after || *after != *before) return false;
-  keep(std::move(samples));
-  slept_[tid] = *before;
+  slept_[tid] = {*before, keep(std::move(samples))};
   return true;
 }
 
@@ -194,9 +242,19 @@ void ThreadRecorder::add_to(Image& image) && {
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {
     image.modules = std::move(facts_);
   }
+  image.defined_together = std::move(defined_together_);
   image.threads = std::move(samples_);
   image.threads_dropped = dropped_;
-  if (!looked_) image.threads_unread = std::move(unread_);
+  if (dropped_ > 0) {
+    image.notes.push_back(std::to_string(dropped_) + " thread samples were not kept");
+  }
+  if (unread_times_ == 0) return;
+  if (!looked_) {
+    image.threads_unread = std::move(unread_);
+  } else {
+    image.notes.push_back(std::to_string(unread_times_) +
+                          " looks at a thread failed, first: " + unread_);
+  }
 }
 
 }  // namespace ctxconf::conformance

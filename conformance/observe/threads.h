@@ -36,6 +36,7 @@ class ModuleCache {
 struct ThreadLimits {
   std::size_t samples = 4096;                     // distinct ones of one image
   std::uint64_t bytes = std::uint64_t{4} << 20U;  // of records, stored
+  std::size_t modules = 256;                      // files with the variable
 };
 
 class ThreadRecorder {
@@ -44,6 +45,9 @@ class ThreadRecorder {
 
   // Reads the modules again when the mappings of files have changed.
   void look_at_modules();
+  // A fork has just copied the memory of `parent`: what it found is here as well. Looks at the
+  // child's first thread, which is stopped and has not run.
+  void inherit(const ThreadRecorder& parent, sys::RemoteAddr thread_pointer);
   // Is there a variable to look at?
   bool wants_threads() const { return !definitions_.empty(); }
 
@@ -51,15 +55,20 @@ class ThreadRecorder {
   void sample(pid_t tid, sys::RemoteAddr thread_pointer);
   // The same for a thread that sleeps in the kernel all the while; false: it did not.
   bool sample_if_asleep(pid_t tid, sys::RemoteAddr thread_pointer);
-  // Why threads could not be looked at: the first reason is kept, unless one could.
+  // A thread could not be looked at; the first reason is kept.
   void unread(const std::string& why);
 
   void add_to(Image& image) &&;
   std::uint64_t stored_bytes() const { return bytes_; }
 
  private:
+  struct Slept {
+    sys::ThreadActivity activity;     // when it was looked at last
+    std::vector<std::size_t> stored;  // what that look stored, in samples_
+  };
   std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
-  void keep(std::vector<ThreadSample> samples);
+  std::vector<std::size_t> keep(std::vector<ThreadSample> samples);
+  void set_modules(sys::Modules modules);
 
   pid_t pid_;
   ModuleCache* cache_;
@@ -72,10 +81,12 @@ class ThreadRecorder {
   bool little_endian_ = true;
   std::vector<ThreadSample> samples_;
   std::map<std::pair<pid_t, std::uint32_t>, std::size_t> last_;  // of a thread and module
-  std::map<pid_t, sys::ThreadActivity> slept_;                   // when it was looked at last
+  std::map<pid_t, Slept> slept_;
+  std::vector<std::uint32_t> defined_together_;
   std::uint64_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool looked_ = false;
+  std::uint64_t unread_times_ = 0;
   std::string unread_;
 };
 

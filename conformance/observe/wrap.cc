@@ -79,6 +79,7 @@ class Recording {
   void look_at_modules(pid_t pid);
   void look_at_threads(pid_t pid, ThreadRecorder& recorder);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
+  void not_running(pid_t pid, pid_t tid);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -100,6 +101,7 @@ class Recording {
   sys::Tracee tracee_;
   std::map<pid_t, Watched> alive_;
   std::map<pid_t, WatchedThread> threads_;
+  std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
   std::vector<Process> done_;
   std::set<pid_t> naming_;  // threads inside a naming call
@@ -163,12 +165,24 @@ void Recording::take(pid_t pid, Moment moment, Look look) {
 }
 
 void Recording::tick() {
+  // Threads first: the key map that is seen after a record must name its indexes. Where some
+  // run, the last one that stops for it brings the snapshot.
+  const auto late = std::exchange(interrupted_, {});
+  for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
   for (const auto& [pid, w] : alive_) {
-    // Threads first: the key map that is seen after a record must name its indexes.
     look_at_modules(pid);
     if (w.threads && w.threads->wants_threads()) look_at_threads(pid, *w.threads);
-    take(pid, Moment::kPeriodic, Look::kQuick);
+    if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, Look::kQuick);
   }
+}
+
+void Recording::not_running(pid_t pid, pid_t tid) {
+  const auto it = interrupted_.find(pid);
+  if (it == interrupted_.end()) return;
+  it->second.erase(tid);
+  if (!it->second.empty()) return;
+  interrupted_.erase(it);
+  take(pid, Moment::kPeriodic, Look::kQuick);
 }
 
 void Recording::look_at_modules(pid_t pid) {
@@ -182,7 +196,7 @@ void Recording::look_at_threads(pid_t pid, ThreadRecorder& recorder) {
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != pid) continue;
     if (thread.pointer && recorder.sample_if_asleep(tid, *thread.pointer)) continue;
-    (void)tracee_.interrupt(tid);
+    if (tracee_.interrupt(tid)) interrupted_[pid].insert(tid);
   }
 }
 
@@ -220,6 +234,12 @@ void Recording::on(const sys::NewTask& e) {
   thread.process = e.process;
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
+    const auto child = alive_.find(e.process);
+    const auto maker = alive_.find(e.maker);
+    if (e.tid == e.process && !e.shares_memory && child != alive_.end() && maker != alive_.end() &&
+        maker->second.threads && maker->second.threads->wants_threads()) {
+      child->second.threads->inherit(*maker->second.threads, *pointer);
+    }
   }
   (void)tracee_.resume(e.tid);
 }
@@ -255,13 +275,16 @@ void Recording::on(const sys::Execed& e) {
   }
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   threads_[e.process] = {e.process, std::nullopt};
+  interrupted_.erase(e.process);
   (void)tracee_.resume(e.process);
 }
 
 void Recording::on(const sys::Exiting& e) {
   // Records are not looked at any more: what a destructor has freed may still be in the slot.
   threads_.erase(e.tid);
+  not_running(e.process, e.tid);
   if (e.whole_process) {
+    interrupted_.erase(e.process);
     look_at_modules(e.process);
     take(e.process, Moment::kExit, Look::kThorough);
   }
@@ -272,10 +295,12 @@ void Recording::on(const sys::SignalStop& e) { (void)tracee_.resume(e.tid, e.sig
 
 void Recording::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
+  not_running(e.process, e.tid);
   (void)tracee_.resume(e.tid);
 }
 
 void Recording::on(const sys::Gone& e) {
+  interrupted_.erase(e.process);
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   const auto it = alive_.find(e.process);
   if (it == alive_.end()) return;

@@ -182,7 +182,9 @@ class Examination {
     reading = fmt::format("{} entries over {} bytes, which with the fixed part are {}", w.entries,
                           without, size_);
     const bool zeros = whole_ && all_zero(area_.subspan(without));
-    if (exact_) return zeros && w.in_use == without ? Fit::kProven : Fit::kNone;
+    if (exact_) {
+      return zeros && w.entries > 0 && w.in_use == without ? Fit::kProven : Fit::kNone;
+    }
     // The 28 bytes in excess may also be the beginning of an entry that is cut.
     const bool entry_begins =
         without < area_.size() && std::to_integer<std::size_t>(area_[without]) < keys_;
@@ -250,14 +252,6 @@ class Examination {
   Walk as_is_;
 };
 
-// Is this the image that a fork left in a child, without an exec since?
-const Process* forked_from(const ImageEvidence& e) {
-  if (e.image->key.image != 0) return nullptr;
-  const auto& all = e.timeline->processes;
-  const auto it = std::ranges::find(all, e.process->parent, &Process::pid);
-  return it == all.end() ? nullptr : &*it;
-}
-
 }  // namespace
 
 DraftTimes draft_times(const ImageEvidence& e) {
@@ -284,17 +278,10 @@ std::optional<std::size_t> key_count(const Record& record) {
 }
 
 bool is_inherited(const ImageEvidence& e, const Record& record) {
-  const Process* parent = forked_from(e);
-  if (parent == nullptr) return false;
-  for (const Image& image : parent->images) {
-    for (const ThreadSample& s : image.threads) {
-      if (s.value == record.sample->value && s.record && record.sample->record &&
-          s.record->bytes == record.sample->record->bytes) {
-        return true;
-      }
-    }
-  }
-  return false;
+  return std::ranges::any_of(e.image->threads, [&](const ThreadSample& s) {
+    return s.inherited && s.value == record.sample->value && s.record &&
+           s.record->bytes == record.sample->record->bytes;
+  });
 }
 
 std::vector<JudgedRecord> judged_records(const ImageEvidence& e) {

@@ -47,8 +47,8 @@ struct DraftTimes {
 };
 DraftTimes draft_times(const ImageEvidence& evidence);
 
-// A record that a forked child has from its parent, which announced other reference data:
-// the child's process context says nothing of it.
+// A record that a forked child had from its parent before it ran: the child's process context
+// says nothing of it.
 bool is_inherited(const ImageEvidence& evidence, const Record& record);
 
 }  // namespace ctxconf::conformance

@@ -398,11 +398,18 @@ Finding is_pointer(const ImageEvidence& e) {
 
 Finding one_definition(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
-  if (e.definers.size() == 1) return kept();
-  Finding f = broken(fmt::format("{} modules define the variable", e.definers.size()),
-                     "several definitions",
-                     "let one module define the variable and the others refer to it");
-  for (const ModuleFacts* m : e.definers) {
+  const auto& together = e.image->defined_together;
+  if (together.size() <= 1) return kept();
+  Finding f =
+      broken(fmt::format("{} modules define the variable", together.size()), "several definitions",
+             "let one module define the variable and the others refer to it");
+  for (const std::uint32_t index : together) {
+    const ModuleFacts* m = &e.image->modules[index];
+    if (f.evidence.size() >= kMostRelocations * 4) {
+      f.evidence.emplace_back("...");
+      break;
+    }
+    if (slot_definition(*m) == nullptr) continue;
     f.evidence.push_back(dynsym_line(*m, *slot_definition(*m)));
     std::size_t shown = 0;
     for (const ThreadSample& t : e.image->threads) {

@@ -309,6 +309,8 @@ TEST(TlsRules, TwoDefinitionsAreShownWithTheirSlots) {
   t.slot = 0x7000;
   t.value = 0x8000;
   seen.image().threads = {t};
+  EXPECT_EQ(seen.mistakes(), Mistakes()) << "one was unloaded before the other came";
+  seen.image().defined_together = {0, 1};
   EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions"});
   const Finding f = seen.judge("tctx.tls.one-definition");
   ASSERT_EQ(f.evidence.size(), 3U);
