@@ -167,7 +167,7 @@ TEST_F(AttachTest, RecordsTheEntriesOfASplitMapping) {
   ASSERT_TRUE(record_attach(watching({writer.pid()}, 0ms), timeline_));
   ASSERT_EQ(timeline_.processes.size(), 1U);
   const Snapshot& s = timeline_.processes[0].images.at(0).snapshots.at(0);
-  EXPECT_THAT(s.moments, ElementsAre(Moment::kStart, Moment::kEnd));
+  EXPECT_THAT(s.moments, ElementsAre(Moment::kStart, Moment::kPeriodic, Moment::kEnd));
   EXPECT_EQ(s.candidates.at(0).entries.size(), 2U);
 }
 

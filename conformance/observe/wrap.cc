@@ -237,8 +237,11 @@ void Recording::on(const sys::NewTask& e) {
     const auto child = alive_.find(e.process);
     const auto maker = alive_.find(e.maker);
     if (e.tid == e.process && !e.shares_memory && child != alive_.end() && maker != alive_.end() &&
-        maker->second.threads && maker->second.threads->wants_threads()) {
-      child->second.threads->inherit(*maker->second.threads, *pointer);
+        maker->second.threads) {
+      maker->second.threads->look_at_modules();
+      if (maker->second.threads->wants_threads()) {
+        child->second.threads->inherit(*maker->second.threads, *pointer);
+      }
     }
   }
   (void)tracee_.resume(e.tid);

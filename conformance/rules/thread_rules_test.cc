@@ -99,8 +99,7 @@ struct World {
   double seen_from = 2;
   double seen_to = 3;
   std::vector<ThreadSample> unreadable;
-  std::vector<Process> others;
-  std::int32_t parent = 1;
+  std::vector<ThreadSample> born_with;  // behind the records
   std::uint32_t image_index = 0;
 
   Finding judge(std::string_view id) const {
@@ -109,7 +108,6 @@ struct World {
     Timeline t = timeline;
     Process process;
     process.pid = 12;
-    process.parent = parent;
     Image image;
     image.key = {12, image_index};
     image.modules = modules;
@@ -122,8 +120,8 @@ struct World {
       image.snapshots.push_back(snapshot);
     }
     for (const Rec& r : records) image.threads.push_back(sample(r));
+    image.threads.insert(image.threads.end(), born_with.begin(), born_with.end());
     process.images.push_back(std::move(image));
-    t.processes = others;
     t.processes.push_back(std::move(process));
     const Process& p = t.processes.back();
 
@@ -557,11 +555,9 @@ TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
   World w;
   w.states.clear();
   w.timeline.mode = Mode::kWrap;
-  w.parent = 11;
-  Process parent;
-  parent.pid = 11;
-  parent.images.emplace_back().threads.push_back(w.sample(w.records.front()));
-  w.others = {parent};
+  ThreadSample at_birth = w.sample(w.records.front());
+  at_birth.inherited = true;
+  w.born_with = {at_birth};
   EXPECT_EQ(contradictions(w), Ids{});
   EXPECT_EQ(w.judge("tctx.refdata.schema-version-present").outcome, Outcome::kUnobservable);
   w.states = {{{schema("tls_v1"), key_map({"own.key"})}, 1}};
