@@ -94,8 +94,9 @@ int decode_header(std::string& out, const std::string& text) {
   return abi::is_valid(*header) ? kExitClean : kExitFailed;
 }
 
-void show_record(std::string& out, std::span<const std::byte> bytes, const std::string& indent) {
-  const auto head = *abi::decode_thread_record(bytes);
+// `head` is that of `bytes`, in the byte order of this machine.
+void show_record(std::string& out, const abi::ThreadRecordHead& head,
+                 std::span<const std::byte> bytes, const std::string& indent) {
   const auto digits = [](std::span<const std::uint8_t> id) {
     std::string text;
     for (const std::uint8_t b : id) text += fmt::format("{:02x}", b);
@@ -151,7 +152,7 @@ int decode_record(std::string& out, const std::string& text) {
                         : head->valid == abi::kRecordValid
                             ? "a reader would use its ids and the entries before the damage"
                             : "a reader would ignore it"));
-  show_record(out, bytes, "  ");
+  show_record(out, *head, bytes, "  ");
   abi::RecordRecognitionInput in;
   in.bytes = bytes;
   const auto r = abi::recognise_record(in);
@@ -164,6 +165,11 @@ int decode_payload(std::string& out, const std::string& text) {
   const auto payload = analyse_payload(std::as_bytes(std::span(text)));
   for (const auto& l : describe(payload)) line(out, l);
   return payload.problem == PayloadProblem::kNone ? kExitClean : kExitFailed;
+}
+
+// Negative before it: a recording may say anything.
+double seconds_after(std::uint64_t begin, std::uint64_t ns) {
+  return (static_cast<double>(ns) - static_cast<double>(begin)) / 1e9;
 }
 
 int decode_snapshot(std::string& out, const std::string& text) {
@@ -182,10 +188,9 @@ int decode_snapshot(std::string& out, const std::string& text) {
     line(out, e.name() + ": " + e.image->ending);
     for (std::size_t i = 0; i < e.contexts.size(); ++i) {
       const Snapshot& s = e.image->snapshots[i];
-      line(out,
-           fmt::format("  +{:.3f} s, seen {} times until +{:.3f} s ({})",
-                       static_cast<double>(s.first_seen_ns - begin) / 1e9, s.times,
-                       static_cast<double>(s.last_seen_ns - begin) / 1e9, to_string(s.moment)));
+      line(out, fmt::format("  +{:.3f} s, seen {} times until +{:.3f} s ({})",
+                            seconds_after(begin, s.first_seen_ns), s.times,
+                            seconds_after(begin, s.last_seen_ns), to_string(s.moment)));
       for (const Context& c : e.contexts[i]) {
         line(out, "    " + to_maps_line(c.candidate->entries.front()));
         line(out,
@@ -200,9 +205,9 @@ int decode_snapshot(std::string& out, const std::string& text) {
     }
     for (const Record& r : e.records) {
       line(out, fmt::format("  +{:.3f} s, seen {} times: thread {}, slot {:#x} -> {:#x}",
-                            static_cast<double>(r.sample->first_seen_ns - begin) / 1e9,
-                            r.sample->times, r.sample->tid, r.sample->slot, r.sample->value));
-      show_record(out, r.sample->record->bytes, "    ");
+                            seconds_after(begin, r.sample->first_seen_ns), r.sample->times,
+                            r.sample->tid, r.sample->slot, r.sample->value));
+      show_record(out, r.head, r.sample->record->bytes, "    ");
     }
   }
   if (evidence.empty()) line(out, "no process published a context or has thread records");

@@ -177,7 +177,10 @@ std::vector<std::string> lines_about(const ModuleFacts& m, const ImageKey& key,
                                                      : "not find otel_thread_ctx_v1",
                               f->saw));
   } else if (!accesses.empty()) {
-    out.push_back("a profiler will find otel_thread_ctx_v1: " + models_of(accesses));
+    out.push_back((m.elf64
+                       ? "a profiler will find otel_thread_ctx_v1: "
+                       : "a profiler that knows 32-bit programs will find otel_thread_ctx_v1: ") +
+                  models_of(accesses));
   } else if (slot_definition(m) != nullptr) {
     out.emplace_back(m.local_dynamic_code.empty()
                          ? "a profiler will find otel_thread_ctx_v1; how it is reached is not to "

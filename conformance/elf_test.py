@@ -240,7 +240,9 @@ class Hostile(ElfTest):
                  changed(e_ident=0x0101), changed(e_shoff=0xffffffffffffff00)]
         for i, content in enumerate(cases):
             self.write(f"case{i}.so", content)
-            self.elf(f"case{i}.so", limit=little_memory)
+            done = self.elf(f"case{i}.so", limit=little_memory)
+            # Extended numbering, and a 32-bit file: read as that, they have no such variable.
+            self.assertEqual(done.code, FAILED if i in (2, 5) else USAGE, f"{i}\n{done}")
         with open(self.write("huge.so", self.sound), "r+b") as file:
             file.truncate(1 << 40)
         self.check(self.elf("huge.so", limit=little_memory), FAILED, "tctx.tls.not-local-dynamic")
@@ -258,7 +260,7 @@ class Hostile(ElfTest):
                 for _ in range(chance.choice((1, 4, 64))):
                     content[chance.randrange(4, end)] = chance.choice((0, 1, 0x7f, 0x80, 0xff))
             names.append(os.path.basename(self.write(f"{i}.so", bytes(content))))
-        self.check(self.elf(*names, limit=little_memory), USAGE, "300 files could not be read")
+        self.check(self.elf(*names, limit=little_memory), USAGE, " of 300 files could not be read")
 
     def test_names_cannot_command_the_terminal(self):
         name = "\x1b]0;owned\x07\u202e\n.so"

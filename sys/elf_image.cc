@@ -779,7 +779,9 @@ std::uint16_t ElfImage::type() const { return state_->parsed->header.e_type; }
 
 bool ElfImage::is_executable() const {
   const bool pie = (dynamic_value(*state_->parsed, DT_FLAGS_1).value_or(0) & DF_1_PIE) != 0;
-  return type() == ET_EXEC || (type() == ET_DYN && (pie || has_interpreter()));
+  // A library may have an interpreter as well, so that it can be run: libc.so.6 prints its version.
+  const bool runs = has_interpreter() && !dynamic_value(*state_->parsed, DT_SONAME);
+  return type() == ET_EXEC || (type() == ET_DYN && (pie || runs));
 }
 
 bool ElfImage::has_dynamic_section() const {

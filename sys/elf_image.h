@@ -90,7 +90,7 @@ class ElfImage {
   bool little_endian() const;
   std::uint16_t machine() const;  // EM_*
   std::uint16_t type() const;     // ET_EXEC, ET_DYN, ET_REL, ET_CORE
-  // An ET_DYN with PT_INTERP or DF_1_PIE, or ET_EXEC.
+  // ET_EXEC, or an ET_DYN with DF_1_PIE, or with PT_INTERP and without a DT_SONAME.
   bool is_executable() const;
   bool has_dynamic_section() const;  // PT_DYNAMIC
   bool has_interpreter() const;      // PT_INTERP

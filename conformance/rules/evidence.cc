@@ -1,6 +1,5 @@
 #include "conformance/rules/evidence.h"
 
-#include <elf.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <map>
 #include <set>
 #include <tuple>
+
+#include "conformance/rules/tls_access.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -216,17 +217,10 @@ void add_records(ImageEvidence& e) {
   }
 }
 
-bool is_definition(const sys::ElfSymbol& s) {
-  const bool binds =
-      s.binding == STB_GLOBAL || s.binding == STB_WEAK || s.binding == STB_GNU_UNIQUE;
-  const bool visible = s.visibility == STV_DEFAULT || s.visibility == STV_PROTECTED;
-  return s.defined() && s.type == STT_TLS && binds && visible;
-}
-
 void add_thread_facts(ImageEvidence& e) {
   for (const ModuleFacts& m : e.image->modules) {
     if (!m.dynamic_symbols.empty() || !m.static_symbols.empty()) e.uses_threads = true;
-    if (std::ranges::any_of(m.dynamic_symbols, is_definition)) e.definers.push_back(&m);
+    if (slot_definition(m) != nullptr) e.definers.push_back(&m);
   }
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {

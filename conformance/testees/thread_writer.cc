@@ -1056,6 +1056,34 @@ void good_fork_inherits() {
         }});
 }
 
+// A span that is open for a moment, in the middle of which the program forks; the child does
+// nothing, or forks once more and does nothing.
+void fork_in_spans(bool twice) {
+  play({.records = {usual_bytes()[0]}, .meanwhile = [twice](const Region&) {
+          static std::vector<pid_t> to_reap;
+          auto* const outer = static_cast<char*>(*slot());
+          for (char i = 1; i <= 3; ++i) {
+            Record r = usual_records()[0];
+            r.span.back() = i;
+            attach(in_block(r.bytes()));
+            const pid_t child = fork();
+            if (child < 0) die("fork");
+            if (child == 0) {
+              if (twice && fork() > 0) _exit(0);
+              wait_for_the_end();
+              _exit(0);
+            }
+            to_reap.push_back(child);
+            attach(outer);
+          }
+          std::atexit([] {
+            for (const pid_t child : to_reap) reap(child);
+          });
+        }});
+}
+void good_fork_in_a_span() { fork_in_spans(false); }
+void good_fork_twice_in_a_span() { fork_in_spans(true); }
+
 // The child goes on with a context and names of its own.
 void good_fork_child_publishes() {
   play({.records = {usual_bytes()[0]}, .meanwhile = [](const Region&) {
@@ -1275,6 +1303,9 @@ constexpr Case kGood[] = {
     {"thread-churn", "threads come and go", good_thread_churn},
     {"handed-over", "a record that moves between threads", good_handed_over},
     {"fork-inherits", "a forked child does nothing", good_fork_inherits},
+    {"fork-in-a-span", "spans are open for a moment, and the program forks in them",
+     good_fork_in_a_span},
+    {"fork-twice-in-a-span", "the same, and the child forks once more", good_fork_twice_in_a_span},
     {"fork-child-publishes", "a forked child has a context of its own", good_fork_child_publishes},
 };
 #elif THREAD_WRITER_FORM == FORM_LOADS
