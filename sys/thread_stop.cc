@@ -3,7 +3,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -13,11 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <optional>
-#include <semaphore>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,18 +26,43 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kYields = 20;
-constexpr long kPauseNs = 50'000;
+constexpr long kShortestPauseNs = 50'000;
+constexpr long kLongestPauseNs = 1'000'000;
 constexpr std::chrono::milliseconds kReleaseDeadline{1000};
 constexpr std::size_t kTracerStack = 64U << 10U;
 constexpr std::size_t kStatusLimit = 16U << 10U;
 
 std::string subject(pid_t tid) { return "thread " + std::to_string(tid); }
 
-void pause_shortly() {
-  const timespec duration{0, kPauseNs};
-  nanosleep(&duration, nullptr);
-}
+// Sleeps a little longer each time. A thread that yields instead comes after all that can run.
+class Pauses {
+ public:
+  void pause() {
+    const timespec duration{0, next_};
+    nanosleep(&duration, nullptr);
+    next_ = std::min(2 * next_, kLongestPauseNs);
+  }
+
+ private:
+  long next_ = kShortestPauseNs;
+};
+
+// Happens once. Waiting is a futex at once: std::binary_semaphore yields first.
+class Event {
+ public:
+  Event() { sem_init(&semaphore_, 0, 0); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { sem_destroy(&semaphore_); }
+  void happen() { sem_post(&semaphore_); }
+  void wait() {
+    while (sem_wait(&semaphore_) != 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  sem_t semaphore_;
+};
 
 struct Stopped {
   int pending_signal = 0;  // was on its way to the thread and has to be handed on
@@ -67,43 +91,72 @@ std::optional<std::string_view> field(std::string_view status, std::string_view 
   return rest.substr(0, rest.find('\n'));
 }
 
-// PTRACE_SEIZE answers EPERM for a zombie too.
-bool has_ended(pid_t tid) {
-  const auto status = read_status("/proc/" + std::to_string(tid) + "/status", tid);
-  if (!status) return status.error().err == ESRCH;
+std::string status_path(pid_t tid) { return "/proc/" + std::to_string(tid) + "/status"; }
+
+// Whether PTRACE_SEIZE says EPERM because of a zombie, or of another tracer, is in the status.
+std::unexpected<Error> why_not_permitted(pid_t tid) {
+  const auto status = read_status(status_path(tid), tid);
+  if (!status)
+    return fail("PTRACE_SEIZE", status.error().err == ESRCH ? ESRCH : EPERM, subject(tid));
   const auto state = field(*status, "State").value_or("");
-  return state.starts_with('Z') || state.starts_with('X');
+  if (state.starts_with('Z') || state.starts_with('X')) {
+    return fail("PTRACE_SEIZE", ESRCH, subject(tid));
+  }
+  const std::string tracer(field(*status, "TracerPid").value_or("0"));
+  if (tracer == "0") return fail("PTRACE_SEIZE", EPERM, subject(tid));
+  // Linux names the thread that traces, which need not be the leader.
+  const auto its_status = read_status("/proc/" + tracer + "/status", tid);
+  const std::string process(its_status ? field(*its_status, "Tgid").value_or(tracer) : tracer);
+  return fail("PTRACE_SEIZE", EPERM, subject(tid) + " is traced by process " + process);
 }
 
-// What waitpid says of the thread once it says something; 0 at the deadline.
+// The status of the thread's stop, as waitid has it; 0 at the deadline, ESRCH when it ends.
+// The end of a thread that is a child of this process is left to whoever waits for it.
 Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
-  for (int tries = 0;; ++tries) {
-    int status = 0;
-    const pid_t waited = waitpid(tid, &status, __WALL | WNOHANG);
-    if (waited == tid) return status;
-    if (waited < 0 && errno != EINTR) {
-      return fail("waitpid", errno == ECHILD ? ESRCH : errno, subject(tid));
+  constexpr int kOfThisThread = WNOHANG | __WALL | __WNOTHREAD;
+  const auto wait = [&](int what, siginfo_t& event) {
+    event = {};
+    return waitid(P_PID, static_cast<id_t>(tid), &event, what | kOfThisThread) == 0 ||
+           errno == EINTR;
+  };
+  for (Pauses pauses;; pauses.pause()) {
+    siginfo_t event;
+    if (!wait(WSTOPPED | WEXITED | WNOWAIT, event)) {
+      return fail("waitid", errno == ECHILD ? ESRCH : errno, subject(tid));
+    }
+    if (event.si_pid == tid) {
+      if (event.si_code != CLD_TRAPPED) return fail("stop thread", ESRCH, subject(tid));
+      const int status = event.si_status;
+      wait(WSTOPPED, event);
+      return status;
     }
     if (Clock::now() >= deadline) return 0;
-    tries < kYields ? static_cast<void>(sched_yield()) : pause_shortly();
   }
 }
 
-Result<Stopped> stop_thread(pid_t tid, Clock::time_point deadline) {
+// A thread's id may have gone to one of another process.
+bool is_thread_of(pid_t tid, pid_t pid) {
+  const std::string task = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
+  return access(task.c_str(), F_OK) == 0;
+}
+
+Result<Stopped> stop_thread(pid_t tid, pid_t pid, std::chrono::milliseconds time) {
   if (tid <= 0) return fail("PTRACE_SEIZE", ESRCH, subject(tid));
   if (ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0) {
-    const int err = errno == EPERM && has_ended(tid) ? ESRCH : errno;
-    return fail("PTRACE_SEIZE", err, subject(tid));
+    if (errno == EPERM) return why_not_permitted(tid);
+    return fail("PTRACE_SEIZE", errno, subject(tid));
+  }
+  if (pid != 0 && !is_thread_of(tid, pid)) {
+    return fail("stop thread", ESRCH, subject(tid) + " of process " + std::to_string(pid));
   }
   if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
     return fail("PTRACE_INTERRUPT", errno, subject(tid));
   }
-  CTX_TRY(status, wait_for_stop(tid, deadline));
+  CTX_TRY(status, wait_for_stop(tid, Clock::now() + time));
   if (status == 0) return fail("stop thread", ETIMEDOUT, subject(tid));
-  if (!WIFSTOPPED(status)) return fail("stop thread", ESRCH, subject(tid));
   Stopped stopped;
   // An event stop, also that of a group-stopped thread, is not a signal.
-  if (status >> 16 == 0) stopped.pending_signal = WSTOPSIG(status);
+  if (status >> 8 == 0) stopped.pending_signal = status;
   stopped.thread_pointer = stopped_thread_pointer(tid);
   return stopped;
 }
@@ -136,15 +189,16 @@ Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
 // A thread of ours that does all the tracing of one stop. A tracee that does not stop cannot
 // be detached; the kernel lets go of it when the thread that traces it ends.
 struct ThreadStop::Tracer {
-  Tracer(pid_t tracee, std::chrono::milliseconds time)
-      : tid(tracee), deadline(Clock::now() + time) {}
+  Tracer(pid_t tracee, pid_t its_process, std::chrono::milliseconds deadline)
+      : tid(tracee), pid(its_process), time(deadline) {}
 
   pid_t tid;
-  Clock::time_point deadline;
+  pid_t pid;  // 0: any
+  std::chrono::milliseconds time;
   pthread_t thread{};
   pid_t own_tid = 0;
-  std::binary_semaphore answered{0};
-  std::binary_semaphore let_go{0};
+  Event answered;
+  Event let_go;
   Result<Stopped> answer;
 
   // Returns errno.
@@ -174,33 +228,35 @@ int ThreadStop::Tracer::start() {
 
 void ThreadStop::Tracer::run() {
   own_tid = gettid();
-  answer = stop_thread(tid, deadline);
+  answer = stop_thread(tid, pid, time);
   const bool stopped = answer.has_value();
   const std::uintptr_t signal = stopped ? static_cast<unsigned>(answer->pending_signal) : 0;
-  answered.release();
+  answered.happen();
   if (!stopped) return;
-  let_go.acquire();
+  let_go.wait();
   // ESRCH: killed meanwhile.
   ptrace(PTRACE_DETACH, tid, nullptr, signal);
 }
 
 void ThreadStop::Tracer::end() {
-  let_go.release();
+  let_go.happen();
   pthread_join(thread, nullptr);
 }
 
 // pthread_join returns a little before the kernel has ended the thread and its tracing.
 void ThreadStop::Tracer::wait_until_released() const {
   const auto latest = Clock::now() + kReleaseDeadline;
-  while (syscall(SYS_tgkill, getpid(), own_tid, 0) == 0 && Clock::now() < latest) pause_shortly();
+  for (Pauses pauses; syscall(SYS_tgkill, getpid(), own_tid, 0) == 0 && Clock::now() < latest;) {
+    pauses.pause();
+  }
 }
 
-Result<ThreadStop> ThreadStop::stop(pid_t tid, std::chrono::milliseconds deadline) {
-  auto tracer = std::make_unique<Tracer>(tid, deadline);
+Result<ThreadStop> ThreadStop::stop(pid_t tid, std::chrono::milliseconds deadline, pid_t pid) {
+  auto tracer = std::make_unique<Tracer>(tid, pid, deadline);
   if (const int err = tracer->start(); err != 0) {
     return fail("pthread_create", err, subject(tid));
   }
-  tracer->answered.acquire();
+  tracer->answered.wait();
   if (tracer->answer) return ThreadStop(std::move(tracer));
   tracer->end();
   tracer->wait_until_released();

@@ -4,6 +4,8 @@
 // looked at without this: see ThreadActivity.
 //
 // Not in a process that has a Tracee: both wait for stops, and either would eat the other's.
+// A child of the process that ends meanwhile is left to whoever waits for it; but who waits
+// with waitpid(-1, ...) may be told of the stop of a child.
 #pragma once
 
 #include <sys/types.h>
@@ -23,9 +25,10 @@ Result<RemoteAddr> stopped_thread_pointer(pid_t tid);
 
 class ThreadStop {
  public:
-  // ESRCH: gone (or a zombie); EPERM: not ours to look at, or traced by somebody else;
-  // ETIMEDOUT: did not stop (uninterruptible sleep), and has been released.
-  static Result<ThreadStop> stop(pid_t tid, std::chrono::milliseconds deadline);
+  // ESRCH: gone (or a zombie), or no thread of `pid` any more, if that is given; EPERM: not ours
+  // to look at, or "is traced by process N"; ETIMEDOUT: did not stop in that time (uninterruptible
+  // sleep, no CPU), and has been released.
+  static Result<ThreadStop> stop(pid_t tid, std::chrono::milliseconds deadline, pid_t pid = 0);
 
   ThreadStop(ThreadStop&& other) noexcept;
   ThreadStop& operator=(ThreadStop&& other) noexcept;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -154,7 +155,73 @@ TEST(ThreadStop, TellsWhoCannotBeStopped) {
   const Forked debugger(
       [&](int) { return std::uint64_t{ptrace(PTRACE_SEIZE, child.pid(), nullptr, nullptr) == 0}; });
   ASSERT_EQ(debugger.value(), 1U);
-  EXPECT_EQ(ThreadStop::stop(child.pid(), kLong).error().err, EPERM) << "traced by another";
+  const auto traced = ThreadStop::stop(child.pid(), kLong);
+  ASSERT_FALSE(traced);
+  EXPECT_EQ(traced.error().err, EPERM);
+  EXPECT_TRUE(
+      traced.error().detail.ends_with(" is traced by process " + std::to_string(debugger.pid())))
+      << traced.error().detail;
+}
+
+TEST(ThreadStop, TakesNoThreadOfAnotherProcess) {
+  const Forked child([](int) { return std::uint64_t{1}; });
+  const Forked other([](int) { return std::uint64_t{1}; });
+  EXPECT_TRUE(ThreadStop::stop(child.pid(), kLong, child.pid()));
+  EXPECT_EQ(ThreadStop::stop(child.pid(), kLong, other.pid()).error().err, ESRCH);
+  EXPECT_TRUE(ThreadStop::stop(child.pid(), kLong)) << "it has been let go";
+}
+
+// Both on one CPU, which each of the threads would have for itself.
+class OneCpu {
+ public:
+  OneCpu() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  OneCpu(const OneCpu&) = delete;
+  OneCpu& operator=(const OneCpu&) = delete;
+  ~OneCpu() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST(ThreadStop, ComesToItsTurnAmongBusyThreads) {
+  constexpr std::size_t kBusy = 60;
+  const OneCpu one_cpu;
+  const Forked child([](int) {
+    const auto body = [](void*) -> void* {
+      for (volatile bool go_on = true; go_on;) {
+      }
+      return nullptr;
+    };
+    for (std::size_t i = 0; i < kBusy; ++i) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, body, nullptr) != 0) _exit(98);
+    }
+    return std::uint64_t{1};
+  });
+  ASSERT_EQ(child.value(), 1U);
+  const std::vector<pid_t> threads = thread_list(child.pid()).value();
+  ASSERT_EQ(threads.size(), kBusy + 1);
+  for (std::size_t i = 0; i < threads.size(); i += 8) {
+    const auto stopped = ThreadStop::stop(threads[i], 5s);
+    EXPECT_TRUE(stopped) << i << ": " << to_string(stopped.error());
+  }
+}
+
+// The program that embeds this waits for its children itself.
+TEST(ThreadStop, LeavesTheEndOfAChildToItsParent) {
+  for (int i = 0; i < 100; ++i) {
+    Forked child([](int) { return std::uint64_t{1}; });
+    kill(child.pid(), SIGKILL);
+    (void)ThreadStop::stop(child.pid(), kLong);
+    const int status = child.wait();
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  }
 }
 
 TEST(ThreadStop, AGroupStoppedThreadStaysSo) {

@@ -43,7 +43,7 @@ Identity identity_of(const sys::ProcessFacts& was) {
 void look_at_thread(Watched& w, pid_t tid) {
   const auto known = w.pointers.find(tid);
   if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) return;
-  const auto stop = sys::ThreadStop::stop(tid, kStopDeadline);
+  const auto stop = sys::ThreadStop::stop(tid, kStopDeadline, w.facts.pid);
   const auto pointer =
       stop ? stop->thread_pointer() : sys::Result<sys::RemoteAddr>(std::unexpected(stop.error()));
   if (!pointer) {
