@@ -73,6 +73,11 @@ bool translate(std::span<std::byte> records, Elf_Type type, ElfFormat format) {
 
 }  // namespace
 
+std::unexpected<Error> used_up(const ElfBudget& budget) {
+  return fail("read ELF file", E2BIG,
+              std::string("the limit of ") + budget.exhausted() + " for one process");
+}
+
 Result<FileIdentity> file_identity(const std::string& path) {
   struct stat file{};
   if (stat(path.c_str(), &file) != 0) return fail("stat", errno, path);
@@ -82,16 +87,21 @@ Result<FileIdentity> file_identity(const std::string& path) {
 
 Result<ElfBytes> ElfBytes::open(const std::string& path,
                                 const std::optional<FileIdentity>& expected) {
-  ElfBytes bytes;
-  // O_NONBLOCK: a fifo without a writer, a file under somebody's lease.
-  bytes.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (bytes.fd_ < 0) return fail("open ELF file", errno, path);
+  // Some devices do things when they are opened, so this looks before it opens.
+  ElfBytes found;
+  found.fd_ = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (found.fd_ < 0) return fail("open ELF file", errno, path);
   struct stat file{};
-  if (fstat(bytes.fd_, &file) != 0) return fail("fstat", errno, path);
+  if (fstat(found.fd_, &file) != 0) return fail("fstat", errno, path);
   if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": no regular file");
+  if (expected && *expected != identity_of(file)) return fail("open ELF file", ESTALE, path);
+  ElfBytes bytes;
+  // O_NONBLOCK: a file under somebody's lease.
+  bytes.fd_ = ::open(("/proc/self/fd/" + std::to_string(found.fd_)).c_str(),
+                     O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (bytes.fd_ < 0) return fail("open ELF file", errno, path);
   bytes.identity_ = identity_of(file);
   bytes.size_ = bytes.identity_.size;
-  if (expected && *expected != bytes.identity_) return fail("open ELF file", ESTALE, path);
   return bytes;
 }
 
@@ -99,13 +109,15 @@ ElfBytes::ElfBytes(ElfBytes&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       memory_(other.memory_),
       size_(other.size_),
-      identity_(other.identity_) {}
+      identity_(other.identity_),
+      budget_(std::move(other.budget_)) {}
 
 ElfBytes& ElfBytes::operator=(ElfBytes&& other) noexcept {
   std::swap(fd_, other.fd_);
   memory_ = other.memory_;
   size_ = other.size_;
   identity_ = other.identity_;
+  budget_ = std::move(other.budget_);
   return *this;
 }
 
@@ -119,6 +131,7 @@ Result<> ElfBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
                 std::to_string(out.size()) + " bytes at offset " + std::to_string(offset) +
                     " of a file of " + std::to_string(size_));
   }
+  if (budget_ != nullptr && !budget_->take_bytes(out.size())) return used_up(*budget_);
   if (fd_ < 0) {
     std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
     return {};

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,13 +20,18 @@
 
 namespace ctxconf::sys {
 
+std::unexpected<Error> used_up(const ElfBudget& budget);
+
 // A file for the time of one question, or bytes in memory. Owns its descriptor.
 class ElfBytes {
  public:
-  // Only regular files (EINVAL); ESTALE when it is not the `expected` one.
+  // Only regular files (EINVAL); ESTALE when it is not the `expected` one. Neither is opened.
   static Result<ElfBytes> open(const std::string& path,
                                const std::optional<FileIdentity>& expected = {});
   explicit ElfBytes(std::span<const std::byte> memory) : memory_(memory), size_(memory.size()) {}
+  // Nothing: as much as is asked for may be read.
+  void set_budget(std::shared_ptr<ElfBudget> budget) { budget_ = std::move(budget); }
+  ElfBudget* budget() const { return budget_.get(); }
   ElfBytes(ElfBytes&& other) noexcept;
   ElfBytes& operator=(ElfBytes&& other) noexcept;
   ~ElfBytes();
@@ -35,6 +41,7 @@ class ElfBytes {
   bool contains(std::uint64_t offset, std::uint64_t size) const {
     return offset <= size_ && size <= size_ - offset;
   }
+  // E2BIG: the budget is used up.
   Result<> read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -43,6 +50,7 @@ class ElfBytes {
   std::span<const std::byte> memory_;
   std::uint64_t size_ = 0;
   FileIdentity identity_;
+  std::shared_ptr<ElfBudget> budget_;
 };
 
 // How the records of a file look. They are read as the 64-bit structures of this machine.

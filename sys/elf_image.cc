@@ -8,7 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <set>
+#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "sys/elf_bytes.h"
@@ -16,17 +20,28 @@
 namespace ctxconf::sys {
 namespace {
 
-constexpr std::uint64_t kMostProgramHeaders = 65536;
+constexpr std::uint64_t kMostProgramHeaders = 1024;
 constexpr std::uint64_t kMostDynamicEntries = 65536;
-constexpr std::uint64_t kMostTableBytes = 1ULL << 30U;  // of one table; a sparse file has any size
+// Of one table; a sparse file has any size. The larger ones are strings of .symtab.
+constexpr std::uint64_t kMostTableBytes = 64ULL << 20U;
+constexpr std::uint64_t kMostSectionBytes = 1ULL << 30U;
+constexpr std::uint64_t kMostSections = 1U << 20U;
 constexpr std::uint64_t kMostHashSteps = 1U << 20U;
 constexpr std::size_t kMostSymbolsOfOneName = 1024;
 constexpr std::size_t kMostOccurrences = 65536;
 constexpr std::size_t kMostRelocations = 65536;
 constexpr std::uint64_t kMostNoteBytes = 64U << 10U;
-constexpr std::uint64_t kMostGoBytes = 1U << 20U;
+constexpr std::size_t kMostNoteSegments = 16;
+constexpr std::uint64_t kMostGoBytes = 1U << 20U;  // of one segment
+constexpr std::size_t kMostGoSegments = 16;
 constexpr std::size_t kMostNameBytes = 4096;
 constexpr std::string_view kGoMagic = "\xff Go buildinf:";
+
+// From an address on, up to the next one: the index of the segment that is mapped there.
+struct Boundary {
+  std::uint64_t address = 0;
+  std::optional<std::size_t> segment;
+};
 
 struct Parsed {
   ElfFormat format;
@@ -34,6 +49,7 @@ struct Parsed {
   std::uint64_t section_count = 0;
   std::uint64_t section_names = 0;  // index
   std::vector<ElfSegment> segments;
+  std::vector<Boundary> loaded;                   // ascending
   std::map<std::int64_t, std::uint64_t> dynamic;  // of a repeated tag the last, as the loader
   // Nameless and named ones; without them the file has nothing to say about TLS.
   Result<std::vector<TlsRelocation>> relocations;
@@ -63,12 +79,30 @@ const ElfSegment* last_segment(const Parsed& parsed, std::uint32_t type) {
 }
 
 // Of overlapping segments the last one lies on top, as with the loader.
+std::vector<Boundary> boundaries_of(const std::vector<ElfSegment>& segments) {
+  std::vector<std::pair<std::uint64_t, std::size_t>> changes;  // a segment's begin and its end
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const ElfSegment& s = segments[i];
+    if (s.type != PT_LOAD || s.memory_size == 0) continue;
+    changes.emplace_back(s.address, i);
+    changes.emplace_back(s.address + s.memory_size, i);
+  }
+  std::sort(changes.begin(), changes.end());
+  std::vector<Boundary> boundaries;
+  std::set<std::size_t> here;
+  for (const auto& [address, segment] : changes) {
+    if (here.erase(segment) == 0) here.insert(segment);
+    if (boundaries.empty() || boundaries.back().address != address)
+      boundaries.push_back({address, {}});
+    boundaries.back().segment = here.empty() ? std::nullopt : std::optional(*here.rbegin());
+  }
+  return boundaries;
+}
+
 const ElfSegment* loaded_at(const Parsed& parsed, std::uint64_t address) {
-  const auto found =
-      std::find_if(parsed.segments.rbegin(), parsed.segments.rend(), [&](const ElfSegment& s) {
-        return s.type == PT_LOAD && address >= s.address && address - s.address < s.memory_size;
-      });
-  return found == parsed.segments.rend() ? nullptr : &*found;
+  const auto next = std::ranges::upper_bound(parsed.loaded, address, {}, &Boundary::address);
+  if (next == parsed.loaded.begin() || !std::prev(next)->segment) return nullptr;
+  return &parsed.segments[*std::prev(next)->segment];
 }
 
 std::size_t read_loaded(const ElfBytes& bytes, const Parsed& parsed, std::uint64_t address,
@@ -199,6 +233,7 @@ Result<> parse_segments(const View& view, Parsed& parsed) {
                                          parsed.segments.push_back(segment);
                                        return good.has_value();
                                      }));
+  parsed.loaded = boundaries_of(parsed.segments);
   return good;
 }
 
@@ -237,16 +272,24 @@ std::optional<TlsRelocationKind> kind_of(const TlsTypes& types, std::uint32_t ty
   return std::nullopt;
 }
 
-std::uint64_t got_word(const View& view, std::uint64_t address) {
-  std::array<std::byte, 8> raw{};
-  const std::size_t size = view.format().is_64 ? 8 : 4;
-  if (read_loaded(view.bytes, *view.parsed, address, std::span(raw).first(size)) != size) return 0;
+std::uint64_t to_word(ElfFormat format, std::span<const std::byte> raw) {
   std::uint64_t value = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::size_t shift = 8 * (view.format().little_endian ? i : size - 1 - i);
+  for (std::size_t i = 0; i < raw.size(); ++i) {
+    const std::size_t shift = 8 * (format.little_endian ? i : raw.size() - 1 - i);
     value |= std::to_integer<std::uint64_t>(raw[i]) << shift;
   }
   return value;
+}
+
+// Two words; 0 for what is not there.
+std::pair<std::uint64_t, std::uint64_t> got_words(const View& view, std::uint64_t address) {
+  std::array<std::byte, 16> raw{};
+  const std::size_t size = view.format().is_64 ? 8 : 4;
+  const auto both = std::span(raw).first(2 * size);
+  const std::size_t there = read_loaded(view.bytes, *view.parsed, address, both);
+  std::fill(both.begin() + static_cast<std::ptrdiff_t>(there / size * size), both.end(),
+            std::byte{0});
+  return {to_word(view.format(), both.first(size)), to_word(view.format(), both.last(size))};
 }
 
 // What a REL table leaves in the GOT; of a descriptor's pair it is the argument.
@@ -280,7 +323,7 @@ class RelocationReader {
                                 size / record_size<Record>(view_.format()),
                                 [&](std::uint64_t, const Record& r) {
                                   visit(r);
-                                  return found_.size() < kMostRelocations;
+                                  return found_.size() < kMostRelocations && !out_of_budget_;
                                 });
   }
 
@@ -288,11 +331,11 @@ class RelocationReader {
     const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(info));
     const auto kind = kind_of(types_, type);
     if (!kind) return;
+    ElfBudget* budget = view_.bytes.budget();
+    out_of_budget_ = budget != nullptr && !budget->take_relocations(1);
     TlsRelocation relocation{*kind, type, offset, static_cast<std::uint32_t>(ELF64_R_SYM(info)),
                              0,     0,    0};
-    const std::uint64_t word_size = view_.format().is_64 ? 8 : 4;
-    relocation.word = got_word(view_, offset);
-    relocation.word_after = got_word(view_, offset + word_size);
+    std::tie(relocation.word, relocation.word_after) = got_words(view_, offset);
     relocation.addend = addend ? *addend : implicit_addend(view_, relocation);
     found_.push_back(relocation);
   }
@@ -300,6 +343,7 @@ class RelocationReader {
   const View& view_;
   const TlsTypes& types_;
   std::vector<TlsRelocation> found_;
+  bool out_of_budget_ = false;
 };
 
 Result<std::vector<TlsRelocation>> parse_relocations(const View& view) {
@@ -335,6 +379,10 @@ Result<std::shared_ptr<const Parsed>> parse(View& view) {
   } else {
     parsed->dynamic.clear();
     parsed->relocations = std::unexpected(std::move(dynamic).error());
+  }
+  // Not half of it: others will use what was parsed.
+  if (const ElfBudget* budget = view.bytes.budget(); budget != nullptr && budget->exhausted()) {
+    return used_up(*budget);
   }
   return parsed;
 }
@@ -565,7 +613,7 @@ Result<std::optional<Table>> section_table(const View& view, const Elf64_Shdr& s
   if (!view.bytes.contains(section.sh_offset, section.sh_size)) {
     return wrong(std::string(name) + " is behind the file's end");
   }
-  if (section.sh_size > kMostTableBytes) return fail("parse ELF file", E2BIG, name);
+  if (section.sh_size > kMostSectionBytes) return fail("parse ELF file", E2BIG, name);
   return Table{section.sh_offset, section.sh_size};
 }
 
@@ -582,7 +630,7 @@ Result<std::optional<Elf64_Shdr>> find_section(const View& view,
     return wrong("the section headers are behind the file's end");
   }
   CTX_CHECK(walk_records<Elf64_Shdr>(view.bytes, parsed.format, parsed.header.e_shoff,
-                                     std::min(parsed.section_count, kMostTableBytes / 64),
+                                     std::min(parsed.section_count, kMostSections),
                                      [&](std::uint64_t, const Elf64_Shdr& section) {
                                        if (is(section)) found = section;
                                        return !found;
@@ -602,33 +650,44 @@ Result<std::vector<ElfSymbol>> static_symbols_of(const View& view, std::string_v
       view, {table->offset, table->size / record_size<Elf64_Sym>(view.format()), *strings}, name);
 }
 
-// What the symbol of a relocation makes of it. Absent: it is about another name.
-Result<std::optional<TlsRelocation>> with_symbol(const View& view, const Symbols& symbols,
-                                                 TlsRelocation relocation, std::string_view name) {
-  CTX_TRY(symbol, symbol_at(view, symbols, relocation.symbol));
+// What a symbol makes of a relocation.
+struct Meaning {
+  enum { kOurs, kLocal, kOther } what = kOther;
+  std::uint64_t value = 0;  // of a local one, to be added
+};
+
+Result<Meaning> meaning_of(const View& view, const Symbols& symbols, std::uint32_t index,
+                           std::string_view name) {
+  CTX_TRY(symbol, symbol_at(view, symbols, index));
   if (ELF64_ST_BIND(symbol.st_info) == STB_LOCAL) {  // gold: .tdata, _TLS_MODULE_BASE_
-    relocation.symbol = 0;
-    if (ELF64_ST_TYPE(symbol.st_info) == STT_TLS) {
-      relocation.addend = static_cast<std::int64_t>(static_cast<std::uint64_t>(relocation.addend) +
-                                                    symbol.st_value);
-    }
-    return relocation;
+    const bool tls = ELF64_ST_TYPE(symbol.st_info) == STT_TLS;
+    return Meaning{Meaning::kLocal, tls ? symbol.st_value : 0};
   }
   CTX_TRY(same, string_is(view, symbols.strings, symbol.st_name, name));
-  if (!same) return std::nullopt;
-  return relocation;
+  return Meaning{same ? Meaning::kOurs : Meaning::kOther, 0};
 }
 
 Result<std::vector<TlsRelocation>> relocations_of(const View& view, std::string_view name) {
+  const auto& all = *view.parsed->relocations;
   CTX_TRY(symbols, find_dynamic_symbols(view));
   std::vector<TlsRelocation> found;
-  for (const TlsRelocation& relocation : *view.parsed->relocations) {
-    if (relocation.symbol == 0) {
-      found.push_back(relocation);
-    } else if (symbols) {
-      CTX_TRY(ours, with_symbol(view, *symbols, relocation, name));
-      if (ours) found.push_back(*ours);
+  std::unordered_map<std::uint32_t, Meaning> known;  // by symbol
+  for (TlsRelocation relocation : all) {
+    if (relocation.symbol != 0) {
+      if (!symbols) continue;
+      auto meaning = known.find(relocation.symbol);
+      if (meaning == known.end()) {
+        CTX_TRY(read, meaning_of(view, *symbols, relocation.symbol, name));
+        meaning = known.emplace(relocation.symbol, read).first;
+      }
+      if (meaning->second.what == Meaning::kOther) continue;
+      if (meaning->second.what == Meaning::kLocal) {
+        relocation.symbol = 0;
+        relocation.addend = static_cast<std::int64_t>(
+            static_cast<std::uint64_t>(relocation.addend) + meaning->second.value);
+      }
     }
+    found.push_back(relocation);
   }
   return found;
 }
@@ -689,8 +748,9 @@ Result<std::string> build_id_in(const View& view, const ElfSegment& notes) {
 }
 
 std::string build_id_of(const View& view) {
+  std::size_t tried = 0;
   for (const ElfSegment& segment : view.parsed->segments) {
-    if (segment.type != PT_NOTE) continue;
+    if (segment.type != PT_NOTE || ++tried > kMostNoteSegments) continue;
     if (auto id = build_id_in(view, segment); id && !id->empty()) return *id;
   }
   return {};
@@ -710,8 +770,10 @@ Result<bool> has_go_section(const View& view) {
 // Go aligns its build information to 16 bytes in the data segment.
 Result<bool> has_go_magic(const View& view) {
   bool found = false;
+  std::size_t tried = 0;
   for (const ElfSegment& segment : view.parsed->segments) {
     if (segment.type != PT_LOAD || (segment.flags & PF_W) == 0) continue;
+    if (++tried > kMostGoSegments) break;
     const std::uint64_t size = std::min(segment.file_size, kMostGoBytes);
     if (!view.bytes.contains(segment.offset, size)) continue;
     CTX_CHECK(walk_bytes(view, {segment.offset, size}, kGoMagic.size() - 1,
@@ -735,10 +797,15 @@ struct ElfImage::State {
   std::span<const std::byte> memory;
   FileIdentity identity;
   std::shared_ptr<const Parsed> parsed;
+  std::shared_ptr<ElfBudget> budget;
 
   Result<View> view() const {
-    if (path.empty()) return View{ElfBytes(memory), parsed};
+    if (path.empty()) return on_budget(ElfBytes(memory));
     CTX_TRY(bytes, ElfBytes::open(path, identity));
+    return on_budget(std::move(bytes));
+  }
+  View on_budget(ElfBytes bytes) const {
+    bytes.set_budget(budget);
     return View{std::move(bytes), parsed};
   }
 };
@@ -748,25 +815,34 @@ ElfImage::ElfImage(ElfImage&&) noexcept = default;
 ElfImage& ElfImage::operator=(ElfImage&&) noexcept = default;
 ElfImage::~ElfImage() = default;
 
-Result<ElfImage> ElfImage::open(const std::string& path, std::string name) {
+Result<ElfImage> ElfImage::open(const std::string& path, std::string name,
+                                std::shared_ptr<ElfBudget> budget,
+                                const std::optional<FileIdentity>& expected) {
   if (path.empty()) return fail("open ELF file", ENOENT, "no name");
-  CTX_TRY(bytes, ElfBytes::open(path));
+  CTX_TRY(bytes, ElfBytes::open(path, expected));
   const FileIdentity identity = bytes.identity();
+  bytes.set_budget(budget);
   View view{std::move(bytes), nullptr};
   CTX_TRY(parsed, parse(view));
   if (name.empty()) name = path;
-  return ElfImage(std::make_unique<State>(State{std::move(name), path, {}, identity, parsed}));
+  return ElfImage(std::make_unique<State>(
+      State{std::move(name), path, {}, identity, parsed, std::move(budget)}));
 }
 
-Result<ElfImage> ElfImage::from_memory(std::span<const std::byte> bytes, std::string name) {
-  View view{ElfBytes(bytes), nullptr};
+Result<ElfImage> ElfImage::from_memory(std::span<const std::byte> memory, std::string name,
+                                       std::shared_ptr<ElfBudget> budget) {
+  ElfBytes bytes(memory);
+  bytes.set_budget(budget);
+  View view{std::move(bytes), nullptr};
   CTX_TRY(parsed, parse(view));
-  return ElfImage(std::make_unique<State>(State{std::move(name), "", bytes, {}, parsed}));
+  return ElfImage(
+      std::make_unique<State>(State{std::move(name), "", memory, {}, parsed, std::move(budget)}));
 }
 
-ElfImage ElfImage::reached_by(std::string path) const {
+ElfImage ElfImage::reached_by(std::string path, std::shared_ptr<ElfBudget> budget) const {
   auto state = std::make_unique<State>(*state_);
   if (!state->path.empty()) state->path = std::move(path);
+  state->budget = std::move(budget);
   return ElfImage(std::move(state));
 }
 
@@ -840,9 +916,16 @@ Result<std::vector<ElfSymbol>> ElfImage::static_symbols(std::string_view name) c
 Result<std::vector<TlsRelocation>> ElfImage::tls_relocations(std::string_view name) const {
   const auto& all = state_->parsed->relocations;
   const auto is_named = [](const TlsRelocation& r) { return r.symbol != 0; };
+  ElfBudget* budget = state_->budget.get();
+  if (all && budget != nullptr && !budget->take_relocations(all->size())) return used_up(*budget);
   if (!all || std::none_of(all->begin(), all->end(), is_named)) return all;
   CTX_TRY(view, state_->view());
   return relocations_of(view, name);
+}
+
+std::size_t ElfImage::kept_relocations() const {
+  const auto& all = state_->parsed->relocations;
+  return all ? all->size() : 0;
 }
 
 std::size_t ElfImage::read_at(std::uint64_t address, std::span<std::byte> out) const {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sys/elf_budget.h"
 #include "sys/result.h"
 
 namespace ctxconf::sys {
@@ -72,13 +73,18 @@ class ElfImage {
  public:
   // Opens `path` read-only; a device, fifo or directory is refused (EINVAL) and never waited for.
   // The errors: open's errno; ENOEXEC with what is wrong for a file that is no ELF file or is
-  // one whose headers cannot be true. `name` is what messages call it.
-  static Result<ElfImage> open(const std::string& path, std::string name = {});
+  // one whose headers cannot be true. `name` is what messages call it. With a budget this and
+  // all questions fail (E2BIG) when it is used up. ESTALE for another file than the `expected`.
+  static Result<ElfImage> open(const std::string& path, std::string name = {},
+                               std::shared_ptr<ElfBudget> budget = {},
+                               const std::optional<FileIdentity>& expected = {});
   // The same from bytes, which must outlive the image.
-  static Result<ElfImage> from_memory(std::span<const std::byte> bytes, std::string name);
+  static Result<ElfImage> from_memory(std::span<const std::byte> bytes, std::string name,
+                                      std::shared_ptr<ElfBudget> budget = {});
 
-  // The same file without parsing it again, reached by another path from now on.
-  ElfImage reached_by(std::string path) const;
+  // The same file without parsing it again, reached by another path and on another budget from
+  // now on.
+  ElfImage reached_by(std::string path, std::shared_ptr<ElfBudget> budget = {}) const;
 
   ElfImage(ElfImage&&) noexcept;
   ElfImage& operator=(ElfImage&&) noexcept;
@@ -113,6 +119,8 @@ class ElfImage {
   // Dynamic relocations about TLS: those whose symbol is `name`, and the nameless ones. A local
   // symbol is no name; its value is part of the addend then. At most 65536 are kept.
   Result<std::vector<TlsRelocation>> tls_relocations(std::string_view name) const;
+  // How many of all names are kept in memory.
+  std::size_t kept_relocations() const;
 
   // Up to `out.size()` bytes of what would be mapped at a link-time address, from the file;
   // zeros behind the end of a segment's file part. Fewer at the end of the segment.

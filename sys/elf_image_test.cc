@@ -14,7 +14,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <utility>
+
+#include "sys/made_library.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -429,6 +432,59 @@ TEST(ElfImage, HugeTablesAreNotReadWhole) {
   EXPECT_EQ(image->dynamic_symbols(kSlot).error().err, E2BIG);
   EXPECT_EQ(image->tls_relocations(kSlot).error().err, E2BIG);
   ask_everything(*image);
+}
+
+TEST(ElfImage, ManySegmentsAreRefused) {
+  EXPECT_TRUE(ElfImage::from_memory(MadeLibrary{.loads = 1000}.bytes(), "many"));
+  const auto image = ElfImage::from_memory(MadeLibrary{.loads = 2000}.bytes(), "too many");
+  ASSERT_FALSE(image);
+  EXPECT_EQ(image.error().err, ENOEXEC);
+}
+
+TEST(ElfImage, OfManySegmentsEachIsFound) {
+  const Bytes bytes = MadeLibrary{.loads = 1000}.bytes();
+  const auto image = ElfImage::from_memory(bytes, "many");
+  ASSERT_TRUE(image);
+  std::array<std::byte, 8> out;
+  for (const ElfSegment& s : image->segments()) {
+    if (s.type != PT_LOAD) continue;
+    EXPECT_EQ(image->read_at(s.address, out), 8U);
+    EXPECT_EQ(image->read_at(s.address + s.memory_size - 1, out), 1U);
+    EXPECT_EQ(image->read_at(s.address + s.memory_size, out), 0U);
+  }
+}
+
+TEST(ElfImage, ALongSparseTableIsNotRead) {
+  const Folder folder;
+  constexpr std::size_t kLong = std::size_t{65} << 20U;
+  const Bytes bytes = MadeLibrary{.relocations = 1, .relocation_bytes = kLong}.bytes();
+  const std::string path = folder.write("sparse", bytes);
+  if (truncate(path.c_str(), static_cast<off_t>(bytes.size() + kLong)) != 0) GTEST_SKIP();
+  const auto budget = std::make_shared<ElfBudget>(ElfLimits{.bytes = 65536});
+  const auto image = ElfImage::open(path, "sparse", budget);
+  ASSERT_TRUE(image) << to_string(image.error());
+  EXPECT_EQ(image->tls_relocations(kSlot).error().err, E2BIG);
+  EXPECT_EQ(budget->exhausted(), nullptr) << "its size alone says so";
+}
+
+TEST(ElfImage, ABudgetEnds) {
+  const Bytes bytes = MadeLibrary{.definitions = 1, .relocations = 100}.bytes();
+  for (const auto& [limits, what] : {std::pair{ElfLimits{.bytes = 200}, "bytes"},
+                                     std::pair{ElfLimits{.relocations = 99}, "relocations"},
+                                     std::pair{ElfLimits{.time = {}}, "time"}}) {
+    const auto budget = std::make_shared<ElfBudget>(limits);
+    const auto image = ElfImage::from_memory(bytes, "library", budget);
+    ASSERT_FALSE(image) << what;
+    EXPECT_EQ(image.error().err, E2BIG) << "no half of a file is kept";
+    EXPECT_STREQ(budget->exhausted(), what);
+  }
+  const auto budget = std::make_shared<ElfBudget>(ElfLimits{.relocations = 250});
+  const auto image = ElfImage::from_memory(bytes, "library", budget);
+  ASSERT_TRUE(image) << to_string(image.error());
+  EXPECT_EQ(image->kept_relocations(), 100U);
+  EXPECT_TRUE(image->tls_relocations(kSlot));
+  EXPECT_EQ(image->tls_relocations(kSlot).error().err, E2BIG) << "the third hundred";
+  EXPECT_EQ(image->dynamic_symbols(kSlot).error().err, E2BIG) << "nor anything else";
 }
 
 // Everything by hand: ELF class 32, big-endian, a program header for TLS, a symbol by DT_HASH.

@@ -20,11 +20,12 @@ namespace ctxconf::sys {
 namespace {
 
 constexpr std::size_t kMostCached = 4096;
-constexpr std::size_t kMostFiles = 16384;
+constexpr std::size_t kMostCachedRelocations = 1U << 20U;
 constexpr std::size_t kMostModules = 8192;
 constexpr std::size_t kMostNotes = 256;
 constexpr std::size_t kMostSegments = 64;
 constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen has 16 namespaces
+constexpr std::uint64_t kMostPieces = 64;    // mappings that one segment may consist of
 constexpr std::size_t kMostThreads = 16;
 constexpr std::size_t kMostDynamicEntries = 1024;
 
@@ -34,7 +35,7 @@ struct MappedFile {
   bool executable = false;
 };
 
-// The lowest file first.
+// The lowest file first, but those that are run before those that are only data.
 std::vector<MappedFile> group_by_file(std::string_view maps_text) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> known;  // device, inode
   std::vector<MappedFile> files;
@@ -46,8 +47,10 @@ std::vector<MappedFile> group_by_file(std::string_view maps_text) {
     MappedFile& file = files[place->second];
     file.executable |= entry->executable;
     file.entries.push_back(std::move(*entry));
-    return files.size() < kMostFiles;
+    return true;
   });
+  std::stable_partition(files.begin(), files.end(),
+                        [](const MappedFile& f) { return f.executable; });
   return files;
 }
 
@@ -75,7 +78,8 @@ struct Opened {
 
 class ModuleFinder {
  public:
-  ModuleFinder(pid_t pid, ElfCache& cache) : cache_(cache) {
+  ModuleFinder(pid_t pid, ElfCache& cache, const ElfLimits& limits)
+      : cache_(cache), budget_(std::make_shared<ElfBudget>(limits)) {
     proc_ = "/proc/" + std::to_string(pid);
     struct stat program{};
     if (stat_program(proc_, program)) return;
@@ -90,6 +94,10 @@ class ModuleFinder {
   }
 
   void add(const MappedFile& file) {
+    if (!budget_->take_file()) {
+      ++left_out_;
+      return;
+    }
     const MapEntry& lowest = file.entries.front();
     const auto opened = open(lowest);
     if (!opened) {
@@ -104,6 +112,12 @@ class ModuleFinder {
   }
 
   Modules take() && {
+    if (budget_->exhausted() != nullptr) {
+      found_.notes.push_back(std::to_string(left_out_) +
+                             " files and what came last were left out: " + "the limit of " +
+                             budget_->exhausted() + " for one process");
+    }
+    found_.budget = std::move(budget_);
     std::sort(found_.modules.begin(), found_.modules.end(),
               [](const Module& a, const Module& b) { return a.start < b.start; });
     return std::move(found_);
@@ -127,21 +141,23 @@ class ModuleFinder {
     // Refused without privileges; not there when the mapping has changed since.
     if (opened || opened.error().err == EINVAL) return opened;
     if (!entry.name.starts_with('/')) return opened;
-    CTX_TRY(by_path, open_path(proc_ + "/root" + unescaped(entry.name), entry.name));
-    // The device is no test: stat gives another one than maps on btrfs and overlayfs.
-    if (by_path.identity.inode != entry.inode) {
-      return fail("open ELF file", ESTALE, "another file has this name now");
-    }
-    return std::move(by_path);
+    return open_path(proc_ + "/root" + unescaped(entry.name), entry.name, entry.inode);
   }
 
-  Result<Opened> open_path(const std::string& path, const std::string& name) {
+  // `inode`: a file of that number alone is the right one.
+  Result<Opened> open_path(const std::string& path, const std::string& name,
+                           std::optional<std::uint64_t> inode = {}) {
     CTX_TRY(identity, file_identity(path));
+    // The device is no test: stat gives another one than maps on btrfs and overlayfs.
+    if (inode && identity.inode != *inode) {
+      return fail("open ELF file", ESTALE, "another file has this name now");
+    }
     if (auto known = cache_.get(identity)) {
       if (*known == nullptr) return Opened{identity, nullptr};
-      return Opened{identity, std::make_shared<const ElfImage>((*known)->reached_by(path))};
+      return Opened{identity,
+                    std::make_shared<const ElfImage>((*known)->reached_by(path, budget_))};
     }
-    auto opened = ElfImage::open(path, name);
+    auto opened = ElfImage::open(path, name, budget_, identity);
     if (!opened && opened.error().err != ENOEXEC) return std::unexpected(opened.error());
     Opened out{identity, nullptr};
     if (opened) {
@@ -201,38 +217,44 @@ class ModuleFinder {
 
   // The bias with which entry `first` is a piece of a segment and some mapping from there on is
   // code or data as the file wants it. A file that was mapped only to be read has none.
-  static std::optional<std::uint64_t> load_bias(const MappedFile& file, std::size_t first,
-                                                const std::vector<ElfSegment>& loads) {
+  std::optional<std::uint64_t> load_bias(const MappedFile& file, std::size_t first,
+                                         const std::vector<ElfSegment>& loads) {
     const MapEntry& lowest = file.entries[first];
     for (const ElfSegment& s : loads) {
       const std::uint64_t segment_page = page_of(s.offset);
       if (lowest.offset < segment_page || lowest.offset >= s.offset + s.file_size) continue;
       const std::uint64_t bias =
           lowest.range.begin().raw() - (lowest.offset - segment_page) - page_of(s.address);
-      if (is_run_with(bias, file, first, loads)) return bias;
+      if (is_run_with(bias, s, file, first) ||
+          std::any_of(loads.begin(), loads.end(), [&](const ElfSegment& other) {
+            return &other != &s && is_run_with(bias, other, file, first);
+          })) {
+        return bias;
+      }
     }
     return std::nullopt;
   }
 
-  static bool is_run_with(std::uint64_t bias, const MappedFile& file, std::size_t first,
-                          const std::vector<ElfSegment>& loads) {
-    for (const ElfSegment& s : loads) {
-      const std::uint64_t begin = page_of(s.address) + bias;
-      const std::uint64_t end = s.address + s.memory_size + bias;
-      for (std::size_t i = first; i < file.entries.size(); ++i) {
-        const MapEntry& e = file.entries[i];
-        if (e.range.begin().raw() >= end) break;
-        if (e.range.begin().raw() < begin) continue;
-        const bool in_place = e.range.begin().raw() - begin == e.offset - page_of(s.offset);
-        const bool runs =
-            (e.executable && (s.flags & PF_X) != 0) || (e.writable && (s.flags & PF_W) != 0);
-        if (in_place && runs) return true;
-      }
+  bool is_run_with(std::uint64_t bias, const ElfSegment& s, const MappedFile& file,
+                   std::size_t first) {
+    const std::uint64_t begin = page_of(s.address) + bias;
+    const std::uint64_t end = s.address + s.memory_size + bias;
+    auto e = std::ranges::lower_bound(
+        file.entries.begin() + static_cast<std::ptrdiff_t>(first), file.entries.end(), begin, {},
+        [](const MapEntry& entry) { return entry.range.begin().raw(); });
+    for (std::uint64_t pieces = 0; e != file.entries.end() && pieces < kMostPieces; ++e, ++pieces) {
+      if (e->range.begin().raw() >= end || !budget_->take_mappings(1)) return false;
+      const bool in_place = e->range.begin().raw() - begin == e->offset - page_of(s.offset);
+      const bool runs =
+          (e->executable && (s.flags & PF_X) != 0) || (e->writable && (s.flags & PF_W) != 0);
+      if (in_place && runs) return true;
     }
     return false;
   }
 
   ElfCache& cache_;
+  std::shared_ptr<ElfBudget> budget_;
+  std::size_t left_out_ = 0;
   std::string proc_;
   std::pair<std::uint64_t, std::uint64_t> program_;  // device, inode
   bool found_main_ = false;
@@ -299,13 +321,24 @@ std::optional<std::shared_ptr<const ElfImage>> ElfCache::get(const Key& key) con
 }
 
 void ElfCache::put(const Key& key, std::shared_ptr<const ElfImage> image) {
-  if (images_.size() >= kMostCached && !images_.contains(key)) images_.clear();
+  const auto kept = [](const std::shared_ptr<const ElfImage>& i) {
+    return i == nullptr ? 0 : i->kept_relocations();
+  };
+  if (const auto known = images_.find(key); known != images_.end()) {
+    relocations_ -= kept(known->second);
+    images_.erase(known);
+  }
+  if (images_.size() >= kMostCached || relocations_ + kept(image) > kMostCachedRelocations) {
+    images_.clear();
+    relocations_ = 0;
+  }
+  relocations_ += kept(image);
   images_[key] = std::move(image);
 }
 
-Result<Modules> modules_of(pid_t pid, ElfCache& cache) {
+Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits) {
   CTX_TRY(text, read_maps_text(pid));
-  ModuleFinder finder(pid, cache);
+  ModuleFinder finder(pid, cache, limits);
   for (const MappedFile& file : group_by_file(text)) finder.add(file);
   Modules modules = std::move(finder).take();
   add_load_order(modules, ProcessMemory(pid));

@@ -99,10 +99,10 @@ bool bare_maps(pid_t pid) {
 }
 
 bool resolve(pid_t pid, ElfCache& cache, std::size_t definitions) {
-  const auto modules = modules_of(pid, cache);
+  auto modules = modules_of(pid, cache);
   if (!modules || !modules->notes.empty()) return false;
   const auto found = find_tls_variable(*modules, kSlot);
-  return found && found->size() == definitions;
+  return found && found->size() == std::min<std::size_t>(definitions, 64);
 }
 
 // One piece of work that answers whether it went well.
@@ -161,7 +161,7 @@ void compare_resolution(benchmark::State& state, const std::string& library, boo
 void BM_PlainLibraries(benchmark::State& state) {
   compare_resolution(state, "tls_plain.so", false);
 }
-// Each of them defines the variable: the most that there could be to do.
+// Each of them defines the variable: the most that there could be to do. 64 are kept.
 void BM_DefiningLibraries(benchmark::State& state) {
   compare_resolution(state, "tls_desc.so", true);
 }

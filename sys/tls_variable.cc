@@ -18,10 +18,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GOT words are read as they are");
 
-constexpr std::size_t kMostDefinitions = 1024;
+constexpr std::size_t kMostDefinitions = 64;
 constexpr std::size_t kMostAccesses = 256;  // of one definition; as many again of its own module
 constexpr std::size_t kMostBorrowed = 4;
-constexpr std::size_t kMostRelocations = 1U << 20U;  // looked at, of all modules
 constexpr std::uint64_t kMostSegmentBytes = 1ULL << 40U;
 constexpr std::int64_t kFarthestStatic = 1LL << 40U;
 constexpr std::uint64_t kMostModuleIds = 1U << 20U;
@@ -39,40 +38,65 @@ bool is_exported(const ElfSymbol& symbol) {
 
 class AccessFinder {
  public:
-  AccessFinder(const Modules& modules, std::string_view name) : modules_(modules), name_(name) {}
+  AccessFinder(Modules& modules, std::string_view name)
+      : modules_(modules),
+        name_(name),
+        budget_(modules.budget ? modules.budget : std::make_shared<ElfBudget>()),
+        was_exhausted_(budget_->exhausted() != nullptr) {}
 
   Result<std::vector<TlsDefinition>> find() {
     for (std::size_t m = 0; m < modules_.modules.size(); ++m) find_definitions(m);
     if (definitions_.empty()) {
+      note_what_was_cut();
       if (problem_) return std::unexpected(std::move(*problem_));
       return std::move(definitions_);
     }
     winner_ = first_definition();
+    borrowed_.resize(definitions_.size());
     for (TlsDefinition& d : definitions_) add_local_exec(d);
     for (std::size_t m = 0; m < modules_.modules.size(); ++m) find_accesses(m);
     for (TlsDefinition& d : definitions_) sort_accesses(d);
     for (TlsDefinition& d : definitions_) add_rivals(d);
+    note_what_was_cut();
     return std::move(definitions_);
   }
 
  private:
   const Module& module(std::size_t index) const { return modules_.modules[index]; }
 
+  void note_what_was_cut() {
+    const std::string name(name_);
+    if (too_many_definitions_) {
+      modules_.notes.push_back("only " + std::to_string(kMostDefinitions) + " definitions of " +
+                               name + " are looked at");
+    }
+    if (too_many_accesses_) modules_.notes.push_back("not every way to " + name + " is looked at");
+    if (budget_->exhausted() != nullptr && !was_exhausted_) {
+      modules_.notes.push_back("the search for " + name + " was cut short: the limit of " +
+                               budget_->exhausted() + " for one process");
+    }
+  }
+
   void find_definitions(std::size_t m) {
     if (!module(m).image->tls_segment()) return;
-    auto symbols = module(m).image->dynamic_symbols(name_);
+    // A file may be mapped many times.
+    const auto [known, is_new] = symbols_.try_emplace(module(m).image.get());
+    if (is_new) known->second = module(m).image->dynamic_symbols(name_);
+    const auto& symbols = known->second;
     if (!symbols) {
-      Error& error = symbols.error();
+      const Error& error = symbols.error();
       if (!problem_) problem_ = Error{error.op, error.err, module(m).path + ": " + error.detail};
       return;
     }
-    for (ElfSymbol& symbol : *symbols) {
-      const bool known =
+    for (const ElfSymbol& symbol : *symbols) {
+      const bool is_known =
           std::any_of(definitions_.begin(), definitions_.end(), [&](const TlsDefinition& d) {
             return d.module == m && d.symbol.value == symbol.value;  // another version of it
           });
-      if (definitions_.size() >= kMostDefinitions) return;
-      if (is_exported(symbol) && !known) definitions_.push_back({m, std::move(symbol), {}});
+      if (!is_exported(symbol) || is_known) continue;
+      too_many_definitions_ = definitions_.size() >= kMostDefinitions;
+      if (too_many_definitions_) return;
+      definitions_.push_back({m, symbol, {}});
     }
   }
 
@@ -86,10 +110,10 @@ class AccessFinder {
   }
 
   void find_accesses(std::size_t m) {
-    const auto relocations = module(m).image->tls_relocations(name_);
-    if (!relocations) return;
-    looked_at_ += relocations->size();
-    if (looked_at_ > kMostRelocations) return;
+    const auto [known, is_new] = relocations_.try_emplace(module(m).image.get());
+    if (is_new) known->second = module(m).image->tls_relocations(name_);
+    const auto& relocations = known->second;
+    if (!relocations || !budget_->take_relocations(relocations->size())) return;
     std::map<std::uint64_t, const TlsRelocation*> offsets;  // DTPOFF64 by place
     for (const TlsRelocation& r : *relocations) {
       if (r.kind == TlsRelocationKind::kOffset) offsets[r.offset] = &r;
@@ -135,14 +159,19 @@ class AccessFinder {
   void bind_by_offset(TlsAccess access) {
     for (TlsDefinition& d : definitions_in(access.module)) {
       access.borrowed = d.symbol.value != access.target;
-      if (access.borrowed && borrowed_[&d]++ >= kMostBorrowed) continue;
+      std::size_t& borrowed = borrowed_[static_cast<std::size_t>(&d - definitions_.data())];
+      if (access.borrowed && borrowed++ >= kMostBorrowed) continue;
       keep(d, access);
     }
   }
 
-  static void keep(TlsDefinition& d, const TlsAccess& access) {
+  void keep(TlsDefinition& d, const TlsAccess& access) {
     const bool own = access.module == d.module;
-    if (d.accesses.size() < (own ? 2 * kMostAccesses : kMostAccesses)) d.accesses.push_back(access);
+    if (d.accesses.size() < (own ? 2 * kMostAccesses : kMostAccesses)) {
+      d.accesses.push_back(access);
+    } else {
+      too_many_accesses_ = true;
+    }
   }
 
   bool binds_inside(const TlsDefinition& own) const {
@@ -202,12 +231,17 @@ class AccessFinder {
     return static_cast<std::size_t>(first - definitions_.begin());
   }
 
-  const Modules& modules_;
+  Modules& modules_;
   std::string_view name_;
+  std::shared_ptr<ElfBudget> budget_;
+  bool was_exhausted_;  // which is in the notes already
+  std::map<const ElfImage*, Result<std::vector<ElfSymbol>>> symbols_;
+  std::map<const ElfImage*, Result<std::vector<TlsRelocation>>> relocations_;
   std::vector<TlsDefinition> definitions_;
+  std::vector<std::size_t> borrowed_;  // of each definition
+  bool too_many_definitions_ = false;
+  bool too_many_accesses_ = false;
   std::size_t winner_ = 0;
-  std::size_t looked_at_ = 0;
-  std::map<const TlsDefinition*, std::size_t> borrowed_;
   std::optional<Error> problem_;
 };
 
@@ -411,8 +445,7 @@ std::string_view to_string(TlsModel model) {
   return "?";
 }
 
-Result<std::vector<TlsDefinition>> find_tls_variable(const Modules& modules,
-                                                     std::string_view name) {
+Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name) {
   return AccessFinder(modules, name).find();
 }
 

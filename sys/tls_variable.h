@@ -35,7 +35,7 @@ struct Module {
 };
 
 // Parsed files by (device, inode, size, mtime), shared by the processes that map them.
-// Keeps at most 4096 files.
+// Keeps at most 4096 files and a million relocations.
 class ElfCache {
  public:
   using Key = FileIdentity;
@@ -46,18 +46,21 @@ class ElfCache {
 
  private:
   std::map<Key, std::shared_ptr<const ElfImage>> images_;
+  std::size_t relocations_ = 0;  // of them all
 };
 
 // The ELF files that `pid` has mapped to be run (not only to be read), by address; opened
 // through /proc/PID/map_files (a file that was deleted or replaced is still the right one) and,
 // where that is refused, through /proc/PID/root. What cannot be opened is left out and noted;
-// so is what is no ELF file where the mapping is executable. At most 8192.
+// so is what is no ELF file where the mapping is executable. At most 8192. So is that the limits
+// were reached; the images share them and answer until then.
 struct Modules {
   std::vector<Module> modules;
   std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text
   bool musl = false;               // the program's interpreter is musl's, whose DTV looks different
+  std::shared_ptr<ElfBudget> budget;  // null: without limits
 };
-Result<Modules> modules_of(pid_t pid, ElfCache& cache);
+Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits = {});
 
 enum class TlsModel { kTlsdesc, kGeneralDynamic, kInitialExec, kLocalExec };
 std::string_view to_string(TlsModel model);  // "TLSDESC", "General Dynamic", ...
@@ -89,9 +92,10 @@ struct TlsDefinition {
 };
 
 // The definitions of `name` (STT_TLS, defined, global/weak/unique, default/protected) and how
-// each is reached, in the order of modules. A module whose tables cannot be read has no part in
-// it; an error only when nothing is found and there was such a module.
-Result<std::vector<TlsDefinition>> find_tls_variable(const Modules& modules, std::string_view name);
+// each is reached, in the order of modules; at most 64. A module whose tables cannot be read has
+// no part in it; an error only when nothing is found and there was such a module. To be asked
+// right after modules_of, whose limits it shares; what was left out is added to the notes.
+Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name);
 
 // The address of the variable for the thread whose thread pointer is `tp` (x86-64: fs_base;
 // aarch64: tpidr_el0), by the first access that can be followed. Nothing: the thread has no

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "sys/child.h"
+#include "sys/made_library.h"
 #include "sys/process.h"
 #include "sys/thread_stop.h"
 
@@ -289,7 +290,7 @@ TEST(TlsVariable, WithoutPrivilegesFilesAreReachedByTheirPath) {
     const auto testee = start({program}, library);
     if (!testee) return 77;
     ElfCache cache;
-    const auto modules = modules_of(testee->pid(), cache);
+    auto modules = modules_of(testee->pid(), cache);
     if (!modules || !modules->notes.empty()) return 1;
     const auto definitions = find_tls_variable(*modules, kSlot);
     return definitions && definitions->size() == 1 ? 0 : 2;
@@ -308,7 +309,7 @@ TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNoted) {
     if (!testee) return 77;
     std::filesystem::rename(other, library);
     ElfCache cache;
-    const auto modules = modules_of(testee->pid(), cache);
+    auto modules = modules_of(testee->pid(), cache);
     if (!modules || modules->notes.size() != 1) return 1;
     return modules->notes[0].starts_with(library) ? 0 : 2;
   });
@@ -320,7 +321,7 @@ TEST(Modules, AreTheFilesThatRun) {
   const auto testee = start({built("tls_testee")}, built("tls_desc.so"));
   ASSERT_TRUE(testee) << to_string(testee.error());
   ElfCache cache;
-  const auto modules = modules_of(testee->pid(), cache);
+  auto modules = modules_of(testee->pid(), cache);
   ASSERT_TRUE(modules);
   EXPECT_TRUE(modules->notes.empty());
   EXPECT_FALSE(modules->musl);
@@ -353,7 +354,7 @@ TEST(Modules, OfASecondProcessComeFromTheCache) {
   ASSERT_TRUE(modules_of(first->pid(), cache));
   const std::size_t files = cache.size();
   kill(first->pid(), SIGKILL);  // what was opened through it is not needed any more
-  const auto modules = modules_of(second->pid(), cache);
+  auto modules = modules_of(second->pid(), cache);
   ASSERT_TRUE(modules);
   EXPECT_EQ(cache.size(), files);
   const auto definitions = find_tls_variable(*modules, kSlot);
@@ -376,7 +377,7 @@ TEST(Modules, AFileThatIsOnlyReadIsNone) {
   char c = 0;
   EXPECT_EQ(read(ready[0], &c, 1), 1);
   ElfCache cache;
-  const auto modules = modules_of(pid, cache);
+  auto modules = modules_of(pid, cache);
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   close(ready[0]);
@@ -391,6 +392,86 @@ TEST(Modules, AFileThatIsOnlyReadIsNone) {
 TEST(Modules, OfNobody) {
   ElfCache cache;
   EXPECT_EQ(modules_of(-1, cache).error().err, ESRCH);
+}
+
+Module made_module(const MadeLibrary& library, std::vector<std::byte>& bytes,
+                   std::shared_ptr<ElfBudget> budget = {}) {
+  bytes = library.bytes();
+  Module module;
+  module.path = "made";
+  module.image = std::make_shared<const ElfImage>(
+      ElfImage::from_memory(bytes, "made", std::move(budget)).value());
+  return module;
+}
+
+TEST(Modules, WhatTheLimitsLeaveOutIsNoted) {
+  const auto testee = start({built("tls_testee")}, built("tls_desc.so"));
+  ASSERT_TRUE(testee) << to_string(testee.error());
+  for (const auto& [limits, modules] :
+       {std::pair{ElfLimits{.files = 2}, 2U}, std::pair{ElfLimits{.bytes = 0}, 0U},
+        std::pair{ElfLimits{.time = {}}, 0U}, std::pair{ElfLimits{.mappings = 0}, 0U}}) {
+    ElfCache cache;
+    auto found = modules_of(testee->pid(), cache, limits);
+    ASSERT_TRUE(found) << to_string(found.error());
+    EXPECT_EQ(found->modules.size(), modules);
+    ASSERT_FALSE(found->notes.empty());
+    EXPECT_NE(found->notes.back().find("left out: the limit of"), std::string::npos)
+        << found->notes.back();
+    // What could not be read is not taken for what is no ELF file.
+    found = modules_of(testee->pid(), cache);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->modules.size(), 4U);
+    EXPECT_TRUE(found->notes.empty());
+  }
+}
+
+TEST(ElfCache, IsBoundedByRelocationsToo) {
+  std::vector<std::byte> bytes;
+  const Module module = made_module({.relocations = 65536}, bytes);
+  ASSERT_EQ(module.image->kept_relocations(), 65536U);
+  ElfCache cache;
+  std::size_t most = 0;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    cache.put({0, i, 0, 0}, module.image);
+    cache.put({0, i, 0, 0}, module.image);
+    most = std::max(most, cache.size());
+  }
+  EXPECT_EQ(most, 16U);
+}
+
+TEST(TlsVariable, OfManyDefinitionsSomeAreKept) {
+  std::vector<std::byte> bytes;
+  Modules modules;
+  modules.modules = {made_module({.definitions = 100, .relocations = 1}, bytes)};
+  const auto found = find_tls_variable(modules, kSlot);
+  ASSERT_TRUE(found) << to_string(found.error());
+  EXPECT_EQ(found->size(), 64U);
+  ASSERT_EQ(modules.notes.size(), 1U);
+  EXPECT_EQ(modules.notes[0], "only 64 definitions of ctx_test_slot are looked at");
+}
+
+// Relocations of another name count too, or a process could have any number of them looked at.
+TEST(TlsVariable, ASearchIsCutShort) {
+  std::vector<std::byte> own;
+  std::vector<std::byte> others;
+  Modules modules;
+  modules.budget = std::make_shared<ElfBudget>(ElfLimits{.relocations = 2500});
+  const Module one = made_module({.name = "other", .relocations = 500}, others, modules.budget);
+  modules.modules = {made_module({.definitions = 1, .relocations = 1}, own, modules.budget)};
+  // Two files, each mapped many times: a file is asked once.
+  modules.modules.insert(modules.modules.end(), 50, one);
+  ASSERT_TRUE(find_tls_variable(modules, kSlot));
+  EXPECT_TRUE(modules.notes.empty());
+  for (int i = 0; i < 4; ++i) {
+    Module next = one;
+    next.image = std::make_shared<const ElfImage>(one.image->reached_by("", modules.budget));
+    modules.modules.push_back(next);
+  }
+  const auto found = find_tls_variable(modules, kSlot);
+  ASSERT_TRUE(found) << to_string(found.error());
+  EXPECT_EQ(found->size(), 1U);
+  ASSERT_EQ(modules.notes.size(), 1U);
+  EXPECT_NE(modules.notes[0].find("cut short: the limit of relocations"), std::string::npos);
 }
 
 // From here on a process that is nothing but literal words. One library, one definition.
