@@ -14,8 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 using sys::Result;
 
-constexpr milliseconds kShortestDeadline{1};
-
 bool sleep_here(milliseconds delay) {
   std::this_thread::sleep_for(delay);
   return true;
@@ -30,12 +28,12 @@ std::string thread_name(pid_t pid, pid_t tid) {
   return name;
 }
 
-// Loading a library maps code from a file, which changes this number.
-Result<std::uint64_t> fingerprint_of_code(pid_t pid) {
+// Loading a library maps a file, which changes this number; not always code: the variable may be
+// all that there is in it.
+Result<std::uint64_t> fingerprint_of_files(pid_t pid) {
   CTX_TRY(mappings, sys::find_all_mappings(pid, {"/"}));
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a, by words
   for (const sys::MapEntry& m : mappings) {
-    if (!m.executable) continue;
     for (const std::uint64_t word : {m.range.begin().raw(), m.range.end().raw(), m.inode,
                                      std::uint64_t{m.dev_major} << 32U | m.dev_minor}) {
       hash = (hash ^ word) * 0x100000001b3U;
@@ -84,6 +82,33 @@ Result<Look> ProcessReader::look_at_context() {
 }
 
 Result<ProcessReport> ProcessReader::read() {
+  CTX_TRY(report, read_once());
+  CTX_TRY(same, still_holds(report));
+  if (same) return std::move(report);
+  CTX_TRY(second, read_once());
+  CTX_TRY(same_now, still_holds(second));
+  if (same_now) return std::move(second);
+  return sys::fail("read process", EAGAIN,
+                   "pid " + std::to_string(pid_) + ": its context was replaced meanwhile, twice");
+}
+
+// Whether threads and context are of one program. A process that ends meanwhile loses threads, one
+// that calls exec has others behind the same id.
+Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
+  if (!report.threads_read) return true;
+  CTX_TRY(facts, sys::process_facts(pid_));
+  if (facts.start_ticks != report.start_ticks || facts.executable != report.executable ||
+      facts.state == 'Z') {
+    return false;
+  }
+  CTX_TRY(candidates, candidates_of(pid_));
+  const sys::MapEntry& mapping = report.context->mapping;
+  return std::ranges::any_of(candidates, [&](const sys::MapEntry& m) {
+    return m.range == mapping.range && m.inode == mapping.inode;
+  });
+}
+
+Result<ProcessReport> ProcessReader::read_once() {
   CTX_TRY(facts, sys::process_facts(pid_));
   if (facts.state == 'Z') {
     return sys::fail("read process", ESRCH, "pid " + std::to_string(pid_) + " has ended");
@@ -113,7 +138,7 @@ Result<ProcessReport> ProcessReader::read() {
 }
 
 Result<> ProcessReader::find_variable() {
-  CTX_TRY(mappings, fingerprint_of_code(pid_));
+  CTX_TRY(mappings, fingerprint_of_files(pid_));
   const std::uint64_t timestamp = known_->header.monotonic_published_at_ns;
   if (loaded_ && loaded_->mappings == mappings && loaded_->context_timestamp == timestamp) {
     return {};
@@ -125,14 +150,18 @@ Result<> ProcessReader::find_variable() {
 }
 
 // Nothing: the thread has ended.
-std::optional<ProcessReader::Sampled> ProcessReader::sample(pid_t tid, milliseconds& budget) {
-  const auto deadline = std::max(kShortestDeadline, std::min(options_.stop_deadline, budget));
-  auto sampled = sample_thread(tid, loaded_->variable, memory_, options_.attributes, deadline);
-  if (!sampled && sampled.error().err == ESRCH) return std::nullopt;
-  if (!sampled && sampled.error().err == ETIMEDOUT) budget -= std::min(budget, deadline);
+std::optional<ProcessReader::Sampled> ProcessReader::sample(pid_t tid, Clock::time_point end) {
   Sampled out;
   out.thread.tid = tid;
   out.thread.name = thread_name(pid_, tid);
+  const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+  if (left <= milliseconds(0)) {
+    out.thread.why = "not looked at: time is up";
+    return out;
+  }
+  auto sampled = sample_thread(tid, loaded_->variable, memory_, options_.attributes,
+                               std::min(options_.stop_deadline, left));
+  if (!sampled && sampled.error().err == ESRCH) return std::nullopt;
   if (!sampled) {
     out.thread.why = sys::to_string(sampled.error());
   } else if (!sampled->record) {
@@ -167,9 +196,9 @@ void ProcessReader::read_threads(ProcessReport& report) {
   }
   report.threads_read = true;
   std::vector<Sampled> samples;
-  milliseconds budget = options_.stop_budget;
+  const auto end = Clock::now() + options_.stop_budget;
   for (const pid_t tid : *tids) {
-    if (auto sampled = sample(tid, budget)) samples.push_back(std::move(*sampled));
+    if (auto sampled = sample(tid, end)) samples.push_back(std::move(*sampled));
   }
   // All threads run again: from here on only copies are looked at.
   bool unknown = false;

@@ -25,9 +25,10 @@ struct ReaderOptions {
   Attributes attributes = Attributes::kRead;
   Patience patience;
   Sleep sleep;  // empty: sleeps
-  // A thread that does not stop costs this much; all of them together not more than the second.
+  // A thread that does not stop costs this much. All threads of a process together are given the
+  // second, by the clock; those that are left then are not looked at.
   std::chrono::milliseconds stop_deadline{100};
-  std::chrono::milliseconds stop_budget{2000};
+  std::chrono::milliseconds stop_budget{10'000};
 };
 
 // What one thread was found with, the text of `why` is for people.
@@ -62,7 +63,8 @@ class ProcessReader {
   // `files` is shared by the readers of many processes and outlives them.
   ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& files);
 
-  // ESRCH: no such process, or it ended meanwhile; EPERM, EACCES: it may not be looked at.
+  // ESRCH: no such process, or it ended meanwhile; EPERM, EACCES: it may not be looked at;
+  // EAGAIN: its context or its program was replaced while it was read, and once more.
   // Each thread is stopped for the moment in which its record is copied.
   sys::Result<ProcessReport> read();
 
@@ -77,11 +79,15 @@ class ProcessReader {
     std::optional<RecordCopy> record;  // a valid one
   };
 
+  using Clock = std::chrono::steady_clock;
+
+  sys::Result<ProcessReport> read_once();
+  sys::Result<bool> still_holds(const ProcessReport& report);
   sys::Result<Look> look_at_context();
   sys::Result<> find_variable();
   void read_threads(ProcessReport& report);
   void refresh_names(ProcessReport& report, std::vector<Sampled>& samples);
-  std::optional<Sampled> sample(pid_t tid, std::chrono::milliseconds& budget);
+  std::optional<Sampled> sample(pid_t tid, Clock::time_point end);
 
   pid_t pid_;
   ReaderOptions options_;
