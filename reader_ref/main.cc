@@ -5,23 +5,29 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "reader_ref/printable.h"
 #include "reader_ref/process_reader.h"
+#include "reader_ref/reading_child.h"
 #include "reader_ref/report.h"
 #include "sys/process.h"
 
@@ -41,6 +47,9 @@ enum ExitCode {
 };
 
 constexpr milliseconds kShortestInterval{10};
+// For a look that is under way when a signal comes, and when the time of --for is over.
+constexpr milliseconds kGrace{500};
+constexpr milliseconds kLastLook{20'000};
 
 struct Command {
   std::string pid_text;
@@ -51,7 +60,9 @@ struct Command {
   bool no_threads = false;
   std::string interval_text = "1s";
   std::string for_text;
+  std::string timeout_text = "20s";
   milliseconds interval{0};
+  milliseconds timeout{0};
   std::optional<milliseconds> run_for;
 };
 
@@ -81,20 +92,60 @@ std::optional<pid_t> parse_pid(std::string_view text) {
   return pid;
 }
 
-bool is_forbidden(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
+// What reading a process came to, ready to print: what a ReadingChild answers.
+struct Answer {
+  int err = 0;
+  std::string error;  // empty: it could be read
+  bool found = false;
+  bool busy = false;
+  std::string report;
+  std::vector<std::string> notes;
+};
 
-int complain_about(pid_t pid, bool was_there, const sys::Error& e) {
-  if (e.err == ESRCH && was_there) {
+std::string encode(const Answer& a) {
+  std::string out;
+  ordered_json::to_cbor({a.err, a.error, a.found, a.busy, a.report, a.notes}, out);
+  return out;
+}
+
+Answer decode(const std::string& bytes) {
+  Answer a;
+  const auto values = ordered_json::from_cbor(bytes);
+  values.at(0).get_to(a.err);
+  values.at(1).get_to(a.error);
+  values.at(2).get_to(a.found);
+  values.at(3).get_to(a.busy);
+  values.at(4).get_to(a.report);
+  values.at(5).get_to(a.notes);
+  return a;
+}
+
+bool is_forbidden(int err) { return err == EPERM || err == EACCES; }
+
+int complain_about(pid_t pid, bool was_there, int err, const std::string& error) {
+  if (err == ESRCH && was_there) {
     return complain(kExitUnreachable, fmt::format("process {} has ended", pid));
   }
-  if (e.err == ESRCH) return complain(kExitUnreachable, fmt::format("there is no process {}", pid));
-  if (is_forbidden(e)) {
+  if (err == ESRCH) return complain(kExitUnreachable, fmt::format("there is no process {}", pid));
+  if (is_forbidden(err)) {
     return complain(kExitUnreachable,
                     fmt::format("process {} may not be looked at ({}); that takes the same user "
                                 "and kernel.yama.ptrace_scope 0, or CAP_SYS_PTRACE",
-                                pid, sys::to_string(e)));
+                                pid, error));
   }
-  return complain(kExitUnreachable, sys::to_string(e));
+  return complain(kExitUnreachable, error);
+}
+
+// The process of a thread that is not its first one; 0 for all else.
+pid_t process_of_thread(pid_t tid) {
+  std::ifstream status("/proc/" + std::to_string(tid) + "/status");
+  constexpr std::string_view key = "Tgid:\t";
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto process = parse_pid(std::string_view(line).substr(key.size()));
+    return process && *process != tid ? *process : 0;
+  }
+  return 0;
 }
 
 bool exists(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM; }
@@ -105,11 +156,50 @@ ReaderOptions options_of(const Command& command) {
   return options;
 }
 
-void print(const Command& command, const ProcessReport& report) {
-  const std::string text =
-      command.json ? to_line(to_json(report)) + '\n' : to_text(report, command.verbose);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+Answer read_process(const Command& command, const ReaderOptions& options, pid_t pid,
+                    sys::ElfCache& files) {
+  Answer answer;
+  const auto report = ProcessReader(pid, options, files).read();
+  if (!report) {
+    answer.err = report.error().err;
+    answer.error = sys::to_string(report.error());
+    return answer;
+  }
+  answer.found = report->context != nullptr;
+  answer.busy = report->busy;
+  answer.report =
+      command.json ? to_line(to_json(*report)) + '\n' : to_text(*report, command.verbose);
+  answer.notes = report->notes;
+  return answer;
 }
+
+// Asks children that read, and says which process did not let them.
+class Asker {
+ public:
+  Asker(const Command& command, ReaderOptions options)
+      : timeout_(command.timeout),
+        child_([&command, options = std::move(options), files = std::make_shared<sys::ElfCache>()](
+                   pid_t pid) { return encode(read_process(command, options, pid, *files)); },
+               command.timeout) {}
+
+  Answer ask(pid_t pid) {
+    const auto bytes = child_.ask(pid);
+    if (bytes) return decode(*bytes);
+    Answer answer;
+    answer.err = bytes.error().err;
+    answer.error = sys::to_string(bytes.error());
+    if (answer.err == ETIMEDOUT) {
+      answer.error = fmt::format("process {} did not answer within {} ms", pid, timeout_.count());
+    }
+    return answer;
+  }
+
+ private:
+  milliseconds timeout_;
+  ReadingChild child_;
+};
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 // Standard output has taken everything.
 int finish(int code) {
@@ -118,16 +208,16 @@ int finish(int code) {
 }
 
 int dump_one(const Command& command) {
-  sys::ElfCache files;
   const bool was_there = exists(command.pid);
-  ProcessReader reader(command.pid, options_of(command), files);
-  const auto report = reader.read();
-  if (!report) return complain_about(command.pid, was_there, report.error());
-  if (report->context || command.json) print(command, *report);
-  if (report->context) return finish(kExitFound);
+  const Answer answer = Asker(command, options_of(command)).ask(command.pid);
+  if (!answer.error.empty()) {
+    return complain_about(command.pid, was_there, answer.err, answer.error);
+  }
+  if (answer.found || command.json) print(answer.report);
+  if (answer.found) return finish(kExitFound);
   complain(kExitNoContext, fmt::format("process {} publishes no context{}", command.pid,
-                                       report->notes.empty() ? "" : " that can be used"));
-  for (const std::string& note : report->notes) complain(kExitNoContext, note);
+                                       answer.notes.empty() ? "" : " that can be used"));
+  for (const std::string& note : answer.notes) complain(kExitNoContext, note);
   return finish(kExitNoContext);
 }
 
@@ -136,29 +226,29 @@ int dump_one(const Command& command) {
 int dump_all(const Command& command) {
   const auto pids = sys::process_list();
   if (!pids) return complain(kExitUnreachable, sys::to_string(pids.error()));
-  sys::ElfCache files;
   auto options = options_of(command);
   const Patience patience = std::exchange(options.patience, Patience{.looks = 1});
+  Asker asker(command, options);
   std::size_t found = 0;
   std::set<pid_t> hidden;
-  std::vector<ProcessReport> busy;
+  std::map<pid_t, std::string> busy;  // with the reason
   const auto look_at = [&](const std::vector<pid_t>& some) {
     busy.clear();
     for (const pid_t pid : some) {
-      auto report = ProcessReader(pid, options, files).read();
-      if (!report && is_forbidden(report.error())) hidden.insert(pid);
-      if (!report && !is_forbidden(report.error()) && report.error().err != ESRCH) {
-        complain(kExitUnreachable,
-                 fmt::format("process {}: {}", pid, sys::to_string(report.error())));
-      }
-      if (!report) continue;
-      if (report->context) {
-        print(command, *report);
+      const Answer answer = asker.ask(pid);
+      if (answer.found) {
+        print(answer.report);
         ++found;
-      } else if (report->busy) {
-        busy.push_back(std::move(*report));
+      } else if (is_forbidden(answer.err)) {
+        hidden.insert(pid);
+      } else if (answer.err == ETIMEDOUT) {
+        complain(kExitUnreachable, answer.error);
+      } else if (!answer.error.empty() && answer.err != ESRCH) {
+        complain(kExitUnreachable, fmt::format("process {}: {}", pid, answer.error));
+      } else if (answer.busy) {
+        busy[pid] = answer.notes.back();
       } else {
-        for (const std::string& note : report->notes) {
+        for (const std::string& note : answer.notes) {
           complain(kExitNoContext, fmt::format("process {}: {}", pid, note));
         }
       }
@@ -170,11 +260,11 @@ int dump_all(const Command& command) {
     usleep(static_cast<useconds_t>(1000 * delay_after(round, patience).count()));
     std::vector<pid_t> again;
     again.reserve(busy.size());
-    for (const ProcessReport& report : busy) again.push_back(report.pid);
+    for (const auto& [pid, why] : busy) again.push_back(pid);
     look_at(again);
   }
-  for (const ProcessReport& report : busy) {
-    complain(kExitNoContext, fmt::format("process {}: {}", report.pid, report.notes.back()));
+  for (const auto& [pid, why] : busy) {
+    complain(kExitNoContext, fmt::format("process {}: {}", pid, why));
   }
   if (!hidden.empty()) {
     complain(kExitFound, fmt::format("{} process{} may not be looked at", hidden.size(),
@@ -183,27 +273,75 @@ int dump_all(const Command& command) {
   return finish(found > 0 ? kExitFound : kExitNoContext);
 }
 
-// Sleeping that SIGINT and SIGTERM end; they are blocked otherwise, so that none is lost.
-class Interruptible {
+// SIGINT, SIGTERM and --for: they end the sleeping, and a little later the program, also while a
+// read does not return. Which a handler would not do: such a read can be killed, not interrupted.
+class Ending {
  public:
-  Interruptible() {
+  explicit Ending(std::optional<milliseconds> run_for) {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGINT);
     sigaddset(&signals_, SIGTERM);
     sigprocmask(SIG_BLOCK, &signals_, nullptr);
+    guard_ = std::thread([this, run_for] { keep_guard(run_for); });
   }
-  // False: interrupted, now or earlier.
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+  ~Ending() {
+    {
+      const std::lock_guard lock(lock_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    pthread_kill(guard_.native_handle(), SIGTERM);
+    guard_.join();
+  }
+
+  // False: it is time to end.
   bool sleep(milliseconds delay) {
-    const timespec time{delay.count() / 1000, delay.count() % 1000 * 1'000'000};
-    // EINTR: stopped and continued. A shorter sleep does no harm.
-    interrupted_ = interrupted_ || sigtimedwait(&signals_, nullptr, &time) > 0;
-    return !interrupted_;
+    std::unique_lock lock(lock_);
+    return !changed_.wait_for(lock, delay, [this] { return ending_; });
   }
-  bool interrupted() const { return interrupted_; }
+  void found() { code_ = kExitFound; }
+  int code() const { return code_; }
 
  private:
+  void keep_guard(std::optional<milliseconds> run_for) {
+    const bool signalled = wait_for_signal(run_for);
+    end_sleep();
+    if (!signalled) wait_for_signal(kLastLook);
+    std::unique_lock lock(lock_);
+    if (!changed_.wait_for(lock, kGrace, [this] { return done_; })) _exit(code_);
+  }
+
+  void end_sleep() {
+    {
+      const std::lock_guard lock(lock_);
+      ending_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  // False: the time has passed without one.
+  bool wait_for_signal(std::optional<milliseconds> limit) const {
+    const auto begin = Clock::now();
+    while (limit) {
+      const auto left = std::chrono::nanoseconds(*limit - (Clock::now() - begin)).count();
+      if (left <= 0) return false;
+      const timespec time{left / 1'000'000'000, left % 1'000'000'000};
+      if (sigtimedwait(&signals_, nullptr, &time) > 0) return true;
+    }
+    while (sigwaitinfo(&signals_, nullptr) < 0) {  // EINTR: stopped and continued
+    }
+    return true;
+  }
+
   sigset_t signals_{};
-  bool interrupted_ = false;
+  std::atomic<int> code_ = kExitNoContext;
+  std::mutex lock_;
+  std::condition_variable changed_;  // what follows
+  bool ending_ = false;
+  bool done_ = false;
+  std::thread guard_;
 };
 
 std::string time_of_day() {
@@ -297,38 +435,32 @@ class ChangePrinter {
 };
 
 int watch(const Command& command) {
-  Interruptible interruptible;
+  Ending ending(command.run_for);
   auto options = options_of(command);
-  options.sleep = [&](milliseconds delay) { return interruptible.sleep(delay); };
+  options.sleep = [&](milliseconds delay) { return ending.sleep(delay); };
   sys::ElfCache files;
   ProcessReader reader(command.pid, options, files);
   ChangePrinter printer(command);
-  const auto begin = Clock::now();
   const bool was_there = exists(command.pid);
   bool found = false;
   for (bool first = true;; first = false) {
     const auto report = reader.read();
-    if (!report && (first || report.error().err != ESRCH)) {
-      return complain_about(command.pid, was_there, report.error());
-    }
-    if (!report) {
+    if (report) {
+      found = found || report->context;
+      if (found) ending.found();
+      // What was read before an update goes on to count until the update is complete.
+      if (!report->busy || !found) printer.show(*report);
+    } else if (report.error().err == ESRCH && !first) {
       printer.ended();
       break;
+    } else if (report.error().err != EAGAIN) {
+      return complain_about(command.pid, was_there, report.error().err,
+                            sys::to_string(report.error()));
     }
-    found = found || report->context;
-    // What was read before an update goes on to count until the update is complete.
-    if (!report->busy || !found) printer.show(*report);
-    auto pause = command.interval;
-    if (command.run_for) {
-      const auto left =
-          *command.run_for - std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-      if (left <= milliseconds(0)) break;
-      pause = std::min(pause, left);
-    }
-    if (!interruptible.sleep(pause)) break;
+    if (!ending.sleep(command.interval)) break;
     if (std::ferror(stdout) != 0) break;
   }
-  return finish(found ? kExitFound : kExitNoContext);
+  return finish(ending.code());
 }
 
 // What is wrong with the command line, or nothing.
@@ -346,6 +478,11 @@ std::optional<std::string> settle(Command& command, bool watching) {
            " is no duration of 10ms or more, like 500ms, 2s";
   }
   command.interval = *interval;
+  const auto timeout = parse_duration(command.timeout_text);
+  if (!timeout || *timeout <= milliseconds(0)) {
+    return "--timeout: " + command.timeout_text + " is no duration, like 500ms, 20s";
+  }
+  command.timeout = *timeout;
   if (command.for_text.empty()) return std::nullopt;
   command.run_for = parse_duration(command.for_text);
   if (!command.run_for)
@@ -372,6 +509,8 @@ int run(int argc, char** argv) {
   auto* dump = app.add_subcommand("dump", "read once; stops each thread for a moment");
   add_common(dump);
   dump->add_flag("--all", command.all, "every process that publishes a context");
+  dump->add_option("--timeout", command.timeout_text,
+                   "give up a process that does not let itself be read; default 20s");
   auto* watching = app.add_subcommand("watch", "read again and again, print what changes");
   add_common(watching);
   watching->add_option("--interval", command.interval_text, "between two looks; default 1s");
@@ -384,6 +523,10 @@ int run(int argc, char** argv) {
   }
   const bool is_watch = watching->parsed();
   if (const auto wrong = settle(command, is_watch)) return complain(kExitUsage, *wrong);
+  if (const pid_t process = command.all ? 0 : process_of_thread(command.pid); process != 0) {
+    return complain(kExitUnreachable, fmt::format("{} is a thread of process {}: name the process",
+                                                  command.pid, process));
+  }
   if (is_watch) return watch(command);
   return command.all ? dump_all(command) : dump_one(command);
 }

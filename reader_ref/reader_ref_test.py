@@ -143,7 +143,8 @@ class CommandLine(Case):
                      ["dump", "99999999999999"], ["dump", pid, pid], ["dump", "--all", pid],
                      ["dump", pid, "--interval", "1s"], ["watch"], ["watch", "--all"],
                      ["watch", pid, "--interval", "1ms"], ["watch", pid, "--for", "soon"],
-                     ["watch", pid, "--interval", "nan"], ["nothing"], ["dump", pid, "--nothing"]):
+                     ["watch", pid, "--interval", "nan"], ["dump", pid, "--timeout", "0s"],
+                     ["nothing"], ["dump", pid, "--nothing"]):
             with self.subTest(args=args):
                 done = run(*args)
                 self.assertEqual(done.returncode, USAGE, done)
@@ -159,6 +160,12 @@ class CommandLine(Case):
     def test_no_such_process(self):
         self.complains(UNREACHABLE, "there is no process 4194305", "dump", 4194305)
         self.complains(UNREACHABLE, "there is no process 4194305", "watch", 4194305)
+
+    def test_a_thread_is_no_process(self):
+        target = self.target("good")
+        for command in ("dump", "watch"):
+            self.complains(UNREACHABLE, f"is a thread of process {target.pid}",
+                           command, target.threads["good"])
 
     def test_a_zombie_has_ended(self):
         child = subprocess.Popen(["true"])
@@ -278,6 +285,17 @@ class ProcessContext(Case):
             self.assertIn(done.returncode, (FOUND, UNREACHABLE), done)
             target.end()
 
+    def test_processes_that_become_others_meanwhile(self):
+        for delay in [i * 0.0005 for i in range(30)]:
+            target = self.target("good", "good", "good")
+            timer = threading.Timer(delay, target.send, ["exec"])
+            timer.start()
+            done = run("dump", target.pid)
+            timer.join()
+            self.assertIn(done.returncode, (FOUND, NO_CONTEXT), done)
+            self.assertEqual(done.returncode == FOUND, "reader_test_target" in done.stdout, done)
+            target.end()
+
     def test_a_leader_that_has_left(self):
         target = self.target("good")
         target.tell("leave")
@@ -286,6 +304,56 @@ class ProcessContext(Case):
         threads = self.threads(seen)
         self.assertIsNotNone(threads[target.threads["good"]]["context"])
         self.assertNotIn(target.pid, threads)
+
+
+class Silent(Case):
+    """Pages that nobody fills: a read of them does not return."""
+
+    def target(self, *args, **kwargs):
+        try:
+            return super().target(*args, **kwargs)
+        except AssertionError:
+            self.skipTest("userfaultfd is not to be had")
+
+    def test_a_context(self):
+        silent = self.target("--context", "silent")
+        good = self.target()
+        self.complains(UNREACHABLE, f"process {silent.pid} did not answer", "dump", silent.pid,
+                       "--timeout", "200ms")
+        done = run("dump", "--all", "--json", "--no-threads", "--timeout", "1s")
+        self.assertEqual(done.returncode, FOUND, done)
+        self.assertIn(good.pid, [json.loads(line)["pid"] for line in done.stdout.splitlines()])
+        self.assertIn(f"process {silent.pid} did not answer", done.stderr)
+
+    def test_a_record(self):
+        target = self.target("silent")
+        self.complains(UNREACHABLE, "did not answer", "dump", target.pid, "--timeout", "500ms")
+        with open(f"/proc/{target.threads['silent']}/stat", encoding="ascii") as file:
+            self.assertNotIn(file.read().split(")")[1].split()[0], "tT")  # goes on
+
+    def test_signals_end_it(self):
+        target = self.target("--context", "silent")
+        for command, code in (("dump", -signal.SIGINT), ("watch", NO_CONTEXT)):
+            child = subprocess.Popen([READER, command, str(target.pid)])
+            self.addCleanup(child.wait)
+            self.addCleanup(child.kill)
+            deadline = time.monotonic() + 10
+            while not self.reads(child.pid):
+                if time.monotonic() > deadline:
+                    self.skipTest("the kernel does not show what a thread waits in")
+                time.sleep(0.01)
+            child.send_signal(signal.SIGINT)
+            self.assertEqual(child.wait(timeout=DEADLINE_S), code)
+
+    def reads(self, pid):
+        """Whether it, or a child of it, hangs in the read."""
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            pids = [pid, *map(int, file.read().split())]
+        for each in pids:
+            with open(f"/proc/{each}/wchan", encoding="ascii") as file:
+                if "userfault" in file.read():
+                    return True
+        return False
 
 
 class Threads(Case):

@@ -14,6 +14,8 @@
 //   exec        becomes another program
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -21,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -78,6 +81,17 @@ static void die(const char* what) {
 static void* check(void* p) {
   if (p == MAP_FAILED) die("mmap");
   return p;
+}
+
+// A page that nobody fills: who reads it waits, from another process too.
+static void* silent(void* page) {
+  const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+  struct uffdio_api api = {.api = UFFD_API};
+  if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0) die("userfaultfd");
+  struct uffdio_register area = {.range = {(uintptr_t)page, kPage},
+                                 .mode = UFFDIO_REGISTER_MODE_MISSING};
+  if (ioctl(fd, UFFDIO_REGISTER, &area) != 0) die("UFFDIO_REGISTER");
+  return page;
 }
 
 // --- the payload, field by field
@@ -175,6 +189,10 @@ static void publish(void) {
   if (strcmp(g_context, "none") == 0) return;
   if (strcmp(g_context, "two") == 0) map_named();  // all zero
   g_header = map_named();
+  if (strcmp(g_context, "silent") == 0) {
+    silent(g_header);
+    return;
+  }
   // A second mapping may lie before or behind the first.
   if (strcmp(g_context, "two") == 0) map_named();
   madvise(g_header, kPage, MADV_DONTFORK);
@@ -235,6 +253,10 @@ static void* record_of(const char* kind) {
     add_entry(r, 0, "/cart", 5);
     r->size = 600;
     return r;
+  }
+  if (strcmp(kind, "silent") == 0) {
+    return silent(
+        check(mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)));
   }
   struct record* r = good();
   if (strcmp(kind, "odd") == 0) return memmove((char*)r + 1, r, 64);

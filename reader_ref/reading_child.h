@@ -1,0 +1,43 @@
+// A child process that does the reading, because a read may never return: the memory of a process
+// can lie behind a page that its owner does not fill (userfaultfd, FUSE). The child is killed then,
+// which also lets go of a thread that it had stopped.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "sys/result.h"
+
+namespace ctxconf::reader {
+
+class ReadingChild {
+ public:
+  using Work = std::function<std::string(pid_t)>;
+
+  // `work` runs in the child and keeps its state there from one process to the next. The caller has
+  // one thread.
+  ReadingChild(Work work, std::chrono::milliseconds deadline);
+  ReadingChild(const ReadingChild&) = delete;
+  ReadingChild& operator=(const ReadingChild&) = delete;
+  ~ReadingChild();
+
+  // What `work` returns for `pid`. ETIMEDOUT: it did not, and the next call begins in a new child;
+  // EPIPE: the child has crashed.
+  sys::Result<std::string> ask(pid_t pid);
+
+ private:
+  sys::Result<> start();
+  void end();
+  sys::Result<> receive(void* to, std::size_t size,
+                        std::chrono::steady_clock::time_point end) const;
+
+  Work work_;
+  std::chrono::milliseconds deadline_;
+  pid_t child_ = 0;  // 0: none
+  int socket_ = -1;
+};
+
+}  // namespace ctxconf::reader
