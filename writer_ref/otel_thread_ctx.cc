@@ -35,6 +35,41 @@ namespace {
 // so that a child of a fork finds it usable at any moment.
 constinit std::array<std::atomic<const char*>, abi::kMaxKeys> keys{};
 
+// How many bytes of a character follow its first byte, and what the first of them may be:
+// no longer form than necessary, no surrogates, nothing above U+10FFFF.
+struct Continuation {
+  std::size_t count;
+  unsigned char least;
+  unsigned char most;
+};
+
+Continuation after(unsigned char first) {
+  constexpr unsigned char none = 1;  // with a most below: no byte will do
+  if (first < 0x80) return {0, 0, 0};
+  if (first < 0xc2 || first > 0xf4) return {1, none, 0};
+  if (first < 0xe0) return {1, 0x80, 0xbf};
+  if (first < 0xf0) {
+    return {2, static_cast<unsigned char>(first == 0xe0 ? 0xa0 : 0x80),
+            static_cast<unsigned char>(first == 0xed ? 0x9f : 0xbf)};
+  }
+  return {3, static_cast<unsigned char>(first == 0xf0 ? 0x90 : 0x80),
+          static_cast<unsigned char>(first == 0xf4 ? 0x8f : 0xbf)};
+}
+
+bool is_utf8(const char* text, std::size_t length) {
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(text);
+  for (std::size_t i = 0; i < length;) {
+    Continuation next = after(bytes[i++]);
+    for (; next.count > 0; --next.count) {
+      if (i == length || bytes[i] < next.least || bytes[i] > next.most) return false;
+      ++i;
+      next.least = 0x80;
+      next.most = 0xbf;
+    }
+  }
+  return true;
+}
+
 bool is_name(const char* key, const char* name, size_t length) {
   return strncmp(key, name, length) == 0 && key[length] == '\0';
 }
@@ -99,7 +134,8 @@ int otel_thread_ctx_init_thread() {
 }
 
 int otel_thread_ctx_register_key(const char* name, size_t length) {
-  if (name == nullptr || length == 0 || memchr(name, '\0', length) != nullptr) {
+  if (name == nullptr || length == 0 || memchr(name, '\0', length) != nullptr ||
+      !ctxconf::writer::is_utf8(name, length)) {
     return OTEL_THREAD_CTX_BAD_NAME;
   }
   return ctxconf::writer::register_key(name, length);

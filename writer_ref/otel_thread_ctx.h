@@ -78,10 +78,10 @@ extern OTEL_CTX_API __thread struct otel_thread_ctx_record* otel_thread_ctx_v1;
 
 enum otel_thread_ctx_status {
   OTEL_THREAD_CTX_OK = 0,
-  OTEL_THREAD_CTX_CUT = 1,      /* the value was cut to 255 bytes, between characters */
-  OTEL_THREAD_CTX_LEFT_OUT = 2, /* does not fit, or not an index */
-  OTEL_THREAD_CTX_FULL = -1,    /* 256 keys are registered */
-  OTEL_THREAD_CTX_BAD_NAME = -2,
+  OTEL_THREAD_CTX_CUT = 1,       /* the value was cut to 255 bytes, between characters */
+  OTEL_THREAD_CTX_LEFT_OUT = 2,  /* does not fit, or not an index */
+  OTEL_THREAD_CTX_FULL = -1,     /* 256 keys are registered */
+  OTEL_THREAD_CTX_BAD_NAME = -2, /* a process context with it could not be decoded */
   OTEL_THREAD_CTX_NO_MEMORY = -3
 };
 
@@ -204,13 +204,15 @@ static inline int otel_thread_ctx_append_inline(struct otel_thread_ctx_record* r
   const size_t limit = record_bytes - OTEL_THREAD_CTX_FIXED_BYTES;
   const size_t room = limit < UINT16_MAX ? limit : UINT16_MAX;
   int status = OTEL_THREAD_CTX_OK;
-  uint8_t* const entry = record->attrs_data + used;
+  uint8_t* entry;
+  if (record_bytes < OTEL_THREAD_CTX_FIXED_BYTES) return OTEL_THREAD_CTX_LEFT_OUT;
   if (key < 0 || key >= OTEL_THREAD_CTX_MAX_KEYS) return OTEL_THREAD_CTX_LEFT_OUT;
   if (length > OTEL_THREAD_CTX_MAX_VALUE_BYTES) {
     length = otel_thread_ctx_cut(value);
     status = OTEL_THREAD_CTX_CUT;
   }
   if (used + 2 + length > room) return OTEL_THREAD_CTX_LEFT_OUT;
+  entry = record->attrs_data + used;
   entry[0] = OTEL_THREAD_CTX_TO(uint8_t, key);
   entry[1] = OTEL_THREAD_CTX_TO(uint8_t, length);
   otel_thread_ctx_copy(entry + 2, value, length);

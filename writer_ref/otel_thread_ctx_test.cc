@@ -158,6 +158,15 @@ TEST(Append, LeavesOutWhatDoesNotFitAndReportsIt) {
   EXPECT_NE(attributes(record), "does not walk");
 }
 
+TEST(Append, LeavesOutWhatHasNoMemoryForARecord) {
+  Record record = filled();
+  const Record before = record;
+  for (const std::size_t bytes : {0U, 1U, 27U}) {
+    EXPECT_EQ(append(record, 0, "", bytes), OTEL_THREAD_CTX_LEFT_OUT);
+  }
+  EXPECT_EQ(memcmp(&record, &before, sizeof record), 0);
+}
+
 TEST(Append, KeepsToTheMemoryThatTheRecordHas) {
   for (const std::size_t bytes : {28U, 29U, 30U, 33U}) {
     Record record = filled();
@@ -310,9 +319,25 @@ TEST(Keys, RefuseNamesThatAreNone) {
   EXPECT_EQ(key(""), OTEL_THREAD_CTX_BAD_NAME);
   EXPECT_EQ(key(std::string_view("a\0b", 3)), OTEL_THREAD_CTX_BAD_NAME);
   EXPECT_EQ(key(std::string_view("a\0", 2)), OTEL_THREAD_CTX_BAD_NAME);
+  // A lone continuation, too long a form, a surrogate, above U+10FFFF, no such byte, cut.
+  for (const auto* name : {"a\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                           "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
+                           "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xe2\x82z"}) {
+    EXPECT_EQ(key(name), OTEL_THREAD_CTX_BAD_NAME) << testing::PrintToString(name);
+  }
   EXPECT_EQ(otel_thread_ctx_key_count(), count);
   EXPECT_EQ(otel_thread_ctx_key(count), nullptr);
   EXPECT_EQ(otel_thread_ctx_key(SIZE_MAX), nullptr);
+}
+
+TEST(Keys, AreUtf8) {
+  for (const auto* name :
+       {"\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+        "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "z\xc3\xa4hler"}) {
+    const int index = key(name);
+    ASSERT_GE(index, 0) << testing::PrintToString(name);
+    EXPECT_STREQ(otel_thread_ctx_key(static_cast<std::size_t>(index)), name);
+  }
 }
 
 TEST(Keys, AreTheSameForTheSameName) {
