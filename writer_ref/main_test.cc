@@ -34,7 +34,8 @@ using namespace std::chrono_literals;
 // The program with stdout and stderr in one pipe; ended with SIGKILL if nobody else did.
 class Program {
  public:
-  explicit Program(std::vector<std::string> arguments, bool no_files = false) {
+  explicit Program(std::vector<std::string> arguments, bool no_files = false,
+                   rlim_t memory = RLIM_INFINITY) {
     std::array<int, 2> ends{};
     EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
     arguments.insert(arguments.begin(), CTXCONF_BIN_DIR "/writer_ref");
@@ -49,6 +50,8 @@ class Program {
       dup2(ends[1], 2);
       const rlimit none{0, 0};
       if (no_files) setrlimit(RLIMIT_FSIZE, &none);
+      const rlimit limit{memory, RLIM_INFINITY};
+      if (memory != RLIM_INFINITY) setrlimit(RLIMIT_AS, &limit);
       execv(argv[0], argv.data());
       _exit(127);
     }
@@ -317,6 +320,14 @@ TEST(WriterRef, SaysWhichThreadAttributesAreCutOrLeftOut) {
             "writer_ref: --thread-attribute 'a': cut to 255 bytes at most\n"
             "writer_ref: --thread-attribute 'c': left out: the record is full\n");
   EXPECT_EQ(program.wait(), 0);
+}
+
+TEST(WriterRef, SaysWhichThreadCannotBeHad) {
+  Program program({"--threads", "400"}, false, 200'000'000);
+  const std::string text = program.rest();
+  EXPECT_NE(text.find("writer_ref: cannot start thread "), std::string::npos) << text;
+  EXPECT_NE(text.find(" of 400: "), std::string::npos) << text;
+  EXPECT_EQ(program.wait(), 1);
 }
 
 TEST(WriterRef, CanBeQuiet) {

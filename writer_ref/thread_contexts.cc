@@ -3,6 +3,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <exception>
+#include <stdexcept>
+
 namespace ctxconf::writer {
 namespace {
 
@@ -52,6 +55,7 @@ void ThreadContexts::fill(otel_thread_ctx_record& record, const Ids& ids,
     if (status == OTEL_THREAD_CTX_OK || complaints == nullptr) continue;
     const char* what = "left out: the record is full";
     if (keys_[i] < 0) what = "left out: too many keys";
+    if (keys_[i] == OTEL_THREAD_CTX_BAD_NAME) what = "left out: no name in UTF-8";
     if (status == OTEL_THREAD_CTX_CUT) what = "cut to 255 bytes at most";
     complaints->push_back("'" + key + "': " + what);
   }
@@ -62,7 +66,12 @@ const std::vector<ThreadContexts::Started>& ThreadContexts::start() {
   stopping_ = false;
   attached_ = 0;
   for (std::size_t i = 0; i < settings_.threads; ++i) {
-    threads_.emplace_back([this, i] { run(i); });
+    try {
+      threads_.emplace_back([this, i] { run(i); });
+    } catch (const std::exception& e) {
+      throw std::runtime_error("cannot start thread " + std::to_string(i + 1) + " of " +
+                               std::to_string(settings_.threads) + ": " + e.what());
+    }
   }
   std::unique_lock guard(lock_);
   changed_.wait(guard, [this] { return attached_ == settings_.threads; });

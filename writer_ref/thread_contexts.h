@@ -52,7 +52,8 @@ class ThreadContexts {
     std::uint64_t slot = 0;  // address of otel_thread_ctx_v1
     Ids ids{};               // of the first turn
   };
-  // Returns when every thread has attached. Throws std::system_error without threads.
+  // Returns when every thread has attached. Throws without threads: "cannot start thread
+  // 3 of 8: ...".
   const std::vector<Started>& start();
   // Every thread detaches and ends. Turns go on counting at the next start.
   void stop();
