@@ -14,14 +14,6 @@ PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 lib=$(dirname "$(find "$scratch/moved" -name libotel_ctx_writer.so)")
 
-# shellcheck disable=SC2046 # the flags are words
-"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags otel_ctx_writer) \
-  "$source/writer_ref/c_api_test.c" -o "$scratch/c" $(pkg-config --libs otel_ctx_writer)
-LD_LIBRARY_PATH=$lib "$scratch/c"
-"$cc" "$source/writer_ref/c_api_test.c" -I"$scratch/moved/include" -o "$scratch/c-static" \
-  "$lib/libotel_ctx_writer.a"
-"$scratch/c-static"
-
 # Is the slot of the thread context a thread-local variable in the dynamic symbol table?
 exports_slot() {
   nm -D --defined-only --format=sysv "$1" | grep -q '^otel_thread_ctx_v1 *|.*| *TLS *|' || {
@@ -30,21 +22,39 @@ exports_slot() {
   }
 }
 exports_slot "$lib/libotel_ctx_writer.so"
-# shellcheck disable=SC2046
-"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags otel_ctx_writer) \
-  "$source/writer_ref/c_thread_test.c" -o "$scratch/thread" $(pkg-config --libs otel_ctx_writer)
-LD_LIBRARY_PATH=$lib "$scratch/thread"
-# The archive as the only one there is; also by a program that never mentions the slot.
-mkdir "$scratch/archive"
-cp "$lib/libotel_ctx_writer.a" "$scratch/archive"
-echo 'int main(void) { return 0; }' >"$scratch/silent.c"
-for main in "$source/writer_ref/c_thread_test.c" "$scratch/silent.c"; do
-  # shellcheck disable=SC2046
-  "$cc" -ffunction-sections -fdata-sections $(pkg-config --cflags otel_ctx_writer) "$main" \
-    -o "$scratch/thread-static" -Wl,--gc-sections -L"$scratch/archive" \
-    $(pkg-config --static --libs otel_ctx_writer | sed "s|-L[^ ]*||")
-  exports_slot "$scratch/thread-static"
-  "$scratch/thread-static"
+
+# The program and the commands of the documentation, as they stand there; then the same with
+# programs that check themselves.
+page=$source/docs/thread-context.md
+cc() { "$cc" "$@"; }
+cd "$scratch"
+build_as_documented() {
+  cp "$1" program.c
+  rm -f program program-static
+  grep '^cc ' "$page" >commands
+  # shellcheck disable=SC1091
+  . ./commands
+  if ldd program | grep 'not found'; then exit 1; fi
+  if ldd program-static | grep otel_ctx; then exit 1; fi
+  exports_slot program-static
+}
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$page" >documented.c
+build_as_documented documented.c
+for part in api thread; do
+  build_as_documented "$source/writer_ref/c_${part}_test.c"
+  ./program
+  ./program-static
+done
+# Also by a program that never mentions the slot.
+echo 'int main(void) { return 0; }' >silent.c
+build_as_documented silent.c
+# shellcheck disable=SC2046 # the flags are words
+for flags in '-ffunction-sections -fdata-sections -Wl,--gc-sections' '-std=c11 -Wall -Wextra -Wpedantic -Werror'; do
+  # shellcheck disable=SC2086
+  "$cc" $flags "$source/writer_ref/c_thread_test.c" -o thread-static $(pkg-config --cflags otel_ctx_writer) \
+    -Wl,-Bstatic $(pkg-config --static --libs otel_ctx_writer) -Wl,-Bdynamic
+  exports_slot thread-static
+  ./thread-static
 done
 echo "pkg-config: ok"
 

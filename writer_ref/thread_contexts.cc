@@ -55,7 +55,6 @@ void ThreadContexts::fill(otel_thread_ctx_record& record, const Ids& ids,
     if (status == OTEL_THREAD_CTX_OK || complaints == nullptr) continue;
     const char* what = "left out: the record is full";
     if (keys_[i] < 0) what = "left out: too many keys";
-    if (keys_[i] == OTEL_THREAD_CTX_BAD_NAME) what = "left out: no name in UTF-8";
     if (status == OTEL_THREAD_CTX_CUT) what = "cut to 255 bytes at most";
     complaints->push_back("'" + key + "': " + what);
   }
