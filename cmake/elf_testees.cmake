@@ -8,8 +8,6 @@ set(elf_libraries
   "slot_initial_exec|-ftls-model=initial-exec|"
   "slot_local_dynamic|-DSLOT_HIDDEN_ALIAS|"
   "slot_only|-DSLOT_ONLY ${desc}|"
-  "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
-  "slot_symbolic_general_dynamic||${with_lld} -Wl,-Bsymbolic"
   "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"
   "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
   "slot_ordinary|${desc} -DSLOT_ORDINARY|"
@@ -20,10 +18,17 @@ set(elf_libraries
   "slot_no_sections|${desc}|"
   "slot_versioned|${desc}|-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map"
   "slot_stripped|${desc}|-s")
-if(CMAKE_C_COMPILER_ID STREQUAL "GNU")  # clang makes it local dynamic
+if(CTXCONF_LLD)
   list(APPEND elf_libraries
-    "slot_protected|${desc} -DSLOT_VISIBILITY=protected|"
-    "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}")
+    "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
+    "slot_symbolic_general_dynamic||${with_lld} -Wl,-Bsymbolic")
+endif()
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")  # clang makes it local dynamic
+  list(APPEND elf_libraries "slot_protected|${desc} -DSLOT_VISIBILITY=protected|")
+  if(CTXCONF_LLD)
+    list(APPEND elf_libraries
+      "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}")
+  endif()
 endif()
 set(elf_programs
   "slot_pie|-fPIE|-pie ${export}"
