@@ -1,9 +1,10 @@
-// One sample of one thread (stop, slot, record, attributes, resume) beside the bare stop and
-// resume. Both sides run in turn within each iteration; what counts is the difference of
-// their medians.
+// One sample of one thread (stop, slot, record, attributes, resume) beside the system calls that
+// stop a thread and let it go. Both sides run in turn within each iteration; what counts is the
+// difference of their medians.
 #include <benchmark/benchmark.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +18,6 @@
 
 #include "abi/thread_record.h"
 #include "reader_ref/thread_sample.h"
-#include "sys/thread_stop.h"
 
 // Exported by this program, as a publisher does.
 extern "C" {
@@ -93,6 +93,15 @@ double microseconds(F work) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
+// No less can be done: a tracer that waits for the stop.
+bool stop_and_let_go(pid_t tid) {
+  int status = 0;
+  return ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0 &&
+         ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) == 0 &&
+         waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status) &&
+         ptrace(PTRACE_DETACH, tid, nullptr, nullptr) == 0;
+}
+
 void BM_Sample(benchmark::State& state) {
   const auto entries = static_cast<std::size_t>(state.range(1));
   const Target target(state.range(0) != 0, entries);
@@ -104,9 +113,7 @@ void BM_Sample(benchmark::State& state) {
   }
   const sys::ProcessMemory memory(target.pid());
   bool good = true;
-  const auto bare = [&] {
-    good = sys::ThreadStop::stop(target.pid(), kDeadline).has_value() && good;
-  };
+  const auto bare = [&] { good = stop_and_let_go(target.pid()) && good; };
   const auto sample = [&] {
     const auto taken = sample_thread(target.pid(), *variable, memory, Attributes::kRead, kDeadline);
     good = good && taken && taken->record && taken->record->state == RecordState::kValid &&

@@ -37,14 +37,19 @@ void update(const KernelInput& in) {
   }
   BENCH(otel_thread_ctx_end)(in.record);
 }
+// To a record that one store empties.
+void append(const KernelInput& in) {
+  in.record->attrs_data_size = 0;
+  BENCH(otel_thread_ctx_append)(in.record, sizeof *in.record, 2, in.values[1], in.lengths[1]);
+}
 void append_shrink(const KernelInput& in) {
   const std::uint16_t mark = in.record->attrs_data_size;
   BENCH(otel_thread_ctx_append)(in.record, sizeof *in.record, 2, in.values[1], in.lengths[1]);
   BENCH(otel_thread_ctx_shrink)(in.record, mark);
 }
 
-constexpr Kernel kKernel = {nothing,        plain_store, attach,       attach_detach,
-                            attach_restore, update,      append_shrink};
+constexpr Kernel kKernel = {nothing,        plain_store, attach, attach_detach,
+                            attach_restore, update,      append, append_shrink};
 
 }  // namespace
 }  // namespace ctxconf::writer

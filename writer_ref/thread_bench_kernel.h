@@ -20,10 +20,14 @@ struct KernelInput {
 
 using Operation = void (*)(const KernelInput&);
 
-inline constexpr std::array<const char*, 7> kOperations = {
-    "nothing",           "plain TLS store",       "attach",
-    "attach and detach", "attach, restore outer", "in place, 2 attributes",
-    "append and shrink"};
+inline constexpr std::array<const char*, 8> kOperations = {"nothing",
+                                                           "plain TLS store",
+                                                           "attach",
+                                                           "attach and detach",
+                                                           "attach, restore outer",
+                                                           "in place, 2 attributes",
+                                                           "append",
+                                                           "append and shrink"};
 using Kernel = std::array<Operation, kOperations.size()>;
 
 }  // namespace ctxconf::writer
