@@ -49,7 +49,7 @@ enum ExitCode {
 constexpr milliseconds kShortestInterval{10};
 // For a look that is under way when a signal comes, and when the time of --for is over.
 constexpr milliseconds kGrace{500};
-constexpr milliseconds kLastLook{20'000};
+constexpr milliseconds kLastLook{30'000};
 
 struct Command {
   std::string pid_text;
@@ -60,7 +60,7 @@ struct Command {
   bool no_threads = false;
   std::string interval_text = "1s";
   std::string for_text;
-  std::string timeout_text = "20s";
+  std::string timeout_text = "30s";
   milliseconds interval{0};
   milliseconds timeout{0};
   std::optional<milliseconds> run_for;
@@ -480,7 +480,7 @@ std::optional<std::string> settle(Command& command, bool watching) {
   command.interval = *interval;
   const auto timeout = parse_duration(command.timeout_text);
   if (!timeout || *timeout <= milliseconds(0)) {
-    return "--timeout: " + command.timeout_text + " is no duration, like 500ms, 20s";
+    return "--timeout: " + command.timeout_text + " is no duration, like 500ms, 30s";
   }
   command.timeout = *timeout;
   if (command.for_text.empty()) return std::nullopt;
@@ -510,7 +510,7 @@ int run(int argc, char** argv) {
   add_common(dump);
   dump->add_flag("--all", command.all, "every process that publishes a context");
   dump->add_option("--timeout", command.timeout_text,
-                   "give up a process that does not let itself be read; default 20s");
+                   "give up a process that does not let itself be read; default 30s");
   auto* watching = app.add_subcommand("watch", "read again and again, print what changes");
   add_common(watching);
   watching->add_option("--interval", command.interval_text, "between two looks; default 1s");
