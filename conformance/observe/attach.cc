@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
-constexpr std::chrono::milliseconds kStopDeadline{50};
+constexpr std::chrono::milliseconds kStopDeadline{500};
 constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
 struct Watched {
