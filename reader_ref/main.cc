@@ -292,7 +292,7 @@ class Ending {
       done_ = true;
     }
     changed_.notify_all();
-    pthread_kill(guard_.native_handle(), SIGTERM);
+    pthread_kill(guard_.native_handle(), SIGINT);
     guard_.join();
   }
 
