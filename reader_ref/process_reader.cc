@@ -189,6 +189,7 @@ void ProcessReader::read_threads(ProcessReport& report) {
     return;
   }
   report.variables = describe_variables(variable);
+  find_places(loaded_->variable, memory_);
   const auto tids = sys::thread_list(pid_);
   if (!tids) {
     report.threads_why = "the threads cannot be listed: " + sys::to_string(tids.error());

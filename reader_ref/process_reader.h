@@ -27,7 +27,7 @@ struct ReaderOptions {
   Sleep sleep;  // empty: sleeps
   // A thread that does not stop costs this much. All threads of a process together are given the
   // second, by the clock; those that are left then are not looked at.
-  std::chrono::milliseconds stop_deadline{100};
+  std::chrono::milliseconds stop_deadline{500};
   std::chrono::milliseconds stop_budget{10'000};
 };
 

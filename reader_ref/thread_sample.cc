@@ -12,13 +12,22 @@ using sys::Result;
 Result<ThreadVariable> find_thread_variable(pid_t pid, sys::ElfCache& files) {
   CTX_TRY(modules, sys::modules_of(pid, files));
   CTX_TRY(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
-  return ThreadVariable{std::move(modules), std::move(definitions)};
+  ThreadVariable variable{pid, std::move(modules), std::move(definitions), {}};
+  find_places(variable, sys::ProcessMemory(pid));
+  return variable;
+}
+
+void find_places(ThreadVariable& variable, const sys::MemoryReader& memory) {
+  variable.places.clear();
+  for (const sys::TlsDefinition& definition : variable.definitions) {
+    variable.places.push_back(sys::tls_place(variable.modules, definition, memory));
+  }
 }
 
 Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
                                    const sys::MemoryReader& memory, Attributes attributes,
                                    std::chrono::milliseconds deadline) {
-  const auto stop = sys::ThreadStop::stop(tid, deadline);
+  const auto stop = sys::ThreadStop::stop(tid, deadline, variable.pid);
   if (!stop) return std::unexpected(stop.error());
   CTX_TRY(tp, stop->thread_pointer());
   ThreadSample sample;
@@ -26,8 +35,8 @@ Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
     sample.why = "the thread has no thread pointer";
     return sample;
   }
-  for (const sys::TlsDefinition& definition : variable.definitions) {
-    const auto slot = sys::tls_address(variable.modules, definition, tp, memory);
+  for (const auto& place : variable.places) {
+    const auto slot = sys::tls_address(place, tp, memory);
     if (!slot) {
       if (sample.why.empty()) sample.why = sys::to_string(slot.error());
       continue;

@@ -17,10 +17,15 @@ namespace ctxconf::reader {
 
 // The loaded files of a process and where the variable is defined in them.
 struct ThreadVariable {
+  pid_t pid = 0;
   sys::Modules modules;
   std::vector<sys::TlsDefinition> definitions;
+  std::vector<sys::Result<sys::TlsPlace>> places;  // of each definition
 };
 sys::Result<ThreadVariable> find_thread_variable(pid_t pid, sys::ElfCache& files);
+// Looks again where the variable is, as far as that is the same for all threads: before threads
+// are sampled, as the loader may have been at work.
+void find_places(ThreadVariable& variable, const sys::MemoryReader& memory);
 
 struct ThreadSample {
   std::optional<RecordCopy> record;

@@ -21,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "GOT words are read as
 constexpr std::size_t kMostDefinitions = 64;
 constexpr std::size_t kMostAccesses = 256;  // of one definition; as many again of its own module
 constexpr std::size_t kMostBorrowed = 4;
+constexpr std::size_t kMostWays = 8;
 constexpr std::uint64_t kMostSegmentBytes = 1ULL << 40U;
 constexpr std::int64_t kFarthestStatic = 1LL << 40U;
 constexpr std::uint64_t kMostModuleIds = 1U << 20U;
@@ -319,6 +320,10 @@ Result<Place> dynamic_place(const Words& index, std::uint64_t generation) {
   return DynamicPlace{module_id, offset, generation};
 }
 
+std::unexpected<Error> not_ours() {
+  return fail("find TLS variable", ENOTSUP, "the GOT leads to the definition of another module");
+}
+
 Result<Words> read_words(const MemoryReader& memory, std::uint64_t at) {
   return memory.read(RemotePtr<Words>{RemoteAddr(at)});
 }
@@ -406,27 +411,36 @@ Result<std::optional<RemoteAddr>> address_in(const Place& place, const ThreadLay
   return RemoteAddr(block->raw() + dynamic.offset);
 }
 
-// Do both GOT entries lead to one variable? A descriptor of a module in the static block is an
-// offset where General Dynamic has a module id, so the places alone do not tell.
-bool is_the_rival(const Place& place, std::optional<RemoteAddr> address,
-                  const TlsAccess::Rival& rival, const ThreadLayout& layout, RemoteAddr tp,
-                  const MemoryReader& memory) {
-  const auto other = got_place(rival.model, rival.got, layout, memory);
-  if (!other) return false;
-  if (*other == place) return true;
-  const auto other_address = address_in(*other, layout, tp, memory);
-  return address && other_address && *other_address == address;
+struct Way {
+  Place place;
+  std::uint64_t distance = 0;  // of the variable from there
+  std::optional<Place> rival;
+  friend bool operator==(const Way&, const Way&) = default;
+};
+
+Result<Way> way_of(const Modules& modules, const TlsDefinition& definition, const TlsAccess& access,
+                   const ThreadLayout& layout, const MemoryReader& memory) {
+  CTX_TRY(place, place_of(modules, access, layout, memory));
+  Way way{place, definition.symbol.value - access.target, std::nullopt};
+  if (!access.rival) return way;
+  const auto other = got_place(access.rival->model, access.rival->got, layout, memory);
+  if (!other) return way;
+  if (*other == place) return not_ours();
+  way.rival = *other;
+  return way;
 }
 
-Result<std::optional<RemoteAddr>> follow(const Modules& modules, const TlsAccess& access,
-                                         const ThreadLayout& layout, RemoteAddr tp,
+// A descriptor of a module in the static block is an offset where General Dynamic has a module
+// id, so the places alone do not tell whether the rival's is the same.
+Result<std::optional<RemoteAddr>> follow(const Way& way, const ThreadLayout& layout, RemoteAddr tp,
                                          const MemoryReader& memory) {
-  CTX_TRY(place, place_of(modules, access, layout, memory));
-  CTX_TRY(address, address_in(place, layout, tp, memory));
-  if (access.rival && is_the_rival(place, address, *access.rival, layout, tp, memory)) {
-    return fail("find TLS variable", ENOTSUP, "the GOT leads to the definition of another module");
+  CTX_TRY(address, address_in(way.place, layout, tp, memory));
+  if (!address) return std::nullopt;
+  if (way.rival) {
+    const auto other = address_in(*way.rival, layout, tp, memory);
+    if (other && *other == address) return not_ours();
   }
-  return address;
+  return RemoteAddr(address->raw() + way.distance);
 }
 
 }  // namespace
@@ -449,24 +463,51 @@ Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::stri
   return AccessFinder(modules, name).find();
 }
 
-Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
-                                              const TlsDefinition& definition, RemoteAddr tp,
-                                              const MemoryReader& memory) {
+struct TlsPlace::Ways {
+  ThreadLayout layout;
+  std::vector<Way> all;
+};
+
+Result<TlsPlace> tls_place(const Modules& modules, const TlsDefinition& definition,
+                           const MemoryReader& memory) {
   const Module& module = modules.modules[definition.module];
   CTX_TRY(layout, layout_of(modules, *module.image));
-  if (tp.raw() == 0) return std::nullopt;
+  auto ways = std::make_shared<TlsPlace::Ways>();
+  ways->layout = layout;
   std::optional<Error> problem;
   for (const TlsAccess& access : definition.accesses) {
-    auto address = follow(modules, access, layout, tp, memory);
-    if (address && *address) {
-      return RemoteAddr((*address)->raw() + definition.symbol.value - access.target);
+    const auto way = way_of(modules, definition, access, layout, memory);
+    if (!way) {
+      if (!problem) problem = way.error();
+      continue;
     }
-    if (address) return std::nullopt;
-    if (!problem) problem = std::move(address).error();
+    if (std::ranges::find(ways->all, *way) == ways->all.end()) ways->all.push_back(*way);
+    if (ways->all.size() == kMostWays) break;
   }
+  if (!ways->all.empty()) return TlsPlace(std::move(ways));
   if (problem) return std::unexpected(std::move(*problem));
   return fail("find TLS variable", ENOTSUP,
               module.path + " defines it, but no module has a relocation that leads there");
+}
+
+Result<std::optional<RemoteAddr>> tls_address(const Result<TlsPlace>& place, RemoteAddr tp,
+                                              const MemoryReader& memory) {
+  if (!place) return std::unexpected(place.error());
+  if (tp.raw() == 0) return std::nullopt;
+  std::optional<Error> problem;
+  for (const Way& way : place->ways().all) {
+    auto address = follow(way, place->ways().layout, tp, memory);
+    if (address) return address;
+    if (!problem) problem = std::move(address).error();
+  }
+  return std::unexpected(std::move(*problem));
+}
+
+Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
+                                              const TlsDefinition& definition, RemoteAddr tp,
+                                              const MemoryReader& memory) {
+  CTX_TRY(place, tls_place(modules, definition, memory));
+  return tls_address(place, tp, memory);
 }
 
 }  // namespace ctxconf::sys

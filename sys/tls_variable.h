@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sys/elf_image.h"
@@ -97,12 +98,30 @@ struct TlsDefinition {
 // right after modules_of, whose limits it shares; what was left out is added to the notes.
 Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name);
 
+// What the GOT says of a definition, which is the same for all threads: at most 8 ways that
+// differ. Small to copy.
+class TlsPlace {
+ public:
+  struct Ways;
+  explicit TlsPlace(std::shared_ptr<const Ways> ways) : ways_(std::move(ways)) {}
+  const Ways& ways() const { return *ways_; }
+
+ private:
+  std::shared_ptr<const Ways> ways_;
+};
+// To be asked while no thread is stopped for it, and again when the loader may have been at work.
+// Errors: EFAULT for memory that is not there, EINVAL for words that cannot be true, ENOTSUP where
+// no access can be followed from outside, or the machine is another.
+Result<TlsPlace> tls_place(const Modules& modules, const TlsDefinition& definition,
+                           const MemoryReader& memory);
+
 // The address of the variable for the thread whose thread pointer is `tp` (x86-64: fs_base;
-// aarch64: tpidr_el0), by the first access that can be followed. Nothing: the thread has no
-// block for it yet, so its value is the initial one; also for a thread pointer of 0. Errors:
-// EFAULT for memory that is not there, EINVAL for words that cannot be true (a DTV length that
-// lies, a misfit module id), ENOTSUP where no access can be followed from outside, or the
-// machine is another.
+// aarch64: tpidr_el0), by the first way that can be followed; a few words are read. Nothing: the
+// thread has no block for it yet, so its value is the initial one; also for a thread pointer of
+// 0. Errors: EFAULT, EINVAL (a DTV length that lies), ENOTSUP as above, or what tls_place said.
+Result<std::optional<RemoteAddr>> tls_address(const Result<TlsPlace>& place, RemoteAddr tp,
+                                              const MemoryReader& memory);
+// Both at once.
 Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
                                               const TlsDefinition& definition, RemoteAddr tp,
                                               const MemoryReader& memory);

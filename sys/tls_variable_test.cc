@@ -620,6 +620,45 @@ TEST_F(Words, ABorrowedEntryTellsWhereTheBlockIs) {
   EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
 }
 
+// Counts what is read.
+class CountingMemory : public MemoryReader {
+ public:
+  explicit CountingMemory(const MemoryReader& memory) : memory_(memory) {}
+  Result<std::size_t> read_some(RemoteAddr at, std::span<std::byte> out) const override {
+    ++reads_;
+    return memory_.read_some(at, out);
+  }
+  std::size_t reads() const { return std::exchange(reads_, 0); }
+
+ private:
+  const MemoryReader& memory_;
+  mutable std::size_t reads_ = 0;
+};
+
+TEST_F(Words, ThousandsOfWaysCostAStoppedThreadLittle) {
+  load("tls_gd.so");
+  put_thread(1000, kBlock);
+  const TlsAccess access = definition_.accesses[0];
+  definition_.accesses.clear();
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    definition_.accesses.push_back(access);
+    definition_.accesses.back().got = RemoteAddr(got_ + i * 16);
+    put(got_ + i * 16, {500 + i, 24});  // each has another module's id, that the DTV has not
+  }
+  const CountingMemory counted(memory_);
+  const auto place = tls_place(modules_, definition_, counted);
+  ASSERT_TRUE(place) << to_string(place.error());
+  EXPECT_LE(counted.reads(), 500U);
+  EXPECT_FALSE(tls_address(*place, RemoteAddr(kThread), counted));
+  EXPECT_LE(counted.reads(), 8 * 4U);
+
+  for (std::uint64_t i = 0; i < 500; ++i) put(got_ + i * 16, {2, 24});  // all the same
+  const auto one = tls_place(modules_, definition_, memory_);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(tls_address(*one, RemoteAddr(kThread), counted).value(), RemoteAddr(kBlock + 24));
+  EXPECT_LE(counted.reads(), 4U);
+}
+
 TEST_F(Words, WithoutARelocationThereIsNoWay) {
   load("tls_gd.so");
   definition_.accesses.clear();

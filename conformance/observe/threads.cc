@@ -56,6 +56,18 @@ std::uint64_t bytes_of(const ThreadSample& s) {
   return (s.record ? s.record->bytes.size() : 0) + (s.behind ? s.behind->bytes.size() : 0);
 }
 
+// By the id of a leader that has ended a process shows no memory.
+pid_t thread_with_memory(pid_t pid, RemoteAddr readable) {
+  constexpr std::size_t kMostThreads = 16;
+  std::array<std::byte, 1> out;
+  if (sys::ProcessMemory(pid).read_exact(readable, out)) return pid;
+  const auto tids = sys::thread_list(pid);
+  for (std::size_t i = 0; tids && i < std::min(tids->size(), kMostThreads); ++i) {
+    if (sys::ProcessMemory((*tids)[i]).read_exact(readable, out)) return (*tids)[i];
+  }
+  return pid;
+}
+
 }  // namespace
 
 const std::optional<ModuleFacts>& ModuleCache::facts_of(const sys::Module& module) {
@@ -71,6 +83,21 @@ ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limit
     : pid_(pid), cache_(&cache), limits_(limits) {}
 
 void ThreadRecorder::look_at_modules() {
+  find_definitions();
+  find_places();
+}
+
+void ThreadRecorder::find_places() {
+  places_.clear();
+  if (definitions_.empty()) return;
+  const RemoteAddr readable = modules_.modules[definitions_.front().module].start;
+  const sys::ProcessMemory memory(thread_with_memory(pid_, readable));
+  for (const sys::TlsDefinition& d : definitions_) {
+    places_.push_back(sys::tls_place(modules_, d, memory));
+  }
+}
+
+void ThreadRecorder::find_definitions() {
   const auto text = sys::read_maps_text(pid_);
   if (!text) return;
   const std::uint64_t hash = hash_of_files(*text);
@@ -119,6 +146,7 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
 void ThreadRecorder::inherit(const ThreadRecorder& parent, RemoteAddr thread_pointer) {
   mappings_hash_ = parent.mappings_hash_;
   set_modules(parent.modules_);
+  find_places();
   auto samples = look(pid_, thread_pointer);
   for (auto& s : samples) s.inherited = true;
   keep(std::move(samples));
@@ -133,10 +161,10 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
   // By the leader's id a process whose leader has ended shows no memory.
   const sys::ProcessMemory memory(tid);
   std::vector<ThreadSample> out;
-  for (const sys::TlsDefinition& d : definitions_) {
-    const auto index = facts_index_.find(d.module);
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const auto index = facts_index_.find(definitions_[i].module);
     if (index == facts_index_.end()) continue;
-    const auto slot = sys::tls_address(modules_, d, thread_pointer, memory);
+    const auto slot = sys::tls_address(places_[i], thread_pointer, memory);
     if (!slot) {
       if (slot.error().err != ESRCH) unread(sys::to_string(slot.error()));
       continue;

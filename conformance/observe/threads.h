@@ -44,6 +44,7 @@ class ThreadRecorder {
   ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits = {});
 
   // Reads the modules again when the mappings of files have changed.
+  // The GOT each time, so that a stopped thread need not wait for it.
   void look_at_modules();
   // A fork has just copied the memory of `parent`: what it found is here as well. Looks at the
   // child's first thread, which is stopped and has not run.
@@ -66,6 +67,8 @@ class ThreadRecorder {
     sys::ThreadActivity activity;     // when it was looked at last
     std::vector<std::size_t> stored;  // what that look stored, in samples_
   };
+  void find_definitions();
+  void find_places();
   std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
   std::vector<std::size_t> keep(std::vector<ThreadSample> samples);
   void set_modules(sys::Modules modules);
@@ -76,6 +79,7 @@ class ThreadRecorder {
   std::uint64_t mappings_hash_ = 0;
   sys::Modules modules_;
   std::vector<sys::TlsDefinition> definitions_;
+  std::vector<sys::Result<sys::TlsPlace>> places_;    // of each definition
   std::map<std::size_t, std::uint32_t> facts_index_;  // module of modules_: index into facts_
   std::vector<ModuleFacts> facts_;
   bool little_endian_ = true;
