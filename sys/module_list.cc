@@ -49,9 +49,13 @@ std::vector<MappedFile> group_by_file(std::string_view maps_text) {
     file.entries.push_back(std::move(*entry));
     return true;
   });
-  std::stable_partition(files.begin(), files.end(),
-                        [](const MappedFile& f) { return f.executable; });
-  return files;
+  std::vector<MappedFile> ordered;
+  for (const bool executable : {true, false}) {
+    for (MappedFile& file : files) {
+      if (file.executable == executable) ordered.push_back(std::move(file));
+    }
+  }
+  return ordered;
 }
 
 std::string hex(std::uint64_t value) {
