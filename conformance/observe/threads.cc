@@ -18,6 +18,7 @@ namespace {
 using sys::RemoteAddr;
 
 constexpr std::uint64_t kBehind = 1024;
+constexpr std::size_t kMostFacts = 16384;  // files in the cache
 
 std::uint64_t hash_of_files(const std::string& maps_text) {
   std::uint64_t hash = kFnvBasis;
@@ -70,13 +71,16 @@ pid_t thread_with_memory(pid_t pid, RemoteAddr readable) {
 
 }  // namespace
 
-const std::optional<ModuleFacts>& ModuleCache::facts_of(const sys::Module& module) {
-  const auto [it, added] = facts_.try_emplace({module.image, module.main_executable});
+std::optional<ModuleFacts> ModuleCache::facts_of(const sys::Module& module) {
+  if (facts_.size() >= kMostFacts) facts_.clear();
+  const auto [it, added] = facts_.try_emplace({module.image->identity(), module.main_executable});
   if (added) {
     auto facts = module_facts(*module.image, module.path, module.main_executable);
     if (module.main_executable || has_variable(facts)) it->second = std::move(facts);
   }
-  return it->second;
+  auto facts = it->second;
+  if (facts) facts->path = module.path;
+  return facts;
 }
 
 ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits)
@@ -120,7 +124,7 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
   last_.clear();
   for (std::size_t i = 0; i < modules_.modules.size(); ++i) {
     const sys::Module& module = modules_.modules[i];
-    const auto& facts = cache_->facts_of(module);
+    const auto facts = cache_->facts_of(module);
     if (!facts) continue;
     if (module.main_executable) little_endian_ = facts->little_endian;
     auto it = std::ranges::find_if(facts_, [&](const auto& f) { return is_same_file(f, *facts); });

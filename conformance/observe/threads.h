@@ -25,12 +25,10 @@ class ModuleCache {
  public:
   sys::ElfCache files;
   // Nothing for a file without the variable, unless it is the executable.
-  const std::optional<ModuleFacts>& facts_of(const sys::Module& module);
+  std::optional<ModuleFacts> facts_of(const sys::Module& module);
 
  private:
-  // Keeps the images alive, so that no address is used twice.
-  std::map<std::pair<std::shared_ptr<const sys::ElfImage>, bool>, std::optional<ModuleFacts>>
-      facts_;
+  std::map<std::pair<sys::FileIdentity, bool>, std::optional<ModuleFacts>> facts_;
 };
 
 struct ThreadLimits {
