@@ -103,7 +103,7 @@ void ThreadRecorder::find_places() {
 
 void ThreadRecorder::find_definitions() {
   const auto text = sys::read_maps_text(pid_);
-  if (!text) return;
+  if (!text || text->empty()) return;  // a zombie has none any more
   const std::uint64_t hash = hash_of_files(*text);
   if (hash == mappings_hash_) return;
   auto modules = sys::modules_of(pid_, cache_->files);
@@ -147,10 +147,14 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
   if (defining.size() > defined_together_.size()) defined_together_ = std::move(defining);
 }
 
-void ThreadRecorder::inherit(const ThreadRecorder& parent, RemoteAddr thread_pointer) {
-  mappings_hash_ = parent.mappings_hash_;
-  set_modules(parent.modules_);
-  find_places();
+void ThreadRecorder::look_at_birth(const ThreadRecorder* parent, RemoteAddr thread_pointer) {
+  if (parent != nullptr) {
+    mappings_hash_ = parent->mappings_hash_;
+    set_modules(parent->modules_);
+    find_places();
+  } else {
+    look_at_modules();
+  }
   auto samples = look(pid_, thread_pointer);
   for (auto& s : samples) s.inherited = true;
   keep(std::move(samples));

@@ -44,9 +44,11 @@ class ThreadRecorder {
   // Reads the modules again when the mappings of files have changed.
   // The GOT each time, so that a stopped thread need not wait for it.
   void look_at_modules();
-  // A fork has just copied the memory of `parent`: what it found is here as well. Looks at the
-  // child's first thread, which is stopped and has not run.
-  void inherit(const ThreadRecorder& parent, sys::RemoteAddr thread_pointer);
+  // The first thread of a forked process, which is stopped and has not run: its records are
+  // those of its parent. What was found of the files of `parent` (null: it has ended) is
+  // taken over.
+  void look_at_birth(const ThreadRecorder* parent, sys::RemoteAddr thread_pointer);
+  bool knows_modules() const { return mappings_hash_ != 0; }
   // Is there a variable to look at?
   bool wants_threads() const { return !definitions_.empty(); }
 

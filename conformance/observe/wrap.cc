@@ -80,6 +80,7 @@ class Recording {
   void look_at_threads(pid_t pid, ThreadRecorder& recorder);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
+  void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -228,21 +229,27 @@ void Recording::finish(Watched& w, const std::string& ending) {
   }
 }
 
+// What a forked process has before it runs was copied with it.
+void Recording::look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer) {
+  const auto child = alive_.find(e.process);
+  const auto maker = alive_.find(e.maker);
+  if (child == alive_.end() || !child->second.threads) return;
+  ThreadRecorder* parent = maker == alive_.end() ? nullptr : maker->second.threads.get();
+  if (parent != nullptr) {
+    parent->look_at_modules();
+    if (parent->knows_modules() && !parent->wants_threads()) return;
+    if (!parent->knows_modules()) parent = nullptr;  // it ended before it could be looked at
+  }
+  child->second.threads->look_at_birth(parent, pointer);
+}
+
 void Recording::on(const sys::NewTask& e) {
   if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
   auto& thread = threads_[e.tid];
   thread.process = e.process;
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
-    const auto child = alive_.find(e.process);
-    const auto maker = alive_.find(e.maker);
-    if (e.tid == e.process && !e.shares_memory && child != alive_.end() && maker != alive_.end() &&
-        maker->second.threads) {
-      maker->second.threads->look_at_modules();
-      if (maker->second.threads->wants_threads()) {
-        child->second.threads->inherit(*maker->second.threads, *pointer);
-      }
-    }
+    if (e.tid == e.process && !e.shares_memory) look_at_birth(e, *pointer);
   }
   (void)tracee_.resume(e.tid);
 }
