@@ -6,6 +6,7 @@
 // sys::SnapshotMemory as it would ask a live process.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -74,6 +75,24 @@ struct Snapshot {
   std::vector<DescriptorLink> descriptors;  // only those to a memfd named OTEL_CTX
 };
 
+// One system call that concerns a publication, or may: calls are recorded in the order in which
+// they returned (an exec: in which it began).
+struct SystemCall {
+  std::int32_t tid = 0;
+  std::string name;  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", ...
+  std::array<std::uint64_t, 6> args{};
+  std::optional<std::int64_t> result;  // -errno on failure; nothing: it has not returned
+  std::uint64_t entered_ns = 0;        // CLOCK_BOOTTIME of the harness
+  std::string text;  // memfd_create: the name; prctl(PR_SET_VMA): the name asked for; hostile
+  std::string file;  // ftruncate, mmap: what the descriptor is (/proc/PID/fd); hostile
+  // The 32 bytes at the start of the mapping that the call concerns (madvise, prctl, mremap:
+  // its address argument; others: none), before it and after it; short: not readable.
+  std::vector<std::byte> before;
+  std::vector<std::byte> after;
+  // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found.
+  std::optional<std::uint64_t> snapshot;
+};
+
 // One ELF file as the thread-context rules need it: those that have the slot variable
 // under any symbol or relocation, and always the executable. Recorded from a running
 // process or from a file (`ctxconf elf`).
@@ -130,6 +149,9 @@ struct Image {
   std::string ending;
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
+  std::vector<SystemCall> calls;        // level syscalls; at most 4096
+  std::uint64_t calls_dropped = 0;
+  std::string calls_unseen;  // why they were not recorded; empty: they were
   std::vector<ModuleFacts> modules;
   // Indexes into `modules`: those that defined the variable at one moment, when most did.
   std::vector<std::uint32_t> defined_together;
@@ -169,7 +191,7 @@ constexpr std::uint64_t payload_address(std::uint64_t field, bool elf64) {
   return !elf64 && extended ? field & UINT32_MAX : field;
 }
 
-inline constexpr int kTimelineVersion = 2;
+inline constexpr int kTimelineVersion = 3;
 
 struct Timeline {
   std::string suite_version;
