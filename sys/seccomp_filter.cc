@@ -5,6 +5,7 @@
 #endif
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -27,9 +28,9 @@ constexpr std::uint32_t kForeignArch = AUDIT_ARCH_I386;
 constexpr std::uint32_t kX32Bit = 0x40000000;
 constexpr std::uint32_t kX32Execve = kX32Bit | 520;
 constexpr std::uint32_t kX32Execveat = kX32Bit | 545;
-constexpr std::uint32_t kForeignExecve = 11;
 constexpr std::uint32_t kForeignExecveat = 358;
-constexpr std::uint32_t kForeignPrctl = 172;
+constexpr std::uint32_t kForeignMemfdCreate = 356;
+constexpr std::uint32_t kForeignMadvise = 219;
 constexpr Pair kForeignCalls[] = {
     {1, SYS_exit},        {2, SYS_fork},       {6, SYS_close},        {11, SYS_execve},
     {91, SYS_munmap},     {93, SYS_ftruncate}, {120, SYS_clone},      {125, SYS_mprotect},
@@ -40,9 +41,9 @@ constexpr Pair kForeignCalls[] = {
 #elif defined(__aarch64__)
 constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kForeignArch = AUDIT_ARCH_ARM;
-constexpr std::uint32_t kForeignExecve = 11;
 constexpr std::uint32_t kForeignExecveat = 387;
-constexpr std::uint32_t kForeignPrctl = 172;
+constexpr std::uint32_t kForeignMemfdCreate = 385;
+constexpr std::uint32_t kForeignMadvise = 220;
 constexpr Pair kForeignCalls[] = {
     {1, SYS_exit},         {6, SYS_close},          {11, SYS_execve},     {91, SYS_munmap},
     {93, SYS_ftruncate},   {120, SYS_clone},        {125, SYS_mprotect},  {163, SYS_mremap},
@@ -53,25 +54,35 @@ constexpr Pair kForeignCalls[] = {
 #error "no table of system calls for this architecture"
 #endif
 
+// The same in both 32-bit tables.
+constexpr std::uint32_t kForeignExecve = 11;
+constexpr std::uint32_t kForeignFtruncate = 93;
+constexpr std::uint32_t kForeignMremap = 163;
+constexpr std::uint32_t kForeignPrctl = 172;
+constexpr std::uint32_t kForeignMmap2 = 192;
+constexpr std::uint32_t kForeignFtruncate64 = 194;
+
 // From here on all architectures number new calls alike.
 constexpr std::uint32_t kFirstCommon = 424;
 
-// A program with labels, so that no jump distance is counted by hand.
+// A program with labels, so that no jump distance is counted by hand. Only instructions with
+// which the kernel (5.11) still knows at once that a system call is always let through.
 class Assembler {
  public:
-  enum class Target { kTrace, kAllow, kForeign, kPrctl, kArchPrctl };
+  enum class Target { kTrace, kAllow, kForeign, kX32, kPrctl, kMmap, kMadvise, kCount };
 
   void load(std::size_t offset) {
     code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
   }
-  void if_equal(std::uint32_t value, Target to) {
-    jumps_.push_back({code_.size(), to});
-    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
+  // The lower half of an argument.
+  void load_argument(std::size_t n) {
+    static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+    load(offsetof(seccomp_data, args) + n * sizeof(std::uint64_t));
   }
-  void unless_equal(std::uint32_t value, Target to) {
-    jumps_.push_back({code_.size(), to, true});
-    code_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
-  }
+  void if_equal(std::uint32_t value, Target to) { jump(BPF_JEQ, value, to, false); }
+  void unless_equal(std::uint32_t value, Target to) { jump(BPF_JEQ, value, to, true); }
+  void if_any(std::uint32_t bits, Target to) { jump(BPF_JSET, bits, to, false); }
+  void unless_any(std::uint32_t bits, Target to) { jump(BPF_JSET, bits, to, true); }
   void answer(std::uint32_t action) { code_.push_back(BPF_STMT(BPF_RET | BPF_K, action)); }
   void here(Target target) { at_[static_cast<std::size_t>(target)] = code_.size(); }
 
@@ -91,9 +102,14 @@ class Assembler {
     Target to;
     bool when_not = false;
   };
+  void jump(unsigned test, std::uint32_t value, Target to, bool when_not) {
+    jumps_.push_back({code_.size(), to, when_not});
+    code_.push_back(BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | BPF_K | test), value, 0, 0));
+  }
+
   std::vector<sock_filter> code_;
   std::vector<Jump> jumps_;
-  std::array<std::size_t, 5> at_{};
+  std::array<std::size_t, static_cast<std::size_t>(Target::kCount)> at_{};
 };
 
 }  // namespace
@@ -104,33 +120,60 @@ std::vector<sock_filter> trace_filter() {
   a.load(offsetof(seccomp_data, arch));
   a.unless_equal(kNativeArch, Target::kForeign);
   a.load(offsetof(seccomp_data, nr));
-  a.if_equal(SYS_execve, Target::kTrace);
-  a.if_equal(SYS_execveat, Target::kTrace);
+#if defined(__x86_64__)
+  a.if_any(kX32Bit, Target::kX32);
+#endif
+  for (const auto nr : {SYS_execve, SYS_execveat, SYS_memfd_create, SYS_ftruncate, SYS_mremap}) {
+    a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
+  }
+  a.if_equal(SYS_mmap, Target::kMmap);
+  a.if_equal(SYS_madvise, Target::kMadvise);
   a.if_equal(SYS_prctl, Target::kPrctl);
 #if defined(__x86_64__)
-  a.if_equal(SYS_arch_prctl, Target::kArchPrctl);
-  a.if_equal(kX32Execve, Target::kTrace);
-  a.if_equal(kX32Execveat, Target::kTrace);
+  a.unless_equal(SYS_arch_prctl, Target::kAllow);
+  a.load_argument(0);
+  a.if_equal(ARCH_SET_FS, Target::kTrace);
+  a.answer(SECCOMP_RET_ALLOW);
+
+  a.here(Target::kX32);
+  for (const auto nr : {kX32Execve, kX32Execveat, kX32Bit | SYS_memfd_create,
+                        kX32Bit | SYS_ftruncate, kX32Bit | SYS_mremap}) {
+    a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
+  }
+  a.if_equal(kX32Bit | SYS_mmap, Target::kMmap);
+  a.if_equal(kX32Bit | SYS_madvise, Target::kMadvise);
   a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
 #endif
   a.answer(SECCOMP_RET_ALLOW);
-#if defined(__x86_64__)
-  a.here(Target::kArchPrctl);
-  a.load(offsetof(seccomp_data, args));
-  a.if_equal(ARCH_SET_FS, Target::kTrace);
-  a.answer(SECCOMP_RET_ALLOW);
-#endif
+
   a.here(Target::kForeign);
   a.unless_equal(kForeignArch, Target::kAllow);
   a.load(offsetof(seccomp_data, nr));
-  a.if_equal(kForeignExecve, Target::kTrace);
-  a.if_equal(kForeignExecveat, Target::kTrace);
+  for (const auto nr : {kForeignExecve, kForeignExecveat, kForeignMemfdCreate, kForeignFtruncate,
+                        kForeignFtruncate64, kForeignMremap}) {
+    a.if_equal(nr, Target::kTrace);
+  }
+  a.if_equal(kForeignMmap2, Target::kMmap);
+  a.if_equal(kForeignMadvise, Target::kMadvise);
   a.unless_equal(kForeignPrctl, Target::kAllow);
+
+  // What is looked at of an argument is an int to the kernel, or has its bits in the lower half.
   a.here(Target::kPrctl);
-  // prctl's first argument is an int: the upper half of the register is not looked at.
-  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-  a.load(offsetof(seccomp_data, args));
-  a.unless_equal(kPrSetVma, Target::kAllow);
+  a.load_argument(0);
+  a.if_equal(kPrSetVma, Target::kTrace);
+  a.answer(SECCOMP_RET_ALLOW);
+
+  a.here(Target::kMadvise);
+  a.load_argument(2);
+  a.if_equal(MADV_DONTFORK, Target::kTrace);
+  a.answer(SECCOMP_RET_ALLOW);
+
+  a.here(Target::kMmap);
+  a.load_argument(3);
+  a.if_any(MAP_ANONYMOUS | MAP_FIXED, Target::kAllow);
+  a.load_argument(2);
+  a.unless_any(PROT_WRITE, Target::kAllow);
+
   a.here(Target::kTrace);
   a.answer(SECCOMP_RET_TRACE);
   a.here(Target::kAllow);

@@ -10,9 +10,13 @@ namespace ctxconf::sys {
 
 inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
 
-// SECCOMP_RET_TRACE for execve, execveat and prctl(PR_SET_VMA, ...), whatever
-// table the caller uses (native, 32-bit, x32), and on x86-64 for a native
-// arch_prctl(ARCH_SET_FS, ...); SECCOMP_RET_ALLOW for all else.
+// SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):
+//  * execve, execveat, memfd_create, ftruncate, mremap
+//  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK)
+//  * mmap of a file, writable and where the kernel likes (no MAP_FIXED, as loaders use)
+//  * on x86-64 a native arch_prctl(ARCH_SET_FS, ...)
+// SECCOMP_RET_ALLOW for all else. Never for clone and fork: a restarted clone that is stopped
+// each time and a signal that comes each time never get past each other.
 std::vector<sock_filter> trace_filter();
 
 // The number in the native table of call `nr` made through `audit_arch`

@@ -4,20 +4,25 @@
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <set>
 
 namespace ctxconf::sys {
 namespace {
 
 // Runs the instructions that the filter uses; anything else, also a jump out of it, is a failure.
-std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr, std::uint64_t first_argument = 0) {
+std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
+                      const std::array<std::uint64_t, 6>& args) {
   const auto filter = trace_filter();
   seccomp_data data{};
   data.arch = arch;
   data.nr = static_cast<int>(nr);
-  data.args[0] = first_argument;
+  std::ranges::copy(args, std::begin(data.args));
   std::uint32_t loaded = 0;
   for (std::size_t at = 0; at < filter.size(); ++at) {
     const auto& op = filter[at];
@@ -29,6 +34,9 @@ std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr, std::uint64_t first_
       case BPF_JMP | BPF_JEQ | BPF_K:
         at += loaded == op.k ? op.jt : op.jf;
         break;
+      case BPF_JMP | BPF_JSET | BPF_K:
+        at += (loaded & op.k) != 0 ? op.jt : op.jf;
+        break;
       case BPF_RET | BPF_K:
         return op.k;
       default:
@@ -38,6 +46,10 @@ std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr, std::uint64_t first_
   return UINT32_MAX;
 }
 
+std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr, std::uint64_t first_argument = 0) {
+  return verdict(arch, nr, {first_argument, 0, 0, 0, 0, 0});
+}
+
 constexpr std::uint32_t kTrace = SECCOMP_RET_TRACE;
 constexpr std::uint32_t kAllow = SECCOMP_RET_ALLOW;
 
@@ -45,10 +57,14 @@ constexpr std::uint32_t kAllow = SECCOMP_RET_ALLOW;
 constexpr std::uint32_t kNative = AUDIT_ARCH_X86_64;
 constexpr std::uint32_t kForeign = AUDIT_ARCH_I386;
 constexpr std::uint32_t kForeignExecveat = 358;
+constexpr std::uint32_t kForeignMemfdCreate = 356;
+constexpr std::uint32_t kForeignMadvise = 219;
 #else
 constexpr std::uint32_t kNative = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kForeign = AUDIT_ARCH_ARM;
 constexpr std::uint32_t kForeignExecveat = 387;
+constexpr std::uint32_t kForeignMemfdCreate = 385;
+constexpr std::uint32_t kForeignMadvise = 220;
 #endif
 
 TEST(TraceFilter, StopsNativeExecsAndNaming) {
@@ -66,14 +82,58 @@ TEST(TraceFilter, StopsForeignExecsAndNaming) {
   EXPECT_EQ(verdict(kForeign, 172, 4), kAllow);
 }
 
+void expect_mappings_are_told_apart(std::uint32_t arch, std::uint32_t mmap_nr) {
+  constexpr std::uint64_t fixed = MAP_FIXED;
+  constexpr std::uint64_t anonymous = MAP_ANONYMOUS;
+  const auto mapped = [&](std::uint64_t prot, std::uint64_t flags) {
+    return verdict(arch, mmap_nr, {0, 4096, prot, flags, 3, 0});
+  };
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE), kTrace);
+  EXPECT_EQ(mapped(PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE), kTrace);
+  EXPECT_EQ(mapped(PROT_READ | PROT_EXEC, MAP_PRIVATE), kAllow);
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | anonymous), kAllow);
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | fixed), kAllow);
+  EXPECT_EQ(mapped(PROT_NONE, MAP_PRIVATE), kAllow);
+}
+
+void expect_advice_is_told_apart(std::uint32_t arch, std::uint32_t madvise_nr) {
+  const auto advised = [&](std::uint64_t advice) {
+    return verdict(arch, madvise_nr, {0x7000, 4096, advice, 0, 0, 0});
+  };
+  EXPECT_EQ(advised(MADV_DONTFORK), kTrace);
+  EXPECT_EQ(advised(std::uint64_t{7} << 32U | MADV_DONTFORK), kTrace);
+  EXPECT_EQ(advised(MADV_DONTNEED), kAllow);
+  EXPECT_EQ(advised(MADV_DOFORK), kAllow);
+}
+
+TEST(TraceFilter, StopsMemfdsAndWhatIsDoneWithThem) {
+  for (const long nr : {SYS_memfd_create, SYS_ftruncate, SYS_mremap}) {
+    EXPECT_EQ(verdict(kNative, static_cast<std::uint32_t>(nr)), kTrace) << nr;
+  }
+  for (const std::uint32_t nr : {kForeignMemfdCreate, 93U, 194U, 163U}) {
+    EXPECT_EQ(verdict(kForeign, nr), kTrace) << nr;
+  }
+}
+
+TEST(TraceFilter, StopsOnlyMappingsThatAPublicationMayBe) {
+  expect_mappings_are_told_apart(kNative, SYS_mmap);
+  expect_mappings_are_told_apart(kForeign, 192);
+}
+
+TEST(TraceFilter, StopsOnlyTheAdviceNotToFork) {
+  expect_advice_is_told_apart(kNative, SYS_madvise);
+  expect_advice_is_told_apart(kForeign, kForeignMadvise);
+}
+
 TEST(TraceFilter, StopsNothingElse) {
+  const std::set<long> native = {SYS_execve,    SYS_execveat, SYS_memfd_create,
+                                 SYS_ftruncate, SYS_mremap,   SYS_mmap};
+  const std::set<std::uint32_t> foreign = {11, kForeignExecveat, kForeignMemfdCreate, 93, 163, 192,
+                                           194};
+  const std::array<std::uint64_t, 6> writable_file = {0, 4096, PROT_WRITE, MAP_PRIVATE, 3, 0};
   for (std::uint32_t nr = 0; nr < 1024; ++nr) {
-    if (nr != SYS_execve && nr != SYS_execveat) {
-      EXPECT_EQ(verdict(kNative, nr), kAllow) << nr;
-    }
-    if (nr != 11 && nr != kForeignExecveat) {
-      EXPECT_EQ(verdict(kForeign, nr), kAllow) << nr;
-    }
+    EXPECT_EQ(verdict(kNative, nr, writable_file), native.contains(nr) ? kTrace : kAllow) << nr;
+    EXPECT_EQ(verdict(kForeign, nr, writable_file), foreign.contains(nr) ? kTrace : kAllow) << nr;
     EXPECT_EQ(verdict(AUDIT_ARCH_S390X, nr, kPrSetVma), kAllow) << nr;
   }
 }
@@ -89,6 +149,10 @@ TEST(NativeNumber, TranslatesForeignCalls) {
   EXPECT_EQ(native_number(kForeign, kForeignExecveat), SYS_execveat);
   EXPECT_EQ(native_number(kForeign, 172), SYS_prctl);
   EXPECT_EQ(native_number(kForeign, 435), SYS_clone3);
+  EXPECT_EQ(native_number(kForeign, kForeignMemfdCreate), SYS_memfd_create);
+  EXPECT_EQ(native_number(kForeign, kForeignMadvise), SYS_madvise);
+  EXPECT_EQ(native_number(kForeign, 192), SYS_mmap);
+  EXPECT_EQ(native_number(kForeign, 194), SYS_ftruncate);
   EXPECT_EQ(native_number(kForeign, 42), -1);
   EXPECT_EQ(native_number(AUDIT_ARCH_S390X, 11), -1);
 }
@@ -107,6 +171,13 @@ TEST(TraceFilter, StopsX32ExecsAndNaming) {
   EXPECT_EQ(verdict(kNative, bit | 157, kPrSetVma), kTrace);
   EXPECT_EQ(verdict(kNative, bit | 157, 4), kAllow);
   EXPECT_EQ(verdict(kNative, bit | 59), kAllow);
+}
+
+TEST(TraceFilter, StopsX32MemfdsAndMappings) {
+  constexpr std::uint32_t bit = 0x40000000;
+  for (const std::uint32_t nr : {319U, 77U, 25U}) EXPECT_EQ(verdict(kNative, bit | nr), kTrace);
+  expect_mappings_are_told_apart(kNative, bit | 9);
+  expect_advice_is_told_apart(kNative, bit | 28);
 }
 
 TEST(NativeNumber, TranslatesX32Calls) {

@@ -26,10 +26,9 @@ struct Launch {
   std::vector<std::string> extra_env;            // "KEY=VALUE", on top of ours
   std::optional<std::uint64_t> file_size_limit;  // RLIMIT_FSIZE of the program
   bool discard_output = false;                   // stdin, stdout and stderr are /dev/null
-  // With these a SyscallEntry comes before each execve, execveat, prctl(PR_SET_VMA) and, on
-  // x86-64, arch_prctl(ARCH_SET_FS) (a thread pointer set by hand); no other call stops. Needs
-  // kHostSeccompTrace; without it
-  // (`no_filter`) there are no SyscallEntry events at all.
+  // A SyscallEntry comes before each call that trace_filter() (sys/seccomp_filter.h) names and
+  // before no other. Needs kHostSeccompTrace; without it (`no_filter`) there are no SyscallEntry
+  // events at all.
   bool no_filter = false;
 };
 
