@@ -31,10 +31,10 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
                           fmt::format("not judged by {}: needs {}", to_string(mode),
                                       r.modes.empty() ? "nothing" : to_string(r.modes.front())));
   }
-  if (r.level > kDeepestRecorded) {
+  if (r.level > deepest_recorded(mode)) {
     Finding f =
         unobservable(fmt::format("needs level {}; this version records up to level {}",
-                                 to_string(r.level), to_string(kDeepestRecorded)),
+                                 to_string(r.level), to_string(deepest_recorded(mode))),
                      fmt::format("a version of ctxconf that records level {}", to_string(r.level)));
     return f;
   }
@@ -128,7 +128,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.kernel = t.kernel;
   out.arch = t.arch;
   out.libc = t.libc;
-  out.level = to_string(kDeepestRecorded);
+  out.level = to_string(deepest_recorded(t.mode));
   out.started_at = t.started_at;
   out.seconds = t.seconds;
   out.host = t.host;

@@ -11,7 +11,11 @@
 namespace ctxconf::conformance {
 
 // The deepest level that this version records.
-inline constexpr Level kDeepestRecorded = Level::kSnapshot;
+inline constexpr Level kDeepestRecorded = Level::kSyscalls;
+// ... in one mode.
+constexpr Level deepest_recorded(Mode mode) {
+  return mode == Mode::kWrap ? kDeepestRecorded : Level::kSnapshot;
+}
 
 // Fills what follows from the evidence: images, results, problems, notes, host.
 // Expectations, totals and exit code come later (verdict/).

@@ -18,9 +18,10 @@ using sys::RemoteRange;
 constexpr std::string_view kFormat = "ctxconf-timeline";
 constexpr std::size_t kMaxFile = std::size_t{256} << 20U;
 
-constexpr std::array<std::pair<Moment, std::string_view>, 6> kMoments = {{
+constexpr std::array<std::pair<Moment, std::string_view>, 7> kMoments = {{
     {Moment::kStart, "start"},
     {Moment::kPeriodic, "periodic"},
+    {Moment::kNaming, "naming"},
     {Moment::kNamed, "named"},
     {Moment::kExecEntry, "exec-entry"},
     {Moment::kExit, "exit"},
@@ -110,6 +111,21 @@ Json json_of(const Snapshot& s) {
   return out;
 }
 
+Json json_of(const SystemCall& c) {
+  Json out = {{"tid", c.tid},
+              {"name", c.name},
+              {"args", Json::array()},
+              {"result", c.result ? Json(*c.result) : Json(nullptr)},
+              {"entered_ns", c.entered_ns},
+              {"text", text(c.text)},
+              {"file", text(c.file)},
+              {"before", hex(c.before)},
+              {"after", hex(c.after)},
+              {"snapshot", c.snapshot ? Json(*c.snapshot) : Json(nullptr)}};
+  for (const auto arg : c.args) out["args"].push_back(hex(arg));
+  return out;
+}
+
 Json json_of(const sys::ElfSymbol& s) {
   return {{"index", s.index},      {"name", text(s.name)},
           {"value", hex(s.value)}, {"size", s.size},
@@ -185,6 +201,9 @@ Json json_of(const Image& i) {
               {"ending", i.ending},
               {"snapshots", Json::array()},
               {"snapshots_dropped", i.snapshots_dropped},
+              {"calls", Json::array()},
+              {"calls_dropped", i.calls_dropped},
+              {"calls_unseen", text(i.calls_unseen)},
               {"modules", Json::array()},
               {"defined_together", i.defined_together},
               {"threads", Json::array()},
@@ -192,6 +211,7 @@ Json json_of(const Image& i) {
               {"threads_unread", text(i.threads_unread)},
               {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
+  for (const auto& c : i.calls) out["calls"].push_back(json_of(c));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
   return out;
@@ -245,8 +265,8 @@ class Reader {
     const Json* v = member(name);
     return v == nullptr ? std::string() : string_of(*v, name);
   }
-  std::uint64_t address(const char* name) const {
-    const std::string s = string(name);
+  std::uint64_t address(const char* name) const { return address_of(string(name), name); }
+  std::uint64_t address_of(const std::string& s, const char* name) const {
     std::uint64_t value = 0;
     if (!ok()) return 0;
     const char* end = s.data() + s.size();
@@ -256,11 +276,11 @@ class Reader {
     }
     return value;
   }
-  std::optional<int> optional_int(const char* name) const {
+  template <class T>
+  std::optional<T> optional_number(const char* name) const {
     const Json* v = member(name);
     if (v == nullptr || v->is_null()) return std::nullopt;
-    return number_of<int>(*v, name, std::numeric_limits<int>::min(),
-                          std::numeric_limits<int>::max());
+    return number_of<T>(*v, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
   }
   std::vector<std::byte> bytes(const char* name) const {
     const Json* v = member(name);
@@ -457,6 +477,29 @@ Snapshot snapshot(const Reader& in) {
   return s;
 }
 
+SystemCall system_call(const Reader& in) {
+  constexpr std::size_t kHeader = 32;
+  SystemCall c;
+  c.tid = in.number<std::int32_t>("tid", 1);
+  c.name = in.string("name");
+  const auto args = in.strings("args");
+  if (args.size() != c.args.size()) {
+    in.complain("args", "are not six");
+    return c;
+  }
+  for (std::size_t i = 0; i < args.size(); ++i) c.args[i] = in.address_of(args[i], "args");
+  c.result = in.optional_number<std::int64_t>("result");
+  c.entered_ns = in.number<std::uint64_t>("entered_ns");
+  c.text = in.string("text");
+  c.file = in.string("file");
+  c.before = in.bytes("before");
+  c.after = in.bytes("after");
+  if (c.before.size() > kHeader) in.complain("before", "is more than a header");
+  if (c.after.size() > kHeader) in.complain("after", "is more than a header");
+  c.snapshot = in.optional_number<std::uint64_t>("snapshot");
+  return c;
+}
+
 sys::ElfSymbol symbol(const Reader& in) {
   sys::ElfSymbol s;
   s.index = in.number<std::uint32_t>("index");
@@ -551,6 +594,15 @@ Image image(const Reader& in) {
   i.ending = in.string("ending");
   i.snapshots = in.list<Snapshot>("snapshots", snapshot);
   i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
+  i.calls = in.list<SystemCall>("calls", system_call);
+  if (i.calls.size() > kMaxCalls) in.complain("calls", "are more than an image can have");
+  for (const auto& c : i.calls) {
+    if (c.snapshot && *c.snapshot >= i.snapshots.size()) {
+      in.complain("calls", "name a snapshot that is not listed");
+    }
+  }
+  i.calls_dropped = in.number<std::uint64_t>("calls_dropped");
+  i.calls_unseen = in.string("calls_unseen");
   i.modules = in.list<ModuleFacts>("modules", module);
   i.defined_together = in.numbers<std::uint32_t>("defined_together");
   i.threads = in.list<ThreadSample>("threads", thread_sample);
@@ -571,8 +623,8 @@ Process process(const Reader& in) {
   Process p;
   p.pid = in.number<std::int32_t>("pid", 1);
   p.parent = in.number<std::int32_t>("parent");
-  p.exit_code = in.optional_int("exit_code");
-  p.killed_by = in.optional_int("killed_by");
+  p.exit_code = in.optional_number<int>("exit_code");
+  p.killed_by = in.optional_number<int>("killed_by");
   p.ended_by_us = in.boolean("ended_by_us");
   p.images = in.list<Image>("images", image);
   return p;
@@ -581,8 +633,8 @@ Process process(const Reader& in) {
 FaultRun fault_run(const Reader& in) {
   FaultRun f;
   f.fault = in.string("fault");
-  f.exit_code = in.optional_int("exit_code");
-  f.killed_by = in.optional_int("killed_by");
+  f.exit_code = in.optional_number<int>("exit_code");
+  f.killed_by = in.optional_number<int>("killed_by");
   f.ended_by_us = in.boolean("ended_by_us");
   f.last_syscall = in.string("last_syscall");
   f.last_file = in.string("last_file");

@@ -1,8 +1,8 @@
 // The evidence of one run: what was seen of which process when. Immutable once
 // recorded, saved as JSON, enough to judge again without the program.
 //
-// Levels static and snapshot: a snapshot is what a reader outside the process could
-// have copied at that moment. Memory is recorded as blocks, so that a rule asks
+// Levels static, snapshot and syscalls: a snapshot is what a reader outside the process
+// could have copied at that moment. Memory is recorded as blocks, so that a rule asks
 // sys::SnapshotMemory as it would ask a live process.
 #pragma once
 
@@ -29,7 +29,8 @@ namespace ctxconf::conformance {
 enum class Moment {
   kStart,      // attach: the first look; wrap: not used
   kPeriodic,   // every 100 ms
-  kNamed,      // after prctl(PR_SET_VMA_ANON_NAME, ..., "OTEL_CTX"), whatever its result
+  kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) on what may be a context
+  kNamed,      // after that call, whatever its result
   kExecEntry,  // at execve, before the image is replaced
   kExit,       // the process is about to end, its memory still there
   kEnd,        // the last look of an observation that the process outlives
@@ -89,7 +90,8 @@ struct SystemCall {
   // its address argument; others: none), before it and after it; short: not readable.
   std::vector<std::byte> before;
   std::vector<std::byte> after;
-  // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found.
+  // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found;
+  // nothing: that state was not kept.
   std::optional<std::uint64_t> snapshot;
 };
 
@@ -137,6 +139,8 @@ struct ThreadSample {
   std::optional<MemoryBlock> behind;  // up to 1 KiB after it, for other layouts
 };
 
+inline constexpr std::size_t kMaxCalls = 4096;  // of one image
+
 struct Image {
   ImageKey key;
   std::string executable;  // /proc/PID/exe
@@ -149,7 +153,7 @@ struct Image {
   std::string ending;
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
-  std::vector<SystemCall> calls;        // level syscalls; at most 4096
+  std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
   std::string calls_unseen;  // why they were not recorded; empty: they were
   std::vector<ModuleFacts> modules;

@@ -67,6 +67,23 @@ Timeline example() {
   c.neighbours = {e};
   s.candidates = {c};
   i.snapshots = {s};
+  SystemCall call;
+  call.tid = 14;
+  call.name = "prctl";
+  call.args = {0x53564d41, 0, 0x7f0000000000, 4096, 0xfffffffffffffff0, 0};
+  call.result = -22;
+  call.entered_ns = 99;
+  call.text = std::string("OTEL\x00_CTX", 9);
+  call.before = {std::byte{1}};
+  call.after = {std::byte{2}, std::byte{3}};
+  call.snapshot = 0;
+  SystemCall never_returned;
+  never_returned.tid = 15;
+  never_returned.name = "ftruncate";
+  never_returned.file = "/memfd:OTEL_CTX (deleted)";
+  i.calls = {call, never_returned};
+  i.calls_dropped = 7;
+  i.calls_unseen = "a filter";
   ModuleFacts m;
   m.path = "/lib/libsdk.so";
   m.machine = 62;
@@ -117,6 +134,13 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_EQ(c, example().processes[0].images[0].snapshots[0].candidates[0]);
   EXPECT_EQ(back->target, example().target);
   const Image& image = back->processes[0].images[0];
+  ASSERT_EQ(image.calls.size(), 2U);
+  EXPECT_EQ(image.calls[0].args, example().processes[0].images[0].calls[0].args);
+  EXPECT_EQ(image.calls[0].result, -22);
+  EXPECT_EQ(image.calls[0].text.size(), 9U);
+  EXPECT_EQ(image.calls[0].snapshot, 0U);
+  EXPECT_FALSE(image.calls[1].result);
+  EXPECT_FALSE(image.calls[1].snapshot);
   EXPECT_EQ(image.modules, example().processes[0].images[0].modules);
   ASSERT_EQ(image.threads.size(), 1U);
   EXPECT_EQ(image.threads[0].record->at, RemoteAddr(0xffffffffffffffff));
@@ -144,9 +168,19 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 2", "\"version\": 1"), "version 1"},
+      {replaced(good, "\"version\": 3", "\"version\": 2"), "version 2"},
       {replaced(good, "\"module\": 0", "\"module\": 1"), "a module that is not listed"},
       {replaced(good, "\"TLSDESC\"", "\"TLSDESK\""), "no known relocation"},
+      {replaced(good, "\"snapshot\": 0", "\"snapshot\": 1"), "a snapshot that is not listed"},
+      {replaced(good, "\"snapshot\": 0", "\"snapshot\": -1"), "out of range"},
+      {replaced(good, "\"0x53564d41\",", ""), "are not six"},
+      {replaced(good, "\"0x53564d41\"", "\"0x53564d4g\""), "args"},
+      {replaced(good, "\"0x53564d41\"", "1"), "args"},
+      {replaced(good, "\"result\": -22", "\"result\": 9223372036854775808"), "out of range"},
+      {replaced(good, "\"result\": -22", "\"result\": \"-22\""), "whole number"},
+      {replaced(good, "\"tid\": 14", "\"tid\": 0"), "out of range"},
+      {replaced(good, "\"before\": \"01", "\"before\": \"" + std::string(66, '0')),
+       "more than a header"},
       {replaced(good, "\"tid\": 13", "\"tid\": 0"), "out of range"},
       {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"run\""), "/mode"},
       {replaced(good, "\"pid\": 12", "\"pid\": -1"), "/processes/0/pid"},
@@ -168,6 +202,15 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
     ASSERT_FALSE(t) << c.says;
     EXPECT_NE(t.error().detail.find(c.says), std::string::npos) << t.error().detail;
   }
+}
+
+TEST(TimelineJson, RefusesMoreCallsThanAnImageCanHave) {
+  Timeline t = example();
+  auto& calls = t.processes[0].images[0].calls;
+  calls.resize(kMaxCalls, calls[0]);
+  EXPECT_TRUE(timeline_from_json(to_json(t)));
+  calls.push_back(calls[0]);
+  EXPECT_FALSE(timeline_from_json(to_json(t)));
 }
 
 TEST(TimelineJson, ToleratesAnyCutOfItself) {

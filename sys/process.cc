@@ -584,6 +584,25 @@ Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
   return out;
 }
 
+Result<std::string> descriptor_link(pid_t pid, int fd) {
+  CTX_TRY(process, open_process(pid));
+  return read_link(process, ("fd/" + std::to_string(fd)).c_str());
+}
+
+Result<unsigned> seccomp_filters(pid_t tid) {
+  CTX_TRY(process, open_process(tid));
+  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
+  constexpr std::string_view kKey = "\nSeccomp_filters:\t";
+  const auto at = status.find(kKey);
+  unsigned count = 0;
+  if (at == std::string::npos ||
+      std::from_chars(status.data() + at + kKey.size(), status.data() + status.size(), count).ec !=
+          std::errc()) {
+    return fail("count seccomp filters", ENOTSUP, subject(tid));
+  }
+  return count;
+}
+
 Result<std::vector<pid_t>> thread_list(pid_t pid) {
   CTX_TRY(process, open_process(pid));
   return numbers_in(process, "task", kListLimit);

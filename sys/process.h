@@ -64,6 +64,12 @@ struct FdLink {
 // Descriptors whose /proc/PID/fd link begins with `prefix`. At most 65536 are looked at.
 Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix);
 
+// What one descriptor of a process or thread is: "/memfd:NAME (deleted)". ENOENT: it is not open.
+Result<std::string> descriptor_link(pid_t pid, int fd);
+
+// How many seccomp filters a thread runs under (Linux 5.9; ENOTSUP before).
+Result<unsigned> seccomp_filters(pid_t tid);
+
 // Thread ids, ascending; at most 65536.
 Result<std::vector<pid_t>> thread_list(pid_t pid);
 // All process ids in /proc, ascending.

@@ -181,7 +181,7 @@ void SnapshotRecorder::note(const std::string& text) {
   }
 }
 
-void SnapshotRecorder::take(Moment moment, Look look) {
+std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   const pid_t pid = image_.key.pid;
   Snapshot s;
   s.moment = moment;
@@ -195,7 +195,7 @@ void SnapshotRecorder::take(Moment moment, Look look) {
     // ESRCH: the process went meanwhile, which is its right.
     if (entries.error().err != ESRCH)
       note("mappings cannot be read: " + sys::to_string(entries.error()));
-    return;
+    return std::nullopt;
   }
   s.candidates = join_split_entries(std::move(*entries));
   if (s.candidates.size() > limits_.candidates) {
@@ -297,7 +297,7 @@ void SnapshotRecorder::take(Moment moment, Look look) {
   std::byte byte{};
   if (const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
       !there && there.error().err == ESRCH) {
-    return;
+    return std::nullopt;
   }
 
   s.last_seen_ns = sys::boottime_now_ns();
@@ -312,10 +312,10 @@ void SnapshotRecorder::take(Moment moment, Look look) {
     published.push_back(start);
   }
   published_at_ = std::move(published);
-  append(std::move(s));
+  return append(std::move(s));
 }
 
-void SnapshotRecorder::append(Snapshot s) {
+std::uint64_t SnapshotRecorder::append(Snapshot s) {
   if (!image_.snapshots.empty()) {
     Snapshot& last = image_.snapshots.back();
     if (last.descriptors == s.descriptors &&
@@ -325,7 +325,7 @@ void SnapshotRecorder::append(Snapshot s) {
       if (std::ranges::find(last.moments, s.moment) == last.moments.end()) {
         last.moments.push_back(s.moment);
       }
-      return;
+      return image_.snapshots.size() - 1;
     }
   }
   const std::uint64_t bytes = bytes_of(s);
@@ -338,6 +338,7 @@ void SnapshotRecorder::append(Snapshot s) {
   }
   stored_bytes_ += bytes;
   image_.snapshots.push_back(std::move(s));
+  return image_.snapshots.size() - 1;
 }
 
 Image SnapshotRecorder::finish(std::string ending) && {

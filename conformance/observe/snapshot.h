@@ -33,8 +33,10 @@ class SnapshotRecorder {
   SnapshotRecorder(ImageKey key, SnapshotLimits limits);
 
   // Looks once. An equal state extends the last snapshot. What cannot be read becomes
-  // a note of the image; a process that is gone is no error.
-  void take(Moment moment, Look look);
+  // a note of the image; a process that is gone is no error. The result is the index of the
+  // state in image().snapshots, nothing when there was nothing to look at any more. Beyond the
+  // limits a later state takes the place of the last: its first_seen_ns tells them apart.
+  std::optional<std::uint64_t> take(Moment moment, Look look);
 
   const Image& image() const { return image_; }
   // The image with how it ended; the recorder is done.
@@ -48,7 +50,7 @@ class SnapshotRecorder {
 
  private:
   void note(const std::string& text);
-  void append(Snapshot snapshot);
+  std::uint64_t append(Snapshot snapshot);  // its index
 
   SnapshotLimits limits_;
   sys::ProcessMemory memory_;

@@ -11,9 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "abi/process_header.h"
+#include "conformance/observe/calls.h"
 #include "conformance/observe/threads.h"
-#include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
 
@@ -28,9 +27,6 @@ constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
 constexpr milliseconds kTermGrace{2000};
 
-constexpr std::uint64_t kPrSetVma = 0x53564d41;  // prctl(2)
-constexpr std::uint64_t kPrSetVmaAnonName = 0;
-
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
 std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
@@ -41,19 +37,11 @@ std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
   return std::nullopt;
 }
 
-// Does this prctl ask for a name that begins with OTEL_CTX?
-bool is_naming_call(const sys::SyscallEntry& e) {
-  if (e.nr != SYS_prctl || e.args[0] != kPrSetVma || e.args[1] != kPrSetVmaAnonName) return false;
-  std::array<std::byte, abi::kMemfdName.size()> name{};
-  const sys::ProcessMemory memory(e.process);
-  if (!memory.read_exact(sys::RemoteAddr(e.args[4]), name)) return false;
-  return std::memcmp(name.data(), abi::kMemfdName.data(), name.size()) == 0;
-}
-
 struct Watched {
   Process process;
   std::unique_ptr<SnapshotRecorder> recorder;
   std::unique_ptr<ThreadRecorder> threads;  // beside each recorder
+  std::unique_ptr<CallRecorder> calls;      // the same
   std::uint32_t next_image = 0;
   bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
 };
@@ -74,13 +62,15 @@ class Recording {
   void add(pid_t pid, pid_t parent, bool shares_memory);
   void start_image(Watched& w);
   void end_image(Watched& w, const std::string& ending);
-  void take(pid_t pid, Moment moment, Look look);
+  std::optional<std::uint64_t> take(pid_t pid, Moment moment, Look look);
   void tick();
   void look_at_modules(pid_t pid);
   void look_at_threads(pid_t pid, ThreadRecorder& recorder);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
+  void look_at_filters(pid_t pid, pid_t tid);
+  bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -105,7 +95,7 @@ class Recording {
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
   std::vector<Process> done_;
-  std::set<pid_t> naming_;  // threads inside a naming call
+  std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
   std::size_t started_ = 0;
   std::size_t not_kept_ = 0;
   std::size_t not_judged_ = 0;  // of these, with evidence
@@ -126,11 +116,18 @@ void Recording::start_image(Watched& w) {
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
   w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
   w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
+  CallLimits call_limits;
+  call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
+  if (!filters_ && !options_.no_filter) {
+    if (const auto count = sys::seccomp_filters(w.process.pid)) filters_ = *count;
+  }
+  w.calls = std::make_unique<CallRecorder>(filters_, call_limits);
+  if (options_.no_filter) w.calls->unseen("this host has no system call filter for tracers");
 }
 
 void Recording::end_image(Watched& w, const std::string& ending) {
   if (!w.recorder) return;
-  stored_ += w.recorder->stored_bytes() + w.threads->stored_bytes();
+  stored_ += w.recorder->stored_bytes() + w.threads->stored_bytes() + w.calls->stored_bytes();
   Image image = std::move(*w.recorder).finish(ending);
   w.recorder.reset();
   // Snapshots without a candidate say only that nothing was there.
@@ -141,6 +138,8 @@ void Recording::end_image(Watched& w, const std::string& ending) {
   if (!any) image.snapshots.clear();
   std::move(*w.threads).add_to(image);
   w.threads.reset();
+  std::move(*w.calls).add_to(image, any);
+  w.calls.reset();
   w.process.images.push_back(std::move(image));
 }
 
@@ -153,16 +152,17 @@ void Recording::add(pid_t pid, pid_t parent, bool shares_memory) {
   if (!shares_memory) start_image(w);
 }
 
-void Recording::take(pid_t pid, Moment moment, Look look) {
+std::optional<std::uint64_t> Recording::take(pid_t pid, Moment moment, Look look) {
   const auto it = alive_.find(pid);
-  if (it == alive_.end() || !it->second.recorder) return;
+  if (it == alive_.end() || !it->second.recorder) return std::nullopt;
   SnapshotRecorder& r = *it->second.recorder;
   const auto before = r.last_publication_ns();
-  r.take(moment, look);
+  const auto state = r.take(moment, look);
   if (r.last_publication_ns() != before) {
     published_ = Clock::now();
     ++contexts_;
   }
+  return state;
 }
 
 void Recording::tick() {
@@ -215,10 +215,25 @@ void Recording::look_at_stopped_thread(pid_t pid, pid_t tid) {
   }
 }
 
+void Recording::look_at_filters(pid_t pid, pid_t tid) {
+  const auto it = alive_.find(pid);
+  if (it != alive_.end() && it->second.calls) it->second.calls->look_at_filters(tid);
+}
+
+bool Recording::begin_call(const sys::SyscallEntry& e) {
+  const auto it = alive_.find(e.process);
+  if (it == alive_.end() || !it->second.calls) return false;
+  auto call = it->second.calls->describe(e);
+  if (!call) return false;
+  if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
+  it->second.calls->entered(*std::move(call));
+  return true;
+}
+
 void Recording::finish(Watched& w, const std::string& ending) {
   end_image(w, ending);
   const bool evidence = std::ranges::any_of(w.process.images, [](const Image& i) {
-    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty();
+    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty() || !i.calls.empty();
   });
   const bool root = w.process.pid == tracee_.root();
   if (root || ((evidence || done_.size() < 64) && done_.size() < options_.max_recorded)) {
@@ -258,19 +273,18 @@ void Recording::on(const sys::SyscallEntry& e) {
   if (e.nr == SYS_execve || e.nr == SYS_execveat) {
     look_at_modules(e.process);
     look_at_stopped_thread(e.process, e.tid);
+    look_at_filters(e.process, e.tid);
     take(e.process, Moment::kExecEntry, Look::kThorough);
   } else if (const auto pointer = thread_pointer_of(e)) {
     threads_[e.tid] = {e.process, pointer};
-  } else if (is_naming_call(e)) {
-    naming_.insert(e.tid);
-    (void)tracee_.resume_to_exit(e.tid);
-    return;
   }
-  (void)tracee_.resume(e.tid);
+  (void)(begin_call(e) ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
 }
 
 void Recording::on(const sys::SyscallExit& e) {
-  if (naming_.erase(e.tid) != 0) {
+  const auto it = alive_.find(e.process);
+  const bool known = it != alive_.end() && it->second.calls;
+  if (known && it->second.calls->left(e) == "prctl") {
     look_at_stopped_thread(e.process, e.tid);
     take(e.process, Moment::kNamed, Look::kQuick);
   }
@@ -293,6 +307,7 @@ void Recording::on(const sys::Exiting& e) {
   // Records are not looked at any more: what a destructor has freed may still be in the slot.
   threads_.erase(e.tid);
   not_running(e.process, e.tid);
+  look_at_filters(e.process, e.tid);
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);

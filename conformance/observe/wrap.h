@@ -1,5 +1,6 @@
-// Starts a program and records it with all it forks and execs: a snapshot before
-// each exec, at each end, after each naming call and every 100 ms in between.
+// Starts a program and records it with all it forks and execs: the system calls of its
+// publications, and a snapshot before each exec, at each end, before and after each naming call
+// and every 100 ms in between.
 #pragma once
 
 #include <chrono>

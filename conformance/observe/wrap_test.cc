@@ -72,6 +72,21 @@ std::vector<Moment> moments_of(const Image& image) {
   return out;
 }
 
+std::vector<std::string> names_of(const std::vector<SystemCall>& calls) {
+  std::vector<std::string> out;
+  for (const auto& c : calls) out.push_back(c.name);
+  return out;
+}
+
+const SystemCall* first_call(const Image& image, std::string_view name) {
+  const auto it = std::ranges::find(image.calls, name, &SystemCall::name);
+  return it == image.calls.end() ? nullptr : &*it;
+}
+
+bool is_zero(const std::vector<std::byte>& bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
 bool mentions(const Image& image, std::string_view text) {
   return std::ranges::any_of(image.snapshots, [&](const Snapshot& s) {
     return std::ranges::any_of(s.candidates, [&](const Candidate& c) {
@@ -164,6 +179,128 @@ TEST_F(WrapTest, WithoutFilterItStillLooksAtIntervalsAndAtTheEnd) {
   EXPECT_THAT(moments_of(only_image()),
               AllOf(Contains(Moment::kPeriodic), Contains(Moment::kExit),
                     Not(Contains(Moment::kNamed)), Not(Contains(Moment::kExecEntry))));
+  EXPECT_THAT(only_image().calls, IsEmpty());
+  EXPECT_THAT(only_image().calls_unseen, HasSubstr("no system call filter"));
+}
+
+// memfd_create, ftruncate, mmap, madvise and prctl of one publication.
+void expect_publication(const Image& image, std::uint64_t page_size) {
+  for (const auto* name : {"memfd_create", "ftruncate", "mmap", "madvise", "prctl"}) {
+    ASSERT_NE(first_call(image, name), nullptr) << name;
+  }
+  const auto& made = *first_call(image, "memfd_create");
+  EXPECT_EQ(made.text, "OTEL_CTX");
+  ASSERT_TRUE(made.result);
+  EXPECT_GE(*made.result, 3);
+  const auto& sized = *first_call(image, "ftruncate");
+  EXPECT_EQ(sized.args[0], static_cast<std::uint64_t>(*made.result));
+  EXPECT_GE(sized.args[1], 32U);
+  EXPECT_EQ(sized.result, 0);
+  EXPECT_EQ(sized.file, "/memfd:OTEL_CTX (deleted)");
+  const auto& mapped = *first_call(image, "mmap");
+  EXPECT_EQ(mapped.args[4], sized.args[0]);
+  EXPECT_EQ(mapped.file, sized.file);
+  ASSERT_TRUE(mapped.result);
+  const auto at = static_cast<std::uint64_t>(*mapped.result);
+  EXPECT_EQ(at % page_size, 0U);
+  const auto& marked = *first_call(image, "madvise");
+  EXPECT_EQ(marked.args[0], at);
+  EXPECT_EQ(marked.args[2], 10U);  // MADV_DONTFORK
+  EXPECT_EQ(marked.result, 0);
+  EXPECT_THAT(marked.before, SizeIs(32));
+  EXPECT_TRUE(is_zero(marked.before));
+  const auto& named = *first_call(image, "prctl");
+  EXPECT_EQ(named.args[2], at);
+  EXPECT_EQ(named.text, "OTEL_CTX");
+  EXPECT_TRUE(named.result == 0 || named.result == -EINVAL || named.result == -EBADF);
+  const auto header = abi::decode_process_header(named.before);
+  ASSERT_TRUE(header);
+  EXPECT_TRUE(abi::is_valid(*header));
+  EXPECT_EQ(named.after, named.before);
+  ASSERT_TRUE(named.snapshot);
+  const Snapshot& state = image.snapshots.at(*named.snapshot);
+  EXPECT_THAT(state.moments, Contains(Moment::kNaming));
+  EXPECT_LE(state.first_seen_ns, named.entered_ns);
+  EXPECT_TRUE(has_valid_context(state));
+  EXPECT_TRUE(std::ranges::is_sorted(image.calls, {}, &SystemCall::entered_ns));
+  EXPECT_EQ(image.calls_dropped, 0U);
+  EXPECT_THAT(image.calls_unseen, IsEmpty());
+}
+
+TEST_F(WrapTest, RecordsTheCallsOfThePublicationsInOrder) {
+  record(running(writer("good", "updates", 0ms)));
+  EXPECT_THAT(names_of(only_image().calls),
+              ElementsAre("memfd_create", "ftruncate", "mmap", "madvise", "prctl", "prctl", "prctl",
+                          "prctl"));
+  expect_publication(only_image(), timeline_.page_size);
+  for (const auto& c : only_image().calls) EXPECT_EQ(c.tid, root().pid);
+  // Each naming call found a state of its own.
+  std::vector<std::uint64_t> states;
+  for (const auto& c : only_image().calls) {
+    if (c.snapshot) states.push_back(*c.snapshot);
+  }
+  EXPECT_THAT(states, SizeIs(4));
+  EXPECT_TRUE(std::ranges::adjacent_find(states, std::ranges::greater_equal()) == states.end());
+}
+
+TEST_F(WrapTest, RecordsTheCallsOfTheReferenceWriter) {
+  record(running({std::string(CTXCONF_BIN_DIR) + "/writer_ref", "--quiet", "--hold", "0s"}));
+  // It marks the page of its own bookkeeping as well.
+  EXPECT_THAT(names_of(only_image().calls),
+              ElementsAre("memfd_create", "ftruncate", "mmap", "madvise", "madvise", "prctl"));
+  expect_publication(only_image(), timeline_.page_size);
+  EXPECT_EQ(first_call(only_image(), "memfd_create")->args[1], 0xbU);
+}
+
+TEST_F(WrapTest, RecordsTheThreadThatCalls) {
+  record(running(writer("good", "publish-from-thread", 0ms)));
+  expect_publication(only_image(), timeline_.page_size);
+  for (const auto& c : only_image().calls) EXPECT_NE(c.tid, root().pid) << c.name;
+}
+
+TEST_F(WrapTest, AWrongNameIsRecordedToo) {
+  record(running(writer("bad", "pctx.publish.discoverable", 0ms)));
+  ASSERT_NE(first_call(only_image(), "memfd_create"), nullptr);
+  EXPECT_NE(first_call(only_image(), "memfd_create")->text, "OTEL_CTX");
+  ASSERT_NE(first_call(only_image(), "mmap"), nullptr);
+  EXPECT_THAT(first_call(only_image(), "mmap")->file,
+              StartsWith("/memfd:" + first_call(only_image(), "memfd_create")->text));
+}
+
+TEST_F(WrapTest, CallsThatPublishNothingAreNotKept) {
+  record(running({"python3", "-c",
+                  "import os, mmap; fd = os.memfd_create('scratch'); os.ftruncate(fd, 4096); "
+                  "mmap.mmap(fd, 4096)"}));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_THAT(root().images.back().calls, IsEmpty());
+  EXPECT_THAT(root().images.back().calls_unseen, IsEmpty());
+}
+
+TEST_F(WrapTest, AnExecIsTheLastCallOfItsImage) {
+  record(running(writer("good", "exec-self", 0ms)));
+  ASSERT_EQ(root().images.size(), 2U);
+  const auto& calls = root().images[0].calls;
+  EXPECT_THAT(names_of(calls),
+              ElementsAre("memfd_create", "ftruncate", "mmap", "madvise", "prctl", "execve"));
+  EXPECT_FALSE(calls.back().result);
+  expect_publication(root().images[1], timeline_.page_size);
+}
+
+TEST_F(WrapTest, AFilterOfTheProgramsOwnHidesCalls) {
+  record(running(writer("good", "naming-denied", 0ms)));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_THAT(only_image().calls_unseen, HasSubstr("seccomp filter of its own"));
+  EXPECT_THAT(only_image().notes, Contains(HasSubstr("seccomp filter of its own")));
+  EXPECT_EQ(first_call(only_image(), "prctl"), nullptr);
+}
+
+TEST_F(WrapTest, KeepsSoManyCallsAndCountsTheOthers) {
+  record(running({"python3", "-c",
+                  "import os\n"
+                  "for i in range(4200): os.close(os.memfd_create('OTEL_CTX'))\n"}));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(root().images.back().calls.size(), kMaxCalls);
+  EXPECT_EQ(root().images.back().calls_dropped, 4200 - kMaxCalls);
 }
 
 TEST_F(WrapTest, AnExecEndsAnImage) {

@@ -1,0 +1,219 @@
+#include "conformance/observe/calls.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "sys/process.h"
+#include "sys/seccomp_filter.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kNameBytes = 256;
+constexpr std::size_t kKnownSpans = 4096;
+constexpr std::uint64_t kPrSetVmaAnonName = 0;  // prctl(2)
+constexpr std::int64_t kMaxErrno = 4095;
+constexpr std::uint64_t kCallBytes = 256;  // of one in a recording, besides its texts
+
+std::string_view name_of(long nr) {
+  switch (nr) {
+    case SYS_memfd_create:
+      return "memfd_create";
+    case SYS_ftruncate:
+      return "ftruncate";
+    case SYS_mmap:
+      return "mmap";
+    case SYS_mremap:
+      return "mremap";
+    case SYS_madvise:
+      return "madvise";
+    case SYS_prctl:
+      return "prctl";
+    case SYS_execve:
+      return "execve";
+    case SYS_execveat:
+      return "execveat";
+    default:
+      return "";
+  }
+}
+
+bool is_exec(std::string_view name) { return name.starts_with("execve"); }
+
+// OTEL_CTX as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
+bool looks_like_the_name(std::string_view text) {
+  constexpr std::string_view kStart = "otel";
+  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
+                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+}
+
+// The address of the memory that a call is about; 0: none.
+std::uint64_t address_in(const SystemCall& c) {
+  if (c.name == "prctl") return c.args[2];
+  return c.name == "madvise" || c.name == "mremap" ? c.args[0] : 0;
+}
+
+bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
+
+}  // namespace
+
+CallRecorder::CallRecorder(std::optional<unsigned> filters, CallLimits limits)
+    : filters_(filters), limits_(limits) {}
+
+void CallRecorder::unseen(const std::string& why) {
+  if (unseen_.empty()) unseen_ = why;
+}
+
+void CallRecorder::look_at_filters(pid_t tid) {
+  if (!filters_ || !unseen_.empty()) return;
+  const auto now = sys::seccomp_filters(tid);
+  if (now && *now > *filters_) {
+    unseen("it has a seccomp filter of its own, which may answer calls before they are seen");
+  }
+}
+
+bool CallRecorder::knows(std::uint64_t address) const {
+  return std::ranges::any_of(
+      known_, [&](Span s) { return address >= s.begin && address - s.begin < s.size; });
+}
+
+void CallRecorder::learn(Span span) {
+  if (span.size > 0 && !knows(span.begin) && known_.size() < kKnownSpans) known_.push_back(span);
+}
+
+std::vector<std::byte> CallRecorder::header_at(pid_t tid, std::uint64_t address) {
+  std::vector<std::byte> bytes(sizeof(abi::ProcessHeader));
+  const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(address), bytes);
+  if (!got && is_refused(got.error())) unseen("memory: " + sys::to_string(got.error()));
+  bytes.resize(got.value_or(0));
+  return bytes;
+}
+
+std::string CallRecorder::name_at(pid_t tid, std::uint64_t address) {
+  std::array<char, kNameBytes> bytes{};
+  const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(address),
+                                                     std::as_writable_bytes(std::span(bytes)));
+  if (!got && is_refused(got.error())) unseen("memory: " + sys::to_string(got.error()));
+  return {bytes.data(), strnlen(bytes.data(), got.value_or(0))};
+}
+
+std::optional<std::string> CallRecorder::memfd_behind(pid_t tid, std::uint64_t fd) {
+  auto link = sys::descriptor_link(tid, static_cast<int>(fd));
+  if (link && link->starts_with("/memfd:")) return std::move(*link);
+  if (!link && is_refused(link.error())) unseen("descriptors: " + sys::to_string(link.error()));
+  return std::nullopt;
+}
+
+std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
+  SystemCall call;
+  call.tid = e.tid;
+  call.name = name_of(e.nr);
+  call.args = e.args;
+  if (is_exec(call.name)) {
+    if (calls_.empty() && in_progress_.empty()) return std::nullopt;
+  } else if (call.name == "memfd_create") {
+    call.text = name_at(e.tid, e.args[0]);
+  } else if (call.name == "ftruncate" || call.name == "mmap") {
+    auto file = memfd_behind(e.tid, e.args[call.name == "mmap" ? 4 : 0]);
+    if (!file) return std::nullopt;
+    call.file = std::move(*file);
+  } else if (call.name == "mremap") {
+    if (!knows(e.args[0])) return std::nullopt;
+  } else if (call.name == "madvise") {
+    if (!knows(e.args[0]) && ++marks_ > limits_.marks) {
+      ++dropped_;
+      return std::nullopt;
+    }
+  } else if (call.name == "prctl") {
+    const bool naming =
+        static_cast<std::uint32_t>(e.args[0]) == sys::kPrSetVma && e.args[1] == kPrSetVmaAnonName;
+    if (!naming) return std::nullopt;
+    call.text = name_at(e.tid, e.args[4]);
+    if (!looks_like_the_name(call.text) && !knows(e.args[2])) return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  return call;
+}
+
+void CallRecorder::entered(SystemCall call) {
+  call.entered_ns = sys::boottime_now_ns();
+  if (const auto address = address_in(call)) call.before = header_at(call.tid, address);
+  InProgress now;
+  now.name = call.name;
+  if (call.name == "mmap" || call.name == "madvise") now.memory = {call.args[0], call.args[1]};
+  if (call.name == "mremap") now.memory.size = call.args[2];
+  const auto tid = call.tid;
+  if (is_exec(call.name)) {
+    if (keep(std::move(call))) now.index = calls_.size() - 1;
+  } else {
+    now.call = std::move(call);
+  }
+  in_progress_.insert_or_assign(tid, std::move(now));
+}
+
+std::string CallRecorder::left(const sys::SyscallExit& e) {
+  const auto it = in_progress_.find(e.tid);
+  if (it == in_progress_.end()) return {};
+  InProgress now = std::move(it->second);
+  in_progress_.erase(it);
+  if (now.index) calls_[*now.index].result = e.result;
+  if (!now.call) return now.name;
+
+  const bool failed = e.result < 0 && e.result >= -kMaxErrno;
+  now.call->result = e.result;
+  if (const auto address = address_in(*now.call)) now.call->after = header_at(e.tid, address);
+  if (!failed && now.memory.size > 0) {
+    // The result of a 32-bit caller may come with its sign extended.
+    if (now.name != "madvise") {
+      now.memory.begin = e.result < 0 ? static_cast<std::uint32_t>(e.result)
+                                      : static_cast<std::uint64_t>(e.result);
+    }
+    learn(now.memory);
+  }
+  keep(*std::move(now.call));
+  return now.name;
+}
+
+bool CallRecorder::keep(SystemCall call) {
+  const auto bytes =
+      kCallBytes + call.text.size() + call.file.size() + call.before.size() + call.after.size();
+  if (calls_.size() >= limits_.calls || bytes_ + bytes > limits_.bytes) {
+    ++dropped_;
+    return false;
+  }
+  bytes_ += bytes;
+  calls_.push_back(std::move(call));
+  return true;
+}
+
+void CallRecorder::add_to(Image& image, bool saw_context) && {
+  for (auto& [tid, now] : in_progress_) {
+    if (now.call) keep(*std::move(now.call));
+  }
+  image.calls_unseen = std::move(unseen_);
+  const bool tried =
+      std::ranges::any_of(calls_, [](const SystemCall& c) { return looks_like_the_name(c.text); });
+  if (!saw_context && !tried) return;
+  if (!image.calls_unseen.empty()) {
+    image.notes.push_back("not all system calls were seen: " + image.calls_unseen);
+  }
+  image.calls = std::move(calls_);
+  image.calls_dropped = dropped_;
+  for (SystemCall& c : image.calls) {
+    // A state that gave way to a later one is not the one that the call found.
+    if (c.snapshot && (*c.snapshot >= image.snapshots.size() ||
+                       image.snapshots[*c.snapshot].first_seen_ns > c.entered_ns)) {
+      c.snapshot.reset();
+    }
+  }
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,80 @@
+// Level syscalls: the calls with which one image makes, sizes, maps, marks and names a
+// publication, each with its arguments, its result and what it was about.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/memory_reader.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+
+struct CallLimits {
+  std::size_t calls = kMaxCalls;
+  std::size_t marks = 1024;                       // madvise of what is no memfd's mapping
+  std::uint64_t bytes = std::uint64_t{2} << 20U;  // stored
+};
+
+// Its thread stands before or after the call while it is asked or told here.
+class CallRecorder {
+ public:
+  // `filters`: seccomp filters that were there before the program did anything; nothing: unknown.
+  explicit CallRecorder(std::optional<unsigned> filters, CallLimits limits = {});
+
+  // The call, if it concerns a publication or may: every memfd_create; ftruncate and mmap of a
+  // memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
+  // of those, and names given to it or that look like OTEL_CTX; exec after any of these.
+  std::optional<SystemCall> describe(const sys::SyscallEntry& e);
+  // It begins now; its result is to be told to left().
+  void entered(SystemCall call);
+  // What returned, if entered() was told of it: "prctl".
+  std::string left(const sys::SyscallExit& e);
+
+  // Has the thread filters of its own, which may answer calls before they stop?
+  void look_at_filters(pid_t tid);
+  // Calls are not seen, or not all: the first reason is kept.
+  void unseen(const std::string& why);
+
+  // Adds what concerned a publication: calls of an image that neither has a context among its
+  // snapshots nor tried to name one say nothing.
+  void add_to(Image& image, bool saw_context) &&;
+  std::uint64_t stored_bytes() const { return bytes_; }
+
+ private:
+  struct Span {
+    std::uint64_t begin = 0;
+    std::uint64_t size = 0;
+  };
+  struct InProgress {
+    std::string name;
+    std::optional<SystemCall> call;    // nothing: over the limit, or listed already
+    std::optional<std::size_t> index;  // of an exec, which is listed when it begins
+    Span memory;                       // becomes known when the call works
+  };
+
+  bool knows(std::uint64_t address) const;
+  void learn(Span span);
+  bool keep(SystemCall call);
+  std::vector<std::byte> header_at(pid_t tid, std::uint64_t address);
+  std::string name_at(pid_t tid, std::uint64_t address);
+  std::optional<std::string> memfd_behind(pid_t tid, std::uint64_t fd);
+
+  std::optional<unsigned> filters_;
+  CallLimits limits_;
+  std::vector<SystemCall> calls_;
+  std::map<pid_t, InProgress> in_progress_;
+  std::vector<Span> known_;
+  std::size_t marks_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::string unseen_;
+};
+
+}  // namespace ctxconf::conformance

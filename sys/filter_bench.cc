@@ -1,0 +1,62 @@
+// What a system call costs that the filter of a traced program lets through: alone, under a filter
+// that allows all, and under ours. Each runs in a thread of its own, as a filter never goes away.
+#include <benchmark/benchmark.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "sys/seccomp_filter.h"
+
+namespace ctxconf::sys {
+namespace {
+
+enum class Under { kNothing, kAllowAll, kOurs };
+
+void install(Under what) {
+  if (what == Under::kNothing) return;
+  std::vector<sock_filter> filter = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  if (what == Under::kOurs) filter = trace_filter();
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) !=
+          0) {
+    std::perror("seccomp");
+    std::abort();
+  }
+}
+
+// Never traced by the filter; its number alone decides.
+void get_parent(benchmark::State& state, Under what) {
+  std::thread([&] {
+    install(what);
+    for (auto _ : state) benchmark::DoNotOptimize(syscall(SYS_getppid));
+  }).join();
+}
+
+// Its arguments decide, so that the filter has to run.
+void give_advice(benchmark::State& state, Under what) {
+  std::thread([&] {
+    install(what);
+    for (auto _ : state) benchmark::DoNotOptimize(madvise(nullptr, 0, MADV_NORMAL));
+  }).join();
+}
+
+BENCHMARK_CAPTURE(get_parent, alone, Under::kNothing);
+BENCHMARK_CAPTURE(get_parent, allow_all, Under::kAllowAll);
+BENCHMARK_CAPTURE(get_parent, ours, Under::kOurs);
+BENCHMARK_CAPTURE(give_advice, alone, Under::kNothing);
+BENCHMARK_CAPTURE(give_advice, allow_all, Under::kAllowAll);
+BENCHMARK_CAPTURE(give_advice, ours, Under::kOurs);
+
+}  // namespace
+}  // namespace ctxconf::sys
+
+BENCHMARK_MAIN();
