@@ -207,7 +207,8 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   wrap.no_filter = !host.has(sys::kHostSeccompTrace);
   if (wrap.no_filter) {
     timeline.notes.emplace_back(
-        "no system call filter here: what happens right before an exec may be missed");
+        "no system call filter here: no system call is seen, and what happens right before an exec "
+        "may be missed");
   }
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   if (show_progress) {

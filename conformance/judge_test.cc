@@ -127,6 +127,19 @@ TEST(Judge, RowsOfOtherModesDoNotApply) {
   EXPECT_EQ(r.findings[0].na_reason, NaReason::kMode);
 }
 
+TEST(Judge, SaysHowDeepAModeLooks) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid})};
+  const RunResult wrapped = judge(t, all_rows());
+  EXPECT_EQ(wrapped.level, "syscalls");
+  for (const auto& r : wrapped.results) {
+    EXPECT_EQ(r.findings[0].saw.find("needs level syscalls"), std::string::npos)
+        << r.requirement->id;
+  }
+  t.mode = Mode::kAttach;
+  EXPECT_EQ(judge(t, all_rows()).level, "snapshot");
+}
+
 TEST(Judge, ADeathThatIsNotOursIsACrash) {
   Timeline t;
   t.processes = {process(12, {}), process(13, {kEmptyButValid}), process(14, {})};

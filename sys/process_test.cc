@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -337,6 +339,7 @@ std::vector<int> errors_about(pid_t pid) {
           error_of(find_all_mappings(pid, kPrefixes)),
           error_of(vm_flags(pid, {})),
           error_of(descriptors_to(pid, "")),
+          error_of(descriptor_link(pid, 0)),
           error_of(thread_list(pid))};
 }
 
@@ -676,6 +679,30 @@ TEST(DescriptorsTo, ListWhatBeginsWithThePrefix) {
   EXPECT_GE(all.size(), 4U);
   EXPECT_TRUE(std::is_sorted(all.begin(), all.end(),
                              [](const FdLink& x, const FdLink& y) { return x.fd < y.fd; }));
+}
+
+TEST(DescriptorLink, IsThatOfOneDescriptor) {
+  const int memfd = memfd_create("one of many", MFD_CLOEXEC);
+  ASSERT_GE(memfd, 0);
+  EXPECT_EQ(descriptor_link(getpid(), memfd).value(), "/memfd:one of many (deleted)");
+  EXPECT_EQ(descriptor_link(gettid(), memfd).value(), "/memfd:one of many (deleted)");
+  close(memfd);
+  EXPECT_EQ(error_of(descriptor_link(getpid(), 1'000'000)), ENOENT);
+  EXPECT_EQ(error_of(descriptor_link(getpid(), -1)), ENOENT);
+}
+
+TEST(SeccompFilters, AreCountedForEachThread) {
+  const auto before = seccomp_filters(getpid());
+  if (!before) GTEST_SKIP() << to_string(before.error());
+  std::thread([&] {
+    sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    const sock_fprog program{1, &allow};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0);
+    EXPECT_EQ(seccomp_filters(gettid()).value(), *before + 1);
+  }).join();
+  EXPECT_EQ(seccomp_filters(getpid()).value(), *before);
+  EXPECT_EQ(error_of(seccomp_filters(gone_pid())), ESRCH);
 }
 
 TEST(Lists, AreAscending) {

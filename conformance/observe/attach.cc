@@ -85,6 +85,7 @@ void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleC
 
 void end_image(Watched& w, std::string ending) {
   w.process.images.push_back(std::move(*w.recorder).finish(std::move(ending)));
+  w.process.images.back().calls_unseen = "attach sees no system calls";
   std::move(*w.threads).add_to(w.process.images.back());
   w.recorder.reset();
   w.threads.reset();

@@ -154,6 +154,7 @@ TEST_F(AttachTest, RecordsOneProcess) {
   EXPECT_THAT(image.executable, HasSubstr("/process_writer"));
   EXPECT_EQ(image.ending, "running");
   EXPECT_THAT(image.notes, IsEmpty());
+  EXPECT_THAT(image.calls_unseen, HasSubstr("attach"));
   ASSERT_EQ(image.snapshots.size(), 1U);
   EXPECT_TRUE(has_valid_context(image.snapshots[0]));
   EXPECT_THAT(image.snapshots[0].moments,

@@ -62,8 +62,16 @@ bool has_valid_context(const Snapshot& s) {
   });
 }
 
+// Distinct valid headers: a kernel that names mappings makes a state of its own of the name.
 std::size_t contexts(const Image& image) {
-  return static_cast<std::size_t>(std::ranges::count_if(image.snapshots, has_valid_context));
+  std::size_t count = 0;
+  std::vector<std::byte> last;
+  for (const auto& s : image.snapshots) {
+    if (!has_valid_context(s)) continue;
+    if (s.candidates.front().memory.front().bytes != last) ++count;
+    last = s.candidates.front().memory.front().bytes;
+  }
+  return count;
 }
 
 std::vector<Moment> moments_of(const Image& image) {
