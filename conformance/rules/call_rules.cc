@@ -1,0 +1,533 @@
+// Rules about the system calls of a publication (level syscalls), without injected faults.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+
+#include "conformance/rules/publications.h"
+#include "conformance/rules/rule.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
+#endif
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint32_t kWantedFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL;
+
+// "prctl(0x53564d41, 0x0, 0x7f..., 0x1000, "OTEL_CTX") = -22, thread 12"
+std::string call_line(const SystemCall& c) {
+  struct Shape {
+    std::string_view name;
+    std::size_t arguments;
+  };
+  static constexpr std::array<Shape, 7> kShapes = {{{"memfd_create", 2},
+                                                    {"ftruncate", 2},
+                                                    {"mmap", 6},
+                                                    {"madvise", 3},
+                                                    {"prctl", 4},
+                                                    {"mremap", 5},
+                                                    {"munmap", 2}}};
+  const auto shape = std::ranges::find(kShapes, c.name, &Shape::name);
+  const std::size_t count = shape == kShapes.end() ? c.args.size() : shape->arguments;
+  std::string arguments;
+  for (std::size_t i = 0; i < count; ++i) {
+    arguments += (i == 0 ? "" : ", ");
+    arguments += c.name == "memfd_create" && i == 0 ? '"' + c.text + '"' : hex_text(c.args[i]);
+  }
+  if (is_naming(c)) arguments += ", \"" + c.text + '"';
+  std::string result = "?";
+  if (c.result) result = *c.result < 0 ? std::to_string(*c.result) : hex_text(*c.result);
+  return fmt::format("{}({}) = {}, thread {}", c.name, arguments, result, c.tid);
+}
+
+std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> calls) {
+  std::vector<std::string> out;
+  for (const SystemCall* c : calls) {
+    if (c != nullptr) out.push_back(call_line(*c));
+  }
+  return out;
+}
+
+void add_namings(Finding& f, const Publication& p) {
+  for (const Naming& n : p.namings) {
+    if (f.evidence.size() >= 8) return;
+    std::string line = call_line(*n.call);
+    if (n.before) {
+      line += fmt::format(", found timestamp {}", n.before->monotonic_published_at_ns);
+    }
+    f.evidence.push_back(std::move(line));
+  }
+}
+
+Hexdump bytes_dump(std::string title, std::uint64_t address, std::span<const std::byte> bytes,
+                   std::vector<Hexdump::Mark> marks = {}) {
+  Hexdump dump;
+  dump.title = std::move(title);
+  dump.address = address;
+  for (const std::byte b : bytes) dump.bytes.push_back(std::to_integer<std::uint8_t>(b));
+  dump.marks = std::move(marks);
+  return dump;
+}
+
+Finding nothing_judged(const ImageEvidence& e, std::string what) {
+  if (!is_complete(*e.image)) {
+    return unobservable("not all system calls were seen: " + what,
+                        "a program without a seccomp filter of its own and with fewer calls");
+  }
+  return unobservable(std::move(what), "a program that publishes while it is watched, and ends");
+}
+
+using Publications = std::vector<Publication>;
+
+Finding memfd_name(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    if (p.create == nullptr) continue;
+    judged = true;
+    if (p.create->text == abi::kMemfdName) continue;
+    Finding f = contradicted(fmt::format("the memfd is called {}", p.create->text), "memfd name");
+    f.evidence = call_lines({p.create, p.map});
+    f.evidence.push_back(maps_line(*p.context));
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no mapping of a memfd became a context");
+}
+
+std::string flags_text(std::uint32_t flags) {
+  struct Name {
+    std::uint32_t flag;
+    std::string_view name;
+  };
+  static constexpr std::array<Name, 5> kNames = {{{MFD_CLOEXEC, "MFD_CLOEXEC"},
+                                                  {MFD_ALLOW_SEALING, "MFD_ALLOW_SEALING"},
+                                                  {MFD_HUGETLB, "MFD_HUGETLB"},
+                                                  {MFD_NOEXEC_SEAL, "MFD_NOEXEC_SEAL"},
+                                                  {0x10, "MFD_EXEC"}}};
+  std::string out;
+  for (const auto& n : kNames) {
+    if ((flags & n.flag) == 0) continue;
+    out += (out.empty() ? "" : "|");
+    out += n.name;
+    flags &= ~n.flag;
+  }
+  if (flags != 0 || out.empty()) out += (out.empty() ? "" : "|") + hex_text(flags);
+  return out;
+}
+
+Finding memfd_flags(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    const SystemCall* first = p.create;
+    // Refused attempts of the same name are this publication's; others may be anybody's.
+    const std::string_view name = p.create != nullptr ? p.create->text : abi::kMemfdName;
+    const auto attempt = std::ranges::find(p.attempts, name, &SystemCall::text);
+    if (attempt != p.attempts.end()) first = *attempt;
+    if (first == nullptr) continue;
+    judged = true;
+    const auto flags = static_cast<std::uint32_t>(first->args[1]);
+    if (flags == kWantedFlags) continue;
+    Finding f = contradicted("the first memfd_create asks for " + flags_text(flags), "memfd flags");
+    f.evidence = call_lines({first});
+    if ((kWantedFlags & ~flags) != 0) {
+      f.evidence.push_back("missing: " + flags_text(kWantedFlags & ~flags));
+    }
+    if ((flags & ~kWantedFlags) != 0) {
+      f.evidence.push_back("too much: " + flags_text(flags & ~kWantedFlags));
+    }
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no memfd was asked for");
+}
+
+// Bytes from the start of the mapping that the writer uses.
+std::uint64_t used_bytes(const Publication& p, std::uint64_t size) {
+  const Context& c = *p.context;
+  std::uint64_t used = sizeof(abi::ProcessHeader);
+  if (c.usable() && c.address() >= p.start && c.address() - p.start < size) {
+    used = std::max(used, c.address() - p.start + c.header.payload_size);
+  }
+  return used;
+}
+
+// The file's size in bytes; nothing when more than ftruncate may have set it.
+std::optional<std::uint64_t> truncated_to(const Publication& p) {
+  std::optional<std::uint64_t> size;
+  for (const SystemCall* c : p.sizings) {
+    if (c->name != "ftruncate") return std::nullopt;
+    size = c->args[1];
+  }
+  return size;
+}
+
+Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
+  constexpr int kSigbus = 7;
+  const std::uint64_t page = e.timeline->page_size;
+  bool judged = false;
+  std::optional<Finding> otherwise;
+  for (const Publication& p : all) {
+    if (p.create == nullptr) continue;
+    const bool readable =
+        p.context->head != nullptr && p.context->head->bytes.size() >= sizeof(abi::ProcessHeader);
+    if (!readable) {
+      const bool announced = std::ranges::any_of(
+          p.namings, [](const Naming& n) { return !n.before && n.call->before.empty(); });
+      const bool died = e.process->killed_by == kSigbus && e.image == &e.process->images.back();
+      if (!p.sizings.empty() || !is_complete(*e.image) || !(announced || died)) continue;
+      Finding f = contradicted(
+          "nothing made the memfd large enough: its mapping cannot be accessed", "memfd not sized");
+      f.evidence = call_lines({p.create, p.map});
+      f.evidence.emplace_back("no ftruncate");
+      add_namings(f, p);
+      return f;
+    }
+    judged = true;
+    if (p.sizings.empty() || !p.sizings.front()->name.starts_with("ftruncate")) {
+      if (!is_complete(*e.image)) continue;
+      otherwise = noted("the memfd was made larger by other means than ftruncate", "memfd sizing");
+      otherwise->evidence = call_lines({p.create, p.map});
+      continue;
+    }
+    const std::uint64_t mapped = p.map->args[1];
+    const auto size = truncated_to(p);
+    if (size && (*size + page - 1) / page * page < used_bytes(p, mapped)) {
+      Finding f = contradicted(
+          fmt::format("the memfd has {} bytes, {} are used", *size, used_bytes(p, mapped)),
+          "memfd too small");
+      f.evidence = call_lines({p.create, p.sizings.back(), p.map});
+      return f;
+    }
+    if (p.sizings.front() > p.map) {
+      otherwise = noted("the memfd was mapped before it was sized", "memfd sized late");
+      otherwise->evidence = call_lines({p.create, p.map, p.sizings.front()});
+    }
+  }
+  if (otherwise) return *otherwise;
+  return judged ? passed() : nothing_judged(e, "no mapping of a memfd became a context");
+}
+
+// Was a memfd asked for before the memory was mapped, or at least before it was worked on?
+bool tried_memfd(const ImageEvidence& e, const Publication& p) {
+  const SystemCall* until = p.map;
+  if (until == nullptr) until = p.dontfork;
+  if (until == nullptr) until = p.namings.front().call;
+  return std::any_of(e.image->calls.data(), until, [](const SystemCall& c) {
+    return c.name == "memfd_create" &&
+           (c.text.starts_with(abi::kMemfdName) || (c.result && *c.result < 0));
+  });
+}
+
+Finding memfd_first(const ImageEvidence& e, const Publications& all) {
+  const auto& host = e.timeline->host;
+  const auto memfd = std::ranges::find(host, sys::kHostMemfd, &sys::HostFact::name);
+  if (memfd != host.end() && !memfd->available) {
+    return not_applicable(NaReason::kCapability, "this host has no memfd: " + memfd->detail);
+  }
+  bool judged = false;
+  for (const Publication& p : all) {
+    if (!p.own()) continue;
+    if (p.create != nullptr || tried_memfd(e, p)) {
+      judged = true;
+      continue;
+    }
+    const bool file = p.context->candidate->entries.front().inode != 0;
+    if (file || !is_complete(*e.image)) continue;
+    Finding f = contradicted("the context is in anonymous memory, and no memfd was tried",
+                             "no memfd tried");
+    f.evidence = call_lines({p.map, p.dontfork});
+    f.evidence.push_back(maps_line(*p.context));
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no call shows where a context's memory is from");
+}
+
+bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }
+
+// A call with the right text for memory of no publication, meant for this one or another.
+const SystemCall* stray_naming(const Publications& all, const Publication& p) {
+  for (const SystemCall& c : p.calls) {
+    if (!is_otel_name(c)) continue;
+    const bool at_home = std::ranges::any_of(all, [&](const Publication& q) {
+      return std::ranges::find(q.namings, &c, &Naming::call) != q.namings.end();
+    });
+    if (!at_home) return &c;
+  }
+  return nullptr;
+}
+
+Finding name_always(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    if (!p.own() || p.sights.empty()) continue;
+    if (!p.namings.empty() || stray_naming(all, p) != nullptr) {
+      judged = true;
+      continue;
+    }
+    if (!is_complete(*e.image) || !is_past(e, p, p.sights.front())) continue;
+    Finding f = contradicted("a context was published without a naming call", "no naming call");
+    f.evidence = call_lines({p.create, p.map, p.dontfork});
+    f.evidence.push_back(maps_line(*p.context));
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no publication was seen to its end");
+}
+
+bool has_right_arguments(const Publication& p, const SystemCall& c) {
+  return c.args[2] == p.start && c.args[3] != 0 && c.text == abi::kMemfdName;
+}
+
+Finding name_arguments(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    const SystemCall* wrong = nullptr;
+    if (!p.namings.empty()) {
+      judged = true;
+      const bool any = std::ranges::any_of(
+          p.namings, [&](const Naming& n) { return has_right_arguments(p, *n.call); });
+      const SystemCall& last = *p.namings.back().call;
+      // A later call with another name takes the right one away.
+      if (!any || (last.args[2] == p.start && last.text != abi::kMemfdName)) wrong = &last;
+    } else if (p.own() && !p.sights.empty()) {
+      wrong = stray_naming(all, p);
+    }
+    if (wrong == nullptr) continue;
+    std::string saw;
+    if (wrong->text != abi::kMemfdName) {
+      saw = fmt::format("the naming call for the context says {}", wrong->text);
+    } else if (wrong->args[2] != p.start) {
+      saw = "the naming call is about other memory than the header's";
+    } else {
+      saw = "the naming call has length 0";
+    }
+    Finding f = contradicted(std::move(saw), "arguments of the naming call");
+    f.evidence = call_lines({wrong});
+    f.evidence.push_back(fmt::format("wanted: start {:#x}, text OTEL_CTX", p.start));
+    f.evidence.push_back(maps_line(*p.context));
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no naming call for a context was seen");
+}
+
+Finding name_whole_mapping(const ImageEvidence& e, const Publications& all) {
+  const std::uint64_t page = e.timeline->page_size;
+  bool judged = false;
+  for (const Publication& p : all) {
+    const SystemCall* longest = nullptr;
+    std::uint64_t missing = UINT64_MAX;
+    for (const Naming& n : p.namings) {
+      const std::uint64_t end = p.end_at(*n.call, page);
+      if (end == 0 || !has_right_arguments(p, *n.call)) continue;
+      const std::uint64_t size = end - p.start;
+      // By the kernel's arithmetic the length is rounded up to pages.
+      const std::uint64_t left =
+          n.call->args[3] >= size ? 0 : size - (n.call->args[3] + page - 1) / page * page;
+      if (left < missing) longest = n.call;
+      missing = std::min(missing, left);
+    }
+    if (longest == nullptr) continue;
+    judged = true;
+    if (missing == 0) continue;
+    Finding f =
+        contradicted(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
+                     "part of the mapping named");
+    f.evidence = call_lines({longest, p.map});
+    for (const auto& entry : p.context->candidate->entries) {
+      if (f.evidence.size() >= 8) break;
+      f.evidence.push_back("maps: " + to_maps_line(entry));
+    }
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no naming call for a context was seen");
+}
+
+// ---- the order of timestamp and naming call
+
+enum class Announced { kYes, kEarly, kNo, kUnknown };
+
+bool found_timestamp(const Naming& n, std::uint64_t timestamp) {
+  return n.valid() && n.before->monotonic_published_at_ns == timestamp;
+}
+
+// Writers that make the call after they gave up a lock may find the next timestamp there.
+bool may_be_deferred(const Publication& p, std::size_t sight) {
+  return std::any_of(p.sights.begin() + static_cast<std::ptrdiff_t>(sight) + 1, p.sights.end(),
+                     [&](const Sight& later) {
+                       return std::ranges::count_if(p.namings, [&](const Naming& n) {
+                                return found_timestamp(n, later.timestamp);
+                              }) > 1;
+                     });
+}
+
+// How the state with the timestamp of `sight` was announced: the first is the publication,
+// the others are updates.
+Announced announced(const ImageEvidence& e, const Publication& p, std::size_t sight) {
+  const Sight& s = p.sights[sight];
+  const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
+  if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
+  const bool blind = std::ranges::any_of(p.namings, [](const Naming& n) { return !n.before; });
+  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight)) {
+    return Announced::kUnknown;
+  }
+  const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
+  const bool early = std::ranges::any_of(p.namings, [&](const Naming& n) {
+    return !n.valid() && n.call->entered_ns >= since && n.call->entered_ns <= s.first_ns;
+  });
+  return early ? Announced::kEarly : Announced::kNo;
+}
+
+Finding early_naming(const Publication& p, std::size_t sight, std::string saw) {
+  Finding f = contradicted(std::move(saw), "naming call before the timestamp");
+  add_namings(f, p);
+  f.evidence.push_back(fmt::format("timestamp {} came later", p.sights[sight].timestamp));
+  const SystemCall* call = nullptr;
+  for (const Naming& n : p.namings) {
+    if (!n.valid() && n.call->entered_ns <= p.sights[sight].first_ns) call = n.call;
+  }
+  if (call != nullptr) {
+    f.hexdumps = {bytes_dump("header at " + hex_text(p.start) + " when the call was made", p.start,
+                             call->before, {{16, 8, "timestamp"}})};
+  }
+  return f;
+}
+
+Finding name_after_timestamp(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    if (!p.own() || p.sights.empty()) continue;
+    switch (announced(e, p, 0)) {
+      case Announced::kYes:
+        judged = true;
+        break;
+      case Announced::kEarly:
+        return early_naming(p, 0, "the naming call found no valid header, and none followed");
+      case Announced::kNo:
+      case Announced::kUnknown:
+        break;
+    }
+  }
+  return judged ? passed() : nothing_judged(e, "no naming call for a publication was seen");
+}
+
+Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
+      const Announced how = announced(e, p, i);
+      judged = judged || how == Announced::kYes;
+      if (how != Announced::kEarly) continue;
+      return early_naming(
+          p, i, "the naming call of an update came before its timestamp, and none followed");
+    }
+  }
+  return judged ? passed() : nothing_judged(e, "no update with a naming call was seen");
+}
+
+Finding update_name_always(const ImageEvidence& e, const Publications& all) {
+  std::size_t updates = 0;
+  for (const Publication& p : all) {
+    for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
+      const Announced how = announced(e, p, i);
+      if (how == Announced::kYes || how == Announced::kEarly) ++updates;
+      if (how != Announced::kNo) continue;
+      Finding f =
+          contradicted("an update was not followed by a naming call", "update without naming call");
+      f.evidence = {fmt::format("timestamps {} and then {}, no naming call found the second",
+                                p.sights[i - 1].timestamp, p.sights[i].timestamp)};
+      add_namings(f, p);
+      return f;
+    }
+  }
+  if (updates > 0) return passed(fmt::format("{} updates, each with a naming call", updates));
+  return nothing_judged(e, "no update was seen");
+}
+
+Finding same_mapping(const ImageEvidence& e, const Publications& all) {
+  bool updated = false;
+  for (const Publication& p : all) {
+    updated = updated || p.sights.size() > 1;
+    if (p.moved == nullptr || p.sights.empty()) continue;
+    const auto next = std::ranges::find(all, p.moved, &Publication::map);
+    if (next == all.end() || next->sights.empty()) continue;
+    Finding f =
+        contradicted(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
+                     "header mapping moved");
+    f.evidence = call_lines({p.moved});
+    f.evidence.push_back(maps_line(*p.context));
+    f.evidence.push_back(maps_line(*next->context));
+    return f;
+  }
+  return updated ? passed() : nothing_judged(e, "no update was seen");
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+}
+
+Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) {
+  bool judged = false;
+  for (const Publication& p : all) {
+    const SystemCall* c = p.dontfork;
+    // Moved memory brings both its mark and its content along.
+    if (c == nullptr || (p.map != nullptr && p.map->name == "mremap")) continue;
+    if (c->before.size() < sizeof(abi::ProcessHeader)) continue;
+    judged = true;
+    if (all_zero(c->before) && all_zero(c->after)) continue;
+    Finding f = contradicted("the header had content when MADV_DONTFORK was set",
+                             "header before MADV_DONTFORK");
+    f.evidence = call_lines({p.map, c});
+    const std::string title = "header at " + hex_text(p.start);
+    f.hexdumps = {bytes_dump(title + " before the call", p.start, c->before)};
+    if (!c->after.empty()) {
+      f.hexdumps.push_back(bytes_dump(title + " after the call", p.start, c->after));
+    }
+    return f;
+  }
+  return judged ? passed() : nothing_judged(e, "no madvise(MADV_DONTFORK) for a context was seen");
+}
+
+using CallRule = Finding (*)(const ImageEvidence&, const Publications&);
+
+Finding judge_calls(const ImageEvidence& e, CallRule rule) {
+  constexpr const char* kRemedy = "ctxconf wrap, on a host where it can stop system calls";
+  if (e.timeline->mode == Mode::kAttach) {
+    return unobservable("the calls were made before ctxconf looked", kRemedy);
+  }
+  if (!e.image->calls_unseen.empty()) return unobservable(e.image->calls_unseen, kRemedy);
+  // Memory for a context takes a call, unless another process's fork brought it.
+  if (e.image->calls.empty()) {
+    return unobservable("no system call that concerns a context was recorded", kRemedy);
+  }
+  const auto all = publications_of(e);
+  if (all.empty()) return no_valid_header();
+  return rule(e, all);
+}
+
+template <CallRule kRule>
+Finding at_calls(const ImageEvidence& e) {
+  Finding f = judge_calls(e, kRule);
+  f.level = to_string(Level::kSyscalls);
+  return f;
+}
+
+constexpr std::array<NamedRule, 12> kRules = {{
+    {"pctx.publish.memfd-name", at_calls<memfd_name>},
+    {"pctx.publish.memfd-flags", at_calls<memfd_flags>},
+    {"pctx.publish.memfd-sized", at_calls<memfd_sized>},
+    {"pctx.publish.memfd-first", at_calls<memfd_first>},
+    {"pctx.publish.name-always", at_calls<name_always>},
+    {"pctx.publish.name-arguments", at_calls<name_arguments>},
+    {"pctx.publish.name-whole-mapping", at_calls<name_whole_mapping>},
+    {"pctx.publish.name-after-timestamp", at_calls<name_after_timestamp>},
+    {"pctx.update.same-mapping", at_calls<same_mapping>},
+    {"pctx.update.name-always", at_calls<update_name_always>},
+    {"pctx.update.name-after-timestamp", at_calls<update_name_after_timestamp>},
+    {"pctx.fork.dontfork-before-header", at_calls<dontfork_before_header>},
+}};
+
+}  // namespace
+
+std::span<const NamedRule> call_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

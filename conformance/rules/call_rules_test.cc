@@ -1,0 +1,382 @@
+// The rules about system calls against literal recordings: what keeps them, what breaks
+// them, and silence.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint64_t kAt = 0x7f0000000000;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
+constexpr std::uint64_t kFlags = 1 | 2 | 8;    // of memfd_create
+
+std::vector<std::byte> header(std::uint64_t timestamp) {
+  const abi::ProcessHeader h{abi::kSignature, abi::kVersion, 2, timestamp, kHeap};
+  std::vector<std::byte> out(sizeof h);
+  std::memcpy(out.data(), &h, sizeof h);
+  return out;
+}
+const std::vector<std::byte> kBlank(32);
+
+// A recording that grows step by step: each step takes a millisecond.
+struct Recording {
+  Timeline t;
+  std::uint64_t now = 1'000'000'000;
+  std::uint64_t size = kPage;
+  bool file = true;  // what maps shows
+
+  Recording() {
+    t.mode = Mode::kWrap;
+    Process p;
+    p.pid = 12;
+    p.exit_code = 0;
+    Image i;
+    i.key = {12, 0};
+    i.executable = "/bin/app";
+    p.images.push_back(std::move(i));
+    t.processes.push_back(std::move(p));
+  }
+  Process& process() { return t.processes.front(); }
+  Image& image() { return process().images.front(); }
+
+  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
+    SystemCall c;
+    c.tid = 12;
+    c.name = std::move(name);
+    std::ranges::copy(args, c.args.begin());
+    c.result = result;
+    c.entered_ns = now += 1'000'000;
+    image().calls.push_back(std::move(c));
+    return image().calls.back();
+  }
+  Recording& memfd(std::uint64_t flags = kFlags, std::int64_t result = 3,
+                   std::string name = "OTEL_CTX") {
+    call("memfd_create", {0x1000, flags}, result).text = std::move(name);
+    return *this;
+  }
+  Recording& sized(std::uint64_t to = kPage) {
+    call("ftruncate", {3, to}, 0).file = "/memfd:OTEL_CTX (deleted)";
+    return *this;
+  }
+  Recording& mapped(std::uint64_t bytes = kPage, std::uint64_t at = kAt) {
+    call("mmap", {0, bytes, 3, MAP_PRIVATE, 3, 0}, static_cast<std::int64_t>(at));
+    size = std::max(size, bytes);
+    return *this;
+  }
+  Recording& marked(std::vector<std::byte> found = kBlank, std::uint64_t at = kAt) {
+    SystemCall& c = call("madvise", {at, size, MADV_DONTFORK}, 0);
+    c.before = c.after = std::move(found);
+    return *this;
+  }
+  Recording& named(std::vector<std::byte> found, std::uint64_t at = kAt, std::uint64_t bytes = 0,
+                   std::string name = "OTEL_CTX") {
+    SystemCall& c = call("prctl", {kNaming, 0, at, bytes == 0 ? size : bytes, 0x2000}, -22);
+    c.text = std::move(name);
+    c.before = c.after = std::move(found);
+    return *this;
+  }
+  Recording& seen(std::vector<std::byte> head, std::uint64_t at = kAt,
+                  Moment moment = Moment::kPeriodic) {
+    Snapshot s;
+    s.moment = moment;
+    s.moments = {moment};
+    s.first_seen_ns = s.last_seen_ns = now += 1'000'000;
+    Candidate c;
+    sys::MapEntry e;
+    e.range = *sys::RemoteRange::from_size(sys::RemoteAddr(at), size);
+    e.readable = e.writable = true;
+    e.inode = file ? 7 : 0;
+    e.name = file ? "/memfd:OTEL_CTX (deleted)" : "[anon:OTEL_CTX]";
+    c.entries = {e};
+    MemoryBlock b;
+    b.at = sys::RemoteAddr(at);
+    b.wanted = 32;
+    b.readable = head.size();
+    b.bytes = std::move(head);
+    c.memory = {b};
+    s.candidates = {c};
+    image().snapshots.push_back(std::move(s));
+    return *this;
+  }
+  // The usual way to a context with timestamp 1, without the naming call.
+  Recording& made() { return memfd().sized().mapped().marked(); }
+  Recording& published() { return made().named(header(1)).seen(header(1)); }
+
+  Finding judge(std::string_view id) const {
+    const auto all = evidence_of(t);
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    EXPECT_EQ(all.size(), 1U);
+    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+  }
+};
+
+using Ids = std::vector<std::string>;
+
+Ids contradictions(const Recording& r) {
+  Ids out;
+  for (const auto& rule : call_rules()) {
+    const Finding f = r.judge(rule.requirement);
+    EXPECT_EQ(f.level, "syscalls");
+    if (f.outcome == Outcome::kFail || f.outcome == Outcome::kInfo) {
+      out.emplace_back(rule.requirement);
+    }
+    if (f.outcome == Outcome::kUnobservable) {
+      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+    }
+  }
+  return out;
+}
+
+Ids silent(const Recording& r) {
+  Ids out;
+  for (const auto& rule : call_rules()) {
+    if (r.judge(rule.requirement).outcome == Outcome::kUnobservable) {
+      out.emplace_back(rule.requirement);
+    }
+  }
+  return out;
+}
+
+TEST(CallRules, ALegalPublicationAndUpdateKeepAll) {
+  Recording r;
+  r.published().named(header(2)).seen(header(2));
+  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(silent(r), Ids{});
+}
+
+TEST(CallRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
+  Recording r;
+  r.published();
+  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(silent(r), (Ids{"pctx.update.same-mapping", "pctx.update.name-always",
+                            "pctx.update.name-after-timestamp"}));
+}
+
+TEST(CallRules, WithoutCallsAllAreSilent) {
+  Recording none;
+  none.seen(header(1));
+  EXPECT_EQ(silent(none).size(), call_rules().size());
+  Recording unseen;
+  unseen.made().seen(header(1));
+  unseen.image().calls_unseen = "no seccomp";
+  EXPECT_EQ(silent(unseen).size(), call_rules().size());
+  EXPECT_EQ(unseen.judge("pctx.publish.name-always").saw, "no seccomp");
+  Recording attached;
+  attached.made().seen(header(1));
+  attached.t.mode = Mode::kAttach;
+  EXPECT_EQ(silent(attached).size(), call_rules().size());
+}
+
+TEST(CallRules, OtherMemfdsAndMarksAreNobodysBusiness) {
+  Recording r;
+  r.call("memfd_create", {0, 0}, 5).text = "datadog-tracer-info-x";
+  r.call("madvise", {kHeap, kPage, MADV_DONTFORK}, 0).before = header(9);
+  r.named(kBlank, kHeap, kPage, "heap");
+  r.published();
+  EXPECT_EQ(contradictions(r), Ids{});
+}
+
+TEST(CallRules, AMemfdWithAnotherName) {
+  Recording r;
+  r.memfd(kFlags, 3, "otel_ctx").call("ftruncate", {3, kPage}, 0);
+  r.mapped().marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.memfd-name"});
+}
+
+TEST(CallRules, FlagsOfTheFirstAttemptCount) {
+  Recording refused;
+  refused.memfd(kFlags, -22)
+      .memfd(1 | 2)
+      .sized()
+      .mapped()
+      .marked()
+      .named(header(1))
+      .seen(header(1));
+  EXPECT_EQ(contradictions(refused), Ids{});
+  Recording careless;
+  careless.memfd(0).sized().mapped().marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(careless), Ids{"pctx.publish.memfd-flags"});
+  Recording second;
+  second.memfd(0, -22).memfd(kFlags).sized().mapped().marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(second), Ids{"pctx.publish.memfd-flags"});
+}
+
+TEST(CallRules, AMemfdWithoutASize) {
+  Recording r;
+  r.memfd().mapped().marked({}).seen({}).named({});
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.memfd-sized"});
+  // Not yet, or given up: nobody touched it.
+  Recording idle;
+  idle.memfd().mapped().marked({}).seen({});
+  EXPECT_EQ(contradictions(idle), Ids{});
+  idle.process().exit_code.reset();
+  idle.process().killed_by = 7;
+  EXPECT_EQ(contradictions(idle), Ids{"pctx.publish.memfd-sized"});
+}
+
+TEST(CallRules, OtherWaysToSizeAreNoted) {
+  Recording written;
+  written.memfd().mapped().marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(written.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
+  Recording late;
+  late.memfd().mapped().sized().marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(late.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
+  Recording small;
+  small.memfd().sized(32).mapped(32).marked().named(header(1), kAt, 32).seen(header(1));
+  EXPECT_EQ(contradictions(small), Ids{});
+}
+
+TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
+  Recording denied;
+  denied.file = false;
+  denied.memfd(kFlags, -24).memfd(1 | 2, -24).marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(denied), Ids{});
+  EXPECT_EQ(denied.judge("pctx.publish.memfd-first").outcome, Outcome::kPass);
+  EXPECT_EQ(denied.judge("pctx.publish.memfd-name").outcome, Outcome::kUnobservable);
+
+  Recording first;
+  first.file = false;
+  first.marked().named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(first), Ids{"pctx.publish.memfd-first"});
+  first.image().calls_dropped = 1;
+  EXPECT_EQ(contradictions(first), Ids{});
+  first.image().calls_dropped = 0;
+  first.t.host = {{"memfd", false, "memfd_create: ENOSYS", "Linux 3.17"}};
+  EXPECT_EQ(first.judge("pctx.publish.memfd-first").outcome, Outcome::kNa);
+}
+
+TEST(CallRules, AChildsCopyIsNotItsPublication) {
+  Recording r;
+  r.memfd(kFlags, 5, "other").seen(header(1)).seen(header(2));
+  EXPECT_EQ(contradictions(r), Ids{});
+}
+
+TEST(CallRules, APublicationWithoutANamingCall) {
+  Recording r;
+  r.made().seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-always"});
+  // It may be between timestamp and call.
+  r.process().exit_code.reset();
+  r.process().killed_by = 9;
+  EXPECT_EQ(contradictions(r), Ids{});
+  r.image().snapshots.back().last_seen_ns += 2'000'000'000;
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-always"});
+
+  Recording at_exit;
+  at_exit.made().seen(header(1), kAt, Moment::kExit);
+  EXPECT_EQ(contradictions(at_exit), Ids{});
+}
+
+TEST(CallRules, ANamingCallForOtherMemory) {
+  Recording r;
+  r.made().named(kBlank, kHeap).seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-arguments"});
+  Recording text;
+  text.made().named(header(1), kAt, kPage, "OTEL_CTX2").seen(header(1));
+  EXPECT_EQ(contradictions(text), Ids{"pctx.publish.name-arguments"});
+  Recording undone;
+  undone.published().named(header(1), kAt, kPage, "mine");
+  EXPECT_EQ(contradictions(undone), Ids{"pctx.publish.name-arguments"});
+}
+
+TEST(CallRules, ANamingCallForAPartOfTheMapping) {
+  Recording r;
+  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  r.seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-whole-mapping"});
+  Recording rounded;
+  rounded.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage + 1);
+  rounded.seen(header(1));
+  EXPECT_EQ(contradictions(rounded), Ids{});
+}
+
+TEST(CallRules, ANamingCallBeforeThePublication) {
+  Recording r;
+  r.made().named(kBlank).seen(kBlank).seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-after-timestamp"});
+  r.named(header(1));
+  EXPECT_EQ(contradictions(r), Ids{});
+}
+
+TEST(CallRules, AnUpdateWithoutANamingCall) {
+  Recording r;
+  r.published().seen(header(2)).seen(header(3));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-always"});
+  Recording running;
+  running.published().seen(header(2));
+  running.process().exit_code.reset();
+  EXPECT_EQ(contradictions(running), Ids{});
+}
+
+TEST(CallRules, ANamingCallInsideTheUpdate) {
+  Recording r;
+  r.published().named(header(0)).seen(header(2));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-after-timestamp"});
+  r.named(header(2));
+  EXPECT_EQ(contradictions(r), Ids{});
+}
+
+TEST(CallRules, NamingCallsMayLagBehindUpdatesOfOtherThreads) {
+  Recording r;
+  r.published().seen(header(2)).seen(header(3)).named(header(3)).named(header(3));
+  EXPECT_EQ(contradictions(r), Ids{});
+}
+
+TEST(CallRules, AMovedHeader) {
+  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
+  Recording r;
+  r.published();
+  r.call("mremap", {kAt, kPage, 2 * kPage, MREMAP_MAYMOVE}, std::int64_t{kElsewhere}).before =
+      header(0);
+  r.size = 2 * kPage;
+  r.named(header(2), kElsewhere).seen(header(2), kElsewhere);
+  EXPECT_EQ(contradictions(r), Ids{"pctx.update.same-mapping"});
+
+  Recording grown;
+  grown.published();
+  grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
+  grown.size = 2 * kPage;
+  grown.named(header(2)).seen(header(2));
+  EXPECT_EQ(contradictions(grown), Ids{});
+  EXPECT_EQ(grown.judge("pctx.update.same-mapping").outcome, Outcome::kPass);
+}
+
+TEST(CallRules, TwoPublicationsAtOneAddress) {
+  Recording r;
+  r.published().made().named(header(2)).seen(header(2));
+  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kUnobservable);
+}
+
+TEST(CallRules, AHeaderBeforeItsMark) {
+  Recording r;
+  r.memfd().sized().mapped().marked(header(0)).named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.fork.dontfork-before-header"});
+  // Advice that is repeated later says nothing.
+  Recording repeated;
+  repeated.published().marked(header(1));
+  EXPECT_EQ(contradictions(repeated), Ids{});
+}
+
+TEST(CallRules, HostileNumbersDoNotWrap) {
+  Recording r;
+  r.made().named(header(1), kAt, UINT64_MAX);
+  r.call("madvise", {UINT64_MAX, UINT64_MAX, MADV_DONTFORK}, 0);
+  r.call("mmap", {0, UINT64_MAX, 3, MAP_PRIVATE, 3, 0}, std::int64_t{kAt});
+  r.call("ftruncate", {3, UINT64_MAX}, 0);
+  r.named(header(2), kAt + 1, 1).named({}, kAt, 0).seen(header(2));
+  for (const auto& rule : call_rules()) r.judge(rule.requirement);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

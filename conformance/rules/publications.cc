@@ -1,0 +1,237 @@
+#include "conformance/rules/publications.h"
+
+#include <linux/prctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+#include <set>
+
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+namespace ctxconf::conformance {
+namespace {
+
+std::uint64_t sum(std::uint64_t a, std::uint64_t b) {
+  return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+std::uint64_t up_to_page(std::uint64_t size, std::uint64_t page) {
+  return size > UINT64_MAX - page ? UINT64_MAX / page * page : (size + page - 1) / page * page;
+}
+
+bool succeeded(const SystemCall& c) { return c.result && *c.result >= 0; }
+
+std::uint64_t result_of(const SystemCall& c) { return static_cast<std::uint64_t>(*c.result); }
+
+int as_int(std::uint64_t argument) { return static_cast<int>(argument); }
+
+bool grows_in_place(const SystemCall& c, std::uint64_t start) {
+  return c.name == "mremap" && c.args[0] == start && succeeded(c) && result_of(c) == start;
+}
+
+bool makes(const SystemCall& c, std::uint64_t start) {
+  return (c.name == "mmap" || c.name == "mremap") && succeeded(c) && result_of(c) == start &&
+         !grows_in_place(c, start);
+}
+
+bool ends(const SystemCall& c, std::uint64_t start) {
+  if (!succeeded(c)) return false;
+  if (c.name == "munmap") return c.args[0] <= start && start - c.args[0] < c.args[1];
+  return c.name == "mremap" && c.args[0] == start && result_of(c) != start;
+}
+
+std::optional<abi::ProcessHeader> header_in(const Image& image, std::span<const std::byte> bytes) {
+  auto h = abi::decode_process_header(bytes);
+  const bool native = image.little_endian == (std::endian::native == std::endian::little);
+  if (h && !native) h = abi::byte_swapped(*h);
+  return h;
+}
+
+// The contexts that publications are looked for by; what rules judge elsewhere, or the
+// hidden ones where none has a name.
+std::vector<const Context*> relevant(const ImageEvidence& e) {
+  if (e.has_usable) return e.judged;
+  std::vector<const Context*> hidden;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named && c.usable()) hidden.push_back(&c);
+    }
+  }
+  return hidden.empty() ? e.judged : hidden;
+}
+
+void add_sight(Publication& p, std::uint64_t timestamp, std::uint64_t first, std::uint64_t last,
+               bool at_rest) {
+  const auto it = std::ranges::find(p.sights, timestamp, &Sight::timestamp);
+  if (it == p.sights.end()) {
+    p.sights.push_back({timestamp, first, last, at_rest});
+    return;
+  }
+  it->first_ns = std::min(it->first_ns, first);
+  it->last_ns = std::max(it->last_ns, last);
+  it->at_rest = it->at_rest || at_rest;
+}
+
+bool is_ending(Moment m) { return m == Moment::kExit || m == Moment::kExecEntry; }
+
+void add_memfd(const Image& image, Publication& p) {
+  const std::span all(image.calls);
+  const auto before = all.first(p.map == nullptr ? 0 : static_cast<std::size_t>(p.map - &all[0]));
+  const bool file =
+      p.map != nullptr && p.map->name == "mmap" && (p.map->args[3] & MAP_ANONYMOUS) == 0;
+  const int fd = file ? as_int(p.map->args[4]) : -1;
+  const auto* since = before.data() + before.size();
+  if (file) {
+    for (const SystemCall& c : before) {
+      if (c.name != "memfd_create" || !succeeded(c) || as_int(result_of(c)) != fd) continue;
+      p.create = &c;
+    }
+    // The number may since belong to another file.
+    if (p.create != nullptr && !p.map->file.empty() &&
+        !p.map->file.starts_with("/memfd:" + p.create->text)) {
+      p.create = nullptr;
+    }
+    if (p.create != nullptr) since = p.create;
+  }
+  for (const SystemCall& c : before.first(static_cast<std::size_t>(since - before.data()))) {
+    if (c.name != "memfd_create" || c.tid != p.map->tid) continue;
+    if (succeeded(c)) {
+      p.attempts.clear();
+    } else {
+      p.attempts.push_back(&c);
+    }
+  }
+  if (p.create == nullptr) return;
+  for (const SystemCall& c : all.subspan(static_cast<std::size_t>(p.create - &all[0]) + 1)) {
+    if (c.name == "memfd_create" && succeeded(c) && as_int(result_of(c)) == fd) break;
+    static constexpr std::array<std::string_view, 5> kSizing = {"ftruncate", "ftruncate64",
+                                                                "fallocate", "write", "pwrite64"};
+    if (std::ranges::find(kSizing, c.name) == kSizing.end()) continue;
+    if (as_int(c.args[0]) != fd || !succeeded(c)) continue;
+    if (!c.file.empty() && !c.file.starts_with("/memfd:" + p.create->text)) continue;
+    p.sizings.push_back(&c);
+  }
+}
+
+void add_calls(const Image& image, std::uint64_t page, Publication& p) {
+  for (const SystemCall& c : p.calls) {
+    const std::uint64_t address = is_naming(c) ? c.args[2] : c.args[0];
+    if (is_naming(c)) {
+      const std::uint64_t end = p.end_at(c, page);
+      if (address < p.start || address - p.start >= std::max(end - p.start, page)) continue;
+      p.namings.push_back({&c, header_in(image, c.before)});
+    } else if (c.name == "madvise" && as_int(c.args[2]) == MADV_DONTFORK && succeeded(c)) {
+      const bool covers = address <= p.start && p.start - address < std::max(c.args[1], page);
+      if (covers && p.dontfork == nullptr) p.dontfork = &c;
+    }
+  }
+}
+
+// One for each time that there was something at `start`.
+void add_publications(const ImageEvidence& e, const std::vector<const Context*>& contexts,
+                      std::uint64_t start, std::vector<Publication>& out) {
+  const std::span all(e.image->calls);
+  const std::uint64_t page = e.timeline->page_size;
+  std::size_t from = 0;
+  const SystemCall* map = nullptr;
+  const auto close = [&](std::size_t until) {
+    Publication p;
+    p.start = start;
+    p.map = map;
+    p.calls = all.subspan(from, until - from);
+    const std::uint64_t from_ns = from == 0 ? 0 : all[from - 1].entered_ns;
+    const std::uint64_t until_ns =
+        until == all.size() ? std::numeric_limits<std::uint64_t>::max() : all[until].entered_ns;
+    for (const Context* c : contexts) {
+      const Snapshot& s = *c->snapshot;
+      if (c->start() != start || s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
+      if (p.context == nullptr) p.context = c;
+      if (!c->usable()) continue;
+      add_sight(p, c->header.monotonic_published_at_ns, s.first_seen_ns, s.last_seen_ns,
+                !std::ranges::all_of(s.moments, is_ending));
+    }
+    if (p.context == nullptr) return;
+    add_memfd(*e.image, p);
+    add_calls(*e.image, page, p);
+    for (const Naming& n : p.namings) {
+      if (!n.valid()) continue;
+      const std::uint64_t at = n.call->entered_ns;
+      add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
+    }
+    std::ranges::stable_sort(p.sights, {}, &Sight::first_ns);
+    if (until < all.size() && all[until].name == "mremap" && ends(all[until], start)) {
+      p.moved = &all[until];
+    }
+    out.push_back(std::move(p));
+  };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!makes(all[i], start) && !ends(all[i], start)) continue;
+    close(i);
+    map = makes(all[i], start) ? &all[i] : nullptr;
+    from = i + 1;
+  }
+  close(all.size());
+}
+
+}  // namespace
+
+bool is_naming(const SystemCall& c) {
+  return c.name == "prctl" && static_cast<std::uint32_t>(c.args[0]) == PR_SET_VMA &&
+         c.args[1] == PR_SET_VMA_ANON_NAME;
+}
+
+std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) const {
+  std::uint64_t end = 0;
+  if (map != nullptr) {
+    end = sum(start, up_to_page(map->args[map->name == "mmap" ? 1 : 2], page));
+  } else if (dontfork != nullptr && dontfork->args[0] == start) {
+    // The kernel joins anonymous memory of the same kind: maps may show more than was asked for.
+    end = sum(start, up_to_page(dontfork->args[1], page));
+  } else if (context->candidate->named) {
+    end = context->candidate->entries.back().range.end().raw();
+  }
+  if (end == 0) return 0;
+  for (const SystemCall& c : calls) {
+    if (&c == &call) break;
+    if (grows_in_place(c, start)) end = sum(start, up_to_page(c.args[2], page));
+    if (c.name == "munmap" && succeeded(c) && c.args[0] > start && c.args[0] < end &&
+        sum(c.args[0], up_to_page(c.args[1], page)) >= end) {
+      end = c.args[0];
+    }
+  }
+  return end;
+}
+
+std::vector<Publication> publications_of(const ImageEvidence& e) {
+  const auto contexts = relevant(e);
+  std::vector<Publication> out;
+  std::set<std::uint64_t> done;
+  for (const Context* c : contexts) {
+    if (done.insert(c->start()).second) add_publications(e, contexts, c->start(), out);
+  }
+  return out;
+}
+
+bool is_complete(const Image& image) {
+  if (image.calls_dropped > 0) return false;
+  return std::ranges::none_of(image.calls, [](const SystemCall& c) {
+    return c.name == "seccomp" || (c.name == "prctl" && c.args[0] == PR_SET_SECCOMP);
+  });
+}
+
+bool is_past(const ImageEvidence& e, const Publication& p, const Sight& sight) {
+  constexpr std::uint64_t kRest = 2'000'000'000;
+  if (&sight != &p.sights.back()) return true;
+  if (sight.last_ns - sight.first_ns >= kRest) return true;
+  const bool ended = e.process->exit_code.has_value() || e.image != &e.process->images.back();
+  return ended && sight.at_rest;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,63 @@
+// The recorded system calls by the publication that they belong to: of all that a process
+// maps, names and advises, only what concerns a mapping that held a context.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/evidence.h"
+
+namespace ctxconf::conformance {
+
+// prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME); counts whatever its result.
+struct Naming {
+  const SystemCall* call = nullptr;
+  std::optional<abi::ProcessHeader> before;  // at entry, in the order of this machine
+  bool valid() const { return before && abi::is_valid(*before); }
+};
+
+// A timestamp that a valid header had, at its first sight in a snapshot or a naming call.
+struct Sight {
+  std::uint64_t timestamp = 0;
+  std::uint64_t first_ns = 0;
+  std::uint64_t last_ns = 0;
+  bool at_rest = false;  // not only when the program was about to end
+};
+
+// A mapping that held a context, from the call that made it to the one that ended it.
+struct Publication {
+  std::uint64_t start = 0;
+  const Context* context = nullptr;    // one that was seen in it; never null
+  const SystemCall* map = nullptr;     // mmap, or mremap to here; null: not seen
+  const SystemCall* create = nullptr;  // memfd_create of what `map` maps; null: none, or not seen
+  std::vector<const SystemCall*> attempts;  // memfd_create refused before `create` or `map`
+  std::vector<const SystemCall*> sizings;   // of that memfd, successful
+  std::vector<Naming> namings;              // whose address is in the mapping
+  const SystemCall* dontfork = nullptr;     // the first for its start that succeeded
+  const SystemCall* moved = nullptr;        // mremap that moved it away
+  std::vector<Sight> sights;                // distinct timestamps, in order
+  std::span<const SystemCall> calls;        // of the image, while the mapping existed
+
+  // This image made it or works on it; a forked child's copy is nobody's publication.
+  bool own() const { return map != nullptr || !namings.empty() || dontfork != nullptr; }
+  // After the last page, as of the call (one of `calls`); 0: not known.
+  std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
+};
+
+std::vector<Publication> publications_of(const ImageEvidence& evidence);
+
+bool is_naming(const SystemCall& call);
+
+// No call is missing in the recording, as far as one can know. A filter that the program
+// installs itself may answer its calls before an observer learns of them.
+bool is_complete(const Image& image);
+
+// Is a writer past the calls that follow the timestamp? A later timestamp says so, a normal
+// end, or two seconds.
+bool is_past(const ImageEvidence& evidence, const Publication& p, const Sight& sight);
+
+}  // namespace ctxconf::conformance
