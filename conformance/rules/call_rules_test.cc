@@ -300,6 +300,26 @@ TEST(CallRules, ANamingCallForAPartOfTheMapping) {
   EXPECT_EQ(contradictions(rounded), Ids{});
 }
 
+TEST(CallRules, AMappingThatWasCutOff) {
+  Recording r;
+  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  r.size = kPage;
+  r.seen(header(1));
+  EXPECT_EQ(contradictions(r), Ids{});
+  // Where the kernel gave the first page another name, maps shows two entries.
+  Recording split;
+  split.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  split.size = kPage;
+  split.seen(header(1));
+  Candidate rest = split.image().snapshots.back().candidates.front();
+  split.image().snapshots.back().candidates.front().entries.front().name = "[anon_shmem:OTEL_CTX]";
+  rest.entries.front().range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt + kPage), kPage);
+  rest.entries.front().offset = kPage;
+  rest.memory.front().bytes = kBlank;
+  split.image().snapshots.back().candidates.push_back(rest);
+  EXPECT_EQ(contradictions(split), Ids{"pctx.publish.name-whole-mapping"});
+}
+
 TEST(CallRules, ANamingCallBeforeThePublication) {
   Recording r;
   r.made().named(kBlank).seen(kBlank).seen(header(1));

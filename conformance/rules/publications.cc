@@ -54,6 +54,17 @@ std::optional<abi::ProcessHeader> header_in(const Image& image, std::span<const 
   return h;
 }
 
+// A part of a memfd's mapping that got a name of its own is a candidate of its own.
+std::uint64_t end_in_maps(const Context& c) {
+  const sys::MapEntry* last = &c.candidate->entries.back();
+  for (const Candidate& next : c.snapshot->candidates) {  // ascending
+    const sys::MapEntry& e = next.entries.front();
+    if (e.inode == 0 || e.inode != last->inode || e.range.begin() != last->range.end()) continue;
+    if (last->offset + last->range.size() == e.offset) last = &next.entries.back();
+  }
+  return last->range.end().raw();
+}
+
 // The contexts that publications are looked for by; what rules judge elsewhere, or the
 // hidden ones where none has a name.
 std::vector<const Context*> relevant(const ImageEvidence& e) {
@@ -153,6 +164,9 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
       const Snapshot& s = *c->snapshot;
       if (c->start() != start || s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
       if (p.context == nullptr) p.context = c;
+      if (c->candidate->named) {
+        p.seen_end = std::max(p.seen_end, end_in_maps(*c));
+      }
       if (!c->usable()) continue;
       add_sight(p, c->header.monotonic_published_at_ns, s.first_seen_ns, s.last_seen_ns,
                 !std::ranges::all_of(s.moments, is_ending));
@@ -194,17 +208,14 @@ std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) co
   } else if (dontfork != nullptr && dontfork->args[0] == start) {
     // The kernel joins anonymous memory of the same kind: maps may show more than was asked for.
     end = sum(start, up_to_page(dontfork->args[1], page));
-  } else if (context->candidate->named) {
-    end = context->candidate->entries.back().range.end().raw();
   }
+  // A mapping that is cut off leaves no recorded call.
+  const bool cut = map != nullptr && seen_end != 0 && seen_end < end;
+  if (end == 0 || cut) end = seen_end;
   if (end == 0) return 0;
   for (const SystemCall& c : calls) {
     if (&c == &call) break;
     if (grows_in_place(c, start)) end = sum(start, up_to_page(c.args[2], page));
-    if (c.name == "munmap" && succeeded(c) && c.args[0] > start && c.args[0] < end &&
-        sum(c.args[0], up_to_page(c.args[1], page)) >= end) {
-      end = c.args[0];
-    }
   }
   return end;
 }

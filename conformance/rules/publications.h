@@ -31,6 +31,7 @@ struct Sight {
 // A mapping that held a context, from the call that made it to the one that ended it.
 struct Publication {
   std::uint64_t start = 0;
+  std::uint64_t seen_end = 0;          // the last end that maps showed
   const Context* context = nullptr;    // one that was seen in it; never null
   const SystemCall* map = nullptr;     // mmap, or mremap to here; null: not seen
   const SystemCall* create = nullptr;  // memfd_create of what `map` maps; null: none, or not seen

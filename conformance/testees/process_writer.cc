@@ -25,6 +25,8 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csetjmp>
+#include <csignal>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -264,6 +266,7 @@ struct Plan {
   int protection = PROT_READ | PROT_WRITE;
   int flags = MAP_PRIVATE;
   int advice = MADV_DONTFORK;
+  unsigned memfd_flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL;  // first attempt
   bool may_use_memfd = true;
   bool close_memfd = true;
   bool heed_file_size_limit = true;
@@ -277,14 +280,20 @@ struct Region {
   bool anonymous = false;
 };
 
+// As a publication asks for it; negative when there is none.
+int ask_for_memfd(const Plan& plan) {
+  auto fd = syscall(SYS_memfd_create, plan.memfd_name, plan.memfd_flags);
+  if (fd < 0) {
+    fd = syscall(SYS_memfd_create, plan.memfd_name, plan.memfd_flags & ~MFD_NOEXEC_SEAL);
+  }
+  return static_cast<int>(fd);
+}
+
 // Zeroed memory that holds no context yet.
 Region make_region(const Plan& plan = {}) {
   Region r{.size = plan.size, .label = plan.label};
   if (plan.may_use_memfd && (!plan.heed_file_size_limit || plan.size <= file_size_limit())) {
-    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    auto fd = syscall(SYS_memfd_create, plan.memfd_name, flags | MFD_NOEXEC_SEAL);
-    if (fd < 0) fd = syscall(SYS_memfd_create, plan.memfd_name, flags);
-    r.fd = static_cast<int>(fd);
+    r.fd = ask_for_memfd(plan);
   }
   r.anonymous = r.fd < 0;
   int flags = plan.flags;
@@ -654,6 +663,160 @@ void bad_fields_nonzero() {
 
 void bad_survives_file_size_limit() {
   publish_and_hold(usual_message(), {.heed_file_size_limit = false});
+}
+
+// How many descriptors it may have from now on.
+void limit_descriptors(rlim_t most) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) die("getrlimit");
+  limit.rlim_cur = std::min(most, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) die("setrlimit");
+}
+
+// Header and timestamp, and no naming call.
+void fill(const Region& r, const Buffer& payload) {
+  set_fields(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+}
+
+void change(const Region& r, const Buffer& payload) {
+  set_timestamp(r, 0);
+  set_payload(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+}
+
+Buffer numbered_payload(int number) {
+  return on_heap(message_with({pair("ctxconf.update", integer(number))}));
+}
+
+void bad_memfd_name() { publish_and_hold(usual_message(), {.memfd_name = "otel_ctx"}); }
+
+void bad_memfd_flags() { publish_and_hold(usual_message(), {.memfd_flags = 0}); }
+
+// The mapping of a memfd, sized by `size` before or after it is mapped.
+template <class Size>
+Region make_region_sized(bool before, Size size) {
+  Region r{.size = page(), .label = "OTEL_CTX"};
+  r.fd = ask_for_memfd({});
+  if (r.fd < 0) die("memfd_create");
+  if (before) size(r.fd);
+  void* p = mmap(nullptr, r.size, PROT_READ | PROT_WRITE, MAP_PRIVATE, r.fd, 0);
+  if (p == MAP_FAILED) die("mmap");
+  if (!before) size(r.fd);
+  close(r.fd);
+  r.fd = -1;
+  r.at = static_cast<char*>(p);
+  if (madvise(r.at, r.size, MADV_DONTFORK) != 0) die("madvise");
+  return r;
+}
+
+sigjmp_buf after_a_fault;
+
+// The first store faults; a handler of the application's own carries on behind it.
+void bad_memfd_sized() {
+  const Region r = make_region_sized(true, [](int) {});
+  struct sigaction action{};
+  action.sa_handler = [](int) { siglongjmp(after_a_fault, 1); };
+  if (sigaction(SIGBUS, &action, nullptr) != 0) die("sigaction");
+  if (sigsetjmp(after_a_fault, 1) == 0) fill(r, on_heap(usual_message()));
+  set_name(r);
+  hold(r);
+}
+
+void bad_memfd_first() {
+  Region r = make_region({.may_use_memfd = false});
+  r.anonymous = false;  // it stays where the kernel has no name for it
+  publish_in(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void bad_name_always() {
+  const Region r = make_region();
+  fill(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void bad_name_arguments() {
+  const Buffer payload = on_heap(usual_message());
+  const Region r = make_region();
+  fill(r, payload);
+  Region other = r;
+  other.at = payload.at;
+  set_name(other);
+  hold(r);
+}
+
+void bad_name_whole_mapping() {
+  const Region r = make_region({.size = 2 * page()});
+  fill(r, on_heap(usual_message()));
+  Region first_page = r;
+  first_page.size = page();
+  set_name(first_page);
+  hold(r);
+}
+
+void bad_name_after_timestamp() {
+  const Region r = make_region();
+  set_name(r);
+  fill(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void bad_dontfork_before_header() {
+  const Buffer payload = on_heap(usual_message());
+  const Region r = make_region({.advice = MADV_NORMAL});
+  set_fields(r, address_of(payload.at), payload.size);
+  if (madvise(r.at, r.size, MADV_DONTFORK) != 0) die("madvise");
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  hold(r);
+}
+
+// A file of two pages of which the first is mapped, so that the mapping can grow.
+Region make_region_that_grows() {
+  Region r = make_region({.size = 2 * page()});
+  if (munmap(r.at + page(), page()) != 0) die("munmap");
+  r.size = page();
+  return r;
+}
+
+void bad_same_mapping() {
+  Region r = make_region_that_grows();
+  publish_in(r, on_heap(usual_message()));
+  pause();
+  char* there = map_anonymous(2 * page(), PROT_NONE);
+  set_timestamp(r, 0);
+  void* p = mremap(r.at, r.size, 2 * page(), MREMAP_MAYMOVE | MREMAP_FIXED, there);
+  if (p == MAP_FAILED) die("mremap");
+  r.at = static_cast<char*>(p);
+  r.size = 2 * page();
+  const Buffer payload = copy_to(r.at + page(), message_with({pair("ctxconf.update", integer(1))}));
+  set_payload(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  hold(r);
+}
+
+void bad_update_name_always() {
+  const Region r = publish();
+  for (int i = 1; i <= 3; ++i) {
+    pause();
+    change(r, numbered_payload(i));
+  }
+  hold(r);
+}
+
+void bad_update_name_after_timestamp() {
+  const Region r = publish();
+  for (int i = 1; i <= 3; ++i) {
+    pause();
+    const Buffer payload = numbered_payload(i);
+    set_timestamp(r, 0);
+    set_payload(r, address_of(payload.at), payload.size);
+    set_name(r);
+    set_timestamp(r, next_timestamp());
+  }
+  hold(r);
 }
 
 void bad_singleton() {
@@ -1030,7 +1193,78 @@ void good_fd_open_for_a_moment() {
   hold(r);
 }
 
-void good_anonymous_memory() { publish_and_hold(usual_message(), {.may_use_memfd = false}); }
+// No descriptor is left for a memfd.
+void good_anonymous_memory() {
+  limit_descriptors(0);
+  publish_and_hold(usual_message());
+}
+
+void good_memfd_retry() {
+  Plan plan;
+  limit_descriptors(0);
+  if (syscall(SYS_memfd_create, plan.memfd_name, plan.memfd_flags) >= 0) die("memfd_create");
+  limit_descriptors(RLIM_INFINITY);
+  plan.memfd_flags &= ~MFD_NOEXEC_SEAL;
+  publish_and_hold(usual_message(), plan);
+}
+
+void good_memfd_sized_by_writing() {
+  const Region r = make_region_sized(true, [](int fd) {
+    const Bytes zeros(page(), '\0');
+    if (write(fd, zeros.data(), zeros.size()) != std::ssize(zeros)) die("write");
+  });
+  publish_in(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void good_memfd_sized_late() {
+  const Region r = make_region_sized(false, [](int fd) {
+    if (ftruncate(fd, static_cast<off_t>(page())) != 0) die("ftruncate");
+  });
+  publish_in(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void good_named_twice() {
+  const Region r = make_region();
+  publish_in(r, on_heap(usual_message()));
+  set_name(r);
+  for (int i = 1; i <= 3; ++i) {
+    pause();
+    const Buffer payload = numbered_payload(i);
+    set_timestamp(r, 0);
+    set_name(r);
+    set_payload(r, address_of(payload.at), payload.size);
+    set_timestamp(r, next_timestamp());
+    set_name(r);
+  }
+  hold(r);
+}
+
+void good_names_other_memory() {
+  char* other = map_anonymous(page());
+  const auto name_it = [&](const char* name) {
+    prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, other, page(), name);
+  };
+  name_it("arena");
+  const Region r = publish();
+  name_it("otel buffers");
+  hold(r);
+}
+
+void good_grown_in_place() {
+  Region r = make_region_that_grows();
+  publish_in(r, on_heap(usual_message()));
+  pause();
+  set_timestamp(r, 0);
+  if (mremap(r.at, r.size, 2 * page(), 0) != r.at) die("mremap");
+  r.size = 2 * page();
+  const Buffer payload = copy_to(r.at + page(), message_with({pair("ctxconf.update", integer(1))}));
+  set_payload(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  hold(r);
+}
 
 void good_naming_denied() {
   constexpr auto first_argument = static_cast<std::uint32_t>(offsetof(seccomp_data, args));
@@ -1323,11 +1557,27 @@ constexpr Case kBad[] = {
     {"pctx.publish.fields-nonzero", "no message: size 0, null pointer", bad_fields_nonzero},
     {"pctx.publish.survives-file-size-limit", "ftruncate without a look at the limit",
      bad_survives_file_size_limit},
+    {"pctx.publish.memfd-name", "the memfd is called otel_ctx", bad_memfd_name},
+    {"pctx.publish.memfd-flags", "no flags for memfd_create", bad_memfd_flags},
+    {"pctx.publish.memfd-sized", "no ftruncate, and a handler for the fault", bad_memfd_sized},
+    {"pctx.publish.memfd-first", "anonymous memory at once", bad_memfd_first},
+    {"pctx.publish.name-always", "no naming call where a memfd has the name", bad_name_always},
+    {"pctx.publish.name-arguments", "the naming call has the payload's address",
+     bad_name_arguments},
+    {"pctx.publish.name-whole-mapping", "names the first of two pages", bad_name_whole_mapping},
+    {"pctx.publish.name-after-timestamp", "the naming call comes before the fields only",
+     bad_name_after_timestamp},
     {"pctx.publish.singleton", "two threads publish one each", bad_singleton},
     {"pctx.publish.footprint", "one gigabyte for the header", bad_footprint},
     {"pctx.update.timestamp-distinct", "four publications with one timestamp",
      bad_timestamp_distinct},
     {"pctx.update.no-silent-change", "a value patched in place", bad_no_silent_change},
+    {"pctx.update.same-mapping", "mremap moves the mapping as it grows", bad_same_mapping},
+    {"pctx.update.name-always", "three updates without a naming call", bad_update_name_always},
+    {"pctx.update.name-after-timestamp", "the naming call while the timestamp is zero",
+     bad_update_name_after_timestamp},
+    {"pctx.fork.dontfork-before-header", "fills the header, then MADV_DONTFORK",
+     bad_dontfork_before_header},
     {"pctx.fork.dontfork", "MADV_WIPEONFORK instead", bad_dontfork},
     {"pctx.fork.dontfork:partial", "MADV_DONTFORK for the first of two pages",
      bad_dontfork_partial},
@@ -1380,7 +1630,13 @@ constexpr Case kGood[] = {
      good_read_only_between_updates},
     {"fd-open-for-a-moment", "the memfd is closed before the header is filled in",
      good_fd_open_for_a_moment},
-    {"anonymous-memory", "no memfd", good_anonymous_memory},
+    {"anonymous-memory", "no descriptor is left for a memfd", good_anonymous_memory},
+    {"memfd-retry", "refused once, then without the seal", good_memfd_retry},
+    {"memfd-sized-by-writing", "a page is written to the memfd", good_memfd_sized_by_writing},
+    {"memfd-sized-late", "the memfd is mapped, then sized", good_memfd_sized_late},
+    {"named-twice", "two naming calls each, in updates one early", good_named_twice},
+    {"names-other-memory", "gives other memory other names", good_names_other_memory},
+    {"grown-in-place", "mremap lets the mapping grow where it is", good_grown_in_place},
     {"naming-denied", "a seccomp filter refuses the naming call", good_naming_denied},
     {"split-by-madvise", "two maps entries for one mapping, by advice", good_split_by_madvise},
     {"split-by-mlock", "three maps entries for one mapping, by mlock", good_split_by_mlock},
