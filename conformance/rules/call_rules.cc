@@ -72,12 +72,15 @@ Hexdump bytes_dump(std::string title, std::uint64_t address, std::span<const std
   return dump;
 }
 
-Finding nothing_judged(const ImageEvidence& e, std::string what) {
+constexpr const char* kPublish = "a program that publishes while it is watched, and ends";
+constexpr const char* kUpdate = "a program that updates its context while it is watched, and ends";
+
+Finding nothing_judged(const ImageEvidence& e, std::string what, const char* remedy = kPublish) {
   if (!is_complete(*e.image)) {
     return unobservable("not all system calls were seen: " + what,
                         "a program without a seccomp filter of its own and with fewer calls");
   }
-  return unobservable(std::move(what), "a program that publishes while it is watched, and ends");
+  return unobservable(std::move(what), remedy);
 }
 
 using Publications = std::vector<Publication>;
@@ -421,7 +424,7 @@ Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& 
           p, i, "the naming call of an update came before its timestamp, and none followed");
     }
   }
-  return judged ? passed() : nothing_judged(e, "no update with a naming call was seen");
+  return judged ? passed() : nothing_judged(e, "no update with a naming call was seen", kUpdate);
 }
 
 Finding update_name_always(const ImageEvidence& e, const Publications& all) {
@@ -440,7 +443,7 @@ Finding update_name_always(const ImageEvidence& e, const Publications& all) {
     }
   }
   if (updates > 0) return passed(fmt::format("{} updates, each with a naming call", updates));
-  return nothing_judged(e, "no update was seen");
+  return nothing_judged(e, "no update was seen", kUpdate);
 }
 
 Finding same_mapping(const ImageEvidence& e, const Publications& all) {
@@ -458,7 +461,7 @@ Finding same_mapping(const ImageEvidence& e, const Publications& all) {
     f.evidence.push_back(maps_line(*next->context));
     return f;
   }
-  return updated ? passed() : nothing_judged(e, "no update was seen");
+  return updated ? passed() : nothing_judged(e, "no update was seen", kUpdate);
 }
 
 bool all_zero(std::span<const std::byte> bytes) {

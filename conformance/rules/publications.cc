@@ -179,7 +179,7 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
       const std::uint64_t at = n.call->entered_ns;
       add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
     }
-    std::ranges::stable_sort(p.sights, {}, &Sight::first_ns);
+    std::ranges::sort(p.sights, {}, &Sight::first_ns);
     if (until < all.size() && all[until].name == "mremap" && ends(all[until], start)) {
       p.moved = &all[until];
     }
