@@ -678,6 +678,8 @@ void Tracee::State::restart(pid_t tid, Task& task, int signo) {
     raw.emplace_back(tid, status);
     return;
   }
+  // SIGKILL ends this stop by itself, and the exit stop behind it must not be ended unseen.
+  if (killed && !task.exiting) return;
   // ESRCH: killed, and its events follow.
   const long signal_to_deliver = signo;
   ptrace(request, tid, nullptr, signal_to_deliver);
