@@ -92,10 +92,10 @@ Result<ProcessReport> ProcessReader::read() {
                    "pid " + std::to_string(pid_) + ": its context was replaced meanwhile, twice");
 }
 
-// Whether threads and context are of one program. A process that ends meanwhile loses threads, one
-// that calls exec has others behind the same id.
+// Whether executable, context and threads are of one program. A process that ends meanwhile loses
+// threads, one that calls exec has others behind the same id.
 Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
-  if (!report.threads_read) return true;
+  if (!report.context) return true;
   CTX_TRY(facts, sys::process_facts(pid_));
   if (facts.start_ticks != report.start_ticks || facts.executable != report.executable ||
       facts.state == 'Z') {
