@@ -116,14 +116,46 @@ Json json_of(const SystemCall& c) {
               {"name", c.name},
               {"args", Json::array()},
               {"result", c.result ? Json(*c.result) : Json(nullptr)},
+              {"injected", c.injected},
               {"entered_ns", c.entered_ns},
+              {"entered_order", c.entered_order},
+              {"left_order", c.left_order},
               {"text", text(c.text)},
               {"file", text(c.file)},
               {"before", hex(c.before)},
               {"after", hex(c.after)},
-              {"snapshot", c.snapshot ? Json(*c.snapshot) : Json(nullptr)}};
+              {"snapshot", c.snapshot ? Json(*c.snapshot) : Json(nullptr)},
+              {"clock_ns", c.clock_ns ? Json(*c.clock_ns) : Json(nullptr)}};
   for (const auto arg : c.args) out["args"].push_back(hex(arg));
   return out;
+}
+
+Json json_of(const CodePlace& p) {
+  return {{"address", hex(p.address)},        {"module", text(p.module)},
+          {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
+          {"symbol_offset", p.symbol_offset}, {"source_file", text(p.source_file)},
+          {"source_line", p.source_line}};
+}
+
+Json json_of(const Store& s) {
+  Json out = {{"tid", s.tid},          {"order", s.order},
+              {"at_ns", s.at_ns},      {"header", hex(s.header)},
+              {"words", s.words},      {"before", hex(s.before)},
+              {"after", hex(s.after)}, {"place", s.place ? Json(*s.place) : Json(nullptr)}};
+  if (s.payload) out["payload"] = json_of(*s.payload);
+  if (s.prepared) out["prepared"] = json_of(*s.prepared);
+  return out;
+}
+
+Json json_of(const Watch& w) {
+  return {{"header", hex(w.header)},
+          {"armed_order", w.armed_order},
+          {"armed_ns", w.armed_ns},
+          {"because", w.because},
+          {"found", hex(w.found)},
+          {"ended_order", w.ended_order ? Json(*w.ended_order) : Json(nullptr)},
+          {"ended_because", w.ended_because},
+          {"unwatched", w.unwatched}};
 }
 
 Json json_of(const sys::ElfSymbol& s) {
@@ -204,6 +236,11 @@ Json json_of(const Image& i) {
               {"calls", Json::array()},
               {"calls_dropped", i.calls_dropped},
               {"calls_unseen", text(i.calls_unseen)},
+              {"watches", Json::array()},
+              {"stores", Json::array()},
+              {"stores_dropped", i.stores_dropped},
+              {"stores_unseen", text(i.stores_unseen)},
+              {"places", Json::array()},
               {"modules", Json::array()},
               {"defined_together", i.defined_together},
               {"threads", Json::array()},
@@ -212,6 +249,9 @@ Json json_of(const Image& i) {
               {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
   for (const auto& c : i.calls) out["calls"].push_back(json_of(c));
+  for (const auto& w : i.watches) out["watches"].push_back(json_of(w));
+  for (const auto& st : i.stores) out["stores"].push_back(json_of(st));
+  for (const auto& p : i.places) out["places"].push_back(json_of(p));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
   return out;
@@ -236,6 +276,10 @@ Json json_of(const FaultRun& f) {
           {"last_syscall", f.last_syscall},
           {"last_file", text(f.last_file)},
           {"published", f.published}};
+}
+
+Json json_of(const Injection& i) {
+  return {{"spec", text(i.spec)}, {"call", text(i.call)}, {"result", i.result}, {"times", i.times}};
 }
 
 // Reads members with their types and ranges checked. The first thing that is wrong
@@ -477,8 +521,9 @@ Snapshot snapshot(const Reader& in) {
   return s;
 }
 
+constexpr std::size_t kHeader = 32;
+
 SystemCall system_call(const Reader& in) {
-  constexpr std::size_t kHeader = 32;
   SystemCall c;
   c.tid = in.number<std::int32_t>("tid", 1);
   c.name = in.string("name");
@@ -489,7 +534,10 @@ SystemCall system_call(const Reader& in) {
   }
   for (std::size_t i = 0; i < args.size(); ++i) c.args[i] = in.address_of(args[i], "args");
   c.result = in.optional_number<std::int64_t>("result");
+  c.injected = in.boolean("injected");
   c.entered_ns = in.number<std::uint64_t>("entered_ns");
+  c.entered_order = in.number<std::uint64_t>("entered_order");
+  c.left_order = in.number<std::uint64_t>("left_order");
   c.text = in.string("text");
   c.file = in.string("file");
   c.before = in.bytes("before");
@@ -497,7 +545,54 @@ SystemCall system_call(const Reader& in) {
   if (c.before.size() > kHeader) in.complain("before", "is more than a header");
   if (c.after.size() > kHeader) in.complain("after", "is more than a header");
   c.snapshot = in.optional_number<std::uint64_t>("snapshot");
+  c.clock_ns = in.optional_number<std::uint64_t>("clock_ns");
   return c;
+}
+
+CodePlace code_place(const Reader& in) {
+  CodePlace p;
+  p.address = in.address("address");
+  p.module = in.string("module");
+  p.offset = in.address("offset");
+  p.symbol = in.string("symbol");
+  p.symbol_offset = in.number<std::uint64_t>("symbol_offset");
+  p.source_file = in.string("source_file");
+  p.source_line = in.number<std::uint32_t>("source_line");
+  return p;
+}
+
+Store store(const Reader& in) {
+  Store s;
+  s.tid = in.number<std::int32_t>("tid", 0);
+  s.order = in.number<std::uint64_t>("order");
+  s.at_ns = in.number<std::uint64_t>("at_ns");
+  s.header = in.address("header");
+  s.words = in.number<std::uint8_t>("words", 0, 15);
+  s.before = in.bytes("before");
+  s.after = in.bytes("after");
+  if (s.before.size() > kHeader) in.complain("before", "is more than a header");
+  if (s.after.size() > kHeader) in.complain("after", "is more than a header");
+  s.place = in.optional_number<std::uint32_t>("place");
+  s.payload = in.optional<MemoryBlock>("payload", memory_block);
+  s.prepared = in.optional<MemoryBlock>("prepared", memory_block);
+  return s;
+}
+
+Watch watch(const Reader& in) {
+  Watch w;
+  w.header = in.address("header");
+  w.armed_order = in.number<std::uint64_t>("armed_order");
+  w.armed_ns = in.number<std::uint64_t>("armed_ns");
+  w.because = in.string("because");
+  w.found = in.bytes("found");
+  if (w.found.size() > kHeader) in.complain("found", "is more than a header");
+  w.ended_order = in.optional_number<std::uint64_t>("ended_order");
+  if (w.ended_order && *w.ended_order < w.armed_order) {
+    in.complain("ended_order", "lies before armed_order");
+  }
+  w.ended_because = in.string("ended_because");
+  w.unwatched = in.numbers<std::int32_t>("unwatched");
+  return w;
 }
 
 sys::ElfSymbol symbol(const Reader& in) {
@@ -603,6 +698,20 @@ Image image(const Reader& in) {
   }
   i.calls_dropped = in.number<std::uint64_t>("calls_dropped");
   i.calls_unseen = in.string("calls_unseen");
+  i.places = in.list<CodePlace>("places", code_place);
+  i.watches = in.list<Watch>("watches", watch);
+  i.stores = in.list<Store>("stores", store);
+  if (i.stores.size() > kMaxStores) in.complain("stores", "are more than an image can have");
+  if (!std::ranges::is_sorted(i.stores, std::ranges::less_equal{}, &Store::order)) {
+    in.complain("stores", "are not in their order");
+  }
+  for (const auto& s : i.stores) {
+    if (s.place && *s.place >= i.places.size()) {
+      in.complain("stores", "name a place that is not listed");
+    }
+  }
+  i.stores_dropped = in.number<std::uint64_t>("stores_dropped");
+  i.stores_unseen = in.string("stores_unseen");
   i.modules = in.list<ModuleFacts>("modules", module);
   i.defined_together = in.numbers<std::uint32_t>("defined_together");
   i.threads = in.list<ThreadSample>("threads", thread_sample);
@@ -642,6 +751,11 @@ FaultRun fault_run(const Reader& in) {
   return f;
 }
 
+Injection injection(const Reader& in) {
+  return {in.string("spec"), in.string("call"), in.number<std::int64_t>("result"),
+          in.number<std::uint64_t>("times")};
+}
+
 sys::HostFact host_fact(const Reader& in) {
   return {in.string("name"), in.boolean("available"), in.string("detail"), in.string("remedy")};
 }
@@ -670,6 +784,9 @@ std::string to_json(const Timeline& t) {
               {"realtime_minus_boottime_ns", t.realtime_minus_boottime_ns},
               {"host", Json::array()},
               {"faults_asked", t.faults_asked},
+              {"injections", Json::array()},
+              {"clock_calls", t.clock_calls},
+              {"watches_lifetime", t.watches_lifetime},
               {"expected_resource", texts(t.expected_resource)},
               {"notes", texts(t.notes)},
               {"hang", t.hang},
@@ -681,6 +798,7 @@ std::string to_json(const Timeline& t) {
   }
   for (const auto& p : t.processes) out["processes"].push_back(json_of(p));
   for (const auto& f : t.faults) out["faults"].push_back(json_of(f));
+  for (const auto& i : t.injections) out["injections"].push_back(json_of(i));
   return out.dump(1) + "\n";
 }
 
@@ -717,6 +835,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.realtime_minus_boottime_ns = in.number<std::uint64_t>("realtime_minus_boottime_ns");
   t.host = in.list<sys::HostFact>("host", host_fact);
   t.faults_asked = in.boolean("faults_asked");
+  t.injections = in.list<Injection>("injections", injection);
+  t.clock_calls = in.boolean("clock_calls");
+  t.watches_lifetime = in.boolean("watches_lifetime");
   t.expected_resource = in.strings("expected_resource");
   t.notes = in.strings("notes");
   t.hang = in.string("hang");

@@ -1,9 +1,9 @@
 // The evidence of one run: what was seen of which process when. Immutable once
 // recorded, saved as JSON, enough to judge again without the program.
 //
-// Levels static, snapshot and syscalls: a snapshot is what a reader outside the process
-// could have copied at that moment. Memory is recorded as blocks, so that a rule asks
-// sys::SnapshotMemory as it would ask a live process.
+// Levels static to stores: a snapshot is what a reader outside the process could have copied at
+// that moment. Memory is recorded as blocks, so that a rule asks sys::SnapshotMemory as it would
+// ask a live process. Calls and stores of one image share one order.
 #pragma once
 
 #include <array>
@@ -83,7 +83,11 @@ struct SystemCall {
   std::string name;  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", ...
   std::array<std::uint64_t, 6> args{};
   std::optional<std::int64_t> result;  // -errno on failure; nothing: it has not returned
+  bool injected = false;               // the result is ours: the kernel never saw the call
   std::uint64_t entered_ns = 0;        // CLOCK_BOOTTIME of the harness
+  // Places in the image's order of events; left: 0 when it has not returned.
+  std::uint64_t entered_order = 0;
+  std::uint64_t left_order = 0;
   std::string text;  // memfd_create: the name; prctl(PR_SET_VMA): the name asked for; hostile
   std::string file;  // ftruncate, mmap: what the descriptor is (/proc/PID/fd); hostile
   // The 32 bytes at the start of the mapping that the call concerns (madvise, prctl, mremap:
@@ -93,6 +97,52 @@ struct SystemCall {
   // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found;
   // nothing: that state was not kept.
   std::optional<std::uint64_t> snapshot;
+  std::optional<std::uint64_t> clock_ns;  // clock_gettime: the time it gave
+};
+
+// Where an instruction is.
+struct CodePlace {
+  std::uint64_t address = 0;
+  std::string module;               // the file's path, hostile; empty: code that is in no file
+  std::uint64_t offset = 0;         // in that file
+  std::string symbol;               // the function's, as in the file; hostile; empty: none
+  std::uint64_t symbol_offset = 0;  // of the instruction in it
+  std::string source_file;          // by its DWARF line table; hostile; empty: none
+  std::uint32_t source_line = 0;
+  friend bool operator==(const CodePlace&, const CodePlace&) = default;
+};
+
+// What one instruction changed in a watched header, seen right after it (x86: the trap follows
+// the store). Stores of equal bytes and failed compare-and-exchanges are stores as well.
+struct Store {
+  std::int32_t tid = 0;     // 0: nobody who was watched: the kernel, or who shares the memory
+  std::uint64_t order = 0;  // in the image's order of events
+  std::uint64_t at_ns = 0;  // CLOCK_BOOTTIME of the harness
+  std::uint64_t header = 0;
+  std::uint8_t words = 0;         // bit i: bytes 8i to 8i+7 were stored to
+  std::vector<std::byte> before;  // the 32 bytes; shorter: not readable
+  std::vector<std::byte> after;
+  std::optional<std::uint32_t> place;  // index into Image::places: of the store's instruction
+  // What the header announces after the store, where it announces something mapped. `bytes` is
+  // empty where an earlier store's block has the same address, size and hash.
+  std::optional<MemoryBlock> payload;
+  // Stores that make the timestamp zero: the bytes that the next non-zero timestamp announces,
+  // as they were at this store; nothing: not known.
+  std::optional<MemoryBlock> prepared;
+};
+
+// While it lasts, every store to the 32 bytes at `header` by a thread of the process is in
+// Image::stores.
+struct Watch {
+  std::uint64_t header = 0;
+  std::uint64_t armed_order = 0;
+  std::uint64_t armed_ns = 0;
+  std::string because;                       // the call that showed the mapping: "mmap"
+  std::vector<std::byte> found;              // the 32 bytes when it began
+  std::optional<std::uint64_t> ended_order;  // nothing: the image ended under it
+  std::string ended_because;                 // "unmapped", "published", ...; empty: the same
+  std::vector<std::int32_t> unwatched;       // threads that ran without it for a while
+  friend bool operator==(const Watch&, const Watch&) = default;
 };
 
 // One ELF file as the thread-context rules need it: those that have the slot variable
@@ -140,6 +190,7 @@ struct ThreadSample {
 };
 
 inline constexpr std::size_t kMaxCalls = 4096;  // of one image
+inline constexpr std::size_t kMaxStores = 8192;
 
 struct Image {
   ImageKey key;
@@ -155,7 +206,12 @@ struct Image {
   std::uint64_t snapshots_dropped = 0;  // over the limit
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
-  std::string calls_unseen;  // why they were not recorded; empty: they were
+  std::string calls_unseen;    // why they were not recorded; empty: they were
+  std::vector<Watch> watches;  // level stores; in order
+  std::vector<Store> stores;   // at most kMaxStores, in order
+  std::uint64_t stores_dropped = 0;
+  std::string stores_unseen;      // why they were not recorded; empty: they were
+  std::vector<CodePlace> places;  // distinct
   std::vector<ModuleFacts> modules;
   // Indexes into `modules`: those that defined the variable at one moment, when most did.
   std::vector<std::uint32_t> defined_together;
@@ -195,7 +251,16 @@ constexpr std::uint64_t payload_address(std::uint64_t field, bool elf64) {
   return !elf64 && extended ? field & UINT32_MAX : field;
 }
 
-inline constexpr int kTimelineVersion = 3;
+// A result that was given to calls from outside (--inject).
+struct Injection {
+  std::string spec;         // as typed: "memfd_create:error=EINVAL:when=1"
+  std::string call;         // a SystemCall's name
+  std::int64_t result = 0;  // -errno, or the value
+  std::uint64_t times = 0;  // how often it was given
+  friend bool operator==(const Injection&, const Injection&) = default;
+};
+
+inline constexpr int kTimelineVersion = 4;
 
 struct Timeline {
   std::string suite_version;
@@ -212,6 +277,9 @@ struct Timeline {
   std::vector<Process> processes;
   std::vector<FaultRun> faults;
   bool faults_asked = false;
+  std::vector<Injection> injections;
+  bool clock_calls = false;       // the vDSO was hidden: every reading of a clock is a system call
+  bool watches_lifetime = false;  // --watch lifetime
   std::vector<std::string> expected_resource;  // "KEY=VALUE"
   std::vector<std::string> notes;
   std::string hang;  // not empty: the testee had to be stopped as runaway; says why

@@ -77,6 +77,10 @@ Timeline example() {
   call.before = {std::byte{1}};
   call.after = {std::byte{2}, std::byte{3}};
   call.snapshot = 0;
+  call.injected = true;
+  call.entered_order = 1;
+  call.left_order = 2;
+  call.clock_ns = 12345678901234567890U;
   SystemCall never_returned;
   never_returned.tid = 15;
   never_returned.name = "ftruncate";
@@ -84,6 +88,35 @@ Timeline example() {
   i.calls = {call, never_returned};
   i.calls_dropped = 7;
   i.calls_unseen = "a filter";
+  Watch w;
+  w.header = 0x7f0000000000;
+  w.armed_order = 3;
+  w.armed_ns = 90;
+  w.because = "mmap";
+  w.found = {std::byte{0}, std::byte{1}};
+  w.ended_order = 9;
+  w.ended_because = "unmapped";
+  w.unwatched = {14, 15};
+  Watch to_the_end;
+  to_the_end.header = 0x7f0000002000;
+  i.watches = {w, to_the_end};
+  Store st;
+  st.tid = 14;
+  st.order = 5;
+  st.at_ns = 95;
+  st.header = 0x7f0000000000;
+  st.words = 15;
+  st.before = {std::byte{9}};
+  st.after = {std::byte{8}, std::byte{7}};
+  st.place = 0;
+  st.payload = b;
+  st.prepared = b;
+  Store by_nobody;
+  by_nobody.order = 6;
+  i.stores = {st, by_nobody};
+  i.stores_dropped = 4;
+  i.stores_unseen = "no debug registers";
+  i.places = {{0x401000, "/bin/app", 0x1000, "publish\x01", 12, "src/ctx.cc", 118}};
   ModuleFacts m;
   m.path = "/lib/libsdk.so";
   m.machine = 62;
@@ -115,6 +148,9 @@ Timeline example() {
   f.killed_by = 25;
   f.last_file = "/memfd:OTEL_CTX (deleted)";
   t.faults = {f};
+  t.injections = {{"prctl(PR_SET_VMA):error=EINVAL:when=1", "prctl", -22, 3}};
+  t.clock_calls = true;
+  t.watches_lifetime = true;
   return t;
 }
 
@@ -141,6 +177,16 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_EQ(image.calls[0].snapshot, 0U);
   EXPECT_FALSE(image.calls[1].result);
   EXPECT_FALSE(image.calls[1].snapshot);
+  EXPECT_TRUE(image.calls[0].injected);
+  EXPECT_EQ(image.calls[0].left_order, 2U);
+  EXPECT_EQ(image.calls[0].clock_ns, 12345678901234567890U);
+  EXPECT_EQ(image.watches, example().processes[0].images[0].watches);
+  EXPECT_EQ(image.places, example().processes[0].images[0].places);
+  ASSERT_EQ(image.stores.size(), 2U);
+  EXPECT_EQ(image.stores[0].place, 0U);
+  EXPECT_EQ(image.stores[0].prepared, image.stores[0].payload);
+  EXPECT_FALSE(image.stores[1].payload);
+  EXPECT_EQ(back->injections, example().injections);
   EXPECT_EQ(image.modules, example().processes[0].images[0].modules);
   ASSERT_EQ(image.threads.size(), 1U);
   EXPECT_EQ(image.threads[0].record->at, RemoteAddr(0xffffffffffffffff));
@@ -168,7 +214,11 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 3", "\"version\": 2"), "version 2"},
+      {replaced(good, "\"version\": 4", "\"version\": 3"), "version 3"},
+      {replaced(good, "\"words\": 15", "\"words\": 16"), "out of range"},
+      {replaced(good, "\"place\": 0", "\"place\": 1"), "a place that is not listed"},
+      {replaced(good, "\"order\": 6", "\"order\": 5"), "not in their order"},
+      {replaced(good, "\"ended_order\": 9", "\"ended_order\": 2"), "lies before armed_order"},
       {replaced(good, "\"module\": 0", "\"module\": 1"), "a module that is not listed"},
       {replaced(good, "\"TLSDESC\"", "\"TLSDESK\""), "no known relocation"},
       {replaced(good, "\"snapshot\": 0", "\"snapshot\": 1"), "a snapshot that is not listed"},
@@ -210,6 +260,16 @@ TEST(TimelineJson, RefusesMoreCallsThanAnImageCanHave) {
   calls.resize(kMaxCalls, calls[0]);
   EXPECT_TRUE(timeline_from_json(to_json(t)));
   calls.push_back(calls[0]);
+  EXPECT_FALSE(timeline_from_json(to_json(t)));
+}
+
+TEST(TimelineJson, RefusesMoreStoresThanAnImageCanHave) {
+  Timeline t = example();
+  auto& stores = t.processes[0].images[0].stores;
+  stores.clear();
+  for (std::uint64_t n = 0; n < kMaxStores; ++n) stores.emplace_back().order = n;
+  EXPECT_TRUE(timeline_from_json(to_json(t)));
+  stores.emplace_back().order = kMaxStores;
   EXPECT_FALSE(timeline_from_json(to_json(t)));
 }
 

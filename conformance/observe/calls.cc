@@ -64,8 +64,9 @@ bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES;
 
 }  // namespace
 
-CallRecorder::CallRecorder(std::optional<unsigned> filters, CallLimits limits)
-    : filters_(filters), limits_(limits) {}
+CallRecorder::CallRecorder(std::optional<unsigned> filters, std::shared_ptr<EventOrder> order,
+                           CallLimits limits)
+    : filters_(filters), order_(std::move(order)), limits_(limits) {}
 
 void CallRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
@@ -145,6 +146,7 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
 
 void CallRecorder::entered(SystemCall call) {
   call.entered_ns = sys::boottime_now_ns();
+  call.entered_order = order_->next();
   if (const auto address = address_in(call)) call.before = header_at(call.tid, address);
   InProgress now;
   now.name = call.name;
@@ -164,11 +166,16 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
   if (it == in_progress_.end()) return {};
   InProgress now = std::move(it->second);
   in_progress_.erase(it);
-  if (now.index) calls_[*now.index].result = e.result;
+  const auto left_order = order_->next();
+  if (now.index) {
+    calls_[*now.index].result = e.result;
+    calls_[*now.index].left_order = left_order;
+  }
   if (!now.call) return now.name;
 
   const bool failed = e.result < 0 && e.result >= -kMaxErrno;
   now.call->result = e.result;
+  now.call->left_order = left_order;
   if (const auto address = address_in(*now.call)) now.call->after = header_at(e.tid, address);
   if (!failed && now.memory.size > 0) {
     // The result of a 32-bit caller may come with its sign extended.

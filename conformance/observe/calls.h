@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,11 +23,22 @@ struct CallLimits {
   std::uint64_t bytes = std::uint64_t{2} << 20U;  // stored
 };
 
+// Numbers what is seen of one image in the order in which it happened.
+class EventOrder {
+ public:
+  std::uint64_t next() { return ++last_; }
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
 // Its thread stands before or after the call while it is asked or told here.
 class CallRecorder {
  public:
   // `filters`: seccomp filters that were there before the program did anything; nothing: unknown.
-  explicit CallRecorder(std::optional<unsigned> filters, CallLimits limits = {});
+  // `order`: the image's.
+  CallRecorder(std::optional<unsigned> filters, std::shared_ptr<EventOrder> order,
+               CallLimits limits = {});
 
   // The call, if it concerns a publication or may: every memfd_create; ftruncate and mmap of a
   // memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
@@ -67,6 +79,7 @@ class CallRecorder {
   std::optional<std::string> memfd_behind(pid_t tid, std::uint64_t fd);
 
   std::optional<unsigned> filters_;
+  std::shared_ptr<EventOrder> order_;
   CallLimits limits_;
   std::vector<SystemCall> calls_;
   std::map<pid_t, InProgress> in_progress_;

@@ -45,7 +45,8 @@ class CallRecorderTest : public testing::Test {
     return out;
   }
 
-  CallRecorder calls_{std::nullopt, CallLimits{.calls = 10, .marks = 3, .bytes = 100'000}};
+  CallRecorder calls_{std::nullopt, std::make_shared<EventOrder>(),
+                      CallLimits{.calls = 10, .marks = 3, .bytes = 100'000}};
   std::array<std::byte, 64> memory_{};
 };
 

@@ -121,7 +121,7 @@ void Recording::start_image(Watched& w) {
   if (!filters_ && !options_.no_filter) {
     if (const auto count = sys::seccomp_filters(w.process.pid)) filters_ = *count;
   }
-  w.calls = std::make_unique<CallRecorder>(filters_, call_limits);
+  w.calls = std::make_unique<CallRecorder>(filters_, std::make_shared<EventOrder>(), call_limits);
   if (options_.no_filter) w.calls->unseen("this host has no system call filter for tracers");
 }
 
