@@ -705,15 +705,17 @@ void Tracee::State::kill_all() {
   for (const auto& [tid, first] : waiting) adopt_silently(tid);
 }
 
-// Untraced descendants (CLONE_UNTRACED) have become children of this process
-// when their parents ended. True when none is left.
+// Descendants that are no tasks (CLONE_UNTRACED, or forked by one that was killed at it) have
+// become children of this process when their parents ended. True when none is left.
 bool Tracee::State::end_leftovers() {
   bool none = true;
   for (const pid_t pid : children_of_this_process()) {
     if (earlier_children.contains(pid) || is_registered_child(pid)) continue;
     none = false;
     kill(pid, SIGKILL);
-    waitpid(pid, nullptr, WNOHANG | __WALL);
+    int status = 0;
+    // One that is traced, forked by a task that was killed at it, stops once more at its exit.
+    if (waitpid(pid, &status, WNOHANG | __WALL) == pid && !has_ended(status)) end_stop(pid);
   }
   return none;
 }
@@ -787,7 +789,11 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
       continue;
     }
     if (!children || (s.tasks.empty() && s.unclaimed.empty())) {
-      return fail("wait", ECHILD, "nothing is left");
+      // After a kill, what was forked at that moment may not have stopped for the first time yet.
+      if (!s.killed || s.end_leftovers()) return fail("wait", ECHILD, "nothing is left");
+      if (Clock::now() >= deadline) return std::nullopt;
+      s.signals.sleep_for_children(deadline);
+      continue;
     }
     s.announce_overdue();
     if (!s.events.empty()) continue;
