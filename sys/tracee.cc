@@ -285,6 +285,19 @@ const char* step_name(TrampolineStep step) {
   return "trampoline";
 }
 
+Result<> await_trampoline(int channel, const std::string& name) {
+  const timeval deadline{kLaunchDeadline.count(), 0};
+  if (setsockopt(channel, SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline) != 0) {
+    return fail("setsockopt", errno, name);
+  }
+  char said = 0;
+  ssize_t got = 0;
+  do got = recv(channel, &said, 1, 0);
+  while (got < 0 && errno == EINTR);
+  if (got == 1 && said == kTrampolineRuns) return {};
+  return fail("trampoline", got < 0 ? errno : 0, name + ": it did not begin");
+}
+
 void kill_and_reap(pid_t pid) {
   kill(pid, SIGKILL);
   const auto deadline = Clock::now() + kEndDeadline;
@@ -383,7 +396,7 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   }
   // Numbers below 3 are those of the program.
   const OwnedFd low_ours(pair[0]);
-  const OwnedFd low_theirs(pair[1]);
+  OwnedFd low_theirs(pair[1]);
   const OwnedFd ours(fcntl(pair[0], F_DUPFD_CLOEXEC, 3));
   OwnedFd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 3));
   if (ours.get() < 0 || theirs.get() < 0) return fail("fcntl", errno, "");
@@ -396,8 +409,10 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   what.kept = theirs.get();
   CTX_TRY(pid, spawn(what));
   theirs.reset();
+  low_theirs.reset();
 
   auto result = [&]() -> Result<> {
+    CTX_CHECK(await_trampoline(ours.get(), launch.argv[0]));
     if (ptrace(PTRACE_SEIZE, pid, nullptr, kOptions) != 0) {
       return fail("ptrace", errno, launch.argv[0]);
     }

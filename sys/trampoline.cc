@@ -73,6 +73,7 @@ int main(int argc, char** argv) {
   if (argc < 4) return 2;
   const int channel = atoi(argv[1]);
   if (fcntl(channel, F_SETFD, FD_CLOEXEC) != 0) return 2;
+  if (write(channel, &ctxconf::sys::kTrampolineRuns, 1) != 1) return 2;
   static TrampolineSettings settings;
   // The tracer is gone when this fails.
   if (!read_all(channel, &settings, sizeof settings)) _exit(127);

@@ -10,6 +10,10 @@ namespace ctxconf::sys {
 
 // Command line: ctxconf-trampoline FD PATH ARGV0 [ARG...]
 
+// Trampoline to tracer, a byte: it runs. A tracer that seizes it earlier may meet the event of the
+// exec that started it, and not only that of the program.
+inline constexpr char kTrampolineRuns = 'r';
+
 // Tracer to trampoline, once it has been seized.
 struct TrampolineSettings {
   std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: leave it
