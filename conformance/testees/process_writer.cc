@@ -1743,7 +1743,10 @@ int main(int argc, char** argv) {
     }
   }
   if (chosen == nullptr) usage_error("what to do is missing", "--good or --bad");
-  if (options.hold_ms < 0) options.hold_ms = chosen->hold_ms;
+  if (options.hold_ms < 0) {
+    const bool usual = chosen->hold_ms == kUsualHoldMs;
+    options.hold_ms = usual ? std::max(kUsualHoldMs, options.pause_ms) : chosen->hold_ms;
+  }
   chosen->run();
   return 0;
 }

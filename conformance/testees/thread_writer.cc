@@ -1219,7 +1219,7 @@ void good_go_native_schema() {
 
 // ---- the table
 
-constexpr int kUsualHoldMs = 300;
+constexpr int kUsualHoldMs = 350;
 
 struct Case {
   const char* name;
@@ -1415,7 +1415,7 @@ int main(int argc, char** argv) {
     }
   }
   if (chosen == nullptr) usage_error("what to do is missing", "--good or --bad");
-  if (options.hold_ms < 0) options.hold_ms = kUsualHoldMs;
+  if (options.hold_ms < 0) options.hold_ms = std::max(kUsualHoldMs, options.pause_ms);
   chosen->run();
   return 0;
 }
