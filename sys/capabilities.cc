@@ -10,6 +10,7 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -189,6 +190,54 @@ HostFact probe_seccomp_trace() {
   }
   return result(false, "the call was not stopped");
 }
+
+#if defined(__x86_64__)
+// Four watchpoints over 32 bytes, all of which fire.
+HostFact probe_watchpoints() {
+  alignas(32) static std::array<volatile std::uint64_t, 4> watched{};
+  ProbeChild child([] {
+    for (auto& word : watched) word = 1;
+  });
+  const char* remedy =
+      "ptrace, and debug registers that nobody else holds (perf, a debugger of the kernel); in a "
+      "virtual machine its host must pass them on";
+  const auto result = [&](bool ok, const std::string& what) {
+    return fact(kHostWatchpoints, ok, "four write watchpoints in a child: " + what, remedy);
+  };
+  if (child.error() != 0) return result(false, answer(child.error()));
+  if (ptrace(PTRACE_SEIZE, child.pid(), nullptr, PTRACE_O_EXITKILL) != 0 ||
+      ptrace(PTRACE_INTERRUPT, child.pid(), nullptr, nullptr) != 0) {
+    return result(false, "PTRACE_SEIZE: " + answer(errno));
+  }
+  const auto stopped = child.wait();
+  if (!stopped || !WIFSTOPPED(*stopped)) return result(false, "no stop came");
+  const auto set = [&](std::size_t n, unsigned long value) {
+    return ptrace(PTRACE_POKEUSER, child.pid(),
+                  offsetof(struct user, u_debugreg) + n * sizeof value, value) == 0;
+  };
+  bool ok = true;
+  for (std::size_t i = 0; i < watched.size(); ++i) {
+    ok = ok && set(i, reinterpret_cast<unsigned long>(&watched[i]));
+  }
+  if (!ok || !set(7, 0x99990055)) return result(false, answer(errno));
+  child.go();
+  std::size_t hits = 0;
+  ptrace(PTRACE_CONT, child.pid(), nullptr, nullptr);
+  while (const auto status = child.wait()) {
+    if (!WIFSTOPPED(*status)) break;
+    const bool hit = WSTOPSIG(*status) == SIGTRAP && *status >> 16 == 0;
+    if (hit) ++hits;
+    const long signo = hit || *status >> 16 != 0 ? 0 : WSTOPSIG(*status);
+    ptrace(PTRACE_CONT, child.pid(), nullptr, signo);
+  }
+  if (hits == watched.size()) return result(true, "ok");
+  return result(false, std::to_string(hits) + " of " + std::to_string(watched.size()) + " fired");
+}
+#else
+HostFact probe_watchpoints() {
+  return fact(kHostWatchpoints, false, "not tried on this architecture", "an x86-64 machine");
+}
+#endif
 
 HostFact probe_process_vm_readv() {
   static volatile std::uint64_t remote_value = 0x6f74656c;
@@ -385,6 +434,7 @@ std::vector<HostFact> probe() {
   return {
       probe_ptrace(),
       probe_seccomp_trace(),
+      probe_watchpoints(),
       probe_process_vm_readv(),
       probe_procmap_query(),
       probe_smaps_vm_flags(),

@@ -33,6 +33,7 @@ class Capabilities {
 // The names that are probed.
 inline constexpr std::string_view kHostPtrace = "ptrace";               // seize a child of ours
 inline constexpr std::string_view kHostSeccompTrace = "seccomp-trace";  // SECCOMP_RET_TRACE
+inline constexpr std::string_view kHostWatchpoints = "watchpoints";  // debug registers of a child
 inline constexpr std::string_view kHostProcessVmReadv = "process-vm-readv";
 inline constexpr std::string_view kHostProcmapQuery = "procmap-query";  // Linux 6.11
 inline constexpr std::string_view kHostSmapsVmFlags = "smaps-vmflags";  // CONFIG_PROC_PAGE_MONITOR

@@ -93,9 +93,9 @@ std::vector<std::string> names_of(const std::vector<HostFact>& facts) {
 TEST(Capabilities, ProbesEveryNameAndSaysWhatIsMissing) {
   const auto facts = probe_in_child();
   EXPECT_THAT(names_of(facts),
-              ElementsAre(kHostPtrace, kHostSeccompTrace, kHostProcessVmReadv, kHostProcmapQuery,
-                          kHostSmapsVmFlags, kHostAnonVmaName, kHostShmemVmaName, kHostMemfd,
-                          kHostMemfdNoexecSeal, kHostTimeNamespaces, kHost32Bit));
+              ElementsAre(kHostPtrace, kHostSeccompTrace, kHostWatchpoints, kHostProcessVmReadv,
+                          kHostProcmapQuery, kHostSmapsVmFlags, kHostAnonVmaName, kHostShmemVmaName,
+                          kHostMemfd, kHostMemfdNoexecSeal, kHostTimeNamespaces, kHost32Bit));
   for (const auto& f : facts) {
     EXPECT_FALSE(f.detail.empty()) << f.name;
     EXPECT_EQ(f.remedy.empty(), f.available) << f.name;
@@ -120,6 +120,7 @@ TEST(Capabilities, ReportsARefusedPtrace) {
   EXPECT_THAT(f.detail, HasSubstr("Operation not permitted"));
   EXPECT_THAT(f.remedy, HasSubstr("ptrace"));
   EXPECT_FALSE(fact_named(facts, kHostSeccompTrace).available);
+  EXPECT_FALSE(fact_named(facts, kHostWatchpoints).available);
   EXPECT_TRUE(fact_named(facts, kHostMemfd).available);
 }
 

@@ -572,6 +572,36 @@ Result<std::vector<std::optional<std::string>>> vm_flags(pid_t pid,
   return flags;
 }
 
+Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
+  constexpr std::uint64_t present_or_swapped = std::uint64_t{3} << 62U;
+  CTX_TRY(living, open_living(pid));
+  CTX_TRY(pagemap, open_in(living, "pagemap"));
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::array<std::uint64_t, 4096> words;
+  std::vector<RemoteRange> out;
+  std::uint64_t at = range.begin().raw() - range.begin().raw() % page;
+  while (at < range.end().raw()) {
+    const auto left = (range.end().raw() - at + page - 1) / page;
+    const auto ask = std::min<std::uint64_t>(left, words.size());
+    const ssize_t n = pread(pagemap.get(), words.data(), ask * sizeof words[0],
+                            static_cast<off_t>(at / page * sizeof words[0]));
+    if (n < 0) return fail("read pagemap", errno, subject(pid));
+    const auto got = static_cast<std::size_t>(n) / sizeof words[0];
+    if (got == 0) return fail("read pagemap", ESRCH, subject(pid));
+    for (std::size_t i = 0; i < got; ++i, at += page) {
+      if ((words[i] & present_or_swapped) == 0) continue;
+      const auto begin = std::max(RemoteAddr(at), range.begin());
+      const auto end = std::min(RemoteAddr(at + page), range.end());
+      if (!out.empty() && out.back().end() == begin) {
+        out.back() = *RemoteRange::from_bounds(out.back().begin(), end);
+      } else {
+        out.push_back(*RemoteRange::from_bounds(begin, end));
+      }
+    }
+  }
+  return out;
+}
+
 Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
   CTX_TRY(living, open_living(pid));
   CTX_TRY(descriptors, numbers_in(living, "fd", kListLimit));

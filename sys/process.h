@@ -57,6 +57,10 @@ Result<std::vector<std::optional<std::string>>> vm_flags(pid_t pid,
 std::vector<std::optional<std::string>> parse_vm_flags(std::string_view smaps_text,
                                                        const std::vector<MapEntry>& entries);
 
+// The parts of a range that a process has touched: pages that are present or swapped out
+// (/proc/PID/pagemap). All others of private anonymous memory read as zero.
+Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range);
+
 struct FdLink {
   int fd = -1;
   std::string link;

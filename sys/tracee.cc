@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -188,6 +189,45 @@ bool shares_memory_with_maker(pid_t maker_tid, int event) {
   return (flags & CLONE_VM) != 0;
 }
 
+#if defined(__x86_64__)
+constexpr std::size_t debug_register(std::size_t n) {
+  return offsetof(struct user, u_debugreg) + n * sizeof(user{}.u_debugreg[0]);
+}
+constexpr std::size_t kWatchedWords = 4;
+constexpr std::size_t kStatusRegister = 6;
+constexpr std::size_t kControlRegister = 7;
+// For each word: enabled in this thread; on writes only; 8 bytes long.
+constexpr unsigned long kWriteWatches = 0x99990055;
+constexpr unsigned long kNoWatches = 0;
+
+// False with errno.
+bool set_debug_register(pid_t tid, std::size_t n, unsigned long value) {
+  return ptrace(PTRACE_POKEUSER, tid, debug_register(n), value) == 0;
+}
+
+std::optional<unsigned long> user_word(pid_t tid, std::size_t offset) {
+  errno = 0;
+  const long value = ptrace(PTRACE_PEEKUSER, tid, offset, nullptr);
+  if (errno != 0) return std::nullopt;
+  return static_cast<unsigned long>(value);
+}
+
+// What a stopped thread's own registers say of the SIGTRAP it stands at; nothing: it is the
+// program's. Numbers in `siginfo` can be made up by the program, the status register cannot.
+std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
+  siginfo_t info{};
+  if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return std::nullopt;
+  if (info.si_code != TRAP_HWBKPT) return std::nullopt;
+  const auto status = user_word(tid, debug_register(kStatusRegister));
+  const auto pc = user_word(tid, offsetof(struct user, regs.rip));
+  if (!status || !pc) return std::nullopt;
+  const auto words = static_cast<std::uint8_t>(*status & 0xfU);
+  if (words == 0) return std::nullopt;
+  set_debug_register(tid, kStatusRegister, 0);
+  return WatchpointHit{tid, process, words, *pc};
+}
+#endif
+
 // SIGCHLD and the wake-up signals are blocked in this thread and taken one by
 // one. A wake-up signal that this process ignores (nohup) would become pending
 // as well when blocked, so it is left out.
@@ -330,6 +370,7 @@ struct Tracee::State {
     bool to_exit = false;
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
+    bool watched = false;       // it has, or had, armed watchpoints in this image
     bool silent = false;        // appeared after a kill: gets no events and is not resumed
     std::optional<int> held;    // a stop that overtook the user's answer to the last one
     // Until it is announced:
@@ -514,7 +555,7 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
   switch (event_of(status)) {
     case PTRACE_EVENT_STOP:
       task.in_group_stop = is_group_stop(status);
-      if (std::exchange(task.interrupting, false) && !task.in_group_stop) {
+      if (!task.in_group_stop && std::exchange(task.interrupting, false)) {
         return hand_out(task, Interrupted{tid, task.process});
       }
       return restart(tid, task, 0);
@@ -547,6 +588,11 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
     default:
       return restart(tid, task, 0);
   }
+#if defined(__x86_64__)
+  if (signo == SIGTRAP && task.watched) {
+    if (const auto hit = watchpoint_hit(tid, task.process)) return hand_out(task, *hit);
+  }
+#endif
   if (signo != (SIGTRAP | 0x80)) {
     task.stop = Stop::kSignal;
     return hand_out(task, SignalStop{tid, task.process, signo});
@@ -653,6 +699,7 @@ void Tracee::State::execed(pid_t pid, Task& task, int status) {
       tasks, [&](const auto& other) { return other.second.process == pid && other.first != pid; });
   task.exiting = false;
   task.to_exit = false;
+  task.watched = false;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
 }
 
@@ -859,6 +906,51 @@ Result<> Tracee::interrupt(pid_t tid) {
   }
   it->second.interrupting = true;
   return {};
+}
+
+Result<> Tracee::watch(pid_t tid, RemoteAddr first) {
+#if defined(__x86_64__)
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end()) return {};
+  if (!it->second.handed_out) return fail("watch", EINVAL, pid_text(tid) + " is not stopped");
+  if (first.raw() % sizeof(std::uint64_t) != 0) {
+    return fail("watch", EINVAL, "the address is not aligned to 8");
+  }
+  // A register that is armed may not pass through a state in which its neighbours are half moved.
+  bool ok = set_debug_register(tid, kControlRegister, kNoWatches);
+  for (std::size_t i = 0; ok && i < kWatchedWords; ++i) {
+    ok = set_debug_register(tid, i, first.raw() + i * sizeof(std::uint64_t));
+  }
+  ok = ok && set_debug_register(tid, kControlRegister, kWriteWatches);
+  if (ok) {
+    it->second.watched = true;
+    return {};
+  }
+  const int err = errno;
+  if (err == ESRCH) return {};
+  set_debug_register(tid, kControlRegister, kNoWatches);
+  return fail("debug registers", err,
+              err == ENOSPC || err == EBUSY ? "others hold them: perf, or a debugger of the kernel"
+                                            : pid_text(tid));
+#else
+  // The trap would come before the store here: clear, step, read and set again.
+  (void)first;
+  return fail("watch", ENOTSUP, pid_text(tid) + ": only on x86-64");
+#endif
+}
+
+Result<> Tracee::unwatch(pid_t tid) {
+#if defined(__x86_64__)
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end() || !it->second.watched) return {};
+  if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
+  // `watched` stays: the trap of a store can still be on its way behind this stop.
+  if (set_debug_register(tid, kControlRegister, kNoWatches) || errno == ESRCH) return {};
+  return fail("debug registers", errno, pid_text(tid));
+#else
+  (void)tid;
+  return {};
+#endif
 }
 
 Result<RemoteAddr> Tracee::thread_pointer(pid_t tid) const { return stopped_thread_pointer(tid); }

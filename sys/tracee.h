@@ -68,9 +68,16 @@ struct SignalStop {  // resume(tid, signo) delivers it
   pid_t process = 0;
   int signo = 0;
 };
-struct Interrupted {  // only after interrupt(); not while the thread is kept by a group stop
+struct Interrupted {  // only after interrupt(); once a group stop that keeps the thread is over
   pid_t tid = 0;
   pid_t process = 0;
+};
+// After a store to a word under watch(); no signal is delivered to the program for it.
+struct WatchpointHit {
+  pid_t tid = 0;
+  pid_t process = 0;
+  std::uint8_t words = 0;  // bit i: the store touched bytes 8i to 8i+7
+  std::uint64_t pc = 0;    // of the next instruction; of a string instruction under way its own
 };
 struct Gone {  // a process has ended and was reaped; threads end without a Gone
   pid_t process = 0;
@@ -78,7 +85,7 @@ struct Gone {  // a process has ended and was reaped; threads end without a Gone
   std::optional<int> killed_by;
 };
 using TraceEvent = std::variant<NewTask, SyscallEntry, SyscallExit, Execed, Exiting, SignalStop,
-                                Interrupted, Gone>;
+                                Interrupted, WatchpointHit, Gone>;
 
 class Tracee {
  public:
@@ -110,6 +117,14 @@ class Tracee {
   // Stops a running thread soon: an Interrupted follows, unless it ends first. A call that
   // sleeps may return EINTR for it (signal(7)); ESRCH is not an error.
   Result<> interrupt(pid_t tid);
+
+  // Watches the 32 bytes at `first` (aligned to 8) for stores by a stopped thread: by this thread
+  // only, and never for those that the kernel makes in its name. A further call moves the watch.
+  // exec ends it; new threads and processes begin without one. Where a thread blocks or ignores
+  // SIGTRAP, its first hit unblocks the signal and resets its disposition for the process.
+  // ENOTSUP: not on this architecture; ENOSPC: others hold the registers; ESRCH is not an error.
+  Result<> watch(pid_t tid, RemoteAddr first);
+  Result<> unwatch(pid_t tid);
 
   // Where the TLS of a stopped thread is: fs_base on x86-64, tpidr_el0 on aarch64; 0: none yet.
   // ENOTSUP for a 32-bit thread.
