@@ -210,6 +210,15 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
         "no system call filter here: no system call is seen, and what happens right before an exec "
         "may be missed");
   }
+  wrap.stores = std::ranges::any_of(prepared.selected, [](const Requirement* r) {
+    return r->level == Level::kStores && r->has_mode(Mode::kWrap);
+  });
+  wrap.watch_lifetime = options.watch == "lifetime";
+  if (wrap.stores && !(host.has(sys::kHostWatchpoints) && !wrap.no_filter)) {
+    wrap.stores = false;
+    wrap.no_stores = wrap.no_filter ? "this host has no system call filter for tracers"
+                                    : "this host has no watchpoints for tracers";
+  }
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   if (show_progress) {
     wrap.progress = [](double seconds, std::size_t processes, std::size_t contexts) {

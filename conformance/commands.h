@@ -24,7 +24,8 @@ struct JudgeOptions {
   std::vector<std::string> expect_resource;  // KEY=VALUE
   std::optional<std::chrono::milliseconds> run_for;
   bool faults = false;
-  std::string out;  // directory for result.json, junit.xml and timeline.json
+  std::string watch = "lifetime";  // wrap, level stores: or "publication"
+  std::string out;                 // directory for result.json, junit.xml and timeline.json
   double timeout_scale = 1;
   ConsoleOptions console;
   std::vector<std::string> command_line;  // of ctxconf, for the report

@@ -146,6 +146,11 @@ int run(int argc, char** argv) {
              "the last publication");
   wrap->add_flag("--faults", given.judge.faults, "run the program again under each fault");
 
+  wrap->add_option("--watch", given.judge.watch,
+                   "how long stores to the header are seen: lifetime, or until the end of the\n"
+                   "publication, after which copies are as fast as alone")
+      ->check(CLI::IsMember({"publication", "lifetime"}));
+
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
   add_timing(*attach, given, "how long to watch them; default 1s");

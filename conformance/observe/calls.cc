@@ -47,13 +47,6 @@ std::string_view name_of(long nr) {
 
 bool is_exec(std::string_view name) { return name.starts_with("execve"); }
 
-// OTEL_CTX as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
-bool looks_like_the_name(std::string_view text) {
-  constexpr std::string_view kStart = "otel";
-  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
-                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-}
-
 // The address of the memory that a call is about; 0: none.
 std::uint64_t address_in(const SystemCall& c) {
   if (c.name == "prctl") return c.args[2];
@@ -63,6 +56,12 @@ std::uint64_t address_in(const SystemCall& c) {
 bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
 
 }  // namespace
+
+bool looks_like_the_name(std::string_view text) {
+  constexpr std::string_view kStart = "otel";
+  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
+                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+}
 
 CallRecorder::CallRecorder(std::optional<unsigned> filters, std::shared_ptr<EventOrder> order,
                            CallLimits limits)

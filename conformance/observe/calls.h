@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/timeline.h"
@@ -27,10 +28,14 @@ struct CallLimits {
 class EventOrder {
  public:
   std::uint64_t next() { return ++last_; }
+  std::uint64_t last() const { return last_; }
 
  private:
   std::uint64_t last_ = 0;
 };
+
+// OTEL_CTX as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
+bool looks_like_the_name(std::string_view text);
 
 // Its thread stands before or after the call while it is asked or told here.
 class CallRecorder {

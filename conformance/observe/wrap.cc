@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "conformance/observe/calls.h"
+#include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
@@ -26,6 +27,9 @@ constexpr milliseconds kTick{100};
 constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
 constexpr milliseconds kTermGrace{2000};
+// A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
+// again, but then the others have gone on.
+constexpr milliseconds kArming{2000};
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -37,11 +41,22 @@ std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
   return std::nullopt;
 }
 
+// All threads of a process are to carry the watchpoints before one of them goes on.
+struct Arming {
+  pid_t caller = 0;  // made the call that showed the mapping, and stands behind it
+  sys::RemoteAddr header;
+  std::set<pid_t> missing;
+  Clock::time_point give_up;
+};
+
 struct Watched {
   Process process;
   std::unique_ptr<SnapshotRecorder> recorder;
   std::unique_ptr<ThreadRecorder> threads;  // beside each recorder
   std::unique_ptr<CallRecorder> calls;      // the same
+  std::unique_ptr<StoreRecorder> stores;    // the same, where they are asked for
+  std::optional<Arming> arming;
+  bool watches = false;  // a thread may carry watchpoints
   std::uint32_t next_image = 0;
   bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
 };
@@ -49,6 +64,7 @@ struct Watched {
 struct WatchedThread {
   pid_t process = 0;
   std::optional<sys::RemoteAddr> pointer;  // its TLS, once it is known
+  std::optional<sys::RemoteAddr> watches;  // the header that it has watchpoints on
 };
 
 class Recording {
@@ -71,6 +87,14 @@ class Recording {
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
   void look_at_filters(pid_t pid, pid_t tid);
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
+  StoreRecorder* stores_of(pid_t pid);
+  void set_watchpoints(Watched& w, pid_t tid);
+  bool begin_arming(Watched& w, pid_t caller);
+  void finish_arming(Watched& w);
+  void give_up_arming();
+  void disarm(Watched& w);
+  void settle(pid_t pid, pid_t tid);
+  void go_on(pid_t pid, pid_t tid, int signo = 0);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -80,6 +104,7 @@ class Recording {
   void on(const sys::Exiting& e);
   void on(const sys::SignalStop& e);
   void on(const sys::Interrupted& e);
+  void on(const sys::WatchpointHit& e);
   void on(const sys::Gone& e);
 
   Clock::time_point deadline() const;
@@ -95,6 +120,8 @@ class Recording {
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
   std::vector<Process> done_;
+  std::shared_ptr<CopyBudget> copies_ = std::make_shared<CopyBudget>();
+  std::set<pid_t> arming_;           // processes with an `arming`
   std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
   std::size_t started_ = 0;
   std::size_t not_kept_ = 0;
@@ -121,8 +148,15 @@ void Recording::start_image(Watched& w) {
   if (!filters_ && !options_.no_filter) {
     if (const auto count = sys::seccomp_filters(w.process.pid)) filters_ = *count;
   }
-  w.calls = std::make_unique<CallRecorder>(filters_, std::make_shared<EventOrder>(), call_limits);
+  const auto order = std::make_shared<EventOrder>();
+  w.calls = std::make_unique<CallRecorder>(filters_, order, call_limits);
   if (options_.no_filter) w.calls->unseen("this host has no system call filter for tracers");
+  if (options_.stores) {
+    StoreLimits store_limits;
+    store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
+    w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
+                                               order, copies_, store_limits);
+  }
 }
 
 void Recording::end_image(Watched& w, const std::string& ending) {
@@ -140,6 +174,13 @@ void Recording::end_image(Watched& w, const std::string& ending) {
   w.threads.reset();
   std::move(*w.calls).add_to(image, any);
   w.calls.reset();
+  if (w.stores) {
+    stored_ += w.stores->stored_bytes();
+    std::move(*w.stores).add_to(image, any);
+    w.stores.reset();
+  } else {
+    image.stores_unseen = options_.no_stores;
+  }
   w.process.images.push_back(std::move(image));
 }
 
@@ -225,9 +266,103 @@ bool Recording::begin_call(const sys::SyscallEntry& e) {
   if (it == alive_.end() || !it->second.calls) return false;
   auto call = it->second.calls->describe(e);
   if (!call) return false;
+  if (it->second.stores) {
+    it->second.stores->look(e.tid);
+    it->second.stores->entered(*call);
+  }
   if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
   it->second.calls->entered(*std::move(call));
   return true;
+}
+
+StoreRecorder* Recording::stores_of(pid_t pid) {
+  const auto it = alive_.find(pid);
+  return it == alive_.end() ? nullptr : it->second.stores.get();
+}
+
+// `tid` is stopped: what its registers watch becomes what they are to watch.
+void Recording::set_watchpoints(Watched& w, pid_t tid) {
+  const auto thread = threads_.find(tid);
+  if (!w.stores || thread == threads_.end()) return;
+  const auto wanted = w.stores->header();
+  if (thread->second.watches == wanted) return;
+  if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
+    w.stores->unseen(sys::to_string(set.error()));
+    (void)tracee_.unwatch(tid);
+    thread->second.watches.reset();
+    return;
+  }
+  thread->second.watches = wanted;
+}
+
+// Threads whose registers watch in vain pay for it; they are told so at their next stop.
+void Recording::disarm(Watched& w) {
+  for (const auto& [tid, thread] : threads_) {
+    if (thread.process == w.process.pid && thread.watches) (void)tracee_.interrupt(tid);
+  }
+}
+
+// True when the caller has to wait.
+bool Recording::begin_arming(Watched& w, pid_t caller) {
+  if (w.arming) finish_arming(w);
+  Arming arming;
+  arming.caller = caller;
+  arming.header = *w.stores->header();
+  for (const auto& [tid, thread] : threads_) {
+    if (thread.process != w.process.pid || tid == caller) continue;
+    if (thread.watches != arming.header && tracee_.interrupt(tid)) arming.missing.insert(tid);
+  }
+  arming.give_up = Clock::now() + scaled(kArming);
+  set_watchpoints(w, caller);
+  if (arming.missing.empty() || w.stores->header() != arming.header) {
+    w.stores->armed(caller, {});
+    return false;
+  }
+  w.arming = std::move(arming);
+  arming_.insert(w.process.pid);
+  return true;
+}
+
+void Recording::finish_arming(Watched& w) {
+  const Arming arming = *std::exchange(w.arming, std::nullopt);
+  arming_.erase(w.process.pid);
+  if (w.stores->header() == arming.header) {
+    w.stores->armed(arming.caller, {arming.missing.begin(), arming.missing.end()});
+  }
+  settle(w.process.pid, arming.caller);
+  (void)tracee_.resume(arming.caller);
+}
+
+void Recording::give_up_arming() {
+  if (arming_.empty()) return;
+  const auto now = Clock::now();
+  for (const pid_t pid : std::set(arming_)) {
+    const auto it = alive_.find(pid);
+    if (it == alive_.end() || !it->second.arming) {
+      arming_.erase(pid);
+    } else if (now >= it->second.arming->give_up) {
+      finish_arming(it->second);
+    }
+  }
+}
+
+// Before a stopped thread goes on: it gets the watchpoints that it is to have.
+void Recording::settle(pid_t pid, pid_t tid) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end() || !it->second.stores) return;
+  Watched& w = it->second;
+  set_watchpoints(w, tid);
+  w.stores->resumed(tid);
+  const bool watches = w.stores->header().has_value();
+  if (std::exchange(w.watches, watches) && !watches) disarm(w);
+  if (!w.arming) return;
+  w.arming->missing.erase(tid);
+  if (w.arming->missing.empty() || w.stores->header() != w.arming->header) finish_arming(w);
+}
+
+void Recording::go_on(pid_t pid, pid_t tid, int signo) {
+  settle(pid, tid);
+  (void)tracee_.resume(tid, signo);
 }
 
 void Recording::finish(Watched& w, const std::string& ending) {
@@ -260,13 +395,12 @@ void Recording::look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer) {
 
 void Recording::on(const sys::NewTask& e) {
   if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
-  auto& thread = threads_[e.tid];
-  thread.process = e.process;
+  auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}};
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
     if (e.tid == e.process && !e.shares_memory) look_at_birth(e, *pointer);
   }
-  (void)tracee_.resume(e.tid);
+  go_on(e.process, e.tid);
 }
 
 void Recording::on(const sys::SyscallEntry& e) {
@@ -275,30 +409,45 @@ void Recording::on(const sys::SyscallEntry& e) {
     look_at_stopped_thread(e.process, e.tid);
     look_at_filters(e.process, e.tid);
     take(e.process, Moment::kExecEntry, Look::kThorough);
+    if (auto* stores = stores_of(e.process)) stores->look(e.tid);
   } else if (const auto pointer = thread_pointer_of(e)) {
-    threads_[e.tid] = {e.process, pointer};
+    threads_[e.tid].process = e.process;
+    threads_[e.tid].pointer = pointer;
   }
-  (void)(begin_call(e) ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
+  const bool result_wanted = begin_call(e);
+  settle(e.process, e.tid);
+  (void)(result_wanted ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
 }
 
 void Recording::on(const sys::SyscallExit& e) {
   const auto it = alive_.find(e.process);
   const bool known = it != alive_.end() && it->second.calls;
+  StoreRecorder* const stores = stores_of(e.process);
+  if (stores != nullptr) stores->look(e.tid);
   if (known && it->second.calls->left(e) == "prctl") {
     look_at_stopped_thread(e.process, e.tid);
     take(e.process, Moment::kNamed, Look::kQuick);
   }
-  (void)tracee_.resume(e.tid);
+  if (stores != nullptr) {
+    stores->left(e);
+    const auto& arming = it->second.arming;
+    const bool new_header =
+        stores->header() && !stores->is_armed() && !(arming && arming->header == stores->header());
+    if (new_header && begin_arming(it->second, e.tid)) return;
+  }
+  go_on(e.process, e.tid);
 }
 
 void Recording::on(const sys::Execed& e) {
   if (const auto it = alive_.find(e.process); it != alive_.end()) {
     end_image(it->second, "replaced by exec");
+    it->second.arming.reset();
+    it->second.watches = false;
     it->second.shares_memory = false;
     start_image(it->second);
   }
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
-  threads_[e.process] = {e.process, std::nullopt};
+  threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
   interrupted_.erase(e.process);
   (void)tracee_.resume(e.process);
 }
@@ -311,17 +460,27 @@ void Recording::on(const sys::Exiting& e) {
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
+    if (auto* stores = stores_of(e.process)) stores->look(e.tid);
     take(e.process, Moment::kExit, Look::kThorough);
   }
-  (void)tracee_.resume(e.tid);
+  go_on(e.process, e.tid);
 }
 
-void Recording::on(const sys::SignalStop& e) { (void)tracee_.resume(e.tid, e.signo); }
+void Recording::on(const sys::SignalStop& e) { go_on(e.process, e.tid, e.signo); }
 
 void Recording::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
   not_running(e.process, e.tid);
-  (void)tracee_.resume(e.tid);
+  go_on(e.process, e.tid);
+}
+
+void Recording::on(const sys::WatchpointHit& e) {
+  StoreRecorder* const stores = stores_of(e.process);
+  const auto thread = threads_.find(e.tid);
+  if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
+    stores->hit(e);
+  }
+  go_on(e.process, e.tid);
 }
 
 void Recording::on(const sys::Gone& e) {
@@ -351,7 +510,7 @@ Clock::time_point Recording::deadline() const {
 sys::Result<> Recording::run() {
   // Its first image begins with its Execed event; until then it is our trampoline.
   add(tracee_.root(), getpid(), /*shares_memory=*/true);
-  threads_[tracee_.root()] = {tracee_.root(), std::nullopt};
+  threads_[tracee_.root()].process = tracee_.root();
   auto next_tick = Clock::now() + kTick;
   Clock::time_point end_by{};
   while (true) {
@@ -368,6 +527,7 @@ sys::Result<> Recording::run() {
       }
       for (const auto& [pid, w] : alive_) {
         look_at_modules(pid);
+        if (w.stores) w.stores->look(pid);
         take(pid, Moment::kEnd, Look::kThorough);
       }
       ending_ = true;
@@ -379,13 +539,18 @@ sys::Result<> Recording::run() {
       timeline_.hang = runaway_;
       break;
     }
-    const auto wake = ending_ ? std::min(next_tick, end_by) : std::min(next_tick, deadline());
+    auto wake = ending_ ? std::min(next_tick, end_by) : std::min(next_tick, deadline());
+    for (const pid_t pid : arming_) {
+      const auto w = alive_.find(pid);
+      if (w != alive_.end() && w->second.arming) wake = std::min(wake, w->second.arming->give_up);
+    }
     auto event = tracee_.next(wake);
     if (!event) {
       if (event.error().err == ECHILD) break;
       return std::unexpected(std::move(event).error());
     }
     if (*event) std::visit([this](const auto& e) { on(e); }, **event);
+    give_up_arming();
     if (tracee_.tasks() > options_.max_tasks || alive_.size() > options_.max_alive ||
         started_ > options_.max_processes) {
       runaway_ = "started " + std::to_string(started_) + " processes, " +
@@ -424,6 +589,7 @@ sys::Result<> Recording::run() {
 }  // namespace
 
 sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline) {
+  timeline.watches_lifetime = options.stores && options.watch_lifetime;
   sys::Launch launch;
   launch.argv = options.argv;
   launch.no_filter = options.no_filter;

@@ -1,6 +1,6 @@
 // Starts a program and records it with all it forks and execs: the system calls of its
-// publications, and a snapshot before each exec, at each end, before and after each naming call
-// and every 100 ms in between.
+// publications, the stores to their headers, and a snapshot before each exec, at each end, before
+// and after each naming call and every 100 ms in between.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,10 @@ struct WrapOptions {
   // publication, or 30 s when nothing is published.
   std::optional<std::chrono::milliseconds> run_for;
   double timeout_scale = 1;
-  bool no_filter = false;  // the host has no SECCOMP_RET_TRACE
+  bool no_filter = false;      // the host has no SECCOMP_RET_TRACE
+  bool stores = false;         // level stores: needs kHostWatchpoints and the filter
+  bool watch_lifetime = true;  // --watch lifetime; false: publication
+  std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;

@@ -1,0 +1,98 @@
+#include "conformance/observe/memory_copy.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "conformance/observe/memory_block.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kMostMappings = 20000;
+constexpr std::uint64_t kLargestMapping = std::uint64_t{1} << 30U;
+
+bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
+
+}  // namespace
+
+void MemoryCopy::add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit) {
+  if (entry.range.size() > kLargestMapping || pieces_.contains(entry.range.begin().raw())) return;
+  std::vector<sys::RemoteRange> filled{entry.range};
+  if (is_anonymous(entry)) {
+    auto pages = sys::filled_pages(tid, entry.range);
+    if (!pages) return;
+    filled = *std::move(pages);
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& r : filled) bytes += r.size();
+  if (bytes > limit - copied_) return;
+  auto at = entry.range.begin().raw();
+  const auto zeros_until = [&](std::uint64_t end) {
+    if (at < end) pieces_[at] = {end - at, {}};
+  };
+  for (const auto& r : filled) {
+    zeros_until(r.begin().raw());
+    Piece piece{r.size(), std::vector<std::byte>(r.size())};
+    const auto got = sys::ProcessMemory(tid).read_some(r.begin(), piece.bytes);
+    if (got && *got == r.size()) {
+      copied_ += r.size();
+      pieces_[r.begin().raw()] = std::move(piece);
+    }
+    at = r.end().raw();
+  }
+  zeros_until(entry.range.end().raw());
+}
+
+std::optional<MemoryCopy> MemoryCopy::of(pid_t tid, const std::vector<std::uint64_t>& first,
+                                         std::uint64_t limit) {
+  const auto text = sys::read_maps_text(tid);
+  if (!text) return std::nullopt;
+  auto maps = sys::MapTable::parse(*text);
+  if (!maps || maps->entries().size() > kMostMappings) return std::nullopt;
+  MemoryCopy copy;
+  copy.maps_ = *std::move(maps);
+  std::vector<std::pair<std::uint64_t, const sys::MapEntry*>> order;
+  for (const auto& e : copy.maps_.entries()) {
+    if (!e.readable || !e.writable || e.shared) continue;
+    const auto asked = std::ranges::find_if(
+        first, [&](std::uint64_t a) { return e.range.contains(sys::RemoteAddr(a)); });
+    const bool heap = e.name == "[heap]";
+    order.emplace_back(asked != first.end() ? 0 : heap ? 1 : e.range.size(), &e);
+  }
+  std::ranges::sort(order);
+  for (const auto& [rank, entry] : order) copy.add(tid, *entry, limit);
+  return copy;
+}
+
+std::optional<MemoryBlock> MemoryCopy::block(sys::RemoteAddr at, std::uint64_t wanted,
+                                             std::uint64_t keep, std::uint64_t read) const {
+  static constexpr std::array<std::byte, 4096> kZeros{};
+  MemoryBlock out{.at = at, .wanted = wanted, .readable = 0, .bytes = {}, .hash = kFnvBasis};
+  const auto end = std::min(wanted, read);
+  while (out.readable < end) {
+    const auto here = at.plus(out.readable);
+    if (!here || maps_.find(*here) == nullptr) break;
+    auto piece = pieces_.upper_bound(here->raw());
+    if (piece == pieces_.begin()) return std::nullopt;
+    --piece;
+    const auto offset = here->raw() - piece->first;
+    if (offset >= piece->second.size) return std::nullopt;
+    auto n = std::min(end - out.readable, piece->second.size - offset);
+    if (piece->second.bytes.empty()) n = std::min<std::uint64_t>(n, kZeros.size());
+    const auto bytes = piece->second.bytes.empty()
+                           ? std::span(kZeros).first(n)
+                           : std::span(piece->second.bytes).subspan(offset, n);
+    out.hash = fnv1a(out.hash, bytes);
+    const auto kept = keep - std::min<std::uint64_t>(keep, out.bytes.size());
+    const auto stored = bytes.first(std::min<std::uint64_t>(n, kept));
+    out.bytes.insert(out.bytes.end(), stored.begin(), stored.end());
+    out.readable += n;
+  }
+  return out;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,43 @@
+// A bounded copy of what one process could write at one moment, for a question that can only be
+// asked later: what did this memory hold then?
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/map_table.h"
+#include "sys/remote_addr.h"
+
+namespace ctxconf::conformance {
+
+class MemoryCopy {
+ public:
+  // Copies at most `limit` bytes of private writable memory: first what holds one of `first`,
+  // then the heap, then the smaller mappings before the larger. Through `tid`, any thread of
+  // the process. Nothing when its mappings cannot be listed.
+  static std::optional<MemoryCopy> of(pid_t tid, const std::vector<std::uint64_t>& first,
+                                      std::uint64_t limit);
+
+  // The range as it was then, as read_block() would have had it; nothing when that is not known.
+  // What was not mapped ends `readable`.
+  std::optional<MemoryBlock> block(sys::RemoteAddr at, std::uint64_t wanted, std::uint64_t keep,
+                                   std::uint64_t read) const;
+
+ private:
+  struct Piece {
+    std::uint64_t size = 0;
+    std::vector<std::byte> bytes;  // none: all zero
+  };
+  void add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit);
+
+  sys::MapTable maps_;
+  std::map<std::uint64_t, Piece> pieces_;  // disjoint, by start
+  std::uint64_t copied_ = 0;
+};
+
+}  // namespace ctxconf::conformance

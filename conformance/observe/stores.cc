@@ -1,0 +1,455 @@
+#include "conformance/observe/stores.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "conformance/observe/memory_block.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
+constexpr std::size_t kWordBytes = 8;
+constexpr unsigned kWords = kHeaderBytes / kWordBytes;
+constexpr std::uint64_t kLargestAnonymous = std::uint64_t{128} << 10U;
+constexpr std::size_t kKnownMemfds = 4096;
+constexpr std::size_t kCodeLooks = 64;
+constexpr std::size_t kClaimable = 256;         // stores that are looked back at
+constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
+constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
+constexpr std::int64_t kMaxErrno = 4095;
+constexpr std::string_view kMemfd = "/memfd:";
+
+using Header = std::vector<std::byte>;
+
+abi::ProcessHeader decoded(const Header& h) {
+  return abi::decode_process_header(h).value_or(abi::ProcessHeader{});
+}
+
+std::uint8_t changed_words(const Header& before, const Header& after) {
+  std::uint8_t out = 0;
+  for (unsigned i = 0; i < kWords; ++i) {
+    if (std::memcmp(&before[i * kWordBytes], &after[i * kWordBytes], kWordBytes) != 0) {
+      out |= static_cast<std::uint8_t>(1U << i);
+    }
+  }
+  return out;
+}
+
+Header with_words(Header to, const Header& from, std::uint8_t words) {
+  for (unsigned i = 0; i < kWords; ++i) {
+    if ((words >> i & 1U) != 0) std::copy_n(&from[i * kWordBytes], kWordBytes, &to[i * kWordBytes]);
+  }
+  return to;
+}
+
+bool is_signed(const Header& h) { return decoded(h).signature == abi::kSignature; }
+
+// What a writer may have after any store while it fills 32 zero bytes, in any order.
+bool may_become_header(const Header& h) {
+  const auto header = decoded(h);
+  for (std::size_t i = 0; i < header.signature.size(); ++i) {
+    if (header.signature[i] != 0 && header.signature[i] != abi::kSignature[i]) return false;
+  }
+  return header.version <= kLargestVersion;
+}
+
+bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
+
+bool names_a_context(const SystemCall& mapping) {
+  return mapping.file.starts_with(kMemfd) &&
+         looks_like_the_name(std::string_view(mapping.file).substr(kMemfd.size()));
+}
+
+std::optional<sys::MapEntry> mapping_of(pid_t tid, sys::RemoteAddr at) {
+  const auto text = sys::read_maps_text(tid);
+  if (!text) return std::nullopt;
+  std::optional<sys::MapEntry> found;
+  sys::for_each_mapping(*text, [&](const sys::Result<sys::MapEntry>& entry) {
+    if (entry && entry->range.contains(at)) found = *entry;
+    return !found;
+  });
+  return found;
+}
+
+}  // namespace
+
+StoreRecorder::StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
+                             std::shared_ptr<CopyBudget> copies, StoreLimits limits)
+    : elf64_(elf64),
+      lifetime_(lifetime),
+      order_(std::move(order)),
+      budget_(std::move(copies)),
+      limits_(limits) {}
+
+StoreRecorder::~StoreRecorder() { forget_copy(); }
+
+void StoreRecorder::forget_copy() {
+  if (!zeroed_) return;
+  zeroed_.reset();
+  ++budget_->left;
+}
+
+std::optional<sys::RemoteAddr> StoreRecorder::header() const {
+  if (!current_) return std::nullopt;
+  return current_->at;
+}
+
+void StoreRecorder::unseen(const std::string& why) {
+  if (unseen_.empty()) unseen_ = why;
+  end("given up");
+}
+
+std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at) {
+  Header bytes(kHeaderBytes);
+  const auto got = sys::ProcessMemory(tid).read_some(at, bytes);
+  if (!got) {
+    if (is_refused(got.error())) unseen("memory: " + sys::to_string(got.error()));
+    return std::nullopt;
+  }
+  bytes.resize(*got);
+  return bytes;
+}
+
+// Memory that was given back may be another mapping by now, at the same address.
+bool StoreRecorder::still_there(pid_t tid, const Header& now) {
+  if (now.size() < kHeaderBytes) return false;
+  if (!is_signed(current_->last) || is_signed(now)) return true;
+  const auto mapping = mapping_of(tid, current_->at);
+  if (!mapping || !current_->mapping) return mapping.has_value();
+  const auto& then = *current_->mapping;
+  return mapping->inode == then.inode && mapping->dev_major == then.dev_major &&
+         mapping->dev_minor == then.dev_minor && mapping->offset == then.offset &&
+         (then.inode != 0 || mapping->range.begin() == then.range.begin());
+}
+
+void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& because,
+                          bool memfd) {
+  if (!unseen_.empty() || address % kWordBytes != 0) return;
+  auto now = read_header(tid, sys::RemoteAddr(address));
+  if (!now || now->size() < kHeaderBytes) return;
+  end("published elsewhere");
+  if (stores_.size() >= limits_.stores || watches_.size() >= limits_.watches) return;
+  Current c;
+  c.at = sys::RemoteAddr(address);
+  c.memfd = memfd;
+  c.because = because;
+  c.mapping = mapping_of(tid, c.at);
+  c.signed_once = is_signed(*now);
+  c.last = *std::move(now);
+  current_ = std::move(c);
+}
+
+void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
+  if (!current_ || current_->armed) return;
+  auto now = read_header(tid, current_->at);
+  if (!now || now->size() < kHeaderBytes) {
+    if (current_) end("unmapped");
+    return;
+  }
+  current_->armed = true;
+  current_->last = *std::move(now);
+  current_->watch = watches_.size();
+  current_->first_store = stores_.size();
+  Watch w;
+  w.header = current_->at.raw();
+  w.armed_order = order_->next();
+  w.armed_ns = sys::boottime_now_ns();
+  w.because = current_->because;
+  w.found = current_->last;
+  w.unwatched.assign(unwatched.begin(), unwatched.end());
+  watches_.push_back(std::move(w));
+}
+
+void StoreRecorder::end(const std::string& because) {
+  if (!current_) return;
+  // Memory that never held a signature and that nobody named was not a context's.
+  if (!current_->signed_once && current_->because == "madvise") return give_up();
+  if (current_->watch) {
+    watches_[*current_->watch].ended_order = order_->next();
+    watches_[*current_->watch].ended_because = because;
+  }
+  current_.reset();
+  forget_copy();
+}
+
+void StoreRecorder::give_up() {
+  if (current_->watch) {
+    stores_.resize(current_->first_store);
+    watches_.resize(*current_->watch);
+  }
+  current_.reset();
+  forget_copy();
+}
+
+void StoreRecorder::entered(const SystemCall& call) { in_progress_[call.tid] = call; }
+
+void StoreRecorder::left(const sys::SyscallExit& e) {
+  const auto it = in_progress_.find(e.tid);
+  if (it == in_progress_.end()) return;
+  const SystemCall call = std::move(it->second);
+  in_progress_.erase(it);
+  if (call.name == "prctl") return on_naming(e.tid, call);
+  if (e.result < 0 && e.result >= -kMaxErrno) return;
+  // The result of a 32-bit caller may come with its sign extended.
+  const auto address =
+      e.result < 0 ? static_cast<std::uint32_t>(e.result) : static_cast<std::uint64_t>(e.result);
+  if (call.name == "mmap") on_mmap(e.tid, call, address);
+  if (call.name == "madvise") on_madvise(e.tid, call);
+  if (call.name == "mremap") on_mremap(e.tid, call, address);
+  if (call.name == "munmap") on_munmap(call);
+}
+
+void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result) {
+  if (!call.file.starts_with(kMemfd)) return;
+  if (memfds_.size() < kKnownMemfds) memfds_.push_back({result, call.args[1]});
+  if (names_a_context(call)) begin(tid, result, "mmap", /*memfd=*/true);
+}
+
+void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
+  const auto address = call.args[0];
+  const auto within = [address](std::uint64_t begin, std::uint64_t size) {
+    return address >= begin && address - begin < size;
+  };
+  if (call.args[2] != MADV_DONTFORK || call.args[1] > kLargestAnonymous) return;
+  if (std::ranges::any_of(memfds_, [&](Span s) { return within(s.begin, s.size); })) return;
+  if (current_) {
+    if (current_->memfd || current_->signed_once) return;
+    if (current_->at.raw() >= address && current_->at.raw() - address < call.args[1]) return;
+  }
+  const auto now = read_header(tid, sys::RemoteAddr(address));
+  if (!now || now->size() < kHeaderBytes) return;
+  const bool zero = std::ranges::all_of(*now, [](std::byte b) { return b == std::byte{0}; });
+  if (zero) begin(tid, address, "madvise", /*memfd=*/false);
+}
+
+void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
+  const auto address = call.args[2];
+  if (current_ && current_->at.raw() == address) {
+    if (!lifetime_ && abi::is_valid(decoded(current_->last))) end("published");
+    return;
+  }
+  if (!looks_like_the_name(call.text)) return;
+  const auto now = read_header(tid, sys::RemoteAddr(address));
+  if (!now || now->size() < kHeaderBytes) return;
+  if (current_ && (current_->memfd || current_->signed_once) && !is_signed(*now)) return;
+  if (!lifetime_ && abi::is_valid(decoded(*now))) return;
+  begin(tid, address, "prctl", /*memfd=*/false);
+}
+
+void StoreRecorder::on_mremap(pid_t tid, const SystemCall& call, std::uint64_t result) {
+  if (!current_ || result == call.args[0]) return;
+  const auto at = current_->at.raw();
+  if (at < call.args[0] || at - call.args[0] >= call.args[1]) return;
+  const bool memfd = current_->memfd;
+  const bool anonymous = current_->because == "madvise" && !current_->signed_once;
+  end("moved");
+  begin(tid, result + (at - call.args[0]), anonymous ? "madvise" : "mremap", memfd);
+}
+
+void StoreRecorder::on_munmap(const SystemCall& call) {
+  if (!current_) return;
+  const auto at = current_->at.raw();
+  if (at >= call.args[0] && at - call.args[0] < call.args[1]) end("unmapped");
+}
+
+void StoreRecorder::resumed(pid_t tid) {
+  if (is_armed()) resumed_[tid] = order_->last();
+}
+
+void StoreRecorder::look(pid_t tid) {
+  if (!is_armed()) return;
+  const auto now = read_header(tid, current_->at);
+  if (!now || !current_) return;
+  if (!still_there(tid, *now)) return end("unmapped");
+  if (const auto changed = changed_words(current_->last, *now)) add_foreign(tid, changed, *now);
+}
+
+void StoreRecorder::hit(const sys::WatchpointHit& e) {
+  if (!is_armed()) return;
+  const auto now = read_header(e.tid, current_->at);
+  if (!now || !current_) return;
+  if (!still_there(e.tid, *now)) return end("unmapped");
+  if (!current_->signed_once && current_->because == "madvise" && !may_become_header(*now)) {
+    return give_up();
+  }
+  current_->signed_once = current_->signed_once || is_signed(*now);
+  const auto changed = changed_words(current_->last, *now);
+  const auto foreign = static_cast<std::uint8_t>(changed & ~unsigned{e.words});
+  if (foreign != 0) add_foreign(e.tid, foreign, *now);
+  if (!current_ || ((changed & e.words) == 0 && claim(e))) return;
+  Store s;
+  s.tid = e.tid;
+  s.order = order_->next();
+  s.words = e.words;
+  s.before = current_->last;
+  s.after = *now;
+  s.place = place_of(e.tid, e.pc);
+  add(e.tid, std::move(s));
+  if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
+      ++current_->stores_while_valid >= kStoresAfterValid) {
+    end("published");
+  }
+}
+
+void StoreRecorder::add_foreign(pid_t tid, std::uint8_t words, const Header& now) {
+  Store s;
+  // Places in the order for the threads that turn out to have made it together.
+  const auto spare = static_cast<unsigned>(std::popcount(words)) - 1;
+  for (unsigned i = 0; i < spare; ++i) order_->next();
+  s.order = order_->next();
+  s.words = words;
+  s.before = current_->last;
+  s.after = with_words(current_->last, now, words);
+  if (spare > 0) spare_[s.order] = spare;
+  add(tid, std::move(s));
+}
+
+void StoreRecorder::add(pid_t tid, Store store) {
+  if (stores_.size() >= limits_.stores) {
+    ++dropped_;
+    return end("too many stores");
+  }
+  store.at_ns = sys::boottime_now_ns();
+  store.header = current_->at.raw();
+  current_->last = store.after;
+  current_->signed_once = current_->signed_once || is_signed(store.after);
+  look_at_timestamp(tid, store);
+  stores_.push_back(std::move(store));
+}
+
+void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
+  const auto before = decoded(store.before);
+  const auto after = decoded(store.after);
+  const bool was_set = before.monotonic_published_at_ns != 0;
+  const bool is_set = after.monotonic_published_at_ns != 0;
+  if (!was_set && !is_set) return;
+  store.payload = payload_of(tid, store.after);
+  if (was_set && !is_set) {
+    if (zeroed_ || copies_ >= limits_.copies || budget_->left == 0) return;
+    ++copies_;
+    auto memory = MemoryCopy::of(tid, {current_->at.raw(), payload_address(before.payload, elf64_)},
+                                 limits_.copied);
+    if (!memory) return;
+    --budget_->left;
+    zeroed_ = Zeroed{store.order, *std::move(memory)};
+  } else if (!was_set && zeroed_) {
+    const auto zeroing = std::ranges::lower_bound(stores_, zeroed_->order, {}, &Store::order);
+    if (zeroing != stores_.end() && zeroing->order == zeroed_->order) {
+      zeroing->prepared =
+          zeroed_->memory.block(sys::RemoteAddr(payload_address(after.payload, elf64_)),
+                                after.payload_size, limits_.payload_kept, limits_.payload_read);
+    }
+    forget_copy();
+  }
+}
+
+std::optional<MemoryBlock> StoreRecorder::payload_of(pid_t tid, const Header& header) {
+  const auto h = decoded(header);
+  if (h.payload_size == 0) return std::nullopt;
+  auto block =
+      read_block(sys::ProcessMemory(tid), sys::RemoteAddr(payload_address(h.payload, elf64_)),
+                 h.payload_size, limits_.payload_kept, limits_.payload_read);
+  if (block.readable == 0) return std::nullopt;
+  const std::array<std::uint64_t, 3> key{block.at.raw(), block.wanted, block.hash};
+  if (payloads_.contains(key) || bytes_ + block.bytes.size() > limits_.bytes) {
+    block.bytes.clear();
+  } else {
+    bytes_ += block.bytes.size();
+    payloads_.insert(key);
+  }
+  return block;
+}
+
+// The stop of a thread can wait while another one's is handled, whose look at the header then
+// found both stores: what nobody's store was is this one's.
+bool StoreRecorder::claim(const sys::WatchpointHit& e) {
+  const auto resumed = resumed_.find(e.tid);
+  const auto since = resumed == resumed_.end() ? 0 : resumed->second;
+  std::size_t looked = 0;
+  for (auto i = stores_.size(); i-- > current_->first_store && ++looked <= kClaimable;) {
+    Store& s = stores_[i];
+    if (s.order <= since) return false;
+    if (s.tid != 0 || (s.words & e.words) == 0) continue;
+    const auto others = static_cast<std::uint8_t>(s.words & ~unsigned{e.words});
+    const auto place = place_of(e.tid, e.pc);
+    if (others == 0) {
+      s.tid = e.tid;
+      s.words = e.words;
+      s.place = place;
+      return true;
+    }
+    const auto spare = spare_.find(s.order);
+    if (spare == spare_.end() || spare->second == 0) return false;
+    Store own = s;
+    own.tid = e.tid;
+    own.order = s.order - spare->second--;
+    own.words = e.words;
+    own.after = with_words(s.before, s.after, e.words);
+    own.place = place;
+    s.before = own.after;
+    s.words = others;
+    const bool timestamp_is_own = (e.words >> 2U & 1U) != 0;
+    if (timestamp_is_own && zeroed_ && zeroed_->order == s.order) zeroed_->order = own.order;
+    (timestamp_is_own ? s : own).prepared.reset();
+    stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));
+    return true;
+  }
+  return false;
+}
+
+std::optional<std::uint32_t> StoreRecorder::place_of(pid_t tid, std::uint64_t pc) {
+  const auto address = pc - 1;  // in the instruction that ended at pc
+  if (const auto known = place_at_.find(address); known != place_at_.end()) return known->second;
+  if (places_.size() >= limits_.places) return std::nullopt;
+  const auto find = [&] {
+    return std::ranges::find_if(
+        code_, [&](const sys::MapEntry& e) { return e.range.contains(sys::RemoteAddr(address)); });
+  };
+  auto found = find();
+  if (found == code_.end() && code_looks_ < kCodeLooks) {
+    ++code_looks_;
+    code_.clear();
+    if (const auto text = sys::read_maps_text(tid)) {
+      sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
+        if (entry && entry->executable) code_.push_back(*std::move(entry));
+        return true;
+      });
+    }
+    found = find();
+  }
+  CodePlace place;
+  place.address = address;
+  if (found != code_.end() && found->inode != 0) {
+    place.module = found->name;
+    place.offset = found->offset + (address - found->range.begin().raw());
+  }
+  const auto index = static_cast<std::uint32_t>(places_.size());
+  places_.push_back(std::move(place));
+  place_at_[address] = index;
+  return index;
+}
+
+void StoreRecorder::add_to(Image& image, bool saw_context) && {
+  if (current_ && !current_->signed_once && current_->because == "madvise") give_up();
+  current_.reset();
+  image.stores_unseen = std::move(unseen_);
+  if (!saw_context && stores_.empty()) return;
+  if (!image.stores_unseen.empty()) {
+    image.notes.push_back("not all stores were seen: " + image.stores_unseen);
+  }
+  image.watches = std::move(watches_);
+  image.stores = std::move(stores_);
+  image.stores_dropped = dropped_;
+  image.places = std::move(places_);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,142 @@
+// Level stores: every store to the header of one image's publication, seen through four
+// watchpoints that all threads of the process carry.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "conformance/observe/calls.h"
+#include "conformance/observe/memory_copy.h"
+#include "conformance/timeline.h"
+#include "sys/map_table.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+
+struct StoreLimits {
+  std::size_t stores = kMaxStores;
+  std::size_t watches = 1024;
+  std::size_t places = 1024;
+  std::uint64_t payload_kept = 4096;
+  std::uint64_t payload_read = std::uint64_t{64} << 10U;
+  std::uint64_t bytes = std::uint64_t{1} << 20U;  // of payloads that are stored
+  // Where the payload of an update was before its timestamp became zero: memory copied at each,
+  // and for how many updates.
+  std::uint64_t copied = std::uint64_t{32} << 20U;
+  std::size_t copies = 16;
+};
+
+// How many images may hold such a copy at once.
+struct CopyBudget {
+  std::size_t left = 4;
+};
+
+// Decides what is watched and records what the watchpoints say. Whoever uses it arms and disarms
+// the threads: after each function of it header() is what they are to watch.
+class StoreRecorder {
+ public:
+  // `lifetime`: --watch lifetime.
+  StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
+                std::shared_ptr<CopyBudget> copies, StoreLimits limits = {});
+  ~StoreRecorder();
+  StoreRecorder(const StoreRecorder&) = delete;
+  StoreRecorder& operator=(const StoreRecorder&) = delete;
+
+  std::optional<sys::RemoteAddr> header() const;
+  bool is_armed() const { return current_ && current_->armed; }
+
+  // A call that concerns a publication begins, or is back; `tid` is stopped there.
+  void entered(const SystemCall& call);
+  void left(const sys::SyscallExit& e);
+  // All threads watch header() now, but for `unwatched`, which may have run without. The thread
+  // that made the call is still stopped, as `tid`.
+  void armed(pid_t tid, std::vector<pid_t> unwatched);
+  void hit(const sys::WatchpointHit& e);
+  // What has changed since the last look was no watched thread, or one whose stop comes yet.
+  void look(pid_t tid);
+  // The thread goes on from a stop.
+  void resumed(pid_t tid);
+
+  // Stores are not seen, or not all: the first reason is kept, and nothing is watched any more.
+  void unseen(const std::string& why);
+
+  // Adds what concerned a publication, as CallRecorder does.
+  void add_to(Image& image, bool saw_context) &&;
+  std::uint64_t stored_bytes() const { return bytes_; }
+
+ private:
+  using Header = std::vector<std::byte>;  // 32 bytes, or fewer
+  struct Current {
+    sys::RemoteAddr at;
+    bool memfd = false;  // of a memfd that is named for it
+    bool armed = false;
+    std::string because;
+    std::optional<sys::MapEntry> mapping;
+    Header last;
+    bool signed_once = false;          // it had the whole signature
+    unsigned stores_while_valid = 0;   // since it became valid
+    std::optional<std::size_t> watch;  // index into watches_
+    std::size_t first_store = 0;       // of this watch, index into stores_
+  };
+  struct Span {
+    std::uint64_t begin = 0;
+    std::uint64_t size = 0;
+  };
+  // A copy of memory from the store that made the timestamp zero, by the order of that store.
+  struct Zeroed {
+    std::uint64_t order = 0;
+    MemoryCopy memory;
+  };
+
+  void begin(pid_t tid, std::uint64_t address, const std::string& because, bool memfd);
+  void end(const std::string& because);
+  void give_up();
+  void on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result);
+  void on_madvise(pid_t tid, const SystemCall& call);
+  void on_naming(pid_t tid, const SystemCall& call);
+  void on_mremap(pid_t tid, const SystemCall& call, std::uint64_t result);
+  void on_munmap(const SystemCall& call);
+
+  std::optional<Header> read_header(pid_t tid, sys::RemoteAddr at);
+  bool still_there(pid_t tid, const Header& now);
+  void add(pid_t tid, Store store);
+  void add_foreign(pid_t tid, std::uint8_t words, const Header& now);
+  bool claim(const sys::WatchpointHit& e);
+  void look_at_timestamp(pid_t tid, Store& store);
+  std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
+  std::optional<std::uint32_t> place_of(pid_t tid, std::uint64_t pc);
+  void forget_copy();
+
+  bool elf64_;
+  bool lifetime_;
+  std::shared_ptr<EventOrder> order_;
+  std::shared_ptr<CopyBudget> budget_;
+  StoreLimits limits_;
+  std::optional<Current> current_;
+  std::map<pid_t, SystemCall> in_progress_;
+  std::vector<Span> memfds_;  // where memfds were mapped
+  std::vector<Watch> watches_;
+  std::vector<Store> stores_;
+  std::map<std::uint64_t, unsigned> spare_;  // free places before a store of nobody, by its order
+  std::map<pid_t, std::uint64_t> resumed_;   // last place in the order before the thread went on
+  std::optional<Zeroed> zeroed_;
+  std::size_t copies_ = 0;
+  std::vector<CodePlace> places_;
+  std::map<std::uint64_t, std::uint32_t> place_at_;
+  std::vector<sys::MapEntry> code_;
+  std::size_t code_looks_ = 0;
+  std::set<std::array<std::uint64_t, 3>> payloads_;  // address, size and hash of those kept
+  std::uint64_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  std::string unseen_;
+};
+
+}  // namespace ctxconf::conformance
