@@ -172,6 +172,138 @@ int name_memory(int others) {
   return r == 0 ? 0 : errno;
 }
 
+#if defined(__x86_64__)
+using Words = volatile unsigned long;
+
+void store_words(Words* w) {
+  for (int i = 0; i < 4; ++i) w[i] = 1;
+}
+
+void store_vector(Words* w) {
+  const unsigned long bytes[4] = {1, 2, 3, 4};
+  __asm__ volatile("vmovdqu (%0), %%ymm0\n\tvmovdqu %%ymm0, (%1)\n\tvzeroupper"
+                   :
+                   : "r"(bytes), "r"(w)
+                   : "xmm0", "memory");
+}
+
+void store_with_rep(Words* w) {
+  const unsigned long bytes[4] = {1, 2, 3, 4};
+  const void* from = bytes;
+  void* to = const_cast<unsigned long*>(w);
+  long n = 32;
+  __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(n) : : "memory");
+}
+
+// The value is another one than expected, so nothing is stored.
+void fail_to_exchange(Words* w) {
+  unsigned long expected = 5;
+  __asm__ volatile("lock cmpxchgq %2, %1" : "+a"(expected), "+m"(w[1]) : "r"(9UL) : "memory");
+}
+
+void* store_in_thread(void* words) {
+  store_words(static_cast<unsigned long*>(words));
+  return nullptr;
+}
+
+bool is_blocked(int signo) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  return sigismember(&mask, signo) == 1;
+}
+
+// Shows 32 bytes by a prctl that names them, then stores to them in one way.
+int stores(const std::string& how) {
+  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* w = static_cast<Words*>(page);
+  pthread_t thread;
+  if (how == "by-an-old-thread") {
+    static std::atomic<bool> go = false;
+    pthread_create(
+        &thread, nullptr,
+        [](void* words) -> void* {
+          while (!go) sched_yield();
+          return store_in_thread(words);
+        },
+        page);
+    syscall(SYS_prctl, 0x53564d41, 0, page, 4096, "CTXCONF_TEST");
+    go = true;
+    pthread_join(thread, nullptr);
+    return 0;
+  }
+  if (how == "own-sigtrap") handle(SIGTRAP);
+  if (how == "ignored") signal(SIGTRAP, SIG_IGN);
+  if (how == "blocked") {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  }
+  syscall(SYS_prctl, 0x53564d41, 0, page, 4096, "CTXCONF_TEST");
+  if (how == "words") store_words(w);
+  if (how == "vector") {
+    if (!__builtin_cpu_supports("avx")) return 77;
+    store_vector(w);
+  }
+  if (how == "byte") *reinterpret_cast<volatile char*>(&w[2]) = 1;
+  if (how == "beside") w[4] = 1;
+  if (how == "rep") store_with_rep(w);
+  if (how == "failed-exchange") fail_to_exchange(w);
+  if (how == "memcpy") {
+    const unsigned long bytes[4] = {1, 2, 3, 4};
+    memcpy(page, bytes, sizeof bytes);
+  }
+  if (how == "by-a-new-thread") {
+    pthread_create(&thread, nullptr, store_in_thread, page);
+    pthread_join(thread, nullptr);
+  }
+  if (how == "by-fork") {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      store_words(w);
+      _exit(3);
+    }
+    return exit_code_of(pid) == 3 ? 0 : 1;
+  }
+  if (how == "by-vfork") {
+    const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
+    if (pid == 0) {
+      w[0] = 1;
+      _exit(3);
+    }
+    return exit_code_of(pid) == 3 && w[0] == 1 ? 0 : 1;
+  }
+  if (how == "by-the-kernel") {
+    int ends[2];
+    if (pipe(ends) != 0 || write(ends[1], "12345678", 8) != 8 || read(ends[0], page, 8) != 8) {
+      return 1;
+    }
+  }
+  if (how == "exec") {
+    w[0] = 1;
+    exec_self("stores", "words");
+  }
+  if (how == "own-sigtrap") {
+    w[0] = 1;
+    raise(SIGTRAP);
+    w[1] = 1;
+    __asm__ volatile("int3");
+    siginfo_t made_up{};
+    made_up.si_code = 4;  // TRAP_HWBKPT
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGTRAP, &made_up);
+    return seen_signals == 3 ? 0 : 1;
+  }
+  if (how == "blocked") {
+    w[0] = 1;
+    return is_blocked(SIGTRAP) ? 0 : is_blocked(SIGUSR1) ? 1 : 2;
+  }
+  if (how == "ignored") {
+    w[0] = 1;
+    return signal(SIGTRAP, SIG_DFL) == SIG_IGN ? 0 : 1;
+  }
+  return 0;
+}
+#endif
+
 int failing_exec() {
   execl("/nonexistent/program", "x", static_cast<char*>(nullptr));
   return errno == ENOENT ? 0 : 1;
@@ -288,6 +420,9 @@ int main(int argc, char** argv) {
   if (mode == "own-sigtrap") return own_sigtrap();
   if (mode == "signal-storm") return signal_storm(number);
   if (mode == "name-memory") return name_memory(number);
+#if defined(__x86_64__)
+  if (mode == "stores") return stores(text);
+#endif
   if (mode == "failing-exec") return failing_exec();
   if (mode == "main-exits-first") return main_exits_first();
   if (mode == "bomb") return bomb(number);

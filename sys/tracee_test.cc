@@ -19,7 +19,9 @@
 #include <set>
 #include <sstream>
 
+#include "sys/capabilities.h"
 #include "sys/child.h"
+#include "sys/memory_reader.h"
 #include "sys/spawn.h"
 
 namespace ctxconf::sys {
@@ -137,6 +139,7 @@ struct Recording {
     if (const auto* e = std::get_if<Execed>(&event)) return tracee.resume(e->process);
     if (const auto* e = std::get_if<Exiting>(&event)) return tracee.resume(e->tid);
     if (const auto* e = std::get_if<Interrupted>(&event)) return tracee.resume(e->tid);
+    if (const auto* e = std::get_if<WatchpointHit>(&event)) return tracee.resume(e->tid);
     return {};
   }
 
@@ -436,6 +439,240 @@ TEST_F(TraceeTest, AnInterruptedThreadShowsItsThreadPointer) {
   EXPECT_TRUE(tracee->end());
 }
 #endif
+
+#if defined(__x86_64__)
+// A program that shows 32 bytes, which are watched from then on, and stores to them.
+class WatchTest : public TraceeTest {
+ protected:
+  void SetUp() override {
+    if (!Capabilities::of_this_host().has(kHostWatchpoints)) {
+      GTEST_SKIP() << "this host has no watchpoints for tracers";
+    }
+  }
+  // Where `threads`, new threads of the process are watched as well.
+  void watch_stores(const std::string& how, bool threads = false) {
+    auto tracee = Tracee::launch(target({"stores", how}), kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    std::optional<RemoteAddr> first;
+    run_.also = [&](const TraceEvent& event) {
+      const auto watch = [&](pid_t tid) {
+        const auto watched = tracee->watch(tid, *first);
+        EXPECT_TRUE(watched) << to_string(watched.error());
+      };
+      if (const auto* call = std::get_if<SyscallEntry>(&event);
+          call != nullptr && call->nr == SYS_prctl && !first) {
+        first = RemoteAddr(call->args[2]);
+        watch(call->tid);
+        if (threads) also_watched_(*tracee, call->tid);
+      } else if (const auto* made = std::get_if<NewTask>(&event);
+                 made != nullptr && threads && first && made->process == tracee->root()) {
+        watch(made->tid);
+      } else if (const auto* stopped = std::get_if<Interrupted>(&event); stopped != nullptr) {
+        watch(stopped->tid);
+      } else if (const auto* hit = std::get_if<WatchpointHit>(&event); hit != nullptr) {
+        const auto value = ProcessMemory(hit->tid).read<std::uint64_t>({*first});
+        EXPECT_TRUE(value && (hit->words != 1 || *value != 0)) << "before the store";
+      }
+    };
+    run_.drive(*tracee);
+    root_ = tracee->root();
+    const auto end = run_.end_of(root_);
+    ASSERT_TRUE(end && end->exit_code);
+    exit_code_ = *end->exit_code;
+  }
+  std::vector<int> words() const {
+    std::vector<int> out;
+    for (const auto& e : run_.all<WatchpointHit>()) out.push_back(e.words);
+    return out;
+  }
+  Recording run_;
+  int exit_code_ = -1;
+  // Called when the watch begins.
+  std::function<void(Tracee&, pid_t caller)> also_watched_ = [](Tracee&, pid_t) {};
+};
+
+TEST_F(WatchTest, EachStoreStopsItsThreadRightBehindIt) {
+  watch_stores("words");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 2, 4, 8));
+  for (const auto& e : run_.all<WatchpointHit>()) {
+    EXPECT_EQ(e.tid, root_);
+    EXPECT_EQ(e.process, root_);
+    EXPECT_NE(e.pc, 0U);
+  }
+  EXPECT_TRUE(run_.all<SignalStop>().empty());
+}
+
+TEST_F(WatchTest, AStoreOverAllWordsIsOneHit) {
+  watch_stores("vector");
+  if (exit_code_ == 77) GTEST_SKIP() << "this processor has no vectors of 32 bytes";
+  EXPECT_THAT(words(), testing::ElementsAre(15));
+}
+
+TEST_F(WatchTest, ASmallStoreHitsItsWordAndOneBesideHitsNone) {
+  watch_stores("byte");
+  EXPECT_THAT(words(), testing::ElementsAre(4));
+  run_ = {};
+  watch_stores("beside");
+  EXPECT_TRUE(words().empty());
+}
+
+TEST_F(WatchTest, ACopyHitsEveryWord) {
+  watch_stores("memcpy");
+  int all = 0;
+  for (const int w : words()) all |= w;
+  EXPECT_EQ(all, 15);
+}
+
+TEST_F(WatchTest, AStringInstructionHitsAtEveryStep) {
+  watch_stores("rep");
+  EXPECT_EQ(exit_code_, 0);
+  // A byte a step while a debug register is armed.
+  EXPECT_THAT(words(), testing::SizeIs(testing::Ge(4U)));
+  EXPECT_EQ(words().back(), 8);
+}
+
+TEST_F(WatchTest, AFailedExchangeIsAStore) {
+  watch_stores("failed-exchange");
+  EXPECT_THAT(words(), testing::ElementsAre(2));
+}
+
+TEST_F(WatchTest, AThreadIsWatchedFromItsOwnCallOn) {
+  watch_stores("by-a-new-thread");
+  EXPECT_TRUE(words().empty());
+  run_ = {};
+  watch_stores("by-a-new-thread", /*threads=*/true);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 2, 4, 8));
+  for (const auto& e : run_.all<WatchpointHit>()) {
+    EXPECT_NE(e.tid, root_);
+    EXPECT_EQ(e.process, root_);
+  }
+}
+
+TEST_F(WatchTest, AThreadThatRunsIsInterruptedForIt) {
+  also_watched_ = [&](Tracee& tracee, pid_t caller) {
+    for (const auto& e : run_.all<NewTask>()) {
+      EXPECT_NE(e.tid, caller);
+      EXPECT_EQ(tracee.watch(e.tid, RemoteAddr(0x1000)).error().err, EINVAL);
+      EXPECT_TRUE(tracee.interrupt(e.tid));
+      // The caller waits until it has stopped.
+      while (true) {
+        auto event = tracee.next(Clock::now() + 30s);
+        ASSERT_TRUE(event && *event);
+        run_.events.push_back(**event);
+        run_.also(**event);
+        const bool stopped = std::holds_alternative<Interrupted>(**event);
+        EXPECT_TRUE(run_.answer(tracee, **event));
+        if (stopped) break;
+      }
+    }
+  };
+  watch_stores("by-an-old-thread", /*threads=*/true);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 2, 4, 8));
+}
+
+TEST_F(WatchTest, TheProgramsOwnTrapsAreDelivered) {
+  watch_stores("own-sigtrap");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 2));
+  EXPECT_EQ(run_.all<SignalStop>().size(), 3U);
+}
+
+TEST_F(WatchTest, ABlockedOrIgnoredTrapIsNoMoreSoAfterAHit) {
+  watch_stores("blocked");
+  EXPECT_THAT(words(), testing::ElementsAre(1));
+  EXPECT_EQ(exit_code_, 1);  // only SIGTRAP is unblocked
+  run_ = {};
+  watch_stores("ignored");
+  EXPECT_THAT(words(), testing::ElementsAre(1));
+  EXPECT_EQ(exit_code_, 1);
+}
+
+TEST_F(WatchTest, OtherProcessesAndTheKernelAreNotWatched) {
+  for (const auto* how : {"by-fork", "by-vfork", "by-the-kernel"}) {
+    run_ = {};
+    watch_stores(how);
+    EXPECT_EQ(exit_code_, 0) << how;
+    EXPECT_TRUE(words().empty()) << how;
+  }
+}
+
+TEST_F(WatchTest, AnExecEndsTheWatch) {
+  watch_stores("exec");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(words(), testing::ElementsAre(1));
+  EXPECT_EQ(run_.all<Execed>().size(), 2U);
+}
+
+TEST_F(WatchTest, AWatchMovesAndEnds) {
+  auto tracee = Tracee::launch(target({"stores", "words"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  run_.also = [&](const TraceEvent& event) {
+    if (const auto* call = std::get_if<SyscallEntry>(&event);
+        call != nullptr && call->nr == SYS_prctl) {
+      const auto page = call->args[2];
+      EXPECT_EQ(tracee->watch(call->tid, RemoteAddr(page + 4)).error().err, EINVAL);
+      EXPECT_TRUE(tracee->watch(call->tid, RemoteAddr(page + 64)));
+      // Two of the words are its words 0 and 1.
+      EXPECT_TRUE(tracee->watch(call->tid, RemoteAddr(page + 8)));
+    } else if (const auto* hit = std::get_if<WatchpointHit>(&event);
+               hit != nullptr && hit->words == 2) {
+      EXPECT_TRUE(tracee->unwatch(hit->tid));
+      EXPECT_TRUE(tracee->unwatch(hit->tid));
+    }
+  };
+  run_.drive(*tracee);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 2));
+  EXPECT_TRUE(tracee->watch(1, RemoteAddr(0)));  // no thread of the program
+}
+
+TEST_F(WatchTest, A32BitProgramIsWatchedToo) {
+  if (access(kTarget32.c_str(), X_OK) != 0) GTEST_SKIP() << "the compiler makes no 32-bit programs";
+  if (!Capabilities::of_this_host().has(kHost32Bit)) GTEST_SKIP() << "no 32-bit programs here";
+  Launch launch;
+  launch.argv = {kTarget32};
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  run_.also = [&](const TraceEvent& event) {
+    if (const auto* call = std::get_if<SyscallEntry>(&event);
+        call != nullptr && call->nr == SYS_prctl) {
+      const auto watched = tracee->watch(call->tid, RemoteAddr(call->args[3]));
+      EXPECT_TRUE(watched) << to_string(watched.error());
+    }
+  };
+  run_.drive(*tracee);
+  EXPECT_THAT(words(), testing::ElementsAre(1, 1, 2, 2, 4, 4, 8, 8));
+  EXPECT_EQ(run_.end_of(tracee->root())->exit_code, 7);
+}
+#endif
+
+TEST_F(TraceeTest, AnInterruptWaitsForTheEndOfAGroupStop) {
+  auto tracee = Tracee::launch(target({"kill-self", std::to_string(SIGSTOP)}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return !run.all<SignalStop>().empty(); });
+  // Until it stands in the group stop and that has been taken note of.
+  const auto stands = [&] {
+    std::ifstream stat("/proc/" + std::to_string(tracee->root()) + "/stat");
+    std::string id;
+    std::string name;
+    char state = 0;
+    stat >> id >> name >> state;
+    return state == 't';
+  };
+  for (bool standing = false; !standing;) {
+    standing = stands();
+    const auto none = tracee->next(Clock::now());
+    ASSERT_TRUE(none && !*none);
+  }
+  EXPECT_TRUE(tracee->interrupt(tracee->root()));
+  const auto none = tracee->next(Clock::now() + 100ms);
+  EXPECT_TRUE(none && !*none) << "it runs";
+  tracee->signal_all(SIGCONT);
+  run.drive(*tracee);
+  EXPECT_EQ(run.all<Interrupted>().size(), 1U);
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 1);
+}
 
 TEST_F(TraceeTest, RefusesAnswersThatFitNoStop) {
   auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
