@@ -267,6 +267,11 @@ void StoreRecorder::resumed(pid_t tid) {
 
 void StoreRecorder::look(pid_t tid) {
   if (!is_armed()) return;
+  // A call that takes the mapping away may have done so; left() knows whether and where to.
+  const auto call = in_progress_.find(tid);
+  if (call != in_progress_.end() &&
+      (call->second.name == "mremap" || call->second.name == "munmap"))
+    return;
   const auto now = read_header(tid, current_->at);
   if (!now || !current_) return;
   if (!still_there(tid, *now)) return end("unmapped");

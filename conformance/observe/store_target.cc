@@ -1,0 +1,401 @@
+// What the tests of level stores run: a publication in one unusual situation per first argument,
+// and exit 0 when all went as it would alone.
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr const char* kSelf = "/proc/self/exe";
+
+struct Header {
+  volatile std::uint64_t signature;
+  volatile std::uint32_t version;
+  volatile std::uint32_t size;
+  volatile std::uint64_t timestamp;
+  volatile std::uint64_t payload;
+};
+
+std::uint64_t signature() {
+  std::uint64_t out = 0;
+  memcpy(&out, "OTEL_CTX", sizeof out);
+  return out;
+}
+
+std::uint64_t now() {
+  timespec t{};
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+void name(void* at) { syscall(SYS_prctl, 0x53564d41, 0, at, kPage, "OTEL_CTX"); }
+
+Header* map_memfd() {
+  const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, kPage) != 0) _exit(90);
+  void* at = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  close(fd);
+  if (at == MAP_FAILED) _exit(91);
+  madvise(at, kPage, MADV_DONTFORK);
+  return static_cast<Header*>(at);
+}
+
+void* map_anonymous(std::size_t size = kPage) {
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) _exit(92);
+  return at;
+}
+
+// A message with one unknown field, of `n` bytes; never the same twice.
+std::uint64_t message(std::size_t n) {
+  static char fill = 'a';
+  auto* bytes = static_cast<char*>(malloc(n));
+  memset(bytes, fill++, n);
+  bytes[0] = 0x7a;
+  bytes[1] = static_cast<char>(n - 2);
+  return reinterpret_cast<std::uint64_t>(bytes);
+}
+
+constexpr std::uint32_t kMessage = 40;
+
+// Five stores.
+void fill(Header* h) {
+  const auto payload = message(kMessage);
+  h->signature = signature();
+  h->version = 2;
+  h->size = kMessage;
+  h->payload = payload;
+  h->timestamp = now();
+}
+
+// Four stores.
+void update(Header* h) {
+  const auto payload = message(kMessage);
+  h->timestamp = 0;
+  h->size = kMessage;
+  h->payload = payload;
+  h->timestamp = now();
+}
+
+Header* publish() {
+  Header* h = map_memfd();
+  fill(h);
+  name(h);
+  return h;
+}
+
+volatile sig_atomic_t traps = 0;
+void count_trap(int) { traps = traps + 1; }
+
+int updates(int count) {
+  Header* h = publish();
+  for (int i = 0; i < count; ++i) {
+    update(h);
+    name(h);
+  }
+  return 0;
+}
+
+int unnamed_updates(int count) {
+  Header* h = publish();
+  for (int i = 0; i < count; ++i) update(h);
+  return 0;
+}
+
+int unmap() {
+  Header* h = publish();
+  munmap(h, kPage);
+  void* again =
+      mmap(h, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (again != h) return 1;
+  for (std::size_t i = 0; i < 4; ++i) static_cast<volatile std::uint64_t*>(again)[i] = 7;
+  publish();
+  return 0;
+}
+
+int remap() {
+  Header* h = publish();
+  void* place = map_anonymous();
+  auto* moved = static_cast<Header*>(mremap(h, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+  if (moved != place) return 1;
+  update(moved);
+  name(moved);
+  return 0;
+}
+
+// Stores of two threads at the same time, each thread to words of its own.
+int both_at_once(int count) {
+  static Header* h = nullptr;
+  static int rounds = 0;
+  static std::atomic<int> ready = 0;
+  h = publish();
+  rounds = count;
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        for (int i = 1; i <= rounds; ++i) {
+          for (++ready; ready < 2 * i;) sched_yield();
+          h->payload = h->payload + 1;
+        }
+        return nullptr;
+      },
+      nullptr);
+  for (int i = 1; i <= rounds; ++i) {
+    for (++ready; ready < 2 * i;) sched_yield();
+    h->size = h->size + 1;
+  }
+  pthread_join(thread, nullptr);
+  return 0;
+}
+
+// Each field is stored by a thread of its own, which is made for it.
+int relay() {
+  static Header* h = nullptr;
+  static std::uint64_t payload = 0;
+  h = map_memfd();
+  payload = message(kMessage);
+  const std::array<void* (*)(void*), 5> steps{
+      [](void*) -> void* { return h->signature = signature(), nullptr; },
+      [](void*) -> void* { return h->version = 2, nullptr; },
+      [](void*) -> void* { return h->size = kMessage, nullptr; },
+      [](void*) -> void* { return h->payload = payload, nullptr; },
+      [](void*) -> void* { return h->timestamp = now(), nullptr; }};
+  for (auto* const step : steps) {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, step, nullptr);
+    pthread_join(thread, nullptr);
+  }
+  name(h);
+  return 0;
+}
+
+// Threads that sleep, then a publication; the last thread updates it.
+int crowd(int count) {
+  static Header* h = nullptr;
+  static pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
+  static int to_come = 0;
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 65536);
+  std::vector<pthread_t> threads(static_cast<std::size_t>(count));
+  to_come = count;
+  pthread_mutex_lock(&hold);
+  for (auto& t : threads) {
+    const int made = pthread_create(
+        &t, &small,
+        [](void*) -> void* {
+          pthread_mutex_lock(&hold);
+          if (--to_come == 0) update(h);
+          pthread_mutex_unlock(&hold);
+          return nullptr;
+        },
+        nullptr);
+    if (made != 0) return 93;
+  }
+  h = publish();
+  pthread_mutex_unlock(&hold);
+  for (auto& t : threads) pthread_join(t, nullptr);
+  name(h);
+  return 0;
+}
+
+int with_own_traps() {
+  struct sigaction action{};
+  action.sa_handler = count_trap;
+  sigaction(SIGTRAP, &action, nullptr);
+  Header* h = publish();
+  raise(SIGTRAP);
+  update(h);
+  name(h);
+  return traps == 1 ? 0 : 1;
+}
+
+int with_blocked_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  return updates(1);
+}
+
+// In the middle of an update.
+int stopped_and_continued() {
+  const pid_t child = fork();
+  if (child == 0) {
+    Header* h = publish();
+    const auto payload = message(kMessage);
+    h->timestamp = 0;
+    raise(SIGSTOP);
+    h->payload = payload;
+    h->timestamp = now();
+    name(h);
+    _exit(9);
+  }
+  int status = 0;
+  if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status)) return 1;
+  kill(child, SIGCONT);
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 2;
+  return WEXITSTATUS(status) == 9 ? 0 : 3;
+}
+
+int by_the_kernel() {
+  Header* h = publish();
+  std::array<int, 2> ends{};
+  const std::uint64_t later = now();
+  if (pipe(ends.data()) != 0) return 1;
+  if (write(ends[1], &later, sizeof later) != static_cast<ssize_t>(sizeof later)) return 2;
+  h->timestamp = 0;
+  void* timestamp = const_cast<std::uint64_t*>(&h->timestamp);
+  if (read(ends[0], timestamp, sizeof later) != static_cast<ssize_t>(sizeof later)) return 3;
+  name(h);
+  return 0;
+}
+
+int by_a_child_that_shares_memory() {
+  Header* h = publish();
+  const pid_t child = vfork();  // NOLINT(bugprone-unsafe-functions)
+  if (child == 0) {
+    h->timestamp = 0;
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  h->timestamp = now();
+  name(h);
+  return 0;
+}
+
+// The child has a copy of the header, without the advice against it.
+int forked() {
+  Header* h = publish();
+  madvise(h, kPage, MADV_DOFORK);
+  const pid_t child = fork();
+  if (child == 0) {
+    update(h);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  update(h);
+  name(h);
+  return 0;
+}
+
+int anonymous() {
+  // Memory of a runtime that has nothing to do with it, before and after.
+  auto* other = static_cast<volatile std::uint64_t*>(map_anonymous());
+  madvise(const_cast<std::uint64_t*>(other), kPage, MADV_DONTFORK);
+  other[0] = 0x1234;
+  auto* h = static_cast<Header*>(map_anonymous());
+  madvise(h, kPage, MADV_DONTFORK);
+  h->version = 2;
+  h->size = kMessage;
+  h->payload = message(kMessage);
+  h->signature = signature();
+  auto* third = static_cast<volatile std::uint64_t*>(map_anonymous());
+  madvise(const_cast<std::uint64_t*>(third), kPage, MADV_DONTFORK);
+  third[0] = 0x1234;
+  h->timestamp = now();
+  name(h);
+  return 0;
+}
+
+int only_named() {
+  auto* h = static_cast<Header*>(map_anonymous());
+  fill(h);
+  name(h);
+  update(h);
+  name(h);
+  return 0;
+}
+
+int advises_only() {
+  for (int i = 0; i < 200; ++i) {
+    auto* page = static_cast<volatile std::uint64_t*>(map_anonymous());
+    madvise(const_cast<std::uint64_t*>(page), kPage, MADV_DONTFORK);
+    page[0] = 0x1234567812345678;
+    page[1] = 1;
+  }
+  return 0;
+}
+
+int republished() {
+  Header* first = publish();
+  Header* second = publish();
+  first->timestamp = 0;
+  update(second);
+  name(second);
+  return 0;
+}
+
+// The message is made behind the zero, in memory that is mapped behind it, or before it in
+// memory that was never touched.
+int prepared_late(const std::string& where) {
+  Header* h = publish();
+  std::uint64_t payload = 0;
+  const auto prepare = [&](void* at) {
+    memset(at, 'x', kMessage);
+    static_cast<char*>(at)[0] = 0x7a;
+    static_cast<char*>(at)[1] = kMessage - 2;
+    payload = reinterpret_cast<std::uint64_t>(at);
+  };
+  void* untouched = map_anonymous();
+  if (where == "early") prepare(untouched);
+  h->timestamp = 0;
+  if (where == "untouched") prepare(untouched);
+  if (where == "unmapped") prepare(map_anonymous());
+  h->payload = payload;
+  h->timestamp = now();
+  name(h);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const std::string text = argc > 2 ? argv[2] : "";
+  const int number = atoi(text.c_str());
+  if (mode == "updates") return updates(number);
+  if (mode == "unnamed-updates") return unnamed_updates(number);
+  if (mode == "exit-in-zero") return publish()->timestamp = 0, 0;
+  if (mode == "unmap") return unmap();
+  if (mode == "remap") return remap();
+  if (mode == "both-at-once") return both_at_once(number);
+  if (mode == "relay") return relay();
+  if (mode == "crowd") return crowd(number);
+  if (mode == "own-traps") return with_own_traps();
+  if (mode == "blocked") return with_blocked_signals();
+  if (mode == "stopped") return stopped_and_continued();
+  if (mode == "kernel") return by_the_kernel();
+  if (mode == "vfork") return by_a_child_that_shares_memory();
+  if (mode == "fork") return forked();
+  if (mode == "anonymous") return anonymous();
+  if (mode == "only-named") return only_named();
+  if (mode == "advises-only") return advises_only();
+  if (mode == "republished") return republished();
+  if (mode == "prepared") return prepared_late(text);
+  if (mode == "exec") {
+    publish();
+    execl(kSelf, "store_target", "updates", "0", static_cast<char*>(nullptr));
+    return 94;
+  }
+  return 98;
+}
