@@ -142,6 +142,9 @@ int command_doctor() {
         "                without the system call filter a context that is replaced by exec within "
         "100 ms may be missed\n";
   }
+  if (!host.has(sys::kHostWatchpoints)) {
+    out += "                without watchpoints what needs level stores is unobservable\n";
+  }
   if (!host.has(sys::kHostSmapsVmFlags)) {
     out += "                without VmFlags pctx.fork.dontfork is unobservable\n";
   }

@@ -459,9 +459,26 @@ class WrapTest(Case):
         suites = ElementTree.fromstring(self.read("out/junit.xml"))
         self.assertEqual(suites.get("failures"), "1")
 
+    def test_stores(self):
+        for options, stores, lifetime in (([], 17, True), (["--watch", "lifetime"], 17, True),
+                                          (["--watch", "publication"], 5, False),
+                                          (["--level", "syscalls"], 0, False),
+                                          (["--only", "pctx.header.*"], 0, False)):
+            self.expect_exit(CLEAN, "wrap", "--out", "out", *options, "--", TESTEE, "--quiet",
+                             "--good", "updates", "--hold", "0")
+            timeline = json.loads(self.read("out/timeline.json"))
+            host = {fact["name"]: fact["available"] for fact in timeline["host"]}
+            image = timeline["processes"][0]["images"][-1]
+            if stores and not host["watchpoints"]:
+                self.assertIn("no watchpoints", image["stores_unseen"])
+                continue
+            self.assertEqual(len(image["stores"]), stores, options)
+            self.assertEqual(timeline["watches_lifetime"], lifetime, options)
+            self.assertEqual(bool(image["stores_unseen"]), not stores, options)
+
     def test_require_observable(self):
         self.expect_exit(NOT_JUDGED, "wrap", "--require-observable", "--", WRITER, "--hold",
-                         "150ms", out=["^exit 4: .*could not be observed", "needs level stores"])
+                         "150ms", out=["^exit 4: .*could not be observed", "to see it: --faults"])
         self.expect_exit(CLEAN, "wrap", "--require-observable", "--only", "pctx.header.signature",
                          "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
 
@@ -485,6 +502,7 @@ class UsageTest(Case):
                 (["wrap", "--"], ["no command", "-- CMD"]),
                 (["wrap", "true"], ["true", "put -- before the program"]),
                 (["wrap", "--bogus", "--", "true"], ["--bogus", "ctxconf wrap --help"]),
+                (["wrap", "--watch", "never", "--", "true"], ["--watch", "publication"]),
                 (["wrap", "--only", "pctx.nope", "--", "true"],
                  ["pctx.nope matches no", "ctxconf list"]),
                 (["wrap", "--skip", "pctx.nope", "--", "true"],

@@ -11,7 +11,7 @@
 namespace ctxconf::conformance {
 
 // The deepest level that this version records.
-inline constexpr Level kDeepestRecorded = Level::kSyscalls;
+inline constexpr Level kDeepestRecorded = Level::kStores;
 // ... in one mode.
 constexpr Level deepest_recorded(Mode mode) {
   return mode == Mode::kWrap ? kDeepestRecorded : Level::kSnapshot;

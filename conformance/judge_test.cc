@@ -131,7 +131,7 @@ TEST(Judge, SaysHowDeepAModeLooks) {
   Timeline t;
   t.processes = {process(12, {kEmptyButValid})};
   const RunResult wrapped = judge(t, all_rows());
-  EXPECT_EQ(wrapped.level, "syscalls");
+  EXPECT_EQ(wrapped.level, "stores");
   for (const auto& r : wrapped.results) {
     EXPECT_EQ(r.findings[0].saw.find("needs level syscalls"), std::string::npos)
         << r.requirement->id;

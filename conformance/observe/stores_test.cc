@@ -117,7 +117,8 @@ class StoresTest : public testing::Test {
              header_of(s.after).monotonic_published_at_ns == 0;
     });
     EXPECT_NE(it, i.stores.end());
-    return *it;
+    static const Store none;
+    return it == i.stores.end() ? none : *it;
   }
 
   bool lifetime_ = true;
