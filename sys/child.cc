@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -145,6 +146,7 @@ struct Child::State {
   }
 
   static Result<std::unique_ptr<State>> start(const ChildOptions& options);
+  static Result<std::unique_ptr<State>> start_fork(const std::function<void(int)>& work);
 
   bool has_ended() {
     if (!status) status = reap_child(pid);
@@ -189,6 +191,36 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
   make_non_blocking(state->in);
   make_non_blocking(state->out.fd);
   make_non_blocking(state->err.fd);
+  return state;
+}
+
+Result<std::unique_ptr<Child::State>> Child::State::start_fork(
+    const std::function<void(int)>& work) {
+  CTX_TRY(out, make_pipe());
+  auto state = std::make_unique<State>();
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return fail("fork", errno, "");
+  // Both sides, so that neither goes on before it is done.
+  setpgid(pid, 0);
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(0);
+    // A reader that has gone is no reason to be killed by a signal.
+    signal(SIGPIPE, SIG_IGN);
+    try {
+      work(out.writer.get());
+    } catch (...) {
+      _exit(kForkThrew);
+    }
+    _exit(0);
+  }
+  register_child(pid);
+  state->options.argv = {"fork"};
+  state->pid = pid;
+  state->pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  state->out.fd = std::move(out.reader);
+  make_non_blocking(state->out.fd);
   return state;
 }
 
@@ -319,6 +351,13 @@ Result<ChildResult> Child::wait(milliseconds deadline) {
   result.errors = std::exchange(s.err.text, {});
   result.truncated = s.out.truncated || s.err.truncated;
   return result;
+}
+
+Result<ChildResult> run_forked(const std::function<void(int)>& work, milliseconds deadline,
+                               std::size_t output_limit) {
+  CTX_TRY(state, Child::State::start_fork(work));
+  state->options.output_limit = output_limit;
+  return Child(state.release()).wait(deadline);
 }
 
 Result<ChildResult> run_child(const ChildOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,13 @@ struct ChildResult {
 // The error is that of the exec, with argv[0] as detail.
 Result<ChildResult> run_child(const ChildOptions& options);
 
+// Runs `work` in a fork of this process, for what may crash or never end: what it writes to the
+// descriptor that it is given is the output. Without limits of its own but these; an exception
+// makes it exit with kForkThrew. Nothing that it changes is seen here.
+inline constexpr int kForkThrew = 70;
+Result<ChildResult> run_forked(const std::function<void(int output)>& work,
+                               std::chrono::milliseconds deadline, std::size_t output_limit);
+
 // A child that goes on running, for tests and the self-test: killed and reaped
 // (its process group too) when this object goes. `input` is only the first of
 // what it is sent: its stdin stays open until wait(). `deadline` bounds each write.
@@ -50,6 +58,9 @@ class Child {
   Result<ChildResult> wait(std::chrono::milliseconds deadline);
 
  private:
+  friend Result<ChildResult> run_forked(const std::function<void(int output)>& work,
+                                        std::chrono::milliseconds deadline,
+                                        std::size_t output_limit);
   struct State;
   explicit Child(State* state);
   State* state_ = nullptr;

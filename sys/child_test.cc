@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 
 #include "sys/spawn.h"
 
@@ -263,6 +264,42 @@ TEST_F(ChildTest, IsKilledWhenTheObjectGoes) {
     EXPECT_TRUE(exists(pid));
   }
   EXPECT_FALSE(exists(pid));
+}
+
+TEST_F(ChildTest, WorksInAFork) {
+  int here = 0;
+  const auto r = run_forked(
+      [&](int output) {
+        here = 1;
+        const std::string text(200000, 'x');
+        for (std::size_t sent = 0; sent < text.size();) {
+          const auto n = write(output, text.data() + sent, text.size() - sent);
+          if (n <= 0) return;
+          sent += static_cast<std::size_t>(n);
+        }
+      },
+      30s, 150000);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->exit_code, 0);
+  EXPECT_EQ(r->output.size(), 150000);
+  EXPECT_TRUE(r->truncated);
+  EXPECT_EQ(here, 0);
+}
+
+TEST_F(ChildTest, SaysHowAForkEnded) {
+  const auto threw = run_forked([](int) { throw std::runtime_error("x"); }, 30s, 10);
+  ASSERT_TRUE(threw) << to_string(threw.error());
+  EXPECT_EQ(threw->exit_code, kForkThrew);
+  const auto killed = run_forked([](int) { raise(SIGKILL); }, 30s, 10);
+  ASSERT_TRUE(killed) << to_string(killed.error());
+  EXPECT_EQ(killed->killed_by, SIGKILL);
+  const auto late = run_forked(
+      [](int) {
+        while (true) pause();
+      },
+      50ms, 10);
+  ASSERT_TRUE(late) << to_string(late.error());
+  EXPECT_TRUE(late->timed_out);
 }
 
 // A tracer waits for every child; the owner of this one still gets the status.

@@ -133,6 +133,25 @@ Result<MapEntry> parse_maps_line(std::string_view line) {
   return entry;
 }
 
+std::string path_of(const MapEntry& entry) {
+  const std::string_view name = entry.name;
+  std::string out;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool newline = name.substr(i, 4) == "\\012";
+    out += newline ? '\n' : name[i];
+    if (newline) i += 3;
+  }
+  return out;
+}
+
+std::string map_files_name(const MapEntry& entry) {
+  std::string out;
+  append_number(out, entry.range.begin().raw(), 16, 1);
+  out += '-';
+  append_number(out, entry.range.end().raw(), 16, 1);
+  return out;
+}
+
 void for_each_mapping(std::string_view text, const std::function<bool(Result<MapEntry>)>& visit) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());

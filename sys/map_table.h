@@ -34,6 +34,10 @@ struct MapEntry {
 std::string permissions(const MapEntry& entry);
 // The entry as /proc/PID/maps prints it, without the newline.
 std::string to_maps_line(const MapEntry& entry);
+// Its name without escapes: the path, where it is a file's.
+std::string path_of(const MapEntry& entry);
+// What /proc/PID/map_files calls it.
+std::string map_files_name(const MapEntry& entry);
 
 // One line without its newline. Lines over kMaxMapsLine bytes are refused, so are NUL bytes.
 // The kernel escapes the newlines of a path and nothing else: a CR belongs to the name.

@@ -155,6 +155,16 @@ TEST(ParseMapsLine, ShowsTheLineInItsErrorWithoutControlCharacters) {
   EXPECT_THAT(to_string(refused.error()), HasSubstr("1000-2000 r?[31m?"));
 }
 
+TEST(PathOf, HasTheNewlinesThatMapsEscapes) {
+  EXPECT_EQ(path_of(parsed("1000-2000 r--p 00000000 08:01 7  /tmp/a\\012b\\011\\01")),
+            "/tmp/a\nb\\011\\01");
+}
+
+TEST(MapFilesName, HasNoLeadingZeros) {
+  EXPECT_EQ(map_files_name(parsed("00400000-7ffff000 r--p 00000000 08:01 7  /tmp/a")),
+            "400000-7ffff000");
+}
+
 TEST(ToMapsLine, IsTheInverseOfTheParser) {
   std::string_view text = kText;
   while (!text.empty()) {

@@ -8,7 +8,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -56,23 +55,6 @@ std::vector<MappedFile> group_by_file(std::string_view maps_text) {
     }
   }
   return ordered;
-}
-
-std::string hex(std::uint64_t value) {
-  std::array<char, 16> digits;
-  const auto end = std::to_chars(digits.begin(), digits.end(), value, 16).ptr;
-  return {digits.begin(), end};
-}
-
-// maps prints a newline in a path as \012 and nothing else in this way.
-std::string unescaped(std::string_view name) {
-  std::string out;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const bool newline = name.substr(i, 4) == "\\012";
-    out += newline ? '\n' : name[i];
-    if (newline) i += 3;
-  }
-  return out;
 }
 
 struct Opened {
@@ -139,13 +121,11 @@ class ModuleFinder {
   }
 
   Result<Opened> open(const MapEntry& entry) {
-    const std::string link =
-        proc_ + "/map_files/" + hex(entry.range.begin().raw()) + "-" + hex(entry.range.end().raw());
-    auto opened = open_path(link, entry.name);
+    auto opened = open_path(proc_ + "/map_files/" + map_files_name(entry), entry.name);
     // Refused without privileges; not there when the mapping has changed since.
     if (opened || opened.error().err == EINVAL) return opened;
     if (!entry.name.starts_with('/')) return opened;
-    return open_path(proc_ + "/root" + unescaped(entry.name), entry.name, entry.inode);
+    return open_path(proc_ + "/root" + path_of(entry), entry.name, entry.inode);
   }
 
   // `inode`: a file of that number alone is the right one.

@@ -1,0 +1,310 @@
+#include "sys/code_place.h"
+
+#include <cxxabi.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwelf.h>
+#include <elfutils/libdwfl.h>
+#include <fcntl.h>
+#include <gelf.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "sys/child.h"
+
+namespace ctxconf::sys {
+namespace {
+
+constexpr std::size_t kLongestSymbol = 1024;
+constexpr std::size_t kLongestPath = 4096;
+constexpr std::size_t kMostHeaders = 4096;
+
+// What the child tells of one place; the texts follow.
+struct Answer {
+  std::uint64_t index = 0;
+  std::uint64_t symbol_offset = 0;
+  std::uint32_t source_line = 0;
+  std::uint32_t symbol_size = 0;
+  std::uint32_t source_size = 0;
+  std::uint32_t reserved = 0;
+};
+constexpr std::size_t kLongestAnswer = sizeof(Answer) + kLongestSymbol + kLongestPath;
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void answer(int fd, std::size_t index, const CodeLocation& place) {
+  const auto symbol = std::string_view(place.symbol).substr(0, kLongestSymbol);
+  const auto source = std::string_view(place.source_file).substr(0, kLongestPath);
+  Answer a{index,
+           place.symbol_offset,
+           place.source_line,
+           static_cast<std::uint32_t>(symbol.size()),
+           static_cast<std::uint32_t>(source.size()),
+           0};
+  std::string bytes(reinterpret_cast<const char*>(&a), sizeof a);
+  bytes += symbol;
+  bytes += source;
+  write_all(fd, bytes);
+}
+
+// Later answers about a place replace earlier ones; one that was cut short is dropped.
+void read_answers(std::string_view bytes, std::vector<CodeLocation>& found) {
+  while (bytes.size() >= sizeof(Answer)) {
+    Answer a;
+    std::memcpy(&a, bytes.data(), sizeof a);
+    bytes.remove_prefix(sizeof a);
+    if (a.index >= found.size() || a.symbol_size > kLongestSymbol || a.source_size > kLongestPath ||
+        bytes.size() < std::size_t{a.symbol_size} + a.source_size) {
+      return;
+    }
+    found[a.index] = {std::string(bytes.substr(0, a.symbol_size)), a.symbol_offset,
+                      std::string(bytes.substr(a.symbol_size, a.source_size)), a.source_line};
+    bytes.remove_prefix(std::size_t{a.symbol_size} + a.source_size);
+  }
+}
+
+// Relative to what is used already: a sanitizer has reserved terabytes.
+void limit_memory(std::uint64_t more) {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::uint64_t now = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const rlimit space{now + more, now + more};
+  setrlimit(RLIMIT_AS, &space);
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+}
+
+// Everything below runs in the child.
+
+std::string build_id_of(Elf* elf) {
+  const void* id = nullptr;
+  const ssize_t size = dwelf_elf_gnu_build_id(elf, &id);
+  return size <= 0 || size > 64 ? std::string()
+                                : std::string(static_cast<const char*>(id), std::size_t(size));
+}
+
+bool has_build_id(int fd, const std::string& wanted) {
+  Elf* elf = elf_begin(fd, ELF_C_READ_MMAP, nullptr);
+  if (elf == nullptr) return false;
+  const bool same = build_id_of(elf) == wanted;
+  elf_end(elf);
+  return same;
+}
+
+// dwfl_standard_find_debuginfo would open whatever path a .gnu_debuglink composes, devices too,
+// and ask servers.
+int find_debug_file(Dwfl_Module* module, void** /*userdata*/, const char* /*name*/,
+                    Dwarf_Addr /*base*/, const char* file_name, const char* debug_link,
+                    GElf_Word /*crc*/, char** found) {
+  GElf_Addr bias = 0;
+  Elf* elf = dwfl_module_getelf(module, &bias);
+  const std::string id = elf == nullptr ? std::string() : build_id_of(elf);
+  if (id.empty()) return -1;
+  std::string digits;
+  for (const char c : id) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    const auto byte = static_cast<unsigned char>(c);
+    digits += {kDigits[byte >> 4U], kDigits[byte & 15U]};
+  }
+  std::vector<std::string> candidates = {"/usr/lib/debug/.build-id/" + digits.substr(0, 2) + "/" +
+                                         digits.substr(2) + ".debug"};
+  const std::string_view link = debug_link == nullptr ? "" : debug_link;
+  const std::string_view path = file_name == nullptr ? "" : file_name;
+  if (!link.empty() && link.find('/') == link.npos && path.starts_with('/')) {
+    const std::string folder(path.substr(0, path.rfind('/') + 1));
+    for (const auto& in : {folder, folder + ".debug/", "/usr/lib/debug" + folder}) {
+      candidates.push_back(in + std::string(link));
+    }
+  }
+  for (const auto& candidate : candidates) {
+    const auto file = HeldFile::open(candidate);
+    if (!file || !has_build_id(file->fd(), id)) continue;
+    *found = strdup(candidate.c_str());
+    return dup(file->fd());
+  }
+  return -1;
+}
+
+std::optional<GElf_Addr> address_of(Elf* elf, std::uint64_t offset) {
+  std::size_t count = 0;
+  if (elf_getphdrnum(elf, &count) != 0) return std::nullopt;
+  for (std::size_t i = 0; i < std::min(count, kMostHeaders); ++i) {
+    GElf_Phdr segment;
+    if (gelf_getphdr(elf, static_cast<int>(i), &segment) == nullptr) return std::nullopt;
+    if (segment.p_type != PT_LOAD || offset < segment.p_offset) continue;
+    if (offset - segment.p_offset < segment.p_filesz) {
+      return segment.p_vaddr + (offset - segment.p_offset);
+    }
+  }
+  return std::nullopt;
+}
+
+void add_symbol(Dwfl_Module* module, GElf_Addr address, CodeLocation& place) {
+  GElf_Off offset = 0;
+  GElf_Sym symbol{};
+  const char* name =
+      dwfl_module_addrinfo(module, address, &offset, &symbol, nullptr, nullptr, nullptr);
+  // The nearest symbol before it is not its function.
+  if (name == nullptr || offset >= symbol.st_size) return;
+  place.symbol = name;
+  place.symbol_offset = offset;
+}
+
+void add_line(const char* file, int line, CodeLocation& place) {
+  if (file == nullptr || line <= 0) return;
+  place.source_file = file;
+  place.source_line = static_cast<std::uint32_t>(line);
+}
+
+void add_source(Dwfl_Module* module, GElf_Addr address, CodeLocation& place) {
+  int number = 0;
+  if (Dwfl_Line* line = dwfl_module_getsrc(module, address)) {
+    const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
+    add_line(file, number, place);
+    return;
+  }
+  // libdw finds units by .debug_aranges, which clang does not write.
+  Dwarf_Addr bias = 0;
+  Dwarf_Die* unit = nullptr;
+  while ((unit = dwfl_module_nextcu(module, unit, &bias)) != nullptr) {
+    if (dwarf_haspc(unit, address - bias) != 1) continue;
+    Dwarf_Line* line = dwarf_getsrc_die(unit, address - bias);
+    if (line == nullptr || dwarf_lineno(line, &number) != 0) continue;
+    add_line(dwarf_linesrc(line, nullptr, nullptr), number, place);
+    return;
+  }
+}
+
+void make_readable(CodeLocation& place) {
+  if (place.symbol.size() > kLongestSymbol) return;
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> readable(
+      abi::__cxa_demangle(place.symbol.c_str(), nullptr, nullptr, &status), &std::free);
+  if (readable && std::strlen(readable.get()) <= kLongestSymbol) place.symbol = readable.get();
+}
+
+void look_up(int fd, const std::string& path, std::span<const std::uint64_t> offsets, int out) {
+  static constexpr Dwfl_Callbacks kCallbacks{.find_elf = nullptr,
+                                             .find_debuginfo = find_debug_file,
+                                             .section_address = dwfl_offline_section_address,
+                                             .debuginfo_path = nullptr};
+  Dwfl* session = dwfl_begin(&kCallbacks);
+  if (session == nullptr) return;
+  dwfl_report_begin(session);
+  Dwfl_Module* module = dwfl_report_offline(session, path.c_str(), path.c_str(), dup(fd));
+  dwfl_report_end(session, nullptr, nullptr);
+  if (module == nullptr) return;
+  GElf_Addr bias = 0;
+  Elf* elf = dwfl_module_getelf(module, &bias);
+  if (elf == nullptr) return;
+  // Opens the separate debug file, if there is one. From here on nothing that is read may open
+  // another: DWARF names files of its own (split units, alternate debug files).
+  Dwarf_Addr ignored = 0;
+  dwfl_module_getdwarf(module, &ignored);
+  dwfl_module_getsymtab(module);
+  const rlimit none{0, 0};
+  if (setrlimit(RLIMIT_NOFILE, &none) != 0) return;
+
+  std::vector<CodeLocation> places(offsets.size());
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const auto address = address_of(elf, offsets[i]);
+    if (!address) continue;
+    add_symbol(module, *address + bias, places[i]);
+    answer(out, i, places[i]);
+    add_source(module, *address + bias, places[i]);
+    answer(out, i, places[i]);
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    make_readable(places[i]);
+    answer(out, i, places[i]);
+  }
+}
+
+}  // namespace
+
+Result<HeldFile> HeldFile::open(const std::string& path) {
+  // Some devices do things when they are opened, so this looks before it opens.
+  HeldFile looked_at;
+  looked_at.fd_ = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (looked_at.fd_ < 0) return fail("open file", errno, path);
+  const std::string same = "/proc/self/fd/" + std::to_string(looked_at.fd_);
+  CTX_TRY(identity, file_identity(same));
+  HeldFile file;
+  file.identity_ = identity;
+  // O_NONBLOCK: a file under somebody's lease.
+  file.fd_ = ::open(same.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file.fd_ < 0) return fail("open file", errno, path);
+  return file;
+}
+
+Result<HeldFile> HeldFile::of_mapping(pid_t tid, const MapEntry& entry) {
+  const std::string proc = "/proc/" + std::to_string(tid);
+  auto file = open(proc + "/map_files/" + map_files_name(entry));
+  // Refused without privileges; not there when the mapping has changed since.
+  if (file || file.error().err == EINVAL || !entry.name.starts_with('/')) return file;
+  file = open(proc + "/root" + path_of(entry));
+  // The device is no test: stat gives another one than maps on btrfs and overlayfs.
+  if (file && file->identity().inode != entry.inode) return fail("open file", ESTALE, entry.name);
+  return file;
+}
+
+HeldFile::HeldFile(HeldFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), identity_(other.identity_) {}
+
+HeldFile& HeldFile::operator=(HeldFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  identity_ = other.identity_;
+  return *this;
+}
+
+HeldFile::~HeldFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+CodeLocations locate_code(const HeldFile& file, const std::string& path,
+                          std::span<const std::uint64_t> offsets, const CodeLookUpLimits& limits) {
+  CodeLocations out;
+  out.found.resize(offsets.size());
+  if (offsets.empty()) return out;
+  const auto work = [&](int output) {
+    limit_memory(limits.memory);
+    look_up(file.fd(), path, offsets, output);
+  };
+  const auto ran = run_forked(work, limits.time, 3 * offsets.size() * kLongestAnswer);
+  if (!ran) {
+    out.problem = to_string(ran.error());
+    return out;
+  }
+  read_answers(ran->output, out.found);
+  if (ran->timed_out) {
+    out.problem =
+        "reading its symbols took more than " + std::to_string(limits.time.count()) + " ms";
+  } else if (ran->killed_by) {
+    out.problem = "reading its symbols crashed (signal " + std::to_string(*ran->killed_by) + ")";
+  } else if (ran->exit_code != 0) {
+    out.problem =
+        "reading its symbols took more than " + std::to_string(limits.memory >> 20U) + " MiB";
+  }
+  return out;
+}
+
+}  // namespace ctxconf::sys

@@ -1,0 +1,17 @@
+// Code whose function and line are known: each function is one line.
+namespace code_testee {
+volatile unsigned long word;
+__attribute__((noinline)) void store(unsigned long value) { word = value; }
+}  // namespace code_testee
+
+// clang-format off
+extern "C" __attribute__((noinline)) void code_store(unsigned long value) { code_testee::word = value; }
+static __attribute__((noinline, used)) void code_hidden(unsigned long value) { code_testee::word = value; }
+// clang-format on
+
+int main() {
+  code_testee::store(1);
+  code_store(2);
+  code_hidden(3);
+  return 0;
+}
