@@ -105,7 +105,7 @@ struct CodePlace {
   std::uint64_t address = 0;
   std::string module;               // the file's path, hostile; empty: code that is in no file
   std::uint64_t offset = 0;         // in that file
-  std::string symbol;               // the function's, as in the file; hostile; empty: none
+  std::string symbol;               // the function's, demangled; hostile; empty: none
   std::uint64_t symbol_offset = 0;  // of the instruction in it
   std::string source_file;          // by its DWARF line table; hostile; empty: none
   std::uint32_t source_line = 0;

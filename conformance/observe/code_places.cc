@@ -1,0 +1,108 @@
+#include "conformance/observe/code_places.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+
+void CodeFiles::hold(pid_t tid, const sys::MapEntry& entry) {
+  const auto [it, is_new] = files_.try_emplace(sys::path_of(entry));
+  Held& held = it->second;
+  if (is_new) {
+    held.inode = entry.inode;
+    if (open_ >= limits_.files) {
+      held.problem = "more than " + std::to_string(limits_.files) + " files have such code";
+      return;
+    }
+    auto file = sys::HeldFile::of_mapping(tid, entry);
+    if (file) {
+      held.file = *std::move(file);
+      ++open_;
+    } else {
+      held.problem = sys::to_string(file.error());
+    }
+  } else if (held.inode != entry.inode) {
+    if (held.file) --open_;
+    held.file.reset();
+    held.problem = "two files had this name";
+  }
+}
+
+std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) const {
+  std::map<std::string, std::vector<CodePlace*>> by_module;
+  for (Process& process : processes) {
+    for (Image& image : process.images) {
+      for (CodePlace& place : image.places) {
+        if (!place.module.empty()) by_module[place.module].push_back(&place);
+      }
+    }
+  }
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + limits_.all_files;
+  std::vector<std::string> problems;
+  for (const auto& [path, places] : by_module) {
+    const auto it = files_.find(path);
+    if (it == files_.end()) continue;
+    std::string problem = it->second.problem;
+    if (it->second.file) {
+      sys::CodeLookUpLimits limits = limits_.file;
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+      limits.time = std::clamp(left, std::chrono::milliseconds(0), limits.time);
+      std::vector<std::uint64_t> offsets;
+      for (const CodePlace* place : places) offsets.push_back(place->offset);
+      auto at = sys::locate_code(*it->second.file, path, offsets, limits);
+      problem = std::move(at.problem);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        places[i]->symbol = std::move(at.found[i].symbol);
+        places[i]->symbol_offset = at.found[i].symbol_offset;
+        places[i]->source_file = std::move(at.found[i].source_file);
+        places[i]->source_line = at.found[i].source_line;
+      }
+    }
+    if (!problem.empty()) problems.push_back("functions of " + path + ": " + problem);
+  }
+  return problems;
+}
+
+const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
+  const auto known = [&] {
+    const auto it = std::ranges::find_if(mappings_, [&](const sys::MapEntry& e) {
+      return e.range.contains(sys::RemoteAddr(address));
+    });
+    return it == mappings_.end() ? nullptr : &*it;
+  };
+  if (const auto* entry = known()) return entry;
+  if (++maps_reads_ > files_->limits().maps_reads) return nullptr;
+  const auto text = sys::read_maps_text(tid);
+  if (!text) return nullptr;
+  sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
+    if (!entry || !entry->range.contains(sys::RemoteAddr(address))) return true;
+    mappings_.push_back(*std::move(entry));
+    return false;
+  });
+  return known();
+}
+
+std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc) {
+  if (pc == 0) return std::nullopt;
+  const std::uint64_t address = pc - 1;
+  const auto it = by_address_.find(address);
+  if (it != by_address_.end()) return it->second;
+  if (places_.size() >= files_->limits().places) return std::nullopt;
+  CodePlace place;
+  place.address = address;
+  const auto* entry = mapping_of(tid, address);
+  if (entry != nullptr && entry->inode != 0) {
+    place.module = sys::path_of(*entry);
+    place.offset = address - entry->range.begin().raw() + entry->offset;
+    files_->hold(tid, *entry);
+  }
+  places_.push_back(std::move(place));
+  const auto index = static_cast<std::uint32_t>(places_.size() - 1);
+  by_address_[address] = index;
+  return index;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,183 @@
+#include "conformance/observe/code_places.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+// Its symbol is what these tests look for.
+extern "C" __attribute__((noinline, used, visibility("default"))) int code_places_test_target() {
+  volatile int n = 1;
+  return n;
+}
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr auto kAnHour = std::chrono::milliseconds(3600 * 1000);
+CodeLimits patient() {
+  CodeLimits limits;
+  limits.file.time = limits.all_files = kAnHour;
+  return limits;
+}
+
+std::uint64_t target() { return reinterpret_cast<std::uint64_t>(&code_places_test_target); }
+
+CodePlace nowhere(std::uint64_t address) {
+  CodePlace place;
+  place.address = address;
+  return place;
+}
+
+std::vector<Process> process_with(std::vector<CodePlace> places) {
+  Image image;
+  image.places = std::move(places);
+  Process process;
+  process.images.push_back(std::move(image));
+  std::vector<Process> out;
+  out.push_back(std::move(process));
+  return out;
+}
+
+class Mapped {
+ public:
+  explicit Mapped(const std::string& path) {
+    const int fd = path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int flags = MAP_PRIVATE | (path.empty() ? MAP_ANONYMOUS : 0);
+    at_ = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, flags, fd, 0);
+    if (fd >= 0) close(fd);
+    EXPECT_NE(at_, MAP_FAILED);
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() { munmap(at_, 4096); }
+  std::uint64_t at() const { return reinterpret_cast<std::uint64_t>(at_); }
+
+ private:
+  void* at_;
+};
+
+class CodePlacesTest : public testing::Test {
+ protected:
+  CodePlacesTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "ctxconf-places-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) abort();
+    folder_ = name;
+  }
+  ~CodePlacesTest() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST_F(CodePlacesTest, KnowTheFunctionBeforeTheProgramCounter) {
+  CodeFiles files(patient());
+  CodePlaces places(files);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  EXPECT_EQ(places.place_of(getpid(), target() + 2), 1);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  auto processes = process_with(std::move(places).finish());
+  EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
+  const auto& found = processes[0].images[0].places;
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].address, target());
+  EXPECT_TRUE(found[0].module.ends_with("/observe_test")) << found[0].module;
+  EXPECT_EQ(found[0].symbol, "code_places_test_target");
+  EXPECT_EQ(found[0].symbol_offset, 0);
+  EXPECT_TRUE(found[0].source_file.ends_with("code_places_test.cc")) << found[0].source_file;
+  EXPECT_GT(found[0].source_line, 0);
+  EXPECT_EQ(found[1].symbol_offset, 1);
+  EXPECT_EQ(found[1].offset, found[0].offset + 1);
+}
+
+TEST_F(CodePlacesTest, AreInNoModuleWhereTheCodeIsInNoFile) {
+  const Mapped code("");
+  CodeFiles files(patient());
+  CodePlaces places(files);
+  EXPECT_EQ(places.place_of(getpid(), code.at() + 7), 0);
+  EXPECT_EQ(places.place_of(getpid(), 5), 1);
+  EXPECT_EQ(places.place_of(getpid(), 0), std::nullopt);
+  auto processes = process_with(std::move(places).finish());
+  EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
+  EXPECT_EQ(processes[0].images[0].places[0], nowhere(code.at() + 6));
+  EXPECT_EQ(processes[0].images[0].places[1], nowhere(4));
+}
+
+TEST_F(CodePlacesTest, SurviveTheFileAndTheProcess) {
+  std::filesystem::copy_file("/proc/self/exe", file("program"));
+  CodeFiles files(patient());
+  CodePlaces places(files);
+  {
+    const Mapped code(file("program"));
+    EXPECT_EQ(places.place_of(getpid(), code.at() + 1), 0);
+  }
+  std::filesystem::remove(file("program"));
+  auto found = std::move(places).finish();
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].module, file("program"));
+  // Where the target is in this very file.
+  CodePlaces own(files);
+  own.place_of(getpid(), target() + 1);
+  found[0].offset = std::move(own).finish().at(0).offset;
+  auto processes = process_with(std::move(found));
+  EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
+  EXPECT_EQ(processes[0].images[0].places[0].symbol, "code_places_test_target");
+}
+
+TEST_F(CodePlacesTest, AreNotNamedByOneOfTwoFilesOfTheSameName) {
+  CodeFiles files(patient());
+  CodePlaces first(files);
+  CodePlaces second(files);
+  std::ofstream(file("a")) << "one";
+  const Mapped one(file("a"));
+  first.place_of(getpid(), one.at() + 1);
+  std::filesystem::rename(file("a"), file("b"));
+  std::ofstream(file("a")) << "two";
+  const Mapped two(file("a"));
+  second.place_of(getpid(), two.at() + 1);
+  auto places = std::move(first).finish();
+  EXPECT_EQ(places.at(0).module, file("a"));
+  auto processes = process_with(std::move(places));
+  EXPECT_EQ(files.name_places(processes),
+            std::vector{"functions of " + file("a") + ": two files had this name"});
+}
+
+TEST_F(CodePlacesTest, HaveLimits) {
+  CodeLimits limits = patient();
+  limits.places = 2;
+  limits.files = 1;
+  CodeFiles files(limits);
+  CodePlaces places(files);
+  std::ofstream(file("a")) << "one";
+  const Mapped other(file("a"));
+  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  EXPECT_EQ(places.place_of(getpid(), other.at() + 1), 1);
+  EXPECT_EQ(places.place_of(getpid(), target() + 2), std::nullopt);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  auto processes = process_with(std::move(places).finish());
+  EXPECT_EQ(files.name_places(processes),
+            std::vector{"functions of " + file("a") + ": more than 1 files have such code"});
+  EXPECT_EQ(processes[0].images[0].places[0].symbol, "code_places_test_target");
+}
+
+TEST_F(CodePlacesTest, ReadMapsOnlySoOften) {
+  CodeLimits limits = patient();
+  limits.maps_reads = 1;
+  CodeFiles files(limits);
+  CodePlaces places(files);
+  places.place_of(getpid(), target() + 1);
+  places.place_of(getpid(), target() + 2);
+  const Mapped code("/proc/self/exe");
+  places.place_of(getpid(), code.at() + 1);
+  const auto found = std::move(places).finish();
+  EXPECT_NE(found[1].module, "");
+  EXPECT_EQ(found[2].module, "");
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
