@@ -80,7 +80,10 @@ struct Snapshot {
 // they returned (an exec: in which it began).
 struct SystemCall {
   std::int32_t tid = 0;
-  std::string name;  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", ...
+  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", "munmap", "mprotect", ...;
+  // of a new process the kernel's word for how it was made, "fork", "vfork" or "clone", without
+  // arguments, and where it was first seen.
+  std::string name;
   std::array<std::uint64_t, 6> args{};
   std::optional<std::int64_t> result;  // -errno on failure; nothing: it has not returned
   bool injected = false;               // the result is ours: the kernel never saw the call
@@ -90,8 +93,8 @@ struct SystemCall {
   std::uint64_t left_order = 0;
   std::string text;  // memfd_create: the name; prctl(PR_SET_VMA): the name asked for; hostile
   std::string file;  // ftruncate, mmap: what the descriptor is (/proc/PID/fd); hostile
-  // The 32 bytes at the start of the mapping that the call concerns (madvise, prctl, mremap:
-  // its address argument; others: none), before it and after it; short: not readable.
+  // The 32 bytes at the start of the mapping that the call concerns (madvise, prctl, mremap,
+  // munmap, mprotect: its address argument; others: none), before it and after it; short: not readable.
   std::vector<std::byte> before;
   std::vector<std::byte> after;
   // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found;

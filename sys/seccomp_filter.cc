@@ -6,6 +6,8 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -28,15 +30,16 @@ constexpr std::uint32_t kForeignArch = AUDIT_ARCH_I386;
 constexpr std::uint32_t kX32Bit = 0x40000000;
 constexpr std::uint32_t kX32Execve = kX32Bit | 520;
 constexpr std::uint32_t kX32Execveat = kX32Bit | 545;
+constexpr std::uint32_t kX32Ptrace = kX32Bit | 521;
 constexpr std::uint32_t kForeignExecveat = 358;
 constexpr std::uint32_t kForeignMemfdCreate = 356;
 constexpr std::uint32_t kForeignMadvise = 219;
 constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},        {2, SYS_fork},       {6, SYS_close},        {11, SYS_execve},
-    {91, SYS_munmap},     {93, SYS_ftruncate}, {120, SYS_clone},      {125, SYS_mprotect},
-    {163, SYS_mremap},    {172, SYS_prctl},    {190, SYS_vfork},      {192, SYS_mmap},
-    {194, SYS_ftruncate}, {219, SYS_madvise},  {252, SYS_exit_group}, {356, SYS_memfd_create},
-    {358, SYS_execveat},
+    {1, SYS_exit},           {2, SYS_fork},        {6, SYS_close},      {11, SYS_execve},
+    {26, SYS_ptrace},        {91, SYS_munmap},     {93, SYS_ftruncate}, {120, SYS_clone},
+    {125, SYS_mprotect},     {163, SYS_mremap},    {172, SYS_prctl},    {190, SYS_vfork},
+    {192, SYS_mmap},         {194, SYS_ftruncate}, {219, SYS_madvise},  {252, SYS_exit_group},
+    {356, SYS_memfd_create}, {358, SYS_execveat},
 };
 #elif defined(__aarch64__)
 constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
@@ -45,10 +48,10 @@ constexpr std::uint32_t kForeignExecveat = 387;
 constexpr std::uint32_t kForeignMemfdCreate = 385;
 constexpr std::uint32_t kForeignMadvise = 220;
 constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},         {6, SYS_close},          {11, SYS_execve},     {91, SYS_munmap},
-    {93, SYS_ftruncate},   {120, SYS_clone},        {125, SYS_mprotect},  {163, SYS_mremap},
-    {172, SYS_prctl},      {192, SYS_mmap},         {194, SYS_ftruncate}, {220, SYS_madvise},
-    {248, SYS_exit_group}, {385, SYS_memfd_create}, {387, SYS_execveat},
+    {1, SYS_exit},      {6, SYS_close},        {11, SYS_execve},        {26, SYS_ptrace},
+    {91, SYS_munmap},   {93, SYS_ftruncate},   {120, SYS_clone},        {125, SYS_mprotect},
+    {163, SYS_mremap},  {172, SYS_prctl},      {192, SYS_mmap},         {194, SYS_ftruncate},
+    {220, SYS_madvise}, {248, SYS_exit_group}, {385, SYS_memfd_create}, {387, SYS_execveat},
 };
 #else
 #error "no table of system calls for this architecture"
@@ -56,6 +59,9 @@ constexpr Pair kForeignCalls[] = {
 
 // The same in both 32-bit tables.
 constexpr std::uint32_t kForeignExecve = 11;
+constexpr std::uint32_t kForeignPtrace = 26;
+constexpr std::uint32_t kForeignMunmap = 91;
+constexpr std::uint32_t kForeignMprotect = 125;
 constexpr std::uint32_t kForeignFtruncate = 93;
 constexpr std::uint32_t kForeignMremap = 163;
 constexpr std::uint32_t kForeignPrctl = 172;
@@ -69,7 +75,19 @@ constexpr std::uint32_t kFirstCommon = 424;
 // which the kernel (5.11) still knows at once that a system call is always let through.
 class Assembler {
  public:
-  enum class Target { kTrace, kAllow, kForeign, kX32, kPrctl, kMmap, kMadvise, kCount };
+  enum class Target {
+    kTrace,
+    kAllow,
+    kForeign,
+    kX32,
+    kPrctl,
+    kMmap,
+    kMadvise,
+    kMunmap,
+    kMprotect,
+    kPtrace,
+    kCount
+  };
 
   void load(std::size_t offset) {
     code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offset)));
@@ -83,6 +101,7 @@ class Assembler {
   void unless_equal(std::uint32_t value, Target to) { jump(BPF_JEQ, value, to, true); }
   void if_any(std::uint32_t bits, Target to) { jump(BPF_JSET, bits, to, false); }
   void unless_any(std::uint32_t bits, Target to) { jump(BPF_JSET, bits, to, true); }
+  void if_above(std::uint32_t value, Target to) { jump(BPF_JGT, value, to, false); }
   void answer(std::uint32_t action) { code_.push_back(BPF_STMT(BPF_RET | BPF_K, action)); }
   void here(Target target) { at_[static_cast<std::size_t>(target)] = code_.size(); }
 
@@ -129,6 +148,9 @@ std::vector<sock_filter> trace_filter() {
   a.if_equal(SYS_mmap, Target::kMmap);
   a.if_equal(SYS_madvise, Target::kMadvise);
   a.if_equal(SYS_prctl, Target::kPrctl);
+  a.if_equal(SYS_munmap, Target::kMunmap);
+  a.if_equal(SYS_mprotect, Target::kMprotect);
+  a.if_equal(SYS_ptrace, Target::kPtrace);
 #if defined(__x86_64__)
   a.unless_equal(SYS_arch_prctl, Target::kAllow);
   a.load_argument(0);
@@ -143,6 +165,9 @@ std::vector<sock_filter> trace_filter() {
   a.if_equal(kX32Bit | SYS_mmap, Target::kMmap);
   a.if_equal(kX32Bit | SYS_madvise, Target::kMadvise);
   a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
+  a.if_equal(kX32Bit | SYS_munmap, Target::kMunmap);
+  a.if_equal(kX32Bit | SYS_mprotect, Target::kMprotect);
+  a.if_equal(kX32Ptrace, Target::kPtrace);
 #endif
   a.answer(SECCOMP_RET_ALLOW);
 
@@ -155,17 +180,41 @@ std::vector<sock_filter> trace_filter() {
   }
   a.if_equal(kForeignMmap2, Target::kMmap);
   a.if_equal(kForeignMadvise, Target::kMadvise);
+  a.if_equal(kForeignMunmap, Target::kMunmap);
+  a.if_equal(kForeignMprotect, Target::kMprotect);
+  a.if_equal(kForeignPtrace, Target::kPtrace);
   a.unless_equal(kForeignPrctl, Target::kAllow);
 
   // What is looked at of an argument is an int to the kernel, or has its bits in the lower half.
   a.here(Target::kPrctl);
   a.load_argument(0);
   a.if_equal(kPrSetVma, Target::kTrace);
+  a.if_equal(PR_SET_DUMPABLE, Target::kTrace);
   a.answer(SECCOMP_RET_ALLOW);
 
   a.here(Target::kMadvise);
   a.load_argument(2);
   a.if_equal(MADV_DONTFORK, Target::kTrace);
+  a.answer(SECCOMP_RET_ALLOW);
+
+  a.here(Target::kMunmap);
+  a.load_argument(1);
+  a.if_above(kShortUnmap, Target::kAllow);
+  a.answer(SECCOMP_RET_TRACE);
+
+  a.here(Target::kMprotect);
+  a.load_argument(1);
+  a.if_above(kShortProtect, Target::kAllow);
+  a.unless_equal(kShortProtect, Target::kTrace);
+  a.load_argument(2);
+  a.if_any(PROT_WRITE, Target::kAllow);
+  a.answer(SECCOMP_RET_TRACE);
+
+  a.here(Target::kPtrace);
+  a.load_argument(0);
+  for (const std::uint32_t request : {PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE}) {
+    a.if_equal(request, Target::kTrace);
+  }
   a.answer(SECCOMP_RET_ALLOW);
 
   a.here(Target::kMmap);
@@ -187,6 +236,7 @@ long native_number(std::uint32_t audit_arch, std::uint64_t nr) {
     if ((nr & kX32Bit) != 0) {
       if (nr == kX32Execve) return SYS_execve;
       if (nr == kX32Execveat) return SYS_execveat;
+      if (nr == kX32Ptrace) return SYS_ptrace;
       const auto plain = nr & ~std::uint64_t{kX32Bit};
       return plain >= 512 && plain < 548 ? -1 : static_cast<long>(plain);
     }

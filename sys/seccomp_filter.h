@@ -9,11 +9,16 @@
 namespace ctxconf::sys {
 
 inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
+inline constexpr std::uint32_t kShortUnmap = 16U << 10U;
+inline constexpr std::uint32_t kShortProtect = 4U << 10U;
 
 // SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):
 //  * execve, execveat, memfd_create, ftruncate, mremap
 //  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK)
 //  * mmap of a file, writable and where the kernel likes (no MAP_FIXED, as loaders use)
+//  * munmap of at most kShortUnmap bytes; mprotect of at most kShortProtect, whole kShortProtect
+//    bytes only where that takes away write access (a JVM's heap grows by writable pages)
+//  * ptrace(PTRACE_TRACEME, PTRACE_ATTACH or PTRACE_SEIZE) and prctl(PR_SET_DUMPABLE)
 //  * on x86-64 a native arch_prctl(ARCH_SET_FS, ...)
 // SECCOMP_RET_ALLOW for all else. Never for clone and fork: a restarted clone that is stopped
 // each time and a signal that comes each time never get past each other.

@@ -5,6 +5,8 @@
 #include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -33,6 +35,9 @@ std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
         break;
       case BPF_JMP | BPF_JEQ | BPF_K:
         at += loaded == op.k ? op.jt : op.jf;
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        at += loaded > op.k ? op.jt : op.jf;
         break;
       case BPF_JMP | BPF_JSET | BPF_K:
         at += (loaded & op.k) != 0 ? op.jt : op.jf;
@@ -72,14 +77,16 @@ TEST(TraceFilter, StopsNativeExecsAndNaming) {
   EXPECT_EQ(verdict(kNative, SYS_execveat), kTrace);
   EXPECT_EQ(verdict(kNative, SYS_prctl, kPrSetVma), kTrace);
   EXPECT_EQ(verdict(kNative, SYS_prctl, 0x7'0000'0000 + kPrSetVma), kTrace);
-  EXPECT_EQ(verdict(kNative, SYS_prctl, 4), kAllow);
+  EXPECT_EQ(verdict(kNative, SYS_prctl, PR_SET_DUMPABLE), kTrace);
+  EXPECT_EQ(verdict(kNative, SYS_prctl, PR_SET_NAME), kAllow);
 }
 
 TEST(TraceFilter, StopsForeignExecsAndNaming) {
   EXPECT_EQ(verdict(kForeign, 11), kTrace);
   EXPECT_EQ(verdict(kForeign, kForeignExecveat), kTrace);
   EXPECT_EQ(verdict(kForeign, 172, kPrSetVma), kTrace);
-  EXPECT_EQ(verdict(kForeign, 172, 4), kAllow);
+  EXPECT_EQ(verdict(kForeign, 172, PR_SET_DUMPABLE), kTrace);
+  EXPECT_EQ(verdict(kForeign, 172, PR_SET_NAME), kAllow);
 }
 
 void expect_mappings_are_told_apart(std::uint32_t arch, std::uint32_t mmap_nr) {
@@ -106,6 +113,41 @@ void expect_advice_is_told_apart(std::uint32_t arch, std::uint32_t madvise_nr) {
   EXPECT_EQ(advised(MADV_DOFORK), kAllow);
 }
 
+void expect_short_memory_is_told_apart(std::uint32_t arch, std::uint32_t munmap_nr,
+                                       std::uint32_t mprotect_nr) {
+  const auto unmapped = [&](std::uint64_t size) {
+    return verdict(arch, munmap_nr, {0x7000, size});
+  };
+  for (const std::uint64_t size : {32, 4096, 16384}) EXPECT_EQ(unmapped(size), kTrace) << size;
+  for (const std::uint64_t size : {16385, 1 << 20}) EXPECT_EQ(unmapped(size), kAllow) << size;
+  const auto protected_with = [&](std::uint64_t size, std::uint64_t protection) {
+    return verdict(arch, mprotect_nr, {0x7000, size, protection});
+  };
+  EXPECT_EQ(protected_with(32, PROT_READ), kTrace);
+  EXPECT_EQ(protected_with(32, PROT_READ | PROT_WRITE), kTrace);
+  EXPECT_EQ(protected_with(4096, PROT_READ), kTrace);
+  EXPECT_EQ(protected_with(4096, PROT_NONE), kTrace);
+  EXPECT_EQ(protected_with(4096, PROT_READ | PROT_WRITE), kAllow);
+  EXPECT_EQ(protected_with(8192, PROT_READ), kAllow);
+}
+
+TEST(TraceFilter, StopsShortUnmappingsAndProtections) {
+  expect_short_memory_is_told_apart(kNative, SYS_munmap, SYS_mprotect);
+  expect_short_memory_is_told_apart(kForeign, 91, 125);
+}
+
+TEST(TraceFilter, StopsWhoeverWantsToTrace) {
+  for (const std::uint32_t nr : {std::uint32_t{SYS_ptrace}, 26U}) {
+    const auto arch = nr == 26 ? kForeign : kNative;
+    for (const std::uint64_t request : {PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE}) {
+      EXPECT_EQ(verdict(arch, nr, request), kTrace) << request;
+    }
+    for (const std::uint64_t request : {PTRACE_CONT, PTRACE_PEEKDATA}) {
+      EXPECT_EQ(verdict(arch, nr, request), kAllow) << request;
+    }
+  }
+}
+
 TEST(TraceFilter, StopsMemfdsAndWhatIsDoneWithThem) {
   for (const long nr : {SYS_memfd_create, SYS_ftruncate, SYS_mremap}) {
     EXPECT_EQ(verdict(kNative, static_cast<std::uint32_t>(nr)), kTrace) << nr;
@@ -126,10 +168,10 @@ TEST(TraceFilter, StopsOnlyTheAdviceNotToFork) {
 }
 
 TEST(TraceFilter, StopsNothingElse) {
-  const std::set<long> native = {SYS_execve,    SYS_execveat, SYS_memfd_create,
-                                 SYS_ftruncate, SYS_mremap,   SYS_mmap};
-  const std::set<std::uint32_t> foreign = {11, kForeignExecveat, kForeignMemfdCreate, 93, 163, 192,
-                                           194};
+  const std::set<long> native = {SYS_execve, SYS_execveat, SYS_memfd_create, SYS_ftruncate,
+                                 SYS_mremap, SYS_mmap,     SYS_munmap,       SYS_ptrace};
+  const std::set<std::uint32_t> foreign = {11,  26,  91, kForeignExecveat, kForeignMemfdCreate, 93,
+                                           163, 192, 194};
   const std::array<std::uint64_t, 6> writable_file = {0, 4096, PROT_WRITE, MAP_PRIVATE, 3, 0};
   for (std::uint32_t nr = 0; nr < 1024; ++nr) {
     EXPECT_EQ(verdict(kNative, nr, writable_file), native.contains(nr) ? kTrace : kAllow) << nr;
@@ -148,6 +190,7 @@ TEST(NativeNumber, TranslatesForeignCalls) {
   EXPECT_EQ(native_number(kForeign, 11), SYS_execve);
   EXPECT_EQ(native_number(kForeign, kForeignExecveat), SYS_execveat);
   EXPECT_EQ(native_number(kForeign, 172), SYS_prctl);
+  EXPECT_EQ(native_number(kForeign, 26), SYS_ptrace);
   EXPECT_EQ(native_number(kForeign, 435), SYS_clone3);
   EXPECT_EQ(native_number(kForeign, kForeignMemfdCreate), SYS_memfd_create);
   EXPECT_EQ(native_number(kForeign, kForeignMadvise), SYS_madvise);
@@ -169,7 +212,7 @@ TEST(TraceFilter, StopsX32ExecsAndNaming) {
   EXPECT_EQ(verdict(kNative, bit | 520), kTrace);
   EXPECT_EQ(verdict(kNative, bit | 545), kTrace);
   EXPECT_EQ(verdict(kNative, bit | 157, kPrSetVma), kTrace);
-  EXPECT_EQ(verdict(kNative, bit | 157, 4), kAllow);
+  EXPECT_EQ(verdict(kNative, bit | 157, PR_SET_NAME), kAllow);
   EXPECT_EQ(verdict(kNative, bit | 59), kAllow);
 }
 
@@ -178,6 +221,8 @@ TEST(TraceFilter, StopsX32MemfdsAndMappings) {
   for (const std::uint32_t nr : {319U, 77U, 25U}) EXPECT_EQ(verdict(kNative, bit | nr), kTrace);
   expect_mappings_are_told_apart(kNative, bit | 9);
   expect_advice_is_told_apart(kNative, bit | 28);
+  expect_short_memory_is_told_apart(kNative, bit | 11, bit | 10);
+  EXPECT_EQ(verdict(kNative, bit | 521, PTRACE_TRACEME), kTrace);
 }
 
 TEST(NativeNumber, TranslatesX32Calls) {
@@ -185,6 +230,7 @@ TEST(NativeNumber, TranslatesX32Calls) {
   EXPECT_EQ(native_number(kNative, bit | 520), SYS_execve);
   EXPECT_EQ(native_number(kNative, bit | 545), SYS_execveat);
   EXPECT_EQ(native_number(kNative, bit | 157), SYS_prctl);
+  EXPECT_EQ(native_number(kNative, bit | 521), SYS_ptrace);
   EXPECT_EQ(native_number(kNative, bit | 513), -1);
 }
 #endif

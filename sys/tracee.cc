@@ -376,6 +376,8 @@ struct Tracee::State {
     // Until it is announced:
     pid_t maker = 0;
     bool shares_memory = false;
+    pid_t maker_tid = 0;
+    const char* how = "";
   };
   struct FirstStop {
     int status = 0;
@@ -627,6 +629,12 @@ void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
       task.at = At::kStarting;
       task.maker = maker.process;
       task.shares_memory = shares && kinship->process == tid;
+      if (kinship->process == tid) {
+        task.maker_tid = maker_tid;
+        task.how = event_of(status) == PTRACE_EVENT_VFORK  ? "vfork"
+                   : event_of(status) == PTRACE_EVENT_FORK ? "fork"
+                                                           : "clone";
+      }
       if (first != unclaimed.end()) {
         const int first_status = first->second.status;
         unclaimed.erase(first);
@@ -645,7 +653,8 @@ void Tracee::State::announce(pid_t tid, Task& task, int status) {
     task.held = status;  // killed before it could stop
   }
   if (task.process == tid) births.push_back(tid);
-  hand_out(task, NewTask{tid, task.process, task.maker, task.shares_memory});
+  hand_out(task,
+           NewTask{tid, task.process, task.maker, task.shares_memory, task.maker_tid, task.how});
 }
 
 void Tracee::State::first_stop(pid_t tid, int status) {

@@ -39,6 +39,10 @@ struct NewTask {               // a thread or process was made; it has not run y
   pid_t process = 0;           // its thread group; == tid for a process
   pid_t maker = 0;             // the process that made it; 0 when it had ended before
   bool shares_memory = false;  // a vfork child, until it execs
+  // Of a process: the thread that made it and the kernel's word for how, "fork", "vfork" or
+  // "clone", whichever call it was; 0 and "" when the maker ended before it could say.
+  pid_t maker_tid = 0;
+  const char* how = "";
 };
 struct SyscallEntry {
   pid_t tid = 0;

@@ -121,12 +121,12 @@ struct Recording {
     }
   }
 
-  static bool is_thread_pointer_call(const SyscallEntry& e) {
+  // The loader sets the thread pointer and protects what it has relocated.
+  static bool is_of_start(const SyscallEntry& e) {
 #if defined(__x86_64__)
-    return e.nr == SYS_arch_prctl;
-#else
-    return false;
+    if (e.nr == SYS_arch_prctl) return true;
 #endif
+    return e.nr == SYS_mprotect || e.nr == SYS_munmap;
   }
 
   Result<> answer(Tracee& tracee, const TraceEvent& event) const {
@@ -158,9 +158,8 @@ struct Recording {
       ASSERT_TRUE(next->has_value()) << "no event within a minute";
       const TraceEvent& event = **next;
       std::visit([&](const auto& e) { check(e); }, event);
-      // Every program of glibc makes this call as it starts.
       const auto* call = std::get_if<SyscallEntry>(&event);
-      const bool of_start = call != nullptr && is_thread_pointer_call(*call);
+      const bool of_start = call != nullptr && is_of_start(*call);
       if (!of_start) events.push_back(event);
       if (also) also(event);
       const auto answered = of_start ? tracee.resume(call->tid) : answer(tracee, event);
@@ -398,7 +397,7 @@ TEST_F(TraceeTest, KnowsTheCallInProgress) {
   Recording run;
   run.also = [&](const TraceEvent& event) {
     if (const auto* e = std::get_if<SyscallEntry>(&event);
-        e != nullptr && !Recording::is_thread_pointer_call(*e)) {
+        e != nullptr && !Recording::is_of_start(*e)) {
       const auto call = tracee->syscall_of(e->tid);
       ASSERT_TRUE(call) << to_string(call.error());
       EXPECT_EQ(call->nr, SYS_prctl);

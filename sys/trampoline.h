@@ -19,7 +19,7 @@ struct TrampolineSettings {
   std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: leave it
   std::uint32_t discard_output = 0;
   std::uint32_t filter_length = 0;  // 0: no filter
-  std::array<sock_filter, 64> filter{};
+  std::array<sock_filter, 128> filter{};
 };
 
 enum class TrampolineStep : std::int32_t { kSettings, kLimit, kOutput, kFilter, kExec };

@@ -1,6 +1,8 @@
 #include "conformance/observe/calls.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 namespace ctxconf::conformance {
 namespace {
 
+constexpr std::string_view kMemfd = "/memfd:";
 constexpr std::size_t kNameBytes = 256;
 constexpr std::size_t kKnownSpans = 4096;
 constexpr std::uint64_t kPrSetVmaAnonName = 0;  // prctl(2)
@@ -36,6 +39,12 @@ std::string_view name_of(long nr) {
       return "madvise";
     case SYS_prctl:
       return "prctl";
+    case SYS_munmap:
+      return "munmap";
+    case SYS_mprotect:
+      return "mprotect";
+    case SYS_ptrace:
+      return "ptrace";
     case SYS_execve:
       return "execve";
     case SYS_execveat:
@@ -45,12 +54,19 @@ std::string_view name_of(long nr) {
   }
 }
 
+const char* request_name(std::uint64_t request) {
+  if (request == PTRACE_TRACEME) return "PTRACE_TRACEME";
+  return request == PTRACE_SEIZE ? "PTRACE_SEIZE" : "PTRACE_ATTACH";
+}
+
+bool is_other(std::string_view name) { return name == "munmap" || name == "mprotect"; }
+
 bool is_exec(std::string_view name) { return name.starts_with("execve"); }
 
 // The address of the memory that a call is about; 0: none.
 std::uint64_t address_in(const SystemCall& c) {
   if (c.name == "prctl") return c.args[2];
-  return c.name == "madvise" || c.name == "mremap" ? c.args[0] : 0;
+  return c.name == "madvise" || c.name == "mremap" || is_other(c.name) ? c.args[0] : 0;
 }
 
 bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
@@ -84,8 +100,27 @@ bool CallRecorder::knows(std::uint64_t address) const {
       known_, [&](Span s) { return address >= s.begin && address - s.begin < s.size; });
 }
 
+bool CallRecorder::overlaps_context(std::uint64_t address, std::uint64_t size) const {
+  return std::ranges::any_of(known_, [&](Span s) {
+    if (!s.context) return false;
+    return address < s.begin ? s.begin - address < size : address - s.begin < s.size;
+  });
+}
+
+void CallRecorder::note(const std::string& text) {
+  if (std::ranges::find(notes_, text) == notes_.end()) notes_.push_back(text);
+}
+
 void CallRecorder::learn(Span span) {
-  if (span.size > 0 && !knows(span.begin) && known_.size() < kKnownSpans) known_.push_back(span);
+  had_context_ = had_context_ || span.context;
+  const bool known = span.context ? overlaps_context(span.begin, 1) : knows(span.begin);
+  if (span.size > 0 && !known && known_.size() < kKnownSpans) known_.push_back(span);
+}
+
+void CallRecorder::forget(std::uint64_t begin, std::uint64_t size) {
+  std::erase_if(known_, [&](Span s) {
+    return s.begin >= begin && s.begin - begin < size && s.size <= size - (s.begin - begin);
+  });
 }
 
 std::vector<std::byte> CallRecorder::header_at(pid_t tid, std::uint64_t address) {
@@ -106,7 +141,7 @@ std::string CallRecorder::name_at(pid_t tid, std::uint64_t address) {
 
 std::optional<std::string> CallRecorder::memfd_behind(pid_t tid, std::uint64_t fd) {
   auto link = sys::descriptor_link(tid, static_cast<int>(fd));
-  if (link && link->starts_with("/memfd:")) return std::move(*link);
+  if (link && link->starts_with(kMemfd)) return std::move(*link);
   if (!link && is_refused(link.error())) unseen("descriptors: " + sys::to_string(link.error()));
   return std::nullopt;
 }
@@ -131,6 +166,17 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
       ++dropped_;
       return std::nullopt;
     }
+  } else if (is_other(call.name)) {
+    if (!overlaps_context(e.args[0], e.args[1])) return std::nullopt;
+  } else if (call.name == "ptrace") {
+    return call;
+  } else if (call.name == "prctl" && static_cast<std::uint32_t>(e.args[0]) == PR_SET_DUMPABLE) {
+    if (e.args[1] == 0) {
+      note(
+          "it makes itself not dumpable: only a ctxconf or profiler with CAP_SYS_PTRACE can read "
+          "its memory");
+    }
+    return std::nullopt;
   } else if (call.name == "prctl") {
     const bool naming =
         static_cast<std::uint32_t>(e.args[0]) == sys::kPrSetVma && e.args[1] == kPrSetVmaAnonName;
@@ -152,7 +198,13 @@ void CallRecorder::entered(SystemCall call) {
   if (call.name == "mmap" || call.name == "madvise") now.memory = {call.args[0], call.args[1]};
   if (call.name == "mremap") now.memory.size = call.args[2];
   const auto tid = call.tid;
-  if (is_exec(call.name)) {
+  if (call.name == "mmap")
+    now.memory.context = looks_like_the_name(call.file.substr(kMemfd.size()));
+  if (call.name == "madvise") now.memory.context = call.args[1] <= sys::kShortUnmap;
+  if (call.name == "mremap") now.memory.context = overlaps_context(call.args[0], 1);
+  if (call.name == "ptrace") {
+    now.memory.begin = call.args[0];
+  } else if (is_exec(call.name)) {
     if (keep(std::move(call))) now.index = calls_.size() - 1;
   } else {
     now.call = std::move(call);
@@ -170,9 +222,14 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
     calls_[*now.index].result = e.result;
     calls_[*now.index].left_order = left_order;
   }
+  const bool failed = e.result < 0 && e.result >= -kMaxErrno;
+  if (now.name == "ptrace" && failed) {
+    note(std::string("its ptrace(") + request_name(now.memory.begin) + ") failed (" +
+         std::strerror(static_cast<int>(-e.result)) +
+         "): a process has one tracer, and under wrap that is ctxconf");
+  }
   if (!now.call) return now.name;
 
-  const bool failed = e.result < 0 && e.result >= -kMaxErrno;
   now.call->result = e.result;
   now.call->left_order = left_order;
   if (const auto address = address_in(*now.call)) now.call->after = header_at(e.tid, address);
@@ -184,8 +241,35 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
     }
     learn(now.memory);
   }
-  keep(*std::move(now.call));
+  if (is_other(now.name)) {
+    if (!failed && now.name == "munmap") forget(now.call->args[0], now.call->args[1]);
+    keep_other(*std::move(now.call));
+  } else {
+    keep(*std::move(now.call));
+  }
   return now.name;
+}
+
+void CallRecorder::made_process(pid_t tid, const std::string& how, pid_t child) {
+  if (!had_context_) return;
+  SystemCall call;
+  call.tid = tid;
+  call.name = how;
+  call.result = child;
+  call.entered_ns = sys::boottime_now_ns();
+  call.entered_order = order_->next();
+  call.left_order = order_->next();
+  keep_other(std::move(call));
+}
+
+// These never take the place of a call that a publication needs.
+bool CallRecorder::keep_other(SystemCall call) {
+  if (others_ < limits_.others && calls_.size() < limits_.calls / 2 && bytes_ < limits_.bytes / 2) {
+    ++others_;
+    return keep(std::move(call));
+  }
+  ++others_dropped_;
+  return false;
 }
 
 bool CallRecorder::keep(SystemCall call) {
@@ -202,14 +286,24 @@ bool CallRecorder::keep(SystemCall call) {
 
 void CallRecorder::add_to(Image& image, bool saw_context) && {
   for (auto& [tid, now] : in_progress_) {
-    if (now.call) keep(*std::move(now.call));
+    if (!now.call) continue;
+    if (is_other(now.name)) {
+      keep_other(*std::move(now.call));
+    } else {
+      keep(*std::move(now.call));
+    }
   }
+  image.notes.insert(image.notes.end(), notes_.begin(), notes_.end());
   image.calls_unseen = std::move(unseen_);
   const bool tried =
       std::ranges::any_of(calls_, [](const SystemCall& c) { return looks_like_the_name(c.text); });
   if (!saw_context && !tried) return;
   if (!image.calls_unseen.empty()) {
     image.notes.push_back("not all system calls were seen: " + image.calls_unseen);
+  }
+  if (others_dropped_ > 0) {
+    image.notes.push_back(std::to_string(others_dropped_) +
+                          " more calls of munmap and mprotect and new processes are not listed");
   }
   image.calls = std::move(calls_);
   image.calls_dropped = dropped_;

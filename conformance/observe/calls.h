@@ -21,6 +21,7 @@ namespace ctxconf::conformance {
 struct CallLimits {
   std::size_t calls = kMaxCalls;
   std::size_t marks = 1024;                       // madvise of what is no memfd's mapping
+  std::size_t others = 512;                       // of `calls`: munmap, mprotect and new processes
   std::uint64_t bytes = std::uint64_t{2} << 20U;  // stored
 };
 
@@ -47,10 +48,14 @@ class CallRecorder {
 
   // The call, if it concerns a publication or may: every memfd_create; ftruncate and mmap of a
   // memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
-  // of those, and names given to it or that look like OTEL_CTX; exec after any of these.
+  // of those, and names given to it or that look like OTEL_CTX; exec after any of these; munmap
+  // and mprotect of what may be a context's mapping. Also ptrace and prctl(PR_SET_DUMPABLE),
+  // which are noted and not listed.
   std::optional<SystemCall> describe(const sys::SyscallEntry& e);
   // It begins now; its result is to be told to left().
   void entered(SystemCall call);
+  // A process was made by a thread of the image: "fork", "vfork" or "clone".
+  void made_process(pid_t tid, const std::string& how, pid_t child);
   // What returned, if entered() was told of it: "prctl".
   std::string left(const sys::SyscallExit& e);
 
@@ -68,6 +73,7 @@ class CallRecorder {
   struct Span {
     std::uint64_t begin = 0;
     std::uint64_t size = 0;
+    bool context = false;  // small, or of a memfd that is called like a context
   };
   struct InProgress {
     std::string name;
@@ -77,7 +83,11 @@ class CallRecorder {
   };
 
   bool knows(std::uint64_t address) const;
+  bool overlaps_context(std::uint64_t address, std::uint64_t size) const;
   void learn(Span span);
+  void forget(std::uint64_t begin, std::uint64_t size);
+  void note(const std::string& text);
+  bool keep_other(SystemCall call);
   bool keep(SystemCall call);
   std::vector<std::byte> header_at(pid_t tid, std::uint64_t address);
   std::string name_at(pid_t tid, std::uint64_t address);
@@ -89,7 +99,11 @@ class CallRecorder {
   std::vector<SystemCall> calls_;
   std::map<pid_t, InProgress> in_progress_;
   std::vector<Span> known_;
+  bool had_context_ = false;
   std::size_t marks_ = 0;
+  std::size_t others_ = 0;
+  std::size_t others_dropped_ = 0;
+  std::vector<std::string> notes_;
   std::uint64_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
   std::string unseen_;

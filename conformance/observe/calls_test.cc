@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -75,6 +77,67 @@ TEST_F(CallRecorderTest, FollowsMemoryThatMoves) {
   // A 32-bit process has its address with the sign extended.
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0x20000, 64, 64}), std::int32_t{-0x10000000}));
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0xf0000000, 64, 64})));
+}
+
+TEST_F(CallRecorderTest, ListsWhatHappensToAMappingThatMayBeAContexts) {
+  constexpr std::uint64_t kAt = 0x10000;
+  constexpr std::uint64_t kBig = 0x900000;
+  EXPECT_FALSE(is_recorded(entry(SYS_munmap, {kAt, 4096})));
+  EXPECT_TRUE(is_recorded(marking(kAt)));
+  EXPECT_TRUE(is_recorded(entry(SYS_madvise, {kBig, 1U << 20U, MADV_DONTFORK})));
+  EXPECT_TRUE(is_recorded(entry(SYS_mprotect, {kAt, 4096, PROT_READ})));
+  EXPECT_FALSE(is_recorded(entry(SYS_mprotect, {kAt + 4096, 4096, PROT_READ})));
+  EXPECT_FALSE(is_recorded(entry(SYS_munmap, {kBig, 4096})));
+  EXPECT_TRUE(is_recorded(entry(SYS_munmap, {kAt - 4096, 8192}), -EINVAL));
+  EXPECT_TRUE(is_recorded(entry(SYS_munmap, {kAt, 4096})));
+  EXPECT_FALSE(is_recorded(entry(SYS_munmap, {kAt, 4096})));
+  const auto out = image();
+  ASSERT_THAT(out.calls, SizeIs(5));
+  EXPECT_EQ(out.calls[2].name, "mprotect");
+  EXPECT_EQ(out.calls[3].result, -EINVAL);
+  EXPECT_EQ(out.calls[4].name, "munmap");
+  EXPECT_THAT(out.notes, IsEmpty());
+}
+
+TEST_F(CallRecorderTest, ListsNewProcessesOnceThereWasAMapping) {
+  calls_.made_process(7, "fork", 8);
+  EXPECT_TRUE(is_recorded(marking(0x10000)));
+  EXPECT_TRUE(is_recorded(entry(SYS_munmap, {0x10000, 4096})));
+  calls_.made_process(7, "vfork", 9);
+  const auto out = image();
+  ASSERT_THAT(out.calls, SizeIs(3));
+  EXPECT_EQ(out.calls[2].name, "vfork");
+  EXPECT_EQ(out.calls[2].tid, 7);
+  EXPECT_EQ(out.calls[2].result, 9);
+}
+
+TEST_F(CallRecorderTest, NewProcessesTakeNoPlaceOfAPublicationsCalls) {
+  EXPECT_TRUE(is_recorded(marking(0x10000)));
+  for (int i = 0; i < 20; ++i) calls_.made_process(7, "fork", 100 + i);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_recorded(naming(0x10000, "OTEL_CTX")));
+  const auto out = image();
+  EXPECT_THAT(out.calls, SizeIs(10));
+  EXPECT_EQ(out.calls_dropped, 0U);
+  ASSERT_THAT(out.notes, SizeIs(1));
+  EXPECT_THAT(out.notes[0], HasSubstr("16 more calls"));
+}
+
+TEST_F(CallRecorderTest, NotesWhoWantsToTrace) {
+  EXPECT_TRUE(is_recorded(entry(SYS_ptrace, {PTRACE_TRACEME}), -EPERM));
+  EXPECT_TRUE(is_recorded(entry(SYS_ptrace, {PTRACE_TRACEME}), -EPERM));
+  EXPECT_TRUE(is_recorded(entry(SYS_ptrace, {PTRACE_SEIZE, 1}), 0));
+  const auto out = image();
+  EXPECT_THAT(out.calls, IsEmpty());
+  ASSERT_THAT(out.notes, SizeIs(1));
+  EXPECT_THAT(out.notes[0], HasSubstr("ptrace(PTRACE_TRACEME) failed (Operation not permitted)"));
+}
+
+TEST_F(CallRecorderTest, NotesWhoIsNotDumpable) {
+  EXPECT_FALSE(is_recorded(entry(SYS_prctl, {PR_SET_DUMPABLE, 1})));
+  EXPECT_FALSE(is_recorded(entry(SYS_prctl, {PR_SET_DUMPABLE, 0})));
+  const auto out = image();
+  ASSERT_THAT(out.notes, SizeIs(1));
+  EXPECT_THAT(out.notes[0], HasSubstr("not dumpable"));
 }
 
 TEST_F(CallRecorderTest, KnowsAMemfdByItsDescriptor) {

@@ -395,6 +395,9 @@ void Recording::look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer) {
 
 void Recording::on(const sys::NewTask& e) {
   if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
+  if (const auto maker = alive_.find(e.maker); maker != alive_.end() && e.maker_tid != 0) {
+    if (auto& calls = maker->second.calls) calls->made_process(e.maker_tid, e.how, e.tid);
+  }
   auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}};
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;

@@ -251,6 +251,40 @@ TEST_F(WrapTest, RecordsTheCallsOfThePublicationsInOrder) {
   EXPECT_TRUE(std::ranges::adjacent_find(states, std::ranges::greater_equal()) == states.end());
 }
 
+TEST_F(WrapTest, RecordsHowAMappingEnds) {
+  record(running(writer("good", "withdrawn-unmap", 0ms)));
+  EXPECT_THAT(names_of(only_image().calls),
+              ElementsAre("memfd_create", "ftruncate", "mmap", "madvise", "prctl", "munmap"));
+  const auto& unmap = only_image().calls.back();
+  EXPECT_EQ(unmap.args[0], static_cast<std::uint64_t>(*first_call(only_image(), "mmap")->result));
+  EXPECT_EQ(unmap.result, 0);
+  EXPECT_THAT(unmap.before, SizeIs(32));
+  EXPECT_THAT(unmap.after, IsEmpty());
+}
+
+TEST_F(WrapTest, RecordsWhatIsForkedBesideAContext) {
+  record(running(writer("good", "fork-child-publishes", 0ms)));
+  ASSERT_EQ(timeline_.processes.size(), 2U);
+  const auto* fork = first_call(root().images.at(0), "fork");
+  ASSERT_NE(fork, nullptr);
+  EXPECT_EQ(fork->result, timeline_.processes[1].pid);
+  EXPECT_EQ(fork->tid, root().pid);
+  EXPECT_EQ(first_call(timeline_.processes[1].images.at(0), "fork"), nullptr);
+}
+
+TEST_F(WrapTest, NotesWhatAskedToBeTraced) {
+  record(running(writer("good", "traces-itself", 0ms)));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_THAT(only_image().notes, Contains(HasSubstr("ptrace(PTRACE_TRACEME) failed")));
+  expect_publication(only_image(), timeline_.page_size);
+}
+
+TEST_F(WrapTest, NotesWhatIsNotDumpable) {
+  record(running(writer("good", "not-dumpable", 0ms)));
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_THAT(only_image().notes, Contains(HasSubstr("not dumpable")));
+}
+
 TEST_F(WrapTest, RecordsTheCallsOfTheReferenceWriter) {
   record(running({std::string(CTXCONF_BIN_DIR) + "/writer_ref", "--quiet", "--hold", "0s"}));
   // It marks the page of its own bookkeeping as well.

@@ -23,13 +23,14 @@ std::string call_line(const SystemCall& c) {
     std::string_view name;
     std::size_t arguments;
   };
-  static constexpr std::array<Shape, 7> kShapes = {{{"memfd_create", 2},
+  static constexpr std::array<Shape, 8> kShapes = {{{"memfd_create", 2},
                                                     {"ftruncate", 2},
                                                     {"mmap", 6},
                                                     {"madvise", 3},
                                                     {"prctl", 4},
                                                     {"mremap", 5},
-                                                    {"munmap", 2}}};
+                                                    {"munmap", 2},
+                                                    {"mprotect", 3}}};
   const auto shape = std::ranges::find(kShapes, c.name, &Shape::name);
   const std::size_t count = shape == kShapes.end() ? c.args.size() : shape->arguments;
   std::string arguments;

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -1484,6 +1485,16 @@ void good_fork_child_publishes() {
   reap(child);
 }
 
+void good_traces_itself() {
+  ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+  publish_and_hold(usual_message());
+}
+
+void good_not_dumpable() {
+  if (prctl(PR_SET_DUMPABLE, 0) != 0) die("prctl");
+  publish_and_hold(usual_message());
+}
+
 void good_exec_self() {
   publish();
   pause();
@@ -1663,6 +1674,8 @@ constexpr Case kGood[] = {
     {"republish", "withdrawn, then published in a new mapping", good_republish},
     {"fork-idle-child", "a forked child does nothing", good_fork_idle_child},
     {"fork-child-publishes", "a forked child publishes its own", good_fork_child_publishes},
+    {"traces-itself", "asks to be traced, to find out whether it is", good_traces_itself},
+    {"not-dumpable", "makes itself not dumpable", good_not_dumpable},
     {"exec-self", "publishes, executes itself, publishes again", good_exec_self},
     {"launcher", "publishes, then executes another program", good_launcher},
 };
