@@ -19,6 +19,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/junit.h"
 #include "conformance/report/result_json.h"
+#include "conformance/trace.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/expectations.h"
 #include "conformance/version.h"
@@ -133,10 +134,63 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
   return t;
 }
 
+constexpr std::size_t kMostTraceBytes = std::size_t{64} << 20U;  // of all in a directory
+
+std::optional<std::string> trace_name(const std::string& id) {
+  if (Catalogue::builtin().find(id) == nullptr) return std::nullopt;
+  return id + ".trace";
+}
+
+// Those that an earlier run has left there, and nothing else.
+void remove_traces(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto& path = entry.path();
+    const bool ours = trace_name(path.stem().string()) == path.filename().string();
+    if (ours && entry.symlink_status(error).type() == std::filesystem::file_type::regular) {
+      std::filesystem::remove(path, error);
+    }
+  }
+}
+
+// For each requirement that is broken the part of the recording that shows it.
+sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult& run) {
+  const std::string folder = dir + "traces";
+  remove_traces(folder);
+  std::size_t left = kMostTraceBytes;
+  std::size_t left_out = 0;
+  for (RequirementResult& r : run.results) {
+    if (r.outcome != Outcome::kFail && r.outcome != Outcome::kWarn) continue;
+    const auto text = trace_of(timeline, r, left);
+    const auto name = trace_name(r.requirement->id);
+    if (!text || !name) {
+      ++left_out;
+      continue;
+    }
+    std::error_code error;
+    std::filesystem::create_directory(folder, error);
+    const std::string path = std::string(folder).append("/").append(*name);
+    CTX_CHECK(write_file(path, *text));
+    left -= text->size();
+    r.trace_path = path;
+  }
+  if (left_out > 0) {
+    run.notes.push_back(
+        fmt::format("traces/ has at most {} MiB: {} failed requirement{} no file there, "
+                    "timeline.json has all",
+                    kMostTraceBytes >> 20U, left_out, left_out == 1 ? " has" : "s have"));
+  }
+  return {};
+}
+
 // Judges, applies the expectations, writes and prints.
-int conclude_run(const JudgeOptions& options, const Prepared& prepared, const Timeline& timeline,
+int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
                  const std::string& mode, std::string unreachable = {}) {
   RunResult run = judge(timeline, prepared.selected);
+  // What is written beside the recording rests on the rules alone.
+  const bool writes_recording = !options.out.empty() && mode != "replay";
+  sys::Result<> written;
+  if (writes_recording) written = write_traces(options.out + "/", timeline, run);
   run.mode = mode;
   run.spec = prepared.spec;
   run.suite_commit = kCommitText;
@@ -148,8 +202,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, const Ti
   int code = run.exit_code;
   if (!options.out.empty()) {
     const std::string dir = options.out + "/";
-    sys::Result<> written;
-    if (mode != "replay") {
+    if (written && writes_recording) {
       run.trace_path = dir + "timeline.json";
       written = write_file(run.trace_path, to_json(timeline));
     }

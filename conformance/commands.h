@@ -25,7 +25,7 @@ struct JudgeOptions {
   std::optional<std::chrono::milliseconds> run_for;
   bool faults = false;
   std::string watch = "lifetime";  // wrap, level stores: or "publication"
-  std::string out;                 // directory for result.json, junit.xml and timeline.json
+  std::string out;                 // directory for result.json, junit.xml, timeline.json and traces/
   double timeout_scale = 1;
   ConsoleOptions console;
   std::vector<std::string> command_line;  // of ctxconf, for the report

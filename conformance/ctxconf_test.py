@@ -643,7 +643,7 @@ class ReportsTest(Case):
     def test_files(self):
         self.run_mutant()
         self.assertEqual(sorted(os.listdir(self.path("out"))),
-                         ["junit.xml", "result.json", "timeline.json"])
+                         ["junit.xml", "result.json", "timeline.json", "traces"])
         result = self.result()
         self.assertEqual(result["exit"]["code"], FAILED)
         for name in ("kernel", "arch", "libc", "facts"):
@@ -663,6 +663,27 @@ class ReportsTest(Case):
         self.assertTrue(case.get("classname").startswith("otep4719."))
         self.assertIn("OTEL-CTX", case.find("failure").text)
         self.assertEqual(json.loads(self.read("out/timeline.json"))["format"], "ctxconf-timeline")
+
+    def test_traces(self):
+        done = self.run_mutant()
+        trace = "out/traces/pctx.header.signature.trace"
+        self.assertRegex(done.out, f"\n  offline .*ctxconf'? replay --only pctx.header.signature {trace}\n")
+        row = next(r for r in self.result()["results"] if r["id"] == "pctx.header.signature")
+        self.assertEqual(row["trace"], trace)
+        # The shell before the exec is not in it.
+        self.assertEqual(len(json.loads(self.read("out/timeline.json"))["processes"][0]["images"]), 2)
+        (process,) = json.loads(self.read(trace))["processes"]
+        self.assertEqual(len(process["images"]), 1)
+        again = self.expect_exit(FAILED, "replay", trace, out="^FAIL +pctx.header.signature")
+        self.assertEqual(again.out.count("\nFAIL"), 1, again)
+        # What the next run finds there of an earlier one goes, if it is ours.
+        for name in ("pctx.header.version.trace", "mine.trace", "pctx.header.version"):
+            with open(self.path(f"out/traces/{name}"), "w", encoding="ascii"):
+                pass
+        os.symlink("/dev/null", self.path("out/traces/pctx.header.layout.trace"))
+        self.expect_exit(NOT_JUDGED, "wrap", "--out", "out", "--", "true")
+        self.assertEqual(sorted(os.listdir(self.path("out/traces"))),
+                         ["mine.trace", "pctx.header.layout.trace", "pctx.header.version"])
 
     @unittest.skipUnless(jsonschema, "no jsonschema module")
     def test_result_keeps_its_schema(self):

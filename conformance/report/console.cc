@@ -134,11 +134,12 @@ std::string again_for(const RunResult& run, std::string_view id) {
   return inert(shell_command(out), kTextLimit);
 }
 
-std::string replay_for(const RunResult& run, std::string_view id) {
-  if (run.trace_path.empty() || run.mode == "replay") return {};
+std::string replay_for(const RunResult& run, const RequirementResult& result) {
+  const std::string& recording = result.trace_path.empty() ? run.trace_path : result.trace_path;
+  if (recording.empty() || run.mode == "replay") return {};
   return inert(shell_command(std::vector<std::string>{
                    run.command_line.empty() ? "ctxconf" : run.command_line.front(), "replay",
-                   "--only", std::string(id), run.trace_path}),
+                   "--only", result.requirement->id, recording}),
                kTextLimit);
 }
 
@@ -438,7 +439,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
                               or_else(inert(result.expectation_note), "(no note)")));
   }
   if (const auto again = again_for(run, row.id); !again.empty()) verbatim("again", again);
-  if (const auto replay = replay_for(run, row.id); !replay.empty()) verbatim("offline", replay);
+  if (const auto replay = replay_for(run, result); !replay.empty()) verbatim("offline", replay);
 }
 
 // The images that the finding shown in full does not speak of: those that say the same in one

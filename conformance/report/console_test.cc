@@ -68,6 +68,15 @@ TEST(Console, ShowsAFailureWithTheWrongBytesMarked) {
           "  offline ctxconf replay --only pctx.header.version 'out/traces/4242 a.trace'\n"));
 }
 
+TEST(Console, ReplaysAFailureFromItsOwnTrace) {
+  RunResult run = ordinary_run();
+  run.results[0].trace_path = "out/traces/pctx.header.version.trace";
+  EXPECT_THAT(plain(run), HasSubstr("  offline ctxconf replay --only pctx.header.version "
+                                    "out/traces/pctx.header.version.trace\n"));
+  run.mode = "replay";
+  EXPECT_THAT(plain(run), Not(HasSubstr("offline")));
+}
+
 TEST(Console, OrdersProblemsByHowBadTheyAre) {
   RunResult run = ordinary_run();
   run.results[1].outcome = run.results[1].findings[0].outcome = Outcome::kHarnessError;

@@ -155,6 +155,7 @@ json result_entry(const RequirementResult& r, Budget& budget) {
               {"outcome", to_string(r.outcome)},
               {"expected", to_string(r.expected)},
               {"expectation_note", json_text(r.expectation_note, kShort)}};
+  if (!r.trace_path.empty()) out["trace"] = json_text(r.trace_path);
   note_omitted(out, "findings_omitted", r.findings.size(), findings.size());
   out["findings"] = std::move(findings);
   return out;
@@ -371,6 +372,7 @@ RequirementResult requirement_result_from(const Node& node, const Catalogue& cat
   out.outcome = node["outcome"].word(outcome_from, Outcome::kHarnessError);
   out.expected = node["expected"].word(expected_from, Expected::kNone);
   out.expectation_note = node["expectation_note"].text();
+  out.trace_path = node.maybe("trace").text();
   node["findings"].each(
       [&](const Node& finding) { out.findings.push_back(finding_from(finding, id)); });
   return out;

@@ -26,6 +26,7 @@ struct RequirementResult {
   std::vector<Finding> findings;             // one an image, worst first
   Expected expected = Expected::kNone;
   std::string expectation_note;  // "issue=... until=..."
+  std::string trace_path;        // a recording that has no more than this rests on; empty: none
 };
 
 // A problem of the expectations file, with the command that mends it.
