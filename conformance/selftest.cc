@@ -19,6 +19,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/result_json.h"
 #include "conformance/rules/rule.h"
+#include "conformance/timeline.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/child.h"
 
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kCannotBeShownHere = 77;
+constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;
 
 struct Entry {
   std::string name;
@@ -133,6 +135,51 @@ std::vector<std::string> command_line(const Entry& entry, const std::string& sel
   return out;
 }
 
+// What differs when a recording is judged again; empty: nothing.
+std::string replayed_otherwise(const std::string& path,
+                               const std::vector<const RequirementResult*>& results) {
+  const auto text = read_file(path, kLongestTimeline);
+  if (!text) return sys::to_string(text.error());
+  const auto timeline = timeline_from_json(*text);
+  if (!timeline) return path + ": " + sys::to_string(timeline.error());
+  std::vector<const Requirement*> rows;
+  for (const auto* r : results) rows.push_back(r->requirement);
+  const RunResult again = judge(*timeline, rows);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const RequirementResult& first = *results[i];
+    const auto second =
+        std::ranges::find(again.results, first.requirement, &RequirementResult::requirement);
+    const std::string& id = first.requirement->id;
+    if (second == again.results.end()) return fmt::format("{}: {} is not judged", path, id);
+    const auto said = [](const RequirementResult& r) {
+      return fmt::format("{}: {}", to_string(r.outcome),
+                         r.findings.empty() ? "" : r.findings.front().saw);
+    };
+    if (said(first) != said(*second)) {
+      return fmt::format("{}: {} is {}; when it was recorded: {}", path, id, said(*second),
+                         said(first));
+    }
+  }
+  return {};
+}
+
+// The whole recording, and the part of it that each broken requirement has.
+std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
+  std::vector<const RequirementResult*> all;
+  for (const auto& r : run.results) all.push_back(&r);
+  auto wrong = replayed_otherwise(dir + "/timeline.json", all);
+  for (const auto* r : all) {
+    if (!wrong.empty()) break;
+    const bool broken = r->outcome == Outcome::kFail || r->outcome == Outcome::kWarn;
+    if (r->trace_path.empty() && broken) {
+      wrong = r->requirement->id + " has no trace";
+    } else if (!r->trace_path.empty()) {
+      wrong = replayed_otherwise(r->trace_path, {r});
+    }
+  }
+  return wrong;
+}
+
 Outcomes judge_once(const Entry& entry, const std::string& self, const std::string& directory,
                     const std::string& scratch, bool slowly) {
   Outcomes out;
@@ -163,6 +210,12 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
     out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
     out.text = "the program says that it cannot be shown on this host";
     return out;
+  }
+  if (entry.command == "wrap") {
+    if (auto wrong = replayed_otherwise(dir, *run); !wrong.empty()) {
+      out.text = "replay: " + wrong;
+      return out;
+    }
   }
   std::vector<std::string> missed;
   std::vector<std::string> unexpected;
