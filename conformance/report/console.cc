@@ -421,6 +421,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
   }
   if (quiet_ || !in_full) return;
   if (finding != nullptr) {
+    if (!finding->at.empty()) field("at", inert(finding->at, 500));
     const std::size_t lines = std::min(finding->evidence.size(), cap(kEvidenceLines));
     for (std::size_t i = 0; i < lines; ++i) verbatim("", inert(finding->evidence[i], 500));
     if (finding->evidence.size() > lines) {

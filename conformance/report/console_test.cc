@@ -56,6 +56,7 @@ TEST(Console, ShowsAFailureWithTheWrongBytesMarked) {
           "  rule   the version is 2\n"
           "  saw    version is 0  (level snapshot)\n"
           "  in     4242#1 /opt/shop/checkout\n"
+          "  at     src/process_ctx.rs:118 in publish_update, thread 4243\n"
           "         7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX\n"
           "         little endian 0, big endian 0\n"
           "  bytes  header at 0x7f1200000000\n"

@@ -99,7 +99,7 @@ constexpr std::size_t kShort = 500;  // of the texts that name something
 
 std::size_t cost(const Finding& f) {
   return kFixedCost + bounded(f.image_name, kShort) + bounded(f.saw) +
-         bounded(f.signature, kShort) + bounded(f.remedy, kShort);
+         bounded(f.signature, kShort) + bounded(f.at, kShort) + bounded(f.remedy, kShort);
 }
 
 json finding_json(const Finding& f, Budget& budget) {
@@ -127,6 +127,7 @@ json finding_json(const Finding& f, Budget& budget) {
               {"remedy", json_text(f.remedy, kShort)},
               {"level", json_text(f.level, 100)}};
   if (f.outcome == Outcome::kNa) out["na_reason"] = to_string(f.na_reason);
+  if (!f.at.empty()) out["at"] = json_text(f.at, kShort);
   note_omitted(out, "evidence_omitted", f.evidence.size(), evidence.size());
   note_omitted(out, "hexdumps_omitted", f.hexdumps.size(), dumps.size());
   out["evidence"] = std::move(evidence);
@@ -347,6 +348,7 @@ Finding finding_from(const Node& node, const std::string& id) {
   }
   out.saw = node["saw"].text();
   out.signature = node["signature"].text();
+  out.at = node.maybe("at").text();
   out.remedy = node["remedy"].text();
   out.level = node["level"].text();
   out.evidence = node["evidence"].texts();

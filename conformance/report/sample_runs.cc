@@ -160,6 +160,7 @@ RunResult ordinary_run() {
 
   RequirementResult version = result("pctx.header.version", Outcome::kFail, "version is 0");
   version.findings[0].signature = "version is not 2";
+  version.findings[0].at = "src/process_ctx.rs:118 in publish_update, thread 4243";
   version.findings[0].evidence = {"7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX",
                                   "little endian 0, big endian 0"};
   version.findings[0].hexdumps = {header_dump()};
@@ -254,6 +255,7 @@ RunResult hostile_run() {
       f.image_name = bad;
       f.saw = long_one;
       f.signature = bad;
+      f.at = bad;
       f.remedy = bad;
       f.level = bad;
       f.evidence = {bad, long_one};
@@ -285,7 +287,7 @@ RunResult huge_run() {
   RunResult run = ordinary_run();
   const std::string text(5000, '\x01');
   Finding large = run.results[0].findings[0];
-  large.image_name = large.saw = large.signature = large.remedy = text;
+  large.image_name = large.saw = large.signature = large.at = large.remedy = text;
   large.evidence.assign(1000, text.substr(0, 600));
   Hexdump dump;
   dump.title = text;

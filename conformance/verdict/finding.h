@@ -60,6 +60,9 @@ struct Finding {
   std::string saw;
   // Short, without addresses or numbers that vary: what an expectation's saw= is compared with.
   std::string signature;
+  // The code that did it: "src/ctx.cc:118 in publish_update, thread 4243"; empty: none is known.
+  // Hostile.
+  std::string at;
   std::string remedy;                 // unobservable: what would make it observable
   std::string level;                  // the observation level that the verdict rests on
   std::vector<std::string> evidence;  // further lines: maps lines, decoded values; hostile
