@@ -27,8 +27,9 @@ std::vector<std::uint8_t> octets(std::span<const std::byte> bytes) {
 }  // namespace
 
 Rule rule_for(std::string_view requirement) {
-  for (const auto group : {header_rules(), payload_rules(), publish_rules(), update_rules(),
-                           call_rules(), tls_rules(), reference_data_rules(), record_rules()}) {
+  for (const auto group :
+       {header_rules(), payload_rules(), publish_rules(), update_rules(), call_rules(),
+        store_rules(), tls_rules(), reference_data_rules(), record_rules()}) {
     const auto it = std::ranges::find(group, requirement, &NamedRule::requirement);
     if (it != group.end()) return it->rule;
   }

@@ -28,6 +28,7 @@ std::span<const NamedRule> payload_rules();
 std::span<const NamedRule> publish_rules();
 std::span<const NamedRule> update_rules();
 std::span<const NamedRule> call_rules();            // level syscalls, without injected faults
+std::span<const NamedRule> store_rules();           // level stores
 std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable in its ELF files
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries

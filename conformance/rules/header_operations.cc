@@ -1,0 +1,266 @@
+#include "conformance/rules/header_operations.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+
+#include "conformance/rules/publications.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Kind = HeaderOperation::Kind;
+constexpr std::size_t kNone = HeaderOperation::kNone;
+
+std::optional<abi::ProcessHeader> decoded(const Image& image, std::span<const std::byte> bytes) {
+  auto h = abi::decode_process_header(bytes);
+  const bool native = image.little_endian == (std::endian::native == std::endian::little);
+  if (h && !native) h = abi::byte_swapped(*h);
+  return h;
+}
+
+bool is_blank(const abi::ProcessHeader& h) { return h == abi::ProcessHeader{}; }
+
+std::uint8_t byte_of(std::uint64_t value, unsigned i) {
+  return static_cast<std::uint8_t>(value >> (8 * i));
+}
+
+// Bytes that differ were zero before: the rest of a value that is stored in pieces.
+bool only_fills(std::uint64_t from, std::uint64_t to) {
+  for (unsigned i = 0; i < 8; ++i) {
+    if (byte_of(from, i) != byte_of(to, i) && byte_of(from, i) != 0) return false;
+  }
+  return true;
+}
+
+bool only_clears(std::uint64_t from, std::uint64_t to) { return only_fills(to, from); }
+
+bool is_usable_start(const ImageEvidence& e, std::uint64_t start) {
+  return std::ranges::any_of(e.judged,
+                             [&](const Context* c) { return c->usable() && c->start() == start; });
+}
+
+class Reader {
+ public:
+  Reader(const ImageEvidence& e, HeaderHistory& out) : e_(e), out_(out) {}
+
+  // `steps` of one watch, each continuing the one before it.
+  void read(const Watch& watch, bool fresh, std::vector<HeaderStore> steps) {
+    watch_ = &watch;
+    fresh_ = fresh;
+    steps_ = std::move(steps);
+    begin_ = 0;
+    last_ = zero_first_ = zero_ = kNone;
+    std::size_t i = 0;
+    while (i < steps_.size()) {
+      i = steps_[i].before.monotonic_published_at_ns == 0 ? in_zero(i) : at_rest(i);
+    }
+    finish();
+  }
+
+ private:
+  HeaderOperation* last() { return last_ == kNone ? nullptr : &out_.operations[last_]; }
+
+  static std::uint64_t timestamp_after(const HeaderStore& s) {
+    return s.after.monotonic_published_at_ns;
+  }
+
+  // The last of the stores that complete the value which steps_[i] began.
+  std::size_t end_of_filling(std::size_t i) const {
+    std::size_t end = i;
+    for (std::size_t k = i + 1; k < steps_.size(); ++k) {
+      const HeaderStore& s = steps_[k];
+      if (!s.changes_timestamp()) continue;
+      if (!only_fills(s.before.monotonic_published_at_ns, timestamp_after(s))) break;
+      end = k;
+    }
+    return end;
+  }
+
+  // The store that completes the zero which steps_[i] began; kNone when that is no beginning.
+  std::size_t end_of_clearing(std::size_t i) const {
+    for (std::size_t k = i; k < steps_.size(); ++k) {
+      const HeaderStore& s = steps_[k];
+      if (!s.changes_timestamp()) continue;
+      if (timestamp_after(s) == 0) return k;
+      if (!only_clears(s.before.monotonic_published_at_ns, timestamp_after(s))) break;
+    }
+    return kNone;
+  }
+
+  std::size_t in_zero(std::size_t i) {
+    const HeaderStore& s = steps_[i];
+    if (is_blank(s.after) && !is_blank(s.before)) {
+      // Withdrawn: what follows is a publication.
+      begin_ = i + 1;
+      zero_first_ = zero_ = kNone;
+      fresh_ = true;
+      return i + 1;
+    }
+    if (timestamp_after(s) == 0) return i + 1;
+    const std::size_t end = end_of_filling(i);
+    add(fresh_ ? Kind::kPublication : Kind::kUpdate, i, end);
+    return end + 1;
+  }
+
+  std::size_t at_rest(std::size_t i) {
+    if (!steps_[i].changes_timestamp()) return i + 1;
+    const std::size_t zero = end_of_clearing(i);
+    part_from_last(i, zero == kNone);
+    fresh_ = false;
+    if (zero == kNone) {
+      add(Kind::kUpdate, i, i);
+      return i + 1;
+    }
+    zero_first_ = i;
+    zero_ = zero;
+    if (is_blank(steps_[zero].after)) {
+      begin_ = zero + 1;
+      zero_first_ = zero_ = kNone;
+      fresh_ = true;
+    }
+    return zero + 1;
+  }
+
+  // Stores to a header at rest, steps_[begin_] to steps_[end - 1], belong to the operation before
+  // them until its naming call, and to the one behind them from then on. Without such a call a
+  // timestamp that is replaced has its fields before it.
+  void part_from_last(std::size_t end, bool replaced) {
+    HeaderOperation* op = last();
+    if (op == nullptr) return;
+    const std::uint64_t since = op->announcing().store->order;
+    std::uint64_t named = UINT64_MAX;
+    for (const SystemCall& c : e_.image->calls) {
+      if (!is_naming(c) || c.args[2] != watch_->header || c.entered_order <= since) continue;
+      named = std::min(named, c.entered_order);
+    }
+    if (named == UINT64_MAX && replaced) return;
+    while (begin_ < end && steps_[begin_].store->order < named) {
+      op->stores.push_back(steps_[begin_++]);
+    }
+  }
+
+  void add(Kind kind, std::size_t first, std::size_t end) {
+    HeaderOperation op;
+    op.kind = kind;
+    op.watch = watch_;
+    const auto at = [&](std::size_t i) { return i == kNone ? kNone : i - begin_; };
+    op.zero_first = at(zero_first_);
+    op.zero = at(zero_);
+    op.announce_first = at(first);
+    op.announce = at(end);
+    put(std::move(op), end + 1);
+    last_ = out_.operations.size() - 1;
+    fresh_ = false;
+  }
+
+  void put(HeaderOperation op, std::size_t end) {
+    op.stores.assign(steps_.begin() + static_cast<std::ptrdiff_t>(begin_),
+                     steps_.begin() + static_cast<std::ptrdiff_t>(end));
+    if (HeaderOperation* before = last(); before != nullptr && !op.stores.empty()) {
+      before->until_ns = op.stores.front().store->at_ns;
+    }
+    out_.operations.push_back(std::move(op));
+    begin_ = end;
+    zero_first_ = zero_ = kNone;
+  }
+
+  void finish() {
+    if (begin_ == steps_.size()) return;
+    const bool open = zero_ != kNone || timestamp_after(steps_.back()) == 0;
+    if (!open) part_from_last(steps_.size(), false);
+    if (HeaderOperation* op = last(); op != nullptr && begin_ < steps_.size()) {
+      op->until_ns = steps_[begin_].store->at_ns;
+    }
+    const bool changed =
+        std::any_of(steps_.begin() + static_cast<std::ptrdiff_t>(begin_), steps_.end(),
+                    [](const HeaderStore& s) { return s.changes_another_field(); });
+    if (open || !changed) return;
+    HeaderOperation op;
+    op.kind = Kind::kUpdate;
+    op.watch = watch_;
+    put(std::move(op), steps_.size());
+  }
+
+  const ImageEvidence& e_;
+  HeaderHistory& out_;
+  const Watch* watch_ = nullptr;
+  std::vector<HeaderStore> steps_;
+  bool fresh_ = false;     // no context was announced here yet
+  std::size_t begin_ = 0;  // of what belongs to no operation yet
+  std::size_t zero_first_ = kNone;
+  std::size_t zero_ = kNone;
+  std::size_t last_ = kNone;  // the watch's last operation that was announced
+};
+
+bool is_in(const Store& s, const Watch& w) {
+  return s.header == w.header && s.order >= w.armed_order &&
+         (!w.ended_order || s.order <= *w.ended_order);
+}
+
+// No store of a context was missed before the watch began.
+bool begins_fresh(const Watch& w, const std::optional<abi::ProcessHeader>& found) {
+  if (!found) return false;
+  if (is_blank(*found)) return true;
+  return found->monotonic_published_at_ns == 0 && (w.because == "mmap" || w.because == "madvise");
+}
+
+bool was_ever_valid(const HeaderOperation& op) {
+  if (!op.is_announced())
+    return std::ranges::any_of(op.stores, [](const HeaderStore& s) {
+      return abi::is_valid(s.before) || abi::is_valid(s.after);
+    });
+  return std::any_of(op.stores.begin() + static_cast<std::ptrdiff_t>(op.announce), op.stores.end(),
+                     [](const HeaderStore& s) { return abi::is_valid(s.after); });
+}
+
+}  // namespace
+
+std::vector<const HeaderStore*> HeaderOperation::pieces(std::size_t first, std::size_t last) const {
+  std::vector<const HeaderStore*> out;
+  for (std::size_t i = first; i <= last && i < stores.size(); ++i) {
+    if (stores[i].changes_timestamp()) out.push_back(&stores[i]);
+  }
+  return out;
+}
+
+HeaderHistory header_history_of(const ImageEvidence& e) {
+  HeaderHistory out;
+  const Image& image = *e.image;
+  std::vector<std::vector<const Store*>> of_watch(image.watches.size());
+  for (const Store& s : image.stores) {
+    // Recorded one after the other: the last that fits.
+    for (std::size_t w = image.watches.size(); w-- > 0;) {
+      if (!is_in(s, image.watches[w])) continue;
+      of_watch[w].push_back(&s);
+      break;
+    }
+  }
+  for (std::size_t w = 0; w < image.watches.size(); ++w) {
+    const Watch& watch = image.watches[w];
+    if (!is_usable_start(e, watch.header)) continue;
+    auto known = decoded(image, watch.found);
+    bool fresh = begins_fresh(watch, known);
+    if (known && known->monotonic_published_at_ns != 0) out.late = true;
+    std::vector<HeaderStore> steps;
+    Reader reader(e, out);
+    for (const Store* s : of_watch[w]) {
+      const auto before = decoded(image, s->before);
+      const auto after = decoded(image, s->after);
+      const bool follows = before && after && (!known || *known == *before);
+      if (!follows) {
+        ++out.unknown;
+        reader.read(watch, fresh, std::exchange(steps, {}));
+        fresh = false;
+      }
+      known = after;
+      if (follows) steps.push_back({s, *before, *after});
+    }
+    reader.read(watch, fresh, std::move(steps));
+  }
+  std::erase_if(out.operations, [](const HeaderOperation& op) { return !was_ever_valid(op); });
+  return out;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,75 @@
+// What the stores to a watched header did: its publication and its updates, from the first
+// store of each to the last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "conformance/rules/evidence.h"
+
+namespace ctxconf::conformance {
+
+// A store with the header around it, in the order of bytes of this machine.
+struct HeaderStore {
+  const Store* store = nullptr;
+  abi::ProcessHeader before{};
+  abi::ProcessHeader after{};
+
+  bool changes_identity() const {
+    return before.signature != after.signature || before.version != after.version;
+  }
+  bool changes_place() const {
+    return before.payload_size != after.payload_size || before.payload != after.payload;
+  }
+  bool changes_timestamp() const {
+    return before.monotonic_published_at_ns != after.monotonic_published_at_ns;
+  }
+  bool changes_another_field() const { return changes_identity() || changes_place(); }
+  // By nobody who was watched, and with the timestamp among several fields: these may have been
+  // stored in any order.
+  bool is_unordered() const {
+    return store->tid == 0 && changes_timestamp() && changes_another_field();
+  }
+};
+
+// The indexes are those of `stores`; kNone: there is none.
+struct HeaderOperation {
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  enum class Kind { kPublication, kUpdate };
+  Kind kind = Kind::kPublication;
+  const Watch* watch = nullptr;
+  // From what the writer stored before it touched the timestamp to what it stored behind the new
+  // timestamp, before the naming call.
+  std::vector<HeaderStore> stores;
+  // Of an update: the stores that took the timestamp to zero, more than one when it was taken away
+  // in pieces; none when it was replaced, or when the watch began later.
+  std::size_t zero_first = kNone;
+  std::size_t zero = kNone;
+  // The stores that gave it its new value, more than one when that came in pieces; none: a change
+  // of other fields without one.
+  std::size_t announce_first = kNone;
+  std::size_t announce = kNone;
+  std::uint64_t until_ns = UINT64_MAX;  // the first store of the next operation
+
+  bool was_zeroed() const { return zero != kNone; }
+  bool is_announced() const { return announce != kNone; }
+  const HeaderStore& announcing() const { return stores[announce]; }
+  const HeaderStore& zeroing() const { return stores[zero]; }
+  // The stores from `first` to `last` that changed the timestamp.
+  std::vector<const HeaderStore*> pieces(std::size_t first, std::size_t last) const;
+};
+
+struct HeaderHistory {
+  std::vector<HeaderOperation> operations;  // in order; only of headers that readers could use
+  std::size_t unknown = 0;                  // stores whose bytes are missing or contradict the last
+  bool late = false;                        // a watch began when the header was announced already
+};
+
+// Bounded by the recording: each store is in one operation at most. A withdrawal is no operation,
+// nor is an update that the program did not live to finish.
+HeaderHistory header_history_of(const ImageEvidence& evidence);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,772 @@
+// The rules about stores against literal recordings: what keeps them, what breaks them, what
+// cannot be told, and recordings that make no sense.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/header_operations.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint64_t kAt = 0x7f0000000000;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kHeap = 0x55001000;
+constexpr std::uint64_t kOtherHeap = 0x55002000;
+constexpr std::uint64_t kTime = 0x1122334455667788;
+constexpr std::uint64_t kLater = kTime + 0x10101;
+constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
+
+using Bytes = std::vector<std::byte>;
+
+Bytes octets(std::string_view text) {
+  Bytes out(text.size());
+  std::memcpy(out.data(), text.data(), text.size());
+  return out;
+}
+
+// An empty Resource, and field 15 with one character.
+Bytes message(char c) { return octets(std::string("\x0a\x00\x7a\x01", 4) + c); }
+
+std::uint64_t hash_of(const Bytes& bytes) {
+  std::uint64_t h = 14695981039346656037U;
+  for (const std::byte b : bytes) h = (h ^ std::to_integer<std::uint64_t>(b)) * 1099511628211U;
+  return h;
+}
+
+// A program with one header whose stores are recorded one by one; each step takes a millisecond.
+struct Recording {
+  Timeline t;
+  std::uint64_t now = 1'000'000'000;
+  std::uint64_t order = 0;
+  std::uint64_t at = kAt;
+  std::int32_t tid = 12;
+  Bytes head = Bytes(32);
+  std::map<std::uint64_t, Bytes> memory;
+  std::map<std::uint64_t, Bytes> at_zero;  // memory when the timestamp was zeroed
+  std::optional<std::size_t> zeroing;      // of the image's stores
+  bool know_prepared = true;
+
+  Recording() {
+    t.mode = Mode::kWrap;
+    t.watches_lifetime = true;
+    Process p;
+    p.pid = 12;
+    p.exit_code = 0;
+    Image i;
+    i.key = {12, 0};
+    i.executable = "/bin/app";
+    i.places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "publish_update", 12, "src/ctx.cc", 118},
+                {0x402000, "/usr/lib/libapp.so", 0x2000, "publish", 28, "", 0},
+                {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
+    p.images.push_back(std::move(i));
+    t.processes.push_back(std::move(p));
+  }
+  Image& image() { return t.processes.front().images.front(); }
+
+  Recording& watched(std::string because = "mmap") {
+    Watch w;
+    w.header = at;
+    w.armed_order = ++order;
+    w.armed_ns = now;
+    w.because = std::move(because);
+    w.found = head;
+    image().watches.push_back(std::move(w));
+    return *this;
+  }
+  std::optional<MemoryBlock> block(const std::map<std::uint64_t, Bytes>& in, std::uint64_t address,
+                                   std::uint32_t size) const {
+    const auto it = in.find(address);
+    if (it == in.end() || size == 0) return std::nullopt;
+    MemoryBlock b;
+    b.at = sys::RemoteAddr(address);
+    b.wanted = size;
+    b.bytes = it->second;
+    b.bytes.resize(std::min<std::size_t>(size, b.bytes.size()));
+    b.readable = b.bytes.size();
+    b.hash = hash_of(b.bytes);
+    return b;
+  }
+  abi::ProcessHeader header() const { return *abi::decode_process_header(head); }
+
+  Recording& put(std::size_t offset, const void* bytes, std::size_t size) {
+    Store s;
+    s.tid = tid;
+    s.order = ++order;
+    s.at_ns = now += 1'000'000;
+    s.header = at;
+    s.before = head;
+    const std::uint64_t was = header().monotonic_published_at_ns;
+    std::memcpy(head.data() + offset, bytes, size);
+    s.after = head;
+    for (std::size_t i = offset / 8; i <= (offset + size - 1) / 8; ++i) {
+      s.words = static_cast<std::uint8_t>(s.words | (1U << i));
+    }
+    s.place = 0;
+    const auto h = header();
+    s.payload = block(memory, h.payload, h.payload_size);
+    image().stores.push_back(std::move(s));
+    const std::uint64_t is = h.monotonic_published_at_ns;
+    if (was != 0 && is == 0) {
+      zeroing = image().stores.size() - 1;
+      at_zero = memory;
+    }
+    if (was == 0 && is != 0 && zeroing && know_prepared) {
+      image().stores[*zeroing].prepared = block(at_zero, h.payload, h.payload_size);
+    }
+    return *this;
+  }
+  template <class T>
+  Recording& store(std::size_t offset, T value) {
+    return put(offset, &value, sizeof value);
+  }
+  Recording& signature(std::string_view text = "OTEL_CTX") { return put(0, text.data(), 8); }
+  Recording& version() { return store<std::uint32_t>(8, 2); }
+  Recording& size(std::uint32_t bytes = 5) { return store<std::uint32_t>(12, bytes); }
+  Recording& timestamp(std::uint64_t value) { return store<std::uint64_t>(16, value); }
+  Recording& pointer(std::uint64_t value = kHeap) { return store<std::uint64_t>(24, value); }
+  // All of a header in one store of `bytes` bytes from `offset` on.
+  Recording& vector(const abi::ProcessHeader& h, std::size_t offset = 0, std::size_t bytes = 32) {
+    return put(offset, reinterpret_cast<const char*>(&h) + offset, bytes);
+  }
+
+  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
+    SystemCall c;
+    c.tid = tid;
+    c.name = std::move(name);
+    std::ranges::copy(args, c.args.begin());
+    c.result = result;
+    c.entered_ns = now += 1'000'000;
+    c.entered_order = ++order;
+    c.left_order = ++order;
+    image().calls.push_back(std::move(c));
+    return image().calls.back();
+  }
+  Recording& named() {
+    seen(Moment::kNaming);
+    call("prctl", {kNaming, 0, at, kPage, 0x2000}, -22).text = "OTEL_CTX";
+    return *this;
+  }
+  Recording& seen(Moment moment = Moment::kPeriodic) {
+    Snapshot s;
+    s.moment = moment;
+    s.moments = {moment};
+    s.first_seen_ns = s.last_seen_ns = now += 1'000'000;
+    Candidate c;
+    sys::MapEntry e;
+    e.range = *sys::RemoteRange::from_size(sys::RemoteAddr(at), kPage);
+    e.readable = e.writable = true;
+    e.inode = 7;
+    e.name = "/memfd:OTEL_CTX (deleted)";
+    c.entries = {e};
+    MemoryBlock b;
+    b.at = sys::RemoteAddr(at);
+    b.wanted = b.readable = 32;
+    b.bytes = head;
+    c.memory = {b};
+    if (auto payload = block(memory, header().payload, header().payload_size)) {
+      c.memory.push_back(*std::move(payload));
+    }
+    s.candidates = {c};
+    image().snapshots.push_back(std::move(s));
+    return *this;
+  }
+  Recording& keep(std::uint64_t address, Bytes bytes) {
+    memory[address] = std::move(bytes);
+    return *this;
+  }
+  Recording& fields(std::uint64_t address = kHeap) {
+    return signature().version().size().pointer(address);
+  }
+  // A legal publication with its message at kHeap.
+  Recording& published() {
+    return watched().keep(kHeap, message('a')).fields().timestamp(kTime).named();
+  }
+  // A legal update to a message at `address`.
+  Recording& updated(std::uint64_t value = kLater, std::uint64_t address = kOtherHeap) {
+    return keep(address, message('b'))
+        .timestamp(0)
+        .size()
+        .pointer(address)
+        .timestamp(value)
+        .named();
+  }
+
+  Finding judge(std::string_view id) const {
+    const auto all = evidence_of(t);
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    EXPECT_EQ(all.size(), 1U);
+    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+  }
+};
+
+using Ids = std::vector<std::string>;
+
+Ids with(const Recording& r, Outcome outcome) {
+  Ids out;
+  for (const auto& rule : store_rules()) {
+    const Finding f = r.judge(rule.requirement);
+    EXPECT_EQ(f.level, "stores");
+    if (f.outcome == Outcome::kUnobservable) {
+      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+    }
+    if (f.outcome == outcome) out.emplace_back(rule.requirement);
+  }
+  return out;
+}
+Ids broken(const Recording& r) { return with(r, Outcome::kFail); }
+Ids noted(const Recording& r) { return with(r, Outcome::kInfo); }
+Ids silent(const Recording& r) { return with(r, Outcome::kUnobservable); }
+
+const Ids kOfUpdates = {"pctx.update.prepare-before-zero",   "pctx.update.zero-timestamp-first",
+                        "pctx.update.fields-while-zero",     "pctx.update.timestamp-single-store",
+                        "pctx.update.zero-single-store",     "pctx.update.signature-untouched",
+                        "pctx.update.old-payload-until-zero"};
+
+void expect_clean(const Recording& r) {
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(noted(r), Ids{});
+  EXPECT_EQ(silent(r), Ids{});
+}
+
+abi::ProcessHeader whole(std::uint64_t timestamp, std::uint64_t pointer = kHeap) {
+  return {abi::kSignature, abi::kVersion, 5, timestamp, pointer};
+}
+
+TEST(StoreRules, ALegalPublicationAndUpdateKeepAll) {
+  Recording r;
+  r.published().updated().updated(kLater + 1, kHeap).seen();
+  expect_clean(r);
+  EXPECT_EQ(r.judge("pctx.update.zero-timestamp-first").saw, "2 updates judged");
+}
+
+TEST(StoreRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
+  Recording r;
+  r.published();
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(silent(r), kOfUpdates);
+  r.t.watches_lifetime = false;
+  EXPECT_NE(r.judge("pctx.update.fields-while-zero").remedy.find("--watch lifetime"),
+            std::string::npos);
+}
+
+TEST(StoreRules, WhatWasNotRecordedIsNotJudged) {
+  Recording attached;
+  attached.published().updated();
+  attached.t.mode = Mode::kAttach;
+  Recording unseen;
+  unseen.published().updated().image().stores_unseen = "no debug registers";
+  Recording unwatched;
+  unwatched.published().updated().image().watches.clear();
+  Recording invalid;
+  invalid.watched().keep(kHeap, message('a')).signature("OTEL-CTX").version().size().pointer();
+  invalid.timestamp(kTime).named();
+  for (const Recording& r : {attached, unseen, unwatched, invalid}) {
+    EXPECT_EQ(silent(r).size(), store_rules().size());
+  }
+  EXPECT_EQ(unseen.judge("pctx.publish.timestamp-last").saw, "no debug registers");
+}
+
+TEST(StoreRules, AnyOrderAndRepetitionBeforeTheTimestampIsLegal) {
+  Recording reversed;
+  reversed.watched().keep(kHeap, message('a')).pointer().size().version().signature();
+  reversed.timestamp(kTime).named();
+  Recording repeated;
+  repeated.watched().keep(kHeap, message('a')).timestamp(0).pointer(1).size(9).fields().fields();
+  repeated.timestamp(kTime).named();
+  Recording together;
+  together.watched().keep(kHeap, message('a')).vector(whole(0)).timestamp(kTime).named();
+  Recording bytes;
+  bytes.watched().keep(kHeap, message('a'));
+  const auto h = whole(0);
+  for (std::size_t i = 0; i < 32; ++i) bytes.vector(h, i, 1);
+  bytes.timestamp(kTime).named();
+  Recording again;  // the same bytes behind the timestamp
+  again.published().fields().timestamp(kTime);
+  for (const Recording* r : {&reversed, &repeated, &together, &bytes, &again}) {
+    EXPECT_EQ(broken(*r), Ids{});
+    EXPECT_EQ(silent(*r), kOfUpdates);
+  }
+}
+
+TEST(StoreRules, FieldsBehindTheFirstTimestamp) {
+  Recording pointer_last;
+  pointer_last.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime);
+  pointer_last.pointer().named();
+  EXPECT_EQ(broken(pointer_last), Ids{"pctx.publish.timestamp-last"});
+  const Finding f = pointer_last.judge("pctx.publish.timestamp-last");
+  EXPECT_EQ(f.at, "src/ctx.cc:118 in publish_update, thread 12");
+  EXPECT_EQ(f.signature, "field stored behind the timestamp");
+  EXPECT_NE(f.saw.find("monotonic_published_at_ns=1234605616436508552  payload=0x55001000"),
+            std::string::npos)
+      << f.saw;
+  EXPECT_EQ(f.evidence.size(), 5U);
+  EXPECT_EQ(f.evidence.back(), "+24 payload 0x0 -> 0x55001000; " + f.at);
+
+  Recording signature_last;
+  signature_last.watched().keep(kHeap, message('a')).version().size().pointer().timestamp(kTime);
+  signature_last.signature().named();
+  EXPECT_EQ(broken(signature_last), Ids{"pctx.publish.timestamp-last"});
+
+  Recording in_one;
+  in_one.watched().keep(kHeap, message('a')).vector(whole(kTime)).named();
+  EXPECT_EQ(broken(in_one), Ids{"pctx.publish.timestamp-last"});
+
+  Recording in_two;
+  in_two.watched().keep(kHeap, message('a')).vector(whole(kTime), 0, 16);
+  in_two.vector(whole(kTime), 16, 16).named().updated();
+  EXPECT_EQ(broken(in_two), Ids{"pctx.publish.timestamp-last"});
+
+  // Byte by byte it comes in pieces as well.
+  Recording copied;
+  copied.watched().keep(kHeap, message('a'));
+  for (std::size_t i = 0; i < 32; ++i) copied.vector(whole(kTime), i, 1);
+  copied.named();
+  EXPECT_EQ(broken(copied),
+            (Ids{"pctx.publish.timestamp-last", "pctx.publish.timestamp-single-store"}));
+}
+
+TEST(StoreRules, PlacesAreNamedAsWellAsTheyAreKnown) {
+  const auto at = [](std::optional<std::uint32_t> place, std::int32_t tid) {
+    Recording r;
+    r.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime).pointer();
+    r.named().image().stores.back().place = place;
+    r.image().stores.back().tid = tid;
+    return r.judge("pctx.publish.timestamp-last").at;
+  };
+  EXPECT_EQ(at(1, 12), "publish+0x1c in libapp.so, thread 12");
+  EXPECT_EQ(at(2, 13), "libapp.so+0x3000, thread 13");
+  EXPECT_EQ(at(3, 13), "thread 13");
+  EXPECT_EQ(at(std::nullopt, 13), "thread 13");
+  EXPECT_EQ(at(std::nullopt, 0), "");
+}
+
+TEST(StoreRules, AFirstTimestampInHalves) {
+  Recording r;
+  r.watched().keep(kHeap, message('a')).fields();
+  r.store<std::uint32_t>(16, static_cast<std::uint32_t>(kTime));
+  r.store<std::uint32_t>(20, static_cast<std::uint32_t>(kTime >> 32U));
+  r.named();
+  EXPECT_EQ(broken(r), Ids{"pctx.publish.timestamp-single-store"});
+  r.image().elf64 = false;
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(noted(r), Ids{"pctx.publish.timestamp-single-store"});
+}
+
+TEST(StoreRules, AnUpdatesTimestampsInHalves) {
+  Recording closing;
+  closing.published().keep(kOtherHeap, message('b')).timestamp(0).pointer(kOtherHeap);
+  closing.store<std::uint32_t>(20, static_cast<std::uint32_t>(kLater >> 32U));
+  closing.store<std::uint32_t>(16, static_cast<std::uint32_t>(kLater));
+  closing.named();
+  EXPECT_EQ(broken(closing), Ids{"pctx.update.timestamp-single-store"});
+  closing.image().elf64 = false;
+  EXPECT_EQ(broken(closing), Ids{});
+  EXPECT_EQ(closing.judge("pctx.update.timestamp-single-store").outcome, Outcome::kWarn);
+
+  Recording opening;
+  opening.published().keep(kOtherHeap, message('b'));
+  opening.store<std::uint32_t>(16, 0).store<std::uint32_t>(20, 0);
+  opening.pointer(kOtherHeap).timestamp(kLater).named();
+  EXPECT_EQ(broken(opening), Ids{"pctx.update.zero-single-store"});
+  EXPECT_NE(opening.judge("pctx.update.zero-single-store")
+                .saw.find("0x1122334455667788 -> 0x1122334400000000 -> 0x0"),
+            std::string::npos);
+  opening.image().elf64 = false;
+  EXPECT_EQ(noted(opening), Ids{"pctx.update.zero-single-store"});
+
+  // Bytes are no halves.
+  Recording bytes;
+  bytes.published().keep(kOtherHeap, message('b'));
+  for (std::size_t i = 16; i < 24; ++i) bytes.store<std::uint8_t>(i, 0);
+  bytes.pointer(kOtherHeap).timestamp(kLater).named().image().elf64 = false;
+  EXPECT_EQ(broken(bytes), Ids{"pctx.update.zero-single-store"});
+}
+
+TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
+  Recording r;
+  r.published().keep(kOtherHeap, message('b')).size(4).pointer(kOtherHeap).timestamp(kLater);
+  r.named();
+  EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
+  const Finding f = r.judge("pctx.update.zero-timestamp-first");
+  EXPECT_EQ(f.saw,
+            "an update changed other fields before the timestamp; stores: payload_size=4  "
+            "payload=0x55002000  monotonic_published_at_ns=1234605616436574345");
+  // Without a naming call the fields are the update's as well.
+  Recording unnamed;
+  unnamed.watched().keep(kHeap, message('a')).fields().timestamp(kTime).size(4).timestamp(kLater);
+  unnamed.seen();
+  EXPECT_EQ(broken(unnamed),
+            (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
+  Recording alone;
+  alone.published().timestamp(kLater).named();
+  EXPECT_EQ(broken(alone), Ids{"pctx.update.zero-timestamp-first"});
+}
+
+TEST(StoreRules, AnUpdateThatZeroesLate) {
+  Recording r;
+  r.published().keep(kOtherHeap, message('b')).pointer(kOtherHeap).timestamp(0).timestamp(kLater);
+  r.named();
+  EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
+  Recording in_one;
+  in_one.published().keep(kOtherHeap, message('b')).vector(whole(0, kOtherHeap));
+  in_one.timestamp(kLater).named();
+  EXPECT_EQ(broken(in_one),
+            (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
+}
+
+TEST(StoreRules, FieldsBehindTheClosingTimestamp) {
+  Recording r;
+  r.published().keep(kOtherHeap, message('b')).timestamp(0).pointer(kOtherHeap).size(9);
+  r.timestamp(kLater).size().named();
+  EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
+  // It belongs to this update, not to the next one.
+  r.updated(kLater + 1, kHeap);
+  EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
+  Recording with_it;
+  with_it.published().keep(kOtherHeap, message('b')).timestamp(0);
+  with_it.vector(whole(kLater, kOtherHeap), 16, 16).named();
+  EXPECT_EQ(broken(with_it), Ids{"pctx.update.fields-while-zero"});
+  Recording at_rest;
+  at_rest.published().size(4);
+  EXPECT_EQ(broken(at_rest), Ids{"pctx.update.fields-while-zero"});
+}
+
+TEST(StoreRules, AnUpdateMayTouchNothingButTheTimestamp) {
+  Recording r;
+  r.published().timestamp(0).keep(kHeap, message('b')).timestamp(kLater).named();
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+}
+
+TEST(StoreRules, ASignatureThatIsBlankedDuringAnUpdate) {
+  Recording r;
+  r.published().keep(kOtherHeap, message('b')).timestamp(0).store<std::uint64_t>(0, 0);
+  r.pointer(kOtherHeap).signature().timestamp(kLater).named();
+  EXPECT_EQ(broken(r), Ids{"pctx.update.signature-untouched"});
+  Recording same;
+  same.published().keep(kOtherHeap, message('b')).timestamp(0).fields(kOtherHeap);
+  same.timestamp(kLater).named();
+  expect_clean(same);
+}
+
+TEST(StoreRules, AMessageThatIsCompletedTooLate) {
+  // Nothing that decodes, then the message: before the naming call, or behind it.
+  Recording empty;
+  empty.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).keep(kHeap, message('a'));
+  empty.named();
+  EXPECT_EQ(broken(empty), Ids{"pctx.publish.payload-before-timestamp"});
+  EXPECT_EQ(empty.judge("pctx.publish.payload-before-timestamp").hexdumps.size(), 2U);
+  Recording late;
+  late.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).named();
+  late.keep(kHeap, message('a')).seen();
+  EXPECT_EQ(broken(late), Ids{"pctx.publish.payload-before-timestamp"});
+  // Another message at the naming call.
+  Recording other;
+  other.watched().keep(kHeap, message('x')).fields().timestamp(kTime).keep(kHeap, message('a'));
+  other.named();
+  EXPECT_EQ(broken(other), Ids{"pctx.publish.payload-before-timestamp"});
+  Recording update;
+  update.published().keep(kOtherHeap, Bytes(5)).timestamp(0).pointer(kOtherHeap);
+  update.timestamp(kLater).keep(kOtherHeap, message('b')).named();
+  EXPECT_EQ(broken(update), Ids{"pctx.publish.payload-before-timestamp"});
+}
+
+TEST(StoreRules, WhatOtherRowsSayOfMessages) {
+  Recording patched;  // pctx.update.no-silent-change
+  patched.published().keep(kHeap, message('z')).seen();
+  EXPECT_EQ(broken(patched), Ids{});
+  EXPECT_EQ(patched.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
+  Recording undecodable;  // the rows about payloads
+  undecodable.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).named();
+  EXPECT_EQ(undecodable.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
+  Recording unreadable;
+  unreadable.watched().fields().timestamp(kTime).named();
+  EXPECT_EQ(unreadable.judge("pctx.publish.payload-before-timestamp").outcome,
+            Outcome::kUnobservable);
+  Recording unseen;  // nobody looked again
+  unseen.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen(Moment::kExit);
+  EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kUnobservable);
+  unseen.timestamp(0).timestamp(kLater);
+  EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
+}
+
+TEST(StoreRules, AMessageThatWasNotReady) {
+  Recording r;
+  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
+  r.call("clock_gettime", {}, 0);
+  r.pointer(kOtherHeap).timestamp(kLater).named();
+  EXPECT_EQ(broken(r), Ids{"pctx.update.prepare-before-zero"});
+  const auto evidence = r.judge("pctx.update.prepare-before-zero").evidence;
+  EXPECT_TRUE(std::ranges::any_of(evidence, [](const std::string& line) {
+    return line.find("zero for 3000000 ns as it was watched; 1 of") != std::string::npos &&
+           line.find("clock_gettime") != std::string::npos;
+  }));
+  // Memory that was not there at all.
+  Recording mapped_later;
+  mapped_later.published().timestamp(0).keep(kOtherHeap, message('b')).pointer(kOtherHeap);
+  mapped_later.timestamp(kLater).named();
+  EXPECT_EQ(mapped_later.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
+  MemoryBlock none;
+  none.at = sys::RemoteAddr(kOtherHeap);
+  none.wanted = 5;
+  mapped_later.image().stores[*mapped_later.zeroing].prepared = none;
+  EXPECT_EQ(broken(mapped_later), Ids{"pctx.update.prepare-before-zero"});
+  Recording unknown = r;
+  for (Store& s : unknown.image().stores) s.prepared.reset();
+  EXPECT_EQ(unknown.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
+}
+
+TEST(StoreRules, AnInlineMessageIsCopiedInTheWindow) {
+  Recording r;
+  r.watched().keep(kAt + 32, message('a')).fields(kAt + 32).timestamp(kTime).named();
+  r.keep(kAt + 64, Bytes(5)).timestamp(0).keep(kAt + 64, message('b')).pointer(kAt + 64);
+  r.timestamp(kLater).named();
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+}
+
+TEST(StoreRules, AnOldMessageThatIsGoneTooEarly) {
+  Recording poisoned;
+  poisoned.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).updated();
+  EXPECT_EQ(broken(poisoned), Ids{"pctx.update.old-payload-until-zero"});
+  Recording unmapped;
+  unmapped.published().memory.erase(kHeap);
+  EXPECT_EQ(unmapped.call("munmap", {kHeap & ~(kPage - 1), kPage}, 0).result, 0);
+  unmapped.updated();
+  EXPECT_EQ(broken(unmapped), Ids{"pctx.update.old-payload-until-zero"});
+  const auto says = [](const Finding& f, std::string_view what) {
+    return std::ranges::any_of(
+        f.evidence, [&](const std::string& line) { return line.find(what) != std::string::npos; });
+  };
+  EXPECT_TRUE(says(unmapped.judge("pctx.update.old-payload-until-zero"), "munmap(0x55001000"));
+  std::erase_if(unmapped.image().calls, [](const SystemCall& c) { return c.name == "munmap"; });
+  EXPECT_EQ(broken(unmapped), Ids{"pctx.update.old-payload-until-zero"});
+  Recording freed_in_the_window;
+  freed_in_the_window.published().keep(kOtherHeap, message('b')).timestamp(0);
+  freed_in_the_window.keep(kHeap, Bytes(5)).pointer(kOtherHeap).timestamp(kLater).named();
+  expect_clean(freed_in_the_window);
+}
+
+TEST(StoreRules, AWithdrawalIsNoUpdate) {
+  Recording zeroed;
+  zeroed.published().timestamp(0).keep(kHeap, Bytes(5)).seen();
+  EXPECT_EQ(broken(zeroed), Ids{});
+  EXPECT_EQ(silent(zeroed), kOfUpdates);
+  // Blanked, and published there again: no update either.
+  Recording blanked;
+  blanked.published().vector({});
+  blanked.keep(kOtherHeap, Bytes(5)).keep(kOtherHeap, message('b')).fields(kOtherHeap);
+  blanked.timestamp(kLater).named();
+  EXPECT_EQ(broken(blanked), Ids{});
+  EXPECT_EQ(silent(blanked), kOfUpdates);
+  Recording in_pieces;
+  in_pieces.published().timestamp(0).vector({}, 0, 16).vector({}, 16, 16);
+  in_pieces.fields(kHeap).timestamp(kLater).named();
+  EXPECT_EQ(broken(in_pieces), Ids{});
+  EXPECT_EQ(silent(in_pieces), kOfUpdates);
+  // Cut by the end of the program.
+  Recording cut;
+  cut.published().timestamp(0).pointer(kOtherHeap).size(9);
+  EXPECT_EQ(broken(cut), Ids{});
+}
+
+TEST(StoreRules, ChangesByNobodyAreNoThreadsFault) {
+  Recording kernel;
+  kernel.tid = 0;
+  kernel.watched().keep(kHeap, message('a')).vector(whole(kTime)).named();
+  EXPECT_EQ(broken(kernel), Ids{});
+  EXPECT_EQ(kernel.judge("pctx.publish.timestamp-last").outcome, Outcome::kUnobservable);
+  kernel.vector(whole(kLater, kOtherHeap)).named();
+  EXPECT_EQ(broken(kernel), Ids{});
+  EXPECT_EQ(kernel.judge("pctx.update.zero-timestamp-first").outcome, Outcome::kUnobservable);
+
+  Recording fields_only;
+  fields_only.tid = 0;
+  fields_only.watched().keep(kHeap, message('a')).vector(whole(0));
+  fields_only.tid = 12;
+  fields_only.timestamp(kTime).named();
+  EXPECT_EQ(broken(fields_only), Ids{});
+  EXPECT_EQ(silent(fields_only), kOfUpdates);
+
+  Recording too_late;
+  too_late.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime);
+  too_late.tid = 0;
+  too_late.pointer().named();
+  EXPECT_EQ(broken(too_late), Ids{"pctx.publish.timestamp-last"});
+  const Finding f = too_late.judge("pctx.publish.timestamp-last");
+  EXPECT_EQ(f.at, "");
+  EXPECT_NE(f.evidence.back().find("no thread that was watched"), std::string::npos);
+}
+
+TEST(StoreRules, UpdatesFromOtherThreadsAndRepeatedZeros) {
+  Recording r;
+  r.published();
+  r.tid = 14;
+  r.keep(kOtherHeap, message('b')).timestamp(kTime).timestamp(0).timestamp(0).pointer(kHeap);
+  r.pointer(kOtherHeap).timestamp(kLater).timestamp(kLater).named();
+  expect_clean(r);
+}
+
+TEST(StoreRules, AWatchThatBeganLate) {
+  Recording r;
+  r.keep(kHeap, message('a'));
+  r.vector(whole(kTime)).image().stores.clear();
+  r.watched("prctl").named();
+  EXPECT_EQ(silent(r).size(), store_rules().size());
+  EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("from its naming call on"),
+            std::string::npos);
+  r.updated();
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(silent(r), (Ids{"pctx.publish.timestamp-last", "pctx.publish.timestamp-single-store",
+                            "pctx.update.old-payload-until-zero"}));
+}
+
+TEST(StoreRules, AHeaderThatMovesInTheWindow) {
+  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
+  Recording r;
+  r.published().timestamp(0).image().watches.back().ended_order = r.order + 1;
+  r.at = kElsewhere;
+  ++r.order;
+  r.watched("mremap").keep(kOtherHeap, message('b')).pointer(kOtherHeap).timestamp(kLater).named();
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(r.judge("pctx.update.fields-while-zero").outcome, Outcome::kPass);
+  EXPECT_EQ(r.judge("pctx.update.zero-timestamp-first").outcome, Outcome::kUnobservable);
+}
+
+TEST(StoreRules, EachPublicationOfSeveralIsJudged) {
+  Recording r;
+  r.published().updated().image().watches.back().ended_order = r.order;
+  r.head = Bytes(32);
+  r.at = kAt + kPage;
+  r.watched().signature().version().size().timestamp(kLater).pointer().named();
+  EXPECT_EQ(broken(r), Ids{"pctx.publish.timestamp-last"});
+  Recording same_place;
+  same_place.published().image().watches.back().ended_order = same_place.order;
+  same_place.head = Bytes(32);
+  same_place.watched().fields().timestamp(kLater).named();
+  EXPECT_EQ(broken(same_place), Ids{});
+  EXPECT_EQ(silent(same_place), kOfUpdates);
+}
+
+TEST(StoreRules, StoresThatWereNotKept) {
+  Recording r;
+  r.published().image().stores_dropped = 3;
+  EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "3 stores were not kept");
+  EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("3 stores were not kept"),
+            std::string::npos);
+}
+
+TEST(StoreRules, NumbersInTheOrderOfTheProcess) {
+  Recording r;
+  r.image().little_endian = false;
+  const auto swapped = [](std::uint64_t timestamp, std::uint64_t pointer) {
+    return abi::byte_swapped(whole(timestamp, pointer));
+  };
+  r.watched().vector(swapped(0, kHeap)).vector(swapped(kTime, kHeap), 16, 8).named();
+  r.vector(swapped(0, kHeap), 16, 8).vector(swapped(0, kOtherHeap), 24, 8);
+  r.vector(swapped(kLater, kOtherHeap), 16, 4).vector(swapped(kLater, kOtherHeap), 20, 4).named();
+  EXPECT_EQ(broken(r), Ids{"pctx.update.timestamp-single-store"});
+}
+
+TEST(StoreRules, BytesThatAreMissingOrContradictEachOther) {
+  Recording missing;
+  missing.published().updated();
+  missing.image().stores[2].after.resize(7);
+  EXPECT_EQ(broken(missing), Ids{});
+  Recording torn;
+  torn.published().updated();
+  torn.image().stores[5].before = Bytes(32, std::byte{0xff});
+  EXPECT_EQ(broken(torn), Ids{});
+  Recording nothing;
+  nothing.published().updated();
+  for (Store& s : nothing.image().stores) s.before = s.after = {};
+  EXPECT_EQ(silent(nothing).size(), store_rules().size());
+}
+
+// Whatever a recording says, a rule says something and each store is used once.
+TEST(StoreRules, SurvivesRecordingsThatMakeNoSense) {
+  std::mt19937_64 random(1);
+  const auto below = [&random](std::uint64_t n) { return random() % n; };
+  const auto odd = [&]() -> std::uint64_t {
+    constexpr std::uint64_t kOdd[] = {0, 1, kTime, kTime & UINT32_MAX, kHeap, kAt, UINT64_MAX};
+    return kOdd[below(std::size(kOdd))];
+  };
+  for (int round = 0; round < 300; ++round) {
+    Recording r;
+    r.keep(kHeap, message('a')).keep(kOtherHeap, Bytes(3));
+    if (below(4) != 0) r.published();
+    for (std::uint64_t n = below(40); n-- > 0;) {
+      r.tid = static_cast<std::int32_t>(below(3));
+      switch (below(8)) {
+        case 0:
+          r.watched(below(2) == 0 ? "prctl" : "mremap");
+          break;
+        case 1:
+          r.named();
+          break;
+        case 2:
+          r.timestamp(odd());
+          break;
+        case 3:
+          r.vector({abi::kSignature, 2, static_cast<std::uint32_t>(below(9)), odd(), odd()});
+          break;
+        case 4:
+          r.store<std::uint8_t>(below(32), static_cast<std::uint8_t>(random()));
+          break;
+        case 5:
+          r.store<std::uint32_t>(4 * below(8), static_cast<std::uint32_t>(odd()));
+          break;
+        case 6:
+          r.seen(below(2) == 0 ? Moment::kPeriodic : Moment::kExit);
+          break;
+        default:
+          r.call(below(2) == 0 ? "munmap" : "prctl", {odd(), odd(), odd(), odd()}, 0);
+          break;
+      }
+    }
+    r.vector(whole(kTime)).seen();
+    Image& image = r.image();
+    for (Store& s : image.stores) {
+      if (below(10) == 0) s.before.resize(below(40));
+      if (below(10) == 0) s.after.resize(below(40));
+      if (below(10) == 0) s.order = odd();
+      if (below(10) == 0) s.at_ns = odd();
+      if (below(10) == 0) s.header = odd();
+      if (below(10) == 0) s.place = static_cast<std::uint32_t>(random());
+      if (s.payload && below(5) == 0) s.payload->wanted = odd();
+      if (s.payload && below(5) == 0) s.payload->readable = odd();
+      if (below(10) == 0) s.prepared = s.payload;
+    }
+    for (Watch& w : image.watches) {
+      if (below(4) == 0) w.found.resize(below(40));
+      if (below(4) == 0) w.ended_order = odd();
+    }
+    if (below(3) == 0) std::ranges::shuffle(image.stores, random);
+    image.elf64 = below(2) == 0;
+    image.little_endian = below(4) != 0;
+    const auto evidence = evidence_of(r.t);
+    ASSERT_EQ(evidence.size(), 1U);
+    std::vector<const Store*> used;
+    for (const auto& op : header_history_of(evidence.front()).operations) {
+      for (const HeaderStore& s : op.stores) used.push_back(s.store);
+      for (const std::size_t i : {op.zero_first, op.zero, op.announce_first, op.announce}) {
+        EXPECT_TRUE(i == HeaderOperation::kNone || i < op.stores.size());
+      }
+    }
+    std::ranges::sort(used);
+    EXPECT_EQ(std::ranges::adjacent_find(used), used.end());
+    for (const auto& rule : store_rules()) EXPECT_FALSE(rule.rule(evidence.front()).level.empty());
+  }
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
