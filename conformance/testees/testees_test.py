@@ -50,10 +50,16 @@ IN_CALLS = {
     "pctx.publish.name-whole-mapping", "pctx.publish.name-after-timestamp",
     "pctx.update.same-mapping", "pctx.update.name-always", "pctx.update.name-after-timestamp",
     "pctx.fork.dontfork-before-header"}
+IN_STORES = {
+    "pctx.publish.timestamp-last", "pctx.publish.payload-before-timestamp",
+    "pctx.publish.timestamp-single-store", "pctx.update.prepare-before-zero",
+    "pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero",
+    "pctx.update.timestamp-single-store", "pctx.update.zero-single-store",
+    "pctx.update.signature-untouched", "pctx.update.old-payload-until-zero"}
 JUDGED = {
     row["id"]: row for row in ROWS.values()
     if row["role"] == "writer"
-    and (row["observe"]["level"] in ("static", "snapshot") or row["id"] in IN_CALLS)
+    and (row["observe"]["level"] in ("static", "snapshot") or row["id"] in IN_CALLS | IN_STORES)
     and {"attach", "wrap"} & set(row["observe"]["modes"])}
 JUDGED_IN_FILES = {row["id"]: row for row in ROWS.values() if "elf" in row["observe"]["modes"]}
 # A file alone cannot break it: another module may hold the relocations.
@@ -416,6 +422,14 @@ SEEN_IN_CALLS = {
     "bad_publish_name_whole_mapping", "bad_publish_name_after_timestamp",
     "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_after_timestamp",
     "bad_fork_dontfork_before_header"}
+# ... and these in the order of their stores.
+SEEN_IN_STORES = {
+    "bad_publish_timestamp_last", "bad_publish_timestamp_last_memcpy",
+    "bad_publish_payload_before_timestamp", "bad_publish_timestamp_single_store",
+    "bad_update_prepare_before_zero", "bad_update_zero_timestamp_first",
+    "bad_update_fields_while_zero", "bad_update_timestamp_single_store",
+    "bad_update_zero_single_store", "bad_update_signature_untouched",
+    "bad_update_old_payload_until_zero", "bad_update_old_payload_until_zero_unmapped"}
 
 # A variant that holds no context at the end.
 WITHOUT_CONTEXT = {
@@ -646,8 +660,9 @@ def run_without_files(command):
 class MutantsFromOutside(unittest.TestCase):
     def test_all_are_looked_at(self):
         names = {name for name, e in ENTRIES.items() if e["kind"] == "mutant"}
-        self.assertEqual(names, set(SEEN) | SEEN_OTHERWISE | SEEN_IN_CALLS)
-        self.assertEqual(len(names), len(SEEN) + len(SEEN_OTHERWISE) + len(SEEN_IN_CALLS))
+        groups = (set(SEEN), SEEN_OTHERWISE, SEEN_IN_CALLS, SEEN_IN_STORES)
+        self.assertEqual(names, set().union(*groups))
+        self.assertEqual(len(names), sum(map(len, groups)))
 
     def test_each_is_broken_as_it_says(self):
         good = final_snapshot("good_default")
@@ -664,8 +679,8 @@ class MutantsFromOutside(unittest.TestCase):
                 self.assertTrue(broken(snapshot))
                 self.assertEqual((snapshot.exit_code, snapshot.errors), (0, ""))
 
-    def test_those_with_wrong_calls_leave_a_legal_context(self):
-        for name in sorted(SEEN_IN_CALLS):
+    def test_those_with_wrong_calls_or_stores_leave_a_legal_context(self):
+        for name in sorted(SEEN_IN_CALLS | SEEN_IN_STORES):
             with self.subTest(name):
                 snapshot = final_snapshot(name)
                 self.assertEqual(len(snapshot.valid), 1)
