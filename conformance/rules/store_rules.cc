@@ -458,17 +458,17 @@ std::uint64_t naming_ns(const Image& image, const HeaderOperation& op) {
 }
 
 void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
-                     std::string then_label, std::string later_label, Finding& f) {
+                     const std::string& then_label, const std::string& later_label, Finding& f) {
   f.evidence.push_back(fmt::format("payload at {:#x}: hash {:#x} {}, {:#x} {}", then.at.raw(),
                                    then.hash, then_label, later.hash, later_label));
   const auto was = bytes_of(image, then);
   const auto is = bytes_of(image, later);
   const auto at = static_cast<std::uint64_t>(std::ranges::mismatch(was, is).in1 - was.begin());
   if (at >= was.size() || at >= is.size()) return;
-  const std::string title = fmt::format("payload at {:#x} ", then.at.raw());
   f.evidence.push_back(fmt::format("first difference at byte {}", at));
-  f.hexdumps = {bytes_around(title + then_label, then.at.raw(), was, at, std::move(then_label)),
-                bytes_around(title + later_label, later.at.raw(), is, at, std::move(later_label))};
+  const std::string title = fmt::format("payload at {:#x} ", then.at.raw());
+  f.hexdumps = {bytes_around(title + then_label, then.at.raw(), was, at, then_label),
+                bytes_around(title + later_label, later.at.raw(), is, at, later_label)};
 }
 
 std::optional<Finding> payload_before_timestamp(const ImageEvidence& e, const History& all,
@@ -537,9 +537,9 @@ void add_window(const Image& image, const HeaderOperation& op, Finding& f) {
     if (++count <= 8) calls += (calls.empty() ? "" : ", ") + c.name;
   }
   f.evidence.push_back(fmt::format(
-      "the timestamp was zero for {} ns as it was watched; {} of the recorded system calls fall "
-      "into that time{}{}",
-      to.at_ns - std::min(from.at_ns, to.at_ns), count, calls.empty() ? "" : ": ", calls));
+      "the timestamp was zero for {} ns under observation; recorded system calls meanwhile: {}{}",
+      to.at_ns - std::min(from.at_ns, to.at_ns), count,
+      calls.empty() ? "" : " (" + calls + (count > 8 ? ", …)" : ")")));
 }
 
 std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History& all,
@@ -690,6 +690,10 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
   if (image.stores_dropped > 0) {
     return unobservable(fmt::format("{} stores were not kept", image.stores_dropped),
                         "a program that stores to its header less often");
+  }
+  if (updates && std::ranges::any_of(history.operations, is_replaced)) {
+    return unobservable("no update zeroed the timestamp: see pctx.update.zero-timestamp-first",
+                        "an update that zeroes the timestamp");
   }
   if (!updates) {
     return unobservable("no publication was seen while the header was watched",

@@ -409,6 +409,8 @@ TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
   Recording alone;
   alone.published().timestamp(kLater).named();
   EXPECT_EQ(broken(alone), Ids{"pctx.update.zero-timestamp-first"});
+  EXPECT_EQ(alone.judge("pctx.update.zero-single-store").saw,
+            "no update zeroed the timestamp: see pctx.update.zero-timestamp-first");
 }
 
 TEST(StoreRules, AnUpdateThatZeroesLate) {
@@ -507,8 +509,8 @@ TEST(StoreRules, AMessageThatWasNotReady) {
   EXPECT_EQ(broken(r), Ids{"pctx.update.prepare-before-zero"});
   const auto evidence = r.judge("pctx.update.prepare-before-zero").evidence;
   EXPECT_TRUE(std::ranges::any_of(evidence, [](const std::string& line) {
-    return line.find("zero for 3000000 ns as it was watched; 1 of") != std::string::npos &&
-           line.find("clock_gettime") != std::string::npos;
+    return line.find("zero for 3000000 ns under observation") != std::string::npos &&
+           line.find("meanwhile: 1 (clock_gettime)") != std::string::npos;
   }));
   // Memory that was not there at all.
   Recording mapped_later;
