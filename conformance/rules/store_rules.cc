@@ -542,6 +542,36 @@ void add_window(const Image& image, const HeaderOperation& op, Finding& f) {
       calls.empty() ? "" : " (" + calls + (count > 8 ? ", …)" : ")")));
 }
 
+// Where the announced message was when the timestamp was zeroed.
+struct Prepared {
+  const MemoryBlock* then = nullptr;   // the bytes at its place, or its bytes at another place
+  const MemoryBlock* later = nullptr;  // when it was announced
+  std::optional<bool> ready;           // nothing: not known
+  bool elsewhere = false;
+};
+
+Prepared prepared_for(const Image& image, const HeaderOperation& op) {
+  Prepared out;
+  const HeaderStore& zeroing = op.zeroing();
+  const HeaderStore& closing = op.announcing();
+  out.later = announced_by(image, closing, closing.after);
+  if (out.later == nullptr || out.later->readable == 0) return out;
+  const auto& recorded = zeroing.store->prepared;
+  out.then = recorded && recorded->wanted == out.later->wanted
+                 ? &*recorded
+                 : announced_by(image, zeroing, closing.after);
+  if (out.then == nullptr) return out;
+  if (out.then->at != out.later->at) {
+    out.elsewhere = out.then->readable == out.later->readable && out.then->hash == out.later->hash;
+    if (out.elsewhere) out.ready = false;
+    return out;
+  }
+  out.ready = out.then->readable < out.later->readable ? false : same_bytes(*out.then, *out.later);
+  return out;
+}
+
+// A message that is copied to where it is announced while the timestamp is zero: legal when it was
+// encoded before, and not to be told from encoding where it replaces another one in place.
 std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History& all,
                                            Tally& tally) {
   const Image& image = *e.image;
@@ -550,42 +580,41 @@ std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History
     if (is_late(op)) ++tally.late;
     if (!op.was_zeroed()) continue;
     const HeaderStore& zeroing = op.zeroing();
-    const HeaderStore& closing = op.announcing();
     if (zeroing.store->tid == 0 || any_unordered(op)) {
       ++tally.unordered;
       continue;
     }
-    const MemoryBlock* later = announced_by(image, closing, closing.after);
-    const MemoryBlock* then = nullptr;
-    if (const auto& p = zeroing.store->prepared;
-        later != nullptr && p && p->at == later->at && p->wanted == later->wanted) {
-      then = &*p;
-    } else if (later != nullptr) {
-      then = announced_by(image, zeroing, closing.after);
-    }
-    std::optional<bool> same;
-    if (then != nullptr && later->readable != 0) {
-      same = then->readable < later->readable ? false : same_bytes(*then, *later);
-    }
-    if (!same) {
+    const Prepared p = prepared_for(image, op);
+    if (!p.ready) {
       ++tally.unread;
       continue;
     }
     ++tally.judged;
-    if (*same) continue;
-    const Span announced{later->at.raw(), later->wanted};
+    if (*p.ready) continue;
+    const Span announced{p.later->at.raw(), p.later->wanted};
     const Span old{payload_address(zeroing.before.payload, image.elf64),
                    zeroing.before.payload_size};
     const bool in_place =
         announced.meets(old) || announced.meets(mapping_of(e, zeroing.store->header));
-    Finding f =
-        wrong_store(image, op, zeroing,
-                    in_place ? "the message was written in place while the timestamp was zero"
-                             : "the message was not ready when the timestamp was zeroed",
-                    in_place ? "message written in place" : "message not ready");
+    const char* saw = "the message was not ready when the timestamp was zeroed";
+    const char* signature = "message not ready";
+    if (p.elsewhere) {
+      saw = "the message was copied to its place while the timestamp was zero";
+      signature = "message copied late";
+    } else if (in_place) {
+      saw = "the message was written in place while the timestamp was zero";
+      signature = "message written in place";
+    }
+    Finding f = wrong_store(image, op, zeroing, saw, signature);
     add_window(image, op, f);
-    show_difference(image, *then, *later, "when the zero was stored", "when it was announced", f);
-    if (!in_place) return f;
+    if (p.elsewhere) {
+      f.evidence.push_back(
+          fmt::format("the same bytes were at {:#x} when the zero was stored", p.then->at.raw()));
+    } else {
+      show_difference(image, *p.then, *p.later, "when the zero was stored", "when it was announced",
+                      f);
+    }
+    if (!in_place && !p.elsewhere) return f;
     f.outcome = Outcome::kInfo;
     if (!tally.noted) tally.noted = std::move(f);
   }

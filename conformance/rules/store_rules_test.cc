@@ -536,6 +536,19 @@ TEST(StoreRules, AnInlineMessageIsCopiedInTheWindow) {
   EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
 }
 
+TEST(StoreRules, AnEncodedMessageIsCopiedToNewMemoryInTheWindow) {
+  Recording r;
+  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
+  r.pointer(kOtherHeap).timestamp(kLater).named();
+  MemoryBlock found = *r.block(r.memory, kOtherHeap, 5);
+  found.at = sys::RemoteAddr(kOtherHeap + 0x300);
+  r.image().stores[*r.zeroing].prepared = found;
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+  r.image().stores[*r.zeroing].prepared->hash ^= 1U;
+  EXPECT_EQ(r.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
+}
+
 TEST(StoreRules, AnOldMessageThatIsGoneTooEarly) {
   Recording poisoned;
   poisoned.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).updated();

@@ -190,12 +190,16 @@ void set_timestamp(const Region& r, std::uint64_t value) {
 }
 
 // Payloads are never freed: a published one has to stay.
-void set_payload(const Region& r, const Bytes& bytes) {
+const char* on_heap(const Bytes& bytes) {
   auto* copy = static_cast<char*>(std::malloc(bytes.size()));
   if (copy == nullptr) die("malloc");
   bytes.copy(copy, bytes.size());
-  store<std::uint32_t>(r.at + kSizeAt, static_cast<std::uint32_t>(bytes.size()));
-  store<std::uint64_t>(r.at + kPointerAt, reinterpret_cast<std::uintptr_t>(copy));
+  return copy;
+}
+
+void set_payload(const Region& r, const char* payload, std::size_t size) {
+  store<std::uint32_t>(r.at + kSizeAt, static_cast<std::uint32_t>(size));
+  store<std::uint64_t>(r.at + kPointerAt, reinterpret_cast<std::uintptr_t>(payload));
 }
 
 void set_name(const Region& r, bool needed) {
@@ -218,15 +222,16 @@ Region publish(const Bytes& bytes) {
   if (madvise(r.at, kRegionSize, MADV_DONTFORK) != 0) die("madvise");
   std::memcpy(r.at, "OTEL_CTX", 8);
   store<std::uint32_t>(r.at + 8, 2);
-  set_payload(r, bytes);
+  set_payload(r, on_heap(bytes), bytes.size());
   set_timestamp(r, next_timestamp());
   set_name(r, fd < 0);
   return r;
 }
 
 void update(const Region& r, const Bytes& bytes) {
+  const char* payload = on_heap(bytes);
   set_timestamp(r, 0);
-  set_payload(r, bytes);
+  set_payload(r, payload, bytes.size());
   set_timestamp(r, next_timestamp());
   set_name(r, false);
 }
