@@ -114,7 +114,8 @@ bool is_contradiction(Outcome o) {
 // that is busy otherwise the looks come late.
 bool has_pauses(const Entry& entry) {
   return entry.command == "wrap" &&
-         (entry.program == "process_writer" || entry.program == "thread_writer");
+         (entry.program == "process_writer" || entry.program == "thread_writer" ||
+          entry.program == "ctypes_writer.py");
 }
 constexpr const char* kLongPause = "3000";  // milliseconds
 

@@ -21,7 +21,6 @@ constexpr std::size_t kWordBytes = 8;
 constexpr unsigned kWords = kHeaderBytes / kWordBytes;
 constexpr std::uint64_t kLargestAnonymous = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
-constexpr std::size_t kCodeLooks = 64;
 constexpr std::size_t kClaimable = 256;         // stores that are looked back at
 constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
@@ -83,12 +82,14 @@ std::optional<sys::MapEntry> mapping_of(pid_t tid, sys::RemoteAddr at) {
 }  // namespace
 
 StoreRecorder::StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
-                             std::shared_ptr<CopyBudget> copies, StoreLimits limits)
+                             std::shared_ptr<CopyBudget> copies, CodeFiles& files,
+                             StoreLimits limits)
     : elf64_(elf64),
       lifetime_(lifetime),
       order_(std::move(order)),
       budget_(std::move(copies)),
-      limits_(limits) {}
+      limits_(limits),
+      places_(files) {}
 
 StoreRecorder::~StoreRecorder() { forget_copy(); }
 
@@ -297,7 +298,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e) {
   s.words = e.words;
   s.before = current_->last;
   s.after = *now;
-  s.place = place_of(e.tid, e.pc);
+  s.place = places_.place_of(e.tid, e.pc);
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
@@ -385,7 +386,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     if (s.order <= since) return false;
     if (s.tid != 0 || (s.words & e.words) == 0) continue;
     const auto others = static_cast<std::uint8_t>(s.words & ~unsigned{e.words});
-    const auto place = place_of(e.tid, e.pc);
+    const auto place = places_.place_of(e.tid, e.pc);
     if (others == 0) {
       s.tid = e.tid;
       s.words = e.words;
@@ -411,38 +412,6 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
   return false;
 }
 
-std::optional<std::uint32_t> StoreRecorder::place_of(pid_t tid, std::uint64_t pc) {
-  const auto address = pc - 1;  // in the instruction that ended at pc
-  if (const auto known = place_at_.find(address); known != place_at_.end()) return known->second;
-  if (places_.size() >= limits_.places) return std::nullopt;
-  const auto find = [&] {
-    return std::ranges::find_if(
-        code_, [&](const sys::MapEntry& e) { return e.range.contains(sys::RemoteAddr(address)); });
-  };
-  auto found = find();
-  if (found == code_.end() && code_looks_ < kCodeLooks) {
-    ++code_looks_;
-    code_.clear();
-    if (const auto text = sys::read_maps_text(tid)) {
-      sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
-        if (entry && entry->executable) code_.push_back(*std::move(entry));
-        return true;
-      });
-    }
-    found = find();
-  }
-  CodePlace place;
-  place.address = address;
-  if (found != code_.end() && found->inode != 0) {
-    place.module = found->name;
-    place.offset = found->offset + (address - found->range.begin().raw());
-  }
-  const auto index = static_cast<std::uint32_t>(places_.size());
-  places_.push_back(std::move(place));
-  place_at_[address] = index;
-  return index;
-}
-
 void StoreRecorder::add_to(Image& image, bool saw_context) && {
   if (current_ && !current_->signed_once && current_->because == "madvise") give_up();
   current_.reset();
@@ -454,7 +423,7 @@ void StoreRecorder::add_to(Image& image, bool saw_context) && {
   image.watches = std::move(watches_);
   image.stores = std::move(stores_);
   image.stores_dropped = dropped_;
-  image.places = std::move(places_);
+  image.places = std::move(places_).finish();
 }
 
 }  // namespace ctxconf::conformance

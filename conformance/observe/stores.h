@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "conformance/observe/calls.h"
+#include "conformance/observe/code_places.h"
 #include "conformance/observe/memory_copy.h"
 #include "conformance/timeline.h"
 #include "sys/map_table.h"
@@ -24,7 +25,6 @@ namespace ctxconf::conformance {
 struct StoreLimits {
   std::size_t stores = kMaxStores;
   std::size_t watches = 1024;
-  std::size_t places = 1024;
   std::uint64_t payload_kept = 4096;
   std::uint64_t payload_read = std::uint64_t{64} << 10U;
   std::uint64_t bytes = std::uint64_t{1} << 20U;  // of payloads that are stored
@@ -43,9 +43,9 @@ struct CopyBudget {
 // the threads: after each function of it header() is what they are to watch.
 class StoreRecorder {
  public:
-  // `lifetime`: --watch lifetime.
+  // `lifetime`: --watch lifetime. `files`: of all images; outlives this.
   StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
-                std::shared_ptr<CopyBudget> copies, StoreLimits limits = {});
+                std::shared_ptr<CopyBudget> copies, CodeFiles& files, StoreLimits limits = {});
   ~StoreRecorder();
   StoreRecorder(const StoreRecorder&) = delete;
   StoreRecorder& operator=(const StoreRecorder&) = delete;
@@ -112,7 +112,6 @@ class StoreRecorder {
   bool claim(const sys::WatchpointHit& e);
   void look_at_timestamp(pid_t tid, Store& store);
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
-  std::optional<std::uint32_t> place_of(pid_t tid, std::uint64_t pc);
   void forget_copy();
 
   bool elf64_;
@@ -129,10 +128,7 @@ class StoreRecorder {
   std::map<pid_t, std::uint64_t> resumed_;   // last place in the order before the thread went on
   std::optional<Zeroed> zeroed_;
   std::size_t copies_ = 0;
-  std::vector<CodePlace> places_;
-  std::map<std::uint64_t, std::uint32_t> place_at_;
-  std::vector<sys::MapEntry> code_;
-  std::size_t code_looks_ = 0;
+  CodePlaces places_;
   std::set<std::array<std::uint64_t, 3>> payloads_;  // address, size and hash of those kept
   std::uint64_t bytes_ = 0;
   std::uint64_t dropped_ = 0;

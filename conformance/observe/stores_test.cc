@@ -426,8 +426,9 @@ class ClaimTest : public testing::Test {
 
   alignas(32) std::array<std::uint64_t, 4> header_{};
   std::array<pid_t, kThreads> tids_{};
+  CodeFiles files_;
   StoreRecorder recorder_{true, true, std::make_shared<EventOrder>(),
-                          std::make_shared<CopyBudget>()};
+                          std::make_shared<CopyBudget>(), files_};
 
  private:
   std::mutex mutex_;

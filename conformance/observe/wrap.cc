@@ -120,6 +120,7 @@ class Recording {
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
   std::vector<Process> done_;
+  CodeFiles code_files_;
   std::shared_ptr<CopyBudget> copies_ = std::make_shared<CopyBudget>();
   std::set<pid_t> arming_;           // processes with an `arming`
   std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
@@ -155,7 +156,7 @@ void Recording::start_image(Watched& w) {
     StoreLimits store_limits;
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
     w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
-                                               order, copies_, store_limits);
+                                               order, copies_, code_files_, store_limits);
   }
 }
 
@@ -585,6 +586,9 @@ sys::Result<> Recording::run() {
   std::ranges::sort(done_, {}, [this](const Process& p) {
     return std::pair(p.pid == tracee_.root() ? 0 : 1, p.pid);
   });
+  for (auto& problem : code_files_.name_places(done_)) {
+    timeline_.notes.push_back(std::move(problem));
+  }
   for (auto& p : done_) timeline_.processes.push_back(std::move(p));
   return {};
 }
