@@ -231,6 +231,10 @@ int stores(const std::string& how) {
     pthread_join(thread, nullptr);
     return 0;
   }
+  if (how == "without-end") {
+    syscall(SYS_prctl, 0x53564d41, 0, page, 4096, "CTXCONF_TEST");
+    while (true) store_words(w);
+  }
   if (how == "own-sigtrap") handle(SIGTRAP);
   if (how == "ignored") signal(SIGTRAP, SIG_IGN);
   if (how == "blocked") {

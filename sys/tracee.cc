@@ -212,8 +212,8 @@ std::optional<unsigned long> user_word(pid_t tid, std::size_t offset) {
   return static_cast<unsigned long>(value);
 }
 
-// What a stopped thread's own registers say of the SIGTRAP it stands at; nothing: it is the
-// program's. Numbers in `siginfo` can be made up by the program, the status register cannot.
+// The SIGTRAP that a stopped thread stands at, if its siginfo is that of a watchpoint. A program
+// can make that up; `words`, from the status register, is zero then.
 std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
   siginfo_t info{};
   if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return std::nullopt;
@@ -222,8 +222,7 @@ std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
   const auto pc = user_word(tid, offsetof(struct user, regs.rip));
   if (!status || !pc) return std::nullopt;
   const auto words = static_cast<std::uint8_t>(*status & 0xfU);
-  if (words == 0) return std::nullopt;
-  set_debug_register(tid, kStatusRegister, 0);
+  if (words != 0) set_debug_register(tid, kStatusRegister, 0);
   return WatchpointHit{tid, process, words, *pc};
 }
 #endif
@@ -371,6 +370,7 @@ struct Tracee::State {
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
     bool watched = false;       // it has, or had, armed watchpoints in this image
+    bool stale_hit = false;     // a trap on its way is about what it watched before
     bool silent = false;        // appeared after a kill: gets no events and is not resumed
     std::optional<int> held;    // a stop that overtook the user's answer to the last one
     // Until it is announced:
@@ -592,7 +592,11 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
   }
 #if defined(__x86_64__)
   if (signo == SIGTRAP && task.watched) {
-    if (const auto hit = watchpoint_hit(tid, task.process)) return hand_out(task, *hit);
+    if (const auto hit = watchpoint_hit(tid, task.process)) {
+      const bool stale = std::exchange(task.stale_hit, false);
+      if (hit->words != 0) return hand_out(task, *hit);
+      if (stale) return restart(tid, task, 0);
+    }
   }
 #endif
   if (signo != (SIGTRAP | 0x80)) {
@@ -709,6 +713,7 @@ void Tracee::State::execed(pid_t pid, Task& task, int status) {
   task.exiting = false;
   task.to_exit = false;
   task.watched = false;
+  task.stale_hit = false;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
 }
 
@@ -925,6 +930,14 @@ Result<> Tracee::watch(pid_t tid, RemoteAddr first) {
   if (first.raw() % sizeof(std::uint64_t) != 0) {
     return fail("watch", EINVAL, "the address is not aligned to 8");
   }
+  // The trap of a store can still be on its way behind this stop.
+  if (it->second.watched) {
+    const auto status = user_word(tid, debug_register(kStatusRegister));
+    if (status && (*status & 0xfU) != 0) {
+      it->second.stale_hit = true;
+      set_debug_register(tid, kStatusRegister, 0);
+    }
+  }
   // A register that is armed may not pass through a state in which its neighbours are half moved.
   bool ok = set_debug_register(tid, kControlRegister, kNoWatches);
   for (std::size_t i = 0; ok && i < kWatchedWords; ++i) {
@@ -953,7 +966,7 @@ Result<> Tracee::unwatch(pid_t tid) {
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end() || !it->second.watched) return {};
   if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
-  // `watched` stays: the trap of a store can still be on its way behind this stop.
+  // `watched` stays, for a trap that is on its way.
   if (set_debug_register(tid, kControlRegister, kNoWatches) || errno == ESRCH) return {};
   return fail("debug registers", errno, pid_text(tid));
 #else

@@ -625,6 +625,34 @@ TEST_F(WatchTest, AWatchMovesAndEnds) {
   EXPECT_TRUE(tracee->watch(1, RemoteAddr(0)));  // no thread of the program
 }
 
+// A stop on request goes before the trap of a store that was just made.
+TEST_F(WatchTest, ATrapThatComesLateIsNeverTheProgramsNorOfAnotherWatch) {
+  auto tracee = Tracee::launch(target({"stores", "without-end"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  std::uint64_t page = 0;
+  int stops = 0;
+  int watching = 0;  // 0: nothing, 1: its words, 2: what it does not store to
+  run_.also = [&](const TraceEvent& event) {
+    if (const auto* call = std::get_if<SyscallEntry>(&event);
+        call != nullptr && call->nr == SYS_prctl) {
+      page = call->args[2];
+      EXPECT_TRUE(tracee->interrupt(call->tid));
+    } else if (const auto* stop = std::get_if<Interrupted>(&event)) {
+      watching = ++stops % 3;
+      EXPECT_TRUE(watching == 0   ? tracee->unwatch(stop->tid)
+                  : watching == 1 ? tracee->watch(stop->tid, RemoteAddr(page))
+                                  : tracee->watch(stop->tid, RemoteAddr(page + 64)));
+      EXPECT_TRUE(tracee->interrupt(stop->tid));
+    } else if (const auto* hit = std::get_if<WatchpointHit>(&event)) {
+      EXPECT_NE(watching, 2);
+      EXPECT_TRUE(tracee->interrupt(hit->tid));
+    }
+  };
+  run_.drive(*tracee, [&] { return stops >= 600; });
+  EXPECT_TRUE(run_.all<SignalStop>().empty());
+  EXPECT_TRUE(tracee->end());
+}
+
 TEST_F(WatchTest, A32BitProgramIsWatchedToo) {
   if (access(kTarget32.c_str(), X_OK) != 0) GTEST_SKIP() << "the compiler makes no 32-bit programs";
   if (!Capabilities::of_this_host().has(kHost32Bit)) GTEST_SKIP() << "no 32-bit programs here";

@@ -12,7 +12,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMostMappings = 20000;
+constexpr std::size_t kMostMappings = 8192;
 constexpr std::uint64_t kLargestMapping = std::uint64_t{1} << 30U;
 
 bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
@@ -64,7 +64,9 @@ std::optional<MemoryCopy> MemoryCopy::of(pid_t tid, const std::vector<std::uint6
     order.emplace_back(asked != first.end() ? 0 : heap ? 1 : e.range.size(), &e);
   }
   std::ranges::sort(order);
-  for (const auto& [rank, entry] : order) copy.add(tid, *entry, limit);
+  for (const auto& [rank, entry] : order) {
+    if (copy.copied_ < limit) copy.add(tid, *entry, limit);
+  }
   return copy;
 }
 

@@ -2,6 +2,8 @@
 // and exit 0 when all went as it would alone.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/hw_breakpoint.h>
+#include <linux/perf_event.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -317,6 +319,42 @@ int anonymous() {
   return 0;
 }
 
+// The message has a page of its own, which gets the same advice after the header has it.
+int anonymous_with_payload() {
+  auto* h = static_cast<Header*>(map_anonymous());
+  madvise(h, kPage, MADV_DONTFORK);
+  auto* payload = static_cast<volatile char*>(map_anonymous());
+  madvise(const_cast<char*>(payload), kPage, MADV_DONTFORK);
+  for (std::size_t i = 0; i < kMessage; ++i) payload[i] = i == 1 ? kMessage - 2 : 0x7a;
+  h->signature = signature();
+  h->version = 2;
+  h->size = kMessage;
+  h->payload = reinterpret_cast<std::uint64_t>(payload);
+  h->timestamp = now();
+  name(h);
+  return 0;
+}
+
+// One debug register of the thread is its own: 77 where that is not allowed.
+int with_own_breakpoint() {
+  static volatile std::uint64_t watched = 0;
+  perf_event_attr attr{};
+  attr.type = PERF_TYPE_BREAKPOINT;
+  attr.size = sizeof attr;
+  attr.bp_type = HW_BREAKPOINT_W;
+  attr.bp_addr = reinterpret_cast<std::uint64_t>(&watched);
+  attr.bp_len = sizeof watched;
+  attr.exclude_kernel = 1;
+  attr.exclude_hv = 1;
+  const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  if (fd < 0) return 77;
+  updates(1);
+  watched = 1;
+  std::uint64_t count = 0;
+  const auto n = read(static_cast<int>(fd), &count, sizeof count);
+  return n == static_cast<ssize_t>(sizeof count) && count == 1 ? 0 : 1;
+}
+
 int only_named() {
   auto* h = static_cast<Header*>(map_anonymous());
   fill(h);
@@ -388,6 +426,8 @@ int main(int argc, char** argv) {
   if (mode == "vfork") return by_a_child_that_shares_memory();
   if (mode == "fork") return forked();
   if (mode == "anonymous") return anonymous();
+  if (mode == "anonymous-with-payload") return anonymous_with_payload();
+  if (mode == "own-breakpoint") return with_own_breakpoint();
   if (mode == "only-named") return only_named();
   if (mode == "advises-only") return advises_only();
   if (mode == "republished") return republished();

@@ -21,6 +21,7 @@ constexpr std::size_t kWordBytes = 8;
 constexpr unsigned kWords = kHeaderBytes / kWordBytes;
 constexpr std::uint64_t kLargestAnonymous = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
+constexpr std::size_t kPutAside = 16;
 constexpr std::size_t kClaimable = 256;         // stores that are looked back at
 constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
@@ -51,6 +52,10 @@ Header with_words(Header to, const Header& from, std::uint8_t words) {
 }
 
 bool is_signed(const Header& h) { return decoded(h).signature == abi::kSignature; }
+
+bool is_zero(const Header& h) {
+  return std::ranges::all_of(h, [](std::byte b) { return b == std::byte{0}; });
+}
 
 // What a writer may have after any store while it fills 32 zero bytes, in any order.
 bool may_become_header(const Header& h) {
@@ -173,7 +178,7 @@ void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
 void StoreRecorder::end(const std::string& because) {
   if (!current_) return;
   // Memory that never held a signature and that nobody named was not a context's.
-  if (!current_->signed_once && current_->because == "madvise") return give_up();
+  if (!current_->signed_once && current_->because == "madvise") return drop();
   if (current_->watch) {
     watches_[*current_->watch].ended_order = order_->next();
     watches_[*current_->watch].ended_because = because;
@@ -182,13 +187,26 @@ void StoreRecorder::end(const std::string& because) {
   forget_copy();
 }
 
-void StoreRecorder::give_up() {
+void StoreRecorder::drop() {
   if (current_->watch) {
     stores_.resize(current_->first_store);
     watches_.resize(*current_->watch);
   }
   current_.reset();
   forget_copy();
+}
+
+// It was other memory than a header's: back to what was put aside for it.
+void StoreRecorder::give_up(pid_t tid) {
+  drop();
+  while (!current_ && !put_aside_.empty()) {
+    const auto address = put_aside_.back();
+    put_aside_.pop_back();
+    const auto now = read_header(tid, sys::RemoteAddr(address));
+    if (now && now->size() == kHeaderBytes && is_zero(*now)) {
+      begin(tid, address, "madvise", /*memfd=*/false);
+    }
+  }
 }
 
 void StoreRecorder::entered(const SystemCall& call) { in_progress_[call.tid] = call; }
@@ -223,13 +241,15 @@ void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
   if (call.args[2] != MADV_DONTFORK || call.args[1] > kLargestAnonymous) return;
   if (std::ranges::any_of(memfds_, [&](Span s) { return within(s.begin, s.size); })) return;
   if (current_) {
-    if (current_->memfd || current_->signed_once) return;
+    if (current_->memfd || !is_zero(current_->last)) return;
     if (current_->at.raw() >= address && current_->at.raw() - address < call.args[1]) return;
   }
   const auto now = read_header(tid, sys::RemoteAddr(address));
-  if (!now || now->size() < kHeaderBytes) return;
-  const bool zero = std::ranges::all_of(*now, [](std::byte b) { return b == std::byte{0}; });
-  if (zero) begin(tid, address, "madvise", /*memfd=*/false);
+  if (!now || now->size() < kHeaderBytes || !is_zero(*now)) return;
+  if (current_ && current_->because == "madvise" && put_aside_.size() < kPutAside) {
+    put_aside_.push_back(current_->at.raw());
+  }
+  begin(tid, address, "madvise", /*memfd=*/false);
 }
 
 void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
@@ -257,14 +277,18 @@ void StoreRecorder::on_mremap(pid_t tid, const SystemCall& call, std::uint64_t r
 }
 
 void StoreRecorder::on_munmap(const SystemCall& call) {
-  if (!current_) return;
-  const auto at = current_->at.raw();
-  if (at >= call.args[0] && at - call.args[0] < call.args[1]) end("unmapped");
+  const auto gone = [&](std::uint64_t at) {
+    return at >= call.args[0] && at - call.args[0] < call.args[1];
+  };
+  std::erase_if(put_aside_, gone);
+  if (current_ && gone(current_->at.raw())) end("unmapped");
 }
 
 void StoreRecorder::resumed(pid_t tid) {
   if (is_armed()) resumed_[tid] = order_->last();
 }
+
+void StoreRecorder::ended(pid_t tid) { resumed_.erase(tid); }
 
 void StoreRecorder::look(pid_t tid) {
   if (!is_armed()) return;
@@ -285,7 +309,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e) {
   if (!now || !current_) return;
   if (!still_there(e.tid, *now)) return end("unmapped");
   if (!current_->signed_once && current_->because == "madvise" && !may_become_header(*now)) {
-    return give_up();
+    return give_up(e.tid);
   }
   current_->signed_once = current_->signed_once || is_signed(*now);
   const auto changed = changed_words(current_->last, *now);
@@ -413,7 +437,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
 }
 
 void StoreRecorder::add_to(Image& image, bool saw_context) && {
-  if (current_ && !current_->signed_once && current_->because == "madvise") give_up();
+  if (current_ && !current_->signed_once && current_->because == "madvise") drop();
   current_.reset();
   image.stores_unseen = std::move(unseen_);
   if (!saw_context && stores_.empty()) return;

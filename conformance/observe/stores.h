@@ -62,8 +62,9 @@ class StoreRecorder {
   void hit(const sys::WatchpointHit& e);
   // What has changed since the last look was no watched thread, or one whose stop comes yet.
   void look(pid_t tid);
-  // The thread goes on from a stop.
+  // The thread goes on from a stop behind which no hit of it waits.
   void resumed(pid_t tid);
+  void ended(pid_t tid);
 
   // Stores are not seen, or not all: the first reason is kept, and nothing is watched any more.
   void unseen(const std::string& why);
@@ -98,7 +99,8 @@ class StoreRecorder {
 
   void begin(pid_t tid, std::uint64_t address, const std::string& because, bool memfd);
   void end(const std::string& because);
-  void give_up();
+  void drop();
+  void give_up(pid_t tid);
   void on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result);
   void on_madvise(pid_t tid, const SystemCall& call);
   void on_naming(pid_t tid, const SystemCall& call);
@@ -121,7 +123,8 @@ class StoreRecorder {
   StoreLimits limits_;
   std::optional<Current> current_;
   std::map<pid_t, SystemCall> in_progress_;
-  std::vector<Span> memfds_;  // where memfds were mapped
+  std::vector<Span> memfds_;              // where memfds were mapped
+  std::vector<std::uint64_t> put_aside_;  // anonymous memory that may yet become a header
   std::vector<Watch> watches_;
   std::vector<Store> stores_;
   std::map<std::uint64_t, unsigned> spare_;  // free places before a store of nobody, by its order

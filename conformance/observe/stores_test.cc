@@ -53,7 +53,7 @@ class StoresTest : public testing::Test {
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
     for (const auto& p : timeline_.processes) EXPECT_EQ(kill(p.pid, 0), -1) << p.pid;
   }
-  void record(std::vector<std::string> arguments, int exit_code = 0) {
+  void record(std::vector<std::string> arguments) {
     WrapOptions o;
     o.argv = std::move(arguments);
     o.argv.insert(o.argv.begin(), std::string(CTXCONF_BIN_DIR) + "/store_target");
@@ -65,17 +65,20 @@ class StoresTest : public testing::Test {
     const auto r = record_wrap(o, timeline_);
     ASSERT_TRUE(r) << sys::to_string(r.error());
     ASSERT_FALSE(timeline_.processes.empty());
-    EXPECT_EQ(timeline_.processes[0].exit_code, exit_code);
+    EXPECT_EQ(timeline_.processes[0].exit_code, exit_code_);
     ASSERT_FALSE(timeline_.processes[0].images.empty());
     // What the recording promises in any case.
     for (const Process& p : timeline_.processes) {
-      for (const Image& i : p.images) check(i);
+      for (const Image& i : p.images) {
+        EXPECT_THAT(i.stores_unseen, HasSubstr(unseen_));
+        EXPECT_EQ(i.stores_unseen.empty(), unseen_.empty());
+        check(i);
+      }
     }
     const auto again = timeline_from_json(to_json(timeline_));
     EXPECT_TRUE(again) << again.error().detail;
   }
   static void check(const Image& image) {
-    EXPECT_THAT(image.stores_unseen, IsEmpty());
     const std::vector<std::byte>* last = nullptr;
     std::uint64_t order = 0;
     for (const Store& s : image.stores) {
@@ -122,6 +125,8 @@ class StoresTest : public testing::Test {
   }
 
   bool lifetime_ = true;
+  int exit_code_ = 0;
+  std::string unseen_;
   Timeline timeline_;
 
  private:
@@ -308,6 +313,23 @@ TEST_F(StoresTest, TellsAnAnonymousHeaderFromOtherMemory) {
   EXPECT_EQ(words(image()), sequence({{kNumbers, kNumbers, kPayload, kSignature, kTimestamp}}));
   ASSERT_THAT(image().watches, SizeIs(1));
   EXPECT_EQ(image().watches[0].because, "madvise");
+}
+
+TEST_F(StoresTest, ReturnsToAnAnonymousHeaderFromOtherMemory) {
+  record({"anonymous-with-payload"});
+  EXPECT_EQ(words(image()), sequence({{kSignature, kNumbers, kNumbers, kPayload, kTimestamp}}));
+}
+
+TEST_F(StoresTest, SaysWhenTheProgramHasDebugRegistersOfItsOwn) {
+  unseen_ = "others hold them";
+  WrapOptions alone;
+  alone.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "own-breakpoint"};
+  alone.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
+  ASSERT_TRUE(record_wrap(alone, timeline_));
+  if (timeline_.processes[0].exit_code == 77) GTEST_SKIP() << "no breakpoints for programs here";
+  record({"own-breakpoint"});
+  EXPECT_THAT(image().stores, IsEmpty());
+  EXPECT_THAT(image().calls, testing::Not(IsEmpty()));
 }
 
 TEST_F(StoresTest, MemoryThatIsNobodysContextIsNoEvidence) {

@@ -89,11 +89,11 @@ class Recording {
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
   void set_watchpoints(Watched& w, pid_t tid);
-  bool begin_arming(Watched& w, pid_t caller);
+  bool arm(Watched& w, pid_t caller);
   void finish_arming(Watched& w);
   void give_up_arming();
   void disarm(Watched& w);
-  void settle(pid_t pid, pid_t tid);
+  void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
   void finish(Watched& w, const std::string& ending);
 
@@ -303,12 +303,14 @@ void Recording::disarm(Watched& w) {
   }
 }
 
-// True when the caller has to wait.
-bool Recording::begin_arming(Watched& w, pid_t caller) {
+// Where there is a new header: true when the thread that showed it has to wait.
+bool Recording::arm(Watched& w, pid_t caller) {
+  const auto header = w.stores->header();
+  if (!header || w.stores->is_armed() || (w.arming && w.arming->header == header)) return false;
   if (w.arming) finish_arming(w);
   Arming arming;
   arming.caller = caller;
-  arming.header = *w.stores->header();
+  arming.header = *header;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != w.process.pid || tid == caller) continue;
     if (thread.watches != arming.header && tracee_.interrupt(tid)) arming.missing.insert(tid);
@@ -348,12 +350,16 @@ void Recording::give_up_arming() {
 }
 
 // Before a stopped thread goes on: it gets the watchpoints that it is to have.
-void Recording::settle(pid_t pid, pid_t tid) {
+void Recording::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
   const auto it = alive_.find(pid);
   if (it == alive_.end() || !it->second.stores) return;
   Watched& w = it->second;
   set_watchpoints(w, tid);
-  w.stores->resumed(tid);
+  if (!threads_.contains(tid)) {
+    w.stores->ended(tid);
+  } else if (!hit_may_wait) {
+    w.stores->resumed(tid);
+  }
   const bool watches = w.stores->header().has_value();
   if (std::exchange(w.watches, watches) && !watches) disarm(w);
   if (!w.arming) return;
@@ -369,7 +375,8 @@ void Recording::go_on(pid_t pid, pid_t tid, int signo) {
 void Recording::finish(Watched& w, const std::string& ending) {
   end_image(w, ending);
   const bool evidence = std::ranges::any_of(w.process.images, [](const Image& i) {
-    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty() || !i.calls.empty();
+    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty() || !i.calls.empty() ||
+           !i.stores.empty();
   });
   const bool root = w.process.pid == tracee_.root();
   if (root || ((evidence || done_.size() < 64) && done_.size() < options_.max_recorded)) {
@@ -434,10 +441,7 @@ void Recording::on(const sys::SyscallExit& e) {
   }
   if (stores != nullptr) {
     stores->left(e);
-    const auto& arming = it->second.arming;
-    const bool new_header =
-        stores->header() && !stores->is_armed() && !(arming && arming->header == stores->header());
-    if (new_header && begin_arming(it->second, e.tid)) return;
+    if (arm(it->second, e.tid)) return;
   }
   go_on(e.process, e.tid);
 }
@@ -475,7 +479,9 @@ void Recording::on(const sys::SignalStop& e) { go_on(e.process, e.tid, e.signo);
 void Recording::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
   not_running(e.process, e.tid);
-  go_on(e.process, e.tid);
+  // This stop goes before the trap of a store that the thread has just made.
+  settle(e.process, e.tid, /*hit_may_wait=*/true);
+  (void)tracee_.resume(e.tid);
 }
 
 void Recording::on(const sys::WatchpointHit& e) {
@@ -483,6 +489,7 @@ void Recording::on(const sys::WatchpointHit& e) {
   const auto thread = threads_.find(e.tid);
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
     stores->hit(e);
+    if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
 }
