@@ -48,6 +48,8 @@ constexpr auto kEndDeadline = std::chrono::seconds(2);
 // SIGCHLD can be taken by another thread that does not block it, so no wait
 // relies on it alone.
 constexpr auto kLongestSleep = milliseconds(20);
+// A stop is often followed by the next one soon, and to be woken for it costs as long.
+constexpr auto kSpin = std::chrono::microseconds(40);
 // A new task whose maker was killed before it could report it is announced after this long.
 constexpr auto kMakerPatience = milliseconds(200);
 
@@ -388,6 +390,7 @@ struct Tracee::State {
   pid_t root = 0;
   bool killed = false;
   bool interrupted = false;
+  Clock::time_point last_raw;  // when a status was there last
   std::map<pid_t, Task> tasks;
   std::vector<pid_t> births;              // announced processes
   std::map<pid_t, FirstStop> unclaimed;   // new tasks whose maker has not reported them yet
@@ -528,6 +531,8 @@ bool Tracee::State::drain() {
     const pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
     if (pid > 0) {
       raw.emplace_back(pid, status);
+      // The only task there is stands now.
+      if (tasks.size() == 1 && tasks.contains(pid) && !has_ended(status)) return true;
       continue;
     }
     if (pid < 0 && errno == EINTR) continue;
@@ -846,11 +851,11 @@ bool Tracee::interrupted() const { return state_->interrupted; }
 
 Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
   auto& s = *state_;
+  if (s.signals.take_wake_up()) {
+    s.interrupted = true;
+    return std::nullopt;
+  }
   while (true) {
-    if (s.signals.take_wake_up()) {
-      s.interrupted = true;
-      return std::nullopt;
-    }
     if (!s.events.empty()) {
       const auto event = s.events.front();
       s.events.pop_front();
@@ -862,6 +867,7 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
       const auto [pid, status] = s.raw.front();
       s.raw.pop_front();
       s.dispatch(pid, status);
+      s.last_raw = Clock::now();
       continue;
     }
     if (!children || (s.tasks.empty() && s.unclaimed.empty())) {
@@ -873,7 +879,12 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
     }
     s.announce_overdue();
     if (!s.events.empty()) continue;
-    if (Clock::now() >= deadline) return std::nullopt;
+    const auto now = Clock::now();
+    if (now >= deadline) return std::nullopt;
+    if (now - s.last_raw < kSpin) {
+      sched_yield();
+      continue;
+    }
     if (s.signals.sleep(deadline)) {
       s.interrupted = true;
       return std::nullopt;
