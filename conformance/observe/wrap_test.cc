@@ -491,7 +491,7 @@ TEST_F(WrapTest, AProgramMayAnswerTheRequestInItsOwnWay) {
   std::string command;
   for (const auto& word : writer("good", "default", 60s)) command += word + " ";
   auto o = script("trap 'exit 9' TERM; " + command + "& wait");
-  o.timeout_scale = 0.02;
+  o.run_for = 1500ms;  // with all of the two seconds to answer
   record(o);
   EXPECT_EQ(root().exit_code, 9);
   EXPECT_FALSE(root().ended_by_us);
