@@ -130,8 +130,9 @@ struct Store {
   // empty where an earlier store's block has the same address, size and hash.
   std::optional<MemoryBlock> payload;
   // Stores that make the timestamp zero: the bytes that the next non-zero timestamp announces,
-  // as they were at this store; where there were other bytes, and the announced ones stood
-  // elsewhere in the program's memory, these with their address. Nothing: not known.
+  // as they were at this store (what was not mapped then ends `readable`); where there were other
+  // bytes, and the announced ones stood elsewhere in the program's memory, these with their
+  // address. Nothing: not known.
   std::optional<MemoryBlock> prepared;
 };
 

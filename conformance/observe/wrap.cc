@@ -88,6 +88,7 @@ class Recording {
   void look_at_filters(pid_t pid, pid_t tid);
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
+  void look_at_header(pid_t pid, pid_t tid);
   void set_watchpoints(Watched& w, pid_t tid);
   bool arm(Watched& w, pid_t caller);
   void finish_arming(Watched& w);
@@ -281,6 +282,16 @@ StoreRecorder* Recording::stores_of(pid_t pid) {
   return it == alive_.end() ? nullptr : it->second.stores.get();
 }
 
+// `tid` stops for the last time before this memory is somebody else's alone: a vfork child's
+// is its parent's.
+void Recording::look_at_header(pid_t pid, pid_t tid) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end()) return;
+  auto* stores =
+      it->second.shares_memory ? stores_of(it->second.process.parent) : it->second.stores.get();
+  if (stores != nullptr) stores->look(tid);
+}
+
 // `tid` is stopped: what its registers watch becomes what they are to watch.
 void Recording::set_watchpoints(Watched& w, pid_t tid) {
   const auto thread = threads_.find(tid);
@@ -420,7 +431,7 @@ void Recording::on(const sys::SyscallEntry& e) {
     look_at_stopped_thread(e.process, e.tid);
     look_at_filters(e.process, e.tid);
     take(e.process, Moment::kExecEntry, Look::kThorough);
-    if (auto* stores = stores_of(e.process)) stores->look(e.tid);
+    look_at_header(e.process, e.tid);
   } else if (const auto pointer = thread_pointer_of(e)) {
     threads_[e.tid].process = e.process;
     threads_[e.tid].pointer = pointer;
@@ -468,7 +479,7 @@ void Recording::on(const sys::Exiting& e) {
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
-    if (auto* stores = stores_of(e.process)) stores->look(e.tid);
+    look_at_header(e.process, e.tid);
     take(e.process, Moment::kExit, Look::kThorough);
   }
   go_on(e.process, e.tid);
