@@ -9,7 +9,8 @@
 namespace ctxconf::sys {
 
 inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
-inline constexpr std::uint32_t kShortUnmap = 16U << 10U;
+// CPython maps and unmaps 16 KiB each time that its frames leave the first piece of their stack.
+inline constexpr std::uint32_t kShortUnmap = 12U << 10U;
 inline constexpr std::uint32_t kShortProtect = 4U << 10U;
 
 // SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):

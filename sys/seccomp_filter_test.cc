@@ -118,8 +118,9 @@ void expect_short_memory_is_told_apart(std::uint32_t arch, std::uint32_t munmap_
   const auto unmapped = [&](std::uint64_t size) {
     return verdict(arch, munmap_nr, {0x7000, size});
   };
-  for (const std::uint64_t size : {32, 4096, 16384}) EXPECT_EQ(unmapped(size), kTrace) << size;
-  for (const std::uint64_t size : {16385, 1 << 20}) EXPECT_EQ(unmapped(size), kAllow) << size;
+  for (const std::uint64_t size : {32, 4096, 12288}) EXPECT_EQ(unmapped(size), kTrace) << size;
+  for (const std::uint64_t size : {12289, 16384, 1 << 20})
+    EXPECT_EQ(unmapped(size), kAllow) << size;
   const auto protected_with = [&](std::uint64_t size, std::uint64_t protection) {
     return verdict(arch, mprotect_nr, {0x7000, size, protection});
   };
