@@ -1881,6 +1881,8 @@ void good_traces_itself() {
 
 void good_not_dumpable() {
   if (prctl(PR_SET_DUMPABLE, 0) != 0) die("prctl");
+  errno = EACCES;
+  if (geteuid() != 0) cannot_be_shown("reading what is not dumpable");
   publish_and_hold(usual_message());
 }
 
