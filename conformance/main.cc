@@ -59,7 +59,8 @@ void add_common(CLI::App& app, GivenOptions& o) {
   app.add_option("--expect-resource", o.judge.expect_resource,
                  "KEY=VALUE that must be found in the payload (repeatable)")
       ->allow_extra_args(false);
-  app.add_option("--out", o.judge.out, "directory for result.json, junit.xml, timeline.json and traces/");
+  app.add_option("--out", o.judge.out,
+                 "directory for result.json, junit.xml, timeline.json and traces/");
 }
 
 void add_timing(CLI::App& app, GivenOptions& o, const char* what) {

@@ -144,6 +144,7 @@ std::string replayed_otherwise(const std::string& path,
   const auto timeline = timeline_from_json(*text);
   if (!timeline) return path + ": " + sys::to_string(timeline.error());
   std::vector<const Requirement*> rows;
+  rows.reserve(results.size());
   for (const auto* r : results) rows.push_back(r->requirement);
   const RunResult again = judge(*timeline, rows);
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -167,6 +168,7 @@ std::string replayed_otherwise(const std::string& path,
 // The whole recording, and the part of it that each broken requirement has.
 std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
   std::vector<const RequirementResult*> all;
+  all.reserve(run.results.size());
   for (const auto& r : run.results) all.push_back(&r);
   auto wrong = replayed_otherwise(dir + "/timeline.json", all);
   for (const auto* r : all) {

@@ -94,7 +94,8 @@ struct SystemCall {
   std::string text;  // memfd_create: the name; prctl(PR_SET_VMA): the name asked for; hostile
   std::string file;  // ftruncate, mmap: what the descriptor is (/proc/PID/fd); hostile
   // The 32 bytes at the start of the mapping that the call concerns (madvise, prctl, mremap,
-  // munmap, mprotect: its address argument; others: none), before it and after it; short: not readable.
+  // munmap, mprotect: its address argument; others: none), before it and after it; short: not
+  // readable.
   std::vector<std::byte> before;
   std::vector<std::byte> after;
   // prctl(PR_SET_VMA), before the call: index into Image::snapshots of the state it found;

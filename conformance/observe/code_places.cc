@@ -61,7 +61,8 @@ std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) co
         places[i]->source_line = at.found[i].source_line;
       }
     }
-    if (!problem.empty()) problems.push_back("functions of " + path + ": " + problem);
+    if (problem.empty()) continue;
+    problems.push_back(std::string("functions of ").append(path).append(": ").append(problem));
   }
   return problems;
 }
