@@ -713,8 +713,9 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
   }
   if (tally.late > 0 || (!updates && history.late)) {
     return unobservable(
-        "the header was watched only from its naming call on",
-        "a header in a memfd named OTEL_CTX, or in memory marked with MADV_DONTFORK");
+        "the header was filled before it was watched",
+        "a header that is filled after its memory is mapped: a memfd named OTEL_CTX, or memory "
+        "marked with MADV_DONTFORK");
   }
   if (image.stores_dropped > 0) {
     return unobservable(fmt::format("{} stores were not kept", image.stores_dropped),
@@ -751,6 +752,8 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   if (tally.judged == 0) return nothing_judged(e, history, about, tally);
   const char* what = about == About::kUpdates ? "update" : "publication";
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
+  const auto more = tally.unordered + tally.late + tally.unread;
+  if (more > 0) saw += fmt::format(", {} not: too little is known", more);
   if (e.image->stores_dropped > 0)
     saw += fmt::format("; {} stores were not kept", e.image->stores_dropped);
   return passed(std::move(saw));

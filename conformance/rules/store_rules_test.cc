@@ -637,7 +637,7 @@ TEST(StoreRules, AWatchThatBeganLate) {
   r.vector(whole(kTime)).image().stores.clear();
   r.watched("prctl").named();
   EXPECT_EQ(silent(r).size(), store_rules().size());
-  EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("from its naming call on"),
+  EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("filled before it was watched"),
             std::string::npos);
   r.updated();
   EXPECT_EQ(broken(r), Ids{});
