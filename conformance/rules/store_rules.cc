@@ -85,9 +85,9 @@ std::string store_line(const Image& image, const HeaderStore& s) {
   }
   if (out.empty()) {
     for (unsigned i = 0; i < 4; ++i) {
-      if (((s.store->words >> i) & 1U) != 0) out += fmt::format("{}+{}", i == 0 ? "" : " ", 8 * i);
+      if (((s.store->words >> i) & 1U) != 0) out += fmt::format("+{} ", 8 * i);
     }
-    out += " the same bytes again";
+    out += "the same bytes again";
   }
   return out + "; " + place_of(image, *s.store);
 }

@@ -310,6 +310,13 @@ TEST(StoreRules, FieldsBehindTheFirstTimestamp) {
       << f.saw;
   EXPECT_EQ(f.evidence.size(), 5U);
   EXPECT_EQ(f.evidence.back(), "+24 payload 0x0 -> 0x55001000; " + f.at);
+  pointer_last.timestamp(kTime);
+  EXPECT_EQ(pointer_last.judge("pctx.publish.timestamp-last").evidence.size(), 5U);
+  Recording again;
+  again.watched().keep(kHeap, message('a')).timestamp(0).signature().version().size();
+  again.timestamp(kTime).pointer().named();
+  EXPECT_EQ(again.judge("pctx.publish.timestamp-last").evidence.front(),
+            "+16 the same bytes again; " + f.at);
 
   Recording signature_last;
   signature_last.watched().keep(kHeap, message('a')).version().size().pointer().timestamp(kTime);
