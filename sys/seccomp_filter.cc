@@ -34,12 +34,28 @@ constexpr std::uint32_t kX32Ptrace = kX32Bit | 521;
 constexpr std::uint32_t kForeignExecveat = 358;
 constexpr std::uint32_t kForeignMemfdCreate = 356;
 constexpr std::uint32_t kForeignMadvise = 219;
+constexpr std::uint32_t kForeignClockGettime = 265;
 constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},           {2, SYS_fork},        {6, SYS_close},      {11, SYS_execve},
-    {26, SYS_ptrace},        {91, SYS_munmap},     {93, SYS_ftruncate}, {120, SYS_clone},
-    {125, SYS_mprotect},     {163, SYS_mremap},    {172, SYS_prctl},    {190, SYS_vfork},
-    {192, SYS_mmap},         {194, SYS_ftruncate}, {219, SYS_madvise},  {252, SYS_exit_group},
-    {356, SYS_memfd_create}, {358, SYS_execveat},
+    {1, SYS_exit},
+    {2, SYS_fork},
+    {6, SYS_close},
+    {11, SYS_execve},
+    {26, SYS_ptrace},
+    {91, SYS_munmap},
+    {93, SYS_ftruncate},
+    {120, SYS_clone},
+    {125, SYS_mprotect},
+    {163, SYS_mremap},
+    {172, SYS_prctl},
+    {190, SYS_vfork},
+    {192, SYS_mmap},
+    {194, SYS_ftruncate},
+    {219, SYS_madvise},
+    {252, SYS_exit_group},
+    {356, SYS_memfd_create},
+    {358, SYS_execveat},
+    {265, SYS_clock_gettime},
+    {403, SYS_clock_gettime},
 };
 #elif defined(__aarch64__)
 constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
@@ -47,11 +63,14 @@ constexpr std::uint32_t kForeignArch = AUDIT_ARCH_ARM;
 constexpr std::uint32_t kForeignExecveat = 387;
 constexpr std::uint32_t kForeignMemfdCreate = 385;
 constexpr std::uint32_t kForeignMadvise = 220;
+constexpr std::uint32_t kForeignClockGettime = 263;
 constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},      {6, SYS_close},        {11, SYS_execve},        {26, SYS_ptrace},
-    {91, SYS_munmap},   {93, SYS_ftruncate},   {120, SYS_clone},        {125, SYS_mprotect},
-    {163, SYS_mremap},  {172, SYS_prctl},      {192, SYS_mmap},         {194, SYS_ftruncate},
-    {220, SYS_madvise}, {248, SYS_exit_group}, {385, SYS_memfd_create}, {387, SYS_execveat},
+    {1, SYS_exit},       {6, SYS_close},           {11, SYS_execve},
+    {26, SYS_ptrace},    {91, SYS_munmap},         {93, SYS_ftruncate},
+    {120, SYS_clone},    {125, SYS_mprotect},      {163, SYS_mremap},
+    {172, SYS_prctl},    {192, SYS_mmap},          {194, SYS_ftruncate},
+    {220, SYS_madvise},  {248, SYS_exit_group},    {385, SYS_memfd_create},
+    {387, SYS_execveat}, {263, SYS_clock_gettime}, {403, SYS_clock_gettime},
 };
 #else
 #error "no table of system calls for this architecture"
@@ -67,6 +86,7 @@ constexpr std::uint32_t kForeignMremap = 163;
 constexpr std::uint32_t kForeignPrctl = 172;
 constexpr std::uint32_t kForeignMmap2 = 192;
 constexpr std::uint32_t kForeignFtruncate64 = 194;
+constexpr std::uint32_t kForeignClockGettime64 = 403;
 
 // From here on all architectures number new calls alike.
 constexpr std::uint32_t kFirstCommon = 424;
@@ -133,7 +153,7 @@ class Assembler {
 
 }  // namespace
 
-std::vector<sock_filter> trace_filter() {
+std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   using Target = Assembler::Target;
   Assembler a;
   a.load(offsetof(seccomp_data, arch));
@@ -145,6 +165,7 @@ std::vector<sock_filter> trace_filter() {
   for (const auto nr : {SYS_execve, SYS_execveat, SYS_memfd_create, SYS_ftruncate, SYS_mremap}) {
     a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
   }
+  if (extra.clock_gettime) a.if_equal(SYS_clock_gettime, Target::kTrace);
   a.if_equal(SYS_mmap, Target::kMmap);
   a.if_equal(SYS_madvise, Target::kMadvise);
   a.if_equal(SYS_prctl, Target::kPrctl);
@@ -162,6 +183,7 @@ std::vector<sock_filter> trace_filter() {
                         kX32Bit | SYS_ftruncate, kX32Bit | SYS_mremap}) {
     a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
   }
+  if (extra.clock_gettime) a.if_equal(kX32Bit | SYS_clock_gettime, Target::kTrace);
   a.if_equal(kX32Bit | SYS_mmap, Target::kMmap);
   a.if_equal(kX32Bit | SYS_madvise, Target::kMadvise);
   a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
@@ -177,6 +199,10 @@ std::vector<sock_filter> trace_filter() {
   for (const auto nr : {kForeignExecve, kForeignExecveat, kForeignMemfdCreate, kForeignFtruncate,
                         kForeignFtruncate64, kForeignMremap}) {
     a.if_equal(nr, Target::kTrace);
+  }
+  if (extra.clock_gettime) {
+    a.if_equal(kForeignClockGettime, Target::kTrace);
+    a.if_equal(kForeignClockGettime64, Target::kTrace);
   }
   a.if_equal(kForeignMmap2, Target::kMmap);
   a.if_equal(kForeignMadvise, Target::kMadvise);
@@ -219,7 +245,7 @@ std::vector<sock_filter> trace_filter() {
 
   a.here(Target::kMmap);
   a.load_argument(3);
-  a.if_any(MAP_ANONYMOUS | MAP_FIXED, Target::kAllow);
+  a.if_any(extra.anonymous_mmap ? MAP_FIXED : MAP_ANONYMOUS | MAP_FIXED, Target::kAllow);
   a.load_argument(2);
   a.unless_any(PROT_WRITE, Target::kAllow);
 
@@ -248,6 +274,10 @@ long native_number(std::uint32_t audit_arch, std::uint64_t nr) {
   const auto* found = std::find_if(std::begin(kForeignCalls), std::end(kForeignCalls),
                                    [&](Pair p) { return p.foreign == nr; });
   return found == std::end(kForeignCalls) ? -1 : found->native;
+}
+
+bool has_short_time(std::uint32_t audit_arch, std::uint64_t nr) {
+  return audit_arch == kForeignArch && nr == kForeignClockGettime;
 }
 
 }  // namespace ctxconf::sys

@@ -13,6 +13,12 @@ inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.1
 inline constexpr std::uint32_t kShortUnmap = 12U << 10U;
 inline constexpr std::uint32_t kShortProtect = 4U << 10U;
 
+// Calls that only some observations want: each of them is made often.
+struct ExtraCalls {
+  bool clock_gettime = false;
+  bool anonymous_mmap = false;  // writable and where the kernel likes
+};
+
 // SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):
 //  * execve, execveat, memfd_create, ftruncate, mremap
 //  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK)
@@ -21,13 +27,17 @@ inline constexpr std::uint32_t kShortProtect = 4U << 10U;
 //    bytes only where that takes away write access (a JVM's heap grows by writable pages)
 //  * ptrace(PTRACE_TRACEME, PTRACE_ATTACH or PTRACE_SEIZE) and prctl(PR_SET_DUMPABLE)
 //  * on x86-64 a native arch_prctl(ARCH_SET_FS, ...)
+//  * what `extra` asks for
 // SECCOMP_RET_ALLOW for all else. Never for clone and fork: a restarted clone that is stopped
 // each time and a signal that comes each time never get past each other.
-std::vector<sock_filter> trace_filter();
+std::vector<sock_filter> trace_filter(ExtraCalls extra = {});
 
 // The number in the native table of call `nr` made through `audit_arch`
 // (AUDIT_ARCH_*); -1 for a foreign call that has no counterpart known here.
 // Calls about processes, mappings and memfds are known.
 long native_number(std::uint32_t audit_arch, std::uint64_t nr);
+
+// A clock_gettime whose time is two numbers of four bytes each, not of eight.
+bool has_short_time(std::uint32_t audit_arch, std::uint64_t nr);
 
 }  // namespace ctxconf::sys

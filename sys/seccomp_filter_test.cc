@@ -19,8 +19,8 @@ namespace {
 
 // Runs the instructions that the filter uses; anything else, also a jump out of it, is a failure.
 std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
-                      const std::array<std::uint64_t, 6>& args) {
-  const auto filter = trace_filter();
+                      const std::array<std::uint64_t, 6>& args, ExtraCalls extra = {}) {
+  const auto filter = trace_filter(extra);
   seccomp_data data{};
   data.arch = arch;
   data.nr = static_cast<int>(nr);
@@ -64,12 +64,14 @@ constexpr std::uint32_t kForeign = AUDIT_ARCH_I386;
 constexpr std::uint32_t kForeignExecveat = 358;
 constexpr std::uint32_t kForeignMemfdCreate = 356;
 constexpr std::uint32_t kForeignMadvise = 219;
+constexpr std::uint32_t kForeignClockGettime = 265;
 #else
 constexpr std::uint32_t kNative = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kForeign = AUDIT_ARCH_ARM;
 constexpr std::uint32_t kForeignExecveat = 387;
 constexpr std::uint32_t kForeignMemfdCreate = 385;
 constexpr std::uint32_t kForeignMadvise = 220;
+constexpr std::uint32_t kForeignClockGettime = 263;
 #endif
 
 TEST(TraceFilter, StopsNativeExecsAndNaming) {
@@ -178,6 +180,33 @@ TEST(TraceFilter, StopsNothingElse) {
     EXPECT_EQ(verdict(kNative, nr, writable_file), native.contains(nr) ? kTrace : kAllow) << nr;
     EXPECT_EQ(verdict(kForeign, nr, writable_file), foreign.contains(nr) ? kTrace : kAllow) << nr;
     EXPECT_EQ(verdict(AUDIT_ARCH_S390X, nr, kPrSetVma), kAllow) << nr;
+  }
+}
+
+TEST(TraceFilter, StopsClockReadingsWhereTheyAreWanted) {
+  for (const auto& [arch, nr] :
+       {std::pair{kNative, static_cast<std::uint32_t>(SYS_clock_gettime)},
+        std::pair{kForeign, kForeignClockGettime}, std::pair{kForeign, 403U}}) {
+    EXPECT_EQ(verdict(arch, nr, {}, {.clock_gettime = true}), kTrace) << nr;
+    EXPECT_EQ(verdict(arch, nr, {}, {.anonymous_mmap = true}), kAllow) << nr;
+    EXPECT_EQ(verdict(arch, nr), kAllow) << nr;
+    EXPECT_EQ(native_number(arch, nr), SYS_clock_gettime);
+    EXPECT_EQ(has_short_time(arch, nr), arch == kForeign && nr != 403U);
+  }
+}
+
+TEST(TraceFilter, StopsAnonymousMappingsWhereTheyAreWanted) {
+  constexpr ExtraCalls extra{.anonymous_mmap = true};
+  constexpr std::uint64_t anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+  for (const auto& [arch, nr] :
+       {std::pair{kNative, static_cast<std::uint32_t>(SYS_mmap)}, std::pair{kForeign, 192U}}) {
+    const auto mapped = [&](std::uint64_t prot, std::uint64_t flags) {
+      return verdict(arch, nr, {0, 4096, prot, flags, 3, 0}, extra);
+    };
+    EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, anonymous), kTrace);
+    EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE), kTrace);
+    EXPECT_EQ(mapped(PROT_NONE, anonymous), kAllow);
+    EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, anonymous | MAP_FIXED), kAllow);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -308,6 +309,33 @@ int stores(const std::string& how) {
 }
 #endif
 
+// The result of the call (a descriptor or errno) as exit code.
+int make_memfd() {
+  const long r = syscall(SYS_memfd_create, "ctxconf", 0);
+  return static_cast<int>(r >= 0 ? r : errno);
+}
+
+// While signals interrupt it all the time, each of `count` calls fails with EACCES.
+int refused_memfds(int count) {
+  struct sigaction action{};
+  action.sa_handler = count_signal;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval often{{0, 500}, {0, 500}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (int i = 0; i < count; ++i) {
+    if (syscall(SYS_memfd_create, "ctxconf", 0) != -1 || errno != EACCES) return 1;
+  }
+  while (seen_signals == 0) usleep(1000);
+  return 0;
+}
+
+// Whole seconds that the clock shows.
+int seconds_since_boot() {
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return errno;
+  return static_cast<int>(now.tv_sec % 256);
+}
+
 int failing_exec() {
   execl("/nonexistent/program", "x", static_cast<char*>(nullptr));
   return errno == ENOENT ? 0 : 1;
@@ -427,6 +455,9 @@ int main(int argc, char** argv) {
 #if defined(__x86_64__)
   if (mode == "stores") return stores(text);
 #endif
+  if (mode == "memfd") return make_memfd();
+  if (mode == "refused-memfds") return refused_memfds(number);
+  if (mode == "seconds") return seconds_since_boot();
   if (mode == "failing-exec") return failing_exec();
   if (mode == "main-exits-first") return main_exits_first();
   if (mode == "bomb") return bomb(number);

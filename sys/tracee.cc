@@ -28,6 +28,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/memory_reader.h"
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
 #include "sys/thread_stop.h"
@@ -103,6 +104,8 @@ struct Registers {
   std::uint64_t nr = 0;
   std::array<std::uint64_t, 6> args{};
   std::int64_t result = 0;
+  std::uint64_t stack = 0;
+  bool compat = false;
 };
 
 #if defined(__x86_64__)
@@ -132,13 +135,16 @@ Result<Registers> registers_of(pid_t tid) {
     out = {AUDIT_ARCH_I386,
            r.orig_eax,
            {r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp},
-           static_cast<std::int32_t>(r.eax)};
+           static_cast<std::int32_t>(r.eax),
+           r.esp,
+           true};
   } else {
     const auto& r = u.native;
     out = {AUDIT_ARCH_X86_64,
            r.orig_rax,
            {r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9},
-           static_cast<std::int64_t>(r.rax)};
+           static_cast<std::int64_t>(r.rax),
+           r.rsp};
   }
 #elif defined(__aarch64__)
   if (area.iov_len == sizeof u.compat) {
@@ -146,17 +152,84 @@ Result<Registers> registers_of(pid_t tid) {
     out = {AUDIT_ARCH_ARM,
            r.r[7],
            {r.orig_r0, r.r[1], r.r[2], r.r[3], r.r[4], r.r[5]},
-           static_cast<std::int32_t>(r.r[0])};
+           static_cast<std::int32_t>(r.r[0]),
+           r.r[13],
+           true};
   } else {
     const auto& r = u.native;
     out = {AUDIT_ARCH_AARCH64,
            r.regs[8],
            {r.regs[0], r.regs[1], r.regs[2], r.regs[3], r.regs[4], r.regs[5]},
-           static_cast<std::int64_t>(r.regs[0])};
+           static_cast<std::int64_t>(r.regs[0]),
+           r.sp};
   }
 #endif
   return out;
 }
+
+// With the number -1 in its register the kernel makes no call at all, restarts none for a signal,
+// and leaves the result that it finds.
+Result<> answer_call(pid_t tid, std::int64_t result) {
+#if defined(__x86_64__)
+  const auto poke = [tid](std::size_t at, std::int64_t value) {
+    return ptrace(PTRACE_POKEUSER, tid, at, value) == 0;
+  };
+  if (!poke(offsetof(user_regs_struct, orig_rax), -1) ||
+      !poke(offsetof(user_regs_struct, rax), result)) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+#elif defined(__aarch64__)
+  user_regs_struct registers{};
+  iovec area{&registers, sizeof registers};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  if (area.iov_len != sizeof registers) return fail("answer", ENOTSUP, pid_text(tid));
+  registers.regs[0] = static_cast<std::uint64_t>(result);
+  int none = -1;
+  iovec number{&none, sizeof none};
+  if (ptrace(PTRACE_SETREGSET, tid, NT_ARM_SYSTEM_CALL, &number) != 0 ||
+      ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+#endif
+  return {};
+}
+
+// The words that exec lays on the stack, one after the other.
+class InitialStack {
+ public:
+  InitialStack(pid_t tid, const Registers& registers)
+      : memory_(tid), at_(registers.stack), size_(registers.compat ? 4 : 8) {}
+
+  std::size_t word_size() const { return size_; }
+  RemoteAddr position() const { return RemoteAddr(at_); }
+  Result<std::uint64_t> next() {
+    if (++words_ > kMostWords) return fail("initial stack", E2BIG, "words");
+    if (used_ == kept_) {
+      CTX_TRY(got, memory_.read_some(RemoteAddr(at_), buffer_));
+      kept_ = got / size_ * size_;
+      used_ = 0;
+      if (kept_ == 0) return fail("initial stack", EFAULT, "");
+    }
+    std::uint64_t word = 0;
+    std::memcpy(&word, buffer_.data() + used_, size_);  // little-endian, as all that is known here
+    used_ += size_;
+    at_ += size_;
+    return word;
+  }
+
+ private:
+  static constexpr std::size_t kMostWords = std::size_t{1} << 20U;
+
+  ProcessMemory memory_;
+  std::uint64_t at_;
+  std::size_t size_;
+  std::array<std::byte, 4096> buffer_{};
+  std::size_t kept_ = 0;
+  std::size_t used_ = 0;
+  std::size_t words_ = 0;
+};
 
 // Linux 5.3; unlike the registers it knows a 32-bit call made by 64-bit code.
 std::optional<__ptrace_syscall_info> syscall_info(pid_t tid) {
@@ -466,7 +539,7 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
     settings.file_size_limit = launch.file_size_limit.value_or(UINT64_MAX);
     settings.discard_output = launch.discard_output ? 1 : 0;
     if (!launch.no_filter) {
-      const auto filter = trace_filter();
+      const auto filter = trace_filter(launch.extra_calls);
       if (filter.size() > settings.filter.size()) return fail("seccomp", E2BIG, "filter");
       settings.filter_length = static_cast<std::uint32_t>(filter.size());
       std::copy(filter.begin(), filter.end(), settings.filter.begin());
@@ -587,8 +660,8 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
       // Killed meanwhile.
       if (!call) return restart(tid, task, 0);
       task.stop = Stop::kEntry;
-      return hand_out(
-          task, SyscallEntry{tid, task.process, native_number(call->arch, call->nr), call->args});
+      return hand_out(task, SyscallEntry{tid, task.process, native_number(call->arch, call->nr),
+                                         call->args, has_short_time(call->arch, call->nr)});
     }
     case 0:
       break;
@@ -992,7 +1065,58 @@ Result<SyscallEntry> Tracee::syscall_of(pid_t tid) const {
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end()) return fail("system call", ESRCH, pid_text(tid));
   CTX_TRY(call, call_in_progress(tid));
-  return SyscallEntry{tid, it->second.process, native_number(call.arch, call.nr), call.args};
+  return SyscallEntry{tid, it->second.process, native_number(call.arch, call.nr), call.args,
+                      has_short_time(call.arch, call.nr)};
+}
+
+Result<> Tracee::answer(pid_t tid, std::int64_t result) {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end()) return {};
+  const auto& task = it->second;
+  if (!task.handed_out || task.stop != State::Stop::kEntry) {
+    return fail("answer", EINVAL, pid_text(tid) + " is not at a system call");
+  }
+  auto answered = answer_call(tid, result);
+  if (!answered && answered.error().err == ESRCH) return {};
+  return answered;
+}
+
+Result<> Tracee::write(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end() || !it->second.handed_out) {
+    return fail("write", EINVAL, pid_text(tid) + " is not stopped");
+  }
+  const iovec ours{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  const iovec theirs{reinterpret_cast<void*>(to.raw()), bytes.size()};
+  const auto wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
+  if (wrote < 0) return fail("process_vm_writev", errno, pid_text(tid));
+  if (static_cast<std::size_t>(wrote) != bytes.size()) {
+    return fail("process_vm_writev", EFAULT, pid_text(tid));
+  }
+  return {};
+}
+
+Result<bool> Tracee::hide_vdso(pid_t process) {
+  CTX_TRY(registers, registers_of(process));
+  InitialStack stack(process, registers);
+  CTX_TRY(arguments, stack.next());
+  for (std::uint64_t i = 0; i <= arguments; ++i) CTX_CHECK(stack.next());
+  while (true) {
+    CTX_TRY(variable, stack.next());
+    if (variable == 0) break;
+  }
+  bool found = false;
+  while (true) {
+    const RemoteAddr at = stack.position();
+    CTX_TRY(type, stack.next());
+    CTX_CHECK(stack.next());
+    if (type == AT_NULL) return found;
+    // 32-bit programs on x86 also learn from AT_SYSINFO how to make system calls through it.
+    if (type != AT_SYSINFO_EHDR && type != AT_SYSINFO) continue;
+    const std::uint64_t ignore = AT_IGNORE;
+    CTX_CHECK(write(process, at, std::as_bytes(std::span(&ignore, 1)).first(stack.word_size())));
+    found = true;
+  }
 }
 
 std::vector<pid_t> Tracee::processes() const { return state_->births; }

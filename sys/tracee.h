@@ -10,12 +10,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "sys/remote_addr.h"
 #include "sys/result.h"
+#include "sys/seccomp_filter.h"
 
 namespace ctxconf::sys {
 
@@ -30,6 +32,7 @@ struct Launch {
   // before no other. Needs kHostSeccompTrace; without it (`no_filter`) there are no SyscallEntry
   // events at all.
   bool no_filter = false;
+  ExtraCalls extra_calls;
 };
 
 // Every event but Gone leaves its thread stopped until it is resumed. Group
@@ -49,6 +52,7 @@ struct SyscallEntry {
   pid_t process = 0;
   long nr = 0;  // of the native table, also for a 32-bit caller; -1 without a counterpart
   std::array<std::uint64_t, 6> args{};
+  bool short_time = false;  // clock_gettime: its time is two numbers of four bytes each
 };
 struct SyscallExit {  // only after resume_to_exit; an exec that works is an Execed instead
   pid_t tid = 0;
@@ -117,6 +121,16 @@ class Tracee {
   // EINVAL: the thread is not stopped, or a signal without a SignalStop.
   Result<> resume(pid_t tid, int signo = 0);
   Result<> resume_to_exit(pid_t tid);  // from a SyscallEntry: SyscallExit comes next
+
+  // At a SyscallEntry: the kernel does not make the call, and its caller gets `result` (-errno for
+  // a failure). The thread is still to be resumed; resume_to_exit() shows the result as well.
+  // ESRCH is not an error; ENOTSUP for a 32-bit thread on aarch64.
+  Result<> answer(pid_t tid, std::int64_t result);
+  // Copies into the memory of a stopped thread, where its process may write: EFAULT elsewhere.
+  Result<> write(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes);
+  // At an Execed: the new image is not told where the vDSO is, so that each reading of a clock
+  // becomes a system call. False when there was none.
+  Result<bool> hide_vdso(pid_t process);
 
   // Stops a running thread soon: an Interrupted follows, unless it ends first. A call that
   // sleeps may return EINTR for it (signal(7)); ESRCH is not an error.

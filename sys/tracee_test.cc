@@ -391,6 +391,106 @@ TEST_F(TraceeTest, AnExecThatWorksHasNoExitEvent) {
   EXPECT_TRUE(run.all<SyscallExit>().empty());
 }
 
+TEST_F(TraceeTest, AnswersACallInsteadOfTheKernel) {
+  for (const std::int64_t answer : {-EACCES, 77}) {
+    auto tracee = Tracee::launch(target({"memfd"}), kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    Recording run;
+    run.to_exit = true;
+    run.also = [&](const TraceEvent& event) {
+      if (const auto* e = std::get_if<SyscallEntry>(&event)) {
+        if (e->nr != SYS_memfd_create) return;
+        EXPECT_TRUE(tracee->answer(e->tid, answer));
+      } else if (const auto* left = std::get_if<SyscallExit>(&event)) {
+        EXPECT_EQ(tracee->answer(left->tid, 0).error().err, EINVAL);
+      }
+    };
+    run.drive(*tracee);
+    const auto exits = run.all<SyscallExit>();
+    ASSERT_EQ(exits.size(), 1U);
+    EXPECT_EQ(exits[0].result, answer);
+    EXPECT_EQ(run.end_of(tracee->root())->exit_code, answer < 0 ? EACCES : 77);
+  }
+}
+
+TEST_F(TraceeTest, SignalsDoNotDisturbAnAnsweredCall) {
+  auto tracee = Tracee::launch(target({"refused-memfds", "500"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.to_exit = true;
+  run.also = [&](const TraceEvent& event) {
+    const auto* e = std::get_if<SyscallEntry>(&event);
+    if (e == nullptr || e->nr != SYS_memfd_create) return;
+    EXPECT_TRUE(tracee->answer(e->tid, -EACCES));
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 0);
+  EXPECT_EQ(run.all<SyscallExit>().size(), 500U);
+  EXPECT_FALSE(run.all<SignalStop>().empty());
+}
+
+TEST_F(TraceeTest, ACallOfAKilledProcessCanBeAnswered) {
+  auto tracee = Tracee::launch(target({"memfd"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.to_exit = run.killed = true;
+  run.also = [&](const TraceEvent& event) {
+    const auto* e = std::get_if<SyscallEntry>(&event);
+    if (e == nullptr || e->nr != SYS_memfd_create) return;
+    tracee->signal_all(SIGKILL);
+    EXPECT_TRUE(tracee->answer(e->tid, -EACCES));
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGKILL);
+}
+
+TEST_F(TraceeTest, WithoutAVdsoTheClockIsASystemCall) {
+  auto launch = target({"seconds"});
+  launch.extra_calls.clock_gettime = true;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  std::size_t readings = 0;
+  run.also = [&](const TraceEvent& event) {
+    if (const auto* start = std::get_if<Execed>(&event)) {
+      const auto hidden = tracee->hide_vdso(start->process);
+      ASSERT_TRUE(hidden) << to_string(hidden.error());
+      EXPECT_TRUE(*hidden);
+      const auto again = tracee->hide_vdso(start->process);
+      ASSERT_TRUE(again) << to_string(again.error());
+      EXPECT_FALSE(*again);
+    }
+    const auto* e = std::get_if<SyscallEntry>(&event);
+    if (e == nullptr || e->nr != SYS_clock_gettime || e->args[0] != CLOCK_BOOTTIME) return;
+    ++readings;
+    EXPECT_FALSE(e->short_time);
+    const timespec now{41, 0};
+    EXPECT_TRUE(tracee->write(e->tid, RemoteAddr(e->args[1]), std::as_bytes(std::span(&now, 1))));
+    EXPECT_TRUE(tracee->answer(e->tid, 0));
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(readings, 1U);
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 41);
+}
+
+TEST_F(TraceeTest, WritesOnlyWhereTheProgramMay) {
+  auto tracee = Tracee::launch(target({"exit", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.also = [&](const TraceEvent& event) {
+    const auto* start = std::get_if<Execed>(&event);
+    if (start == nullptr) return;
+    const std::array<std::byte, 4> bytes{};
+    EXPECT_EQ(tracee->write(start->process, RemoteAddr(0x10), bytes).error().err, EFAULT);
+    const auto maps = maps_of(start->process);
+    const auto code = std::stoull(maps.substr(0, maps.find('-')), nullptr, 16);
+    EXPECT_EQ(tracee->write(start->process, RemoteAddr(code), bytes).error().err, EFAULT);
+    EXPECT_EQ(tracee->write(1, RemoteAddr(code), bytes).error().err, EINVAL);
+  };
+  run.drive(*tracee);
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 0);
+}
+
 TEST_F(TraceeTest, KnowsTheCallInProgress) {
   auto tracee = Tracee::launch(target({"name-memory", "0"}), kTrampoline);
   ASSERT_TRUE(tracee) << to_string(tracee.error());
@@ -1010,6 +1110,28 @@ TEST_F(TraceeTest, NumbersTheCallsOfA32BitProgramNatively) {
   EXPECT_EQ(exits[1].result, -ENOENT);
   EXPECT_EQ(exits[2].result, -ENOENT);
   EXPECT_EQ(run.end_of(root_)->exit_code, 7);
+}
+
+TEST_F(TraceeTest, AnswersACallOfA32BitProgram) {
+  Launch launch;
+  launch.argv = {kTarget32};
+  if (!run_child({.argv = launch.argv, .extra_env = {}, .input = {}})) {
+    GTEST_SKIP() << "no 32-bit program runs here";
+  }
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.to_exit = true;
+  run.also = [&](const TraceEvent& event) {
+    const auto* e = std::get_if<SyscallEntry>(&event);
+    if (e == nullptr) return;
+    EXPECT_TRUE(tracee->answer(e->tid, -ENXIO));
+  };
+  run.drive(*tracee);
+  const auto exits = run.all<SyscallExit>();
+  ASSERT_EQ(exits.size(), 3U);
+  for (const auto& e : exits) EXPECT_EQ(e.result, -ENXIO);
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 7);
 }
 #endif
 
