@@ -239,6 +239,14 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   if (command.empty()) {
     return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
   }
+  WrapOptions wrap;
+  wrap.hide_vdso = options.hide_vdso;
+  for (const auto& text : options.inject) {
+    auto spec = parse_injection(text);
+    if (!spec) return complain(kExitUsage, spec.error().detail, kInjectionGrammar);
+    wrap.hide_vdso = wrap.hide_vdso || spec->call == "clock_gettime";
+    wrap.injections.push_back(std::move(*spec));
+  }
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   const auto trampoline = sys::find_trampoline();
@@ -252,12 +260,15 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
     return complain(kExitUnreachable, "wrap needs ptrace, which this host refuses",
                     "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
   }
-  WrapOptions wrap;
   wrap.argv = command;
   wrap.trampoline = *trampoline;
   wrap.run_for = options.run_for;
   wrap.timeout_scale = options.timeout_scale;
   wrap.no_filter = !host.has(sys::kHostSeccompTrace);
+  if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
+    return complain(kExitUnreachable, "--inject and --hide-vdso need a system call filter",
+                    "`ctxconf doctor` says what would allow it");
+  }
   if (wrap.no_filter) {
     timeline.notes.emplace_back(
         "no system call filter here: no system call is seen, and what happens right before an exec "

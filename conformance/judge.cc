@@ -52,7 +52,26 @@ std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evi
   for (const auto& e : evidence) {
     if (is_about_threads(r) ? e.uses_threads : e.published()) out.push_back(&e);
   }
-  return out;
+  if (!is_about_faults(r.id)) return out;
+  std::vector<const ImageEvidence*> faulted;
+  for (const auto& e : evidence) {
+    if (e.faulted) faulted.push_back(&e);
+  }
+  return faulted.empty() ? out : faulted;
+}
+
+std::string times_of(const Injection& i) {
+  return fmt::format("{}, {} {}", i.spec, i.times, i.times == 1 ? "time" : "times");
+}
+
+Finding not_judged_under_faults(const Timeline& t) {
+  std::string specs;
+  for (const Injection& i : t.injections) {
+    if (i.times > 0) specs += (specs.empty() ? "" : ", ") + i.spec;
+  }
+  return unobservable(
+      "calls of this program were answered from outside, which may explain it: " + specs,
+      "the same command without --inject");
 }
 
 // An image that never attached a context (a launcher, a helper) says nothing against one that
@@ -93,6 +112,18 @@ std::string ending_of(const Process& p, const Image& image, bool last) {
   return image.ending;
 }
 
+// A row about faults has said that the image did not live through one.
+bool is_explained(const RunResult& out, const ImageKey& image) {
+  return std::ranges::any_of(out.results, [&](const RequirementResult& r) {
+    return is_about_faults(r.requirement->id) &&
+           std::ranges::any_of(r.findings, [&](const Finding& f) {
+             return f.image == image &&
+                    (f.outcome == Outcome::kFail || f.outcome == Outcome::kWarn) &&
+                    f.signature == kDiedOfFault;
+           });
+  });
+}
+
 // CMD itself, or a process that published, died of a signal that was not ours.
 void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
   for (std::size_t i = 0; i < t.processes.size(); ++i) {
@@ -102,6 +133,7 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     const bool root = t.mode == Mode::kWrap && i == 0;
     if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
+    if (is_explained(out, p.images.back().key)) continue;
     RunProblem problem;
     problem.outcome = Outcome::kCrash;
     problem.image = p.images.back().key;
@@ -133,6 +165,13 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.seconds = t.seconds;
   out.host = t.host;
   out.notes = t.notes;
+  for (const Injection& i : t.injections) {
+    out.injections.push_back(times_of(i));
+    if (i.times > 0) continue;
+    out.notes.push_back("--inject " + i.spec +
+                        " was never applied: no such call was made for a publication, and nothing "
+                        "can be concluded about it");
+  }
 
   const auto evidence = evidence_of(t);
   for (const Process& p : t.processes) {
@@ -165,8 +204,6 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
           "killed by " + signal_name(*root.killed_by) + (root.ended_by_us ? " (by ctxconf)" : "");
     }
   }
-  add_crashes(t, evidence, out);
-
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
@@ -181,13 +218,14 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       result.findings.push_back(std::move(*decided));
     } else {
       for (const ImageEvidence* e : asked) {
-        Finding f = rule_for(r->id)(*e);
+        const bool judged = !e->faulted || is_about_faults(r->id) || holds_under_faults(r->id);
+        Finding f = judged ? rule_for(r->id)(*e) : not_judged_under_faults(t);
         if (f.outcome == Outcome::kFail) f.outcome = by_severity(r->severity);
         f.image = e->image->key;
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
-      if (is_about_threads(*r)) leave_out_silent_images(result.findings);
+      if (is_about_threads(*r) || is_about_faults(r->id)) leave_out_silent_images(result.findings);
     }
     for (Finding& f : result.findings) f.requirement = r->id;
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
@@ -196,6 +234,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.outcome = result.findings.front().outcome;
     out.results.push_back(std::move(result));
   }
+  add_crashes(t, evidence, out);
   return out;
 }
 

@@ -146,6 +146,13 @@ int run(int argc, char** argv) {
              "how long the program may run (500ms, 10s, 2m); default: until it ends, or 10 s after "
              "the last publication");
   wrap->add_flag("--faults", given.judge.faults, "run the program again under each fault");
+  wrap->add_option("--inject", given.judge.inject,
+                   "what a call of the program returns instead of what the kernel would say, where "
+                   "it concerns a publication: memfd_create:error=EPERM (repeatable)")
+      ->allow_extra_args(false);
+  wrap->add_flag("--hide-vdso", given.judge.hide_vdso,
+                 "readings of clocks become system calls and are recorded; goes with --inject "
+                 "clock_gettime:...");
 
   wrap->add_option("--watch", given.judge.watch,
                    "how long stores to the header are seen: lifetime, or until the end of the\n"

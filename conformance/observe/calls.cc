@@ -23,6 +23,11 @@ constexpr std::size_t kNameBytes = 256;
 constexpr std::size_t kKnownSpans = 4096;
 constexpr std::uint64_t kPrSetVmaAnonName = 0;  // prctl(2)
 constexpr std::int64_t kMaxErrno = 4095;
+constexpr std::size_t kReadings = 4;  // of the clock, of each thread
+constexpr std::size_t kReadingThreads = 4096;
+constexpr std::size_t kInjectedReadings = 64;
+constexpr std::size_t kPublishingThreads = 256;
+constexpr std::size_t kAnonymous = 64;     // mappings of a thread that publishes
 constexpr std::uint64_t kCallBytes = 256;  // of one in a recording, besides its texts
 
 std::string_view name_of(long nr) {
@@ -45,6 +50,8 @@ std::string_view name_of(long nr) {
       return "mprotect";
     case SYS_ptrace:
       return "ptrace";
+    case SYS_clock_gettime:
+      return "clock_gettime";
     case SYS_execve:
       return "execve";
     case SYS_execveat:
@@ -67,6 +74,36 @@ bool is_exec(std::string_view name) { return name.starts_with("execve"); }
 std::uint64_t address_in(const SystemCall& c) {
   if (c.name == "prctl") return c.args[2];
   return c.name == "madvise" || c.name == "mremap" || is_other(c.name) ? c.args[0] : 0;
+}
+
+bool is_anonymous(const SystemCall& c) { return (c.args[3] & MAP_ANONYMOUS) != 0; }
+
+std::optional<std::uint64_t> time_at(pid_t tid, std::uint64_t address, bool short_time) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  std::array<std::byte, 16> bytes{};
+  const auto wanted = std::span(bytes).first(short_time ? 8 : 16);
+  if (!sys::ProcessMemory(tid).read_exact(sys::RemoteAddr(address), wanted)) return std::nullopt;
+  std::int64_t seconds = 0;
+  std::int64_t rest = 0;
+  if (short_time) {
+    std::array<std::int32_t, 2> pair{};
+    std::memcpy(pair.data(), bytes.data(), sizeof pair);
+    seconds = pair[0];
+    rest = pair[1];
+  } else {
+    std::memcpy(&seconds, bytes.data(), sizeof seconds);
+    std::memcpy(&rest, bytes.data() + 8, sizeof rest);
+  }
+  if (seconds < 0 || static_cast<std::uint64_t>(seconds) >= UINT64_MAX / kSecond || rest < 0 ||
+      static_cast<std::uint64_t>(rest) >= kSecond) {
+    return std::nullopt;
+  }
+  return static_cast<std::uint64_t>(seconds) * kSecond + static_cast<std::uint64_t>(rest);
+}
+
+std::uint64_t place_of(const SystemCall& c) {
+  if (is_exec(c.name)) return c.entered_order;
+  return c.result ? c.left_order : UINT64_MAX;
 }
 
 bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
@@ -155,6 +192,13 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
     if (calls_.empty() && in_progress_.empty()) return std::nullopt;
   } else if (call.name == "memfd_create") {
     call.text = name_at(e.tid, e.args[0]);
+    if (call.text.starts_with(abi::kMemfdName) && publishing_.size() < kPublishingThreads) {
+      publishing_.insert_or_assign(e.tid, 0);
+    }
+  } else if (call.name == "mmap" && is_anonymous(call)) {
+    const auto it = publishing_.find(e.tid);
+    const bool plain = (e.args[3] & MAP_SHARED) == 0 && e.args[1] <= kLargestAnonymous;
+    if (it == publishing_.end() || !plain || ++it->second > kAnonymous) return std::nullopt;
   } else if (call.name == "ftruncate" || call.name == "mmap") {
     auto file = memfd_behind(e.tid, e.args[call.name == "mmap" ? 4 : 0]);
     if (!file) return std::nullopt;
@@ -183,17 +227,25 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
     if (!naming) return std::nullopt;
     call.text = name_at(e.tid, e.args[4]);
     if (!looks_like_the_name(call.text) && !knows(e.args[2])) return std::nullopt;
+    publishing_.erase(e.tid);
+  } else if (call.name == "clock_gettime") {
   } else {
     return std::nullopt;
   }
   return call;
 }
 
-void CallRecorder::entered(SystemCall call) {
+void CallRecorder::entered(SystemCall call, bool short_time) {
+  const bool reading = call.name == "clock_gettime";
+  if (!reading) keep_readings(call.tid);
   call.entered_ns = sys::boottime_now_ns();
   call.entered_order = order_->next();
   if (const auto address = address_in(call)) call.before = header_at(call.tid, address);
+  if (const auto h = abi::decode_process_header(call.before); h && call.name == "prctl") {
+    keep_readings_of(h->monotonic_published_at_ns);
+  }
   InProgress now;
+  now.short_time = short_time;
   now.name = call.name;
   if (call.name == "mmap" || call.name == "madvise") now.memory = {call.args[0], call.args[1]};
   if (call.name == "mremap") now.memory.size = call.args[2];
@@ -232,6 +284,18 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
 
   now.call->result = e.result;
   now.call->left_order = left_order;
+  if (now.name == "clock_gettime") {
+    if (!failed) now.call->clock_ns = time_at(e.tid, now.call->args[1], now.short_time);
+    if (now.call->injected && injected_readings_ < kInjectedReadings) {
+      ++injected_readings_;
+      keep_reading(*now.call);
+    }
+    if (readings_.size() >= kReadingThreads && !readings_.contains(e.tid)) return now.name;
+    auto& last = readings_[e.tid];
+    if (last.size() == kReadings) last.pop_front();
+    last.push_back(*std::move(now.call));
+    return now.name;
+  }
   if (const auto address = address_in(*now.call)) now.call->after = header_at(e.tid, address);
   if (!failed && now.memory.size > 0) {
     // The result of a 32-bit caller may come with its sign extended.
@@ -272,6 +336,38 @@ bool CallRecorder::keep_other(SystemCall call) {
   return false;
 }
 
+std::optional<std::uint64_t> CallRecorder::last_reading(pid_t tid) const {
+  const auto it = readings_.find(tid);
+  if (it == readings_.end() || it->second.empty()) return std::nullopt;
+  return it->second.back().clock_ns;
+}
+
+// A reading more or less is no call that is missing.
+void CallRecorder::keep_reading(SystemCall call) {
+  const auto here = [&](const SystemCall& c) { return c.left_order == call.left_order; };
+  if (kept_readings_ >= limits_.calls / 2 || calls_.size() + 1 >= limits_.calls ||
+      bytes_ + kCallBytes > limits_.bytes || std::ranges::any_of(calls_, here)) {
+    return;
+  }
+  ++kept_readings_;
+  keep(std::move(call));
+}
+
+void CallRecorder::keep_readings(pid_t tid) {
+  const auto it = readings_.find(tid);
+  if (it == readings_.end()) return;
+  for (SystemCall& c : it->second) keep_reading(std::move(c));
+  readings_.erase(it);
+}
+
+void CallRecorder::keep_readings_of(std::uint64_t timestamp) {
+  for (auto& [tid, last] : readings_) {
+    for (const SystemCall& c : last) {
+      if (c.clock_ns == timestamp) keep_reading(c);
+    }
+  }
+}
+
 bool CallRecorder::keep(SystemCall call) {
   const auto bytes =
       kCallBytes + call.text.size() + call.file.size() + call.before.size() + call.after.size();
@@ -295,8 +391,11 @@ void CallRecorder::add_to(Image& image, bool saw_context) && {
   }
   image.notes.insert(image.notes.end(), notes_.begin(), notes_.end());
   image.calls_unseen = std::move(unseen_);
-  const bool tried =
-      std::ranges::any_of(calls_, [](const SystemCall& c) { return looks_like_the_name(c.text); });
+  for (auto& [tid, last] : readings_) {
+    for (SystemCall& c : last) keep_reading(std::move(c));
+  }
+  const bool tried = std::ranges::any_of(
+      calls_, [](const SystemCall& c) { return c.injected || looks_like_the_name(c.text); });
   if (!saw_context && !tried) return;
   if (!image.calls_unseen.empty()) {
     image.notes.push_back("not all system calls were seen: " + image.calls_unseen);
@@ -305,6 +404,9 @@ void CallRecorder::add_to(Image& image, bool saw_context) && {
     image.notes.push_back(std::to_string(others_dropped_) +
                           " more calls of munmap and mprotect and new processes are not listed");
   }
+  // Readings were put in late.
+  std::ranges::sort(calls_, {},
+                    [](const SystemCall& c) { return std::pair(place_of(c), c.entered_order); });
   image.calls = std::move(calls_);
   image.calls_dropped = dropped_;
   for (SystemCall& c : image.calls) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@
 #include "sys/tracee.h"
 
 namespace ctxconf::conformance {
+
+inline constexpr std::uint64_t kLargestAnonymous = std::uint64_t{1} << 20U;
 
 struct CallLimits {
   std::size_t calls = kMaxCalls;
@@ -49,15 +52,19 @@ class CallRecorder {
   // The call, if it concerns a publication or may: every memfd_create; ftruncate and mmap of a
   // memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
   // of those, and names given to it or that look like OTEL_CTX; exec after any of these; munmap
-  // and mprotect of what may be a context's mapping. Also ptrace and prctl(PR_SET_DUMPABLE),
-  // which are noted and not listed.
+  // and mprotect of what may be a context's mapping. Where they stop: anonymous private memory that
+  // a thread maps between its memfd_create for OTEL_CTX and its naming call, up to
+  // kLargestAnonymous, and clock_gettime. Also ptrace and prctl(PR_SET_DUMPABLE), which are noted
+  // and not listed.
   std::optional<SystemCall> describe(const sys::SyscallEntry& e);
   // It begins now; its result is to be told to left().
-  void entered(SystemCall call);
+  void entered(SystemCall call, bool short_time = false);
   // A process was made by a thread of the image: "fork", "vfork" or "clone".
   void made_process(pid_t tid, const std::string& how, pid_t child);
   // What returned, if entered() was told of it: "prctl".
   std::string left(const sys::SyscallExit& e);
+  // The time that the thread's clock_gettime gave, right after left().
+  std::optional<std::uint64_t> last_reading(pid_t tid) const;
 
   // Has the thread filters of its own, which may answer calls before they stop?
   void look_at_filters(pid_t tid);
@@ -66,6 +73,8 @@ class CallRecorder {
 
   // Adds what concerned a publication: calls of an image that neither has a context among its
   // snapshots nor tried to name one say nothing.
+  // Of the clock's readings those are kept that came right before a call of their thread, or
+  // whose time is in a header that gets a name, and those that were injected.
   void add_to(Image& image, bool saw_context) &&;
   std::uint64_t stored_bytes() const { return bytes_; }
 
@@ -80,6 +89,7 @@ class CallRecorder {
     std::optional<SystemCall> call;    // nothing: over the limit, or listed already
     std::optional<std::size_t> index;  // of an exec, which is listed when it begins
     Span memory;                       // becomes known when the call works
+    bool short_time = false;
   };
 
   bool knows(std::uint64_t address) const;
@@ -89,6 +99,9 @@ class CallRecorder {
   void note(const std::string& text);
   bool keep_other(SystemCall call);
   bool keep(SystemCall call);
+  void keep_reading(SystemCall call);
+  void keep_readings(pid_t tid);                   // of that thread
+  void keep_readings_of(std::uint64_t timestamp);  // of all threads
   std::vector<std::byte> header_at(pid_t tid, std::uint64_t address);
   std::string name_at(pid_t tid, std::uint64_t address);
   std::optional<std::string> memfd_behind(pid_t tid, std::uint64_t fd);
@@ -98,6 +111,10 @@ class CallRecorder {
   CallLimits limits_;
   std::vector<SystemCall> calls_;
   std::map<pid_t, InProgress> in_progress_;
+  std::map<pid_t, std::size_t> publishing_;           // anonymous mappings of each so far
+  std::map<pid_t, std::deque<SystemCall>> readings_;  // the last of each thread
+  std::size_t injected_readings_ = 0;
+  std::size_t kept_readings_ = 0;
   std::vector<Span> known_;
   bool had_context_ = false;
   std::size_t marks_ = 0;

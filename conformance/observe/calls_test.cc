@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <ctime>
 #include <string>
 
 #include "sys/seccomp_filter.h"
@@ -51,6 +53,58 @@ class CallRecorderTest : public testing::Test {
                       CallLimits{.calls = 10, .marks = 3, .bytes = 100'000}};
   std::array<std::byte, 64> memory_{};
 };
+
+TEST_F(CallRecorderTest, KeepsAnonymousMemoryOfAThreadThatPublishes) {
+  const auto anonymous = entry(SYS_mmap, {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX});
+  const auto memfd = [](const char* name) {
+    return entry(SYS_memfd_create, {address_of(name), 0, 0, 0, 0, 0});
+  };
+  EXPECT_FALSE(is_recorded(anonymous));
+  EXPECT_TRUE(is_recorded(memfd("wayland"), 3));
+  EXPECT_FALSE(is_recorded(anonymous));
+  EXPECT_TRUE(is_recorded(memfd("OTEL_CTX"), -1));
+  EXPECT_TRUE(is_recorded(anonymous));
+  EXPECT_FALSE(is_recorded(
+      entry(SYS_mmap, {0, kLargestAnonymous + 1, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX})));
+  EXPECT_FALSE(is_recorded(entry(SYS_mmap, {0, 4096, 3, MAP_SHARED | MAP_ANONYMOUS, UINT64_MAX})));
+  EXPECT_TRUE(is_recorded(naming(address_of(memory_.data()), "OTEL_CTX")));
+  EXPECT_FALSE(is_recorded(anonymous));
+}
+
+TEST_F(CallRecorderTest, KeepsTheReadingsNextToACallOfTheirThread) {
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const timespec now{3, static_cast<long>(i)};
+    EXPECT_TRUE(is_recorded(entry(SYS_clock_gettime, {7, address_of(&now), 0, 0, 0, 0})));
+    EXPECT_EQ(calls_.last_reading(getpid()), 3'000'000'000 + i);
+  }
+  EXPECT_TRUE(is_recorded(naming(address_of(memory_.data()), "OTEL_CTX")));
+  EXPECT_EQ(calls_.last_reading(getpid()), std::nullopt);
+  const Image i = image();
+  ASSERT_THAT(i.calls, SizeIs(5));
+  EXPECT_EQ(i.calls[3].name, "clock_gettime");
+  EXPECT_EQ(i.calls[3].clock_ns, 3'000'000'999U);
+  EXPECT_EQ(i.calls[4].name, "prctl");
+  EXPECT_EQ(i.calls_dropped, 0U);
+  EXPECT_TRUE(std::ranges::is_sorted(i.calls, {}, &SystemCall::left_order));
+}
+
+TEST_F(CallRecorderTest, ReadsTheTimeOf32BitCallers) {
+  const std::array<std::int32_t, 2> now = {5, 6};
+  auto e = entry(SYS_clock_gettime, {7, address_of(now.data()), 0, 0, 0, 0});
+  auto call = calls_.describe(e);
+  ASSERT_TRUE(call);
+  calls_.entered(*std::move(call), true);
+  calls_.left({e.tid, e.process, 0});
+  EXPECT_EQ(calls_.last_reading(e.tid), 5'000'000'006U);
+}
+
+TEST_F(CallRecorderTest, ATimeThatCannotBeIsNone) {
+  const timespec wrong{-1, 2'000'000'000};
+  EXPECT_TRUE(is_recorded(entry(SYS_clock_gettime, {7, address_of(&wrong), 0, 0, 0, 0})));
+  EXPECT_EQ(calls_.last_reading(getpid()), std::nullopt);
+  EXPECT_TRUE(is_recorded(entry(SYS_clock_gettime, {7, 0x10, 0, 0, 0, 0})));
+  EXPECT_EQ(calls_.last_reading(getpid()), std::nullopt);
+}
 
 TEST_F(CallRecorderTest, KeepsNamesThatLookLikeTheOneAndNamesOfKnownMemory) {
   const auto at = address_of(memory_.data());

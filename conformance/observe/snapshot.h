@@ -25,6 +25,8 @@ struct SnapshotLimits {
   std::size_t snapshots = 512;                            // distinct states; later ones are counted
   std::size_t candidates = 16;                            // per snapshot
   std::uint64_t image_bytes = std::uint64_t{8} << 20U;    // stored memory of one image
+  // Thorough looks list descriptors also of an image that showed no context.
+  bool descriptors_always = false;
 };
 
 // Records one image of one process. The process may run, stop or vanish meanwhile.

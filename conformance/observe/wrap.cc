@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "conformance/observe/calls.h"
@@ -56,7 +58,8 @@ struct Watched {
   std::unique_ptr<CallRecorder> calls;      // the same
   std::unique_ptr<StoreRecorder> stores;    // the same, where they are asked for
   std::optional<Arming> arming;
-  bool watches = false;  // a thread may carry watchpoints
+  bool watches = false;                // a thread may carry watchpoints
+  std::unique_ptr<Injector> injector;  // the same
   std::uint32_t next_image = 0;
   bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
 };
@@ -96,6 +99,7 @@ class Recording {
   void disarm(Watched& w);
   void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
+  bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -139,6 +143,7 @@ class Recording {
 void Recording::start_image(Watched& w) {
   // What all images may store together is shared out among those that run.
   SnapshotLimits limits = options_.limits;
+  limits.descriptors_always = !options_.injections.empty();
   const auto left = options_.max_stored - std::min(options_.max_stored, stored_);
   limits.image_bytes =
       std::min(limits.image_bytes,
@@ -159,6 +164,7 @@ void Recording::start_image(Watched& w) {
     w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
                                                order, copies_, code_files_, store_limits);
   }
+  w.injector = std::make_unique<Injector>(options_.injections);
 }
 
 void Recording::end_image(Watched& w, const std::string& ending) {
@@ -183,6 +189,7 @@ void Recording::end_image(Watched& w, const std::string& ending) {
   } else {
     image.stores_unseen = options_.no_stores;
   }
+  w.injector.reset();
   w.process.images.push_back(std::move(image));
 }
 
@@ -273,7 +280,30 @@ bool Recording::begin_call(const sys::SyscallEntry& e) {
     it->second.stores->entered(*call);
   }
   if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
-  it->second.calls->entered(*std::move(call));
+  const auto answer = it->second.injector->entered(*call);
+  call->injected = answer && give(e, *answer);
+  it->second.calls->entered(*std::move(call), e.short_time);
+  return true;
+}
+
+bool Recording::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
+  std::int64_t result = answer.result;
+  if (answer.clock_ns) {
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    const std::array<std::uint64_t, 2> wide = {*answer.clock_ns / kSecond,
+                                               *answer.clock_ns % kSecond};
+    const std::array<std::uint32_t, 2> narrow = {static_cast<std::uint32_t>(wide[0]),
+                                                 static_cast<std::uint32_t>(wide[1])};
+    const std::span<const std::byte> bytes =
+        e.short_time ? std::span<const std::byte>(std::as_bytes(std::span(narrow)))
+                     : std::as_bytes(std::span(wide));
+    if (!tracee_.write(e.tid, sys::RemoteAddr(e.args[1]), bytes)) result = -EFAULT;
+  }
+  if (const auto given = tracee_.answer(e.tid, result); !given) {
+    timeline_.notes.push_back("a call was not answered: " + sys::to_string(given.error()));
+    return false;
+  }
+  ++timeline_.injections[answer.spec].times;
   return true;
 }
 
@@ -443,12 +473,17 @@ void Recording::on(const sys::SyscallEntry& e) {
 
 void Recording::on(const sys::SyscallExit& e) {
   const auto it = alive_.find(e.process);
-  const bool known = it != alive_.end() && it->second.calls;
   StoreRecorder* const stores = stores_of(e.process);
   if (stores != nullptr) stores->look(e.tid);
-  if (known && it->second.calls->left(e) == "prctl") {
-    look_at_stopped_thread(e.process, e.tid);
-    take(e.process, Moment::kNamed, Look::kQuick);
+  if (it != alive_.end() && it->second.calls) {
+    const auto name = it->second.calls->left(e);
+    const bool reading = name == "clock_gettime";
+    it->second.injector->left(e.tid, e.result,
+                              reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
+    if (name == "prctl") {
+      look_at_stopped_thread(e.process, e.tid);
+      take(e.process, Moment::kNamed, Look::kQuick);
+    }
   }
   if (stores != nullptr) {
     stores->left(e);
@@ -468,6 +503,12 @@ void Recording::on(const sys::Execed& e) {
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
   interrupted_.erase(e.process);
+  if (options_.hide_vdso) {
+    if (const auto hidden = tracee_.hide_vdso(e.process); !hidden && hidden.error().err != ESRCH) {
+      timeline_.notes.push_back("the vDSO of process " + std::to_string(e.process) +
+                                " was not hidden: " + sys::to_string(hidden.error()));
+    }
+  }
   (void)tracee_.resume(e.process);
 }
 
@@ -618,6 +659,10 @@ sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline) {
   sys::Launch launch;
   launch.argv = options.argv;
   launch.no_filter = options.no_filter;
+  launch.extra_calls = {.clock_gettime = options.hide_vdso,
+                        .anonymous_mmap = !options.injections.empty()};
+  timeline.clock_calls = options.hide_vdso;
+  for (const auto& spec : options.injections) timeline.injections.push_back(to_injection(spec));
   CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
   auto followed = Recording(options, timeline, std::move(tracee)).run();
   if (!followed) followed.error().op = kFollowing;

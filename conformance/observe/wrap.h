@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/observe/injection.h"
 #include "conformance/observe/snapshot.h"
 #include "conformance/timeline.h"
 #include "sys/result.h"
@@ -26,6 +27,8 @@ struct WrapOptions {
   bool stores = false;         // level stores: needs kHostWatchpoints and the filter
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
+  std::vector<InjectionSpec> injections;
+  bool hide_vdso = false;  // readings of clocks are system calls, and recorded
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;
@@ -40,7 +43,7 @@ struct WrapOptions {
 // `op` of an error after the program was started: our own fault.
 inline constexpr const char* kFollowing = "follow the program";
 
-// Appends processes, notes and `hang` to `timeline`. The error is that of starting
+// Appends processes, injections, notes and `hang` to `timeline`. The error is that of starting
 // the program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or has
 // kFollowing as its op.
 sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline);

@@ -74,6 +74,25 @@ std::size_t contexts(const Image& image) {
   return count;
 }
 
+WrapOptions with_faults(WrapOptions options, std::initializer_list<std::string_view> specs) {
+  for (const auto text : specs) {
+    auto spec = parse_injection(text);
+    EXPECT_TRUE(spec) << sys::to_string(spec.error());
+    if (!spec) continue;
+    options.hide_vdso = options.hide_vdso || spec->call == "clock_gettime";
+    options.injections.push_back(std::move(*spec));
+  }
+  return options;
+}
+
+std::vector<std::string> answered(const Image& image) {
+  std::vector<std::string> out;
+  for (const auto& c : image.calls) {
+    if (c.injected) out.push_back(c.name + " " + std::to_string(c.result.value_or(1)));
+  }
+  return out;
+}
+
 std::vector<Moment> moments_of(const Image& image) {
   std::vector<Moment> out;
   for (const auto& s : image.snapshots) out.insert(out.end(), s.moments.begin(), s.moments.end());
@@ -585,6 +604,87 @@ TEST_F(WrapTest, SaysWhyTheProgramDidNotStart) {
     EXPECT_EQ(limited.error().err, err) << name;
   }
   EXPECT_THAT(timeline_.processes, IsEmpty());
+}
+
+TEST_F(WrapTest, AnswersCallsInsteadOfTheKernel) {
+  record(
+      with_faults(running(writer("good", "default", 0ms)),
+                  {"memfd_create(MFD_NOEXEC_SEAL):error=EINVAL", "prctl(PR_SET_VMA):error=EBADF"}));
+  const Image& image = only_image();
+  EXPECT_THAT(answered(image), ElementsAre("memfd_create -22", "prctl -9"));
+  EXPECT_EQ(contexts(image), 1U);
+  ASSERT_THAT(timeline_.injections, SizeIs(2));
+  EXPECT_EQ(timeline_.injections[0].times, 1U);
+  EXPECT_EQ(timeline_.injections[1].times, 1U);
+  EXPECT_FALSE(timeline_.clock_calls);
+}
+
+TEST_F(WrapTest, EachImageCountsItsCallsAnew) {
+  record(
+      with_faults(running(writer("good", "exec-self", 0ms)), {"memfd_create:error=EINVAL:when=1"}));
+  ASSERT_THAT(root().images, SizeIs(2));
+  for (const Image& image : root().images) {
+    EXPECT_THAT(answered(image), ElementsAre("memfd_create -22"));
+  }
+  EXPECT_EQ(timeline_.injections.front().times, 2U);
+}
+
+TEST_F(WrapTest, LeavesOtherMemfdsAndAdviceAlone) {
+  record(with_faults(running({"python3", "-c",
+                              "import ctypes, mmap, os\n"
+                              "libc = ctypes.CDLL(None)\n"
+                              "os.ftruncate(os.memfd_create('buffer'), 4096)\n"
+                              "m = mmap.mmap(-1, 4096)\n"
+                              "m.madvise(mmap.MADV_DONTFORK)\n"}),
+                     {"memfd_create:error=EPERM", "ftruncate:error=EIO", "madvise:error=EINVAL",
+                      "mmap(MAP_ANONYMOUS):error=ENOMEM"}));
+  EXPECT_EQ(root().exit_code, 0);
+  for (const auto& i : timeline_.injections) EXPECT_EQ(i.times, 0U) << i.spec;
+}
+
+TEST_F(WrapTest, ListsAMemfdThatIsLeftOpenWithoutAContext) {
+  record(with_faults(running({"python3", "-c",
+                              "import os\n"
+                              "fd = os.memfd_create('OTEL_CTX')\n"
+                              "try: os.ftruncate(fd, 4096)\n"
+                              "except OSError as e: assert e.errno == 28\n"
+                              "else: raise SystemExit(1)\n"}),
+                     {"ftruncate:error=ENOSPC"}));
+  EXPECT_EQ(root().exit_code, 0);
+  const Image& image = root().images.back();
+  ASSERT_FALSE(image.snapshots.empty());
+  EXPECT_THAT(image.snapshots.back().descriptors, SizeIs(1));
+}
+
+TEST_F(WrapTest, AClockCanStandStill) {
+  record(with_faults(running(writer("good", "updates", 0ms)), {"clock_gettime:value=frozen"}));
+  EXPECT_TRUE(timeline_.clock_calls);
+  const Image& image = only_image();
+  std::vector<std::uint64_t> times;
+  for (const auto& c : image.calls) {
+    if (c.name == "clock_gettime" && c.args[0] == CLOCK_BOOTTIME) {
+      times.push_back(c.clock_ns.value_or(0));
+    }
+  }
+  ASSERT_THAT(times, SizeIs(4));
+  EXPECT_THAT(times, Each(times.front()));
+  EXPECT_EQ(contexts(image), 4U);
+}
+
+TEST_F(WrapTest, OfManyReadingsOfAClockFewAreKept) {
+  WrapOptions options = running({"python3", "-c",
+                                 "import os, time\n"
+                                 "for i in range(2000): time.clock_gettime(time.CLOCK_BOOTTIME)\n"
+                                 "os.memfd_create('OTEL_CTX')\n"});
+  options.hide_vdso = true;
+  record(options);
+  const Image& image = root().images.back();
+  EXPECT_EQ(std::ranges::count_if(image.calls,
+                                  [](const SystemCall& c) {
+                                    return c.name == "clock_gettime" && c.args[0] == CLOCK_BOOTTIME;
+                                  }),
+            4);
+  EXPECT_EQ(image.calls_dropped, 0U);
 }
 
 TEST_F(WrapTest, AFileSizeLimitStrikesAWriterThatIgnoresIt) {

@@ -247,6 +247,9 @@ void Page::headline(const RunResult& run) {
   if (!run.mode.empty()) text += "   " + inert(run.mode);
   if (!run.level.empty()) text += ", level " + inert(run.level);
   line(text);
+  for (std::size_t i = 0; i < std::min(run.injections.size(), kMostNotes); ++i) {
+    line("injected: " + inert(run.injections[i]));
+  }
 }
 
 void Page::host(const RunResult& run) {

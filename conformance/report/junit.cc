@@ -95,6 +95,7 @@ class Suite {
       if (!fact.available) lacks += (lacks.empty() ? "" : ", ") + fact.name;
     }
     property("host.lacks", lacks);
+    for (const auto& injection : run.injections) property("injected", injection);
     property("exit", fmt::format("{}: {}", run.exit_code, run.exit_reason));
     out += "  </properties>\n";
     out += cases_;

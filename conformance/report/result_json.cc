@@ -423,6 +423,9 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
   out.level = run["level"].text();
   out.started_at = run["started_at"].text();
   out.seconds = run["seconds"].number();
+  if (const Node injections = run.maybe("injections"); injections.present()) {
+    out.injections = injections.texts();
+  }
   out.notes = run["notes"].texts();
   if (const Node ending = run.maybe("target_ending"); ending.present()) {
     out.target_ending = ending.text();
@@ -505,6 +508,7 @@ std::string to_result_json(const RunResult& run) {
                 {"level", json_text(run.level)},
                 {"started_at", json_text(run.started_at)},
                 {"seconds", std::isfinite(run.seconds) ? run.seconds : 0.0},
+                {"injections", text_list(run.injections, lists)},
                 {"notes", text_list(run.notes, lists)},
                 {"trace", json_text(run.trace_path)},
                 {"again", json_text(run.again)}};

@@ -77,6 +77,7 @@ struct RunResult {
   std::string started_at;                 // RFC 3339, UTC
   double seconds = 0;
   std::vector<sys::HostFact> host;
+  std::vector<std::string> injections;  // "memfd_create:error=EPERM, 1 time", in order
   std::vector<ImageSummary> images;
   std::vector<RequirementResult> results;  // catalogue order
   std::vector<RunProblem> problems;        // counted in `totals` as crash, timeout, harness_error

@@ -280,7 +280,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
         }
       }
       add_thread_facts(e);
-      if (!e.published() && !e.uses_threads) continue;
+      e.faulted = std::ranges::any_of(image.calls, &SystemCall::injected);
+      if (!e.published() && !e.uses_threads && !e.faulted) continue;
       std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;
       for (const auto& list : e.contexts) {
         for (const Context& context : list) {

@@ -93,14 +93,15 @@ struct ImageEvidence {
   // The slot symbol in a module, a record, or a threadlocal.* attribute: without any of
   // them the rows about threads do not apply.
   bool uses_threads = false;
+  bool faulted = false;  // a call of this image was answered by --inject
   bool published() const { return has_named || has_hidden; }
   bool has_valid_record() const;
 
   std::string name() const;  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec
 };
 
-// Only images that published, or seem to (a candidate or a hidden header was seen), or that
-// use thread context.
+// Only images that published, or seem to (a candidate or a hidden header was seen), that use
+// thread context, or of which a call was answered.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.

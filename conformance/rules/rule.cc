@@ -29,7 +29,7 @@ std::vector<std::uint8_t> octets(std::span<const std::byte> bytes) {
 Rule rule_for(std::string_view requirement) {
   for (const auto group :
        {header_rules(), payload_rules(), publish_rules(), update_rules(), call_rules(),
-        store_rules(), tls_rules(), reference_data_rules(), record_rules()}) {
+        store_rules(), fault_rules(), tls_rules(), reference_data_rules(), record_rules()}) {
     const auto it = std::ranges::find(group, requirement, &NamedRule::requirement);
     if (it != group.end()) return it->rule;
   }

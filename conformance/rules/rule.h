@@ -28,10 +28,20 @@ std::span<const NamedRule> payload_rules();
 std::span<const NamedRule> publish_rules();
 std::span<const NamedRule> update_rules();
 std::span<const NamedRule> call_rules();            // level syscalls, without injected faults
+std::span<const NamedRule> fault_rules();           // ... with them, and with a clock that calls
 std::span<const NamedRule> store_rules();           // level stores
 std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable in its ELF files
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries
+
+// Rows about what a writer does when calls fail, or about the clock it reads. They are asked of
+// the images in which a call was answered by --inject, if there are any.
+bool is_about_faults(std::string_view requirement);
+// Rows that any context keeps, whatever happened to the calls of its writer. In an image with an
+// answered call only these and those about faults are judged: it may explain all others.
+bool holds_under_faults(std::string_view requirement);
+
+inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
 
 // What rules return. A contradiction leaves its outcome to the requirement's severity:
 // kFail here becomes warn or info for such a row.

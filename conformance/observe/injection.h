@@ -1,0 +1,101 @@
+// `--inject SPEC`: calls of the program that get a result from outside instead of from the
+// kernel. Only calls that concern a publication are meant, in whatever thread or language.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/timeline.h"
+#include "sys/result.h"
+
+namespace ctxconf::conformance {
+
+// CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+][:flags=SELECTOR]
+struct InjectionSpec {
+  enum class Kind {
+    kError,
+    kValue,   // clock_gettime: the time in ns
+    kFrozen,  // clock_gettime: the first reading, again and again
+    kBack,    // clock_gettime: a second less at each reading
+  };
+  std::string text;         // as typed
+  std::string call;         // a SystemCall's name
+  std::uint64_t flags = 0;  // memfd_create: those that must be asked for
+  std::int32_t clock = 0;   // clock_gettime: of this clock
+  bool anonymous = false;   // mmap: of no file
+  Kind kind = Kind::kError;
+  std::int64_t value = 0;   // an errno, or the value
+  std::uint64_t first = 1;  // of the calls that match, in each image; from 1
+  std::uint64_t last = UINT64_MAX;
+};
+
+// What follows a complaint about a spec.
+inline constexpr const char* kInjectionGrammar =
+    "CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+], like memfd_create:error=EPERM,\n"
+    "  prctl(PR_SET_VMA):error=EINVAL:when=1 or clock_gettime:value=frozen; CALL is one of\n"
+    "  memfd_create, ftruncate, mmap, madvise, prctl, mremap, clock_gettime";
+
+// The detail of an error says what is wrong and what would be right.
+sys::Result<InjectionSpec> parse_injection(std::string_view text);
+
+// As it stands in a recording; its call was not answered yet.
+Injection to_injection(const InjectionSpec& spec);
+
+struct CallAnswer {
+  std::size_t spec = 0;                   // which
+  std::int64_t result = 0;                // -errno for a failure
+  std::optional<std::uint64_t> clock_ns;  // to be written where the caller wants the time
+};
+
+// Decides for the calls of one image, which are counted from its start. A call concerns a
+// publication when it
+//  * asks for a memfd whose name begins with OTEL_CTX; sizes or maps such a memfd
+//  * gives a name that begins with OTEL_CTX, or names, moves or advises the memory of a context:
+//    what was mapped of such a memfd, or anonymously after one was refused
+//  * maps anonymous memory (mmap(MAP_ANONYMOUS)) in a thread that is publishing; CallRecorder
+//    tells of no others
+//  * reads the clock that the spec names
+class Injector {
+ public:
+  explicit Injector(const std::vector<InjectionSpec>& specs);
+
+  // The call is about to be made; nothing: the kernel is to make it.
+  std::optional<CallAnswer> entered(const SystemCall& call);
+  // It returned; `clock_ns`: the time it gave.
+  void left(std::int32_t tid, std::int64_t result, std::optional<std::uint64_t> clock_ns);
+
+ private:
+  struct State {
+    std::uint64_t calls = 0;            // that matched
+    std::optional<std::uint64_t> base;  // kFrozen, kBack: the first reading
+    std::uint64_t given = 0;
+  };
+  struct InProgress {
+    std::string name;
+    bool memory = false;  // it maps what will be a context's
+    std::uint64_t size = 0;
+    std::vector<std::size_t> base_for;  // specs that want its time
+  };
+  struct Span {
+    std::uint64_t begin = 0;
+    std::uint64_t size = 0;
+  };
+
+  bool is_context(std::uint64_t address) const;
+  bool matches(const InjectionSpec& spec, const SystemCall& call) const;
+
+  const std::vector<InjectionSpec>& specs_;
+  std::vector<State> states_;
+  std::map<std::int32_t, InProgress> in_progress_;
+  std::set<std::int32_t> refused_;  // threads whose last memfd came to nothing
+  std::vector<Span> contexts_;
+};
+
+}  // namespace ctxconf::conformance
