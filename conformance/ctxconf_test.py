@@ -35,8 +35,8 @@ CTYPES_WRITER = os.path.join(BIN, "ctypes_writer.py")
 PYTHON = sys.executable
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
-# Level static, snapshot and (without injected faults) syscalls: 45 of OTEP 4719, 38 of OTEP 4947.
-JUDGED_ROWS = 93
+# Levels static to stores: 69 of OTEP 4719, 38 of OTEP 4947.
+JUDGED_ROWS = 107
 NOBODY = 65534
 
 with open(CTXCONF, "rb") as binary:
@@ -576,6 +576,50 @@ class UsageTest(Case):
         self.write("options", "wrap --only pctx.header.* # which\n\n  --quiet\n--out\nout\n")
         self.expect_exit(CLEAN, "@options", "--", WRITER, "--quiet", "--hold", "150ms")
         self.assertTrue(all(row.startswith("pctx.header.") for row in self.outcomes()))
+
+
+class InjectTest(Case):
+    def test_failure_names_the_fault_and_how_to_repeat_it(self):
+        spec = "ftruncate:error=ENOSPC"
+        done = self.expect_exit(
+            FAILED, "wrap", "--out", "out", "--inject", spec, "--", TESTEE, "--bad",
+            "pctx.publish.failure-ftruncate", out=["injected: ftruncate:error=ENOSPC, 1 time"])
+        self.assertEqual(self.result()["run"]["injections"], [spec + ", 1 time"])
+        self.assertRegex(done.out, "FAIL +pctx.publish.failure-ftruncate")
+        again = shlex.split(re.search("^  again +(.*)", done.unfolded(), re.M).group(1))
+        self.assertIn(spec, again)
+        repeated = self.run_it(*again[1:], program=again[0])
+        self.assertEqual(repeated.code, FAILED, repeated)
+        self.assertIn("of 1 selected", repeated.out, repeated)
+        offline = self.run_it("replay", "out/timeline.json")
+        self.assertEqual(offline.code, FAILED, offline)
+        self.assertIn("injected: " + spec, offline.out, offline)
+
+    def test_fault_that_never_happens_is_said(self):
+        done = self.run_it("wrap", "--out", "out", "--only", "pctx.publish.failure-*", "--inject",
+                           "mremap:error=ENOMEM", "--", WRITER, "--hold", "150ms")
+        self.assertEqual(done.code, NOT_JUDGED, done)
+        self.assertIn("mremap:error=ENOMEM, 0 times", done.out, done)
+        self.assertIn("never applied", done.unfolded())
+
+    def test_rows_that_the_fault_may_explain_are_not_judged(self):
+        self.expect_exit(CLEAN, "wrap", "--out", "out", "--inject",
+                         "memfd_create(MFD_NOEXEC_SEAL):error=EINVAL:when=1", "--", WRITER,
+                         "--hold", "150ms")
+        outcomes = self.outcomes()
+        self.assertEqual(outcomes["pctx.publish.memfd-retry"], "pass")
+        self.assertEqual(outcomes["pctx.header.signature"], "pass")
+        self.assertEqual(outcomes["pctx.publish.memfd-flags"], "unobservable")
+
+    def test_clock_of_a_program_is_seen(self):
+        programs = [(WRITER, "--hold", "150ms"), (TESTEE, "--good", "default", "--hold", "150")]
+        if os.path.exists(TESTEE_32) and runs(TESTEE_32, "--good", "default", "--hold", "0"):
+            programs.append((TESTEE_32, "--good", "default", "--hold", "150"))
+        for program in programs:
+            with self.subTest(program):
+                self.expect_exit(CLEAN, "wrap", "--out", "out", "--only",
+                                 "pctx.header.timestamp-clock", "--hide-vdso", "--", *program)
+                self.assertEqual(self.outcomes(), {"pctx.header.timestamp-clock": "pass"})
 
 
 class ThreadsTest(Case):

@@ -17,41 +17,6 @@ namespace {
 
 constexpr std::uint32_t kWantedFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL;
 
-// "prctl(0x53564d41, 0x0, 0x7f..., 0x1000, "OTEL_CTX") = -22, thread 12"
-std::string call_line(const SystemCall& c) {
-  struct Shape {
-    std::string_view name;
-    std::size_t arguments;
-  };
-  static constexpr std::array<Shape, 8> kShapes = {{{"memfd_create", 2},
-                                                    {"ftruncate", 2},
-                                                    {"mmap", 6},
-                                                    {"madvise", 3},
-                                                    {"prctl", 4},
-                                                    {"mremap", 5},
-                                                    {"munmap", 2},
-                                                    {"mprotect", 3}}};
-  const auto shape = std::ranges::find(kShapes, c.name, &Shape::name);
-  const std::size_t count = shape == kShapes.end() ? c.args.size() : shape->arguments;
-  std::string arguments;
-  for (std::size_t i = 0; i < count; ++i) {
-    arguments += (i == 0 ? "" : ", ");
-    arguments += c.name == "memfd_create" && i == 0 ? '"' + c.text + '"' : hex_text(c.args[i]);
-  }
-  if (is_naming(c)) arguments += ", \"" + c.text + '"';
-  std::string result = "?";
-  if (c.result) result = *c.result < 0 ? std::to_string(*c.result) : hex_text(*c.result);
-  return fmt::format("{}({}) = {}, thread {}", c.name, arguments, result, c.tid);
-}
-
-std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> calls) {
-  std::vector<std::string> out;
-  for (const SystemCall* c : calls) {
-    if (c != nullptr) out.push_back(call_line(*c));
-  }
-  return out;
-}
-
 void add_namings(Finding& f, const Publication& p) {
   for (const Naming& n : p.namings) {
     if (f.evidence.size() >= 8) return;

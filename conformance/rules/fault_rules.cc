@@ -1,16 +1,687 @@
-// Rules about calls that fail and clocks that misbehave (--inject, --hide-vdso).
+// Rules about calls that fail and clocks that misbehave (--inject, --hide-vdso). What a program
+// says of a failed publication is not seen: they judge what is left and whether it lives.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <time.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 
+#include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
-namespace ctxconf::conformance {
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
+#endif
 
-std::span<const NamedRule> fault_rules() { return {}; }
+namespace ctxconf::conformance {
+namespace {
+
+using Calls = std::vector<const SystemCall*>;
+
+bool failed(const SystemCall& c) { return c.result && *c.result < 0; }
+bool worked(const SystemCall& c) { return c.result && *c.result >= 0; }
+
+bool is_context_memfd(const SystemCall& c) {
+  return c.name == "memfd_create" && c.text.starts_with(abi::kMemfdName);
+}
+bool maps_memfd(const SystemCall& c) {
+  return c.name == "mmap" && c.file.starts_with("/memfd:OTEL_CTX");
+}
+bool maps_anonymous(const SystemCall& c) {
+  return c.name == "mmap" && (c.args[3] & MAP_ANONYMOUS) != 0;
+}
+bool is_context_naming(const SystemCall& c) {
+  return is_naming(c) && c.text.starts_with(abi::kMemfdName);
+}
+
+std::string errno_name(const SystemCall& c) {
+  const char* name = strerrorname_np(static_cast<int>(-c.result.value_or(0)));
+  return name == nullptr ? std::to_string(c.result.value_or(0)) : name;
+}
+
+template <class Which>
+Calls calls_that(const ImageEvidence& e, Which which) {
+  Calls out;
+  for (const SystemCall& c : e.image->calls) {
+    if (which(c)) out.push_back(&c);
+  }
+  return out;
+}
+
+// Answered with a failure.
+template <class Which>
+Calls faults_of(const ImageEvidence& e, Which which) {
+  return calls_that(e, [&](const SystemCall& c) { return c.injected && failed(c) && which(c); });
+}
+Calls faults_in(const ImageEvidence& e, std::string_view name) {
+  return faults_of(e, [&](const SystemCall& c) { return c.name == name; });
+}
+
+bool is_last_image(const ImageEvidence& e) { return e.image == &e.process->images.back(); }
+
+bool died(const ImageEvidence& e) {
+  static constexpr std::array<int, 7> kOfFaults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE,
+                                                   SIGABRT, SIGSYS, SIGTRAP};
+  return is_last_image(e) && e.process->killed_by && !e.process->ended_by_us &&
+         std::ranges::find(kOfFaults, *e.process->killed_by) != kOfFaults.end();
+}
+
+// What the program did after the fault was seen as far as it went.
+bool is_concluded(const ImageEvidence& e) {
+  const bool ended =
+      e.process->exit_code.has_value() || e.process->ended_by_us || !is_last_image(e);
+  return ended && is_complete(*e.image) && e.image->calls_unseen.empty();
+}
+
+Finding needs(std::string_view options) {
+  return unobservable("no call was made to fail as this needs",
+                      fmt::format("ctxconf wrap {} -- CMD", options));
+}
+
+Finding not_concluded(const ImageEvidence& e) {
+  if (died(e)) {
+    return unobservable("the program died", "a program that lives under this fault");
+  }
+  return unobservable("what followed the fault was not seen to its end",
+                      "a program that is not killed, without a seccomp filter of its own");
+}
+
+Finding death(const ImageEvidence& e, std::string_view fault, const Calls& calls) {
+  const char* name = sigabbrev_np(*e.process->killed_by);
+  Finding f = contradicted(
+      fmt::format("SIG{} ended the program after {}", name == nullptr ? "?" : name, fault),
+      kDiedOfFault);
+  for (const SystemCall* c : calls) {
+    if (f.evidence.size() < 4) f.evidence.push_back(call_line(*c));
+  }
+  return f;
+}
+
+// The context stayed so: it was not only looked at in passing.
+bool at_rest(const Snapshot& s) {
+  return s.times > 1 || std::ranges::any_of(s.moments, [](Moment m) {
+           return m != Moment::kPeriodic && m != Moment::kStart;
+         });
+}
+
+// Valid headers, findable or not, that were there after `since_ns`.
+std::vector<const Context*> left_after(const ImageEvidence& e, std::uint64_t since_ns) {
+  std::vector<const Context*> out;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      const Snapshot& s = *c.snapshot;
+      if (c.usable() && s.last_seen_ns > since_ns && at_rest(s)) out.push_back(&c);
+    }
+  }
+  return out;
+}
+
+bool is_ending(const Snapshot& s) {
+  return std::ranges::any_of(
+      s.moments, [](Moment m) { return m == Moment::kExit || m == Moment::kExecEntry; });
+}
+
+// Open memfds of that name when the image ended.
+std::vector<std::string> memfds_left(const ImageEvidence& e) {
+  std::vector<std::string> out;
+  if (e.image->snapshots.empty() || !is_ending(e.image->snapshots.back())) return out;
+  for (const auto& d : e.image->snapshots.back().descriptors) {
+    if (out.size() < 4) out.push_back(fmt::format("descriptor {}: {}", d.fd, d.link));
+  }
+  return out;
+}
+
+Finding memfd_left_open(const SystemCall& fault, std::vector<std::string> left) {
+  Finding f =
+      contradicted("the memfd was left open when the publication failed", "memfd left open");
+  f.evidence = call_lines({&fault});
+  f.evidence.insert(f.evidence.end(), left.begin(), left.end());
+  return f;
+}
+
+void add_context(Finding& f, const Context& c) {
+  f.evidence.push_back(maps_line(c));
+  f.hexdumps = {header_dump(c, {})};
+}
+
+std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const SystemCall& c) {
+  auto h = abi::decode_process_header(c.before);
+  const bool native = e.image->little_endian == (std::endian::native == std::endian::little);
+  if (h && !native) h = abi::byte_swapped(*h);
+  return h;
+}
+
+bool host_names_anonymous_memory(const ImageEvidence& e) {
+  const auto& host = e.timeline->host;
+  const auto fact = std::ranges::find(host, sys::kHostAnonVmaName, &sys::HostFact::name);
+  return fact != host.end() && fact->available;
+}
+
+// ---- a refused memfd
+
+const SystemCall* attempt_without_seal(const ImageEvidence& e, const SystemCall& refused) {
+  const SystemCall* end = e.image->calls.data() + e.image->calls.size();
+  const auto* found = std::find_if(&refused + 1, end, [&](const SystemCall& c) {
+    return is_context_memfd(c) && c.tid == refused.tid && (c.args[1] & MFD_NOEXEC_SEAL) == 0;
+  });
+  return found == end ? nullptr : found;
+}
+
+constexpr const char* kRefuseOnce = "--inject memfd_create:error=EINVAL:when=1";
+
+Calls refused_with_seal(const ImageEvidence& e) {
+  return faults_of(e, [](const SystemCall& c) {
+    return is_context_memfd(c) && (c.args[1] & MFD_NOEXEC_SEAL) != 0;
+  });
+}
+
+Finding no_refused_seal(const ImageEvidence& e) {
+  if (faults_in(e, "memfd_create").empty()) return needs(kRefuseOnce);
+  return unobservable("no memfd_create with MFD_NOEXEC_SEAL was refused",
+                      "a program that asks for MFD_NOEXEC_SEAL first");
+}
+
+Finding memfd_retry(const ImageEvidence& e) {
+  const Calls refused = refused_with_seal(e);
+  if (refused.empty()) return no_refused_seal(e);
+  bool judged = false;
+  std::optional<Finding> otherwise;
+  for (const SystemCall* first : refused) {
+    if (const SystemCall* second = attempt_without_seal(e, *first)) {
+      const SystemCall* end = e.image->calls.data() + e.image->calls.size();
+      const bool mapped =
+          failed(*second) || e.has_usable || std::any_of(second, end, [](const SystemCall& c) {
+            return maps_memfd(c) || (c.name == "ftruncate" && failed(c));
+          });
+      judged = judged || mapped;
+      if (mapped || !is_concluded(e)) continue;
+      Finding f = contradicted("the second attempt made a memfd, and nothing mapped it",
+                               "second memfd not mapped");
+      f.evidence = call_lines({first, second});
+      return f;
+    }
+    if (!is_concluded(e)) continue;
+    const std::string saw = fmt::format(
+        "after {} for MFD_NOEXEC_SEAL there was no attempt without it", errno_name(*first));
+    Finding f = *first->result == -EINVAL ? contradicted(saw, "no second memfd_create")
+                                          : noted(saw, "no second memfd_create");
+    f.evidence = call_lines({first});
+    for (const Context* c : e.judged) {
+      if (f.evidence.size() < 3) f.evidence.push_back(maps_line(*c));
+    }
+    if (f.outcome == Outcome::kFail) return f;
+    otherwise = std::move(f);
+  }
+  if (otherwise) return *otherwise;
+  return judged ? passed() : not_concluded(e);
+}
+
+Finding memfd_retry_flags(const ImageEvidence& e) {
+  constexpr std::uint64_t kKept = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  const Calls refused = refused_with_seal(e);
+  if (refused.empty()) return no_refused_seal(e);
+  bool judged = false;
+  std::optional<Finding> otherwise;
+  for (const SystemCall* first : refused) {
+    const SystemCall* second = attempt_without_seal(e, *first);
+    if (second == nullptr) continue;
+    judged = true;
+    const std::uint64_t flags = second->args[1];
+    if (flags == kKept) continue;
+    const std::string saw =
+        fmt::format("the second attempt has flags {:#x}, want {:#x}", flags, kKept);
+    Finding f = (flags & kKept) == kKept ? noted(saw, "flags of the second memfd_create")
+                                         : contradicted(saw, "flags of the second memfd_create");
+    f.evidence = call_lines({first, second});
+    if (f.outcome == Outcome::kFail) return f;
+    otherwise = std::move(f);
+  }
+  if (otherwise) return *otherwise;
+  if (judged) return passed();
+  return unobservable("there was no attempt without MFD_NOEXEC_SEAL",
+                      "a program that tries again: pctx.publish.memfd-retry");
+}
+
+// The naming call that found a context in anonymous memory and worked, or seemed to.
+const SystemCall* published_anonymously(const ImageEvidence& e, const SystemCall& refused) {
+  const SystemCall* end = e.image->calls.data() + e.image->calls.size();
+  const auto* found = std::find_if(&refused + 1, end, [&](const SystemCall& c) {
+    const auto h = header_before(e, c);
+    return is_context_naming(c) && worked(c) && h && abi::is_valid(*h);
+  });
+  return found == end ? nullptr : found;
+}
+
+bool refuses_names(const ImageEvidence& e) {
+  return std::ranges::any_of(e.timeline->injections,
+                             [](const Injection& i) { return i.call == "prctl" && i.result < 0; });
+}
+
+Finding fallback(const ImageEvidence& e, std::span<const int> errors, std::string_view option) {
+  const Calls refused = faults_of(e, [&](const SystemCall& c) {
+    return is_context_memfd(c) &&
+           std::ranges::find(errors, static_cast<int>(-*c.result)) != errors.end();
+  });
+  if (refused.empty()) return needs(option);
+  const Calls made =
+      calls_that(e, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
+  if (!made.empty()) {
+    return unobservable("a later memfd_create worked",
+                        fmt::format("ctxconf wrap {} -- CMD, without when=", option));
+  }
+  for (const Context* c : e.judged) {
+    if (c->usable() && c->candidate->entries.front().name.starts_with("[anon:OTEL_CTX")) {
+      return passed("anonymous memory was published instead: " + maps_line(*c));
+    }
+  }
+  if (const SystemCall* named = published_anonymously(e, *refused.front())) {
+    return passed("anonymous memory was published instead: " + call_line(*named));
+  }
+  if (!host_names_anonymous_memory(e) || refuses_names(e)) {
+    // A writer may have found out that nobody would find it.
+    return unobservable("anonymous memory could not be named, and none was",
+                        fmt::format("a kernel with CONFIG_ANON_VMA_NAME; where writers just try, "
+                                    "ctxconf wrap {} --inject 'prctl(PR_SET_VMA):value=0' -- CMD",
+                                    option));
+  }
+  if (!is_concluded(e)) return not_concluded(e);
+  Finding f = contradicted(fmt::format("memfd_create was refused with {}, and no anonymous memory "
+                                       "was published",
+                                       errno_name(*refused.front())),
+                           "no anonymous memory");
+  f.evidence = call_lines({refused.front()});
+  for (const SystemCall* c : calls_that(e, maps_anonymous)) {
+    if (f.evidence.size() < 6) f.evidence.push_back(call_line(*c));
+  }
+  return f;
+}
+
+Finding fallback_anon(const ImageEvidence& e) {
+  static constexpr std::array<int, 4> kDenied = {EPERM, EACCES, ENOSYS, EINVAL};
+  return fallback(e, kDenied, "--inject memfd_create:error=EPERM");
+}
+
+Finding fallback_anon_exhausted(const ImageEvidence& e) {
+  static constexpr std::array<int, 3> kExhausted = {EMFILE, ENFILE, ENOMEM};
+  const Calls refused = faults_of(e, [](const SystemCall& c) {
+    return is_context_memfd(c) &&
+           std::ranges::find(kExhausted, static_cast<int>(-*c.result)) != kExhausted.end();
+  });
+  const bool waited = std::ranges::any_of(e.image->calls, [&](const SystemCall& c) {
+    return !refused.empty() && &c > refused.front() && is_context_memfd(c) && worked(c);
+  });
+  if (waited) return passed("a later memfd_create worked");
+  return fallback(e, kExhausted, "--inject memfd_create:error=EMFILE");
+}
+
+// ---- a refused name
+
+Finding name_failure_ignored(const ImageEvidence& e) {
+  constexpr std::uint64_t kRest = 2'000'000'000;
+  const bool memfd = std::ranges::any_of(
+      e.image->calls, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
+  const Calls refused = calls_that(e, [&](const SystemCall& c) {
+    const auto h = header_before(e, c);
+    return is_context_naming(c) && failed(c) && h && abi::is_valid(*h);
+  });
+  if (refused.empty() || !memfd) return needs("--inject 'prctl(PR_SET_VMA):error=EINVAL'");
+  const SystemCall& first = *refused.front();
+  const bool injected = std::ranges::any_of(refused, &SystemCall::injected);
+  if (died(e) && injected) return death(e, "its naming call was refused", refused);
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      const Snapshot& s = *c.snapshot;
+      const bool later = std::ranges::any_of(
+          s.moments, [](Moment m) { return m != Moment::kNaming && m != Moment::kNamed; });
+      if (c.usable() && c.candidate->named && later && s.last_seen_ns > first.entered_ns) {
+        return passed();
+      }
+    }
+  }
+  for (const Snapshot& s : e.image->snapshots) {
+    const bool gone = s.candidates.empty() && s.first_seen_ns > first.entered_ns;
+    if (!injected || !gone || s.last_seen_ns - s.first_seen_ns < kRest) continue;
+    Finding f = contradicted("the context was gone after its naming call was refused",
+                             "context given up for its name");
+    f.evidence = call_lines({&first});
+    return f;
+  }
+  return unobservable("the context was gone before it could be looked at again",
+                      "a program that keeps its context for some seconds");
+}
+
+Finding no_name_at_all(const ImageEvidence& e) {
+  constexpr const char* kOptions =
+      "--inject memfd_create:error=EPERM --inject 'prctl(PR_SET_VMA):error=EINVAL'";
+  const Calls refused = faults_of(e, is_context_memfd);
+  const Calls made =
+      calls_that(e, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
+  const Calls named =
+      calls_that(e, [](const SystemCall& c) { return is_context_naming(c) && worked(c); });
+  const bool nameless = !host_names_anonymous_memory(e) || refuses_names(e);
+  if (refused.empty() || !made.empty() || !named.empty() || !nameless) return needs(kOptions);
+  if (!is_concluded(e)) return not_concluded(e);
+  for (const Context* c : left_after(e, refused.front()->entered_ns)) {
+    Finding f = contradicted("a valid header is left in memory that no reader can find",
+                             "valid header without a name");
+    f.evidence = call_lines({refused.front()});
+    add_context(f, *c);
+    return f;
+  }
+  return passed();
+}
+
+Finding survives_total_denial(const ImageEvidence& e) {
+  const auto denies = [&](std::string_view call) {
+    return std::ranges::any_of(e.timeline->injections,
+                               [&](const Injection& i) { return i.call == call && i.result < 0; });
+  };
+  const Calls refused = faults_of(e, is_context_memfd);
+  if (refused.empty() || !denies("madvise") || !denies("prctl")) {
+    return needs(
+        "--inject memfd_create:error=EPERM --inject madvise:error=EPERM --inject "
+        "'prctl(PR_SET_VMA):error=EPERM'");
+  }
+  if (died(e)) return death(e, "all calls were denied", refused);
+  if (!is_concluded(e)) return not_concluded(e);
+  if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
+    return unobservable(fmt::format("it exited {}, and how it ends when nothing is denied is not "
+                                    "known",
+                                    *e.process->exit_code),
+                        "compare with the same command without --inject");
+  }
+  return passed();
+}
+
+// ---- other calls that fail
+
+bool covers(const SystemCall& madvise, std::uint64_t address) {
+  return madvise.args[0] <= address &&
+         address - madvise.args[0] < std::max<std::uint64_t>(madvise.args[1], 1);
+}
+
+bool is_protected(const ImageEvidence& e, const Context& c) {
+  const auto& flags = c.candidate->vm_flags;
+  if (!flags.empty() && flags.front() && (" " + *flags.front() + " ").contains(" dc ")) return true;
+  return std::ranges::any_of(e.image->calls, [&](const SystemCall& call) {
+    return call.name == "madvise" && worked(call) && covers(call, c.start());
+  });
+}
+
+Finding failure_madvise(const ImageEvidence& e) {
+  const Calls refused = faults_in(e, "madvise");
+  if (refused.empty()) return needs("--inject madvise:error=EINVAL");
+  if (died(e)) return death(e, "fork protection was refused", refused);
+  const SystemCall& first = *refused.front();
+  for (const Context* c : left_after(e, first.entered_ns)) {
+    const bool concerned =
+        std::ranges::any_of(refused, [&](const SystemCall* m) { return covers(*m, c->start()); });
+    if (!concerned || is_protected(e, *c)) continue;
+    Finding f = contradicted("a context was published although MADV_DONTFORK was refused",
+                             "published without fork protection");
+    f.evidence = call_lines({&first});
+    add_context(f, *c);
+    return f;
+  }
+  if (!is_concluded(e)) return not_concluded(e);
+  if (!e.contexts.empty()) {
+    for (const Context& c : e.contexts.back()) {
+      if (c.state != HeaderState::kBlank || !covers(first, c.start())) continue;
+      Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
+      f.evidence.push_back(maps_line(c));
+      return f;
+    }
+  }
+  return passed();
+}
+
+Finding failure_mmap(const ImageEvidence& e) {
+  const Calls refused = faults_of(e, maps_memfd);
+  if (refused.empty()) {
+    return needs("--inject mmap:error=ENOMEM --inject 'mmap(MAP_ANONYMOUS):error=ENOMEM:when=1'");
+  }
+  if (died(e)) return death(e, "its memfd was not mapped", refused);
+  if (!is_concluded(e)) return not_concluded(e);
+  if (auto left = memfds_left(e); !left.empty()) {
+    return memfd_left_open(*refused.front(), std::move(left));
+  }
+  return passed(e.has_usable ? "a context was published another way" : "no context was published");
+}
+
+Finding failure_ftruncate(const ImageEvidence& e) {
+  const Calls refused = faults_in(e, "ftruncate");
+  if (refused.empty()) return needs("--inject ftruncate:error=ENOSPC");
+  if (died(e)) return death(e, "its memfd was not sized", refused);
+  if (!is_concluded(e)) return not_concluded(e);
+  const bool named = std::ranges::any_of(
+      e.image->calls, [](const SystemCall& c) { return is_context_naming(c) && worked(c); });
+  for (const Context* c : left_after(e, refused.front()->entered_ns)) {
+    if (c->candidate->named || named) continue;
+    Finding f = contradicted("a valid header is left in memory that no reader can find",
+                             "valid header without a name");
+    f.evidence = call_lines({refused.front()});
+    add_context(f, *c);
+    return f;
+  }
+  if (auto left = memfds_left(e); !left.empty()) {
+    return memfd_left_open(*refused.front(), std::move(left));
+  }
+  return passed(e.has_usable ? "a context was published another way" : "no context was published");
+}
+
+// Others may read this clock as well, and that is no publication.
+bool tried(const ImageEvidence& e) {
+  return e.published() || std::ranges::any_of(e.image->calls, is_context_memfd);
+}
+
+Finding not_tried() {
+  return unobservable("it is not known whether the program was publishing when the call failed",
+                      "a program that asks for its memfd before that");
+}
+
+// A clock that fails, or memory that a thread asks for while it has its memfd.
+Calls other_faults(const ImageEvidence& e) {
+  Calls out = faults_in(e, "clock_gettime");
+  if (faults_of(e, is_context_memfd).empty() && faults_of(e, maps_memfd).empty()) {
+    const Calls memory = faults_of(e, maps_anonymous);
+    out.insert(out.end(), memory.begin(), memory.end());
+  }
+  return out;
+}
+
+Finding failure_other_steps(const ImageEvidence& e) {
+  const Calls refused = other_faults(e);
+  if (refused.empty()) return needs("--inject clock_gettime:error=EINVAL");
+  const bool root = e.process == &e.timeline->processes.front();
+  if (died(e) && (root || tried(e))) return death(e, refused.front()->name + " failed", refused);
+  if (!is_concluded(e)) return not_concluded(e);
+  if (!tried(e)) return not_tried();
+  for (const Context* c : left_after(e, refused.front()->entered_ns)) {
+    if (c->snapshot->moments == std::vector{Moment::kExit}) continue;
+    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) continue;
+    Finding f = contradicted("a valid header is left whose payload cannot be decoded",
+                             "valid header without a payload");
+    f.evidence = call_lines({refused.front()});
+    add_context(f, *c);
+    return f;
+  }
+  return passed();
+}
+
+// A publication ends with its naming call: without one it was given up.
+Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
+  const Calls refused = faults_of(e, [](const SystemCall& c) { return c.name != "prctl"; });
+  if (refused.empty()) return needs("--inject clock_gettime:error=EINVAL");
+  if (!is_concluded(e)) return not_concluded(e);
+  if (!tried(e)) return not_tried();
+  for (const Context* c : left_after(e, refused.front()->entered_ns)) {
+    if (!c->candidate->named) continue;
+    const bool announced = std::ranges::any_of(e.image->calls, [&](const SystemCall& call) {
+      return is_naming(call) && call.args[2] >= c->start() &&
+             call.args[2] < c->candidate->entries.back().range.end().raw();
+    });
+    const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* call) {
+      return call->name == "madvise" && covers(*call, c->start());
+    });
+    if (announced || unprotected) continue;
+    Finding f = contradicted(
+        "a valid header is left although its publication was given up: no "
+        "naming call followed",
+        "valid header of a failed publication");
+    f.evidence = call_lines({refused.front()});
+    add_context(f, *c);
+    return f;
+  }
+  if (!e.contexts.empty() && !e.has_usable) {
+    for (const Context& c : e.contexts.back()) {
+      const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* m) {
+        return m->name == "madvise" && covers(*m, c.start());
+      });
+      if (c.state != HeaderState::kBlank || unprotected) continue;
+      Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
+      f.evidence.push_back(maps_line(c));
+      return f;
+    }
+  }
+  return passed();
+}
+
+// ---- clocks
+
+std::string clock_name(std::uint64_t id) {
+  switch (static_cast<clockid_t>(id)) {
+    case CLOCK_REALTIME:
+      return "CLOCK_REALTIME";
+    case CLOCK_MONOTONIC:
+      return "CLOCK_MONOTONIC";
+    case CLOCK_MONOTONIC_RAW:
+      return "CLOCK_MONOTONIC_RAW";
+    case CLOCK_REALTIME_COARSE:
+      return "CLOCK_REALTIME_COARSE";
+    case CLOCK_MONOTONIC_COARSE:
+      return "CLOCK_MONOTONIC_COARSE";
+    case CLOCK_TAI:
+      return "CLOCK_TAI";
+    default:
+      return fmt::format("clock {}", static_cast<std::int32_t>(id));
+  }
+}
+
+bool is_boot_clock(const SystemCall& c) {
+  const auto id = static_cast<clockid_t>(c.args[0]);
+  return id == CLOCK_BOOTTIME || id == CLOCK_BOOTTIME_ALARM;
+}
+
+bool is_wall_clock(const SystemCall& c) {
+  const auto id = static_cast<clockid_t>(c.args[0]);
+  return id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE || id == CLOCK_REALTIME_ALARM ||
+         id == CLOCK_TAI;
+}
+
+Finding timestamp_clock(const ImageEvidence& e) {
+  constexpr std::uint64_t kSmallStep = 1000;
+  if (!e.timeline->clock_calls) {
+    return unobservable("clocks were read without system calls", "ctxconf wrap --hide-vdso -- CMD");
+  }
+  bool judged = false;
+  std::optional<Finding> otherwise;
+  for (const Publication& p : publications_of(e)) {
+    for (std::size_t i = 0; p.own() && i < p.sights.size(); ++i) {
+      const std::uint64_t stored = p.sights[i].timestamp;
+      const Calls from = calls_that(e, [&](const SystemCall& c) {
+        return c.name == "clock_gettime" && c.clock_ns == stored;
+      });
+      if (from.empty()) {
+        const bool step = i > 0 && stored > p.sights[i - 1].timestamp &&
+                          stored - p.sights[i - 1].timestamp <= kSmallStep;
+        judged = judged || step;
+        continue;
+      }
+      judged = true;
+      if (std::ranges::any_of(from, [](const auto* c) { return is_boot_clock(*c); })) continue;
+      const SystemCall& c = *from.back();
+      const std::string saw = "the timestamp is a reading of " + clock_name(c.args[0]);
+      Finding f = is_wall_clock(c) ? contradicted(saw, "timestamp of a wall clock")
+                                   : noted(saw, "timestamp of another clock");
+      f.evidence = call_lines({&c});
+      f.evidence.push_back(fmt::format("stored: {}", stored));
+      if (f.outcome == Outcome::kFail) return f;
+      otherwise = std::move(f);
+    }
+  }
+  if (otherwise) return *otherwise;
+  if (judged) return passed();
+  return unobservable("no reading of a clock gave a timestamp that was stored",
+                      "a program that stores what clock_gettime gives");
+}
+
+Finding timestamp_later(const ImageEvidence& e) {
+  const Calls readings = calls_that(
+      e, [](const SystemCall& c) { return c.name == "clock_gettime" && c.injected && worked(c); });
+  if (readings.empty()) return needs("--inject clock_gettime:value=back");
+  bool judged = false;
+  for (const Publication& p : publications_of(e)) {
+    for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
+      const Sight& before = p.sights[i - 1];
+      const Sight& now = p.sights[i];
+      judged = judged || readings.front()->entered_ns < now.first_ns;
+      if (now.timestamp > before.timestamp) continue;
+      Finding f = contradicted("an update stored an earlier timestamp than the one it replaced",
+                               "timestamp went back");
+      f.evidence = {fmt::format("timestamps {} and then {}", before.timestamp, now.timestamp)};
+      for (const SystemCall* c : readings) {
+        if (f.evidence.size() < 5) f.evidence.push_back(call_line(*c));
+      }
+      return f;
+    }
+  }
+  if (judged) return passed();
+  return unobservable("no update followed an answered reading of the clock",
+                      "a program that updates its context while it is watched");
+}
+
+template <Rule kRule>
+Finding at_calls(const ImageEvidence& e) {
+  Finding f;
+  if (e.timeline->mode == Mode::kAttach) {
+    f = unobservable("the calls were made before ctxconf looked", "ctxconf wrap");
+  } else if (!e.image->calls_unseen.empty() && !e.faulted) {
+    f = unobservable(e.image->calls_unseen, "ctxconf wrap, on a host where it can stop calls");
+  } else {
+    f = kRule(e);
+  }
+  f.level = to_string(Level::kSyscalls);
+  return f;
+}
+
+constexpr std::array<NamedRule, 14> kRules = {{
+    {"pctx.header.timestamp-clock", at_calls<timestamp_clock>},
+    {"pctx.publish.memfd-retry", at_calls<memfd_retry>},
+    {"pctx.publish.memfd-retry-flags", at_calls<memfd_retry_flags>},
+    {"pctx.publish.fallback-anon", at_calls<fallback_anon>},
+    {"pctx.publish.fallback-anon-exhausted", at_calls<fallback_anon_exhausted>},
+    {"pctx.publish.name-failure-ignored", at_calls<name_failure_ignored>},
+    {"pctx.publish.failure-madvise", at_calls<failure_madvise>},
+    {"pctx.publish.failure-mmap", at_calls<failure_mmap>},
+    {"pctx.publish.failure-ftruncate", at_calls<failure_ftruncate>},
+    {"pctx.publish.failure-other-steps", at_calls<failure_other_steps>},
+    {"pctx.publish.failure-leaves-nothing-valid", at_calls<failure_leaves_nothing_valid>},
+    {"pctx.publish.no-name-at-all", at_calls<no_name_at_all>},
+    {"pctx.publish.survives-total-denial", at_calls<survives_total_denial>},
+    {"pctx.update.timestamp-later", at_calls<timestamp_later>},
+}};
+
+}  // namespace
+
+std::span<const NamedRule> fault_rules() { return kRules; }
 
 bool is_about_faults(std::string_view requirement) {
-  return std::ranges::find(fault_rules(), requirement, &NamedRule::requirement) !=
-         fault_rules().end();
+  return std::ranges::find(kRules, requirement, &NamedRule::requirement) != kRules.end();
 }
 
 bool holds_under_faults(std::string_view requirement) {

@@ -1,5 +1,6 @@
 #include "conformance/rules/publications.h"
 
+#include <fmt/format.h>
 #include <linux/prctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -9,6 +10,8 @@
 #include <bit>
 #include <limits>
 #include <set>
+
+#include "conformance/rules/rule.h"
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
@@ -199,6 +202,43 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
 bool is_naming(const SystemCall& c) {
   return c.name == "prctl" && static_cast<std::uint32_t>(c.args[0]) == PR_SET_VMA &&
          c.args[1] == PR_SET_VMA_ANON_NAME;
+}
+
+std::string call_line(const SystemCall& c) {
+  struct Shape {
+    std::string_view name;
+    std::size_t arguments;
+  };
+  static constexpr std::array<Shape, 9> kShapes = {{{"memfd_create", 2},
+                                                    {"ftruncate", 2},
+                                                    {"mmap", 6},
+                                                    {"madvise", 3},
+                                                    {"prctl", 4},
+                                                    {"mremap", 5},
+                                                    {"munmap", 2},
+                                                    {"mprotect", 3},
+                                                    {"clock_gettime", 2}}};
+  const auto shape = std::ranges::find(kShapes, c.name, &Shape::name);
+  const std::size_t count = shape == kShapes.end() ? c.args.size() : shape->arguments;
+  std::string arguments;
+  for (std::size_t i = 0; i < count; ++i) {
+    arguments += (i == 0 ? "" : ", ");
+    arguments += c.name == "memfd_create" && i == 0 ? '"' + c.text + '"' : hex_text(c.args[i]);
+  }
+  if (is_naming(c)) arguments += ", \"" + c.text + '"';
+  std::string result = "?";
+  if (c.result) result = *c.result < 0 ? std::to_string(*c.result) : hex_text(*c.result);
+  return fmt::format("{}({}) = {}{}{}, thread {}", c.name, arguments, result,
+                     c.clock_ns ? fmt::format(", {} ns", *c.clock_ns) : "",
+                     c.injected ? " (injected)" : "", c.tid);
+}
+
+std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> calls) {
+  std::vector<std::string> out;
+  for (const SystemCall* c : calls) {
+    if (c != nullptr) out.push_back(call_line(*c));
+  }
+  return out;
 }
 
 std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +53,10 @@ struct Publication {
 std::vector<Publication> publications_of(const ImageEvidence& evidence);
 
 bool is_naming(const SystemCall& call);
+
+// "prctl(0x53564d41, 0x0, 0x7f..., 0x1000, "OTEL_CTX") = -22, thread 12"
+std::string call_line(const SystemCall& call);
+std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> calls);
 
 // No call is missing in the recording, as far as one can know. A filter that the program
 // installs itself may answer its calls before an observer learns of them.

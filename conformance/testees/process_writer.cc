@@ -1908,6 +1908,205 @@ void good_launcher() {
   die("execlp");
 }
 
+// ---- when calls fail
+
+// A writer that lives with each failure; every member is legal.
+struct Care {
+  int attempts = 2;           // to get a memfd: the first with the seal
+  bool falls_back = false;    // to anonymous memory also when a memfd is of no use
+  bool leaves_blank = false;  // where it gives up, the mapping stays with a zero header
+  bool other_clock = false;   // where CLOCK_BOOTTIME fails
+  bool logs = false;
+};
+
+void log_failure(const Care& care, const char* step) {
+  if (care.logs) say(stderr, "process_writer: warning: %s: %s\n", step, std::strerror(errno));
+}
+
+// Null without a memfd.
+void* map_memfd_carefully(const Care& care) {
+  int fd = -1;
+  for (int i = 0; i < care.attempts && fd < 0; ++i) {
+    const unsigned seal = i == 0 ? MFD_NOEXEC_SEAL : 0;
+    fd = static_cast<int>(
+        syscall(SYS_memfd_create, "OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING | seal));
+  }
+  if (fd < 0) {
+    log_failure(care, "memfd_create");
+    return nullptr;
+  }
+  void* p = MAP_FAILED;
+  if (ftruncate(fd, static_cast<off_t>(page())) != 0) {
+    log_failure(care, "ftruncate");
+  } else {
+    p = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) log_failure(care, "mmap");
+  }
+  close(fd);
+  return p;
+}
+
+void give_up(const Care& care, const Region& r) {
+  if (!care.leaves_blank) {
+    munmap(r.at, r.size);
+    return;
+  }
+  set_timestamp(r, 0);
+  std::memset(r.at, 0, kHeaderSize);
+}
+
+void publish_carefully(const Care& care) {
+  Region r{.size = page(), .label = "OTEL_CTX"};
+  void* p = map_memfd_carefully(care);
+  if (p == nullptr || (p == MAP_FAILED && care.falls_back)) {
+    r.anonymous = true;
+    p = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  if (p == MAP_FAILED) return log_failure(care, "mmap");
+  r.at = static_cast<char*>(p);
+  if (madvise(r.at, r.size, MADV_DONTFORK) != 0) {
+    log_failure(care, "madvise");
+    return give_up(care, r);
+  }
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    log_failure(care, "clock_gettime");
+    if (!care.other_clock || clock_gettime(CLOCK_MONOTONIC, &now) != 0) return give_up(care, r);
+  }
+  const Buffer payload = on_heap(usual_message());
+  set_fields(r, address_of(payload.at), payload.size);
+  set_timestamp(r, static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+                       static_cast<std::uint64_t>(now.tv_nsec));
+  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) != 0) {
+    log_failure(care, "prctl");
+    if (r.anonymous) give_up(care, r);
+  }
+}
+
+template <Care kCare>
+void good_careful() {
+  publish_carefully(kCare);
+  wait_for_the_end();
+}
+
+void good_monotonic_clock() {
+  const Region r = make_region();
+  publish_in(r, on_heap(usual_message()), now_ns(CLOCK_MONOTONIC));
+  hold(r);
+}
+
+void require_naming() {
+  char* p = map_anonymous(page());
+  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, p, page(), "ctxconf probe") != 0) {
+    cannot_be_shown("this kernel names no anonymous memory");
+  }
+  munmap(p, page());
+}
+
+void bad_memfd_retry() { good_careful<Care{.attempts = 1}>(); }
+
+void bad_memfd_retry_flags() {
+  auto fd = static_cast<int>(syscall(SYS_memfd_create, "OTEL_CTX", Plan().memfd_flags));
+  if (fd < 0) fd = static_cast<int>(syscall(SYS_memfd_create, "OTEL_CTX", 0));
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(page())) != 0) die("memfd");
+  void* p = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  if (p == MAP_FAILED) die("mmap");
+  close(fd);
+  const Region r{.at = static_cast<char*>(p), .size = page(), .label = "OTEL_CTX"};
+  if (madvise(r.at, r.size, MADV_DONTFORK) != 0) die("madvise");
+  publish_in(r, on_heap(usual_message()));
+  hold(r);
+}
+
+void bad_fallback_anon() {
+  require_naming();
+  if (ask_for_memfd({}) >= 0) die("memfd_create worked");
+  say(stderr, "process_writer: warning: no process context\n");
+  wait_for_the_end();
+}
+
+void bad_fallback_anon_exhausted() {
+  require_naming();
+  if (ask_for_memfd({}) >= 0) die("memfd_create worked");
+  if (errno == EPERM) return publish_and_hold(usual_message(), {.may_use_memfd = false});
+  wait_for_the_end();
+}
+
+void bad_name_failure_ignored() {
+  const Region r = make_region();
+  const Buffer payload = on_heap(usual_message());
+  set_fields(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) != 0) munmap(r.at, r.size);
+  wait_for_the_end();
+}
+
+// Without a look at what the calls return.
+void publish_blindly() {
+  const int fd = ask_for_memfd({});
+  const int sized = ftruncate(fd, static_cast<off_t>(page()));
+  void* p = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  if (p == MAP_FAILED) {
+    p = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  const int closed = close(fd);
+  const Region r{.at = static_cast<char*>(p), .size = page(), .label = "OTEL_CTX"};
+  const int advised = madvise(r.at, r.size, MADV_DONTFORK);
+  publish_in(r, on_heap(usual_message()));
+  if (sized + closed + advised != 0) say(stderr, "process_writer: never mind\n");
+  wait_for_the_end();
+}
+
+void bad_failure_other_steps() {
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) std::abort();
+  publish_and_hold(usual_message());
+}
+
+void bad_failure_leaves_nothing_valid() {
+  const Region r = make_region();
+  const Buffer payload = on_heap(usual_message());
+  set_fields(r, address_of(payload.at), payload.size);
+  set_timestamp(r, 1);  // until the right one is known
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+    say(stderr, "process_writer: warning: no process context\n");
+    return wait_for_the_end();
+  }
+  set_timestamp(r, boot_ns());
+  set_name(r);
+  hold(r);
+}
+
+void bad_no_name_at_all() {
+  const Region r = make_region();
+  const Buffer payload = on_heap(usual_message());
+  set_fields(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
+  prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label);
+  hold(r);
+}
+
+void bad_survives_total_denial() {
+  if (ask_for_memfd({}) < 0) std::terminate();
+  publish_and_hold(usual_message());
+}
+
+void bad_timestamp_later() {
+  std::uint64_t last = 0;
+  const auto next = [&last] {
+    const std::uint64_t now = boot_ns();
+    return last = now == last ? last + 1 : now;
+  };
+  const Region r = make_region();
+  publish_in(r, on_heap(usual_message()), next());
+  for (int i = 1; i <= 2; ++i) {
+    pause();
+    update(r, on_heap(message_with({pair("ctxconf.update", integer(i))})), next());
+  }
+  hold(r);
+}
+
 // ---- the table
 
 constexpr int kUsualHoldMs = 350;
@@ -2007,6 +2206,25 @@ constexpr Case kBad[] = {
     {"pctx.fork.dontfork", "MADV_WIPEONFORK instead", bad_dontfork},
     {"pctx.fork.dontfork:partial", "MADV_DONTFORK for the first of two pages",
      bad_dontfork_partial},
+    {"pctx.publish.memfd-retry", "anonymous memory after one refused memfd", bad_memfd_retry},
+    {"pctx.publish.memfd-retry-flags", "the second memfd_create has no flags",
+     bad_memfd_retry_flags},
+    {"pctx.publish.fallback-anon", "gives up without a memfd", bad_fallback_anon},
+    {"pctx.publish.fallback-anon-exhausted", "anonymous memory for EPERM only",
+     bad_fallback_anon_exhausted},
+    {"pctx.publish.name-failure-ignored", "unmaps everything when the naming call fails",
+     bad_name_failure_ignored, 2800},
+    {"pctx.publish.failure-madvise", "publishes when madvise fails", publish_blindly},
+    {"pctx.publish.failure-mmap", "stores through MAP_FAILED", publish_blindly},
+    {"pctx.publish.failure-ftruncate", "stores behind the end of the file", publish_blindly},
+    {"pctx.publish.failure-other-steps", "aborts when the clock fails", bad_failure_other_steps},
+    {"pctx.publish.failure-leaves-nothing-valid", "gives up with a valid header in place",
+     bad_failure_leaves_nothing_valid},
+    {"pctx.publish.no-name-at-all", "a context without any name", bad_no_name_at_all},
+    {"pctx.publish.survives-total-denial", "terminates when there is no memfd",
+     bad_survives_total_denial},
+    {"pctx.header.timestamp-clock", "the wall clock", good_wall_clock},
+    {"pctx.update.timestamp-later", "adds one only to an equal reading", bad_timestamp_later},
 };
 
 constexpr Case kGood[] = {
@@ -2112,6 +2330,17 @@ constexpr Case kGood[] = {
     {"not-dumpable", "makes itself not dumpable", good_not_dumpable},
     {"exec-self", "publishes, executes itself, publishes again", good_exec_self},
     {"launcher", "publishes, then executes another program", good_launcher},
+    {"careful", "gives up where a call fails", good_careful<Care{}>},
+    {"careful-with-log", "... and says so", good_careful<Care{.logs = true}>},
+    {"careful-leaves-blank", "... and leaves a mapping with a zero header",
+     good_careful<Care{.leaves_blank = true}>},
+    {"careful-falls-back", "anonymous memory where a memfd is of no use",
+     good_careful<Care{.falls_back = true}>},
+    {"careful-other-clock", "CLOCK_MONOTONIC where the other fails",
+     good_careful<Care{.other_clock = true}>},
+    {"careful-attempts", "asks for a memfd four times", good_careful<Care{.attempts = 4}>},
+    {"careful-one-attempt", "asks for a memfd once", good_careful<Care{.attempts = 1}>},
+    {"monotonic-clock", "timestamp from CLOCK_MONOTONIC", good_monotonic_clock},
 };
 
 void print_usage(FILE* to) {

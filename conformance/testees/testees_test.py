@@ -38,13 +38,23 @@ MUTANTS = load("testees", "mutants.json")
 WRAPPED = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") != "elf"}
 # Those with thread context have a test of their own.
 THREADS = {name: e for name, e in WRAPPED.items() if e["program"].startswith("thread_")}
-ENTRIES = {name: e for name, e in WRAPPED.items() if name not in THREADS}
+# Those that are about calls that fail and clocks: alone nothing happens to them.
+FAULTED = {name: e for name, e in WRAPPED.items()
+           if any(a.startswith(("--inject", "--hide-vdso")) for a in e["wrap_args"])}
+ENTRIES = {name: e for name, e in WRAPPED.items() if name not in THREADS and name not in FAULTED}
 FILES = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") == "elf"}
 ROWS = {
     row["id"]: row for file in ("4719-2026-04-07.json", "4947-2026-07-17.json")
     for row in load("requirements", file)["requirements"]}
-# Of the level syscalls, those that need no injected fault.
+# Of the level syscalls.
 IN_CALLS = {
+    "pctx.header.timestamp-clock", "pctx.publish.memfd-retry", "pctx.publish.memfd-retry-flags",
+    "pctx.publish.fallback-anon", "pctx.publish.fallback-anon-exhausted",
+    "pctx.publish.name-failure-ignored", "pctx.publish.failure-madvise",
+    "pctx.publish.failure-mmap", "pctx.publish.failure-ftruncate",
+    "pctx.publish.failure-other-steps", "pctx.publish.failure-leaves-nothing-valid",
+    "pctx.publish.no-name-at-all", "pctx.publish.survives-total-denial",
+    "pctx.update.timestamp-later",
     "pctx.publish.memfd-name", "pctx.publish.memfd-flags", "pctx.publish.memfd-sized",
     "pctx.publish.memfd-first", "pctx.publish.name-always", "pctx.publish.name-arguments",
     "pctx.publish.name-whole-mapping", "pctx.publish.name-after-timestamp",
@@ -491,6 +501,16 @@ class Table(unittest.TestCase):
             used = {(e["args"][0][2:], e["args"][1]) for e in WRAPPED.values()
                     if e["program"] in (program, also)}
             self.assertEqual(listed, used, program)
+
+
+class Faulted(unittest.TestCase):
+    def test_each_variant_is_well_when_nothing_fails(self):
+        for case in sorted({e["args"][1] for e in FAULTED.values() if e["kind"] == "variant"}):
+            with self.subTest(case):
+                done = subprocess.run(
+                    [os.path.join(BIN, "process_writer"), "--good", case, "--hold", "0", "--pause", "0"],
+                    capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Variants(unittest.TestCase):

@@ -1,0 +1,455 @@
+// The rules about calls that fail and clocks against literal recordings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "conformance/judge.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kAt = 0x7f0000000000;
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
+constexpr std::uint64_t kSeal = 8;             // MFD_NOEXEC_SEAL
+constexpr std::uint64_t kKept = 3;             // MFD_CLOEXEC | MFD_ALLOW_SEALING
+
+std::vector<std::byte> header(std::uint64_t timestamp) {
+  const abi::ProcessHeader h{abi::kSignature, abi::kVersion, 2, timestamp, kAt + 64};
+  std::vector<std::byte> out(sizeof h);
+  std::memcpy(out.data(), &h, sizeof h);
+  return out;
+}
+const std::vector<std::byte> kBlank(32);
+
+// A recording that grows step by step: each step takes a millisecond.
+struct Recording {
+  Timeline t;
+  std::uint64_t now = 1'000'000'000;
+
+  Recording() {
+    t.mode = Mode::kWrap;
+    Process p;
+    p.pid = 12;
+    p.exit_code = 0;
+    Image i;
+    i.key = {12, 0};
+    i.executable = "/bin/app";
+    p.images.push_back(std::move(i));
+    t.processes.push_back(std::move(p));
+  }
+  Process& process() { return t.processes.front(); }
+  Image& image() { return process().images.front(); }
+
+  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
+    SystemCall c;
+    c.tid = 12;
+    c.name = std::move(name);
+    std::ranges::copy(args, c.args.begin());
+    c.result = result;
+    c.entered_ns = now += 1'000'000;
+    image().calls.push_back(std::move(c));
+    return image().calls.back();
+  }
+  // The last call is answered from outside.
+  Recording& injected() {
+    SystemCall& c = image().calls.back();
+    c.injected = true;
+    t.injections.push_back({c.name, c.name, *c.result, 1});
+    return *this;
+  }
+  Recording& memfd(std::uint64_t flags, std::int64_t result) {
+    call("memfd_create", {0x1000, flags}, result).text = "OTEL_CTX";
+    return *this;
+  }
+  Recording& sized(std::int64_t result = 0) {
+    call("ftruncate", {3, kPage}, result).file = "/memfd:OTEL_CTX (deleted)";
+    return *this;
+  }
+  Recording& mapped(std::int64_t result = static_cast<std::int64_t>(kAt)) {
+    call("mmap", {0, kPage, 3, MAP_PRIVATE, 3, 0}, result).file = "/memfd:OTEL_CTX (deleted)";
+    return *this;
+  }
+  Recording& anonymous(std::int64_t result = static_cast<std::int64_t>(kAt)) {
+    call("mmap", {0, kPage, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0}, result);
+    return *this;
+  }
+  Recording& marked(std::int64_t result = 0) {
+    call("madvise", {kAt, kPage, MADV_DONTFORK}, result);
+    return *this;
+  }
+  Recording& named(std::uint64_t timestamp, std::int64_t result = -EINVAL) {
+    SystemCall& c = call("prctl", {kNaming, 0, kAt, kPage, 0x2000}, result);
+    c.text = "OTEL_CTX";
+    c.before = c.after = header(timestamp);
+    return *this;
+  }
+  Recording& clock(std::uint64_t id, std::uint64_t ns) {
+    t.clock_calls = true;
+    call("clock_gettime", {id, 0x3000}, 0).clock_ns = ns;
+    return *this;
+  }
+  Recording& seen(std::vector<std::byte> head, std::vector<Moment> moments,
+                  std::string name = "/memfd:OTEL_CTX (deleted)") {
+    Snapshot s;
+    s.moment = moments.front();
+    s.moments = std::move(moments);
+    s.first_seen_ns = now += 1'000'000;
+    s.last_seen_ns = now += 1'000'000;
+    Candidate c;
+    sys::MapEntry e;
+    e.range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt), kPage);
+    e.readable = e.writable = true;
+    e.name = std::move(name);
+    c.entries = {e};
+    c.named = !e.name.empty();
+    MemoryBlock b;
+    b.at = sys::RemoteAddr(kAt);
+    b.wanted = 32;
+    b.readable = head.size();
+    b.bytes = std::move(head);
+    MemoryBlock payload;
+    payload.at = sys::RemoteAddr(kAt + 64);
+    payload.wanted = payload.readable = 2;
+    payload.bytes = {std::byte{0x0a}, std::byte{0}};
+    c.memory = {b, payload};
+    s.candidates = {c};
+    image().snapshots.push_back(std::move(s));
+    return *this;
+  }
+  Recording& nothing_seen(std::uint64_t for_ns) {
+    Snapshot s;
+    s.moments = {Moment::kPeriodic};
+    s.first_seen_ns = now += 1'000'000;
+    s.last_seen_ns = now += for_ns;
+    image().snapshots.push_back(std::move(s));
+    return *this;
+  }
+  Recording& dies(int signo) {
+    process().exit_code.reset();
+    process().killed_by = signo;
+    return *this;
+  }
+  Recording& host_names(bool available) {
+    t.host.push_back({std::string(sys::kHostAnonVmaName), available, "", ""});
+    return *this;
+  }
+  // The usual way to a context with timestamp 1.
+  Recording& published() {
+    return memfd(kKept | kSeal, 3)
+        .sized()
+        .mapped()
+        .marked()
+        .named(1)
+        .seen(header(1), {Moment::kPeriodic});
+  }
+
+  Finding judge(std::string_view id) const {
+    const auto all = evidence_of(t);
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    EXPECT_EQ(all.size(), 1U);
+    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+  }
+  Outcome outcome(std::string_view id) const { return judge(id).outcome; }
+};
+
+TEST(FaultRules, WithoutFaultsTheySayWhatTheyNeed) {
+  Recording r;
+  r.published();
+  for (const auto& rule : fault_rules()) {
+    const Finding f = r.judge(rule.requirement);
+    EXPECT_EQ(f.level, "syscalls");
+    if (rule.requirement == "pctx.publish.name-failure-ignored") {
+      EXPECT_EQ(f.outcome, Outcome::kPass) << "the host itself refused the name";
+      continue;
+    }
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.requirement;
+    EXPECT_TRUE(f.remedy.contains("--inject") || f.remedy.contains("--hide-vdso"))
+        << rule.requirement << ": " << f.remedy;
+  }
+}
+
+TEST(FaultRules, OnlyRowsThatHoldUnderFaultsAreJudgedBesideThem) {
+  Recording r;
+  r.memfd(kKept | kSeal, -EINVAL).injected();
+  r.memfd(kKept, 3).sized().mapped().named(1).seen(header(1), {Moment::kPeriodic});
+  const auto rows = select(Catalogue::builtin(), Selection{});
+  ASSERT_TRUE(rows);
+  const RunResult run = judge(r.t, *rows);
+  const auto outcome = [&](std::string_view id) {
+    const auto it = std::ranges::find_if(
+        run.results, [&](const RequirementResult& x) { return x.requirement->id == id; });
+    return it == run.results.end() ? Outcome::kHarnessError : it->outcome;
+  };
+  EXPECT_EQ(outcome("pctx.publish.memfd-retry"), Outcome::kPass);
+  EXPECT_EQ(outcome("pctx.header.signature"), Outcome::kPass);
+  EXPECT_EQ(outcome("pctx.fork.dontfork"), Outcome::kUnobservable);
+  EXPECT_EQ(outcome("pctx.publish.memfd-flags"), Outcome::kUnobservable);
+  EXPECT_EQ(run.injections, std::vector<std::string>{"memfd_create, 1 time"});
+}
+
+TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
+  Recording r;
+  r.published();
+  r.t.injections.push_back({"mremap:error=ENOMEM", "mremap", -ENOMEM, 0});
+  const RunResult run = judge(r.t, {});
+  ASSERT_EQ(run.notes.size(), 1U);
+  EXPECT_THAT(run.notes.front(), HasSubstr("mremap:error=ENOMEM was never applied"));
+}
+
+TEST(FaultRules, ADeathThatARowReportsIsNoSecondProblem) {
+  Recording r;
+  r.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().mapped().dies(SIGBUS);
+  const auto* row = Catalogue::builtin().find("pctx.publish.failure-ftruncate");
+  ASSERT_NE(row, nullptr);
+  const RunResult run = judge(r.t, {row});
+  EXPECT_EQ(run.results.front().outcome, Outcome::kFail);
+  EXPECT_TRUE(run.problems.empty());
+  EXPECT_EQ(judge(r.t, {Catalogue::builtin().find("pctx.header.version")}).problems.size(), 1U);
+}
+
+TEST(MemfdRetry, WantsASecondAttemptWithoutTheSeal) {
+  Recording good;
+  good.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3).sized().mapped();
+  EXPECT_EQ(good.outcome("pctx.publish.memfd-retry"), Outcome::kPass);
+  EXPECT_EQ(good.outcome("pctx.publish.memfd-retry-flags"), Outcome::kPass);
+
+  Recording straight;
+  straight.memfd(kKept | kSeal, -EINVAL).injected().anonymous();
+  EXPECT_EQ(straight.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
+  EXPECT_EQ(straight.outcome("pctx.publish.memfd-retry-flags"), Outcome::kUnobservable);
+
+  Recording same;
+  same.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept | kSeal, 3).sized().mapped();
+  EXPECT_EQ(same.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
+
+  Recording unused;
+  unused.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3);
+  EXPECT_EQ(unused.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
+
+  Recording denied;
+  denied.memfd(kKept | kSeal, -EPERM).injected().anonymous();
+  EXPECT_EQ(denied.outcome("pctx.publish.memfd-retry"), Outcome::kInfo);
+}
+
+TEST(MemfdRetry, SaysNothingOfAProgramThatWasKilledMeanwhile) {
+  Recording r;
+  r.memfd(kKept | kSeal, -EINVAL).injected().dies(SIGKILL);
+  EXPECT_EQ(r.outcome("pctx.publish.memfd-retry"), Outcome::kUnobservable);
+}
+
+TEST(MemfdRetryFlags, KeepCloseOnExecAndSealing) {
+  Recording none;
+  none.memfd(kKept | kSeal, -EINVAL).injected().memfd(0, 3).sized().mapped();
+  EXPECT_EQ(none.outcome("pctx.publish.memfd-retry-flags"), Outcome::kFail);
+  Recording more;
+  more.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept | 0x10, 3).sized().mapped();
+  EXPECT_EQ(more.outcome("pctx.publish.memfd-retry-flags"), Outcome::kInfo);
+}
+
+TEST(FallbackAnon, IsProvenByANameForAValidHeader) {
+  Recording r;
+  r.host_names(true).memfd(kKept | kSeal, -EPERM).injected().memfd(kKept, -EPERM).injected();
+  r.anonymous().marked().named(1, 0);
+  EXPECT_EQ(r.outcome("pctx.publish.fallback-anon"), Outcome::kPass);
+  EXPECT_EQ(r.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kUnobservable);
+}
+
+TEST(FallbackAnon, IsMissedOnlyWhereMemoryCanBeNamed) {
+  Recording r;
+  r.host_names(true).memfd(kKept | kSeal, -EPERM).injected();
+  EXPECT_EQ(r.outcome("pctx.publish.fallback-anon"), Outcome::kFail);
+  Recording exhausted;
+  exhausted.host_names(true).memfd(kKept | kSeal, -EMFILE).injected();
+  EXPECT_EQ(exhausted.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kFail);
+  EXPECT_EQ(exhausted.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
+  Recording nameless;
+  nameless.host_names(false).memfd(kKept | kSeal, -EPERM).injected();
+  EXPECT_EQ(nameless.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
+  Recording refused = r;
+  refused.t.injections.push_back({"prctl", "prctl", -EINVAL, 0});
+  EXPECT_EQ(refused.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
+}
+
+TEST(FallbackAnon, IsNotNeededWhenALaterMemfdWorks) {
+  Recording r;
+  r.host_names(true).memfd(kKept | kSeal, -EMFILE).injected().memfd(kKept, 3).sized().mapped();
+  EXPECT_EQ(r.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kPass);
+}
+
+TEST(NameFailureIgnored, WantsTheContextToStay) {
+  Recording gone;
+  gone.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
+  gone.nothing_seen(2'500'000'000);
+  EXPECT_EQ(gone.outcome("pctx.publish.name-failure-ignored"), Outcome::kFail);
+
+  Recording briefly;
+  briefly.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
+  briefly.nothing_seen(500'000'000);
+  EXPECT_EQ(briefly.outcome("pctx.publish.name-failure-ignored"), Outcome::kUnobservable);
+
+  Recording in_passing;
+  in_passing.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
+  in_passing.seen(header(1), {Moment::kNaming, Moment::kNamed}).nothing_seen(2'500'000'000);
+  EXPECT_EQ(in_passing.outcome("pctx.publish.name-failure-ignored"), Outcome::kFail);
+}
+
+TEST(FailureMadvise, NothingMayBePublished) {
+  Recording bad;
+  bad.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected().named(1);
+  bad.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  EXPECT_EQ(bad.outcome("pctx.publish.failure-madvise"), Outcome::kFail);
+  EXPECT_EQ(bad.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass)
+      << "one mistake, one row";
+
+  Recording good;
+  good.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
+  EXPECT_EQ(good.outcome("pctx.publish.failure-madvise"), Outcome::kPass);
+
+  Recording again;
+  again.memfd(kKept | kSeal, 3).sized().mapped().marked(-EAGAIN).injected().marked().named(1);
+  again.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  EXPECT_EQ(again.outcome("pctx.publish.failure-madvise"), Outcome::kPass);
+
+  Recording blank;
+  blank.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
+  blank.seen(kBlank, {Moment::kExit});
+  EXPECT_EQ(blank.outcome("pctx.publish.failure-madvise"), Outcome::kInfo);
+}
+
+TEST(FailureMmap, IsLivedThroughWithoutAMemfdLeft) {
+  Recording good;
+  good.memfd(kKept | kSeal, 3).sized().mapped(-ENOMEM).injected().anonymous(-ENOMEM).injected();
+  EXPECT_EQ(good.outcome("pctx.publish.failure-mmap"), Outcome::kPass);
+  EXPECT_EQ(good.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
+
+  Recording dead = good;
+  dead.dies(SIGSEGV);
+  const Finding f = dead.judge("pctx.publish.failure-mmap");
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_THAT(f.saw, HasSubstr("SIGSEGV"));
+
+  Recording open = good;
+  Snapshot s;
+  s.moments = {Moment::kExit};
+  s.descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
+  open.image().snapshots.push_back(s);
+  EXPECT_EQ(open.outcome("pctx.publish.failure-mmap"), Outcome::kFail);
+}
+
+TEST(FailureFtruncate, LeavesNoContextThatCannotBeFound) {
+  Recording good;
+  good.memfd(kKept | kSeal, 3).sized(-EPERM).injected();
+  EXPECT_EQ(good.outcome("pctx.publish.failure-ftruncate"), Outcome::kPass);
+
+  Recording hidden = good;
+  hidden.anonymous().marked().named(1).seen(header(1), {Moment::kExit}, "");
+  EXPECT_EQ(hidden.outcome("pctx.publish.failure-ftruncate"), Outcome::kFail);
+
+  Recording anonymous = good;
+  anonymous.anonymous().marked().named(1, 0).seen(header(1), {Moment::kExit}, "");
+  EXPECT_EQ(anonymous.outcome("pctx.publish.failure-ftruncate"), Outcome::kPass);
+}
+
+TEST(FailureOtherSteps, AreLivedThrough) {
+  Recording good;
+  good.memfd(kKept | kSeal, 3).sized().mapped().marked();
+  good.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
+  good.injected();
+  EXPECT_EQ(good.outcome("pctx.publish.failure-other-steps"), Outcome::kPass);
+  Recording dead = good;
+  dead.dies(SIGABRT);
+  EXPECT_EQ(dead.outcome("pctx.publish.failure-other-steps"), Outcome::kFail);
+  Recording killed = good;
+  killed.dies(SIGTERM);
+  EXPECT_EQ(killed.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
+  Recording other;
+  other.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
+  other.injected();
+  EXPECT_EQ(other.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
+  EXPECT_EQ(other.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kUnobservable);
+  Recording torn = good;
+  torn.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  torn.image().snapshots.back().candidates.front().memory.back().bytes[1] = std::byte{9};
+  EXPECT_EQ(torn.outcome("pctx.publish.failure-other-steps"), Outcome::kFail);
+}
+
+TEST(FailureLeavesNothingValid, AContextWithoutANamingCallWasGivenUp) {
+  Recording r;
+  r.memfd(kKept | kSeal, 3).sized().mapped().marked();
+  r.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
+  r.injected();
+  Recording blank = r;
+  r.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kFail);
+  r.named(1);
+  EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass);
+  blank.seen(kBlank, {Moment::kExit});
+  EXPECT_EQ(blank.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kInfo);
+}
+
+TEST(NoNameAtAll, LeavesNoValidHeader) {
+  Recording r;
+  r.memfd(kKept | kSeal, -EPERM).injected().anonymous().marked().named(1, -EINVAL).injected();
+  EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kPass);
+  r.seen(header(1), {Moment::kExit}, "");
+  EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kFail);
+}
+
+TEST(SurvivesTotalDenial, ADeathIsAContradictionAndAStatusIsNot) {
+  Recording r;
+  r.memfd(kKept | kSeal, -EPERM).injected();
+  r.t.injections.push_back({"madvise", "madvise", -EPERM, 0});
+  EXPECT_EQ(r.outcome("pctx.publish.survives-total-denial"), Outcome::kUnobservable);
+  r.t.injections.push_back({"prctl", "prctl", -EPERM, 0});
+  EXPECT_EQ(r.outcome("pctx.publish.survives-total-denial"), Outcome::kPass);
+  r.process().exit_code = 3;
+  EXPECT_EQ(r.outcome("pctx.publish.survives-total-denial"), Outcome::kUnobservable);
+  r.dies(SIGABRT);
+  EXPECT_EQ(r.outcome("pctx.publish.survives-total-denial"), Outcome::kFail);
+}
+
+TEST(TimestampClock, IsTheOneWhoseReadingWasStored) {
+  const auto with_clock = [](std::uint64_t id) {
+    Recording r;
+    r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 77);
+    r.clock(id, 5000).named(5000).seen(header(5000), {Moment::kPeriodic});
+    return r;
+  };
+  constexpr std::string_view kRow = "pctx.header.timestamp-clock";
+  EXPECT_EQ(with_clock(CLOCK_BOOTTIME).outcome(kRow), Outcome::kPass);
+  EXPECT_EQ(with_clock(CLOCK_MONOTONIC).outcome(kRow), Outcome::kInfo);
+  EXPECT_EQ(with_clock(CLOCK_REALTIME).outcome(kRow), Outcome::kFail);
+  Recording other = with_clock(CLOCK_REALTIME);
+  other.image().calls[5].clock_ns = 5001;
+  EXPECT_EQ(other.outcome(kRow), Outcome::kUnobservable);
+}
+
+TEST(TimestampLater, ComparesTheTimestampsOfUpdates) {
+  const auto updated_to = [](std::uint64_t later) {
+    Recording r;
+    r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
+    r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
+    return r.named(later).seen(header(later), {Moment::kPeriodic});
+  };
+  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  EXPECT_EQ(updated_to(5001).outcome(kRow), Outcome::kPass);
+  EXPECT_EQ(updated_to(4000).outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(updated_to(5000).outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(updated_to(5001).outcome("pctx.header.timestamp-clock"), Outcome::kPass);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
