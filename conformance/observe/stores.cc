@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
 constexpr std::size_t kWordBytes = 8;
 constexpr unsigned kWords = kHeaderBytes / kWordBytes;
-constexpr std::uint64_t kLargestAnonymous = std::uint64_t{128} << 10U;
+constexpr std::uint64_t kLargestCandidate = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
 constexpr std::size_t kPutAside = 16;
 constexpr std::size_t kClaimable = 256;         // stores that are looked back at
@@ -238,7 +238,7 @@ void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
   const auto within = [address](std::uint64_t begin, std::uint64_t size) {
     return address >= begin && address - begin < size;
   };
-  if (call.args[2] != MADV_DONTFORK || call.args[1] > kLargestAnonymous) return;
+  if (call.args[2] != MADV_DONTFORK || call.args[1] > kLargestCandidate) return;
   if (std::ranges::any_of(memfds_, [&](Span s) { return within(s.begin, s.size); })) return;
   if (current_) {
     if (current_->memfd || !is_zero(current_->last)) return;
