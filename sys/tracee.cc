@@ -1087,6 +1087,7 @@ Result<> Tracee::write(pid_t tid, RemoteAddr to, std::span<const std::byte> byte
     return fail("write", EINVAL, pid_text(tid) + " is not stopped");
   }
   const iovec ours{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
   const iovec theirs{reinterpret_cast<void*>(to.raw()), bytes.size()};
   const auto wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
   if (wrote < 0) return fail("process_vm_writev", errno, pid_text(tid));

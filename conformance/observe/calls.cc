@@ -251,7 +251,8 @@ void CallRecorder::entered(SystemCall call, bool short_time) {
   if (call.name == "mremap") now.memory.size = call.args[2];
   const auto tid = call.tid;
   if (call.name == "mmap")
-    now.memory.context = looks_like_the_name(call.file.substr(kMemfd.size()));
+    now.memory.context =
+        call.file.starts_with(kMemfd) && looks_like_the_name(call.file.substr(kMemfd.size()));
   if (call.name == "madvise") now.memory.context = call.args[1] <= sys::kShortUnmap;
   if (call.name == "mremap") now.memory.context = overlaps_context(call.args[0], 1);
   if (call.name == "ptrace") {
