@@ -134,6 +134,17 @@ int unmap() {
   return 0;
 }
 
+int map_before_size() {
+  const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC);
+  void* at = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  if (at == MAP_FAILED || ftruncate(fd, kPage) != 0) return 1;
+  close(fd);
+  madvise(at, kPage, MADV_DONTFORK);
+  fill(static_cast<Header*>(at));
+  name(at);
+  return 0;
+}
+
 int remap() {
   Header* h = publish();
   void* place = map_anonymous();
@@ -415,6 +426,7 @@ int main(int argc, char** argv) {
   if (mode == "unnamed-updates") return unnamed_updates(number);
   if (mode == "exit-in-zero") return publish()->timestamp = 0, 0;
   if (mode == "unmap") return unmap();
+  if (mode == "map-before-size") return map_before_size();
   if (mode == "remap") return remap();
   if (mode == "both-at-once") return both_at_once(number);
   if (mode == "relay") return relay();

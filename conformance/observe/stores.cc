@@ -218,6 +218,10 @@ void StoreRecorder::left(const sys::SyscallExit& e) {
   in_progress_.erase(it);
   if (call.name == "prctl") return on_naming(e.tid, call);
   if (e.result < 0 && e.result >= -kMaxErrno) return;
+  if (without_file_) {
+    begin(e.tid, *without_file_, "mmap", /*memfd=*/true);
+    if (current_ && current_->at.raw() == *without_file_) without_file_.reset();
+  }
   // The result of a 32-bit caller may come with its sign extended.
   const auto address =
       e.result < 0 ? static_cast<std::uint32_t>(e.result) : static_cast<std::uint64_t>(e.result);
@@ -230,7 +234,11 @@ void StoreRecorder::left(const sys::SyscallExit& e) {
 void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result) {
   if (!call.file.starts_with(kMemfd)) return;
   if (memfds_.size() < kKnownMemfds) memfds_.push_back({result, call.args[1]});
-  if (names_a_context(call)) begin(tid, result, "mmap", /*memfd=*/true);
+  if (!names_a_context(call)) return;
+  begin(tid, result, "mmap", /*memfd=*/true);
+  // Mapped before ftruncate has made the file that large.
+  without_file_.reset();
+  if (!current_ || current_->at.raw() != result) without_file_ = result;
 }
 
 void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
@@ -281,6 +289,7 @@ void StoreRecorder::on_munmap(const SystemCall& call) {
     return at >= call.args[0] && at - call.args[0] < call.args[1];
   };
   std::erase_if(put_aside_, gone);
+  if (without_file_ && gone(*without_file_)) without_file_.reset();
   if (current_ && gone(current_->at.raw())) end("unmapped");
 }
 

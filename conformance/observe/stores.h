@@ -123,7 +123,9 @@ class StoreRecorder {
   StoreLimits limits_;
   std::optional<Current> current_;
   std::map<pid_t, SystemCall> in_progress_;
-  std::vector<Span> memfds_;              // where memfds were mapped
+  std::vector<Span> memfds_;  // where memfds were mapped
+  std::optional<std::uint64_t>
+      without_file_;                      // a memfd's mapping, still beyond the end of the file
   std::vector<std::uint64_t> put_aside_;  // anonymous memory that may yet become a header
   std::vector<Watch> watches_;
   std::vector<Store> stores_;

@@ -202,6 +202,11 @@ TEST_F(StoresTest, OtherMemoryAtTheSameAddressIsNoHeader) {
   EXPECT_EQ(image().watches[0].ended_because, "unmapped");
 }
 
+TEST_F(StoresTest, WaitsForTheFileBehindTheMapping) {
+  record({"map-before-size"});
+  EXPECT_EQ(words(image()), sequence({kPublication}));
+}
+
 TEST_F(StoresTest, FollowsAHeaderThatMoves) {
   record({"remap"});
   EXPECT_EQ(words(image()), sequence({kPublication, kUpdate}));
