@@ -117,12 +117,6 @@ int updates(int count) {
   return 0;
 }
 
-int unnamed_updates(int count) {
-  Header* h = publish();
-  for (int i = 0; i < count; ++i) update(h);
-  return 0;
-}
-
 int unmap() {
   Header* h = publish();
   munmap(h, kPage);
@@ -423,7 +417,6 @@ int main(int argc, char** argv) {
   const std::string text = argc > 2 ? argv[2] : "";
   const int number = atoi(text.c_str());
   if (mode == "updates") return updates(number);
-  if (mode == "unnamed-updates") return unnamed_updates(number);
   if (mode == "exit-in-zero") return publish()->timestamp = 0, 0;
   if (mode == "unmap") return unmap();
   if (mode == "map-before-size") return map_before_size();
