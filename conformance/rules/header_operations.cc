@@ -20,6 +20,11 @@ std::optional<abi::ProcessHeader> decoded(const Image& image, std::span<const st
   return h;
 }
 
+// A context that was taken away, if its timestamp stays.
+bool is_withdrawn(const abi::ProcessHeader& h) {
+  return !abi::is_valid(h) || h.payload == 0 || h.payload_size == 0;
+}
+
 bool is_blank(const abi::ProcessHeader& h) { return h == abi::ProcessHeader{}; }
 
 std::uint8_t byte_of(std::uint64_t value, unsigned i) {
@@ -107,7 +112,7 @@ class Reader {
   std::size_t at_rest(std::size_t i) {
     if (!steps_[i].changes_timestamp()) return i + 1;
     const std::size_t zero = end_of_clearing(i);
-    part_from_last(i, zero == kNone);
+    part_from_last(i, zero == kNone || is_withdrawn(steps_[i].before));
     fresh_ = false;
     if (zero == kNone) {
       add(Kind::kUpdate, i, i);
@@ -124,9 +129,9 @@ class Reader {
   }
 
   // Stores to a header at rest, steps_[begin_] to steps_[end - 1], belong to the operation before
-  // them until its naming call, and to the one behind them from then on. Without such a call a
-  // timestamp that is replaced has its fields before it.
-  void part_from_last(std::size_t end, bool replaced) {
+  // them until its naming call, and to what is behind them from then on. `behind`: without such a
+  // call they all do; a timestamp that is replaced has its fields before it.
+  void part_from_last(std::size_t end, bool behind) {
     HeaderOperation* op = last();
     if (op == nullptr) return;
     const std::uint64_t since = op->announcing().store->order;
@@ -135,7 +140,7 @@ class Reader {
       if (!is_naming(c) || c.args[2] != watch_->header || c.entered_order <= since) continue;
       named = std::min(named, c.entered_order);
     }
-    if (named == UINT64_MAX && replaced) return;
+    if (named == UINT64_MAX && behind) return;
     while (begin_ < end && steps_[begin_].store->order < named) {
       op->stores.push_back(steps_[begin_++]);
     }
@@ -169,14 +174,15 @@ class Reader {
   void finish() {
     if (begin_ == steps_.size()) return;
     const bool open = zero_ != kNone || timestamp_after(steps_.back()) == 0;
-    if (!open) part_from_last(steps_.size(), false);
+    const bool withdrawn = is_withdrawn(steps_.back().after);
+    if (!open) part_from_last(steps_.size(), withdrawn);
     if (HeaderOperation* op = last(); op != nullptr && begin_ < steps_.size()) {
       op->until_ns = steps_[begin_].store->at_ns;
     }
     const bool changed =
         std::any_of(steps_.begin() + static_cast<std::ptrdiff_t>(begin_), steps_.end(),
                     [](const HeaderStore& s) { return s.changes_another_field(); });
-    if (open || !changed) return;
+    if (open || withdrawn || !changed) return;
     HeaderOperation op;
     op.kind = Kind::kUpdate;
     op.watch = watch_;

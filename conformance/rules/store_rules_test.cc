@@ -595,6 +595,21 @@ TEST(StoreRules, AWithdrawalIsNoUpdate) {
   in_pieces.fields(kHeap).timestamp(kLater).named();
   EXPECT_EQ(broken(in_pieces), Ids{});
   EXPECT_EQ(silent(in_pieces), kOfUpdates);
+  // Its signature or its pointer goes first, or alone.
+  for (const bool named : {true, false}) {
+    for (const bool zero : {true, false}) {
+      Recording signature;
+      signature.watched().keep(kHeap, message('a')).fields().timestamp(kTime);
+      Recording pointer = signature;
+      for (Recording* r : {&signature, &pointer}) {
+        named ? r->named() : r->seen();
+        r == &pointer ? r->pointer(0) : r->signature("        ");
+        if (zero) r->timestamp(0);
+        EXPECT_EQ(broken(*r), Ids{});
+        EXPECT_EQ(silent(*r), kOfUpdates);
+      }
+    }
+  }
   // Cut by the end of the program.
   Recording cut;
   cut.published().timestamp(0).pointer(kOtherHeap).size(9);
