@@ -477,7 +477,7 @@ class WrapTest(Case):
             self.assertEqual(bool(image["stores_unseen"]), not stores, options)
 
     def test_require_observable(self):
-        self.expect_exit(NOT_JUDGED, "wrap", "--require-observable", "--", WRITER, "--hold",
+        self.expect_exit(NOT_JUDGED, "wrap", "-v", "--require-observable", "--", WRITER, "--hold",
                          "150ms", out=["^exit 4: .*could not be observed", "to see it: --faults"])
         self.expect_exit(CLEAN, "wrap", "--require-observable", "--only", "pctx.header.signature",
                          "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
@@ -1231,7 +1231,7 @@ class CatalogueTest(Case):
         self.assertEqual(len(set(ids)), len(ids))
         self.assertLess({row["id"] for row in checks}, set(ids))
         for row in checks:
-            self.assertIn(row["level"], ("static", "snapshot", "syscalls"), row)
+            self.assertIn(row["level"], ("static", "snapshot", "syscalls", "stores"), row)
             self.assertEqual(row["role"], "writer", row)
         self.expect_exit(CLEAN, "list", out=f"^{len(rows)} requirements")
         self.expect_exit(CLEAN, "list", "--checks", out=f"^{len(checks)} requirements")
