@@ -1678,20 +1678,21 @@ void good_stores_of_many_words() {
   hold(r);
 }
 
+// Aligned to eight bytes in a 32-bit program as well, unlike its integers.
+template <class T>
+std::atomic<T>& atomic_at(const Region& r, std::size_t offset) {
+  return *reinterpret_cast<std::atomic<T>*>(r.at + offset);
+}
+
 void good_zero_by_compare_exchange() {
   const Region r = publish();
   const Buffer payload = numbered_payload(1);
-  auto* timestamp = reinterpret_cast<std::uint64_t*>(r.at + kTimestampAt);
-  std::uint64_t wrong = 1;
-  (void)__atomic_compare_exchange_n(timestamp, &wrong, 0, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST);
-  std::uint64_t found = __atomic_load_n(timestamp, __ATOMIC_SEQ_CST);
-  if (!__atomic_compare_exchange_n(timestamp, &found, 0, false, __ATOMIC_SEQ_CST,
-                                   __ATOMIC_SEQ_CST)) {
-    die("compare and exchange");
-  }
+  auto& timestamp = atomic_at<std::uint64_t>(r, kTimestampAt);
+  std::uint64_t found = 1;
+  if (timestamp.compare_exchange_strong(found, 0)) die("compare and exchange");
+  if (!timestamp.compare_exchange_strong(found, 0)) die("compare and exchange");
   set_payload(r, address_of(payload.at), payload.size);
-  __atomic_exchange_n(timestamp, next_timestamp(), __ATOMIC_SEQ_CST);
+  timestamp.exchange(next_timestamp());
   set_name(r);
   hold(r);
 }
@@ -1707,9 +1708,9 @@ void good_store_release() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
   const auto announce_it = [&r](const Buffer& p) {
-    const std::atomic_ref timestamp(*reinterpret_cast<std::uint64_t*>(r.at + kTimestampAt));
-    const std::atomic_ref size(*reinterpret_cast<std::uint32_t*>(r.at + kSizeAt));
-    const std::atomic_ref pointer(*reinterpret_cast<std::uint64_t*>(r.at + kPointerAt));
+    auto& timestamp = atomic_at<std::uint64_t>(r, kTimestampAt);
+    auto& size = atomic_at<std::uint32_t>(r, kSizeAt);
+    auto& pointer = atomic_at<std::uint64_t>(r, kPointerAt);
     timestamp.store(0);
     size.store(static_cast<std::uint32_t>(p.size), std::memory_order_release);
     pointer.store(address_of(p.at), std::memory_order_release);
