@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <span>
 #include <utility>
 
@@ -20,7 +21,9 @@ bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
 }  // namespace
 
 void MemoryCopy::add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit) {
-  if (entry.range.size() > kLargestMapping || pieces_.contains(entry.range.begin().raw())) return;
+  if (pieces_.contains(entry.range.begin().raw())) return;
+  const bool complete = std::exchange(complete_, false);
+  if (entry.range.size() > kLargestMapping) return;
   std::vector<sys::RemoteRange> filled{entry.range};
   if (is_anonymous(entry)) {
     auto pages = sys::filled_pages(tid, entry.range);
@@ -30,6 +33,7 @@ void MemoryCopy::add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit)
   std::uint64_t bytes = 0;
   for (const auto& r : filled) bytes += r.size();
   if (bytes > limit - copied_) return;
+  complete_ = complete;
   auto at = entry.range.begin().raw();
   const auto zeros_until = [&](std::uint64_t end) {
     if (at < end) pieces_[at] = {end - at, {}};
@@ -41,6 +45,8 @@ void MemoryCopy::add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit)
     if (got && *got == r.size()) {
       copied_ += r.size();
       pieces_[r.begin().raw()] = std::move(piece);
+    } else {
+      complete_ = false;
     }
     at = r.end().raw();
   }
@@ -65,7 +71,11 @@ std::optional<MemoryCopy> MemoryCopy::of(pid_t tid, const std::vector<std::uint6
   }
   std::ranges::sort(order);
   for (const auto& [rank, entry] : order) {
-    if (copy.copied_ < limit) copy.add(tid, *entry, limit);
+    if (copy.copied_ < limit) {
+      copy.add(tid, *entry, limit);
+    } else {
+      copy.complete_ = false;
+    }
   }
   return copy;
 }
@@ -95,6 +105,18 @@ std::optional<MemoryBlock> MemoryCopy::block(sys::RemoteAddr at, std::uint64_t w
     out.readable += n;
   }
   return out;
+}
+
+std::optional<sys::RemoteAddr> MemoryCopy::find(std::span<const std::byte> bytes) const {
+  if (bytes.empty()) return std::nullopt;
+  for (const auto& [start, piece] : pieces_) {
+    if (piece.bytes.size() < bytes.size()) continue;
+    const void* found = memmem(piece.bytes.data(), piece.bytes.size(), bytes.data(), bytes.size());
+    if (found == nullptr) continue;
+    return sys::RemoteAddr(start).plus(
+        static_cast<std::uint64_t>(static_cast<const std::byte*>(found) - piece.bytes.data()));
+  }
+  return std::nullopt;
 }
 
 }  // namespace ctxconf::conformance

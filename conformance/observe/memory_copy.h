@@ -4,9 +4,11 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "conformance/timeline.h"
@@ -28,6 +30,11 @@ class MemoryCopy {
   std::optional<MemoryBlock> block(sys::RemoteAddr at, std::uint64_t wanted, std::uint64_t keep,
                                    std::uint64_t read) const;
 
+  // The first place where these bytes stood then.
+  std::optional<sys::RemoteAddr> find(std::span<const std::byte> bytes) const;
+  // Nothing that it could have copied was left out.
+  bool is_complete() const { return complete_; }
+
  private:
   struct Piece {
     std::uint64_t size = 0;
@@ -38,6 +45,7 @@ class MemoryCopy {
   sys::MapTable maps_;
   std::map<std::uint64_t, Piece> pieces_;  // disjoint, by start
   std::uint64_t copied_ = 0;
+  bool complete_ = true;
 };
 
 }  // namespace ctxconf::conformance

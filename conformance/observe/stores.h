@@ -113,6 +113,7 @@ class StoreRecorder {
   void add_foreign(pid_t tid, std::uint8_t words, const Header& now);
   bool claim(const sys::WatchpointHit& e);
   void look_at_timestamp(pid_t tid, Store& store);
+  std::optional<MemoryBlock> prepared_for(pid_t tid, const Store& store) const;
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
   void forget_copy();
 

@@ -509,6 +509,25 @@ std::span<const std::byte> bytes_at(const void* p, std::size_t n) {
   return {static_cast<const std::byte*>(p), n};
 }
 
+TEST(MemoryCopy, FindsBytesWhereTheyStood) {
+  std::string text = "a message that was encoded before";
+  const std::span bytes(reinterpret_cast<const std::byte*>(text.data()), text.size());
+  const auto copy = MemoryCopy::of(getpid(), {}, std::uint64_t{1} << 30U);
+  ASSERT_TRUE(copy);
+  const std::vector<std::byte> before(bytes.begin(), bytes.end());
+  std::ranges::fill(text, 'x');
+  const auto at = copy->find(before);
+  ASSERT_TRUE(at);
+  const auto block = copy->block(*at, before.size(), before.size(), before.size());
+  ASSERT_TRUE(block);
+  EXPECT_EQ(block->bytes, before);
+  EXPECT_FALSE(copy->find({}));
+  const auto nothing = MemoryCopy::of(getpid(), {}, 0);
+  ASSERT_TRUE(nothing);
+  EXPECT_FALSE(nothing->is_complete());
+  EXPECT_FALSE(nothing->find(before));
+}
+
 TEST(MemoryCopy, KeepsWhatWasThereAndSaysWhatIsNotKnown) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto map = [&](int protection) {
