@@ -918,6 +918,7 @@ void bad_timestamp_last() {
 void copy_by_libc(char* to, const std::string& from) {
   std::size_t size = from.size();
   asm volatile("" : "+r"(size) : : "memory");
+  // NOLINTNEXTLINE(bugprone-not-null-terminated-result): these are bytes, not a text
   std::memcpy(to, from.data(), size);
   asm volatile("" : : : "memory");
 }
@@ -1629,7 +1630,7 @@ void good_republish() {
 void good_stores_in_any_order() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
-  store(r.at + kPointerAt, std::uint64_t{address_of(payload.at)});
+  store(r.at + kPointerAt, address_of(payload.at));
   store(r.at + kSizeAt, static_cast<std::uint32_t>(payload.size));
   store(r.at + kVersionAt, std::uint32_t{2});
   copy_by_libc(r.at + kSignatureAt, std::string(kSignature));
@@ -1637,7 +1638,7 @@ void good_stores_in_any_order() {
   set_name(r);
   const Buffer next = numbered_payload(1);
   set_timestamp(r, 0);
-  store(r.at + kPointerAt, std::uint64_t{address_of(next.at)});
+  store(r.at + kPointerAt, address_of(next.at));
   store(r.at + kSizeAt, static_cast<std::uint32_t>(next.size));
   set_timestamp(r, next_timestamp());
   set_name(r);
@@ -1693,6 +1694,17 @@ void good_zero_by_compare_exchange() {
   if (!timestamp.compare_exchange_strong(found, 0)) die("compare and exchange");
   set_payload(r, address_of(payload.at), payload.size);
   timestamp.exchange(next_timestamp());
+  set_name(r);
+  hold(r);
+}
+
+void good_copied_to_new_memory() {
+  const Region r = publish();
+  const Bytes bytes = message_with({pair("ctxconf.update", integer(1))});
+  set_timestamp(r, 0);
+  const Buffer payload = on_heap(bytes);
+  set_payload(r, address_of(payload.at), payload.size);
+  set_timestamp(r, next_timestamp());
   set_name(r);
   hold(r);
 }
@@ -2311,6 +2323,8 @@ constexpr Case kGood[] = {
     {"stores-of-many-words", "all but the timestamp by memcpy", good_stores_of_many_words, 50},
     {"zero-by-compare-exchange", "one that fails, one that zeroes the timestamp",
      good_zero_by_compare_exchange, 50},
+    {"copied-to-new-memory", "an encoded message is copied to the heap during the update",
+     good_copied_to_new_memory, 50},
     {"update-from-thread", "another thread updates, then the first", good_update_from_thread, 50},
     {"store-release", "C++ atomics, zero over zero at first", good_store_release, 50},
     {"header-by-read", "read(2) stores the fields", good_header_by_read, 50},

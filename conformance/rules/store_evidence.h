@@ -1,0 +1,43 @@
+// Stores, and the messages that they announce, as rules about their order compare and print them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/header_operations.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+
+// A contradiction that `by`, one of the stores of `op`, committed: with the code that did it, all
+// stores of the operation and the header behind that store.
+Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
+                    const std::string& saw, std::string signature);
+
+// Nothing: too little was kept to tell.
+std::optional<bool> same_bytes(const MemoryBlock& a, const MemoryBlock& b);
+
+// Does it decode? Nothing where not all of it was kept.
+std::optional<bool> is_message(const Image& image, const MemoryBlock& b);
+
+// What `h` announces, as it was recorded with the store; null: it was not.
+const MemoryBlock* announced_by(const Image& image, const HeaderStore& s,
+                                const abi::ProcessHeader& h);
+
+struct Look {
+  std::uint64_t ns = 0;
+  const MemoryBlock* block = nullptr;
+};
+// The message that `op` announced at later moments, in order.
+std::vector<Look> looks_behind(const ImageEvidence& e, const HeaderOperation& op);
+
+// When the naming call was made that ends the operation; 0: none was seen.
+std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
+
+// Adds both hashes, the first difference and the bytes around it.
+void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
+                     const std::string& then_label, const std::string& later_label, Finding& f);
+
+}  // namespace ctxconf::conformance
