@@ -460,8 +460,9 @@ class WrapTest(Case):
         self.assertEqual(suites.get("failures"), "1")
 
     def test_stores(self):
-        for options, stores, lifetime in (([], 17, True), (["--watch", "lifetime"], 17, True),
-                                          (["--watch", "publication"], 5, False),
+        timestamp = 4  # the bit of its word
+        for options, stores, lifetime in (([], 7, True), (["--watch", "lifetime"], 7, True),
+                                          (["--watch", "publication"], 1, False),
                                           (["--level", "syscalls"], 0, False),
                                           (["--only", "pctx.header.*"], 0, False)):
             self.expect_exit(CLEAN, "wrap", "--out", "out", *options, "--", TESTEE, "--quiet",
@@ -472,7 +473,9 @@ class WrapTest(Case):
             if stores and not host["watchpoints"]:
                 self.assertIn("no watchpoints", image["stores_unseen"])
                 continue
-            self.assertEqual(len(image["stores"]), stores, options)
+            # How many stores the other fields take is the compiler's choice.
+            seen = [s for s in image["stores"] if s["words"] == timestamp]
+            self.assertEqual(len(seen), stores, options)
             self.assertEqual(timeline["watches_lifetime"], lifetime, options)
             self.assertEqual(bool(image["stores_unseen"]), not stores, options)
 

@@ -561,7 +561,7 @@ TEST_F(WrapTest, EvidenceComesBeforeProcessesWithoutAny) {
 }
 
 TEST_F(WrapTest, SaysHowFarItIs) {
-  auto o = running(writer("good", "default", 450ms));
+  auto o = running(writer("good", "default", 2000ms));
   std::vector<double> seconds;
   std::vector<std::size_t> processes;
   std::size_t seen = 0;
