@@ -39,6 +39,7 @@ function(ctxconf_program name)
   if(arg_M32)
     target_compile_options(${name} PRIVATE -m32)
     target_link_options(${name} PRIVATE -m32)
+    set_target_properties(${name} PROPERTIES EXPORT_COMPILE_COMMANDS OFF)  # linted once
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endfunction()
