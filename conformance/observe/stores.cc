@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
 constexpr std::size_t kWordBytes = 8;
 constexpr unsigned kWords = kHeaderBytes / kWordBytes;
+constexpr std::uint8_t kTimestampWord = 1U << 2U;
 constexpr std::uint64_t kLargestCandidate = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
 constexpr std::size_t kPutAside = 16;
@@ -312,7 +313,7 @@ void StoreRecorder::look(pid_t tid) {
   if (const auto changed = changed_words(current_->last, *now)) add_foreign(tid, changed, *now);
 }
 
-void StoreRecorder::hit(const sys::WatchpointHit& e) {
+void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   if (!is_armed()) return;
   const auto now = read_header(e.tid, current_->at);
   if (!now || !current_) return;
@@ -323,8 +324,14 @@ void StoreRecorder::hit(const sys::WatchpointHit& e) {
   current_->signed_once = current_->signed_once || is_signed(*now);
   const auto changed = changed_words(current_->last, *now);
   const auto foreign = static_cast<std::uint8_t>(changed & ~unsigned{e.words});
+  const bool claimed = (changed & e.words) == 0 && claim(e);
+  // Other threads have run before this one stored, and since: whether before or after it they
+  // changed the timestamp is not known.
+  if (!claimed && !alone && foreign != 0 && (changed & kTimestampWord) != 0) {
+    return add_foreign(e.tid, changed | e.words, *now);
+  }
   if (foreign != 0) add_foreign(e.tid, foreign, *now);
-  if (!current_ || ((changed & e.words) == 0 && claim(e))) return;
+  if (!current_ || claimed) return;
   Store s;
   s.tid = e.tid;
   s.order = order_->next();
@@ -439,13 +446,14 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     if (s.order <= since) return false;
     if (s.tid != 0 || (s.words & e.words) == 0) continue;
     const auto others = static_cast<std::uint8_t>(s.words & ~unsigned{e.words});
-    const auto place = places_.place_of(e.tid, e.pc);
     if (others == 0) {
       s.tid = e.tid;
       s.words = e.words;
-      s.place = place;
+      s.place = places_.place_of(e.tid, e.pc);
       return true;
     }
+    // No order of these says when the timestamp changed: the store stays nobody's.
+    if ((s.words & kTimestampWord) != 0) return true;
     const auto spare = spare_.find(s.order);
     if (spare == spare_.end() || spare->second == 0) return false;
     Store own = s;
@@ -453,12 +461,9 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     own.order = s.order - spare->second--;
     own.words = e.words;
     own.after = with_words(s.before, s.after, e.words);
-    own.place = place;
+    own.place = places_.place_of(e.tid, e.pc);
     s.before = own.after;
     s.words = others;
-    const bool timestamp_is_own = (e.words >> 2U & 1U) != 0;
-    if (timestamp_is_own && zeroed_ && zeroed_->order == s.order) zeroed_->order = own.order;
-    (timestamp_is_own ? s : own).prepared.reset();
     stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));
     return true;
   }

@@ -59,7 +59,8 @@ class StoreRecorder {
   // All threads watch header() now, but for `unwatched`, which may have run without. The thread
   // that made the call is still stopped, as `tid`.
   void armed(pid_t tid, std::vector<pid_t> unwatched);
-  void hit(const sys::WatchpointHit& e);
+  // `alone`: nobody else has run in this memory since the thread stored.
+  void hit(const sys::WatchpointHit& e, bool alone = false);
   // What has changed since the last look was no watched thread, or one whose stop comes yet.
   void look(pid_t tid);
   // The thread goes on from a stop behind which no hit of it waits.

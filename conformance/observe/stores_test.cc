@@ -464,17 +464,55 @@ TEST_F(ClaimTest, AStoreSeenBeforeItsThreadsStopIsThatThreads) {
 }
 
 TEST_F(ClaimTest, ThreeStoresSeenAtOnceAreOfThreeThreads) {
-  header_ = {1, 2, 3, 0};
+  header_ = {1, 2, 0, 3};
   stops(0, 1);
-  stops(2, 4);
+  stops(2, 8);
   stops(1, 2);
   const auto all = stores();
   ASSERT_THAT(all, SizeIs(3));
   EXPECT_EQ(all[0].tid, tids_[2]);
-  EXPECT_EQ(word(all[0], 2), 3U);
+  EXPECT_EQ(word(all[0], 3), 3U);
   EXPECT_EQ(word(all[0], 1), 0U);
   EXPECT_EQ(all[1].tid, tids_[1]);
   EXPECT_EQ(all[2].tid, tids_[0]);
+}
+
+// The store that is recorded may have been the cause of the others.
+TEST_F(ClaimTest, NoOrderIsInventedAroundTheTimestamp) {
+  header_ = {1, 2, 3, 0};
+  stops(0, 1);
+  stops(2, 4);
+  stops(1, 2);
+  header_ = {1, 2, 0, 0};
+  stops(2, 4);
+  const auto all = stores();
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[0].tid, 0);
+  EXPECT_EQ(all[0].words, 1 | 2 | 4);
+  EXPECT_EQ(word(all[0], 2), 3U);
+  EXPECT_EQ(all[1].tid, tids_[2]);
+  EXPECT_EQ(all[1].words, 4);
+}
+
+TEST_F(ClaimTest, AStoreOfTheSameBytesHasNoPlaceAroundTheTimestampEither) {
+  header_ = {0, 0, 3, 0};
+  stops(0, 2);
+  stops(1, 4);
+  const auto all = stores();
+  ASSERT_THAT(all, SizeIs(1));
+  EXPECT_EQ(all[0].tid, 0);
+  EXPECT_EQ(all[0].words, 2 | 4);
+}
+
+TEST_F(ClaimTest, AThreadThatIsAloneStoredLast) {
+  header_ = {1, 2, 3, 4};
+  recorder_.hit({tids_[0], getpid(), 4, 1}, /*alone=*/true);
+  const auto all = stores();
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[0].tid, 0);
+  EXPECT_EQ(all[0].words, 1 | 2 | 8);
+  EXPECT_EQ(all[1].tid, tids_[0]);
+  EXPECT_EQ(all[1].words, 4);
 }
 
 TEST_F(ClaimTest, WhatNoThreadStopsForStaysNobodys) {

@@ -92,6 +92,7 @@ class Recording {
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
   void look_at_header(pid_t pid, pid_t tid);
+  bool is_alone(pid_t pid, pid_t tid) const;
   void set_watchpoints(Watched& w, pid_t tid);
   bool arm(Watched& w, pid_t caller);
   void finish_arming(Watched& w);
@@ -322,6 +323,15 @@ void Recording::look_at_header(pid_t pid, pid_t tid) {
   if (stores != nullptr) stores->look(tid);
 }
 
+// No other task runs in the memory of this thread.
+bool Recording::is_alone(pid_t pid, pid_t tid) const {
+  return std::ranges::none_of(
+             threads_, [&](const auto& t) { return t.second.process == pid && t.first != tid; }) &&
+         std::ranges::none_of(alive_, [&](const auto& p) {
+           return p.second.shares_memory && p.second.process.parent == pid;
+         });
+}
+
 // `tid` is stopped: what its registers watch becomes what they are to watch.
 void Recording::set_watchpoints(Watched& w, pid_t tid) {
   const auto thread = threads_.find(tid);
@@ -540,7 +550,7 @@ void Recording::on(const sys::WatchpointHit& e) {
   StoreRecorder* const stores = stores_of(e.process);
   const auto thread = threads_.find(e.tid);
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
-    stores->hit(e);
+    stores->hit(e, is_alone(e.process, e.tid));
     if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
