@@ -195,7 +195,8 @@ void add_source(Dwfl_Module* module, GElf_Addr address, CodeLocation& place) {
 }
 
 void make_readable(CodeLocation& place) {
-  if (place.symbol.size() > kLongestSymbol) return;
+  // What has no such prefix is no C++ name, and would be read as a type: "i" as int.
+  if (!place.symbol.starts_with("_Z") || place.symbol.size() > kLongestSymbol) return;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> readable(
       abi::__cxa_demangle(place.symbol.c_str(), nullptr, nullptr, &status), &std::free);

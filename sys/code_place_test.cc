@@ -123,6 +123,10 @@ TEST(LocateCode, KnowsFunctionsWithoutDebugInformation) {
   expect_no_lines(at);
 }
 
+TEST(LocateCode, ANameOfCIsNotReadAsATypeOfCpp) {
+  expect_symbols(locate(built("code_symbols"), {inside("i", built("code_symbols"))}), {"i"});
+}
+
 TEST(LocateCode, KnowsExportedFunctionsOfAStrippedLibraryAndBlamesNoneForOthers) {
   const auto at = locate_all("code_stripped_library", "code_library.so");
   expect_symbols(at, {kAll[0], kAll[1], ""});

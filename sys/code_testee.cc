@@ -6,6 +6,7 @@ __attribute__((noinline)) void store(unsigned long value) { word = value; }
 
 // clang-format off
 extern "C" __attribute__((noinline)) void code_store(unsigned long value) { code_testee::word = value; }
+extern "C" __attribute__((noinline)) void i(unsigned long value) { code_testee::word = value; }
 static __attribute__((noinline, used)) void code_hidden(unsigned long value) { code_testee::word = value; }
 // clang-format on
 
@@ -13,5 +14,6 @@ int main() {
   code_testee::store(1);
   code_store(2);
   code_hidden(3);
+  i(4);
   return 0;
 }
