@@ -1,11 +1,24 @@
 #include "conformance/observe/code_places.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
+namespace {
+
+// What lies in exactly this range; empty without a file. Needs no privileges, unlike to open it.
+std::string link_of(pid_t tid, const sys::MapEntry& entry) {
+  std::error_code error;
+  const auto link = std::filesystem::read_symlink(
+      "/proc/" + std::to_string(tid) + "/map_files/" + sys::map_files_name(entry), error);
+  return error ? std::string() : link.string();
+}
+
+}  // namespace
 
 void CodeFiles::hold(pid_t tid, const sys::MapEntry& entry) {
   const auto [it, is_new] = files_.try_emplace(sys::path_of(entry));
@@ -67,12 +80,23 @@ std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) co
   return problems;
 }
 
+// Libraries come and go at the same address.
+void CodePlaces::forget_replaced(pid_t tid, std::uint64_t address) {
+  const auto it = std::ranges::find_if(mappings_, [&](const Mapping& m) {
+    return m.entry.range.contains(sys::RemoteAddr(address));
+  });
+  if (it == mappings_.end() || it->link.empty() || link_of(tid, it->entry) == it->link) return;
+  by_address_.erase(by_address_.lower_bound(it->entry.range.begin().raw()),
+                    by_address_.lower_bound(it->entry.range.end().raw()));
+  mappings_.erase(it);
+}
+
 const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
   const auto known = [&] {
-    const auto it = std::ranges::find_if(mappings_, [&](const sys::MapEntry& e) {
-      return e.range.contains(sys::RemoteAddr(address));
+    const auto it = std::ranges::find_if(mappings_, [&](const Mapping& m) {
+      return m.entry.range.contains(sys::RemoteAddr(address));
     });
-    return it == mappings_.end() ? nullptr : &*it;
+    return it == mappings_.end() ? nullptr : &it->entry;
   };
   if (const auto* entry = known()) return entry;
   if (++maps_reads_ > files_->limits().maps_reads) return nullptr;
@@ -80,7 +104,8 @@ const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
   if (!text) return nullptr;
   sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
     if (!entry || !entry->range.contains(sys::RemoteAddr(address))) return true;
-    mappings_.push_back(*std::move(entry));
+    auto link = link_of(tid, *entry);
+    mappings_.push_back({*std::move(entry), std::move(link)});
     return false;
   });
   return known();
@@ -89,6 +114,7 @@ const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
 std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc) {
   if (pc == 0) return std::nullopt;
   const std::uint64_t address = pc - 1;
+  forget_replaced(tid, address);
   const auto it = by_address_.find(address);
   if (it != by_address_.end()) return it->second;
   if (places_.size() >= files_->limits().places) return std::nullopt;

@@ -61,12 +61,17 @@ class CodePlaces {
   std::vector<CodePlace> finish() && { return std::move(places_); }
 
  private:
+  struct Mapping {
+    sys::MapEntry entry;
+    std::string link;  // in /proc/PID/map_files; empty: it cannot be seen there
+  };
   const sys::MapEntry* mapping_of(pid_t tid, std::uint64_t address);
+  void forget_replaced(pid_t tid, std::uint64_t address);
 
   CodeFiles* files_;
   std::vector<CodePlace> places_;
   std::map<std::uint64_t, std::uint32_t> by_address_;
-  std::vector<sys::MapEntry> mappings_;
+  std::vector<Mapping> mappings_;
   std::size_t maps_reads_ = 0;
 };
 

@@ -45,10 +45,11 @@ std::vector<Process> process_with(std::vector<CodePlace> places) {
 
 class Mapped {
  public:
-  explicit Mapped(const std::string& path) {
+  explicit Mapped(const std::string& path, std::uint64_t at = 0) {
     const int fd = path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    const int flags = MAP_PRIVATE | (path.empty() ? MAP_ANONYMOUS : 0);
-    at_ = mmap(nullptr, 4096, PROT_READ | PROT_EXEC, flags, fd, 0);
+    const int flags = MAP_PRIVATE | (path.empty() ? MAP_ANONYMOUS : 0) | (at == 0 ? 0 : MAP_FIXED);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): where another mapping was
+    at_ = mmap(reinterpret_cast<void*>(at), 4096, PROT_READ | PROT_EXEC, flags, fd, 0);
     if (fd >= 0) close(fd);
     EXPECT_NE(at_, MAP_FAILED);
   }
@@ -145,6 +146,26 @@ TEST_F(CodePlacesTest, AreNotNamedByOneOfTwoFilesOfTheSameName) {
   auto processes = process_with(std::move(places));
   EXPECT_EQ(files.name_places(processes),
             std::vector{"functions of " + file("a") + ": two files had this name"});
+}
+
+TEST_F(CodePlacesTest, AreOfTheLibraryThatIsThereNow) {
+  CodeFiles files(patient());
+  CodePlaces places(files);
+  std::ofstream(file("a")) << "one";
+  std::ofstream(file("b")) << "two";
+  const Mapped a(file("a"));
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 0);
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 2), 1);
+  {
+    const Mapped b(file("b"), a.at());
+    EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 2);
+    EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 2);
+  }
+  const auto found = std::move(places).finish();
+  ASSERT_EQ(found.size(), 3);
+  EXPECT_EQ(found[1].module, file("a"));
+  EXPECT_EQ(found[2].module, file("b"));
+  EXPECT_EQ(found[2].offset, 0);
 }
 
 TEST_F(CodePlacesTest, HaveLimits) {
