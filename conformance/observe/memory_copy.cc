@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kMostMappings = 8192;
 constexpr std::uint64_t kLargestMapping = std::uint64_t{1} << 30U;
+// The kernel takes about a millisecond to say which pages of a GiB are filled.
+constexpr std::uint64_t kMostLookedAt = std::uint64_t{64} << 30U;
 
 bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
 
@@ -26,6 +28,8 @@ void MemoryCopy::add(pid_t tid, const sys::MapEntry& entry, std::uint64_t limit)
   if (entry.range.size() > kLargestMapping) return;
   std::vector<sys::RemoteRange> filled{entry.range};
   if (is_anonymous(entry)) {
+    if (entry.range.size() > kMostLookedAt - looked_at_) return;
+    looked_at_ += entry.range.size();
     auto pages = sys::filled_pages(tid, entry.range);
     if (!pages) return;
     filled = *std::move(pages);

@@ -45,6 +45,7 @@ class MemoryCopy {
   sys::MapTable maps_;
   std::map<std::uint64_t, Piece> pieces_;  // disjoint, by start
   std::uint64_t copied_ = 0;
+  std::uint64_t looked_at_ = 0;
   bool complete_ = true;
 };
 

@@ -566,6 +566,33 @@ TEST(MemoryCopy, FindsBytesWhereTheyStood) {
   EXPECT_FALSE(nothing->find(before));
 }
 
+TEST(MemoryCopy, LooksAtSoMuchUntouchedMemoryAndNoMore) {
+  constexpr std::size_t kSize = std::size_t{1} << 30U;
+  constexpr std::size_t kMappings = 68;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<std::uint64_t> mapped;
+  for (std::size_t n = 0; n < kMappings; ++n) {
+    void* at = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) break;
+    mapped.push_back(reinterpret_cast<std::uint64_t>(at));
+    // Neighbours would become one mapping.
+    EXPECT_EQ(mprotect(static_cast<char*>(at) + kSize - page, page, PROT_NONE), 0);
+  }
+  std::size_t known = 0;
+  if (mapped.size() == kMappings) {
+    const auto copy = MemoryCopy::of(getpid(), {}, page << 16U);
+    EXPECT_TRUE(copy);
+    for (const auto at : mapped) known += copy && copy->block(sys::RemoteAddr(at), 8, 8, 8) ? 1 : 0;
+    EXPECT_TRUE(copy && !copy->is_complete());
+  }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): what mmap returned
+  for (const auto at : mapped) munmap(reinterpret_cast<void*>(at), kSize);
+  if (mapped.size() < kMappings) GTEST_SKIP() << "no address space for it";
+  EXPECT_GE(known, 1U);
+  EXPECT_LE(known, 64U);
+}
+
 TEST(MemoryCopy, KeepsWhatWasThereAndSaysWhatIsNotKnown) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto map = [&](int protection) {
