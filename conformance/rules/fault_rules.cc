@@ -149,11 +149,15 @@ void add_context(Finding& f, const Context& c) {
   f.hexdumps = {header_dump(c, {})};
 }
 
-std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const SystemCall& c) {
-  auto h = abi::decode_process_header(c.before);
+std::optional<abi::ProcessHeader> header_of(const ImageEvidence& e,
+                                            std::span<const std::byte> bytes) {
+  auto h = abi::decode_process_header(bytes);
   const bool native = e.image->little_endian == (std::endian::native == std::endian::little);
   if (h && !native) h = abi::byte_swapped(*h);
   return h;
+}
+std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const SystemCall& c) {
+  return header_of(e, c.before);
 }
 
 bool host_names_anonymous_memory(const ImageEvidence& e) {
@@ -321,6 +325,49 @@ Finding fallback_anon_exhausted(const ImageEvidence& e) {
 
 // ---- a refused name
 
+bool ends_context(const ImageEvidence& e, const SystemCall& c, std::uint64_t start) {
+  return c.name == "munmap" && worked(c) && c.args[0] <= start &&
+         start - c.args[0] < std::max(c.args[1], e.timeline->page_size);
+}
+
+// What the thread did next, of all that is recorded, was to take the context away. Sleep and work
+// leave no record: what comes later than a thread needs for its next instructions may have other
+// reasons.
+bool gives_up_at_once(const ImageEvidence& e, const SystemCall& naming) {
+  constexpr std::uint64_t kAtOnce = 1'000'000;
+  const std::uint64_t start = naming.args[2];
+  const auto follows = [&](std::int32_t tid, std::uint64_t order) {
+    return tid == naming.tid && order > naming.entered_order;
+  };
+  const SystemCall* call = nullptr;
+  for (const SystemCall& c : e.image->calls) {
+    if (&c == &naming || !follows(c.tid, c.entered_order)) continue;
+    if (call == nullptr || c.entered_order < call->entered_order) call = &c;
+  }
+  const auto store = std::ranges::find_if(e.image->stores,
+                                          [&](const Store& s) { return follows(s.tid, s.order); });
+  const bool stored =
+      store != e.image->stores.end() && (call == nullptr || store->order < call->entered_order);
+  std::uint64_t at = 0;
+  if (stored) {
+    const auto h = header_of(e, store->after);
+    if (store->header != start || !h || h->monotonic_published_at_ns != 0) return false;
+    at = store->at_ns;
+  } else if (call != nullptr && ends_context(e, *call, start)) {
+    at = call->entered_ns;
+  } else {
+    return false;
+  }
+  // The looks at the context before and behind the naming call took time of their own.
+  std::uint64_t since = naming.entered_ns;
+  for (const Snapshot& s : e.image->snapshots) {
+    const bool of_naming = std::ranges::all_of(
+        s.moments, [](Moment m) { return m == Moment::kNaming || m == Moment::kNamed; });
+    if (of_naming && s.last_seen_ns <= at) since = std::max(since, s.last_seen_ns);
+  }
+  return at - since < kAtOnce;
+}
+
 Finding name_failure_ignored(const ImageEvidence& e) {
   constexpr std::uint64_t kRest = 2'000'000'000;
   const bool memfd = std::ranges::any_of(
@@ -336,8 +383,11 @@ Finding name_failure_ignored(const ImageEvidence& e) {
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       const Snapshot& s = *c.snapshot;
-      const bool later = std::ranges::any_of(
-          s.moments, [](Moment m) { return m != Moment::kNaming && m != Moment::kNamed; });
+      // A look of the clock may fall between those before and behind a naming call.
+      const auto named = std::ranges::find(s.moments, Moment::kNamed);
+      const auto from = named == s.moments.end() ? s.moments.begin() : named + 1;
+      const bool later =
+          std::any_of(from, s.moments.end(), [](Moment m) { return m != Moment::kNaming; });
       if (c.usable() && c.candidate->named && later && s.last_seen_ns > first.entered_ns) {
         return passed();
       }
@@ -345,10 +395,14 @@ Finding name_failure_ignored(const ImageEvidence& e) {
   }
   for (const Snapshot& s : e.image->snapshots) {
     const bool gone = s.candidates.empty() && s.first_seen_ns > first.entered_ns;
-    if (!injected || !gone || s.last_seen_ns - s.first_seen_ns < kRest) continue;
-    Finding f = contradicted("the context was gone after its naming call was refused",
+    if (!gone || s.last_seen_ns - s.first_seen_ns < kRest) continue;
+    const auto at_once = std::ranges::find_if(refused, [&](const SystemCall* c) {
+      return c->injected && c->entered_ns < s.first_seen_ns && gives_up_at_once(e, *c);
+    });
+    if (at_once == refused.end()) continue;
+    Finding f = contradicted("the context was taken away as soon as its naming call was refused",
                              "context given up for its name");
-    f.evidence = call_lines({&first});
+    f.evidence = call_lines({*at_once});
     return f;
   }
   return unobservable("the context was gone before it could be looked at again",

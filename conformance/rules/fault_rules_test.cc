@@ -37,6 +37,7 @@ const std::vector<std::byte> kBlank(32);
 struct Recording {
   Timeline t;
   std::uint64_t now = 1'000'000'000;
+  std::uint64_t order = 0;
 
   Recording() {
     t.mode = Mode::kWrap;
@@ -59,6 +60,8 @@ struct Recording {
     std::ranges::copy(args, c.args.begin());
     c.result = result;
     c.entered_ns = now += 1'000'000;
+    c.entered_order = ++order;
+    c.left_order = ++order;
     image().calls.push_back(std::move(c));
     return image().calls.back();
   }
@@ -93,6 +96,17 @@ struct Recording {
     SystemCall& c = call("prctl", {kNaming, 0, kAt, kPage, 0x2000}, result);
     c.text = "OTEL_CTX";
     c.before = c.after = header(timestamp);
+    return *this;
+  }
+  // `after_ns` behind the call before it.
+  Recording& unmapped(std::uint64_t after_ns) {
+    now += after_ns - 1'000'000;
+    call("munmap", {kAt, kPage}, 0);
+    return *this;
+  }
+  Recording& zeroed(std::uint64_t timestamp, std::uint64_t after_ns) {
+    image().stores.push_back({12, ++order, now += after_ns, kAt, 4, header(timestamp), header(0),
+                              std::nullopt, std::nullopt, std::nullopt});
     return *this;
   }
   Recording& clock(std::uint64_t id, std::uint64_t ns) {
@@ -289,21 +303,41 @@ TEST(FallbackAnon, IsNotNeededWhenALaterMemfdWorks) {
   EXPECT_EQ(r.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kPass);
 }
 
+Recording refused_name() {
+  Recording r;
+  r.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
+  return r;
+}
+
 TEST(NameFailureIgnored, WantsTheContextToStay) {
-  Recording gone;
-  gone.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
-  gone.nothing_seen(2'500'000'000);
-  EXPECT_EQ(gone.outcome("pctx.publish.name-failure-ignored"), Outcome::kFail);
+  constexpr std::string_view kRow = "pctx.publish.name-failure-ignored";
+  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(2'500'000'000).outcome(kRow),
+            Outcome::kFail);
+  EXPECT_EQ(refused_name().zeroed(1, 100'000).nothing_seen(2'500'000'000).outcome(kRow),
+            Outcome::kFail);
+  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(500'000'000).outcome(kRow),
+            Outcome::kUnobservable);
+  Recording in_passing = refused_name();
+  in_passing.seen(header(1), {Moment::kNaming, Moment::kPeriodic, Moment::kNamed});
+  in_passing.image().snapshots.push_back(in_passing.image().snapshots.back());
+  in_passing.image().snapshots.back().moments = {Moment::kNaming, Moment::kNamed};
+  in_passing.unmapped(100'000);
+  EXPECT_EQ(in_passing.nothing_seen(2'500'000'000).outcome(kRow), Outcome::kFail)
+      << "the look itself took time";
+}
 
-  Recording briefly;
-  briefly.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
-  briefly.nothing_seen(500'000'000);
-  EXPECT_EQ(briefly.outcome("pctx.publish.name-failure-ignored"), Outcome::kUnobservable);
-
-  Recording in_passing;
-  in_passing.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
-  in_passing.seen(header(1), {Moment::kNaming, Moment::kNamed}).nothing_seen(2'500'000'000);
-  EXPECT_EQ(in_passing.outcome("pctx.publish.name-failure-ignored"), Outcome::kFail);
+TEST(NameFailureIgnored, AContextThatIsTakenAwayLaterMayHaveServedItsTime) {
+  constexpr std::string_view kRow = "pctx.publish.name-failure-ignored";
+  const auto outcome = [&](Recording r) { return r.nothing_seen(2'500'000'000).outcome(kRow); };
+  EXPECT_EQ(outcome(refused_name()), Outcome::kUnobservable);
+  EXPECT_EQ(outcome(refused_name().unmapped(5'000'000)), Outcome::kUnobservable);
+  EXPECT_EQ(outcome(refused_name().zeroed(1, 5'000'000).unmapped(100'000)), Outcome::kUnobservable);
+  Recording elsewhere = refused_name().unmapped(100'000);
+  elsewhere.image().calls.back().tid = 13;
+  EXPECT_EQ(outcome(elsewhere), Outcome::kUnobservable);
+  Recording busy = refused_name();
+  busy.call("madvise", {0x1000, kPage, MADV_DONTFORK}, 0);
+  EXPECT_EQ(outcome(busy.unmapped(100'000)), Outcome::kUnobservable);
 }
 
 TEST(FailureMadvise, NothingMayBePublished) {

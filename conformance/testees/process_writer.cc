@@ -2046,11 +2046,14 @@ void bad_fallback_anon_exhausted() {
 }
 
 void bad_name_failure_ignored() {
-  const Region r = make_region();
   const Buffer payload = on_heap(usual_message());
-  set_fields(r, address_of(payload.at), payload.size);
-  set_timestamp(r, next_timestamp());
-  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) != 0) munmap(r.at, r.size);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const Region r = make_region();
+    set_fields(r, address_of(payload.at), payload.size);
+    set_timestamp(r, next_timestamp());
+    if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) == 0) break;
+    munmap(r.at, r.size);
+  }
   wait_for_the_end();
 }
 
