@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
@@ -674,26 +675,168 @@ Finding timestamp_clock(const ImageEvidence& e) {
                       "a program that stores what clock_gettime gives");
 }
 
+std::optional<Finding> not_later(std::uint64_t before, std::uint64_t now) {
+  if (now > before) return std::nullopt;
+  const bool same = now == before;
+  Finding f = contradicted(same ? "an update stored the timestamp that it replaced"
+                                : "an update stored an earlier timestamp than the one it replaced",
+                           same ? "timestamp did not rise" : "timestamp went back");
+  f.evidence = {fmt::format("timestamps {} and then {}", before, now)};
+  return f;
+}
+
+bool is_withdrawn(const abi::ProcessHeader& h) {
+  return h.signature != abi::kSignature || h.version != abi::kVersion ||
+         (h.payload == 0 && h.payload_size == 0);
+}
+
+bool has_all_stores(const ImageEvidence& e, std::uint64_t start) {
+  if (!e.image->stores_unseen.empty() || e.image->stores_dropped > 0) return false;
+  return std::ranges::any_of(e.image->watches, [&](const Watch& w) {
+    return w.header == start && (!w.ended_order || w.ended_because == "unmapped");
+  });
+}
+
+bool says_another_message(const HeaderStore& before, const HeaderStore& now) {
+  if (before.before.payload_size != now.after.payload_size ||
+      before.before.payload != now.after.payload) {
+    return true;
+  }
+  const auto& was = before.store->payload;
+  const auto& is = now.store->payload;
+  return was && is && was->readable == is->readable && was->hash != is->hash;
+}
+
+// A timestamp that is replaced without a zero may come in pieces, and is left to the snapshots.
+std::optional<Finding> not_later_by_stores(const ImageEvidence& e, bool or_equal) {
+  for (const HeaderOperation& op : header_history_of(e).operations) {
+    if (op.kind != HeaderOperation::Kind::kUpdate || !op.is_announced() || !op.was_zeroed()) {
+      continue;
+    }
+    const bool unclear = std::any_of(
+        op.stores.begin() + static_cast<std::ptrdiff_t>(op.zero_first),
+        op.stores.begin() + static_cast<std::ptrdiff_t>(op.announce) + 1,
+        [](const HeaderStore& s) { return s.store->tid == 0 || is_withdrawn(s.after); });
+    if (unclear) continue;
+    const HeaderStore& zero = op.stores[op.zero_first];
+    const std::uint64_t before = zero.before.monotonic_published_at_ns;
+    const std::uint64_t now = op.announcing().after.monotonic_published_at_ns;
+    if (now == before && !(or_equal && says_another_message(zero, op.announcing()))) continue;
+    if (auto f = not_later(before, now)) return f;
+  }
+  return std::nullopt;
+}
+
+// A header as a look or a naming call found it, until the mapping held none that it could be an
+// update of.
+struct Found {
+  std::uint64_t at_ns = 0;
+  std::optional<abi::ProcessHeader> header;  // nothing: the context was withdrawn
+  bool by_naming = false;
+};
+
+std::vector<Found> found_in(const ImageEvidence& e, const Publication& p, std::uint64_t until_ns) {
+  std::vector<Found> out;
+  const auto add = [&](std::uint64_t at, const abi::ProcessHeader& h, bool by_naming) {
+    const bool gone = is_withdrawn(h);
+    out.push_back({at, gone ? std::nullopt : std::optional(h), by_naming});
+  };
+  for (const Naming& n : p.namings) {
+    if (n.before) add(n.call->entered_ns, *n.before, true);
+  }
+  const std::uint64_t since = p.map != nullptr ? p.map->entered_ns : 0;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (c.start() != p.start || !c.candidate->settled) continue;
+      const bool known = c.state == HeaderState::kValid || c.state == HeaderState::kBlank;
+      const Snapshot& look = *c.snapshot;
+      for (const std::uint64_t at : {look.first_seen_ns, look.last_seen_ns}) {
+        if (at < since || at >= until_ns) continue;
+        add(at, known ? c.header : abi::ProcessHeader{}, false);
+      }
+    }
+  }
+  std::ranges::sort(out, {}, &Found::at_ns);
+  return out;
+}
+
+std::optional<Finding> not_later_by_looks(const std::vector<Found>& found, bool or_equal) {
+  const Found* before = nullptr;
+  const Found* named = nullptr;
+  for (const Found& f : found) {
+    if (!f.header) before = named = nullptr;
+    if (!f.header || f.header->monotonic_published_at_ns == 0) continue;
+    const std::uint64_t now = f.header->monotonic_published_at_ns;
+    if (before != nullptr && now < before->header->monotonic_published_at_ns) {
+      return not_later(before->header->monotonic_published_at_ns, now);
+    }
+    before = &f;
+    if (!f.by_naming) continue;
+    const bool same = named != nullptr && now == named->header->monotonic_published_at_ns;
+    if (same && or_equal && *f.header != *named->header) return not_later(now, now);
+    named = &f;
+  }
+  return std::nullopt;
+}
+
+// A zero may be a withdrawal: a naming call says that the update was done.
+std::optional<Finding> left_zero(const std::vector<Found>& found, const Calls& readings) {
+  const auto zero_read = std::ranges::find(readings, 0, &SystemCall::clock_ns);
+  if (zero_read == readings.end() || found.empty()) return std::nullopt;
+  const Found& last = found.back();
+  if (!last.header || last.header->monotonic_published_at_ns != 0 || last.by_naming) {
+    return std::nullopt;
+  }
+  const Found* before = nullptr;
+  bool named = false;
+  for (const Found& f : found) {
+    if (!f.header) {
+      before = nullptr;
+      named = false;
+    } else if (f.header->monotonic_published_at_ns != 0) {
+      before = &f;
+      named = false;
+    } else if (f.by_naming && before != nullptr && f.at_ns > (*zero_read)->entered_ns) {
+      named = *f.header == *last.header;
+    }
+  }
+  if (!named) return std::nullopt;
+  Finding f =
+      contradicted("an update ended with the timestamp zero", "timestamp zero after an update");
+  f.evidence = {fmt::format("timestamps {} and then 0", before->header->monotonic_published_at_ns)};
+  return f;
+}
+
+std::uint64_t end_of(const ImageEvidence& e, const Publication& p) {
+  const SystemCall* next = p.calls.data() + p.calls.size();
+  const SystemCall* end = e.image->calls.data() + e.image->calls.size();
+  return next < end ? next->entered_ns : UINT64_MAX;
+}
+
 Finding timestamp_later(const ImageEvidence& e) {
   const Calls readings = calls_that(
       e, [](const SystemCall& c) { return c.name == "clock_gettime" && c.injected && worked(c); });
-  if (readings.empty()) return needs("--inject clock_gettime:value=back");
+  // Without an answered reading a repeated timestamp is a row of its own.
+  const bool or_equal = !readings.empty();
+  auto f = not_later_by_stores(e, or_equal);
   bool judged = false;
   for (const Publication& p : publications_of(e)) {
-    for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
-      const Sight& before = p.sights[i - 1];
-      const Sight& now = p.sights[i];
-      judged = judged || readings.front()->entered_ns < now.first_ns;
-      if (now.timestamp > before.timestamp) continue;
-      Finding f = contradicted("an update stored an earlier timestamp than the one it replaced",
-                               "timestamp went back");
-      f.evidence = {fmt::format("timestamps {} and then {}", before.timestamp, now.timestamp)};
-      for (const SystemCall* c : readings) {
-        if (f.evidence.size() < 5) f.evidence.push_back(call_line(*c));
-      }
-      return f;
+    if (!p.own()) continue;
+    const auto found = found_in(e, p, end_of(e, p));
+    if (!f && !has_all_stores(e, p.start)) f = not_later_by_looks(found, or_equal);
+    if (!f) f = left_zero(found, readings);
+    for (std::size_t i = 1; i < p.sights.size() && or_equal; ++i) {
+      judged = judged || (p.sights[i].timestamp > p.sights[i - 1].timestamp &&
+                          readings.front()->entered_ns < p.sights[i].first_ns);
     }
   }
+  if (f) {
+    for (const SystemCall* c : readings) {
+      if (f->evidence.size() < 5) f->evidence.push_back(call_line(*c));
+    }
+    return *f;
+  }
+  if (readings.empty()) return needs("--inject clock_gettime:value=back");
   if (judged) return passed();
   return unobservable("no update followed an answered reading of the clock",
                       "a program that updates its context while it is watched");

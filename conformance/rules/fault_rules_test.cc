@@ -104,10 +104,21 @@ struct Recording {
     call("munmap", {kAt, kPage}, 0);
     return *this;
   }
-  Recording& zeroed(std::uint64_t timestamp, std::uint64_t after_ns) {
-    image().stores.push_back({12, ++order, now += after_ns, kAt, 4, header(timestamp), header(0),
-                              std::nullopt, std::nullopt, std::nullopt});
+  Recording& stored(std::vector<std::byte> before, std::vector<std::byte> after,
+                    std::uint64_t after_ns = 1'000'000) {
+    Store store;
+    store.tid = 12;
+    store.order = ++order;
+    store.at_ns = now += after_ns;
+    store.header = kAt;
+    store.words = 15;
+    store.before = std::move(before);
+    store.after = std::move(after);
+    image().stores.push_back(std::move(store));
     return *this;
+  }
+  Recording& zeroed(std::uint64_t timestamp, std::uint64_t after_ns) {
+    return stored(header(timestamp), header(0), after_ns);
   }
   Recording& clock(std::uint64_t id, std::uint64_t ns) {
     t.clock_calls = true;
@@ -483,6 +494,86 @@ TEST(TimestampLater, ComparesTheTimestampsOfUpdates) {
   EXPECT_EQ(updated_to(4000).outcome(kRow), Outcome::kFail);
   EXPECT_EQ(updated_to(5000).outcome(kRow), Outcome::kUnobservable);
   EXPECT_EQ(updated_to(5001).outcome("pctx.header.timestamp-clock"), Outcome::kPass);
+  Recording untouched = updated_to(4000);
+  untouched.image().calls[5].injected = false;
+  EXPECT_EQ(untouched.outcome(kRow), Outcome::kFail) << "whatever the clock said";
+}
+
+TEST(TimestampLater, ARepeatedTimestampOfAnotherMessageDidNotRise) {
+  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  Recording r;
+  r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
+  r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 5000).injected();
+  r.named(5000);
+  EXPECT_EQ(r.outcome(kRow), Outcome::kUnobservable) << "the same context, named twice";
+  r.image().calls.back().before[12] = std::byte{3};
+  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+  for (auto& c : r.image().calls) c.injected = false;
+  EXPECT_EQ(r.outcome(kRow), Outcome::kUnobservable) << "timestamp-distinct says so";
+}
+
+TEST(TimestampLater, AZeroThatIsNamedAndStaysIsNoWithdrawal) {
+  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  Recording r;
+  r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
+  r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 0).injected();
+  Recording withdrawn = r;
+  withdrawn.seen(header(0), {Moment::kPeriodic, Moment::kExit});
+  EXPECT_EQ(withdrawn.outcome(kRow), Outcome::kUnobservable);
+  r.named(0);
+  Recording updated = r;
+  EXPECT_EQ(updated.named(5001).seen(header(5001), {Moment::kExit}).outcome(kRow), Outcome::kPass);
+  r.seen(header(0), {Moment::kNaming, Moment::kNamed, Moment::kExit});
+  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+  r.image().snapshots.back().first_seen_ns = r.image().calls.back().entered_ns - 1;
+  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+}
+
+TEST(TimestampLater, ABlankHeaderBeginsAnotherPublication) {
+  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  const auto again = [](bool blanked) {
+    Recording r;
+    r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
+    r.named(5000).seen(header(5000), {Moment::kPeriodic});
+    if (blanked) r.seen(kBlank, {Moment::kPeriodic});
+    r.clock(CLOCK_BOOTTIME, 4000).injected();
+    return r.named(4000).seen(header(4000), {Moment::kPeriodic, Moment::kExit});
+  };
+  EXPECT_EQ(again(true).outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(again(false).outcome(kRow), Outcome::kFail);
+}
+
+TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
+  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  enum class Between { kNothing, kWithdrawal, kSize };
+  const auto updated = [](std::uint64_t later, Between between) {
+    Recording r;
+    r.memfd(kKept | kSeal, 3).sized().mapped().marked().named(5000);
+    r.seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
+    Watch w;
+    w.header = kAt;
+    w.because = "mmap";
+    w.found = header(5000);
+    r.image().watches = {w};
+    r.stored(header(5000), header(0));
+    auto now = header(0);
+    if (between == Between::kWithdrawal) r.stored(now, kBlank).stored(kBlank, now);
+    if (between == Between::kSize) {
+      auto sized = now;
+      sized[12] = std::byte{3};
+      r.stored(now, sized);
+      now = sized;
+    }
+    auto last = header(later);
+    last[12] = now[12];
+    r.stored(now, last);
+    return r.seen(last, {Moment::kPeriodic, Moment::kExit});
+  };
+  EXPECT_EQ(updated(5001, Between::kSize).outcome(kRow), Outcome::kPass);
+  EXPECT_EQ(updated(5000, Between::kSize).outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(updated(5000, Between::kNothing).outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(updated(4000, Between::kNothing).outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(updated(4000, Between::kWithdrawal).outcome(kRow), Outcome::kUnobservable);
 }
 
 }  // namespace
