@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstring>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "conformance/observe/memory_block.h"
@@ -18,7 +20,55 @@ constexpr std::uint64_t kLargestMapping = std::uint64_t{1} << 30U;
 // The kernel takes about a millisecond to say which pages of a GiB are filled.
 constexpr std::uint64_t kMostLookedAt = std::uint64_t{64} << 30U;
 
+constexpr std::uint64_t kMostFixed = std::uint64_t{64} << 20U;
+
 bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
+
+// The kernel's: [vvar], [vvar_vclock], [vdso], [vsyscall]. Not all can be read from outside.
+bool is_the_kernels(const sys::MapEntry& e) { return is_anonymous(e) && e.name.starts_with("[v"); }
+
+bool holds(std::span<const std::byte> memory, std::span<const std::byte> bytes) {
+  return memmem(memory.data(), memory.size(), bytes.data(), bytes.size()) != nullptr;
+}
+
+// Pieces of a message that stand nowhere in `known`, looked for all at once. Of a short message
+// pieces that a compiler may have put into its instructions.
+class Pieces {
+ public:
+  Pieces(std::span<const std::byte> bytes, std::span<const std::byte> known)
+      : size_(bytes.size() < 32 ? 8 : 32) {
+    for (std::size_t i = 0; bytes.size() - i >= size_; i += size_) {
+      const auto piece = bytes.subspan(i, size_);
+      if (holds(known, piece)) continue;
+      const auto start = start_of(piece.data());
+      starts_.set(slot_of(start));
+      by_start_.emplace(start, piece);
+    }
+  }
+  bool any_in(std::span<const std::byte> memory) const {
+    if (by_start_.empty()) return false;
+    for (std::size_t i = 0; i + size_ <= memory.size(); ++i) {
+      const auto start = start_of(&memory[i]);
+      if (!starts_.test(slot_of(start))) continue;
+      const auto piece = by_start_.find(start);
+      if (piece == by_start_.end()) continue;
+      if (std::ranges::equal(piece->second, memory.subspan(i, size_))) return true;
+    }
+    return false;
+  }
+
+ private:
+  static std::uint64_t start_of(const std::byte* at) {
+    std::uint64_t out = 0;
+    std::memcpy(&out, at, sizeof out);
+    return out;
+  }
+  static std::size_t slot_of(std::uint64_t start) { return start * 0x9e3779b97f4a7c15U >> 48U; }
+
+  std::size_t size_;
+  std::bitset<65536> starts_;
+  std::unordered_map<std::uint64_t, std::span<const std::byte>> by_start_;
+};
 
 }  // namespace
 
@@ -67,7 +117,15 @@ std::optional<MemoryCopy> MemoryCopy::of(pid_t tid, const std::vector<std::uint6
   copy.maps_ = *std::move(maps);
   std::vector<std::pair<std::uint64_t, const sys::MapEntry*>> order;
   for (const auto& e : copy.maps_.entries()) {
-    if (!e.readable || !e.writable || e.shared) continue;
+    if (!e.readable || is_the_kernels(e)) continue;
+    if (!e.writable) {
+      copy.fixed_.push_back(e.range);
+      continue;
+    }
+    if (e.shared) {
+      copy.complete_ = false;
+      continue;
+    }
     const auto asked = std::ranges::find_if(
         first, [&](std::uint64_t a) { return e.range.contains(sys::RemoteAddr(a)); });
     const bool heap = e.name == "[heap]";
@@ -121,6 +179,33 @@ std::optional<sys::RemoteAddr> MemoryCopy::find(std::span<const std::byte> bytes
         static_cast<std::uint64_t>(static_cast<const std::byte*>(found) - piece.bytes.data()));
   }
   return std::nullopt;
+}
+
+bool MemoryCopy::lacks(pid_t tid, std::span<const std::byte> bytes,
+                       std::span<const std::byte> known) const {
+  if (!complete_ || bytes.empty()) return false;
+  const Pieces looked_for(bytes, known);
+  const auto has = [&](std::span<const std::byte> memory) {
+    return holds(memory, bytes) || looked_for.any_in(memory);
+  };
+  for (const auto& [start, piece] : pieces_) {
+    if (has(piece.bytes)) return false;
+  }
+  const sys::ProcessMemory memory(tid);
+  constexpr std::uint64_t kStep = std::uint64_t{1} << 20U;
+  std::vector<std::byte> part;
+  std::uint64_t left = kMostFixed;
+  for (const auto& range : fixed_) {
+    if (range.size() > left) return false;
+    left -= range.size();
+    for (std::uint64_t at = 0; at < range.size(); at += kStep) {
+      // What crosses the end of a step is in the next look.
+      part.resize(std::min(range.size() - at, kStep + bytes.size() - 1));
+      const auto from = range.begin().plus(at);
+      if (!from || !memory.read_exact(*from, part) || has(part)) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace ctxconf::conformance

@@ -32,8 +32,9 @@ class MemoryCopy {
 
   // The first place where these bytes stood then.
   std::optional<sys::RemoteAddr> find(std::span<const std::byte> bytes) const;
-  // Nothing that it could have copied was left out.
-  bool is_complete() const { return complete_; }
+  // Certainly neither they stood anywhere then, nor a piece of them that `known` has not. Looks
+  // through `tid` at memory that was not writable, which is taken to be as it was.
+  bool lacks(pid_t tid, std::span<const std::byte> bytes, std::span<const std::byte> known) const;
 
  private:
   struct Piece {
@@ -44,9 +45,10 @@ class MemoryCopy {
 
   sys::MapTable maps_;
   std::map<std::uint64_t, Piece> pieces_;  // disjoint, by start
+  std::vector<sys::RemoteRange> fixed_;    // readable, but not writable
   std::uint64_t copied_ = 0;
   std::uint64_t looked_at_ = 0;
-  bool complete_ = true;
+  bool complete_ = true;  // all other readable memory was copied
 };
 
 }  // namespace ctxconf::conformance

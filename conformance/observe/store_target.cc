@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -389,7 +390,7 @@ int republished() {
 }
 
 // The message is made behind the zero, in memory that is mapped behind it, or before it in
-// memory that was never touched.
+// memory that was never touched; or it is copied from elsewhere.
 int prepared_late(const std::string& where) {
   Header* h = publish();
   std::uint64_t payload = 0;
@@ -401,9 +402,29 @@ int prepared_late(const std::string& where) {
   };
   void* untouched = map_anonymous();
   if (where == "early") prepare(untouched);
+  static const char constant[kMessage + 1] = "z&a message that is part of the program.";
+  // What is copied behind the zero.
+  std::vector<std::pair<const void*, std::size_t>> sources;
+  if (where == "constant") sources.emplace_back(constant, kMessage);
+  if (where == "shared" || where == "pieces") {
+    char* other = static_cast<char*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE,
+             MAP_ANONYMOUS | (where == "shared" ? MAP_SHARED : MAP_PRIVATE), -1, 0));
+    prepare(other);
+    payload = 0;
+    memmove(other + 1024, other + kMessage - 4, 4);
+    sources.emplace_back(other, kMessage - 4);
+    sources.emplace_back(other + 1024, 4);
+    memset(other + kMessage - 4, 0, 4);
+  }
   h->timestamp = 0;
   if (where == "untouched") prepare(untouched);
   if (where == "unmapped") prepare(map_anonymous());
+  if (payload == 0) payload = reinterpret_cast<std::uint64_t>(untouched);
+  for (const auto& [from, size] : sources) {
+    memcpy(untouched, from, size);
+    untouched = static_cast<char*>(untouched) + size;
+  }
   h->payload = payload;
   h->timestamp = now();
   name(h);

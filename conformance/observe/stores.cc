@@ -390,21 +390,25 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
   } else if (!was_set && zeroed_) {
     const auto zeroing = std::ranges::lower_bound(stores_, zeroed_->order, {}, &Store::order);
     if (zeroing != stores_.end() && zeroing->order == zeroed_->order) {
-      zeroing->prepared = prepared_for(tid, store);
+      zeroing->prepared = prepared_for(tid, decoded(zeroing->before), store);
     }
     forget_copy();
   }
 }
 
-// What `store` announces, as it was when the timestamp was zeroed.
-std::optional<MemoryBlock> StoreRecorder::prepared_for(pid_t tid, const Store& store) const {
+// What `store` announces, as it was when the timestamp was zeroed and `old` was announced.
+std::optional<MemoryBlock> StoreRecorder::prepared_for(pid_t tid, const abi::ProcessHeader& old,
+                                                       const Store& store) const {
   const auto after = decoded(store.after);
   const auto& memory = zeroed_->memory;
   const sys::RemoteAddr at(payload_address(after.payload, elf64_));
   auto then = memory.block(at, after.payload_size, limits_.payload_kept, limits_.payload_read);
   if (!then || !store.payload || then->hash == store.payload->hash) return then;
   std::vector<std::byte> announced(store.payload->readable);
-  if (!sys::ProcessMemory(tid).read_exact(at, announced)) return then;
+  if (!sys::ProcessMemory(tid).read_exact(at, announced)) return std::nullopt;
+  auto known = memory.block(sys::RemoteAddr(payload_address(old.payload, elf64_)), old.payload_size,
+                            limits_.payload_read, limits_.payload_read);
+  if (known) known->bytes.insert(known->bytes.end(), then->bytes.begin(), then->bytes.end());
   if (const auto elsewhere = memory.find(announced)) {
     announced.resize(std::min<std::uint64_t>(announced.size(), limits_.payload_kept));
     then = MemoryBlock{.at = *elsewhere,
@@ -412,7 +416,7 @@ std::optional<MemoryBlock> StoreRecorder::prepared_for(pid_t tid, const Store& s
                        .readable = store.payload->readable,
                        .bytes = std::move(announced),
                        .hash = store.payload->hash};
-  } else if (!memory.is_complete()) {
+  } else if (!known || !memory.lacks(tid, announced, known->bytes)) {
     then.reset();
   }
   return then;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/process_header.h"
 #include "conformance/observe/calls.h"
 #include "conformance/observe/code_places.h"
 #include "conformance/observe/memory_copy.h"
@@ -114,7 +115,8 @@ class StoreRecorder {
   void add_foreign(pid_t tid, std::uint8_t words, const Header& now);
   bool claim(const sys::WatchpointHit& e);
   void look_at_timestamp(pid_t tid, Store& store);
-  std::optional<MemoryBlock> prepared_for(pid_t tid, const Store& store) const;
+  std::optional<MemoryBlock> prepared_for(pid_t tid, const abi::ProcessHeader& old,
+                                          const Store& store) const;
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
   void forget_copy();
 

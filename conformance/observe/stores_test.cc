@@ -363,6 +363,11 @@ TEST_F(StoresTest, KnowsThePayloadBeforeTheTimestampWasZero) {
   ASSERT_TRUE(later.prepared);
   EXPECT_EQ(later.prepared->readable, 0U);
   EXPECT_EQ(later.prepared->wanted, 40U);
+
+  for (const char* source : {"constant", "shared", "pieces"}) {
+    record({"prepared", source});
+    EXPECT_FALSE(zeroing(image()).prepared) << source;
+  }
 }
 
 TEST_F(StoresTest, IsNotRecordedUnlessItIsAskedFor) {
@@ -562,8 +567,10 @@ TEST(MemoryCopy, FindsBytesWhereTheyStood) {
   EXPECT_FALSE(copy->find({}));
   const auto nothing = MemoryCopy::of(getpid(), {}, 0);
   ASSERT_TRUE(nothing);
-  EXPECT_FALSE(nothing->is_complete());
   EXPECT_FALSE(nothing->find(before));
+  EXPECT_FALSE(nothing->lacks(getpid(), before, {}));
+  EXPECT_FALSE(copy->lacks(getpid(), before, {}));
+  EXPECT_FALSE(copy->lacks(getpid(), {}, {}));
 }
 
 TEST(MemoryCopy, LooksAtSoMuchUntouchedMemoryAndNoMore) {
