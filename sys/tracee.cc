@@ -995,6 +995,13 @@ Result<> Tracee::resume_to_exit(pid_t tid) {
   return resume(tid);
 }
 
+bool Tracee::is_ending(pid_t tid) const {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end()) return true;
+  const auto& held = it->second.held;
+  return held && (has_ended(*held) || event_of(*held) == PTRACE_EVENT_EXIT);
+}
+
 Result<> Tracee::interrupt(pid_t tid) {
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end() || it->second.silent || it->second.exiting) return {};

@@ -132,6 +132,10 @@ class Tracee {
   // becomes a system call. False when there was none.
   Result<bool> hide_vdso(pid_t process);
 
+  // A stopped thread that was killed meanwhile: it ends once it is resumed, and an exec of another
+  // thread waits for that.
+  bool is_ending(pid_t tid) const;
+
   // Stops a running thread soon: an Interrupted follows, unless it ends first. A call that
   // sleeps may return EINTR for it (signal(7)); ESRCH is not an error.
   Result<> interrupt(pid_t tid);

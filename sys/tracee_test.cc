@@ -18,6 +18,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "sys/capabilities.h"
 #include "sys/child.h"
@@ -956,6 +957,30 @@ TEST_F(TraceeTest, AThreadKilledWhileStoppedStillReportsItsExit) {
   };
   run.drive(*tracee);
   EXPECT_EQ(run.all<Exiting>().size(), 1U);
+  EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGKILL);
+}
+
+TEST_F(TraceeTest, KnowsThatAStoppedThreadWasKilled) {
+  auto tracee = Tracee::launch(target({"name-memory", "0"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  bool asked = false;
+  run.also = [&](const TraceEvent& event) {
+    const auto* entry = std::get_if<SyscallEntry>(&event);
+    if (entry == nullptr || std::exchange(asked, true)) return;
+    EXPECT_FALSE(tracee->is_ending(entry->tid));
+    tracee->signal_all(SIGKILL);
+    const auto patience = Clock::now() + 60s;
+    while (!tracee->is_ending(entry->tid) && Clock::now() < patience) {
+      const auto other = tracee->next(Clock::now() + 10ms);
+      ASSERT_TRUE(other) << to_string(other.error());
+      EXPECT_FALSE(*other);
+    }
+    EXPECT_TRUE(tracee->is_ending(entry->tid));
+  };
+  run.killed = true;
+  run.drive(*tracee);
+  EXPECT_TRUE(asked);
   EXPECT_EQ(run.end_of(tracee->root())->killed_by, SIGKILL);
 }
 

@@ -394,7 +394,7 @@ void Recording::give_up_arming() {
     const auto it = alive_.find(pid);
     if (it == alive_.end() || !it->second.arming) {
       arming_.erase(pid);
-    } else if (now >= it->second.arming->give_up) {
+    } else if (now >= it->second.arming->give_up || tracee_.is_ending(it->second.arming->caller)) {
       finish_arming(it->second);
     }
   }
