@@ -291,6 +291,38 @@ int by_a_child_that_shares_memory() {
   return 0;
 }
 
+// A thread that waits for its vfork child does not stop for anybody.
+int beside_vfork() {
+  static std::array<int, 2> ready{};
+  static std::array<int, 2> go_on{};
+  if (pipe(ready.data()) != 0 || pipe(go_on.data()) != 0) return 95;
+  pthread_t parent;
+  const int made = pthread_create(
+      &parent, nullptr,
+      [](void*) -> void* {
+        const pid_t child = vfork();  // NOLINT(bugprone-unsafe-functions)
+        if (child == 0) {
+          char byte = 0;
+          close(go_on[1]);
+          const bool ok = write(ready[1], &byte, 1) == 1 && read(go_on[0], &byte, 1) == 0;
+          _exit(ok ? 0 : 1);
+        }
+        waitpid(child, nullptr, 0);
+        return nullptr;
+      },
+      nullptr);
+  if (made != 0) return 93;
+  char byte = 0;
+  if (read(ready[0], &byte, 1) != 1) return 95;
+  for (int n = 0; n < 2; ++n) {
+    Header* h = publish();
+    if (n == 0) munmap(h, kPage);
+  }
+  close(go_on[1]);
+  pthread_join(parent, nullptr);
+  return 0;
+}
+
 // The child has a copy of the header, without the advice against it.
 int forked() {
   Header* h = publish();
@@ -450,6 +482,7 @@ int main(int argc, char** argv) {
   if (mode == "stopped") return stopped_and_continued();
   if (mode == "kernel") return by_the_kernel();
   if (mode == "vfork") return by_a_child_that_shares_memory();
+  if (mode == "beside-vfork") return beside_vfork();
   if (mode == "fork") return forked();
   if (mode == "anonymous") return anonymous();
   if (mode == "anonymous-with-payload") return anonymous_with_payload();

@@ -58,7 +58,7 @@ class StoresTest : public testing::Test {
     o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
     o.stores = true;
     o.watch_lifetime = lifetime_;
-    o.timeout_scale = 10;
+    o.timeout_scale = timeout_scale_;
     timeline_ = {};
     const auto r = record_wrap(o, timeline_);
     ASSERT_TRUE(r) << sys::to_string(r.error());
@@ -121,6 +121,7 @@ class StoresTest : public testing::Test {
   }
 
   bool lifetime_ = true;
+  double timeout_scale_ = 10;
   int exit_code_ = 0;
   std::string unseen_;
   Timeline timeline_;
@@ -276,6 +277,17 @@ TEST_F(StoresTest, WhatAChildThatSharesTheMemoryStoresIsNobodys) {
   EXPECT_EQ(words(image()), sequence({kPublication, {kTimestamp, kTimestamp}}));
   EXPECT_EQ(image().stores[5].tid, 0);
   EXPECT_EQ(image().stores[6].tid, timeline_.processes[0].pid);
+}
+
+TEST_F(StoresTest, SaysEachTimeWhichThreadDidNotStop) {
+  timeout_scale_ = 0.5;
+  record({"beside-vfork"});
+  EXPECT_EQ(words(image()), sequence({kPublication, kPublication}));
+  ASSERT_THAT(image().watches, SizeIs(2));
+  for (const Watch& w : image().watches) {
+    ASSERT_THAT(w.unwatched, SizeIs(1));
+    EXPECT_NE(w.unwatched[0], timeline_.processes[0].pid);
+  }
 }
 
 TEST_F(StoresTest, AForkedChildIsNotWatched) {

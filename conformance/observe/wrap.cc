@@ -48,6 +48,7 @@ struct Arming {
   pid_t caller = 0;  // made the call that showed the mapping, and stands behind it
   sys::RemoteAddr header;
   std::set<pid_t> missing;
+  std::set<pid_t> stuck;  // nobody waits for these
   Clock::time_point give_up;
 };
 
@@ -58,6 +59,7 @@ struct Watched {
   std::unique_ptr<CallRecorder> calls;      // the same
   std::unique_ptr<StoreRecorder> stores;    // the same, where they are asked for
   std::optional<Arming> arming;
+  std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
   bool watches = false;                // a thread may carry watchpoints
   std::unique_ptr<Injector> injector;  // the same
   std::uint32_t next_image = 0;
@@ -364,12 +366,13 @@ bool Recording::arm(Watched& w, pid_t caller) {
   arming.header = *header;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != w.process.pid || tid == caller) continue;
-    if (thread.watches != arming.header && tracee_.interrupt(tid)) arming.missing.insert(tid);
+    if (thread.watches == arming.header || !tracee_.interrupt(tid)) continue;
+    (w.stuck.contains(tid) ? arming.stuck : arming.missing).insert(tid);
   }
   arming.give_up = Clock::now() + scaled(kArming);
   set_watchpoints(w, caller);
   if (arming.missing.empty() || w.stores->header() != arming.header) {
-    w.stores->armed(caller, {});
+    w.stores->armed(caller, {arming.stuck.begin(), arming.stuck.end()});
     return false;
   }
   w.arming = std::move(arming);
@@ -378,8 +381,9 @@ bool Recording::arm(Watched& w, pid_t caller) {
 }
 
 void Recording::finish_arming(Watched& w) {
-  const Arming arming = *std::exchange(w.arming, std::nullopt);
+  Arming arming = *std::exchange(w.arming, std::nullopt);
   arming_.erase(w.process.pid);
+  arming.missing.merge(arming.stuck);
   if (w.stores->header() == arming.header) {
     w.stores->armed(arming.caller, {arming.missing.begin(), arming.missing.end()});
   }
@@ -395,6 +399,7 @@ void Recording::give_up_arming() {
     if (it == alive_.end() || !it->second.arming) {
       arming_.erase(pid);
     } else if (now >= it->second.arming->give_up || tracee_.is_ending(it->second.arming->caller)) {
+      it->second.stuck.merge(std::set(it->second.arming->missing));
       finish_arming(it->second);
     }
   }
@@ -413,7 +418,9 @@ void Recording::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
   }
   const bool watches = w.stores->header().has_value();
   if (std::exchange(w.watches, watches) && !watches) disarm(w);
+  w.stuck.erase(tid);
   if (!w.arming) return;
+  w.arming->stuck.erase(tid);
   w.arming->missing.erase(tid);
   if (w.arming->missing.empty() || w.stores->header() != w.arming->header) finish_arming(w);
 }
@@ -506,6 +513,7 @@ void Recording::on(const sys::Execed& e) {
   if (const auto it = alive_.find(e.process); it != alive_.end()) {
     end_image(it->second, "replaced by exec");
     it->second.arming.reset();
+    it->second.stuck.clear();
     it->second.watches = false;
     it->second.shares_memory = false;
     start_image(it->second);
