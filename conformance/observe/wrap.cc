@@ -33,6 +33,9 @@ constexpr milliseconds kTermGrace{2000};
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
 
+// So late wakes up who was stopped, and hardly one that other load keeps waiting.
+constexpr milliseconds kStopped{1000};
+
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
 std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
@@ -625,7 +628,18 @@ sys::Result<> Recording::run() {
       const auto w = alive_.find(pid);
       if (w != alive_.end() && w->second.arming) wake = std::min(wake, w->second.arming->give_up);
     }
+    const auto awake_by = std::max(wake, Clock::now());
     auto event = tracee_.next(wake);
+    // Job control stops this process together with the program: that time counts for neither.
+    if (const auto late = Clock::now() - awake_by; late > kStopped) {
+      begin_ += late;
+      if (published_) *published_ += late;
+      for (const pid_t pid : arming_) {
+        const auto w = alive_.find(pid);
+        if (w != alive_.end() && w->second.arming) w->second.arming->give_up += late;
+      }
+      end_by += late;
+    }
     if (!event) {
       if (event.error().err == ECHILD) break;
       return std::unexpected(std::move(event).error());
