@@ -144,6 +144,7 @@ Json json_of(const Store& s) {
               {"after", hex(s.after)}, {"place", s.place ? Json(*s.place) : Json(nullptr)}};
   if (s.payload) out["payload"] = json_of(*s.payload);
   if (s.prepared) out["prepared"] = json_of(*s.prepared);
+  if (s.threads) out["threads"] = *s.threads;
   return out;
 }
 
@@ -325,6 +326,11 @@ class Reader {
     const Json* v = member(name);
     if (v == nullptr || v->is_null()) return std::nullopt;
     return number_of<T>(*v, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  }
+  template <class T>
+  std::optional<T> number_if_there(const char* name) const {
+    if (absent_or_null(name)) return std::nullopt;
+    return optional_number<T>(name);
   }
   std::vector<std::byte> bytes(const char* name) const {
     const Json* v = member(name);
@@ -575,6 +581,7 @@ Store store(const Reader& in) {
   s.place = in.optional_number<std::uint32_t>("place");
   s.payload = in.optional<MemoryBlock>("payload", memory_block);
   s.prepared = in.optional<MemoryBlock>("prepared", memory_block);
+  s.threads = in.number_if_there<std::uint32_t>("threads");
   return s;
 }
 

@@ -135,6 +135,9 @@ struct Store {
   // bytes, and the announced ones stood elsewhere in the program's memory, these with their
   // address. Nothing: not known.
   std::optional<MemoryBlock> prepared;
+  // Stores that make the timestamp zero: threads of the process that may have run since. Nothing:
+  // not known.
+  std::optional<std::uint32_t> threads;
 };
 
 // While it lasts, every store to the 32 bytes at `header` by a thread of the process is in

@@ -111,6 +111,7 @@ Timeline example() {
   st.place = 0;
   st.payload = b;
   st.prepared = b;
+  st.threads = 3;
   Store by_nobody;
   by_nobody.order = 6;
   i.stores = {st, by_nobody};
@@ -185,7 +186,9 @@ TEST(TimelineJson, ComesBackTheSame) {
   ASSERT_EQ(image.stores.size(), 2U);
   EXPECT_EQ(image.stores[0].place, 0U);
   EXPECT_EQ(image.stores[0].prepared, image.stores[0].payload);
+  EXPECT_EQ(image.stores[0].threads, 3U);
   EXPECT_FALSE(image.stores[1].payload);
+  EXPECT_FALSE(image.stores[1].threads);
   EXPECT_EQ(back->injections, example().injections);
   EXPECT_EQ(image.modules, example().processes[0].images[0].modules);
   ASSERT_EQ(image.threads.size(), 1U);

@@ -298,7 +298,10 @@ void StoreRecorder::resumed(pid_t tid) {
   if (is_armed()) resumed_[tid] = order_->last();
 }
 
-void StoreRecorder::ended(pid_t tid) { resumed_.erase(tid); }
+void StoreRecorder::ended(pid_t tid) {
+  resumed_.erase(tid);
+  last_ended_ = order_->last();
+}
 
 void StoreRecorder::look(pid_t tid) {
   if (!is_armed()) return;
@@ -380,6 +383,7 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
   if (!was_set && !is_set) return;
   store.payload = payload_of(tid, store.after);
   if (was_set && !is_set) {
+    store.threads = threads_since(tid);
     if (zeroed_ || copies_ >= limits_.copies || budget_->left == 0) return;
     ++copies_;
     auto memory = MemoryCopy::of(tid, {current_->at.raw(), payload_address(before.payload, elf64_)},
@@ -394,6 +398,16 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
     }
     forget_copy();
   }
+}
+
+// Threads that may have run since `tid` went on from its last stop.
+std::optional<std::uint32_t> StoreRecorder::threads_since(pid_t tid) const {
+  const auto threads = sys::thread_list(tid);
+  if (!threads) return std::nullopt;
+  const auto resumed = resumed_.find(tid);
+  const bool one_ended =
+      last_ended_ && (resumed == resumed_.end() || *last_ended_ >= resumed->second);
+  return static_cast<std::uint32_t>(threads->size() + (one_ended ? 1 : 0));
 }
 
 // What `store` announces, as it was when the timestamp was zeroed and `old` was announced.

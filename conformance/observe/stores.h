@@ -117,6 +117,7 @@ class StoreRecorder {
   void look_at_timestamp(pid_t tid, Store& store);
   std::optional<MemoryBlock> prepared_for(pid_t tid, const abi::ProcessHeader& old,
                                           const Store& store) const;
+  std::optional<std::uint32_t> threads_since(pid_t tid) const;
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
   void forget_copy();
 
@@ -135,6 +136,7 @@ class StoreRecorder {
   std::vector<Store> stores_;
   std::map<std::uint64_t, unsigned> spare_;  // free places before a store of nobody, by its order
   std::map<pid_t, std::uint64_t> resumed_;   // last place in the order before the thread went on
+  std::optional<std::uint64_t> last_ended_;  // last place in the order when a thread ended
   std::optional<Zeroed> zeroed_;
   std::size_t copies_ = 0;
   CodePlaces places_;

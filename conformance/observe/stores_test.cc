@@ -362,6 +362,7 @@ TEST_F(StoresTest, KnowsThePayloadBeforeTheTimestampWasZero) {
   ASSERT_TRUE(image().stores.back().payload);
   EXPECT_EQ(early.prepared->hash, image().stores.back().payload->hash);
   EXPECT_EQ(early.prepared->bytes, image().stores.back().payload->bytes);
+  EXPECT_EQ(early.threads, 1U);
 
   record({"prepared", "untouched"});
   const auto& late = zeroing(image());

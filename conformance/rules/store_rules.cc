@@ -23,6 +23,8 @@ struct Tally {
   std::size_t unordered = 0;  // changes by nobody who was watched, in no known order
   std::size_t late = 0;       // operations whose beginning was not seen
   std::size_t unread = 0;     // payloads of which too little is known
+  std::size_t contended = 0;  // where another thread may have acted between two looks
+  std::size_t uncopied = 0;   // where it is not known what memory held
   std::optional<Finding> noted;
 };
 
@@ -329,6 +331,19 @@ Prepared prepared_for(const Image& image, const HeaderOperation& op) {
   return out;
 }
 
+// Another thread stored to the timestamp in between and left it zero: where writers take it for
+// their lock, that may be a zero of its own behind a timestamp that nobody had the time to see.
+bool is_contended(const HeaderOperation& op) {
+  for (std::size_t i = op.zero + 1; i < op.announce_first; ++i) {
+    const HeaderStore& s = op.stores[i];
+    const bool to_timestamp = (s.store->words >> 2U & 1U) != 0;
+    if (to_timestamp && !s.changes_timestamp() && s.store->tid != op.zeroing().store->tid) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A message that is copied to where it is announced while the timestamp is zero: legal when it was
 // encoded before, and not to be told from encoding where it replaces another one in place.
 std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History& all,
@@ -345,7 +360,11 @@ std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History
     }
     const Prepared p = prepared_for(image, op);
     if (!p.ready) {
-      ++tally.unread;
+      ++(p.later != nullptr && p.then == nullptr ? tally.uncopied : tally.unread);
+      continue;
+    }
+    if (!*p.ready && is_contended(op)) {
+      ++tally.contended;
       continue;
     }
     ++tally.judged;
@@ -429,6 +448,14 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
       ++tally.unread;
       continue;
     }
+    // Another thread may have seen the zero, and acted on it, before the message was copied.
+    const bool seen_before = std::ranges::any_of(looks, [&](const Look& look) {
+      return same_bytes(*looks.front().block, *look.block) == false;
+    });
+    if (!*same && gone == nullptr && !seen_before && zeroing.store->threads != 1) {
+      ++tally.contended;
+      continue;
+    }
     ++tally.judged;
     if (*same) continue;
     const bool unreadable = now == nullptr || now->readable < first->readable;
@@ -462,6 +489,15 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "the header was not written by threads of the program: the order is unknown",
         "a program whose own threads store the fields");
   }
+  if (tally.contended > 0) {
+    return unobservable("another thread may have acted before the memory was copied",
+                        "a program that updates its context from its only thread");
+  }
+  if (tally.uncopied > 0) {
+    return unobservable("it is not known where the message stood when the timestamp became zero",
+                        "a program with at most 32 MiB of writable memory, none of it shared, in "
+                        "one of the first 16 updates");
+  }
   if (tally.unread > 0) {
     return unobservable("too little is known of the message at these moments",
                         "a readable message of 64 KiB at most");
@@ -477,8 +513,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "marked with MADV_DONTFORK");
   }
   if (image.stores_dropped > 0) {
-    return unobservable(fmt::format("{} stores were not kept", image.stores_dropped),
-                        "a program that stores to its header less often");
+    return unobservable(fmt::format("{} stores were not kept", image.stores_dropped), "a program that stores to its header less often");
   }
   if (updates && std::ranges::any_of(history.operations, is_replaced)) {
     return unobservable("no update zeroed the timestamp: see pctx.update.zero-timestamp-first",
@@ -511,10 +546,9 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   if (tally.judged == 0) return nothing_judged(e, history, about, tally);
   const char* what = about == About::kUpdates ? "update" : "publication";
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
-  const auto more = tally.unordered + tally.late + tally.unread;
+  const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied;
   if (more > 0) saw += fmt::format(", {} not: too little is known", more);
-  if (e.image->stores_dropped > 0)
-    saw += fmt::format("; {} stores were not kept", e.image->stores_dropped);
+  if (e.image->stores_dropped > 0) saw += fmt::format("; {} stores were not kept", e.image->stores_dropped);
   return passed(std::move(saw));
 }
 

@@ -53,6 +53,7 @@ struct Recording {
   std::map<std::uint64_t, Bytes> at_zero;  // memory when the timestamp was zeroed
   std::optional<std::size_t> zeroing;      // of the image's stores
   bool know_prepared = true;
+  std::optional<std::uint32_t> threads = 1;  // at each store that zeroes
 
   Recording() {
     t.mode = Mode::kWrap;
@@ -116,6 +117,7 @@ struct Recording {
     const std::uint64_t is = h.monotonic_published_at_ns;
     if (was != 0 && is == 0) {
       zeroing = image().stores.size() - 1;
+      image().stores.back().threads = threads;
       at_zero = memory;
     }
     if (was == 0 && is != 0 && zeroing && know_prepared) {
@@ -576,6 +578,48 @@ TEST(StoreRules, AnOldMessageThatIsGoneTooEarly) {
   freed_in_the_window.published().keep(kOtherHeap, message('b')).timestamp(0);
   freed_in_the_window.keep(kHeap, Bytes(5)).pointer(kOtherHeap).timestamp(kLater).named();
   expect_clean(freed_in_the_window);
+}
+
+TEST(StoreRules, AnotherThreadMayActOnTheZeroBeforeTheMessageIsCopied) {
+  const auto outcome = [](const Recording& r) {
+    return r.judge("pctx.update.old-payload-until-zero").outcome;
+  };
+  for (const std::optional<std::uint32_t> threads :
+       {std::optional(2U), std::optional<unsigned>()}) {
+    Recording poisoned;
+    poisoned.threads = threads;
+    poisoned.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).updated();
+    EXPECT_EQ(broken(poisoned), Ids{});
+    EXPECT_EQ(outcome(poisoned), Outcome::kUnobservable);
+    Recording kept;
+    kept.threads = threads;
+    kept.published().updated();
+    EXPECT_EQ(outcome(kept), Outcome::kPass);
+    Recording unmapped;
+    unmapped.threads = threads;
+    unmapped.published().memory.erase(kHeap);
+    EXPECT_EQ(unmapped.call("munmap", {kHeap & ~(kPage - 1), kPage}, 0).result, 0);
+    unmapped.updated();
+    EXPECT_EQ(outcome(unmapped), Outcome::kFail);
+    Recording seen;
+    seen.threads = threads;
+    seen.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).seen().updated();
+    EXPECT_EQ(outcome(seen), Outcome::kFail);
+  }
+}
+
+TEST(StoreRules, AnUnchangedTimestampOfAnotherThreadMayHideItsOwnZero) {
+  Recording r;
+  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
+  Recording alone = r;
+  for (Recording* one : {&r, &alone}) {
+    one->tid = one == &r ? 13 : 12;
+    one->timestamp(0).tid = 12;
+    one->pointer(kOtherHeap).timestamp(kLater).named();
+  }
+  EXPECT_EQ(broken(alone), Ids{"pctx.update.prepare-before-zero"});
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(r.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
 }
 
 TEST(StoreRules, AWithdrawalIsNoUpdate) {
