@@ -172,7 +172,11 @@ Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderS
 
 std::optional<bool> same_bytes(const MemoryBlock& a, const MemoryBlock& b) {
   if (a.at != b.at || a.wanted != b.wanted) return std::nullopt;
-  if (a.readable == b.readable) return a.hash == b.hash;
+  if (a.readable == b.readable) {
+    if (a.hash != b.hash) return false;
+    // What lies behind was not looked at.
+    return a.readable < a.wanted ? std::nullopt : std::optional(true);
+  }
   const std::size_t common = std::min(a.bytes.size(), b.bytes.size());
   if (!std::equal(a.bytes.begin(), a.bytes.begin() + static_cast<std::ptrdiff_t>(common),
                   b.bytes.begin())) {

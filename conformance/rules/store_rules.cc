@@ -323,7 +323,7 @@ Prepared prepared_for(const Image& image, const HeaderOperation& op) {
                  : announced_by(image, zeroing, closing.after);
   if (out.then == nullptr) return out;
   if (out.then->at != out.later->at) {
-    out.elsewhere = out.then->readable == out.later->readable && out.then->hash == out.later->hash;
+    out.elsewhere = out.then->readable == out.later->wanted && out.then->hash == out.later->hash;
     if (out.elsewhere) out.ready = false;
     return out;
   }

@@ -622,6 +622,21 @@ TEST(StoreRules, AnUnchangedTimestampOfAnotherThreadMayHideItsOwnZero) {
   EXPECT_EQ(r.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
 }
 
+TEST(StoreRules, WhatLiesBehindTheLimitWasNotCompared) {
+  Recording r;
+  r.published().updated();
+  for (Store& s : r.image().stores) {
+    for (auto* block : {&s.payload, &s.prepared}) {
+      if (*block) (*block)->readable = 4;
+    }
+  }
+  for (Snapshot& s : r.image().snapshots) s.candidates.front().memory.back().readable = 4;
+  EXPECT_EQ(broken(r), Ids{});
+  EXPECT_EQ(silent(r),
+            (Ids{"pctx.publish.payload-before-timestamp", "pctx.update.prepare-before-zero",
+                 "pctx.update.old-payload-until-zero"}));
+}
+
 TEST(StoreRules, AWithdrawalIsNoUpdate) {
   Recording zeroed;
   zeroed.published().timestamp(0).keep(kHeap, Bytes(5)).seen();
