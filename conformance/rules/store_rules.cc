@@ -480,6 +480,15 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
 
 enum class About { kPublications, kUpdates };
 
+std::string not_kept(const Image& image) {
+  if (std::ranges::any_of(image.watches,
+                          [](const Watch& w) { return w.ended_because == "too many stores"; })) {
+    return fmt::format("nothing behind the first {} stores was seen", image.stores.size());
+  }
+  const bool one = image.stores_dropped == 1;
+  return fmt::format("{} store{} not kept", image.stores_dropped, one ? " was" : "s were");
+}
+
 Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, About about,
                        const Tally& tally) {
   const bool updates = about == About::kUpdates;
@@ -513,7 +522,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "marked with MADV_DONTFORK");
   }
   if (image.stores_dropped > 0) {
-    return unobservable(fmt::format("{} stores were not kept", image.stores_dropped), "a program that stores to its header less often");
+    return unobservable(not_kept(image), "a program that stores to its header less often");
   }
   if (updates && std::ranges::any_of(history.operations, is_replaced)) {
     return unobservable("no update zeroed the timestamp: see pctx.update.zero-timestamp-first",
@@ -548,7 +557,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
   const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied;
   if (more > 0) saw += fmt::format(", {} not: too little is known", more);
-  if (e.image->stores_dropped > 0) saw += fmt::format("; {} stores were not kept", e.image->stores_dropped);
+  if (e.image->stores_dropped > 0) saw += "; " + not_kept(*e.image);
   return passed(std::move(saw));
 }
 

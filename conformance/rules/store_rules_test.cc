@@ -759,6 +759,11 @@ TEST(StoreRules, StoresThatWereNotKept) {
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "3 stores were not kept");
   EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("3 stores were not kept"),
             std::string::npos);
+  r.image().stores_dropped = 1;
+  EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "1 store was not kept");
+  r.image().watches.back().ended_because = "too many stores";
+  EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw,
+            "nothing behind the first 5 stores was seen");
 }
 
 TEST(StoreRules, NumbersInTheOrderOfTheProcess) {
