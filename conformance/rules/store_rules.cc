@@ -478,7 +478,7 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
 
 // ---- what there is to judge
 
-enum class About { kPublications, kUpdates };
+enum class About { kPublications, kAnnouncements, kUpdates };
 
 std::string not_kept(const Image& image) {
   if (std::ranges::any_of(image.watches,
@@ -553,7 +553,9 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   if (auto found = rule(e, history.operations, tally)) return *found;
   if (tally.noted) return *tally.noted;
   if (tally.judged == 0) return nothing_judged(e, history, about, tally);
-  const char* what = about == About::kUpdates ? "update" : "publication";
+  const char* what = about == About::kUpdates         ? "update"
+                     : about == About::kAnnouncements ? "announcement"
+                                                      : "publication";
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
   const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied;
   if (more > 0) saw += fmt::format(", {} not: too little is known", more);
@@ -569,11 +571,12 @@ Finding at_stores(const ImageEvidence& e) {
 }
 
 constexpr auto kPublications = About::kPublications;
+constexpr auto kAnnouncements = About::kAnnouncements;
 constexpr auto kUpdates = About::kUpdates;
 
 constexpr std::array<NamedRule, 10> kRules = {{
     {"pctx.publish.timestamp-last", at_stores<timestamp_last, kPublications>},
-    {"pctx.publish.payload-before-timestamp", at_stores<payload_before_timestamp, kPublications>},
+    {"pctx.publish.payload-before-timestamp", at_stores<payload_before_timestamp, kAnnouncements>},
     {"pctx.publish.timestamp-single-store", at_stores<timestamp_single_store, kPublications>},
     {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, kUpdates>},
     {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, kUpdates>},

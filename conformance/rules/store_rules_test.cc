@@ -248,6 +248,8 @@ TEST(StoreRules, ALegalPublicationAndUpdateKeepAll) {
   r.published().updated().updated(kLater + 1, kHeap).seen();
   expect_clean(r);
   EXPECT_EQ(r.judge("pctx.update.zero-timestamp-first").saw, "2 updates judged");
+  EXPECT_EQ(r.judge("pctx.publish.timestamp-last").saw, "1 publication judged");
+  EXPECT_EQ(r.judge("pctx.publish.payload-before-timestamp").saw, "3 announcements judged");
 }
 
 TEST(StoreRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
