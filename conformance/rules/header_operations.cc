@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "conformance/rules/publications.h"
@@ -41,9 +42,12 @@ bool only_fills(std::uint64_t from, std::uint64_t to) {
 
 bool only_clears(std::uint64_t from, std::uint64_t to) { return only_fills(to, from); }
 
-bool is_usable_start(const ImageEvidence& e, std::uint64_t start) {
-  return std::ranges::any_of(e.judged,
-                             [&](const Context* c) { return c->usable() && c->start() == start; });
+std::set<std::uint64_t> usable_starts(const ImageEvidence& e) {
+  std::set<std::uint64_t> out;
+  for (const Context* c : relevant_contexts(e)) {
+    if (c->usable()) out.insert(c->start());
+  }
+  return out;
 }
 
 class Reader {
@@ -234,6 +238,7 @@ std::vector<const HeaderStore*> HeaderOperation::pieces(std::size_t first, std::
 HeaderHistory header_history_of(const ImageEvidence& e) {
   HeaderHistory out;
   const Image& image = *e.image;
+  const auto usable = usable_starts(e);
   std::vector<std::vector<const Store*>> of_watch(image.watches.size());
   for (const Store& s : image.stores) {
     // Recorded one after the other: the last that fits.
@@ -245,7 +250,7 @@ HeaderHistory header_history_of(const ImageEvidence& e) {
   }
   for (std::size_t w = 0; w < image.watches.size(); ++w) {
     const Watch& watch = image.watches[w];
-    if (!is_usable_start(e, watch.header)) continue;
+    if (!usable.contains(watch.header)) continue;
     auto known = decoded(image, watch.found);
     bool fresh = begins_fresh(watch, known);
     if (known && known->monotonic_published_at_ns != 0) out.late = true;

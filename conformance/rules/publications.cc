@@ -68,19 +68,6 @@ std::uint64_t end_in_maps(const Context& c) {
   return last->range.end().raw();
 }
 
-// The contexts that publications are looked for by; what rules judge elsewhere, or the
-// hidden ones where none has a name.
-std::vector<const Context*> relevant(const ImageEvidence& e) {
-  if (e.has_usable) return e.judged;
-  std::vector<const Context*> hidden;
-  for (const auto& list : e.contexts) {
-    for (const Context& c : list) {
-      if (!c.candidate->named && c.usable()) hidden.push_back(&c);
-    }
-  }
-  return hidden.empty() ? e.judged : hidden;
-}
-
 void add_sight(Publication& p, std::uint64_t timestamp, std::uint64_t first, std::uint64_t last,
                bool at_rest) {
   const auto it = std::ranges::find(p.sights, timestamp, &Sight::timestamp);
@@ -260,8 +247,19 @@ std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) co
   return end;
 }
 
+std::vector<const Context*> relevant_contexts(const ImageEvidence& e) {
+  if (e.has_usable) return e.judged;
+  std::vector<const Context*> hidden;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named && c.usable()) hidden.push_back(&c);
+    }
+  }
+  return hidden.empty() ? e.judged : hidden;
+}
+
 std::vector<Publication> publications_of(const ImageEvidence& e) {
-  const auto contexts = relevant(e);
+  const auto contexts = relevant_contexts(e);
   std::vector<Publication> out;
   std::set<std::uint64_t> done;
   for (const Context* c : contexts) {

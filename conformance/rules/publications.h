@@ -50,6 +50,10 @@ struct Publication {
   std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
 };
 
+// The contexts that publications are looked for by: what rules judge elsewhere, or the hidden ones
+// where none has a name.
+std::vector<const Context*> relevant_contexts(const ImageEvidence& evidence);
+
 std::vector<Publication> publications_of(const ImageEvidence& evidence);
 
 bool is_naming(const SystemCall& call);

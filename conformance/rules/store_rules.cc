@@ -281,7 +281,7 @@ struct Span {
 
 Span mapping_of(const ImageEvidence& e, std::uint64_t header) {
   Span out{header, e.timeline->page_size};
-  for (const Context* c : e.judged) {
+  for (const Context* c : relevant_contexts(e)) {
     if (c->start() != header) continue;
     out.size = std::max(out.size, c->candidate->entries.back().range.end().raw() - header);
   }
@@ -543,7 +543,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
     return unobservable("the stores were made before ctxconf looked", "ctxconf wrap");
   }
   if (!e.image->stores_unseen.empty()) return unobservable(e.image->stores_unseen, kRemedy);
-  if (!e.has_usable) return no_valid_header();
+  if (std::ranges::none_of(relevant_contexts(e), &Context::usable)) return no_valid_header();
   if (e.image->watches.empty()) {
     return unobservable("no header was watched in this image",
                         "a program that publishes while it is watched; --level stores");

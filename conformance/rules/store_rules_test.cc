@@ -639,6 +639,18 @@ TEST(StoreRules, WhatLiesBehindTheLimitWasNotCompared) {
                  "pctx.update.old-payload-until-zero"}));
 }
 
+TEST(StoreRules, ContextsWithoutANameAreJudgedWhereNoneHasOne) {
+  Recording r;
+  r.published().updated();
+  Recording late = r;
+  late.size(4);
+  for (Recording* one : {&r, &late}) {
+    for (Snapshot& s : one->image().snapshots) s.candidates.front().named = false;
+  }
+  expect_clean(r);
+  EXPECT_EQ(broken(late), Ids{"pctx.update.fields-while-zero"});
+}
+
 TEST(StoreRules, AWithdrawalIsNoUpdate) {
   Recording zeroed;
   zeroed.published().timestamp(0).keep(kHeap, Bytes(5)).seen();
