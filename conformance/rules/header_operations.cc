@@ -132,9 +132,20 @@ class Reader {
     return zero + 1;
   }
 
+  // When a reader found what `announcing` announced.
+  std::uint64_t seen_ns(const HeaderStore& announcing) const {
+    std::uint64_t out = UINT64_MAX;
+    for (const Context* c : relevant_contexts(e_)) {
+      const std::uint64_t ns = c->snapshot->first_seen_ns;
+      if (!c->usable() || c->start() != watch_->header || c->header != announcing.after) continue;
+      if (ns > announcing.store->at_ns) out = std::min(out, ns);
+    }
+    return out;
+  }
+
   // Stores to a header at rest, steps_[begin_] to steps_[end - 1], belong to the operation before
-  // them until its naming call, and to what is behind them from then on. `behind`: without such a
-  // call they all do; a timestamp that is replaced has its fields before it.
+  // them until its naming call, and to what is behind them from then on. Without such a call, until
+  // a reader has found it; `behind`: none, a timestamp that is replaced has its fields before it.
   void part_from_last(std::size_t end, bool behind) {
     HeaderOperation* op = last();
     if (op == nullptr) return;
@@ -145,7 +156,9 @@ class Reader {
       named = std::min(named, c.entered_order);
     }
     if (named == UINT64_MAX && behind) return;
-    while (begin_ < end && steps_[begin_].store->order < named) {
+    const std::uint64_t seen = named == UINT64_MAX ? seen_ns(op->announcing()) : UINT64_MAX;
+    while (begin_ < end && steps_[begin_].store->order < named &&
+           steps_[begin_].store->at_ns < seen) {
       op->stores.push_back(steps_[begin_++]);
     }
   }
@@ -175,10 +188,25 @@ class Reader {
     zero_first_ = zero_ = kNone;
   }
 
+  // An update that changed its fields first, and ended at its zero.
+  void put_what_preceded_the_zero() {
+    if (zero_first_ == kNone || zero_first_ <= begin_) return;
+    const auto& was = steps_[begin_].before;
+    const auto& is = steps_[zero_first_].before;
+    if (is_withdrawn(is) || (was.payload == is.payload && was.payload_size == is.payload_size)) {
+      return;
+    }
+    HeaderOperation op;
+    op.kind = Kind::kUpdate;
+    op.watch = watch_;
+    put(std::move(op), zero_first_);
+  }
+
   void finish() {
     if (begin_ == steps_.size()) return;
     const bool open = zero_ != kNone || timestamp_after(steps_.back()) == 0;
     const bool withdrawn = is_withdrawn(steps_.back().after);
+    if (open) put_what_preceded_the_zero();
     if (!open) part_from_last(steps_.size(), withdrawn);
     if (HeaderOperation* op = last(); op != nullptr && begin_ < steps_.size()) {
       op->until_ns = steps_[begin_].store->at_ns;

@@ -689,6 +689,22 @@ TEST(StoreRules, AWithdrawalIsNoUpdate) {
   EXPECT_EQ(broken(cut), Ids{});
 }
 
+TEST(StoreRules, FieldsThatChangeBeforeAZeroThatStays) {
+  Recording r;
+  r.published().size(4).pointer(kOtherHeap).timestamp(0);
+  EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
+  Recording withdrawn;
+  withdrawn.published().size(4).size(0).timestamp(0);
+  EXPECT_EQ(broken(withdrawn), Ids{});
+}
+
+TEST(StoreRules, WhatAReaderHasSeenIsPublishedWithoutANamingCall) {
+  Recording r;
+  r.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen();
+  r.size(4).timestamp(0).size(5).pointer(kOtherHeap).timestamp(kLater);
+  EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
+}
+
 TEST(StoreRules, ChangesByNobodyAreNoThreadsFault) {
   Recording kernel;
   kernel.tid = 0;
