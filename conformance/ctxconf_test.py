@@ -527,6 +527,7 @@ class UsageTest(Case):
                 (["wrap", "--out", "/proc/nowhere", "--", "true"], ["/proc/nowhere", "directory"]),
                 (["wrap", "--inject", "open:error=EPERM", "--", "true"],
                  ["no call open can be answered", "memfd_create, ftruncate, mmap", "CALL.*error=ERRNO"]),
+                (["wrap", "--inject", "", "--", "true"], ["names no call", "value=frozen"]),
                 (["wrap", "--inject", "memfd_create:error=EPREM", "--", "true"],
                  ["no errno is called EPREM"]),
                 (["wrap", "--inject", "mmap:error=EPERM:value=1", "--", "true"],

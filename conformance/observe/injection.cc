@@ -86,6 +86,7 @@ class Parser {
 
   sys::Result<InjectionSpec> parse() {
     std::string_view rest = out_.text;
+    if (rest.empty()) return wrong("it is empty, and names no call");
     const auto colon = rest.find(':');
     std::string_view call = rest.substr(0, colon);
     rest = colon == std::string_view::npos ? std::string_view() : rest.substr(colon + 1);
@@ -125,7 +126,8 @@ class Parser {
 
  private:
   std::unexpected<sys::Error> wrong(const std::string& what) const {
-    return sys::fail("--inject", EINVAL, fmt::format("--inject {}: {}", out_.text, what));
+    return sys::fail("--inject", EINVAL,
+                     fmt::format("--inject {}: {}", out_.text.empty() ? "\"\"" : out_.text, what));
   }
 
   sys::Result<> take(std::string_view key, std::string_view value) {

@@ -38,9 +38,8 @@ struct InjectionSpec {
 
 // What follows a complaint about a spec.
 inline constexpr const char* kInjectionGrammar =
-    "CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+], like memfd_create:error=EPERM,\n"
-    "  prctl(PR_SET_VMA):error=EINVAL:when=1 or clock_gettime:value=frozen; CALL is one of\n"
-    "  memfd_create, ftruncate, mmap, madvise, prctl, mremap, clock_gettime";
+    "CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+], like memfd_create:error=EPERM, "
+    "prctl(PR_SET_VMA):error=EINVAL:when=1 or clock_gettime:value=frozen";
 
 // The detail of an error says what is wrong and what would be right.
 sys::Result<InjectionSpec> parse_injection(std::string_view text);

@@ -58,7 +58,9 @@ TEST(ParseInjection, KnowsSelectors) {
 }
 
 TEST(ParseInjection, SaysWhatIsWrong) {
-  EXPECT_THAT(complaint(""), HasSubstr("no call"));
+  EXPECT_EQ(complaint(""), "--inject \"\": it is empty, and names no call");
+  EXPECT_THAT(complaint(":error=EPERM"), HasSubstr("no call"));
+  EXPECT_FALSE(std::string_view(kInjectionGrammar).contains('\n'));
   EXPECT_THAT(complaint("open:error=EPERM"), HasSubstr("no call open can be answered"));
   EXPECT_THAT(complaint("memfd_create"), HasSubstr("does not say what the call returns"));
   EXPECT_THAT(complaint("memfd_create:"), HasSubstr("does not say what the call returns"));
