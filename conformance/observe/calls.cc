@@ -304,6 +304,7 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
       now.memory.begin = e.result < 0 ? static_cast<std::uint32_t>(e.result)
                                       : static_cast<std::uint64_t>(e.result);
     }
+    if (now.name == "mremap") forget(now.call->args[0], now.call->args[1]);
     learn(now.memory);
   }
   if (is_other(now.name)) {

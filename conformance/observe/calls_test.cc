@@ -126,6 +126,7 @@ TEST_F(CallRecorderTest, FollowsMemoryThatMoves) {
   EXPECT_FALSE(is_recorded(entry(SYS_mremap, {0x10000, 64, 64, 0, 0, 0}), 0x20000));
   EXPECT_TRUE(is_recorded(marking(0x10000)));
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0x10000, 64, 64, 0, 0, 0}), 0x20000));
+  EXPECT_FALSE(is_recorded(entry(SYS_mremap, {0x10000, 64, 64, 0, 0, 0}), 0x30000));
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0x20000, 64, 64, 0, 0, 0}), -ENOMEM));
   EXPECT_FALSE(is_recorded(entry(SYS_mremap, {static_cast<std::uint64_t>(-ENOMEM), 64, 64})));
   // A 32-bit process has its address with the sign extended.

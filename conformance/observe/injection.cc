@@ -252,6 +252,13 @@ bool Injector::is_context(std::uint64_t address) const {
       contexts_, [&](Span s) { return address >= s.begin && address - s.begin < s.size; });
 }
 
+// What is left of a context's memory around a hole is none.
+void Injector::forget(std::uint64_t begin, std::uint64_t size) {
+  std::erase_if(contexts_, [&](Span s) {
+    return s.begin < begin ? begin - s.begin < s.size : s.begin - begin < size;
+  });
+}
+
 bool Injector::matches(const InjectionSpec& spec, const SystemCall& call) const {
   if (spec.call != call.name) return false;
   if (call.name == "memfd_create") {
@@ -276,7 +283,12 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call) {
     now.size = call.args[1];
   } else if (call.name == "mremap") {
     now.memory = is_context(call.args[0]);
+    now.from = call.args[0];
+    now.gone = call.args[1];
     now.size = call.args[2];
+  } else if (call.name == "munmap") {
+    now.from = call.args[0];
+    now.gone = call.args[1];
   } else if (call.name == "memfd_create" && !is_context_name(call.text)) {
     now.name.clear();
   }
@@ -329,6 +341,7 @@ void Injector::left(std::int32_t tid, std::int64_t result, std::optional<std::ui
   if (failed && (now.name == "memfd_create" || now.name == "ftruncate" || now.name == "mmap")) {
     refused_.insert(tid);
   }
+  if (!failed && now.gone > 0) forget(now.from, now.gone);
   if (now.memory && !failed && now.size > 0 && contexts_.size() < kMostContexts) {
     // The result of a 32-bit caller may come with its sign extended.
     const auto begin =

@@ -80,6 +80,8 @@ class Injector {
     std::string name;
     bool memory = false;  // it maps what will be a context's
     std::uint64_t size = 0;
+    std::uint64_t from = 0;             // munmap, mremap: where what it takes away begins
+    std::uint64_t gone = 0;             // ... and its size
     std::vector<std::size_t> base_for;  // specs that want its time
   };
   struct Span {
@@ -88,6 +90,7 @@ class Injector {
   };
 
   bool is_context(std::uint64_t address) const;
+  void forget(std::uint64_t begin, std::uint64_t size);
   bool matches(const InjectionSpec& spec, const SystemCall& call) const;
 
   const std::vector<InjectionSpec>& specs_;

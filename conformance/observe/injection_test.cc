@@ -160,6 +160,28 @@ TEST_F(InjectorTest, KnowsTheMemoryOfAContext) {
   EXPECT_EQ(result_of(call("mremap", {0x20000, 4096, 8192}), 0x20000), -ENOMEM);
 }
 
+TEST_F(InjectorTest, MemoryThatIsGoneIsNoContextsAnyMore) {
+  with({"madvise:error=EINVAL"});
+  const auto map_at = [&](std::int64_t at) {
+    result_of(call("mmap", {0, 4096, 3, 2, 3}, "/memfd:OTEL_CTX (deleted)"), at);
+  };
+  map_at(0x20000);
+  result_of(call("munmap", {0x20000, 4096}), -EINVAL);
+  EXPECT_EQ(result_of(advice(0x20000), 0), -EINVAL) << "it was not unmapped";
+  result_of(call("munmap", {0x30000, 4096}), 0);
+  EXPECT_EQ(result_of(advice(0x20000), 0), -EINVAL) << "other memory was";
+  result_of(call("munmap", {0x20000, 4096}), 0);
+  EXPECT_EQ(result_of(advice(0x20000), 0), 0);
+
+  map_at(0x20000);
+  result_of(call("mremap", {0x20000, 4096, 8192}), 0x40000);
+  EXPECT_EQ(result_of(advice(0x20000), 0), 0) << "it was moved away";
+  EXPECT_EQ(result_of(advice(0x41000), 0), -EINVAL);
+  result_of(call("mremap", {0x40000, 8192, 4096}), 0x40000);
+  EXPECT_EQ(result_of(advice(0x40000), 0), -EINVAL);
+  EXPECT_EQ(result_of(advice(0x41000), 0), 0);
+}
+
 TEST_F(InjectorTest, AnonymousMemoryIsAContextsAfterARefusedMemfd) {
   with({"memfd_create:error=EPERM:when=1", "madvise:error=EINVAL"});
   result_of(memfd(), 3);
