@@ -154,9 +154,10 @@ int run(int argc, char** argv) {
                  "readings of clocks become system calls and are recorded; goes with --inject "
                  "clock_gettime:...");
 
-  wrap->add_option("--watch", given.judge.watch,
-                   "how long stores to the header are seen: lifetime, or until the end of the\n"
-                   "publication, after which copies are as fast as alone")
+  wrap->add_option(
+          "--watch", given.judge.watch,
+          "how long stores to the header are seen: lifetime (default), or until the end of\n"
+          "the publication, after which copies are as fast as alone")
       ->check(CLI::IsMember({"publication", "lifetime"}));
 
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
