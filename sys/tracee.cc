@@ -287,6 +287,44 @@ std::optional<unsigned long> user_word(pid_t tid, std::size_t offset) {
   return static_cast<unsigned long>(value);
 }
 
+// Whether a string instruction stands at `pc` whose last step was a store to one of `words`.
+bool is_under_way(pid_t tid, std::uint64_t pc, std::uint8_t words) {
+  errno = 0;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+  auto code = static_cast<unsigned long>(ptrace(PTRACE_PEEKTEXT, tid, pc, nullptr));
+  const auto to = user_word(tid, offsetof(struct user, regs.rdi));
+  const auto flags = user_word(tid, offsetof(struct user, regs.eflags));
+  if (errno != 0 || !to || !flags) return false;
+  bool repeats = false;
+  std::uint64_t step = 4;
+  while (true) {
+    const auto byte = code & 0xffU;
+    if (byte == 0xf3 || byte == 0xf2) {
+      repeats = true;
+    } else if (byte == 0x66) {
+      step = 2;
+    } else if ((byte & 0xf8U) == 0x48) {
+      step = 8;
+    } else if (byte != 0x67 && (byte & 0xf0U) != 0x40) {
+      break;
+    }
+    code >>= 8U;
+  }
+  const auto opcode = code & 0xffU;
+  if (!repeats || (opcode != 0xa4 && opcode != 0xa5 && opcode != 0xaa && opcode != 0xab)) {
+    return false;
+  }
+  if ((opcode & 1U) == 0) step = 1;
+  constexpr unsigned long kBackwards = 1UL << 10U;
+  const std::uint64_t last = (*flags & kBackwards) != 0 ? *to + step : *to - step;
+  for (std::size_t i = 0; i < kWatchedWords; ++i) {
+    if ((words >> i & 1U) == 0) continue;
+    const auto word = user_word(tid, debug_register(i));
+    if (word && last < *word + sizeof(std::uint64_t) && *word < last + step) return true;
+  }
+  return false;
+}
+
 // The SIGTRAP that a stopped thread stands at, if its siginfo is that of a watchpoint. A program
 // can make that up; `words`, from the status register, is zero then.
 std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
@@ -298,7 +336,7 @@ std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
   if (!status || !pc) return std::nullopt;
   const auto words = static_cast<std::uint8_t>(*status & 0xfU);
   if (words != 0) set_debug_register(tid, kStatusRegister, 0);
-  return WatchpointHit{tid, process, words, *pc};
+  return WatchpointHit{tid, process, words, *pc, words != 0 && is_under_way(tid, *pc, words)};
 }
 #endif
 

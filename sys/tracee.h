@@ -85,7 +85,8 @@ struct WatchpointHit {
   pid_t tid = 0;
   pid_t process = 0;
   std::uint8_t words = 0;  // bit i: the store touched bytes 8i to 8i+7
-  std::uint64_t pc = 0;    // of the next instruction; of a string instruction under way its own
+  std::uint64_t pc = 0;    // of the next instruction
+  bool under_way = false;  // `pc` is that of the store itself, a string instruction with more to do
 };
 struct Gone {  // a process has ended and was reaped; threads end without a Gone
   pid_t process = 0;

@@ -599,6 +599,7 @@ TEST_F(WatchTest, EachStoreStopsItsThreadRightBehindIt) {
     EXPECT_EQ(e.tid, root_);
     EXPECT_EQ(e.process, root_);
     EXPECT_NE(e.pc, 0U);
+    EXPECT_FALSE(e.under_way);
   }
   EXPECT_TRUE(run_.all<SignalStop>().empty());
 }
@@ -630,6 +631,10 @@ TEST_F(WatchTest, AStringInstructionHitsAtEveryStep) {
   // A byte a step while a debug register is armed.
   EXPECT_THAT(words(), testing::SizeIs(testing::Ge(4U)));
   EXPECT_EQ(words().back(), 8);
+  const auto hits = run_.all<WatchpointHit>();
+  for (const auto& e : hits) EXPECT_EQ(e.under_way, e.pc == hits.front().pc);
+  EXPECT_TRUE(hits.front().under_way);
+  EXPECT_FALSE(hits.back().under_way);
 }
 
 TEST_F(WatchTest, AFailedExchangeIsAStore) {

@@ -69,6 +69,9 @@ bool may_become_header(const Header& h) {
 
 bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
 
+// The end of the instruction that stored, or what is taken for it within one that is under way.
+std::uint64_t end_of(const sys::WatchpointHit& e) { return e.under_way ? e.pc + 1 : e.pc; }
+
 bool names_a_context(const SystemCall& mapping) {
   return mapping.file.starts_with(kMemfd) &&
          looks_like_the_name(std::string_view(mapping.file).substr(kMemfd.size()));
@@ -341,7 +344,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   s.words = e.words;
   s.before = current_->last;
   s.after = *now;
-  s.place = places_.place_of(e.tid, e.pc);
+  s.place = places_.place_of(e.tid, end_of(e));
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
@@ -467,7 +470,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     if (others == 0) {
       s.tid = e.tid;
       s.words = e.words;
-      s.place = places_.place_of(e.tid, e.pc);
+      s.place = places_.place_of(e.tid, end_of(e));
       return true;
     }
     // No order of these says when the timestamp changed: the store stays nobody's.
@@ -479,7 +482,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     own.order = s.order - spare->second--;
     own.words = e.words;
     own.after = with_words(s.before, s.after, e.words);
-    own.place = places_.place_of(e.tid, e.pc);
+    own.place = places_.place_of(e.tid, end_of(e));
     s.before = own.after;
     s.words = others;
     stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));
