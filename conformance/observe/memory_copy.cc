@@ -28,7 +28,9 @@ bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
 bool is_the_kernels(const sys::MapEntry& e) { return is_anonymous(e) && e.name.starts_with("[v"); }
 
 bool holds(std::span<const std::byte> memory, std::span<const std::byte> bytes) {
-  return memmem(memory.data(), memory.size(), bytes.data(), bytes.size()) != nullptr;
+  // memmem must not be given a null pointer, whatever the size.
+  return memory.size() >= bytes.size() && !bytes.empty() &&
+         memmem(memory.data(), memory.size(), bytes.data(), bytes.size()) != nullptr;
 }
 
 // Pieces of a message that stand nowhere in `known`, looked for all at once. Of a short message
