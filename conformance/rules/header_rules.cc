@@ -343,6 +343,10 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
     bool alone = true;
     std::uint64_t until = 0;
     for (const auto& list : e.contexts) {
+      if (std::ranges::find(list, start, &Context::start) == list.end()) {
+        zero = nullptr;  // it was unmapped meanwhile: a withdrawal
+        named = false;
+      }
       for (const Context& c : list) {
         if (c.start() != start || c.head == nullptr) continue;
         if (c.header.signature == abi::kSignature && c.header.monotonic_published_at_ns == 0) {

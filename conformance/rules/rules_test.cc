@@ -343,6 +343,8 @@ TEST(HeaderRules, AZeroThatMayBeAWithdrawalOrAnUpdateIsNotJudged) {
   withdrawn.see({zero.candidate()}, 2, Moment::kPeriodic, 9);
   EXPECT_EQ(withdrawn.judge("pctx.header.timestamp-nonzero-at-rest").outcome,
             Outcome::kUnobservable);
+  withdrawn.see({}, 10, Moment::kExit);
+  EXPECT_EQ(withdrawn.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kPass);
   World slow;
   slow.see({zero.candidate()}, 2, Moment::kNamed, 9);
   slow.see({Writer{}.candidate()}, 10, Moment::kPeriodic, 11);
