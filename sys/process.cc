@@ -515,6 +515,17 @@ Result<std::string> read_maps_text(pid_t pid) {
   return text;
 }
 
+std::optional<MapEntry> mapping_at(pid_t pid, RemoteAddr at) {
+  const auto text = read_maps_text(pid);
+  if (!text) return std::nullopt;
+  std::optional<MapEntry> found;
+  for_each_mapping(*text, [&](Result<MapEntry> entry) {
+    if (entry && entry->range.contains(at)) found = *std::move(entry);
+    return !found;
+  });
+  return found;
+}
+
 Result<std::vector<MapEntry>> find_memfd_mappings(pid_t pid,
                                                   const std::vector<std::string>& prefixes,
                                                   MapSearch how) {

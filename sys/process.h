@@ -35,6 +35,8 @@ Result<ProcessFacts> process_facts(pid_t pid);
 // All of /proc/PID/maps, read to the end. 256 MiB at most (E2BIG beyond). Empty for a zombie
 // and a kernel thread; ESRCH, never half a text, when the process ends meanwhile.
 Result<std::string> read_maps_text(pid_t pid);
+// The mapping that holds the address; nothing: none does, or they cannot be read.
+std::optional<MapEntry> mapping_at(pid_t pid, RemoteAddr at);
 
 // The file-backed, readable and writable entries whose name begins with one of `prefixes`, by
 // address. This finds a memfd in any naming, not [anon:...] nor a mapping made read-only:

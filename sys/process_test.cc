@@ -257,6 +257,16 @@ TEST(ReadMapsText, IsParsedAndPrintedAgainForEveryProcessThatMayBeRead) {
   EXPECT_GT(read, 0);
 }
 
+TEST(MappingAt, IsTheOneThatHoldsTheAddress) {
+  const int here = 0;
+  const RemoteAddr at(reinterpret_cast<std::uint64_t>(&here));
+  const auto mapping = mapping_at(getpid(), at);
+  ASSERT_TRUE(mapping);
+  EXPECT_TRUE(mapping->range.contains(at));
+  EXPECT_TRUE(mapping->writable);
+  EXPECT_FALSE(mapping_at(getpid(), RemoteAddr(8)));
+}
+
 TEST(ReadMapsText, AgreesWithSmaps) {
   const Forked child(publish);
   std::ifstream smaps("/proc/" + std::to_string(child.pid()) + "/smaps");

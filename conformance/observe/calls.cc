@@ -106,8 +106,6 @@ std::uint64_t place_of(const SystemCall& c) {
   return c.result ? c.left_order : UINT64_MAX;
 }
 
-bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
-
 }  // namespace
 
 bool looks_like_the_name(std::string_view text) {
@@ -115,6 +113,14 @@ bool looks_like_the_name(std::string_view text) {
   return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
                             [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
 }
+
+bool is_memfd(std::string_view file) { return file.starts_with(kMemfd); }
+
+bool is_memfd_of_context(std::string_view file) {
+  return is_memfd(file) && looks_like_the_name(file.substr(kMemfd.size()));
+}
+
+bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
 
 CallRecorder::CallRecorder(std::optional<unsigned> filters, std::shared_ptr<EventOrder> order,
                            CallLimits limits)
@@ -178,7 +184,7 @@ std::string CallRecorder::name_at(pid_t tid, std::uint64_t address) {
 
 std::optional<std::string> CallRecorder::memfd_behind(pid_t tid, std::uint64_t fd) {
   auto link = sys::descriptor_link(tid, static_cast<int>(fd));
-  if (link && link->starts_with(kMemfd)) return std::move(*link);
+  if (link && is_memfd(*link)) return std::move(*link);
   if (!link && is_refused(link.error())) unseen("descriptors: " + sys::to_string(link.error()));
   return std::nullopt;
 }
@@ -250,9 +256,7 @@ void CallRecorder::entered(SystemCall call, bool short_time) {
   if (call.name == "mmap" || call.name == "madvise") now.memory = {call.args[0], call.args[1]};
   if (call.name == "mremap") now.memory.size = call.args[2];
   const auto tid = call.tid;
-  if (call.name == "mmap")
-    now.memory.context =
-        call.file.starts_with(kMemfd) && looks_like_the_name(call.file.substr(kMemfd.size()));
+  if (call.name == "mmap") now.memory.context = is_memfd_of_context(call.file);
   if (call.name == "madvise") now.memory.context = call.args[1] <= sys::kShortUnmap;
   if (call.name == "mremap") now.memory.context = overlaps_context(call.args[0], 1);
   if (call.name == "ptrace") {

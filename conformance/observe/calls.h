@@ -40,6 +40,11 @@ class EventOrder {
 
 // OTEL_CTX as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
 bool looks_like_the_name(std::string_view text);
+// What a descriptor is ("/memfd:NAME (deleted)"): any memfd, and one that looks like OTEL_CTX.
+bool is_memfd(std::string_view file);
+bool is_memfd_of_context(std::string_view file);
+// The process may not be looked at, which is no fault of its own.
+bool is_refused(const sys::Error& error);
 
 // Its thread stands before or after the call while it is asked or told here.
 class CallRecorder {

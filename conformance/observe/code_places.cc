@@ -80,11 +80,15 @@ std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) co
   return problems;
 }
 
-// Libraries come and go at the same address.
-void CodePlaces::forget_replaced(pid_t tid, std::uint64_t address) {
-  const auto it = std::ranges::find_if(mappings_, [&](const Mapping& m) {
+std::vector<CodePlaces::Mapping>::iterator CodePlaces::known_at(std::uint64_t address) {
+  return std::ranges::find_if(mappings_, [&](const Mapping& m) {
     return m.entry.range.contains(sys::RemoteAddr(address));
   });
+}
+
+// Libraries come and go at the same address.
+void CodePlaces::forget_replaced(pid_t tid, std::uint64_t address) {
+  const auto it = known_at(address);
   if (it == mappings_.end() || it->link.empty() || link_of(tid, it->entry) == it->link) return;
   by_address_.erase(by_address_.lower_bound(it->entry.range.begin().raw()),
                     by_address_.lower_bound(it->entry.range.end().raw()));
@@ -92,23 +96,13 @@ void CodePlaces::forget_replaced(pid_t tid, std::uint64_t address) {
 }
 
 const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
-  const auto known = [&] {
-    const auto it = std::ranges::find_if(mappings_, [&](const Mapping& m) {
-      return m.entry.range.contains(sys::RemoteAddr(address));
-    });
-    return it == mappings_.end() ? nullptr : &it->entry;
-  };
-  if (const auto* entry = known()) return entry;
+  if (const auto known = known_at(address); known != mappings_.end()) return &known->entry;
   if (++maps_reads_ > files_->limits().maps_reads) return nullptr;
-  const auto text = sys::read_maps_text(tid);
-  if (!text) return nullptr;
-  sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
-    if (!entry || !entry->range.contains(sys::RemoteAddr(address))) return true;
-    auto link = link_of(tid, *entry);
-    mappings_.push_back({*std::move(entry), std::move(link)});
-    return false;
-  });
-  return known();
+  auto entry = sys::mapping_at(tid, sys::RemoteAddr(address));
+  if (!entry) return nullptr;
+  auto link = link_of(tid, *entry);
+  mappings_.push_back({*std::move(entry), std::move(link)});
+  return &mappings_.back().entry;
 }
 
 std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc) {

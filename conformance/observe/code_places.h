@@ -65,6 +65,7 @@ class CodePlaces {
     sys::MapEntry entry;
     std::string link;  // in /proc/PID/map_files; empty: it cannot be seen there
   };
+  std::vector<Mapping>::iterator known_at(std::uint64_t address);
   const sys::MapEntry* mapping_of(pid_t tid, std::uint64_t address);
   void forget_replaced(pid_t tid, std::uint64_t address);
 

@@ -27,7 +27,6 @@ constexpr std::size_t kClaimable = 256;         // stores that are looked back a
 constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
 constexpr std::int64_t kMaxErrno = 4095;
-constexpr std::string_view kMemfd = "/memfd:";
 
 using Header = std::vector<std::byte>;
 
@@ -67,26 +66,8 @@ bool may_become_header(const Header& h) {
   return header.version <= kLargestVersion;
 }
 
-bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
-
 // The end of the instruction that stored, or what is taken for it within one that is under way.
 std::uint64_t end_of(const sys::WatchpointHit& e) { return e.under_way ? e.pc + 1 : e.pc; }
-
-bool names_a_context(const SystemCall& mapping) {
-  return mapping.file.starts_with(kMemfd) &&
-         looks_like_the_name(std::string_view(mapping.file).substr(kMemfd.size()));
-}
-
-std::optional<sys::MapEntry> mapping_of(pid_t tid, sys::RemoteAddr at) {
-  const auto text = sys::read_maps_text(tid);
-  if (!text) return std::nullopt;
-  std::optional<sys::MapEntry> found;
-  sys::for_each_mapping(*text, [&](const sys::Result<sys::MapEntry>& entry) {
-    if (entry && entry->range.contains(at)) found = *entry;
-    return !found;
-  });
-  return found;
-}
 
 }  // namespace
 
@@ -133,7 +114,7 @@ std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at) 
 bool StoreRecorder::still_there(pid_t tid, const Header& now) {
   if (now.size() < kHeaderBytes) return false;
   if (!is_signed(current_->last) || is_signed(now)) return true;
-  const auto mapping = mapping_of(tid, current_->at);
+  const auto mapping = sys::mapping_at(tid, current_->at);
   if (!mapping || !current_->mapping) return mapping.has_value();
   const auto& then = *current_->mapping;
   return mapping->inode == then.inode && mapping->dev_major == then.dev_major &&
@@ -152,7 +133,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
   c.at = sys::RemoteAddr(address);
   c.memfd = memfd;
   c.because = because;
-  c.mapping = mapping_of(tid, c.at);
+  c.mapping = sys::mapping_at(tid, c.at);
   c.signed_once = is_signed(*now);
   c.last = *std::move(now);
   current_ = std::move(c);
@@ -236,9 +217,9 @@ void StoreRecorder::left(const sys::SyscallExit& e) {
 }
 
 void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result) {
-  if (!call.file.starts_with(kMemfd)) return;
+  if (!is_memfd(call.file)) return;
   if (memfds_.size() < kKnownMemfds) memfds_.push_back({result, call.args[1]});
-  if (!names_a_context(call)) return;
+  if (!is_memfd_of_context(call.file)) return;
   begin(tid, result, "mmap", /*memfd=*/true);
   // Mapped before ftruncate has made the file that large.
   without_file_.reset();
