@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "sys/process.h"
 
@@ -82,6 +83,25 @@ Result<std::size_t> ProcessMemory::read_some(RemoteAddr from, std::span<std::byt
     if (through_thread || through_thread.error().err != ESRCH) return through_thread;
   }
   return copied;
+}
+
+Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
+                                                           const Part& second) const {
+  const std::array<iovec, 2> local{
+      {{first.out.data(), first.out.size()}, {second.out.data(), second.out.size()}}};
+  const auto remote = [](const Part& part) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+    return iovec{reinterpret_cast<void*>(part.from.raw()), part.out.size()};
+  };
+  const std::array<iovec, 2> theirs{remote(first), remote(second)};
+  const ssize_t copied =
+      process_vm_readv(pid_, local.data(), local.size(), theirs.data(), theirs.size(), 0);
+  if (std::cmp_equal(copied, first.out.size() + second.out.size())) {
+    return std::array{first.out.size(), second.out.size()};
+  }
+  CTX_TRY(of_first, read_some(first.from, first.out));
+  CTX_TRY(of_second, read_some(second.from, second.out));
+  return std::array{of_first, of_second};
 }
 
 void SnapshotMemory::put(RemoteAddr at, std::span<const std::byte> bytes) {

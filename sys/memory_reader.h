@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,13 @@ class ProcessMemory : public MemoryReader {
  public:
   explicit ProcessMemory(pid_t pid) : pid_(pid) {}
   Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const override;
+
+  struct Part {
+    RemoteAddr from;
+    std::span<std::byte> out;
+  };
+  // As read_some() for each, in one system call where all of both can be read.
+  Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const;
 
  private:
   pid_t pid_;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -148,6 +149,33 @@ TEST(ProcessMemory, StopsAtTheFirstUnreadablePage) {
   char expected[32];
   snprintf(expected, sizeof expected, "0x%llx", static_cast<unsigned long long>(pages.end()));
   EXPECT_EQ(failed.error().detail, expected);
+}
+
+TEST(ProcessMemory, ReadsTwoPartsAndWhatCanBeReadOfEach) {
+  const Pages pages(2);
+  const ProcessMemory self(getpid());
+  std::array<std::byte, 8> first{};
+  std::array<std::byte, 8> second{};
+  const auto read = [&](std::uint64_t a, std::uint64_t b) {
+    first = second = {};
+    return self.read_two({RemoteAddr(a), first}, {RemoteAddr(b), second}).value();
+  };
+  const auto bytes_at = [](std::uint64_t at) {
+    std::array<std::byte, 8> out{};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the pages above
+    std::memcpy(out.data(), reinterpret_cast<const void*>(at), out.size());
+    return out;
+  };
+  // The first one lies over the edge of a page.
+  const auto edge = pages.begin() + Pages::page_size() - 4;
+  EXPECT_THAT(read(edge, pages.begin()), testing::ElementsAre(8, 8));
+  EXPECT_EQ(first, bytes_at(edge));
+  EXPECT_EQ(second, bytes_at(pages.begin()));
+  EXPECT_THAT(read(pages.begin(), pages.end() - 3), testing::ElementsAre(8, 3));
+  EXPECT_EQ(first, bytes_at(pages.begin()));
+  EXPECT_THAT(read(pages.end() - 3, pages.begin()), testing::ElementsAre(3, 8));
+  EXPECT_EQ(second, bytes_at(pages.begin()));
+  EXPECT_THAT(read(pages.end(), pages.end()), testing::ElementsAre(0, 0));
 }
 
 TEST(ProcessMemory, ReadsMoreThanOneCallTakes) {

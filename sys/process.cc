@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -647,6 +648,17 @@ Result<unsigned> seccomp_filters(pid_t tid) {
 Result<std::vector<pid_t>> thread_list(pid_t pid) {
   CTX_TRY(process, open_process(pid));
   return numbers_in(process, "task", kListLimit);
+}
+
+// The kernel counts each thread as a link to the directory, beside its own two.
+Result<std::size_t> thread_count(pid_t tid) {
+  struct stat directory{};
+  if (tid <= 0) return fail("count threads", ESRCH, subject(tid));
+  if (stat(("/proc/" + std::to_string(tid) + "/task").c_str(), &directory) != 0) {
+    return fail("count threads", errno == ENOENT ? ESRCH : errno, subject(tid));
+  }
+  if (directory.st_nlink < 2) return fail("count threads", ENOTSUP, subject(tid));
+  return directory.st_nlink - 2;
 }
 
 Result<std::vector<pid_t>> process_list() {

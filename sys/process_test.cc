@@ -726,6 +726,10 @@ TEST(Lists, AreAscending) {
   });
   const auto threads = thread_list(child.pid()).value();
   EXPECT_EQ(threads.size(), 4U);
+  EXPECT_EQ(thread_count(child.pid()), 4U);
+  EXPECT_EQ(thread_count(threads.back()), 4U);
+  EXPECT_EQ(error_of(thread_count(gone_pid())), ESRCH);
+  EXPECT_EQ(error_of(thread_count(0)), ESRCH);
   EXPECT_EQ(threads.front(), child.pid());
   EXPECT_TRUE(std::is_sorted(threads.begin(), threads.end()));
   const auto processes = process_list().value();

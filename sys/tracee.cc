@@ -51,6 +51,8 @@ constexpr auto kEndDeadline = std::chrono::seconds(2);
 constexpr auto kLongestSleep = milliseconds(20);
 // A stop is often followed by the next one soon, and to be woken for it costs as long.
 constexpr auto kSpin = std::chrono::microseconds(40);
+// How often pending wake-up signals are looked for: not at every store of a program.
+constexpr auto kWakeUpsAsked = milliseconds(1);
 // A new task whose maker was killed before it could report it is announced after this long.
 constexpr auto kMakerPatience = milliseconds(200);
 
@@ -287,44 +289,6 @@ std::optional<unsigned long> user_word(pid_t tid, std::size_t offset) {
   return static_cast<unsigned long>(value);
 }
 
-// Whether a string instruction stands at `pc` whose last step was a store to one of `words`.
-bool is_under_way(pid_t tid, std::uint64_t pc, std::uint8_t words) {
-  errno = 0;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
-  auto code = static_cast<unsigned long>(ptrace(PTRACE_PEEKTEXT, tid, pc, nullptr));
-  const auto to = user_word(tid, offsetof(struct user, regs.rdi));
-  const auto flags = user_word(tid, offsetof(struct user, regs.eflags));
-  if (errno != 0 || !to || !flags) return false;
-  bool repeats = false;
-  std::uint64_t step = 4;
-  while (true) {
-    const auto byte = code & 0xffU;
-    if (byte == 0xf3 || byte == 0xf2) {
-      repeats = true;
-    } else if (byte == 0x66) {
-      step = 2;
-    } else if ((byte & 0xf8U) == 0x48) {
-      step = 8;
-    } else if (byte != 0x67 && (byte & 0xf0U) != 0x40) {
-      break;
-    }
-    code >>= 8U;
-  }
-  const auto opcode = code & 0xffU;
-  if (!repeats || (opcode != 0xa4 && opcode != 0xa5 && opcode != 0xaa && opcode != 0xab)) {
-    return false;
-  }
-  if ((opcode & 1U) == 0) step = 1;
-  constexpr unsigned long kBackwards = 1UL << 10U;
-  const std::uint64_t last = (*flags & kBackwards) != 0 ? *to + step : *to - step;
-  for (std::size_t i = 0; i < kWatchedWords; ++i) {
-    if ((words >> i & 1U) == 0) continue;
-    const auto word = user_word(tid, debug_register(i));
-    if (word && last < *word + sizeof(std::uint64_t) && *word < last + step) return true;
-  }
-  return false;
-}
-
 // The SIGTRAP that a stopped thread stands at, if its siginfo is that of a watchpoint. A program
 // can make that up; `words`, from the status register, is zero then.
 std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
@@ -332,11 +296,12 @@ std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
   if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return std::nullopt;
   if (info.si_code != TRAP_HWBKPT) return std::nullopt;
   const auto status = user_word(tid, debug_register(kStatusRegister));
-  const auto pc = user_word(tid, offsetof(struct user, regs.rip));
-  if (!status || !pc) return std::nullopt;
+  if (!status) return std::nullopt;
   const auto words = static_cast<std::uint8_t>(*status & 0xfU);
+  // The kernel puts the program counter there.
+  const auto pc = reinterpret_cast<std::uint64_t>(info.si_addr);
   if (words != 0) set_debug_register(tid, kStatusRegister, 0);
-  return WatchpointHit{tid, process, words, *pc, words != 0 && is_under_way(tid, *pc, words)};
+  return WatchpointHit{tid, process, words, pc};
 }
 #endif
 
@@ -501,7 +466,9 @@ struct Tracee::State {
   pid_t root = 0;
   bool killed = false;
   bool interrupted = false;
-  Clock::time_point last_raw;  // when a status was there last
+  Clock::time_point last_raw;    // when a status was there last
+  Clock::time_point last_asked;  // whether a wake-up signal is pending
+  bool just_resumed = false;     // no time has passed in which anything could stop
   std::map<pid_t, Task> tasks;
   std::vector<pid_t> births;              // announced processes
   std::map<pid_t, FirstStop> unclaimed;   // new tasks whose maker has not reported them yet
@@ -875,6 +842,7 @@ void Tracee::State::restart(pid_t tid, Task& task, int signo) {
   // ESRCH: killed, and its events follow.
   const long signal_to_deliver = signo;
   ptrace(request, tid, nullptr, signal_to_deliver);
+  just_resumed = true;
 }
 
 std::set<pid_t> Tracee::State::all_processes() const {
@@ -962,9 +930,13 @@ bool Tracee::interrupted() const { return state_->interrupted; }
 
 Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
   auto& s = *state_;
-  if (s.signals.take_wake_up()) {
-    s.interrupted = true;
-    return std::nullopt;
+  // While events follow one another; to sleep asks for itself.
+  if (const auto now = Clock::now(); now - s.last_asked >= kWakeUpsAsked) {
+    if (s.signals.take_wake_up()) {
+      s.interrupted = true;
+      return std::nullopt;
+    }
+    s.last_asked = now;
   }
   while (true) {
     if (!s.events.empty()) {
@@ -972,6 +944,8 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
       s.events.pop_front();
       return event;
     }
+    // The only task has just gone on: it first needs the processor, perhaps this one.
+    if (std::exchange(s.just_resumed, false) && s.tasks.size() == 1 && s.raw.empty()) sched_yield();
     bool children = true;
     if (s.raw.empty()) children = s.drain();
     if (!s.raw.empty()) {
@@ -1184,6 +1158,46 @@ void Tracee::signal_all(int signo) {
 Result<> Tracee::end() {
   if (state_->end_all()) return {};
   return fail("end", ETIMEDOUT, std::to_string(state_->tasks.size()) + " tasks are left");
+}
+
+bool is_under_way(const WatchpointHit& hit, std::uint64_t code) {
+#if defined(__x86_64__)
+  bool repeats = false;
+  std::uint64_t step = 4;
+  while (true) {
+    const auto byte = code & 0xffU;
+    if (byte == 0xf3 || byte == 0xf2) {
+      repeats = true;
+    } else if (byte == 0x66) {
+      step = 2;
+    } else if ((byte & 0xf8U) == 0x48) {
+      step = 8;
+    } else if (byte != 0x67 && (byte & 0xf0U) != 0x40) {
+      break;
+    }
+    code >>= 8U;
+  }
+  const auto opcode = code & 0xffU;
+  if (!repeats || (opcode != 0xa4 && opcode != 0xa5 && opcode != 0xaa && opcode != 0xab)) {
+    return false;
+  }
+  if ((opcode & 1U) == 0) step = 1;
+  const auto to = user_word(hit.tid, offsetof(struct user, regs.rdi));
+  const auto flags = user_word(hit.tid, offsetof(struct user, regs.eflags));
+  if (!to || !flags) return false;
+  constexpr unsigned long kBackwards = 1UL << 10U;
+  const std::uint64_t last = (*flags & kBackwards) != 0 ? *to + step : *to - step;
+  for (std::size_t i = 0; i < kWatchedWords; ++i) {
+    if ((hit.words >> i & 1U) == 0) continue;
+    const auto word = user_word(hit.tid, debug_register(i));
+    if (word && last < *word + sizeof(std::uint64_t) && *word < last + step) return true;
+  }
+  return false;
+#else
+  (void)hit;
+  (void)code;
+  return false;
+#endif
 }
 
 Result<std::string> find_trampoline() {

@@ -85,8 +85,7 @@ struct WatchpointHit {
   pid_t tid = 0;
   pid_t process = 0;
   std::uint8_t words = 0;  // bit i: the store touched bytes 8i to 8i+7
-  std::uint64_t pc = 0;    // of the next instruction
-  bool under_way = false;  // `pc` is that of the store itself, a string instruction with more to do
+  std::uint64_t pc = 0;    // of the next instruction, or of the store itself: see is_under_way()
 };
 struct Gone {  // a process has ended and was reaped; threads end without a Gone
   pid_t process = 0;
@@ -171,6 +170,10 @@ class Tracee {
   explicit Tracee(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// Whether a hit whose thread is still stopped was made by a string instruction that has more to do.
+// `code`: the eight bytes at its pc.
+bool is_under_way(const WatchpointHit& hit, std::uint64_t code);
 
 // Beside the running program or in ../libexec/ctxconf.
 Result<std::string> find_trampoline();

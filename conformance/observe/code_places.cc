@@ -105,12 +105,21 @@ const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
   return &mappings_.back().entry;
 }
 
-std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc) {
+std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc, std::uint64_t code) {
   if (pc == 0) return std::nullopt;
   const std::uint64_t address = pc - 1;
+  const auto is_current = [&](const Known& k) {
+    return k.code == code && code != 0 && k.look == looks_;
+  };
+  auto it = by_address_.find(address);
+  if (it != by_address_.end() && is_current(it->second)) return it->second.place;
   forget_replaced(tid, address);
-  const auto it = by_address_.find(address);
-  if (it != by_address_.end()) return it->second;
+  it = by_address_.find(address);
+  if (it != by_address_.end()) {
+    it->second.code = code;
+    it->second.look = looks_;
+    return it->second.place;
+  }
   if (places_.size() >= files_->limits().places) return std::nullopt;
   CodePlace place;
   place.address = address;
@@ -122,7 +131,7 @@ std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc) {
   }
   places_.push_back(std::move(place));
   const auto index = static_cast<std::uint32_t>(places_.size() - 1);
-  by_address_[address] = index;
+  by_address_[address] = {index, code, looks_};
   return index;
 }
 

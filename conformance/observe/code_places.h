@@ -56,8 +56,11 @@ class CodePlaces {
   explicit CodePlaces(CodeFiles& files) : files_(&files) {}
 
   // The index that the place will have in Image::places: of the instruction that ends before
-  // `pc`, as the trap of a watchpoint leaves it. Nothing: there were too many.
-  std::optional<std::uint32_t> place_of(pid_t tid, std::uint64_t pc);
+  // `pc`, as the trap of a watchpoint leaves it. `code` is what stands at `pc`, 0 when that is not
+  // known: while it stays the same the file is taken to be the same. Nothing: there were too many.
+  std::optional<std::uint32_t> place_of(pid_t tid, std::uint64_t pc, std::uint64_t code);
+  // A library may have been replaced by one with the same code.
+  void look_again() { ++looks_; }
   std::vector<CodePlace> finish() && { return std::move(places_); }
 
  private:
@@ -65,15 +68,21 @@ class CodePlaces {
     sys::MapEntry entry;
     std::string link;  // in /proc/PID/map_files; empty: it cannot be seen there
   };
+  struct Known {
+    std::uint32_t place = 0;
+    std::uint64_t code = 0;
+    std::size_t look = 0;
+  };
   std::vector<Mapping>::iterator known_at(std::uint64_t address);
   const sys::MapEntry* mapping_of(pid_t tid, std::uint64_t address);
   void forget_replaced(pid_t tid, std::uint64_t address);
 
   CodeFiles* files_;
   std::vector<CodePlace> places_;
-  std::map<std::uint64_t, std::uint32_t> by_address_;
+  std::map<std::uint64_t, Known> by_address_;
   std::vector<Mapping> mappings_;
   std::size_t maps_reads_ = 0;
+  std::size_t looks_ = 0;
 };
 
 }  // namespace ctxconf::conformance

@@ -79,9 +79,9 @@ class CodePlacesTest : public testing::Test {
 TEST_F(CodePlacesTest, KnowTheFunctionBeforeTheProgramCounter) {
   CodeFiles files(patient());
   CodePlaces places(files);
-  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
-  EXPECT_EQ(places.place_of(getpid(), target() + 2), 1);
-  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1, 0), 0);
+  EXPECT_EQ(places.place_of(getpid(), target() + 2, 0), 1);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1, 0), 0);
   auto processes = process_with(std::move(places).finish());
   EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
   const auto& found = processes[0].images[0].places;
@@ -100,9 +100,9 @@ TEST_F(CodePlacesTest, AreInNoModuleWhereTheCodeIsInNoFile) {
   const Mapped code("");
   CodeFiles files(patient());
   CodePlaces places(files);
-  EXPECT_EQ(places.place_of(getpid(), code.at() + 7), 0);
-  EXPECT_EQ(places.place_of(getpid(), 5), 1);
-  EXPECT_EQ(places.place_of(getpid(), 0), std::nullopt);
+  EXPECT_EQ(places.place_of(getpid(), code.at() + 7, 0), 0);
+  EXPECT_EQ(places.place_of(getpid(), 5, 0), 1);
+  EXPECT_EQ(places.place_of(getpid(), 0, 0), std::nullopt);
   auto processes = process_with(std::move(places).finish());
   EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
   EXPECT_EQ(processes[0].images[0].places[0], nowhere(code.at() + 6));
@@ -115,7 +115,7 @@ TEST_F(CodePlacesTest, SurviveTheFileAndTheProcess) {
   CodePlaces places(files);
   {
     const Mapped code(file("program"));
-    EXPECT_EQ(places.place_of(getpid(), code.at() + 1), 0);
+    EXPECT_EQ(places.place_of(getpid(), code.at() + 1, 0), 0);
   }
   std::filesystem::remove(file("program"));
   auto found = std::move(places).finish();
@@ -123,7 +123,7 @@ TEST_F(CodePlacesTest, SurviveTheFileAndTheProcess) {
   EXPECT_EQ(found[0].module, file("program"));
   // Where the target is in this very file.
   CodePlaces own(files);
-  own.place_of(getpid(), target() + 1);
+  own.place_of(getpid(), target() + 1, 0);
   found[0].offset = std::move(own).finish().at(0).offset;
   auto processes = process_with(std::move(found));
   EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
@@ -136,11 +136,11 @@ TEST_F(CodePlacesTest, AreNotNamedByOneOfTwoFilesOfTheSameName) {
   CodePlaces second(files);
   std::ofstream(file("a")) << "one";
   const Mapped one(file("a"));
-  first.place_of(getpid(), one.at() + 1);
+  first.place_of(getpid(), one.at() + 1, 0);
   std::filesystem::rename(file("a"), file("b"));
   std::ofstream(file("a")) << "two";
   const Mapped two(file("a"));
-  second.place_of(getpid(), two.at() + 1);
+  second.place_of(getpid(), two.at() + 1, 0);
   auto places = std::move(first).finish();
   EXPECT_EQ(places.at(0).module, file("a"));
   auto processes = process_with(std::move(places));
@@ -154,18 +154,34 @@ TEST_F(CodePlacesTest, AreOfTheLibraryThatIsThereNow) {
   std::ofstream(file("a")) << "one";
   std::ofstream(file("b")) << "two";
   const Mapped a(file("a"));
-  EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 0);
-  EXPECT_EQ(places.place_of(getpid(), a.at() + 2), 1);
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 0), 0);
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 2, 0), 1);
   {
     const Mapped b(file("b"), a.at());
-    EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 2);
-    EXPECT_EQ(places.place_of(getpid(), a.at() + 1), 2);
+    EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 0), 2);
+    EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 0), 2);
   }
   const auto found = std::move(places).finish();
   ASSERT_EQ(found.size(), 3);
   EXPECT_EQ(found[1].module, file("a"));
   EXPECT_EQ(found[2].module, file("b"));
   EXPECT_EQ(found[2].offset, 0);
+}
+
+TEST_F(CodePlacesTest, AreOfTheSameFileWhileTheCodeIsTheSame) {
+  CodeFiles files(patient());
+  CodePlaces places(files);
+  std::ofstream(file("a")) << "one";
+  std::ofstream(file("b")) << "two";
+  const Mapped a(file("a"));
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 7), 0);
+  const Mapped b(file("b"), a.at());
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 7), 0);
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 8), 1);
+  const Mapped again(file("a"), a.at());
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 8), 1);
+  places.look_again();
+  EXPECT_EQ(places.place_of(getpid(), a.at() + 1, 8), 2);
 }
 
 TEST_F(CodePlacesTest, HaveLimits) {
@@ -176,10 +192,10 @@ TEST_F(CodePlacesTest, HaveLimits) {
   CodePlaces places(files);
   std::ofstream(file("a")) << "one";
   const Mapped other(file("a"));
-  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
-  EXPECT_EQ(places.place_of(getpid(), other.at() + 1), 1);
-  EXPECT_EQ(places.place_of(getpid(), target() + 2), std::nullopt);
-  EXPECT_EQ(places.place_of(getpid(), target() + 1), 0);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1, 0), 0);
+  EXPECT_EQ(places.place_of(getpid(), other.at() + 1, 0), 1);
+  EXPECT_EQ(places.place_of(getpid(), target() + 2, 0), std::nullopt);
+  EXPECT_EQ(places.place_of(getpid(), target() + 1, 0), 0);
   auto processes = process_with(std::move(places).finish());
   EXPECT_EQ(files.name_places(processes),
             std::vector{"functions of " + file("a") + ": more than 1 files have such code"});
@@ -191,10 +207,10 @@ TEST_F(CodePlacesTest, ReadMapsOnlySoOften) {
   limits.maps_reads = 1;
   CodeFiles files(limits);
   CodePlaces places(files);
-  places.place_of(getpid(), target() + 1);
-  places.place_of(getpid(), target() + 2);
+  places.place_of(getpid(), target() + 1, 0);
+  places.place_of(getpid(), target() + 2, 0);
   const Mapped code("/proc/self/exe");
-  places.place_of(getpid(), code.at() + 1);
+  places.place_of(getpid(), code.at() + 1, 0);
   const auto found = std::move(places).finish();
   EXPECT_NE(found[1].module, "");
   EXPECT_EQ(found[2].module, "");

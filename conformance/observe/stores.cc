@@ -66,9 +66,6 @@ bool may_become_header(const Header& h) {
   return header.version <= kLargestVersion;
 }
 
-// The end of the instruction that stored, or what is taken for it within one that is under way.
-std::uint64_t end_of(const sys::WatchpointHit& e) { return e.under_way ? e.pc + 1 : e.pc; }
-
 }  // namespace
 
 StoreRecorder::StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
@@ -99,9 +96,16 @@ void StoreRecorder::unseen(const std::string& why) {
   end("given up");
 }
 
-std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at) {
+std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, Stop* stop) {
   Header bytes(kHeaderBytes);
-  const auto got = sys::ProcessMemory(tid).read_some(at, bytes);
+  const sys::ProcessMemory memory(tid);
+  const auto got = [&]() -> sys::Result<std::size_t> {
+    if (stop == nullptr) return memory.read_some(at, bytes);
+    std::array<std::byte, sizeof stop->code> code{};
+    CTX_TRY(both, memory.read_two({at, bytes}, {stop->pc, code}));
+    if (both[1] == code.size()) std::memcpy(&stop->code, code.data(), code.size());
+    return both[0];
+  }();
   if (!got) {
     if (is_refused(got.error())) unseen("memory: " + sys::to_string(got.error()));
     return std::nullopt;
@@ -129,6 +133,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
   if (!now || now->size() < kHeaderBytes) return;
   end("published elsewhere");
   if (stores_.size() >= limits_.stores || watches_.size() >= limits_.watches) return;
+  places_.look_again();
   Current c;
   c.at = sys::RemoteAddr(address);
   c.memfd = memfd;
@@ -302,7 +307,8 @@ void StoreRecorder::look(pid_t tid) {
 
 void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   if (!is_armed()) return;
-  const auto now = read_header(e.tid, current_->at);
+  Stop stop{sys::RemoteAddr(e.pc)};
+  const auto now = read_header(e.tid, current_->at, &stop);
   if (!now || !current_) return;
   if (!still_there(e.tid, *now)) return end("unmapped");
   if (!current_->signed_once && current_->because == "madvise" && !may_become_header(*now)) {
@@ -311,7 +317,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   current_->signed_once = current_->signed_once || is_signed(*now);
   const auto changed = changed_words(current_->last, *now);
   const auto foreign = static_cast<std::uint8_t>(changed & ~unsigned{e.words});
-  const bool claimed = (changed & e.words) == 0 && claim(e);
+  const bool claimed = (changed & e.words) == 0 && claim(e, stop.code);
   // Other threads have run before this one stored, and since: whether before or after it they
   // changed the timestamp is not known.
   if (!claimed && !alone && foreign != 0 && (changed & kTimestampWord) != 0) {
@@ -325,7 +331,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   s.words = e.words;
   s.before = current_->last;
   s.after = *now;
-  s.place = places_.place_of(e.tid, end_of(e));
+  s.place = place_of(e, stop.code);
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
@@ -386,12 +392,12 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
 
 // Threads that may have run since `tid` went on from its last stop.
 std::optional<std::uint32_t> StoreRecorder::threads_since(pid_t tid) const {
-  const auto threads = sys::thread_list(tid);
+  const auto threads = sys::thread_count(tid);
   if (!threads) return std::nullopt;
   const auto resumed = resumed_.find(tid);
   const bool one_ended =
       last_ended_ && (resumed == resumed_.end() || *last_ended_ >= resumed->second);
-  return static_cast<std::uint32_t>(threads->size() + (one_ended ? 1 : 0));
+  return static_cast<std::uint32_t>(*threads + (one_ended ? 1 : 0));
 }
 
 // What `store` announces, as it was when the timestamp was zeroed and `old` was announced.
@@ -437,9 +443,15 @@ std::optional<MemoryBlock> StoreRecorder::payload_of(pid_t tid, const Header& he
   return block;
 }
 
+std::optional<std::uint32_t> StoreRecorder::place_of(const sys::WatchpointHit& e,
+                                                     std::uint64_t code) {
+  // Within an instruction that is under way, the end of its first byte is taken for its end.
+  return places_.place_of(e.tid, sys::is_under_way(e, code) ? e.pc + 1 : e.pc, code);
+}
+
 // The stop of a thread can wait while another one's is handled, whose look at the header then
 // found both stores: what nobody's store was is this one's.
-bool StoreRecorder::claim(const sys::WatchpointHit& e) {
+bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
   const auto resumed = resumed_.find(e.tid);
   const auto since = resumed == resumed_.end() ? 0 : resumed->second;
   std::size_t looked = 0;
@@ -451,7 +463,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     if (others == 0) {
       s.tid = e.tid;
       s.words = e.words;
-      s.place = places_.place_of(e.tid, end_of(e));
+      s.place = place_of(e, code);
       return true;
     }
     // No order of these says when the timestamp changed: the store stays nobody's.
@@ -463,7 +475,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e) {
     own.order = s.order - spare->second--;
     own.words = e.words;
     own.after = with_words(s.before, s.after, e.words);
-    own.place = places_.place_of(e.tid, end_of(e));
+    own.place = place_of(e, code);
     s.before = own.after;
     s.words = others;
     stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));

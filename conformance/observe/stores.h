@@ -109,11 +109,17 @@ class StoreRecorder {
   void on_mremap(pid_t tid, const SystemCall& call, std::uint64_t result);
   void on_munmap(const SystemCall& call);
 
-  std::optional<Header> read_header(pid_t tid, sys::RemoteAddr at);
+  // The code at which a thread stopped; 0: it cannot be read.
+  struct Stop {
+    sys::RemoteAddr pc;
+    std::uint64_t code = 0;
+  };
+  std::optional<Header> read_header(pid_t tid, sys::RemoteAddr at, Stop* stop = nullptr);
   bool still_there(pid_t tid, const Header& now);
   void add(pid_t tid, Store store);
   void add_foreign(pid_t tid, std::uint8_t words, const Header& now);
-  bool claim(const sys::WatchpointHit& e);
+  bool claim(const sys::WatchpointHit& e, std::uint64_t code);
+  std::optional<std::uint32_t> place_of(const sys::WatchpointHit& e, std::uint64_t code);
   void look_at_timestamp(pid_t tid, Store& store);
   std::optional<MemoryBlock> prepared_for(pid_t tid, const abi::ProcessHeader& old,
                                           const Store& store) const;

@@ -1,6 +1,7 @@
 // What observation costs the program: every figure is measured by a program that publishes a
 // context and then works, alone and under record_wrap, in turns.
-//   wrap_bench [ROUNDS]   medians of ROUNDS (default 11) and their ratio to alone
+//   wrap_bench [ROUNDS]        medians of ROUNDS (default 11) and their ratio to alone
+//   wrap_bench rate [ROUNDS]   only the stores a second
 // Both programs stay on one CPU where that is the question (stores a second), and on any else.
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -31,6 +32,7 @@
 #include <vector>
 
 #include "abi/process_header.h"
+#include "conformance/observe/stores.h"
 #include "conformance/observe/wrap.h"
 #include "sys/spawn.h"
 #include "sys/tracee.h"
@@ -42,7 +44,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kUpdates = 2000;
 constexpr std::uint64_t kStoresOfAnUpdate = 4;
-static_assert(kUpdates * kStoresOfAnUpdate < kMaxStores);
+constexpr std::uint64_t kSearchedUpdates = StoreLimits{}.copies;
+static_assert((kUpdates + kSearchedUpdates) * kStoresOfAnUpdate < kMaxStores);
 
 [[noreturn]] void die(const char* what) {
   std::perror(what);
@@ -161,21 +164,28 @@ int work(const char* path) {
   return 0;
 }
 
-// The time of all stores but those of the publication.
-int update(const char* path) {
-  stay_on_one_cpu();
-  volatile std::uint64_t* header = publish();
+void update(volatile std::uint64_t* header, std::uint64_t times) {
   const std::uint64_t payload = header[3];
-  const auto begin = Clock::now();
-  for (std::uint64_t i = 0; i < kUpdates; ++i) {
+  for (std::uint64_t i = 0; i < times; ++i) {
     header[2] = 0;
     header[1] = header[1];
     header[3] = payload;
     header[2] = i + 2;
   }
+}
+
+// The first updates are also searched for where their message had been prepared.
+int updates(const char* path) {
+  stay_on_one_cpu();
+  volatile std::uint64_t* header = publish();
+  const auto begin = Clock::now();
+  update(header, kSearchedUpdates);
+  const double searched = ns_since(begin) / static_cast<double>(kSearchedUpdates);
+  const auto then = Clock::now();
+  update(header, kUpdates);
   std::ofstream(path) << "store "
-                      << ns_since(begin) / static_cast<double>(kUpdates * kStoresOfAnUpdate)
-                      << "\n";
+                      << ns_since(then) / static_cast<double>(kUpdates * kStoresOfAnUpdate)
+                      << "\nsearched-update " << searched << "\n";
   return 0;
 }
 
@@ -313,13 +323,18 @@ void rate(const std::string& self, const std::string& path, int rounds) {
   std::vector<double> bare;
   std::vector<double> recorded;
   std::vector<double> ratios;
+  std::vector<double> searched;
   for (int round = 0; round < rounds; ++round) {
     bare.push_back(1e9 / bare_loop());
-    recorded.push_back(1e9 / run(self, kHows[3], "update", path)["store"]);
+    auto figures = run(self, kHows[3], "update", path);
+    recorded.push_back(1e9 / figures["store"]);
+    searched.push_back(figures["searched-update"] / 1000);
     ratios.push_back(recorded.back() / bare.back());
   }
   fmt::print("stores a second, on one CPU: bare loop {:.0f}, recorded {:.0f}; {:.2f} of the bare\n",
              median(bare), median(recorded), median(ratios));
+  fmt::print("each of the first {} updates, searched for its message: {:.0f} us\n",
+             kSearchedUpdates, median(searched));
 }
 
 }  // namespace
@@ -329,10 +344,12 @@ int main(int argc, char** argv) {
   using namespace ctxconf::conformance;
   const std::string_view mode = argc > 1 ? argv[1] : "";
   if (mode == "work" && argc == 3) return work(argv[2]);
-  if (mode == "update" && argc == 3) return update(argv[2]);
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 11;
+  if (mode == "update" && argc == 3) return updates(argv[2]);
+  const bool only_rate = mode == "rate";
+  const int at = only_rate ? 2 : 1;
+  const int rounds = argc > at ? std::atoi(argv[at]) : 11;
   if (rounds <= 0) {
-    std::fprintf(stderr, "usage: wrap_bench [ROUNDS]\n");
+    std::fprintf(stderr, "usage: wrap_bench [rate] [ROUNDS]\n");
     return 2;
   }
   std::array<char, 4096> self{};
@@ -341,7 +358,7 @@ int main(int argc, char** argv) {
   const int fd = mkstemp(path.data());
   if (fd < 0) return 1;
   close(fd);
-  costs(self.data(), path, rounds);
+  if (!only_rate) costs(self.data(), path, rounds);
   rate(self.data(), path, rounds);
   std::remove(path.c_str());
   return 0;
