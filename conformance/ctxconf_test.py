@@ -643,14 +643,14 @@ class ThreadsTest(Case):
                 done = self.expect_exit(
                     CLEAN, "wrap", "--out", "out", "--", WRITER, "--threads", "3", "--thread-style",
                     style, "--thread-attribute", "http.route=/cart", "--rotate", "1ms", "--hold",
-                    "500ms")
+                    "1s")
                 self.assert_no_thread_row_failed(done)
                 self.assertRegex(done.unfolded(), "3 threads with a record" + self.RECORD +
                                  ", http.route=/cart")
 
     def test_what_is_seen_is_what_the_program_says(self):
         done = self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--threads", "2",
-                                "--hold", "400ms")
+                                "--hold", "1s")
         said = {int(tid): (slot, trace, span) for tid, slot, trace, span in re.findall(
             r"thread (\d+) slot (\S+) trace (\w+) span (\w+)", done.out)}
         self.assertEqual(len(said), 2, done)
@@ -675,7 +675,7 @@ class ThreadsTest(Case):
         done = self.expect_exit(
             CLEAN, "wrap", "--out", "out", "--", "sh", "-c",
             f"'{WRITER}' --quiet --hold 150ms; exec '{WRITER}' --threads 1 "
-            "--thread-attribute a=b --quiet --hold 300ms")
+            "--thread-attribute a=b --quiet --hold 1s")
         self.assert_no_thread_row_failed(done)
 
     def test_failure_shows_the_record(self):

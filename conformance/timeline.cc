@@ -796,6 +796,7 @@ std::string to_json(const Timeline& t) {
               {"watches_lifetime", t.watches_lifetime},
               {"expected_resource", texts(t.expected_resource)},
               {"notes", texts(t.notes)},
+              {"stops", t.stops},
               {"hang", t.hang},
               {"processes", Json::array()},
               {"faults", Json::array()}};
@@ -847,6 +848,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.watches_lifetime = in.boolean("watches_lifetime");
   t.expected_resource = in.strings("expected_resource");
   t.notes = in.strings("notes");
+  t.stops = in.number<std::uint64_t>("stops");
   t.hang = in.string("hang");
   t.processes = in.list<Process>("processes", process);
   t.faults = in.list<FaultRun>("faults", fault_run);

@@ -269,7 +269,7 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-inline constexpr int kTimelineVersion = 4;
+inline constexpr int kTimelineVersion = 5;
 
 struct Timeline {
   std::string suite_version;
@@ -291,7 +291,8 @@ struct Timeline {
   bool watches_lifetime = false;  // --watch lifetime
   std::vector<std::string> expected_resource;  // "KEY=VALUE"
   std::vector<std::string> notes;
-  std::string hang;  // not empty: the testee had to be stopped as runaway; says why
+  std::uint64_t stops = 0;  // wrap: how often a thread of the program stood still for it
+  std::string hang;         // not empty: the testee had to be stopped as runaway; says why
 };
 
 std::string to_json(const Timeline& timeline);

@@ -152,6 +152,7 @@ Timeline example() {
   t.injections = {{"prctl(PR_SET_VMA):error=EINVAL:when=1", "prctl", -22, 3}};
   t.clock_calls = true;
   t.watches_lifetime = true;
+  t.stops = 72;
   return t;
 }
 
@@ -217,7 +218,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 4", "\"version\": 3"), "version 3"},
+      {replaced(good, "\"version\": 5", "\"version\": 4"), "version 4"},
       {replaced(good, "\"words\": 15", "\"words\": 16"), "out of range"},
       {replaced(good, "\"place\": 0", "\"place\": 1"), "a place that is not listed"},
       {replaced(good, "\"order\": 6", "\"order\": 5"), "not in their order"},

@@ -90,6 +90,11 @@ std::optional<Kinship> kinship_of(pid_t tid) {
   return kinship;
 }
 
+// Signal 0 tells in a hundredth of the time that /proc takes.
+bool is_thread_of(pid_t process, pid_t tid) {
+  return process != tid && (syscall(SYS_tgkill, process, tid, 0) == 0 || errno == EPERM);
+}
+
 // The message of the event stop that `status` describes. A SIGKILL can have
 // moved the task on to its exit stop, whose message is something else.
 std::optional<unsigned long> event_message(pid_t tid, int status) {
@@ -466,6 +471,7 @@ struct Tracee::State {
   pid_t root = 0;
   bool killed = false;
   bool interrupted = false;
+  std::uint64_t stops = 0;
   Clock::time_point last_raw;    // when a status was there last
   Clock::time_point last_asked;  // whether a wake-up signal is pending
   bool just_resumed = false;     // no time has passed in which anything could stop
@@ -620,6 +626,7 @@ bool Tracee::State::drain() {
 
 void Tracee::State::dispatch(pid_t pid, int status) {
   if (has_ended(status)) return ended(pid, status);
+  ++stops;
   const auto it = tasks.find(pid);
   if (it == tasks.end()) return first_stop(pid, status);
   auto& task = it->second;
@@ -702,8 +709,8 @@ void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
   const auto message = event_message(maker_tid, status);
   if (message && *message > 0 && *message <= INT_MAX) {
     const auto tid = static_cast<pid_t>(*message);
-    const bool shares = shares_memory_with_maker(maker_tid, event_of(status));
-    const auto kinship = kinship_of(tid);
+    const bool thread = is_thread_of(maker.process, tid);
+    const auto kinship = thread ? Kinship{.process = maker.process} : kinship_of(tid);
     const auto first = unclaimed.find(tid);
     if (const auto known = tasks.find(tid); known != tasks.end()) {
       // Announced already because we came late.
@@ -715,8 +722,8 @@ void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
       task.process = kinship->process;
       task.at = At::kStarting;
       task.maker = maker.process;
-      task.shares_memory = shares && kinship->process == tid;
       if (kinship->process == tid) {
+        task.shares_memory = shares_memory_with_maker(maker_tid, event_of(status));
         task.maker_tid = maker_tid;
         task.how = event_of(status) == PTRACE_EVENT_VFORK  ? "vfork"
                    : event_of(status) == PTRACE_EVENT_FORK ? "fork"
@@ -1138,6 +1145,8 @@ Result<bool> Tracee::hide_vdso(pid_t process) {
     found = true;
   }
 }
+
+std::uint64_t Tracee::stops() const { return state_->stops; }
 
 std::vector<pid_t> Tracee::processes() const { return state_->births; }
 

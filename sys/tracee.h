@@ -155,6 +155,7 @@ class Tracee {
   // The call in progress of a stopped thread (PTRACE_GET_SYSCALL_INFO or registers).
   Result<SyscallEntry> syscall_of(pid_t tid) const;
 
+  std::uint64_t stops() const;           // of all threads until now
   std::vector<pid_t> processes() const;  // alive, in order of birth
   std::size_t tasks() const;             // alive threads of all of them
 

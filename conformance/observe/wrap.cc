@@ -662,6 +662,7 @@ sys::Result<> Recording::run() {
       }
     }
   }
+  timeline_.stops = tracee_.stops();
   CTX_CHECK(tracee_.end());
   for (auto& [pid, w] : alive_) {
     w.process.killed_by = SIGKILL;
