@@ -1,5 +1,7 @@
 // What a system call costs that the filter of a traced program lets through: alone, under a filter
 // that allows all, and under ours. Each runs in a thread of its own, as a filter never goes away.
+// Then, where there is a strace, the same call alone in a program that strace watches for the calls
+// of a publication, with a filter of its own (--seccomp-bpf) and without.
 #include <benchmark/benchmark.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -10,6 +12,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -59,4 +62,20 @@ BENCHMARK_CAPTURE(give_advice, ours, Under::kOurs);
 }  // namespace
 }  // namespace ctxconf::sys
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const bool watched = std::getenv("UNDER_STRACE") != nullptr;
+  benchmark::RunSpecifiedBenchmarks();
+  if (watched || std::system("command -v strace >/dev/null") != 0) return 0;
+  for (const char* how : {"-f --seccomp-bpf", "-f"}) {
+    std::printf("\nunder strace %s\n", how);
+    std::fflush(stdout);
+    const std::string command = std::string("UNDER_STRACE=1 strace -o /dev/null -e ") +
+                                "trace=memfd_create,ftruncate,mmap,mremap,madvise,prctl,execve " +
+                                how + " " + argv[0] +
+                                " --benchmark_filter=get_parent/alone 2>/dev/null | tail -1";
+    if (std::system(command.c_str()) != 0) return 1;
+  }
+  return 0;
+}

@@ -329,6 +329,13 @@ bool may_be_deferred(const Publication& p, std::size_t sight) {
                      });
 }
 
+// Or one that is being changed again.
+bool may_be_overtaken(const Publication& p, const Sight& sight) {
+  return std::ranges::any_of(p.namings, [&](const Naming& n) {
+    return !n.valid() && n.call->entered_ns > sight.first_ns;
+  });
+}
+
 // How the state with the timestamp of `sight` was announced: the first is the publication,
 // the others are updates.
 Announced announced(const ImageEvidence& e, const Publication& p, std::size_t sight) {
@@ -336,7 +343,8 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
   if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
   const bool blind = std::ranges::any_of(p.namings, [](const Naming& n) { return !n.before; });
-  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight)) {
+  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight) ||
+      may_be_overtaken(p, s)) {
     return Announced::kUnknown;
   }
   const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;

@@ -352,6 +352,14 @@ TEST(CallRules, NamingCallsMayLagBehindUpdatesOfOtherThreads) {
   EXPECT_EQ(contradictions(r), Ids{});
 }
 
+TEST(CallRules, NamingCallsMayBeOvertakenByTheNextUpdate) {
+  Recording r;
+  r.published().seen(header(2)).named(header(0)).seen(header(3)).named(header(3));
+  EXPECT_EQ(contradictions(r), Ids{});
+  r.seen(header(4)).named(header(0)).seen(header(5)).named(header(0)).seen(header(6));
+  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-after-timestamp"});
+}
+
 TEST(CallRules, AMovedHeader) {
   constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
   Recording r;
