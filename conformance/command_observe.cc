@@ -233,6 +233,16 @@ std::string advice_for_start(int err) {
   }
 }
 
+// The thread that reads cannot be told: it waits in the kernel.
+[[noreturn]] void give_up_on(pid_t pid) {
+  fmt::print(stderr,
+             "ctxconf: process {} cannot be observed: a page of it could not be read in time\n"
+             "  whoever fills it (userfaultfd, FUSE) did not answer; observe other processes by "
+             "their pid\n",
+             pid);
+  _exit(kExitUnreachable);
+}
+
 }  // namespace
 
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
@@ -264,6 +274,7 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   wrap.trampoline = *trampoline;
   wrap.run_for = options.run_for;
   wrap.timeout_scale = options.timeout_scale;
+  wrap.unreachable = give_up_on;
   wrap.no_filter = !host.has(sys::kHostSeccompTrace);
   if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
     return complain(kExitUnreachable, "--inject and --hide-vdso need a system call filter",
@@ -338,6 +349,9 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
   if (options.run_for) attach.watch_for = *options.run_for;
   attach.watch_for =
       std::chrono::duration_cast<milliseconds>(attach.watch_for * options.timeout_scale);
+  attach.memory_deadline =
+      std::chrono::duration_cast<milliseconds>(attach.memory_deadline * options.timeout_scale);
+  attach.unreachable = give_up_on;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   std::vector<std::string> target = pids;

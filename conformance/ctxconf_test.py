@@ -1074,6 +1074,25 @@ class HostileTest(Case):
         self.assertNotIn(b"]]>", self.read("out/junit.xml"))
         ElementTree.fromstring(self.read("out/junit.xml"))
 
+    def test_memory_that_does_not_answer(self):
+        withheld = [os.path.join(BIN, "store_target"), "withheld"]
+        program = subprocess.Popen(withheld)
+        self.addCleanup(lambda: (program.kill(), program.wait()))
+        while program.poll() is None:
+            with open(f"/proc/{program.pid}/maps", encoding="utf-8") as maps:
+                if "OTEL_CTX" in maps.read():
+                    break
+            time.sleep(0.01)
+        if program.poll() == 77:
+            self.skipTest("this user may not withhold pages from the kernel")
+        for target in (["attach", str(program.pid)], ["wrap", "--", *withheld],
+                       ["wrap", "--level", "syscalls", "--", *withheld]):
+            with self.subTest(target[:2]):
+                done = self.expect_exit(UNREACHABLE, target[0], "--timeout-scale", "0.05",
+                                        *target[1:])
+                self.assertIn("could not be read in time", done.err)
+        self.assertIsNone(program.poll())
+
     def test_strings_of_a_testee(self):
         spec = {"value": HOSTILE, "name": HOSTILE[:15].replace("\0", "")}
         done = self.wrap_ill(spec, HOSTILE.replace("\0", ""), "\udcff\udcfe")

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "sys/access_watchdog.h"
 #include "sys/process.h"
 
 namespace ctxconf::sys {
@@ -45,6 +46,7 @@ ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
     total += length;
   }
   const iovec local{out.data(), total};
+  const MemoryAccess access(tid);
   const ssize_t copied = process_vm_readv(tid, &local, 1, pages.data(), count, 0);
   return copied < 0 ? -errno : copied;
 }
@@ -94,8 +96,10 @@ Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
     return iovec{reinterpret_cast<void*>(part.from.raw()), part.out.size()};
   };
   const std::array<iovec, 2> theirs{remote(first), remote(second)};
-  const ssize_t copied =
-      process_vm_readv(pid_, local.data(), local.size(), theirs.data(), theirs.size(), 0);
+  const ssize_t copied = [&] {
+    const MemoryAccess access(pid_);
+    return process_vm_readv(pid_, local.data(), local.size(), theirs.data(), theirs.size(), 0);
+  }();
   if (std::cmp_equal(copied, first.out.size() + second.out.size())) {
     return std::array{first.out.size(), second.out.size()};
   }

@@ -28,6 +28,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/access_watchdog.h"
 #include "sys/memory_reader.h"
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
@@ -264,6 +265,7 @@ bool shares_memory_with_maker(pid_t maker_tid, int event) {
   if (nr == SYS_clone) {
     flags = call->args[0];
   } else if (nr == SYS_clone3) {
+    const MemoryAccess access(maker_tid);
     errno = 0;
     flags = static_cast<std::uint64_t>(ptrace(PTRACE_PEEKDATA, maker_tid, call->args[0], nullptr));
     if (errno != 0) return false;
@@ -1115,6 +1117,7 @@ Result<> Tracee::write(pid_t tid, RemoteAddr to, std::span<const std::byte> byte
   const iovec ours{const_cast<std::byte*>(bytes.data()), bytes.size()};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
   const iovec theirs{reinterpret_cast<void*>(to.raw()), bytes.size()};
+  const MemoryAccess access(tid);
   const auto wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
   if (wrote < 0) return fail("process_vm_writev", errno, pid_text(tid));
   if (static_cast<std::size_t>(wrote) != bytes.size()) {

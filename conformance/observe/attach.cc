@@ -11,6 +11,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/threads.h"
+#include "sys/access_watchdog.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -130,6 +131,9 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
 }  // namespace
 
 sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
+  const sys::AccessWatchdog dog(options.memory_deadline, [&](pid_t pid) {
+    if (options.unreachable) options.unreachable(pid);
+  });
   std::vector<pid_t> pids = options.pids;
   if (pids.empty()) {
     CTX_TRY(found, publishing_processes(timeline));

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <vector>
 
 #include "conformance/observe/snapshot.h"
@@ -18,6 +19,10 @@ struct AttachOptions {
   std::vector<pid_t> pids;  // empty: every process that publishes
   std::chrono::milliseconds watch_for{1000};
   SnapshotLimits limits;
+  // A page that does not come for so long (sys/access_watchdog.h) cannot be waited for: called in
+  // another thread, to end this process.
+  std::chrono::milliseconds memory_deadline{10000};
+  std::function<void(pid_t)> unreachable;
 };
 
 // Appends processes and notes to `timeline`. With one pid the error says why it

@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -463,6 +465,24 @@ int prepared_late(const std::string& where) {
   return 0;
 }
 
+// A message in a page that nobody fills.
+int withheld() {
+  void* page = map_anonymous();
+  const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  uffdio_register range{.range = {.start = reinterpret_cast<std::uint64_t>(page), .len = kPage},
+                        .mode = UFFDIO_REGISTER_MODE_MISSING,
+                        .ioctls = 0};
+  if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &range) != 0) {
+    return 77;
+  }
+  Header* h = map_memfd();
+  fill(h);
+  h->payload = reinterpret_cast<std::uint64_t>(page);
+  name(h);
+  while (true) pause();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -490,6 +510,7 @@ int main(int argc, char** argv) {
   if (mode == "only-named") return only_named();
   if (mode == "advises-only") return advises_only();
   if (mode == "republished") return republished();
+  if (mode == "withheld") return withheld();
   if (mode == "prepared") return prepared_late(text);
   if (mode == "exec") {
     publish();

@@ -16,6 +16,7 @@
 #include "conformance/observe/calls.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
+#include "sys/access_watchdog.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
 
@@ -74,6 +75,13 @@ struct WatchedThread {
   std::optional<sys::RemoteAddr> pointer;  // its TLS, once it is known
   std::optional<sys::RemoteAddr> watches;  // the header that it has watchpoints on
 };
+
+sys::AccessWatchdog watchdog(const WrapOptions& options) {
+  return {std::chrono::duration_cast<milliseconds>(options.memory_deadline * options.timeout_scale),
+          [&options](pid_t pid) {
+            if (options.unreachable) options.unreachable(pid);
+          }};
+}
 
 class Recording {
  public:
@@ -597,6 +605,7 @@ sys::Result<> Recording::run() {
   threads_[tracee_.root()].process = tracee_.root();
   auto next_tick = Clock::now() + kTick;
   Clock::time_point end_by{};
+  const auto dog = watchdog(options_);
   while (true) {
     const auto now = Clock::now();
     if (!ending_ && (now >= deadline() || tracee_.interrupted() || !runaway_.empty())) {
@@ -710,6 +719,7 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
   launch.discard_output = true;
   CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
 
+  const auto dog = watchdog(options);
   FaultRun run;
   run.fault = "RLIMIT_FSIZE=0";
   const pid_t root = tracee.root();

@@ -3,6 +3,8 @@
 // and after each naming call and every 100 ms in between.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -36,6 +38,10 @@ struct WrapOptions {
   std::size_t max_processes = 20000;                    // in all
   std::size_t max_recorded = 512;                       // processes whose evidence is kept
   std::uint64_t max_stored = std::uint64_t{96} << 20U;  // bytes of memory in all images
+  // A page that does not come for so long (sys/access_watchdog.h) cannot be waited for, nor can the
+  // program be ended by the thread that waits: called in another thread, to end this process.
+  std::chrono::milliseconds memory_deadline{10000};
+  std::function<void(pid_t)> unreachable;
   // Called about ten times a second: seconds so far, processes alive, contexts seen.
   std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
 };

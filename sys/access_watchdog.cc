@@ -1,0 +1,77 @@
+#include "sys/access_watchdog.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace ctxconf::sys {
+
+struct AccessWatchdog::Watched {
+  std::atomic<std::uint64_t> accesses = 0;  // odd: one is under way
+  std::atomic<pid_t> pid = 0;
+  std::mutex mutex;
+  std::condition_variable over;
+  bool is_over = false;
+  std::thread thread;
+};
+
+namespace {
+
+constexpr int kLooks = 4;  // within a deadline
+
+thread_local AccessWatchdog::Watched* watched_here = nullptr;
+
+void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline,
+           const std::function<void(pid_t)>& stuck) {
+  std::uint64_t seen = 0;
+  int looks = 0;
+  std::unique_lock lock(w.mutex);
+  while (!w.over.wait_for(lock, deadline / kLooks, [&] { return w.is_over; })) {
+    const auto now = w.accesses.load();
+    looks = now == seen && now % 2 != 0 ? looks + 1 : 0;
+    seen = now;
+    if (looks == kLooks) stuck(w.pid.load());
+  }
+}
+
+}  // namespace
+
+MemoryAccess::MemoryAccess(pid_t pid) {
+  if (watched_here == nullptr) return;
+  watched_here->pid.store(pid, std::memory_order_relaxed);
+  watched_here->accesses.fetch_add(1, std::memory_order_release);
+}
+
+MemoryAccess::~MemoryAccess() {
+  if (watched_here != nullptr) watched_here->accesses.fetch_add(1, std::memory_order_release);
+}
+
+AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck)
+    : watched_(std::make_unique<Watched>()) {
+  watched_here = watched_.get();
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  watched_->thread = std::thread(
+      [this, deadline, stuck = std::move(stuck)] { watch(*watched_, deadline, stuck); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+AccessWatchdog::~AccessWatchdog() {
+  watched_here = nullptr;
+  {
+    const std::scoped_lock lock(watched_->mutex);
+    watched_->is_over = true;
+  }
+  watched_->over.notify_all();
+  watched_->thread.join();
+}
+
+}  // namespace ctxconf::sys

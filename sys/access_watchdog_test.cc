@@ -1,0 +1,97 @@
+#include "sys/access_watchdog.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "sys/memory_reader.h"
+
+namespace ctxconf::sys {
+namespace {
+
+using std::chrono::milliseconds;
+
+void* map_page(int flags) {
+  return mmap(nullptr, 4096, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+}
+
+// A child with a page that it should fill and does not.
+class Withholder {
+ public:
+  Withholder() : page_(map_page(MAP_PRIVATE)) {
+    auto* said = static_cast<std::atomic<int>*>(map_page(MAP_SHARED));
+    pid_ = fork();
+    if (pid_ == 0) {
+      const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
+      uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+      uffdio_register range{.range = {.start = at().raw(), .len = 4096},
+                            .mode = UFFDIO_REGISTER_MODE_MISSING,
+                            .ioctls = 0};
+      const bool ok =
+          fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &range) == 0;
+      *said = ok ? 1 : 2;
+      while (true) pause();
+    }
+    while (*said == 0) usleep(1000);
+    holds_ = *said == 1;
+    munmap(said, 4096);
+  }
+  ~Withholder() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    munmap(page_, 4096);
+  }
+  Withholder(const Withholder&) = delete;
+  Withholder& operator=(const Withholder&) = delete;
+  bool holds() const { return holds_; }
+  pid_t pid() const { return pid_; }
+  RemoteAddr at() const { return RemoteAddr(reinterpret_cast<std::uint64_t>(page_)); }
+
+ private:
+  void* page_;
+  pid_t pid_ = 0;
+  bool holds_ = false;
+};
+
+TEST(AccessWatchdog, EndsACopyThatNobodyAnswers) {
+  const Withholder child;
+  if (!child.holds()) GTEST_SKIP() << "this user may not withhold pages from the kernel";
+  std::vector<pid_t> stuck;
+  {
+    const AccessWatchdog dog(milliseconds(40), [&](pid_t pid) {
+      stuck.push_back(pid);
+      kill(pid, SIGKILL);
+    });
+    std::array<std::byte, 8> out{};
+    // The owner is dead by then: whether a byte was copied is the kernel's affair.
+    (void)ProcessMemory(child.pid()).read_some(child.at(), out);
+  }
+  EXPECT_EQ(stuck, std::vector{child.pid()});
+}
+
+TEST(AccessWatchdog, KnowsOnlyTheAccessesOfItsThread) {
+  std::atomic<int> stuck = 0;
+  const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; });
+  std::thread([&] {
+    const MemoryAccess elsewhere(2);
+    usleep(40'000);
+  }).join();
+  EXPECT_EQ(stuck, 0);
+}
+
+}  // namespace
+}  // namespace ctxconf::sys
