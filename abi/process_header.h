@@ -37,10 +37,11 @@ inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint32_t kDevelopmentVersion = 1;
 
 inline constexpr std::string_view kMemfdName = "OTEL_CTX";
+inline constexpr std::string_view kMemfdFile = "/memfd:OTEL_CTX";  // as /proc shows it
 
 // "reading-protocol": a maps name that begins with one of these is a candidate.
 inline constexpr std::array<std::string_view, 3> kMappingNamePrefixes = {
-    "[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX"};
+    "[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", kMemfdFile};
 
 constexpr bool is_candidate_name(std::string_view maps_name) {
   for (const auto prefix : kMappingNamePrefixes) {

@@ -229,7 +229,7 @@ class Parser {
   bool when_ = false;
 };
 
-bool is_context_file(std::string_view file) { return file.starts_with("/memfd:OTEL_CTX"); }
+bool is_context_file(std::string_view file) { return file.starts_with(abi::kMemfdFile); }
 
 bool is_context_name(std::string_view text) { return text.starts_with(abi::kMemfdName); }
 

@@ -288,7 +288,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   const bool had_descriptors = last != nullptr && !last->descriptors.empty();
   if (full || had_descriptors ||
       (look == Look::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
-    if (const auto links = sys::descriptors_to(pid, "/memfd:OTEL_CTX")) {
+    if (const auto links = sys::descriptors_to(pid, abi::kMemfdFile)) {
       for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
     }
   }

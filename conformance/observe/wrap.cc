@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "abi/process_header.h"
 #include "conformance/observe/calls.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
@@ -769,7 +770,7 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
             (void)tracee.resume(e.tid);
           } else if constexpr (std::is_same_v<E, sys::Gone>) {
             const bool hit = e.killed_by == SIGXFSZ && struck.contains(e.process) &&
-                             struck[e.process].second.starts_with("/memfd:OTEL_CTX");
+                             struck[e.process].second.starts_with(abi::kMemfdFile);
             if (e.process == root || hit) {
               if (run.killed_by != SIGXFSZ || hit) {
                 run.exit_code = e.exit_code;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -19,45 +20,13 @@ constexpr std::uint64_t kHeap = 0x550000001000;
 constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
 constexpr std::uint64_t kFlags = 1 | 2 | 8;    // of memfd_create
 
-std::vector<std::byte> header(std::uint64_t timestamp) {
-  const abi::ProcessHeader h{abi::kSignature, abi::kVersion, 2, timestamp, kHeap};
-  std::vector<std::byte> out(sizeof h);
-  std::memcpy(out.data(), &h, sizeof h);
-  return out;
-}
+std::vector<std::byte> header(std::uint64_t timestamp) { return header_bytes(timestamp, kHeap); }
 const std::vector<std::byte> kBlank(32);
 
-// A recording that grows step by step: each step takes a millisecond.
-struct Recording {
-  Timeline t;
-  std::uint64_t now = 1'000'000'000;
+struct Recording : LiteralRecording {
   std::uint64_t size = kPage;
   bool file = true;  // what maps shows
 
-  Recording() {
-    t.mode = Mode::kWrap;
-    Process p;
-    p.pid = 12;
-    p.exit_code = 0;
-    Image i;
-    i.key = {12, 0};
-    i.executable = "/bin/app";
-    p.images.push_back(std::move(i));
-    t.processes.push_back(std::move(p));
-  }
-  Process& process() { return t.processes.front(); }
-  Image& image() { return process().images.front(); }
-
-  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
-    SystemCall c;
-    c.tid = 12;
-    c.name = std::move(name);
-    std::ranges::copy(args, c.args.begin());
-    c.result = result;
-    c.entered_ns = now += 1'000'000;
-    image().calls.push_back(std::move(c));
-    return image().calls.back();
-  }
   Recording& memfd(std::uint64_t flags = kFlags, std::int64_t result = 3,
                    std::string name = "OTEL_CTX") {
     call("memfd_create", {0x1000, flags}, result).text = std::move(name);

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "abi/process_header.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -31,7 +32,7 @@ bool is_context_memfd(const SystemCall& c) {
   return c.name == "memfd_create" && c.text.starts_with(abi::kMemfdName);
 }
 bool maps_memfd(const SystemCall& c) {
-  return c.name == "mmap" && c.file.starts_with("/memfd:OTEL_CTX");
+  return c.name == "mmap" && c.file.starts_with(abi::kMemfdFile);
 }
 bool maps_anonymous(const SystemCall& c) {
   return c.name == "mmap" && (c.args[3] & MAP_ANONYMOUS) != 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/judge.h"
+#include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -25,46 +26,10 @@ constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
 constexpr std::uint64_t kSeal = 8;             // MFD_NOEXEC_SEAL
 constexpr std::uint64_t kKept = 3;             // MFD_CLOEXEC | MFD_ALLOW_SEALING
 
-std::vector<std::byte> header(std::uint64_t timestamp) {
-  const abi::ProcessHeader h{abi::kSignature, abi::kVersion, 2, timestamp, kAt + 64};
-  std::vector<std::byte> out(sizeof h);
-  std::memcpy(out.data(), &h, sizeof h);
-  return out;
-}
+std::vector<std::byte> header(std::uint64_t timestamp) { return header_bytes(timestamp, kAt + 64); }
 const std::vector<std::byte> kBlank(32);
 
-// A recording that grows step by step: each step takes a millisecond.
-struct Recording {
-  Timeline t;
-  std::uint64_t now = 1'000'000'000;
-  std::uint64_t order = 0;
-
-  Recording() {
-    t.mode = Mode::kWrap;
-    Process p;
-    p.pid = 12;
-    p.exit_code = 0;
-    Image i;
-    i.key = {12, 0};
-    i.executable = "/bin/app";
-    p.images.push_back(std::move(i));
-    t.processes.push_back(std::move(p));
-  }
-  Process& process() { return t.processes.front(); }
-  Image& image() { return process().images.front(); }
-
-  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
-    SystemCall c;
-    c.tid = 12;
-    c.name = std::move(name);
-    std::ranges::copy(args, c.args.begin());
-    c.result = result;
-    c.entered_ns = now += 1'000'000;
-    c.entered_order = ++order;
-    c.left_order = ++order;
-    image().calls.push_back(std::move(c));
-    return image().calls.back();
-  }
+struct Recording : LiteralRecording {
   // The last call is answered from outside.
   Recording& injected() {
     SystemCall& c = image().calls.back();

@@ -4,6 +4,7 @@
 #include <array>
 #include <set>
 
+#include "abi/process_header.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -140,7 +141,7 @@ Finding survives_file_size_limit(const ImageEvidence& e) {
                                 : fmt::format("{} on {}", run->last_syscall, run->last_file);
   constexpr int kSigxfsz = 25;
   if (run->killed_by == kSigxfsz) {
-    if (!run->last_file.starts_with("/memfd:OTEL_CTX")) {
+    if (!run->last_file.starts_with(abi::kMemfdFile)) {
       return unobservable("SIGXFSZ ended the program while it wrote a file of its own: " + where,
                           "a program that writes no files");
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "conformance/rules/header_operations.h"
+#include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -41,11 +42,8 @@ std::uint64_t hash_of(const Bytes& bytes) {
   return h;
 }
 
-// A program with one header whose stores are recorded one by one; each step takes a millisecond.
-struct Recording {
-  Timeline t;
-  std::uint64_t now = 1'000'000'000;
-  std::uint64_t order = 0;
+// A program with one header whose stores are recorded one by one.
+struct Recording : LiteralRecording {
   std::uint64_t at = kAt;
   std::int32_t tid = 12;
   Bytes head = Bytes(32);
@@ -56,21 +54,12 @@ struct Recording {
   std::optional<std::uint32_t> threads = 1;  // at each store that zeroes
 
   Recording() {
-    t.mode = Mode::kWrap;
     t.watches_lifetime = true;
-    Process p;
-    p.pid = 12;
-    p.exit_code = 0;
-    Image i;
-    i.key = {12, 0};
-    i.executable = "/bin/app";
-    i.places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "publish_update", 12, "src/ctx.cc", 118},
-                {0x402000, "/usr/lib/libapp.so", 0x2000, "publish", 28, "", 0},
-                {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
-    p.images.push_back(std::move(i));
-    t.processes.push_back(std::move(p));
+    image().places = {
+        {0x401000, "/usr/lib/libapp.so", 0x1000, "publish_update", 12, "src/ctx.cc", 118},
+        {0x402000, "/usr/lib/libapp.so", 0x2000, "publish", 28, "", 0},
+        {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
   }
-  Image& image() { return t.processes.front().images.front(); }
 
   Recording& watched(std::string because = "mmap") {
     Watch w;
@@ -139,18 +128,6 @@ struct Recording {
     return put(offset, reinterpret_cast<const char*>(&h) + offset, bytes);
   }
 
-  SystemCall& call(std::string name, std::vector<std::uint64_t> args, std::int64_t result) {
-    SystemCall c;
-    c.tid = tid;
-    c.name = std::move(name);
-    std::ranges::copy(args, c.args.begin());
-    c.result = result;
-    c.entered_ns = now += 1'000'000;
-    c.entered_order = ++order;
-    c.left_order = ++order;
-    image().calls.push_back(std::move(c));
-    return image().calls.back();
-  }
   Recording& named() {
     seen(Moment::kNaming);
     call("prctl", {kNaming, 0, at, kPage, 0x2000}, -22).text = "OTEL_CTX";
