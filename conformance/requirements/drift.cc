@@ -133,6 +133,7 @@ class Comparison {
   void look_around(const Requirement& r, RowDrift& out) const {
     out.section = section_for(r.anchor);
     out.kind = DriftKind::kVanished;
+    if (out.section.empty()) return;
     auto [low, high] = text_.units_of_section(out.section);
     if (low == high) return;
     for (const Found& f : found_) {

@@ -147,6 +147,11 @@ TEST(Drift, NothingInItsPlaceIsVanished) {
               ElementsAre("vanished white", "vanished implied"));
 }
 
+TEST(Drift, AHeadingWithoutANameIsNoSection) {
+  EXPECT_THAT(drift(replaced("## Sails\nSails are white.", "# \nMore.")),
+              ElementsAre("vanished white", "vanished implied"));
+}
+
 TEST(Drift, AChangeInARenamedSectionIsFound) {
   EXPECT_THAT(drift(replaced("## Hull\nThe hull is dry.", "## Body\nThe hull is wet.")),
               ElementsAre("changed dry 6-6 #body The hull is wet.", "moved keel 6-6 #body 2-3",
