@@ -14,8 +14,11 @@ ctxconf_library(ctxconf_catalogue
   DEPS ctxconf_abi)
 target_link_libraries(ctxconf_catalogue PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
-execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" describe --always --dirty
-  OUTPUT_VARIABLE CTXCONF_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+# Sources without their history, as in an image, may be told their commit.
+if(NOT CTXCONF_COMMIT)
+  execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" describe --always --dirty
+    OUTPUT_VARIABLE CTXCONF_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
 if(NOT CTXCONF_COMMIT)
   set(CTXCONF_COMMIT "no commit")
 endif()

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <span>
 
 #include "conformance/commands.h"
 #include "conformance/judge.h"
@@ -21,13 +22,14 @@
 #include "conformance/verdict/expectations.h"
 #include "conformance/verdict/expectations_edit.h"
 #include "sys/capabilities.h"
+#include "sys/confinement.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-std::string capabilities_text() {
+std::string facts_text(std::span<const sys::HostFact> facts) {
   std::string out;
-  for (const auto& f : sys::Capabilities::of_this_host().facts()) {
+  for (const auto& f : facts) {
     out += fmt::format("{:<4} {:<20} {}\n", f.available ? "yes" : "no", f.name, f.detail);
     if (!f.available && !f.remedy.empty())
       out += fmt::format("     {:<20} to have it: {}\n", "", f.remedy);
@@ -104,7 +106,7 @@ sys::Result<> write_file(const std::string& path, const std::string& text) {
 int command_list(const std::string& what, const std::string& spec, bool json, bool markdown) {
   const Catalogue& catalogue = Catalogue::builtin();
   if (what == "--capabilities") {
-    return print(capabilities_text(), kExitClean);
+    return print(facts_text(sys::Capabilities::of_this_host().facts()), kExitClean);
   }
   if (markdown) {
     return print(requirements_markdown(catalogue), kExitClean);
@@ -130,13 +132,23 @@ int command_explain(const std::string& id) {
 
 int command_doctor() {
   const auto& host = sys::Capabilities::of_this_host();
-  std::string out = "What this host lets ctxconf see:\n\n" + capabilities_text() + "\n";
+  const sys::Capabilities reach(sys::probe_reach());
+  std::string out = "What this host lets ctxconf see:\n\n" + facts_text(host.facts()) +
+                    "\nWhich running processes it lets ctxconf attach reach:\n\n" +
+                    facts_text(reach.facts()) + "\n";
   const bool wrap = host.has(sys::kHostPtrace);
-  const bool attach = host.has(sys::kHostProcessVmReadv);
   out += fmt::format("ctxconf wrap    {}\n", wrap ? "works" : "does not work here: needs ptrace");
-  out += fmt::format("ctxconf attach  {}\n",
-                     attach ? "works, for processes of the same user, or of any with CAP_SYS_PTRACE"
-                            : "does not work here: needs process_vm_readv");
+  if (reach.has(sys::kReachSameUser)) {
+    out +=
+        fmt::format("ctxconf attach  works, for processes of {}{}\n",
+                    reach.has(sys::kReachAnyUser) ? "any user" : "the same user",
+                    reach.has(sys::kReachAllProcesses) ? "" : ", and only those of this container");
+  } else {
+    out += fmt::format("ctxconf attach  does not work here: needs {}\n",
+                       host.has(sys::kHostProcessVmReadv)
+                           ? "ptrace and process_vm_readv of processes that it did not start"
+                           : "process_vm_readv");
+  }
   if (!host.has(sys::kHostSeccompTrace)) {
     out +=
         "                without the system call filter a context that is replaced by exec within "

@@ -59,6 +59,13 @@ struct DecodeCommand {
 };
 int command_decode(const DecodeCommand& command);
 
+struct DriftCommand {
+  std::vector<std::string> oteps;       // 4719=FILE
+  std::vector<std::string> catalogues;  // files; empty: what is built in
+  bool json = false;
+};
+int command_drift(const DriftCommand& command);
+
 struct ReportCommand {
   std::string file;
   std::string format;  // junit, console

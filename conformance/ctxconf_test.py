@@ -1263,7 +1263,8 @@ class CatalogueTest(Case):
 
     def test_capabilities_and_doctor(self):
         self.expect_exit(CLEAN, "list", "--capabilities", out="^(yes|no) +ptrace ")
-        self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach "])
+        self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach ",
+                                               "^(yes|no) +same-user ", "^(yes|no) +all-processes "])
 
     def test_explain(self):
         done = self.expect_exit(CLEAN, "explain", "pctx.fork.dontfork",

@@ -225,6 +225,24 @@ int run(int argc, char** argv) {
   expect->add_option("--from", expect_command.from, "result.json of a run (not for lint)");
   expect->add_flag("--strict", expect_command.strict, "warnings are failures too");
 
+  DriftCommand drift_command;
+  auto* drift = app.add_subcommand(
+      "drift", "which requirements' source sentences are others in this text of an OTEP");
+  drift
+      ->add_option("--otep", drift_command.oteps,
+                   "NUMBER=FILE: a text of 4719 or 4947, as Markdown (repeatable)")
+      ->required()
+      ->allow_extra_args(false);
+  drift
+      ->add_option("--catalogue", drift_command.catalogues,
+                   "requirements in a file instead of those built in (repeatable)")
+      ->allow_extra_args(false);
+  drift->add_flag("--json", drift_command.json, "for programs");
+  drift->footer(
+      "Exit codes: 0 all sentences are as pinned, 1 some changed, moved or vanished, 2 usage, or "
+      "a\n"
+      "file that cannot be read or is no text of that OTEP, 70 a bug in ctxconf.");
+
   ReportCommand report_command;
   bool junit = false;
   auto* report = app.add_subcommand("report", "make another report from result.json");
@@ -271,6 +289,7 @@ int run(int argc, char** argv) {
   if (*elf) return command_elf(given.judge, elf_files, elf_json);
   if (*decode) return command_decode(decode_command);
   if (*doctor) return command_doctor();
+  if (*drift) return command_drift(drift_command);
   if (*list) return command_list(what, spec, json, markdown);
   if (*explain) return command_explain(id);
   if (*expect) return command_expect(expect_command);

@@ -12,18 +12,19 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <utility>
+
+#include "sys/confinement.h"
+#include "sys/probe_child.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
@@ -40,9 +41,6 @@ namespace ctxconf::sys {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kProbeDeadline = std::chrono::seconds(5);
 constexpr const char* kProbeName = "CTXCONF_PROBE";
 
 std::string answer(int err) { return err == 0 ? "ok" : std::strerror(err); }
@@ -51,22 +49,8 @@ HostFact fact(std::string_view name, bool available, std::string detail, std::st
   return {std::string(name), available, std::move(detail), available ? "" : std::move(remedy)};
 }
 
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 std::string read_file(const char* path) {
-  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const ProbeFd fd(open(path, O_RDONLY | O_CLOEXEC));
   std::string out;
   std::array<char, 65536> buffer;
   for (ssize_t n = 1; fd.get() >= 0 && n > 0 && out.size() < (64U << 20U);) {
@@ -76,83 +60,12 @@ std::string read_file(const char* path) {
   return out;
 }
 
-// A forked child, killed and reaped at the latest when this object goes. It
-// runs `body`, which may use system calls only.
-class ProbeChild {
- public:
-  template <class Body>
-  explicit ProbeChild(const Body& body) {
-    std::array<int, 2> go{-1, -1};
-    if (pipe2(go.data(), O_CLOEXEC) != 0) {
-      error_ = errno;
-      return;
-    }
-    const Fd reader(go[0]);
-    go_ = go[1];
-    pid_ = fork();
-    if (pid_ < 0) error_ = errno;
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      close(go_);
-      char byte = 0;
-      if (read(reader.get(), &byte, 1) == 1) body();
-      _exit(0);
-    }
-  }
-  ~ProbeChild() {
-    if (go_ >= 0) close(go_);
-    if (pid_ <= 0 || ended_) return;
-    kill(pid_, SIGKILL);
-    while (!ended_ && wait()) ptrace(PTRACE_CONT, pid_, nullptr, nullptr);
-  }
-  ProbeChild(const ProbeChild&) = delete;
-  ProbeChild& operator=(const ProbeChild&) = delete;
-
-  pid_t pid() const { return pid_; }
-  int error() const { return error_; }  // of the fork
-  void go() const {
-    const ssize_t n = write(go_, "g", 1);
-    static_cast<void>(n);
-  }
-  // Its next status, nothing at the deadline.
-  std::optional<int> wait() {
-    const auto deadline = Clock::now() + kProbeDeadline;
-    while (Clock::now() < deadline) {
-      int status = 0;
-      const pid_t got = waitpid(pid_, &status, WNOHANG | __WALL);
-      if (got == pid_) {
-        ended_ = WIFEXITED(status) || WIFSIGNALED(status);
-        return status;
-      }
-      if (got < 0 && errno != EINTR) return std::nullopt;
-      const timespec pause{0, 200'000};
-      nanosleep(&pause, nullptr);
-    }
-    return std::nullopt;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int go_ = -1;
-  int error_ = 0;
-  bool ended_ = false;
-};
-
-std::string ptrace_remedy() {
-  const auto yama = read_file("/proc/sys/kernel/yama/ptrace_scope");
-  if (!yama.empty() && yama[0] >= '2') {
-    return "kernel.yama.ptrace_scope is " + yama.substr(0, 1) +
-           ": set it to 1 (sysctl; 3 lasts until the next boot) or run with CAP_SYS_PTRACE";
-  }
-  return "allow ptrace in the sandbox: docker run --cap-add=SYS_PTRACE, or a seccomp profile that "
-         "permits ptrace; not while strace or gdb runs this program";
-}
-
 HostFact probe_ptrace() {
   const ProbeChild child([] {});
   int err = child.error();
   if (err == 0 && ptrace(PTRACE_SEIZE, child.pid(), nullptr, PTRACE_O_EXITKILL) != 0) err = errno;
-  return fact(kHostPtrace, err == 0, "PTRACE_SEIZE of a child: " + answer(err), ptrace_remedy());
+  return fact(kHostPtrace, err == 0, "PTRACE_SEIZE of a child: " + answer(err),
+              remedy_for_tracing_a_child(Confinement::of_this_process()));
 }
 
 HostFact probe_seccomp_trace() {
@@ -252,7 +165,8 @@ HostFact probe_process_vm_readv() {
     if (n >= 0 && copy != remote_value) err = EIO;
   }
   return fact(kHostProcessVmReadv, err == 0, "process_vm_readv of a child: " + answer(err),
-              err == ENOSYS ? "CONFIG_CROSS_MEMORY_ATTACH=y" : ptrace_remedy());
+              err == ENOSYS ? "CONFIG_CROSS_MEMORY_ATTACH=y"
+                            : remedy_for_tracing_a_child(Confinement::of_this_process()));
 }
 
 // struct procmap_query of <linux/fs.h>, Linux 6.11.
@@ -266,7 +180,7 @@ static_assert(sizeof(ProcmapQuery) == 104);
 
 HostFact probe_procmap_query() {
   constexpr std::uint64_t covering_or_next = 0x10;
-  const Fd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const ProbeFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   ProcmapQuery query{};
   query.size = sizeof query;
   query.query_flags = covering_or_next;
@@ -312,7 +226,7 @@ HostFact probe_anon_vma_name() {
 HostFact probe_shmem_vma_name() {
   const char* remedy =
       "Linux 6.2 with CONFIG_ANON_VMA_NAME=y (no stock Debian kernel has it), and memfd_create";
-  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC));
+  const ProbeFd memfd(memfd_create(kProbeName, MFD_CLOEXEC));
   if (memfd.get() < 0) {
     return fact(kHostShmemVmaName, false, "memfd_create: " + answer(errno), remedy);
   }
@@ -325,7 +239,7 @@ HostFact probe_shmem_vma_name() {
 
 HostFact probe_memfd(std::string_view name, unsigned flag, const std::string& flag_name,
                      const std::string& remedy) {
-  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC | MFD_ALLOW_SEALING | flag));
+  const ProbeFd memfd(memfd_create(kProbeName, MFD_CLOEXEC | MFD_ALLOW_SEALING | flag));
   const int err = memfd.get() < 0 ? errno : 0;
   return fact(name, err == 0,
               "memfd_create(MFD_CLOEXEC | MFD_ALLOW_SEALING" + flag_name + "): " + answer(err),
@@ -392,7 +306,7 @@ HostFact probe_32_bit() {
   // Where vm.memfd_noexec is 1 only a memfd that asks for it can be executed.
   int fd = memfd_create(kProbeName, MFD_CLOEXEC | MFD_EXEC);
   if (fd < 0) fd = memfd_create(kProbeName, MFD_CLOEXEC);
-  const Fd memfd(fd);
+  const ProbeFd memfd(fd);
   if (fd < 0) return result(false, "memfd_create: " + answer(errno));
   static constexpr SmallProgram program = small_program();
   if (write(fd, &program, sizeof program) != static_cast<ssize_t>(sizeof program)) {
@@ -400,10 +314,10 @@ HostFact probe_32_bit() {
   }
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return result(false, "pipe: " + answer(errno));
-  const Fd reader(ends[0]);
+  const ProbeFd reader(ends[0]);
   int status = 0;
   {
-    const Fd writer(ends[1]);
+    const ProbeFd writer(ends[1]);
     ProbeChild child([&] {
       std::array<char, 6> name{"probe"};
       std::array<char*, 2> argv{name.data(), nullptr};

@@ -1,0 +1,3 @@
+# docker/: what the runner image is made of.
+ctxconf_script_test(runner_test
+  docker/runner_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
