@@ -8,15 +8,12 @@
 #include <cstdint>
 #include <expected>
 #include <filesystem>
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "abi/process_layouts.h"
-#include "abi/thread_layouts.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
 
 namespace ctxconf::golden {
@@ -86,10 +83,10 @@ struct RecordContent {
 };
 
 struct ThreadRecordVector {
-  abi::RecordLayout layout = abi::RecordLayout::kT3;
+  std::string layout = "T3";  // or a draft's: "T0", "T1", "T2"
   Bytes record;  // all that is readable from its address on; may be shorter than its size says
   std::vector<std::string> key_map;
-  std::string schema;  // threadlocal.schema_version
+  std::string schema;  // threadlocal.schema_version of the process context
   std::vector<Mask> masks;
   std::vector<RecordContent> expect;
   friend bool operator==(const ThreadRecordVector&, const ThreadRecordVector&) = default;
@@ -122,8 +119,11 @@ struct Vector {
   friend bool operator==(const Vector&, const Vector&) = default;
 };
 
-// One generated file. `file` is for the error and must end in "KIND/NAME.json" of the id.
-std::expected<Vector, std::string> parse_vector(std::string_view json, std::string_view file);
+std::filesystem::path file_of(const Vector& vector);  // "process-context/inline-one-page.json"
+
+// One generated file. `file` is for the error.
+std::expected<Vector, std::string> parse_vector(std::string_view json, std::string_view file,
+                                                Kind kind);
 // The text of the generated file. parse_vector of it gives the same vector.
 std::string to_json(const Vector& vector);
 
