@@ -419,9 +419,6 @@ std::expected<Vector, std::string> parse_vector(std::string_view json, std::stri
   if (kind == Kind::kMaps) read(members, v, v.maps);
   members.finish();
   if (!error.empty()) return fail(error);
-  if (!std::filesystem::path(file).string().ends_with(file_of(v).filename().string())) {
-    return fail(fmt::format("id: {} does not belong into this file", v.id));
-  }
   return v;
 }
 
@@ -438,6 +435,16 @@ std::string to_json(const Vector& v) {
   return out.dump(1) + "\n";
 }
 
+std::expected<Kind, std::string> kind_in(std::string_view json, std::string_view file) {
+  const auto parsed = parse_json(json);
+  if (!parsed) return std::unexpected(fmt::format("{}: {}", file, parsed.error()));
+  for (const Kind kind : kKinds) {
+    if (parsed->is_object() && parsed->value("kind", Json()) == to_string(kind)) return kind;
+  }
+  return std::unexpected(
+      fmt::format("{}: kind: must be process-context, thread-record or maps", file));
+}
+
 std::expected<std::vector<Vector>, std::string> load_vectors(const std::filesystem::path& golden,
                                                              Kind kind) {
   const auto folder = golden / to_string(kind);
@@ -451,6 +458,10 @@ std::expected<std::vector<Vector>, std::string> load_vectors(const std::filesyst
     if (!text) return std::unexpected(text.error());
     auto vector = parse_vector(*text, path.string(), kind);
     if (!vector) return std::unexpected(std::move(vector).error());
+    if (file_of(*vector).filename() != name) {
+      return std::unexpected(fmt::format("{}: holds {}, which belongs into {}; delete it",
+                                         path.string(), vector->id, file_of(*vector).string()));
+    }
     out.push_back(std::move(*vector));
   }
   if (out.empty()) {

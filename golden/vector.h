@@ -124,6 +124,8 @@ std::filesystem::path file_of(const Vector& vector);  // "process-context/inline
 // One generated file. `file` is for the error.
 std::expected<Vector, std::string> parse_vector(std::string_view json, std::string_view file,
                                                 Kind kind);
+// Which kind a file says it is.
+std::expected<Kind, std::string> kind_in(std::string_view json, std::string_view file);
 // The text of the generated file. parse_vector of it gives the same vector.
 std::string to_json(const Vector& vector);
 
