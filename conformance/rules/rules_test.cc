@@ -274,7 +274,7 @@ TEST(HeaderRules, AHeaderFurtherIn) {
   const auto dump = w.judge("pctx.header.at-mapping-start").hexdumps.at(0);
   ASSERT_EQ(dump.marks.size(), 2U);  // the signature, and what differs behind it
   EXPECT_EQ(dump.marks[1].offset, 8U);
-  EXPECT_EQ(dump.marks[1].label, "want 02");
+  EXPECT_EQ(dump.marks[1].label, "differs from the vector");
 }
 
 TEST(HeaderRules, AnOffsetInsteadOfAnAddress) {

@@ -78,9 +78,11 @@ void mark_differences(Hexdump& dump) {
            !is_in(dump.expected->masks, i) && !is_in(marked, i);
   };
   for (std::size_t i = 0; i < want.size(); ++i) {
-    Hexdump::Mark mark{i, 0, "want"};
-    for (; differs(i); ++i, ++mark.length) mark.label += fmt::format(" {:02x}", want[i]);
-    if (mark.length > 0) dump.marks.push_back(std::move(mark));
+    Hexdump::Mark mark{i, 0, "differs from the vector"};
+    while (differs(i + mark.length)) ++mark.length;
+    if (mark.length == 0) continue;
+    i += mark.length - 1;
+    dump.marks.push_back(std::move(mark));
   }
 }
 
