@@ -71,7 +71,6 @@ std::expected<std::vector<Vector>, std::string> load_all(const fs::path& folder)
   return out;
 }
 
-// The nearest id, for a name that is none.
 int no_such(const std::string& name) {
   return complain(kExitUsage, "golden: no vector " + name, "`ctxconf golden list` shows the ids");
 }
