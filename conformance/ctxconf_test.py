@@ -449,6 +449,32 @@ class WrapTest(Case):
                          "pctx.publish.survives-file-size-limit", "--pause", "20", "--hold", "100",
                          out=["^WARN +pctx.publish.survives-file-size-limit", "SIGXFSZ"])
 
+    def test_a_broken_layout_stands_beside_a_vector(self):
+        for testee, name, vector, lines in (
+                ("process_writer", "pctx.header.layout", "pctx/inline-one-page",
+                 ["00000c  04 01 00 00                                      payload_size = 260"]),
+                ("thread_writer", "tctx.record.byte-order", "rec/layout",
+                 ["00001a  12 00                                            attrs-data-size = 18",
+                  " found  00 12", "        ^^ ^^"])):
+            done = self.expect_exit(FAILED, "wrap", "--out", "out", "--only", name, "--",
+                                    os.path.join(BIN, testee), "--quiet", "--bad", name)
+            self.assertIn(f"\n  vector {vector}, field by field:\n", done.out)
+            for line in lines:
+                self.assertIn(f"\n         {line}\n", done.out)
+            result = self.result()
+            (finding,) = result["results"][0]["findings"]
+            dump = finding["hexdumps"][0]
+            self.assertEqual(dump["expected"]["vector"], vector)
+            self.assert_marks_cover_differences(dump)
+
+    def assert_marks_cover_differences(self, dump):
+        want, have = (bytes.fromhex(d["bytes"]) for d in (dump["expected"], dump))
+        spans = lambda key, d: {i for m in d[key] for i in range(m["offset"], m["offset"] + m["length"])}
+        masked, marked = spans("masks", dump["expected"]), spans("marks", dump)
+        differing = {i for i, (w, h) in enumerate(zip(want, have)) if w != h} - masked
+        self.assertTrue(differing)
+        self.assertLessEqual(differing, marked)
+
     def test_strict(self):
         command = [TESTEE, "--quiet", "--bad", "pctx.header.version-development", "--pause", "20",
                    "--hold", "150"]

@@ -12,7 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "abi/process_header.h"
+#include "abi/thread_record.h"
 #include "conformance/report/escape.h"
+#include "golden/hexdump.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -34,6 +37,7 @@ using Caps = std::array<std::size_t, 3>;
 constexpr Caps kEvidenceLines = {8, 40, 400};
 constexpr Caps kDumpRows = {8, 32, 256};
 constexpr Caps kDumps = {2, 8, 32};
+constexpr Caps kComparisonLines = {24, 48, 512};
 constexpr Caps kImages = {20, 200, 2000};
 constexpr Caps kOtherImages = {4, 40, 400};
 constexpr Caps kExpectationProblems = {50, 200, 1000};
@@ -232,6 +236,7 @@ class Page {
   void other_findings(const RequirementResult& result);
   void hexdump(const Hexdump& dump);
   void hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width);
+  void comparison(const Hexdump& dump);
 
   std::string out_;
   std::size_t verbosity_;
@@ -325,6 +330,45 @@ void Page::images(const RunResult& run) {
   }
 }
 
+// The fields of the fixed part, and what follows it as one.
+std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected,
+                                          std::string_view bytes) {
+  std::vector<golden::Mask> masks;
+  for (const auto& m : expected.masks) masks.push_back({m.offset, m.length, m.name, m.rule});
+  const bool record = expected.vector.starts_with(golden::id_prefix(golden::Kind::kThreadRecord));
+  auto out = record ? golden::annotate_record(bytes.substr(0, sizeof(abi::ThreadRecordHead)), masks)
+                    : golden::annotate_header(abi::HeaderLayout::kH5,
+                                              bytes.substr(0, sizeof(abi::ProcessHeader)), masks);
+  const std::size_t at = out.empty() ? 0 : out.back().offset + out.back().length;
+  if (at >= bytes.size()) return out;
+  golden::Annotation rest{at, bytes.size() - at, "entries", false, 0};
+  for (const auto& m : masks) {
+    if (m.offset != at || m.length != rest.length) continue;
+    rest.masked = true;
+    rest.text = m.name + ": " + m.rule;
+  }
+  out.push_back(std::move(rest));
+  return out;
+}
+
+std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t limit) {
+  const auto shown = std::span(bytes).first(std::min(bytes.size(), limit));
+  return {shown.begin(), shown.end()};
+}
+
+// What a golden vector has there, and where the testee's bytes are others.
+void Page::comparison(const Hexdump& dump) {
+  constexpr std::size_t kMostBytes = 4096;
+  const std::string want = text_of(dump.expected->bytes, kMostBytes);
+  const std::string have = text_of(dump.bytes, want.size());
+  verbatim("vector", inert(dump.expected->vector, 200) + ", field by field:");
+  for (const auto& text :
+       golden::compare_lines(want, have, fields_of(*dump.expected, want), cap(kComparisonLines))) {
+    const bool differs = text.starts_with(" found") || text.find_first_not_of(" ^") == text.npos;
+    line(std::string(kIndent) + paint(differs ? Style::kBad : Style::kPlain, inert(text, 200)));
+  }
+}
+
 void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width) {
   const std::size_t to = std::min(from + kRowBytes, dump.bytes.size());
   const auto column = [](std::size_t i) { return i * 3 + (i >= kRowBytes / 2 ? 1 : 0); };
@@ -364,6 +408,7 @@ void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t addres
 }
 
 void Page::hexdump(const Hexdump& dump) {
+  if (dump.expected) comparison(dump);
   verbatim("bytes", inert(or_else(dump.title, "memory of the testee"), 200));
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
