@@ -74,6 +74,15 @@ struct SelftestCommand {
 };
 int command_selftest(const SelftestCommand& command);
 
+struct GoldenCommand {
+  std::string action;              // list, show, verify, regenerate, diff
+  std::vector<std::string> names;  // list: globs; show: ids; diff: two ids or files
+  std::string directory;           // golden/; empty: that of the source tree or the installation
+  bool json = false;               // list, show
+};
+// 1: a finding of verify, what regenerate refuses, or a difference.
+int command_golden(const GoldenCommand& command);
+
 // Prints "ctxconf: TEXT" and, indented, what to do; returns `code`.
 int complain(int code, const std::string& text, const std::string& what_to_do = {});
 

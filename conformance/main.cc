@@ -232,6 +232,21 @@ int run(int argc, char** argv) {
   report->add_flag("--junit", junit, "JUnit XML on stdout; default: the console report");
   report->add_flag("-v", given.verbosity, "say more");
 
+  GoldenCommand golden_command;
+  auto* golden = app.add_subcommand(
+      "golden", "bytes with a known meaning, for writers, readers and this program");
+  golden->add_option("ACTION", golden_command.action, "list, show, verify, regenerate or diff")
+      ->required()
+      ->check(CLI::IsMember({"list", "show", "verify", "regenerate", "diff"}));
+  golden->add_option("NAME", golden_command.names,
+                     "list: globs over ids; show: ids; diff: two ids or files");
+  golden->add_option("--dir", golden_command.directory,
+                     "the folder golden/; default: that beside this program");
+  golden->add_flag("--json", golden_command.json, "list, show: for programs");
+  golden->footer(
+      "Exit codes: 0 clean, 1 verify found something, regenerate refused, or diff found a "
+      "difference,\n2 usage or malformed input, 70 a bug in ctxconf.");
+
   SelftestCommand selftest_command;
   auto* selftest =
       app.add_subcommand("selftest", "the broken and the legal programs against this binary");
@@ -275,6 +290,7 @@ int run(int argc, char** argv) {
   if (*explain) return command_explain(id);
   if (*expect) return command_expect(expect_command);
   if (*report) return command_report(report_command);
+  if (*golden) return command_golden(golden_command);
   return command_selftest(selftest_command);
 }
 

@@ -26,6 +26,7 @@ constexpr std::array kProblemOrder = {Outcome::kCrash, Outcome::kTimeout, Outcom
 constexpr std::string_view kIndent = "         ";  // under the text of a field
 constexpr std::size_t kRowBytes = 16;
 constexpr std::size_t kMostMarks = 16;
+constexpr std::size_t kMostMasks = 8;
 constexpr std::size_t kMostNotes = 20;
 constexpr std::size_t kCommandLimit = 1000;
 
@@ -232,6 +233,9 @@ class Page {
   void other_findings(const RequirementResult& result);
   void hexdump(const Hexdump& dump);
   void hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width);
+  void expected_bytes(const Hexdump::Expected& expected, std::size_t address_width);
+  template <class Cell>  // cell(i) -> Shown
+  void row_of_bytes(std::string_view label, std::size_t from, std::size_t to, const Cell& cell);
 
   std::string out_;
   std::size_t verbosity_;
@@ -325,34 +329,78 @@ void Page::images(const RunResult& run) {
   }
 }
 
-void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width) {
-  const std::size_t to = std::min(from + kRowBytes, dump.bytes.size());
-  const auto column = [](std::size_t i) { return i * 3 + (i >= kRowBytes / 2 ? 1 : 0); };
-  const auto marks = shown_marks(dump);
+// Where byte `i` of a row of a dump stands.
+constexpr std::size_t column_of(std::size_t i) { return i * 3 + (i >= kRowBytes / 2 ? 1 : 0); }
+
+struct Shown {
+  std::string digits;  // two characters
+  char text = '.';
+  Style style = Style::kPlain;
+};
+
+Shown shown_byte(std::uint8_t byte, Style style) {
+  return {fmt::format("{:02x}", byte), byte >= 0x20 && byte < 0x7f ? static_cast<char>(byte) : '.',
+          style};
+}
+
+template <class Cell>
+void Page::row_of_bytes(std::string_view label, std::size_t from, std::size_t to,
+                        const Cell& cell) {
   std::string hex;
   std::string text;
   for (std::size_t i = from; i < to; ++i) {
-    const bool marked = std::ranges::any_of(marks, [i](const Hexdump::Mark& mark) {
-      const auto [low, high] = part_in(mark, i, i + 1);
-      return low != high;
-    });
-    const Style style = marked ? Style::kBad : Style::kPlain;
-    const std::uint8_t byte = dump.bytes[i];
+    const Shown shown = cell(i);
     if (i - from == kRowBytes / 2) hex += ' ';
-    hex += paint(style, fmt::format("{:02x}", byte)) + " ";
-    const char shown = byte >= 0x20 && byte < 0x7f ? static_cast<char>(byte) : '.';
-    text += paint(style, std::string_view(&shown, 1));
+    hex += paint(shown.style, shown.digits) + " ";
+    text += paint(shown.style, std::string_view(&shown.text, 1));
   }
-  hex.append(column(kRowBytes) - column(to - from) +
+  hex.append(column_of(kRowBytes) - column_of(to - from) +
                  (to - from == kRowBytes / 2 ? 1 : 0),  // the gap before a byte that is missing
              ' ');
-  line(fmt::format("{}{:0{}x}  {} |{}|", kIndent, dump.address + from, address_width, hex, text));
+  line(fmt::format("{}{}  {} |{}|", kIndent, label, hex, text));
+}
+
+// What may differ has two dots for its digits, and its rule below.
+void Page::expected_bytes(const Hexdump::Expected& expected, std::size_t address_width) {
+  verbatim("vector", inert(expected.vector, 200) + " has there");
+  const auto masks = std::span(expected.masks).first(std::min(expected.masks.size(), kMostMasks));
+  const auto is_masked = [&](std::size_t i) {
+    return std::ranges::any_of(
+        masks, [i](const auto& m) { return i >= m.offset && i - m.offset < m.length; });
+  };
+  const std::size_t size = expected.bytes.size();
+  const std::size_t shown = std::min(size, cap(kDumpRows) * kRowBytes);
+  for (std::size_t from = 0; from < shown; from += kRowBytes) {
+    row_of_bytes(fmt::format("{:>{}}", fmt::format("+{}", from), address_width), from,
+                 std::min(from + kRowBytes, shown), [&](std::size_t i) {
+                   if (is_masked(i)) return Shown{"..", ' ', Style::kDim};
+                   return shown_byte(expected.bytes[i], Style::kGood);
+                 });
+  }
+  if (shown < size) line(fmt::format("{}… {} of {} bytes shown", kIndent, shown, size));
+  for (const auto& mask : masks) {
+    line(fmt::format("{}.. at +{}, {}: {}", kIndent, mask.offset, inert(mask.name, 40),
+                     inert(mask.rule, 100)));
+  }
+}
+
+void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width) {
+  const std::size_t to = std::min(from + kRowBytes, dump.bytes.size());
+  const auto marks = shown_marks(dump);
+  row_of_bytes(fmt::format("{:0{}x}", dump.address + from, address_width), from, to,
+               [&](std::size_t i) {
+                 const bool marked = std::ranges::any_of(marks, [i](const Hexdump::Mark& mark) {
+                   const auto [low, high] = part_in(mark, i, i + 1);
+                   return low != high;
+                 });
+                 return shown_byte(dump.bytes[i], marked ? Style::kBad : Style::kPlain);
+               });
   for (const Hexdump::Mark& mark : marks) {
     const auto [low, high] = part_in(mark, from, to);
     if (low == high) continue;
-    std::string carets(column(high - 1 - from) + 2, ' ');
+    std::string carets(column_of(high - 1 - from) + 2, ' ');
     for (std::size_t i = low; i < high; ++i) {
-      carets[column(i - from)] = carets[column(i - from) + 1] = '^';
+      carets[column_of(i - from)] = carets[column_of(i - from) + 1] = '^';
     }
     const std::string gap(kIndent.size() + address_width + 2, ' ');
     std::string under = gap + paint(Style::kBad, carets);
@@ -364,6 +412,11 @@ void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t addres
 }
 
 void Page::hexdump(const Hexdump& dump) {
+  // Wide enough for the last address, which may have wrapped.
+  const bool wide =
+      dump.address > 0xffffffffffff || dump.address + dump.bytes.size() > 0xffffffffffff;
+  const std::size_t address_width = wide ? 16 : 12;
+  if (dump.expected) expected_bytes(*dump.expected, address_width);
   verbatim("bytes", inert(or_else(dump.title, "memory of the testee"), 200));
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
@@ -380,15 +433,13 @@ void Page::hexdump(const Hexdump& dump) {
   });
   const std::size_t most = cap(kDumpRows);
   const bool select = rows > most && any_mark;
-  // Wide enough for the last address, which may have wrapped.
-  const bool wide = dump.address > 0xffffffffffff || dump.address + size > 0xffffffffffff;
   std::size_t shown = 0;
   std::size_t next = 0;
   for (std::size_t row = 0; row < rows && shown < most; ++row) {
     const bool near = is_marked(row) || (row > 0 && is_marked(row - 1)) || is_marked(row + 1);
     if (select && !near) continue;
     if (row != next) line(fmt::format("{}…", kIndent));
-    hexdump_row(dump, row * kRowBytes, wide ? 16 : 12);
+    hexdump_row(dump, row * kRowBytes, address_width);
     next = row + 1;
     ++shown;
   }

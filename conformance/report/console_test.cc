@@ -59,6 +59,12 @@ TEST(Console, ShowsAFailureWithTheWrongBytesMarked) {
           "  at     src/process_ctx.rs:118 in publish_update, thread 4243\n"
           "         7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX\n"
           "         little endian 0, big endian 0\n"
+          "  vector pctx/sample has there\n"
+          "                   +0  4f 54 45 4c 5f 43 54 58  02 00 00 00 .. .. .. ..  "
+          "|OTEL_CTX....    |\n"
+          "                  +16  .. .. .. ..                                       |    |\n"
+          "         .. at +12, payload_size: bytes of the message\n"
+          "         .. at +16, timestamp: not 0\n"
           "  bytes  header at 0x7f1200000000\n"
           "         7f1200000000  4f 54 45 4c 5f 43 54 58  00 00 00 00 14 00 00 00  "
           "|OTEL_CTX........|\n"
@@ -180,6 +186,13 @@ TEST(Console, WrapsProseAndNeverCommandsOrBytes) {
               HasSubstr(std::string(200, 'x') + "\n         y"));
   EXPECT_THAT(to_console(run, {.colour = Colour::kNever, .width = 0}),
               HasSubstr(std::string(200, 'x') + " y  (level"));
+}
+
+TEST(Console, ColoursWhatIsExpectedAndDimsWhatMayDiffer) {
+  const std::string text = to_console(ordinary_run(), {.colour = Colour::kAlways});
+  EXPECT_THAT(text, HasSubstr("\x1b[32m02\x1b[0m"));
+  EXPECT_THAT(text, HasSubstr("\x1b[2m..\x1b[0m"));
+  EXPECT_THAT(text, HasSubstr("\x1b[1;31m00\x1b[0m"));
 }
 
 TEST(Console, MarksTheWholeOfAMarkThatSpansRows) {

@@ -75,11 +75,31 @@ void note_omitted(json& in, const char* member, std::size_t all, std::size_t kep
   if (all > kept) in[member] = all - kept;
 }
 
-json hexdump_json(const Hexdump& dump) {
-  const std::size_t size = std::min(dump.bytes.size(), kMostDumpBytes);
+// Of the first kMostDumpBytes.
+std::string hex_of(const std::vector<std::uint8_t>& bytes) {
+  const std::size_t size = std::min(bytes.size(), kMostDumpBytes);
   std::string hex;
   hex.reserve(2 * size);
-  for (std::size_t i = 0; i < size; ++i) hex += fmt::format("{:02x}", dump.bytes[i]);
+  for (std::size_t i = 0; i < size; ++i) hex += fmt::format("{:02x}", bytes[i]);
+  return hex;
+}
+
+json expected_json(const Hexdump::Expected& expected) {
+  json masks = json::array();
+  for (const auto& mask : expected.masks) {
+    if (masks.size() == kMostMarks) break;
+    masks.push_back({{"offset", mask.offset},
+                     {"length", mask.length},
+                     {"name", json_text(mask.name, 1000)},
+                     {"rule", json_text(mask.rule, 1000)}});
+  }
+  return {{"vector", json_text(expected.vector, 1000)},
+          {"bytes", hex_of(expected.bytes)},
+          {"masks", std::move(masks)}};
+}
+
+json hexdump_json(const Hexdump& dump) {
+  const std::size_t size = std::min(dump.bytes.size(), kMostDumpBytes);
   json marks = json::array();
   for (std::size_t i = 0; i < std::min(kMostMarks, dump.marks.size()); ++i) {
     const Hexdump::Mark& mark = dump.marks[i];
@@ -88,11 +108,22 @@ json hexdump_json(const Hexdump& dump) {
   }
   json out = {{"title", json_text(dump.title, 1000)},
               {"address", fmt::format("0x{:x}", dump.address)},
-              {"bytes", std::move(hex)},
+              {"bytes", hex_of(dump.bytes)},
               {"marks", std::move(marks)}};
+  if (dump.expected) out["expected"] = expected_json(*dump.expected);
   note_omitted(out, "bytes_omitted", dump.bytes.size(), size);
   note_omitted(out, "marks_omitted", dump.marks.size(), std::min(kMostMarks, dump.marks.size()));
   return out;
+}
+
+std::size_t cost(const Hexdump& dump) {
+  std::size_t texts = std::min(kMostMarks, dump.marks.size()) + 1;
+  std::size_t bytes = std::min(dump.bytes.size(), kMostDumpBytes);
+  if (dump.expected) {
+    texts += 2 * std::min(kMostMarks, dump.expected->masks.size()) + 1;
+    bytes += std::min(dump.expected->bytes.size(), kMostDumpBytes);
+  }
+  return texts * (kFixedCost + 1000) + bytes;
 }
 
 constexpr std::size_t kShort = 500;  // of the texts that name something
@@ -112,10 +143,7 @@ json finding_json(const Finding& f, Budget& budget) {
   json dumps = json::array();
   for (const Hexdump& dump : f.hexdumps) {
     if (dumps.size() == kMostDumps) break;
-    const std::size_t marks = std::min(kMostMarks, dump.marks.size());
-    if (!budget.spend((marks + 1) * (kFixedCost + 1000) +
-                      std::min(dump.bytes.size(), kMostDumpBytes)))
-      break;
+    if (!budget.spend(cost(dump))) break;
     dumps.push_back(hexdump_json(dump));
   }
   json out = {{"pid", f.image.pid},
@@ -329,6 +357,17 @@ Hexdump hexdump_from(const Node& node) {
                          .length = mark["length"].integer<std::uint64_t>(),
                          .label = mark["label"].text()});
   });
+  if (const Node expected = node.maybe("expected"); expected.present()) {
+    out.expected.emplace();
+    out.expected->vector = expected["vector"].text();
+    out.expected->bytes = bytes_of(expected["bytes"]);
+    expected["masks"].each([&out](const Node& mask) {
+      out.expected->masks.push_back({.offset = mask["offset"].integer<std::uint64_t>(),
+                                     .length = mask["length"].integer<std::uint64_t>(),
+                                     .name = mask["name"].text(),
+                                     .rule = mask["rule"].text()});
+    });
+  }
   return out;
 }
 

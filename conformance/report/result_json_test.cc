@@ -52,8 +52,17 @@ TEST(ResultJson, GivesHostileTextBackByteByByte) {
   const RunResult again = read_back(run);
   EXPECT_EQ(again.results.at(0).findings.at(0).saw, hostile_text());
   EXPECT_EQ(again.images.at(0).executable, hostile_text());
-  EXPECT_EQ(again.results.at(0).findings.at(0).hexdumps.at(0).bytes,
-            run.results[0].findings[0].hexdumps[0].bytes);
+  const Hexdump& dump = again.results.at(0).findings.at(0).hexdumps.at(0);
+  EXPECT_EQ(dump.bytes, run.results[0].findings[0].hexdumps[0].bytes);
+  const Hexdump::Expected& expected = run.results[0].findings[0].hexdumps[0].expected.value();
+  ASSERT_TRUE(dump.expected);
+  EXPECT_EQ(dump.expected->vector, expected.vector);
+  EXPECT_EQ(dump.expected->bytes, expected.bytes);
+  ASSERT_EQ(dump.expected->masks.size(), 2U);
+  EXPECT_EQ(dump.expected->masks[1].offset, 16U);
+  EXPECT_EQ(dump.expected->masks[1].length, 4U);
+  EXPECT_EQ(dump.expected->masks[1].name, expected.masks[1].name);
+  EXPECT_EQ(dump.expected->masks[1].rule, expected.masks[1].rule);
 }
 
 TEST(ResultJson, MayStandInAPageOrOnATerminal) {

@@ -113,6 +113,14 @@ Hexdump header_dump() {
     out.bytes.push_back(static_cast<std::uint8_t>(c));
   }
   out.marks = {{.offset = 8, .length = 4, .label = "version: 0, want 2"}};
+  out.expected.emplace();
+  out.expected->vector = "pctx/sample";
+  for (const char c : "OTEL_CTX\2\0\0\0\x14\0\0\0\xaa\0\0\0"s) {
+    out.expected->bytes.push_back(static_cast<std::uint8_t>(c));
+  }
+  out.expected->masks = {
+      {.offset = 12, .length = 4, .name = "payload_size", .rule = "bytes of the message"},
+      {.offset = 16, .length = 4, .name = "timestamp", .rule = "not 0"}};
   return out;
 }
 
@@ -266,6 +274,11 @@ RunResult hostile_run() {
       dump.marks = {{.offset = 0, .length = UINT64_MAX, .label = bad},
                     {.offset = UINT64_MAX, .length = UINT64_MAX, .label = bad},
                     {.offset = 3, .length = 0, .label = bad}};
+      dump.expected = {
+          .vector = bad,
+          .bytes = dump.bytes,
+          .masks = {{.offset = UINT64_MAX, .length = UINT64_MAX, .name = bad, .rule = bad},
+                    {.offset = 1, .length = UINT64_MAX, .name = bad, .rule = bad}}};
       f.hexdumps = {dump};
     }
   }
@@ -293,6 +306,10 @@ RunResult huge_run() {
   dump.title = text;
   dump.bytes.assign(100'000, 0xff);
   dump.marks.assign(100, {.offset = 90'000, .length = 100, .label = text});
+  dump.expected = {.vector = text,
+                   .bytes = dump.bytes,
+                   .masks = std::vector<Hexdump::Expected::Mask>(
+                       100, {.offset = 0, .length = 1, .name = text, .rule = text})};
   large.hexdumps.assign(3, dump);
   Finding small = run.results[0].findings[0];
   small.hexdumps.clear();

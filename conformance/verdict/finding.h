@@ -36,7 +36,7 @@ struct ImageKey {
   friend auto operator<=>(const ImageKey&, const ImageKey&) = default;
 };
 
-// Bytes of the testee with the wrong ones marked.
+// Bytes of the testee with the wrong ones marked, perhaps beside those of a golden vector.
 struct Hexdump {
   std::string title;          // "header at 0x7f1200000000"
   std::uint64_t address = 0;  // of the first byte
@@ -47,6 +47,20 @@ struct Hexdump {
     std::string label;  // "version: 0, want 2"
   };
   std::vector<Mark> marks;
+
+  // What a golden vector has in place of the bytes, from the first one on; perhaps of fewer.
+  struct Expected {
+    struct Mask {
+      std::uint64_t offset = 0;
+      std::uint64_t length = 0;
+      std::string name;  // "payload"
+      std::string rule;  // what may stand there instead: "the address of the payload"
+    };
+    std::string vector;  // "rec/layout"
+    std::vector<std::uint8_t> bytes;
+    std::vector<Mask> masks;  // in order, without overlap
+  };
+  std::optional<Expected> expected;
 };
 
 struct Finding {

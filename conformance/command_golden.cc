@@ -1,0 +1,296 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "conformance/commands.h"
+#include "conformance/report/escape.h"
+#include "conformance/verdict/exit_code.h"
+#include "golden/diff.h"
+#include "golden/files.h"
+#include "golden/folder.h"
+#include "golden/hexdump.h"
+#include "golden/source.h"
+#include "golden/vector.h"
+#include "sys/child.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+using golden::Kind;
+using golden::Vector;
+
+constexpr std::chrono::milliseconds kEncoderDeadline{60'000};
+constexpr std::size_t kMostLines = 60;  // of a maps text that is shown
+constexpr std::size_t kLongestLine = 160;
+
+void line(std::string& out, const std::string& text) {
+  out += escape(text, Escape::kTerminal) + "\n";
+}
+
+// Each line of it a complaint of its own.
+int complain_lines(int code, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string one; std::getline(lines, one);) complain(code, one);
+  return code;
+}
+
+std::string folder_of(const GoldenCommand& c) {
+  if (!c.directory.empty()) return c.directory;
+  std::error_code error;
+  const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
+  // Installed, or in build/PRESET/bin of the source tree.
+  for (const char* way : {"../share/ctxconf/golden", "../../../golden"}) {
+    const fs::path folder = (bin / way).lexically_normal();
+    if (fs::exists(folder / golden::kManifestFile, error) || fs::exists(folder / "src", error)) {
+      return folder.string();
+    }
+  }
+  return {};
+}
+
+std::string results_text(const Vector& v) {
+  std::string out;
+  for (const auto r : v.results) {
+    if (!out.empty()) out += " or ";
+    out += to_string(r);
+  }
+  return out;
+}
+
+std::expected<std::vector<Vector>, std::string> load_all(const fs::path& folder) {
+  std::vector<Vector> out;
+  for (const Kind kind : golden::kKinds) {
+    auto vectors = golden::load_vectors(folder, kind);
+    if (!vectors) return std::unexpected(std::move(vectors).error());
+    std::ranges::move(*vectors, std::back_inserter(out));
+  }
+  return out;
+}
+
+// The nearest id, for a name that is none.
+int no_such(const std::string& name) {
+  return complain(kExitUsage, "golden: no vector " + name, "`ctxconf golden list` shows the ids");
+}
+
+int list(const GoldenCommand& c, const fs::path& folder) {
+  auto vectors = load_all(folder);
+  if (!vectors) return complain(kExitUsage, "golden: " + vectors.error());
+  for (const auto& glob : c.names) {
+    if (std::ranges::none_of(*vectors, [&](const Vector& v) { return glob_matches(glob, v.id); })) {
+      return no_such(glob);
+    }
+  }
+  std::erase_if(*vectors, [&](const Vector& v) {
+    return !c.names.empty() && std::ranges::none_of(c.names, [&](const auto& glob) {
+      return glob_matches(glob, v.id);
+    });
+  });
+  std::string out;
+  auto json = nlohmann::ordered_json::array();
+  std::size_t width = 0;
+  for (const Vector& v : *vectors) width = std::max(width, v.id.size());
+  std::map<Kind, std::size_t> counts;
+  for (const Vector& v : *vectors) {
+    line(out, fmt::format("{:<{}}  {:<16}  {}", v.id, width, results_text(v), v.comment));
+    ++counts[v.kind];
+    nlohmann::ordered_json results;
+    for (const auto r : v.results) results.push_back(to_string(r));
+    json.push_back({{"id", v.id},
+                    {"requirements", v.requirements},
+                    {"comment", v.comment},
+                    {"result", std::move(results)},
+                    {"file", golden::file_of(v).string()}});
+  }
+  if (c.json) return print(json.dump(1) + "\n", kExitClean);
+  out += fmt::format("{} vectors: {} process contexts, {} thread records, {} maps texts\n",
+                     vectors->size(), counts[Kind::kProcessContext], counts[Kind::kThreadRecord],
+                     counts[Kind::kMaps]);
+  return print(out, kExitClean);
+}
+
+// Of an id, or of a file that ends in .json.
+std::expected<Vector, std::string> load_one(const fs::path& folder, const std::string& name) {
+  fs::path path = name;
+  if (!name.ends_with(".json")) {
+    path.clear();
+    for (const Kind kind : golden::kKinds) {
+      const auto prefix = golden::id_prefix(kind);
+      if (!name.starts_with(prefix) || name.find('/', prefix.size()) != std::string::npos) continue;
+      path = folder / golden::to_string(kind) / (name.substr(prefix.size()) + ".json");
+    }
+    std::error_code error;
+    if (path.empty() || !fs::exists(path, error)) {
+      return std::unexpected(name + " is no vector; `ctxconf golden list` shows the ids");
+    }
+  }
+  const auto text = golden::read_file(path, golden::kLongestVectorFile);
+  if (!text) return std::unexpected(text.error());
+  const auto kind = golden::kind_in(*text, path.string());
+  if (!kind) return std::unexpected(kind.error());
+  return golden::parse_vector(*text, path.string(), *kind);
+}
+
+void show_maps(std::string& out, const Vector& v) {
+  line(out, v.id + ": " + results_text(v));
+  line(out, v.comment);
+  out += "\n";
+  std::istringstream lines(v.maps.maps);
+  std::size_t count = 0;
+  for (std::string one; std::getline(lines, one); ++count) {
+    if (count < kMostLines) out += escape(one, Escape::kTerminal, kLongestLine) + "\n";
+  }
+  if (count > kMostLines) out += fmt::format("({} more lines)\n", count - kMostLines);
+  if (v.maps.maps.empty()) out += "(empty)\n";
+}
+
+int show(const GoldenCommand& c, const fs::path& folder) {
+  if (c.names.empty()) return complain(kExitUsage, "golden show: name a vector");
+  std::string out;
+  for (const auto& name : c.names) {
+    const auto v = load_one(folder, name);
+    if (!v) return complain(kExitUsage, "golden: " + v.error());
+    if (!out.empty()) out += "\n";
+    if (c.json) {
+      out += golden::to_json(*v);
+      continue;
+    }
+    if (v->kind == Kind::kMaps) show_maps(out, *v);
+    std::istringstream dump(golden::hexdump(*v));
+    for (std::string one; std::getline(dump, one);) line(out, one);
+    out += "\n";
+    for (const auto& field : golden::field_lines(*v)) {
+      const bool said = field.starts_with("header.") || field.starts_with("payload.") ||
+                        field.starts_with("record.") || field.starts_with("line") ||
+                        field.starts_with("comment") || field.starts_with("mask") ||
+                        field.starts_with("result") || field.starts_with("key_map");
+      if (!said) out += escape(field, Escape::kTerminal, kLongestLine) + "\n";
+    }
+  }
+  return print(out, kExitClean);
+}
+
+int diff(const GoldenCommand& c, const fs::path& folder) {
+  if (c.names.size() != 2) return complain(kExitUsage, "golden diff: name two vectors");
+  const auto a = load_one(folder, c.names[0]);
+  if (!a) return complain(kExitUsage, "golden: " + a.error());
+  const auto b = load_one(folder, c.names[1]);
+  if (!b) return complain(kExitUsage, "golden: " + b.error());
+  const auto lines = golden::diff(*a, *b);
+  std::string out;
+  for (const auto& one : lines) line(out, one);
+  if (lines.empty()) line(out, "the same in every field");
+  return print(out, lines.empty() ? kExitClean : kExitFailed);
+}
+
+// A line for each id that the catalogue does not have.
+std::vector<std::string> unknown_requirements(const std::vector<Vector>& vectors) {
+  const Catalogue& catalogue = Catalogue::builtin();
+  std::vector<std::string> out;
+  for (const Vector& v : vectors) {
+    for (const auto& id : v.requirements) {
+      if (catalogue.find(id) != nullptr) continue;
+      const std::string nearest = catalogue.nearest(id);
+      out.push_back(fmt::format("{}: the catalogue has no requirement {}{}", v.id, id,
+                                nearest.empty() ? "" : ", perhaps " + nearest));
+    }
+  }
+  return out;
+}
+
+int verify(const fs::path& folder) {
+  const auto vectors = golden::encode_sources(folder);
+  if (!vectors) return complain(kExitUsage, "golden: " + vectors.error());
+  const auto outputs = golden::outputs_of(*vectors);
+  auto problems = golden::check_folder(folder, outputs);
+  if (!problems) return complain(kExitUsage, "golden: " + problems.error());
+  std::ranges::move(unknown_requirements(*vectors), std::back_inserter(*problems));
+  std::string out;
+  for (const auto& problem : *problems) line(out, problem);
+  if (!problems->empty()) {
+    line(out, fmt::format("golden: {} problems", problems->size()));
+    return print(out, kExitFailed);
+  }
+  line(out, fmt::format("golden: {} vectors in {} files, all as their sources say", vectors->size(),
+                        outputs.size() - 1));
+  return print(out, kExitClean);
+}
+
+// What the second encoder prints.
+std::expected<std::string, std::string> encode_again(const fs::path& folder) {
+  const fs::path script = folder / "second_encoder.py";
+  const fs::path protos = folder / ".." / "proto";
+  std::error_code error;
+  for (const fs::path& needed : {script, protos / "opentelemetry"}) {
+    if (fs::exists(needed, error)) continue;
+    return std::unexpected(needed.lexically_normal().string() +
+                           ": is missing; vectors are regenerated in the source tree");
+  }
+  sys::ChildOptions child;
+  child.argv = {"python3", script.string()};
+  for (const Kind kind : golden::kKinds) {
+    child.argv.push_back((folder / golden::source_file_of(kind)).string());
+  }
+  child.argv.insert(child.argv.end(), {"--proto", protos.string()});
+  child.extra_env = {"PYTHONDONTWRITEBYTECODE=1"};
+  child.deadline = kEncoderDeadline;
+  const auto result = sys::run_child(child);
+  if (!result) return std::unexpected(sys::to_string(result.error()));
+  if (result->timed_out) return std::unexpected("it did not end within a minute");
+  if (result->exit_code != 0) {
+    const auto errors = result->errors.substr(result->errors.size() -
+                                              std::min<std::size_t>(result->errors.size(), 2000));
+    return std::unexpected("it failed (it needs python3 and protoc):\n" + errors);
+  }
+  if (result->truncated) return std::unexpected("it printed too much");
+  return result->output;
+}
+
+int regenerate(const fs::path& folder) {
+  const auto vectors = golden::encode_sources(folder);
+  if (!vectors) return complain(kExitUsage, "golden: " + vectors.error());
+  if (const auto unknown = unknown_requirements(*vectors); !unknown.empty()) {
+    for (const auto& one : unknown) complain(kExitUsage, one);
+    return complain(kExitUsage, "golden: nothing was written",
+                    "`ctxconf list` shows the requirements");
+  }
+  const auto theirs = encode_again(folder);
+  if (!theirs) {
+    return complain_lines(
+        kExitUsage, "golden: the second encoder: " + theirs.error() + "\nnothing was written");
+  }
+  if (const auto agreed = golden::compare_encodings(*vectors, *theirs); !agreed) {
+    return complain(
+        kExitFailed, agreed.error(),
+        "nothing was written; one of golden/*.cc and golden/second_encoder.py is wrong");
+  }
+  const auto written = golden::write_folder(folder, golden::outputs_of(*vectors));
+  if (!written) return complain_lines(kExitFailed, written.error() + "\nnothing was written");
+  return print(fmt::format("golden: {} vectors, two encoders agree; {} files written, {} removed, "
+                           "{} as they were\n",
+                           vectors->size(), written->written, written->removed, written->unchanged),
+               kExitClean);
+}
+
+}  // namespace
+
+int command_golden(const GoldenCommand& c) {
+  const fs::path folder = folder_of(c);
+  if (folder.empty()) {
+    return complain(kExitUsage, "golden: there is no folder golden/ beside this program",
+                    "--dir DIR names it");
+  }
+  if (!c.names.empty() && (c.action == "verify" || c.action == "regenerate")) {
+    return complain(kExitUsage, "golden " + c.action + " takes no names, all vectors are meant");
+  }
+  if (c.action == "list") return list(c, folder);
+  if (c.action == "show") return show(c, folder);
+  if (c.action == "diff") return diff(c, folder);
+  if (c.action == "verify") return verify(folder);
+  return regenerate(folder);
+}
+
+}  // namespace ctxconf::conformance

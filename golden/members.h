@@ -1,0 +1,68 @@
+// The members of a JSON object, taken one by one: the first mistake is kept as one line of text,
+// and everything taken after it is empty. For the files of golden/ only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ctxconf::golden {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // keeps the order in which members are put in
+
+// A member given twice and nesting beyond 64 levels are errors too.
+std::expected<Json, std::string> parse_json(std::string_view text);
+
+std::optional<std::string> bytes_of_hex(std::string_view digits);  // lower case, in pairs
+std::string hex_of(std::string_view bytes);
+
+class Members {
+ public:
+  // `where` is put before the name of a member ("header."); `error` outlives this object.
+  Members(const Json& object, std::string where, std::string& error);
+
+  bool has(const char* name) const;
+  bool ok() const { return error_->empty(); }
+  // "vectors[3].header.version": what is wrong. Kept if it is the first.
+  void wrong(const std::string& name, const std::string& what);
+
+  // Null, after noting the mistake, where a member that must be there is not.
+  const Json* need(const char* name);
+  const Json* take(const char* name);  // null where there is none
+
+  std::string text(const char* name);
+  std::string text(const char* name, const char* fallback);
+  std::string hex(const char* name);  // the bytes; empty where there is no such member
+  std::uint64_t number(const char* name, std::uint64_t most, std::uint64_t fallback);
+  std::uint64_t number(const char* name, std::uint64_t most);
+  std::uint64_t address(const char* name);  // "0x7f5e10000000"
+  const Json* list(const char* name);       // not null; empty where it is no list
+  // Those of an object inside this one; without any where it is missing.
+  Members object(const char* name);
+  Members element(const char* name, const Json& list, std::size_t index);
+
+  // Says which member was not taken.
+  void finish();
+
+  std::string& error() { return *error_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* object_;
+  std::string where_;
+  std::string* error_;
+  std::set<std::string, std::less<>> taken_;
+};
+
+// "0x7f5e10000000"
+std::string address_text(std::uint64_t address);
+std::optional<std::uint64_t> address_of(std::string_view text);
+
+}  // namespace ctxconf::golden
