@@ -49,6 +49,10 @@ if(NOT CTXCONF_FUZZ_ONLY)
     set_tests_properties(${target}_replay PROPERTIES
       LABELS unit TIMEOUT 120 FIXTURES_REQUIRED fuzz_seeds)
   endforeach()
+  if(NOT fuzz_engine)
+    ctxconf_script_test(fuzz_scripts_test
+      fuzz/scripts_test.py ${PROJECT_SOURCE_DIR} $<TARGET_FILE:record_fuzzer>)
+  endif()
   ctxconf_test(fuzz_test
     SRCS fuzz/guarded_buffer_test.cc fuzz/slow_header_test.cc fuzz/slow_maps_test.cc
          fuzz/slow_payload_test.cc fuzz/slow_record_test.cc
