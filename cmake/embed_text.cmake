@@ -1,16 +1,34 @@
-# cmake -P embed_text.cmake OUT.cc FILE...: OUT.cc defines the function of
-# conformance/requirements/builtin_files.h that returns these files.
+# cmake [-DFUNCTION=NAME -DHEADER=FILE.h] -P embed_text.cmake OUT.cc FILE...: OUT.cc defines the
+# function of the header that returns these files, each by its name and that of its folder; of
+# conformance/requirements/builtin_files.h without the options, and then by its name alone.
 math(EXPR last "${CMAKE_ARGC} - 1")
-set(out "${CMAKE_ARGV3}")
-set(source "#include \"conformance/requirements/builtin_files.h\"\n
+set(first 0)
+while(NOT CMAKE_ARGV${first} STREQUAL "-P")
+  math(EXPR first "${first} + 1")
+endwhile()
+math(EXPR first "${first} + 2")
+set(out "${CMAKE_ARGV${first}}")
+math(EXPR first "${first} + 1")
+if(FUNCTION)
+  set(with_folder TRUE)
+else()
+  set(FUNCTION builtin_files)
+  set(HEADER conformance/requirements/builtin_files.h)
+endif()
+set(source "#include \"${HEADER}\"\n
 // One literal a file is longer than the standard asks a compiler to accept.
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
 namespace ctxconf::conformance {
 namespace {
 constexpr BuiltinFile kFiles[] = {\n")
-foreach(n RANGE 4 ${last})
+foreach(n RANGE ${first} ${last})
   set(file "${CMAKE_ARGV${n}}")
   get_filename_component(name "${file}" NAME)
+  if(with_folder)
+    get_filename_component(folder "${file}" DIRECTORY)
+    get_filename_component(folder "${folder}" NAME)
+    set(name "${folder}/${name}")
+  endif()
   file(READ "${file}" text)
   string(FIND "${text}" ")embedded\"" at)
   if(text STREQUAL "" OR NOT at EQUAL -1)
@@ -20,6 +38,6 @@ foreach(n RANGE 4 ${last})
 endforeach()
 string(APPEND source "};
 }  // namespace
-std::span<const BuiltinFile> builtin_files() { return kFiles; }
+std::span<const BuiltinFile> ${FUNCTION}() { return kFiles; }
 }  // namespace ctxconf::conformance\n")
 file(WRITE "${out}" "${source}")

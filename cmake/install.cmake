@@ -14,4 +14,8 @@ install(FILES conformance/testees/mutants.json
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(PROGRAMS conformance/testees/ctypes_writer.py
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+install(DIRECTORY golden/maps golden/process-context golden/schema golden/src golden/thread-record
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
+install(FILES golden/manifest.json
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)

@@ -71,7 +71,6 @@ std::expected<std::vector<Vector>, std::string> load_all(const fs::path& folder)
   return out;
 }
 
-// The nearest id, for a name that is none.
 int no_such(const std::string& name) {
   return complain(kExitUsage, "golden: no vector " + name, "`ctxconf golden list` shows the ids");
 }
@@ -211,7 +210,8 @@ int verify(const fs::path& folder) {
   std::string out;
   for (const auto& problem : *problems) line(out, problem);
   if (!problems->empty()) {
-    line(out, fmt::format("golden: {} problems", problems->size()));
+    line(out,
+         fmt::format("golden: {} problem{}", problems->size(), problems->size() == 1 ? "" : "s"));
     return print(out, kExitFailed);
   }
   line(out, fmt::format("golden: {} vectors in {} files, all as their sources say", vectors->size(),

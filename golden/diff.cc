@@ -42,7 +42,7 @@ void add_annotations(std::vector<std::string>& out, const std::string& name,
 void add_attributes(std::vector<std::string>& out, const std::string& name,
                     const Attributes& attributes) {
   if (attributes.empty()) add(out, name, "(none)");
-  for (const auto& [key, value] : attributes) add(out, name + "." + key, value);
+  for (const auto& [key, value] : attributes) add(out, fmt::format("{}.{}", name, key), value);
 }
 
 void add_masks(std::vector<std::string>& out, const std::vector<Mask>& masks) {

@@ -104,7 +104,7 @@ std::expected<State, std::string> read_state(const fs::path& golden) {
     if (!fs::exists(golden / folder, error)) continue;
     const auto names = list_files(golden / folder);
     if (!names) return std::unexpected(names.error());
-    for (const auto& name : *names) read_into(state, golden, folder + "/" + name);
+    for (const auto& name : *names) read_into(state, golden, fmt::format("{}/{}", folder, name));
   }
   const std::string manifest(kManifestFile);
   std::error_code error;

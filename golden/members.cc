@@ -80,8 +80,9 @@ std::optional<std::uint64_t> address_of(std::string_view text) {
   if (!text.starts_with("0x")) return std::nullopt;
   text.remove_prefix(2);
   std::uint64_t value = 0;
-  const auto* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value, 16);
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [at, error] = std::from_chars(begin, end, value, 16);
   if (error != std::errc() || at != end || address_text(value).substr(2) != text) {
     return std::nullopt;
   }
@@ -123,8 +124,8 @@ std::string Members::text(const char* name) {
   return {};
 }
 
-std::string Members::text(const char* name, const char* fallback) {
-  return has(name) ? text(name) : fallback;
+std::string Members::text(const char* name, std::string_view fallback) {
+  return has(name) ? text(name) : std::string(fallback);
 }
 
 std::string Members::hex(const char* name) {

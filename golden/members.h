@@ -38,7 +38,7 @@ class Members {
   const Json* take(const char* name);  // null where there is none
 
   std::string text(const char* name);
-  std::string text(const char* name, const char* fallback);
+  std::string text(const char* name, std::string_view fallback);
   std::string hex(const char* name);  // the bytes; empty where there is no such member
   std::uint64_t number(const char* name, std::uint64_t most, std::uint64_t fallback);
   std::uint64_t number(const char* name, std::uint64_t most);

@@ -128,7 +128,7 @@ void encode(Members& members, const Vector& common, ProcessContextVector& v) {
 // --- records
 
 Bytes repeated(const Bytes& bytes, std::uint64_t times, std::size_t limit, Members& members) {
-  if (bytes.size() > 0 && times > limit / bytes.size()) {
+  if (!bytes.empty() && times > limit / bytes.size()) {
     members.wrong("times", fmt::format("makes more than {} bytes", limit));
     return {};
   }
@@ -189,7 +189,7 @@ void encode(Members& members, const Vector& common, ThreadRecordVector& v) {
   v.layout = record_layout_from(members);
   v.record = members.has("record") ? members.hex("record") : encode_fields_of_record(members);
   v.key_map = key_map_from(members);
-  v.schema = members.text("schema", abi::kThreadSchemaVersions[0].data());
+  v.schema = members.text("schema", abi::kThreadSchemaVersions[0]);
   v.masks = masks_from(members, v.record.size());
   v.expect = record_contents_from(members, common);
 }
@@ -290,7 +290,7 @@ std::expected<std::vector<Vector>, std::string> encode_source(std::string_view j
   for (std::size_t i = 0; i < list.size() && error.empty(); ++i) {
     out.push_back(vector_from(members.element("vectors", list, i), kind));
     if (!error.empty()) {
-      error = out.back().id + ": " + error;
+      error = fmt::format("{}: {}", out.back().id, error);
     } else if (!ids.insert(out.back().id).second) {
       error = out.back().id + ": stands there twice; ids are unique and never move";
     }

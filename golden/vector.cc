@@ -344,7 +344,7 @@ void read_common(Members& members, Vector& v) {
   const Json& requirements = *members.list("requirements");
   if (requirements.empty()) members.wrong("requirements", "must name one or more");
   for (const Json& r : requirements) {
-    if (!r.is_string() || r == "") {
+    if (!r.is_string() || r.get_ref<const std::string&>().empty()) {
       members.wrong("requirements", "must be ids of the catalogue");
       continue;
     }

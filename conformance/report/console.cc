@@ -12,7 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "abi/process_header.h"
+#include "abi/thread_record.h"
 #include "conformance/report/escape.h"
+#include "golden/hexdump.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -26,7 +29,6 @@ constexpr std::array kProblemOrder = {Outcome::kCrash, Outcome::kTimeout, Outcom
 constexpr std::string_view kIndent = "         ";  // under the text of a field
 constexpr std::size_t kRowBytes = 16;
 constexpr std::size_t kMostMarks = 16;
-constexpr std::size_t kMostMasks = 8;
 constexpr std::size_t kMostNotes = 20;
 constexpr std::size_t kCommandLimit = 1000;
 
@@ -35,6 +37,7 @@ using Caps = std::array<std::size_t, 3>;
 constexpr Caps kEvidenceLines = {8, 40, 400};
 constexpr Caps kDumpRows = {8, 32, 256};
 constexpr Caps kDumps = {2, 8, 32};
+constexpr Caps kComparisonLines = {24, 48, 512};
 constexpr Caps kImages = {20, 200, 2000};
 constexpr Caps kOtherImages = {4, 40, 400};
 constexpr Caps kExpectationProblems = {50, 200, 1000};
@@ -233,9 +236,7 @@ class Page {
   void other_findings(const RequirementResult& result);
   void hexdump(const Hexdump& dump);
   void hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width);
-  void expected_bytes(const Hexdump::Expected& expected, std::size_t address_width);
-  template <class Cell>  // cell(i) -> Shown
-  void row_of_bytes(std::string_view label, std::size_t from, std::size_t to, const Cell& cell);
+  void comparison(const Hexdump& dump);
 
   std::string out_;
   std::size_t verbosity_;
@@ -329,78 +330,73 @@ void Page::images(const RunResult& run) {
   }
 }
 
-// Where byte `i` of a row of a dump stands.
-constexpr std::size_t column_of(std::size_t i) { return i * 3 + (i >= kRowBytes / 2 ? 1 : 0); }
-
-struct Shown {
-  std::string digits;  // two characters
-  char text = '.';
-  Style style = Style::kPlain;
-};
-
-Shown shown_byte(std::uint8_t byte, Style style) {
-  return {fmt::format("{:02x}", byte), byte >= 0x20 && byte < 0x7f ? static_cast<char>(byte) : '.',
-          style};
+// The fields of the fixed part, and what follows it as one.
+std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected,
+                                          std::string_view bytes) {
+  std::vector<golden::Mask> masks;
+  for (const auto& m : expected.masks) masks.push_back({m.offset, m.length, m.name, m.rule});
+  const bool record = expected.vector.starts_with(golden::id_prefix(golden::Kind::kThreadRecord));
+  auto out = record ? golden::annotate_record(bytes.substr(0, sizeof(abi::ThreadRecordHead)), masks)
+                    : golden::annotate_header(abi::HeaderLayout::kH5,
+                                              bytes.substr(0, sizeof(abi::ProcessHeader)), masks);
+  const std::size_t at = out.empty() ? 0 : out.back().offset + out.back().length;
+  if (at >= bytes.size()) return out;
+  golden::Annotation rest{at, bytes.size() - at, "entries", false, 0};
+  for (const auto& m : masks) {
+    if (m.offset != at || m.length != rest.length) continue;
+    rest.masked = true;
+    rest.text = m.name + ": " + m.rule;
+  }
+  out.push_back(std::move(rest));
+  return out;
 }
 
-template <class Cell>
-void Page::row_of_bytes(std::string_view label, std::size_t from, std::size_t to,
-                        const Cell& cell) {
-  std::string hex;
-  std::string text;
-  for (std::size_t i = from; i < to; ++i) {
-    const Shown shown = cell(i);
-    if (i - from == kRowBytes / 2) hex += ' ';
-    hex += paint(shown.style, shown.digits) + " ";
-    text += paint(shown.style, std::string_view(&shown.text, 1));
-  }
-  hex.append(column_of(kRowBytes) - column_of(to - from) +
-                 (to - from == kRowBytes / 2 ? 1 : 0),  // the gap before a byte that is missing
-             ' ');
-  line(fmt::format("{}{}  {} |{}|", kIndent, label, hex, text));
+std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t limit) {
+  const auto shown = std::span(bytes).first(std::min(bytes.size(), limit));
+  return {shown.begin(), shown.end()};
 }
 
-// What may differ has two dots for its digits, and its rule below.
-void Page::expected_bytes(const Hexdump::Expected& expected, std::size_t address_width) {
-  verbatim("vector", inert(expected.vector, 200) + " has there");
-  const auto masks = std::span(expected.masks).first(std::min(expected.masks.size(), kMostMasks));
-  const auto is_masked = [&](std::size_t i) {
-    return std::ranges::any_of(
-        masks, [i](const auto& m) { return i >= m.offset && i - m.offset < m.length; });
-  };
-  const std::size_t size = expected.bytes.size();
-  const std::size_t shown = std::min(size, cap(kDumpRows) * kRowBytes);
-  for (std::size_t from = 0; from < shown; from += kRowBytes) {
-    row_of_bytes(fmt::format("{:>{}}", fmt::format("+{}", from), address_width), from,
-                 std::min(from + kRowBytes, shown), [&](std::size_t i) {
-                   if (is_masked(i)) return Shown{"..", ' ', Style::kDim};
-                   return shown_byte(expected.bytes[i], Style::kGood);
-                 });
-  }
-  if (shown < size) line(fmt::format("{}… {} of {} bytes shown", kIndent, shown, size));
-  for (const auto& mask : masks) {
-    line(fmt::format("{}.. at +{}, {}: {}", kIndent, mask.offset, inert(mask.name, 40),
-                     inert(mask.rule, 100)));
+// What a golden vector has there, and where the testee's bytes are others.
+void Page::comparison(const Hexdump& dump) {
+  constexpr std::size_t kMostBytes = 4096;
+  const std::string want = text_of(dump.expected->bytes, kMostBytes);
+  const std::string have = text_of(dump.bytes, want.size());
+  verbatim("vector", inert(dump.expected->vector, 200) + ", field by field:");
+  for (const auto& text :
+       golden::compare_lines(want, have, fields_of(*dump.expected, want), cap(kComparisonLines))) {
+    const bool differs = text.starts_with(" found") || text.find_first_not_of(" ^") == text.npos;
+    line(std::string(kIndent) + paint(differs ? Style::kBad : Style::kPlain, inert(text, 200)));
   }
 }
 
 void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t address_width) {
   const std::size_t to = std::min(from + kRowBytes, dump.bytes.size());
+  const auto column = [](std::size_t i) { return i * 3 + (i >= kRowBytes / 2 ? 1 : 0); };
   const auto marks = shown_marks(dump);
-  row_of_bytes(fmt::format("{:0{}x}", dump.address + from, address_width), from, to,
-               [&](std::size_t i) {
-                 const bool marked = std::ranges::any_of(marks, [i](const Hexdump::Mark& mark) {
-                   const auto [low, high] = part_in(mark, i, i + 1);
-                   return low != high;
-                 });
-                 return shown_byte(dump.bytes[i], marked ? Style::kBad : Style::kPlain);
-               });
+  std::string hex;
+  std::string text;
+  for (std::size_t i = from; i < to; ++i) {
+    const bool marked = std::ranges::any_of(marks, [i](const Hexdump::Mark& mark) {
+      const auto [low, high] = part_in(mark, i, i + 1);
+      return low != high;
+    });
+    const Style style = marked ? Style::kBad : Style::kPlain;
+    const std::uint8_t byte = dump.bytes[i];
+    if (i - from == kRowBytes / 2) hex += ' ';
+    hex += paint(style, fmt::format("{:02x}", byte)) + " ";
+    const char shown = byte >= 0x20 && byte < 0x7f ? static_cast<char>(byte) : '.';
+    text += paint(style, std::string_view(&shown, 1));
+  }
+  hex.append(column(kRowBytes) - column(to - from) +
+                 (to - from == kRowBytes / 2 ? 1 : 0),  // the gap before a byte that is missing
+             ' ');
+  line(fmt::format("{}{:0{}x}  {} |{}|", kIndent, dump.address + from, address_width, hex, text));
   for (const Hexdump::Mark& mark : marks) {
     const auto [low, high] = part_in(mark, from, to);
     if (low == high) continue;
-    std::string carets(column_of(high - 1 - from) + 2, ' ');
+    std::string carets(column(high - 1 - from) + 2, ' ');
     for (std::size_t i = low; i < high; ++i) {
-      carets[column_of(i - from)] = carets[column_of(i - from) + 1] = '^';
+      carets[column(i - from)] = carets[column(i - from) + 1] = '^';
     }
     const std::string gap(kIndent.size() + address_width + 2, ' ');
     std::string under = gap + paint(Style::kBad, carets);
@@ -412,11 +408,7 @@ void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t addres
 }
 
 void Page::hexdump(const Hexdump& dump) {
-  // Wide enough for the last address, which may have wrapped.
-  const bool wide =
-      dump.address > 0xffffffffffff || dump.address + dump.bytes.size() > 0xffffffffffff;
-  const std::size_t address_width = wide ? 16 : 12;
-  if (dump.expected) expected_bytes(*dump.expected, address_width);
+  if (dump.expected) comparison(dump);
   verbatim("bytes", inert(or_else(dump.title, "memory of the testee"), 200));
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
@@ -433,13 +425,15 @@ void Page::hexdump(const Hexdump& dump) {
   });
   const std::size_t most = cap(kDumpRows);
   const bool select = rows > most && any_mark;
+  // Wide enough for the last address, which may have wrapped.
+  const bool wide = dump.address > 0xffffffffffff || dump.address + size > 0xffffffffffff;
   std::size_t shown = 0;
   std::size_t next = 0;
   for (std::size_t row = 0; row < rows && shown < most; ++row) {
     const bool near = is_marked(row) || (row > 0 && is_marked(row - 1)) || is_marked(row + 1);
     if (select && !near) continue;
     if (row != next) line(fmt::format("{}…", kIndent));
-    hexdump_row(dump, row * kRowBytes, address_width);
+    hexdump_row(dump, row * kRowBytes, wide ? 16 : 12);
     next = row + 1;
     ++shown;
   }

@@ -59,12 +59,16 @@ TEST(Console, ShowsAFailureWithTheWrongBytesMarked) {
           "  at     src/process_ctx.rs:118 in publish_update, thread 4243\n"
           "         7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX\n"
           "         little endian 0, big endian 0\n"
-          "  vector pctx/sample has there\n"
-          "                   +0  4f 54 45 4c 5f 43 54 58  02 00 00 00 .. .. .. ..  "
-          "|OTEL_CTX....    |\n"
-          "                  +16  .. .. .. ..                                       |    |\n"
-          "         .. at +12, payload_size: bytes of the message\n"
-          "         .. at +16, timestamp: not 0\n"
+          "  vector pctx/sample, field by field:\n"
+          "         000000  4f 54 45 4c 5f 43 54 58                          signature = "
+          "\"OTEL_CTX\"\n"
+          "         000008  02 00 00 00                                      version = 2\n"
+          "          found  00 00 00 00\n"
+          "                 ^^\n"
+          "         00000c  .. .. .. ..                                      payload_size: bytes "
+          "of "
+          "the message\n"
+          "         000010  .. .. .. .. .. .. .. ..                          timestamp: not 0\n"
           "  bytes  header at 0x7f1200000000\n"
           "         7f1200000000  4f 54 45 4c 5f 43 54 58  00 00 00 00 14 00 00 00  "
           "|OTEL_CTX........|\n"
@@ -188,11 +192,34 @@ TEST(Console, WrapsProseAndNeverCommandsOrBytes) {
               HasSubstr(std::string(200, 'x') + " y  (level"));
 }
 
-TEST(Console, ColoursWhatIsExpectedAndDimsWhatMayDiffer) {
+TEST(Console, ColoursWhatDiffersFromAVector) {
   const std::string text = to_console(ordinary_run(), {.colour = Colour::kAlways});
-  EXPECT_THAT(text, HasSubstr("\x1b[32m02\x1b[0m"));
-  EXPECT_THAT(text, HasSubstr("\x1b[2m..\x1b[0m"));
-  EXPECT_THAT(text, HasSubstr("\x1b[1;31m00\x1b[0m"));
+  EXPECT_THAT(text, HasSubstr("\x1b[1;31m found  00 00 00 00\x1b[0m\n"));
+  EXPECT_THAT(text, HasSubstr("\x1b[1;31m        ^^\x1b[0m\n"));
+}
+
+TEST(Console, ShowsTheEntriesOfARecordAsOneField) {
+  RunResult run = ordinary_run();
+  Hexdump& dump = run.results[0].findings[0].hexdumps[0];
+  dump.bytes.assign(80, 0x61);
+  dump.expected->vector = "rec/sample";
+  dump.expected->bytes.assign(80, 0x61);
+  dump.expected->bytes[24] = 1;
+  dump.expected->masks = {{.offset = 28, .length = 52, .name = "attrs_data", .rule = "entries"}};
+  EXPECT_THAT(plain(run),
+              HasSubstr("         000018  01                                               "
+                        "valid = 1\n"
+                        "          found  61\n"
+                        "                 ^^\n"));
+  EXPECT_THAT(plain(run),
+              HasSubstr("         00001c  .. .. .. .. .. .. .. .. .. .. .. .. .. .. .. ..  "
+                        "attrs_data: entries\n"
+                        "  bytes  "));
+  dump.expected->masks.clear();
+  dump.expected->bytes[79] = 0;
+  EXPECT_THAT(plain(run), HasSubstr("         00004c  61 61 61 00\n"
+                                    "          found  61 61 61 61\n"
+                                    "                          ^^\n"));
 }
 
 TEST(Console, MarksTheWholeOfAMarkThatSpansRows) {

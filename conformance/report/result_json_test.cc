@@ -60,7 +60,7 @@ TEST(ResultJson, GivesHostileTextBackByteByByte) {
   EXPECT_EQ(dump.expected->bytes, expected.bytes);
   ASSERT_EQ(dump.expected->masks.size(), 2U);
   EXPECT_EQ(dump.expected->masks[1].offset, 16U);
-  EXPECT_EQ(dump.expected->masks[1].length, 4U);
+  EXPECT_EQ(dump.expected->masks[1].length, 8U);
   EXPECT_EQ(dump.expected->masks[1].name, expected.masks[1].name);
   EXPECT_EQ(dump.expected->masks[1].rule, expected.masks[1].rule);
 }

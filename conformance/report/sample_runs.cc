@@ -115,12 +115,12 @@ Hexdump header_dump() {
   out.marks = {{.offset = 8, .length = 4, .label = "version: 0, want 2"}};
   out.expected.emplace();
   out.expected->vector = "pctx/sample";
-  for (const char c : "OTEL_CTX\2\0\0\0\x14\0\0\0\xaa\0\0\0"s) {
+  for (const char c : "OTEL_CTX\2\0\0\0\x14\0\0\0\xaa\0\0\0\0\0\0\0"s) {
     out.expected->bytes.push_back(static_cast<std::uint8_t>(c));
   }
   out.expected->masks = {
       {.offset = 12, .length = 4, .name = "payload_size", .rule = "bytes of the message"},
-      {.offset = 16, .length = 4, .name = "timestamp", .rule = "not 0"}};
+      {.offset = 16, .length = 8, .name = "timestamp", .rule = "not 0"}};
   return out;
 }
 

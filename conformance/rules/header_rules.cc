@@ -6,12 +6,30 @@
 #include <cstring>
 
 #include "conformance/rules/rule.h"
+#include "conformance/rules/vector_bytes.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 constexpr std::string_view kNeedsActive =
     "a context with a non-zero timestamp, seen while the process was observed";
+
+// The header, and what a golden vector has there.
+Hexdump compared(const ImageEvidence& e, const Context& c, std::vector<Hexdump::Mark> marks,
+                 const std::vector<KnownBytes>& known = {}) {
+  Hexdump dump = header_dump(c, std::move(marks));
+  if (e.image->little_endian) put_beside_header(dump, known);
+  return dump;
+}
+
+// What the header would be in the merged layout, as far as the numbers are known.
+std::vector<KnownBytes> merged_header(const abi::LayoutFields& found, const abi::DecodedLayout& d) {
+  std::vector<KnownBytes> out;
+  if (found.size >= 0) out.push_back(known_number(12, d.size, 4));
+  if (found.timestamp >= 0) out.push_back(known_number(16, d.timestamp, 8));
+  out.push_back(known_number(24, d.pointer, 8));
+  return out;
+}
 
 Finding no_active_header(const ImageEvidence& e) {
   for (const Context* c : e.judged) {
@@ -36,10 +54,10 @@ const Context* first_in(const ImageEvidence& e, std::initializer_list<HeaderStat
 
 Finding signature(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kBadSignature})) {
-    Hexdump dump = header_dump(*c, {});
+    std::vector<Hexdump::Mark> marks;
     for (std::size_t i = 0; i < abi::kSignature.size(); ++i) {
       if (c->header.signature[i] != abi::kSignature[i]) {
-        dump.marks.push_back(
+        marks.push_back(
             {i, 1, fmt::format("want {:02x} '{}'", abi::kSignature[i], abi::kSignature[i])});
       }
     }
@@ -48,7 +66,7 @@ Finding signature(const ImageEvidence& e) {
                     std::string_view(c->header.signature.data(), c->header.signature.size())),
         "wrong signature");
     f.evidence = {maps_line(*c)};
-    f.hexdumps = {std::move(dump)};
+    f.hexdumps = {compared(e, *c, std::move(marks))};
     return f;
   }
   if (first_in(e, {HeaderState::kValid, HeaderState::kBadVersion, HeaderState::kDevelopment,
@@ -68,8 +86,8 @@ Finding version(const ImageEvidence& e) {
     if (const auto draft = abi::describe(c->recognition.best); !draft.empty()) {
       f.evidence.emplace_back(draft);
     }
-    f.hexdumps = {header_dump(
-        *c, {{8, 4, fmt::format("version: {}, want {}", c->header.version, abi::kVersion)}})};
+    f.hexdumps = {compared(
+        e, *c, {{8, 4, fmt::format("version: {}, want {}", c->header.version, abi::kVersion)}})};
     return f;
   }
   if (first_in(e, {HeaderState::kDevelopment}) != nullptr) {
@@ -99,7 +117,7 @@ Finding version_development(const ImageEvidence& e) {
       f.evidence.push_back(fmt::format("as {} ({}): {}", layout.id, layout.in_use,
                                        decoded_text(abi::decode_as(layout, c->head->bytes))));
     }
-    f.hexdumps = {header_dump(*c, {{8, 4, "version: 1, want 2 in a release"}})};
+    f.hexdumps = {compared(e, *c, {{8, 4, "version: 1, want 2 in a release"}})};
     return f;
   }
   if (first_in(e, {HeaderState::kValid, HeaderState::kNarrow})) return passed();
@@ -125,7 +143,8 @@ Finding layout(const ImageEvidence& e) {
     mark(best.size, 4, "size in this draft");
     mark(best.timestamp, 8, "timestamp in this draft");
     mark(best.pointer, 8, "pointer in this draft");
-    f.hexdumps = {header_dump(*c, std::move(marks))};
+    f.hexdumps = {compared(e, *c, std::move(marks),
+                           merged_header(best, abi::decode_as(best, c->head->bytes)))};
     return f;
   }
   if (first_in(e, {HeaderState::kValid})) return passed();
@@ -139,7 +158,7 @@ Finding at_mapping_start(const ImageEvidence& e) {
         fmt::format("the signature stands at offset {} of the mapping, not at its start", at),
         "header not at the start");
     f.evidence = {maps_line(*c), fmt::format("signature at {:#x}", c->start() + at)};
-    f.hexdumps = {header_dump(*c, {{0, 8, "no signature here"}})};
+    f.hexdumps = {compared(e, *c, {{0, 8, "no signature here"}})};
     return f;
   }
   if (first_in(e, {HeaderState::kValid, HeaderState::kBadVersion, HeaderState::kDevelopment,
@@ -163,7 +182,10 @@ Finding native_byte_order(const ImageEvidence& e) {
                     c->header.payload_size, c->header.monotonic_published_at_ns),
         fmt::format("as {}: version {}, size {}, timestamp {}, pointer {:#x}", order, other.version,
                     other.payload_size, other.monotonic_published_at_ns, other.payload)};
-    f.hexdumps = {header_dump(*c, {{8, 24, "numbers"}})};
+    f.hexdumps = {compared(e, *c, {{8, 24, "numbers"}},
+                           merged_header(abi::fields_of(abi::HeaderLayout::kH5),
+                                         {other.version, other.payload_size,
+                                          other.monotonic_published_at_ns, other.payload}))};
     return f;
   }
   if (first_in(e, {HeaderState::kValid, HeaderState::kDevelopment, HeaderState::kNarrow,
@@ -181,7 +203,8 @@ Finding wide_fields_on_32_bit(const ImageEvidence& e) {
                     c->header.payload),
         "four-byte pointer");
     f.evidence = {maps_line(*c)};
-    f.hexdumps = {header_dump(*c, {{28, 4, "upper half of the pointer, want 00 00 00 00"}})};
+    f.hexdumps = {compared(e, *c, {{28, 4, "upper half of the pointer, want 00 00 00 00"}},
+                           {known_number(24, c->header.payload & UINT32_MAX, 8)})};
     return f;
   }
   if (const Context* c = first_in(e, {HeaderState::kValid})) {
@@ -214,7 +237,7 @@ Finding payload_pointer(const ImageEvidence& e) {
           fmt::format("{:#x} looks like an offset; header plus offset would be {:#x}", h.payload,
                       c->start() + h.payload));
     }
-    f.hexdumps = {header_dump(*c, {{24, 8, fmt::format("payload: {:#x}", h.payload)}})};
+    f.hexdumps = {compared(e, *c, {{24, 8, fmt::format("payload: {:#x}", h.payload)}})};
     return f;
   }
   if (!judged) {
@@ -246,7 +269,7 @@ Finding payload_size(const ImageEvidence& e) {
                                    h.payload_size, mapped, h.payload),
                        "size beyond the mapping");
       f.evidence = {maps_line(*c)};
-      f.hexdumps = {header_dump(*c, {mark})};
+      f.hexdumps = {compared(e, *c, {mark})};
       return f;
     }
     if (c->payload == nullptr) continue;
@@ -256,7 +279,7 @@ Finding payload_size(const ImageEvidence& e) {
                                    h.payload_size, c->payload->detail, c->payload->problem_offset),
                        "message does not end at the size");
       f.evidence = {maps_line(*c)};
-      f.hexdumps = {header_dump(*c, {mark}),
+      f.hexdumps = {compared(e, *c, {mark}),
                     payload_dump(*c, c->payload->problem_offset,
                                  h.payload_size - std::min<std::uint64_t>(
                                                       c->payload->problem_offset, h.payload_size),
@@ -311,7 +334,7 @@ Finding timestamp_nanoseconds(const ImageEvidence& e) {
                                    name, wall ? "of the wall clock" : "since boot", ns),
                        fmt::format("timestamp in {}", name));
       f.evidence = {maps_line(*c), bounds};
-      f.hexdumps = {header_dump(*c, {{16, 8, fmt::format("timestamp: {}", ts)}})};
+      f.hexdumps = {compared(e, *c, {{16, 8, fmt::format("timestamp: {}", ts)}})};
       return f;
     }
     other_clock = true;
@@ -373,7 +396,7 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
         "seconds and more",
         "timestamp left at zero");
     f.evidence = {maps_line(*left_at_zero)};
-    f.hexdumps = {header_dump(*left_at_zero, {{16, 8, "timestamp: 0"}})};
+    f.hexdumps = {compared(e, *left_at_zero, {{16, 8, "timestamp: 0"}})};
     return f;
   }
   if (zero_at_end) {

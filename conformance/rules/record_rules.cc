@@ -8,6 +8,7 @@
 #include "abi/thread_layouts.h"
 #include "conformance/payload_walk.h"
 #include "conformance/rules/thread_rules.h"
+#include "conformance/rules/vector_bytes.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -27,6 +28,16 @@ Finding against(const Record& r, std::string saw, std::string signature,
   Finding f = contradicted(std::move(saw), std::move(signature));
   f.evidence = record_lines(r);
   f.hexdumps = {record_dump(r, std::move(marks))};
+  return f;
+}
+
+// The same with what a golden vector has there; for rows about the fixed part.
+Finding against_layout(const ImageEvidence& e, const Record& r, std::string saw,
+                       std::string signature, std::vector<Hexdump::Mark> marks,
+                       const std::vector<KnownBytes>& known = {}) {
+  Finding f = against(r, std::move(saw), std::move(signature), std::move(marks));
+  Hexdump& dump = f.hexdumps.front();
+  if (e.image->little_endian && dump.address == r.sample->value) put_beside_record(dump, known);
   return f;
 }
 
@@ -103,17 +114,41 @@ void add_scores(Finding& f, const ImageEvidence& e, const Record& r) {
   }
 }
 
+// What so many entries behind the fixed part take.
+std::size_t bytes_of_entries(const Record& r, std::size_t count) {
+  abi::AttributeCursor cursor(r.bytes.subspan(kHead));
+  for (std::size_t i = 0; i < count && cursor.next(); ++i) {
+  }
+  return cursor.offset();
+}
+
+// The size and entries of a draft's record as the merged layout has them.
+std::vector<KnownBytes> merged_record(const Record& r, const abi::RecordFields& draft) {
+  const auto behind = r.bytes.subspan(draft.fixed_bytes);
+  const auto count = std::to_integer<std::size_t>(r.bytes[static_cast<std::size_t>(draft.count)]);
+  abi::AttributeCursor cursor(behind);
+  for (std::size_t i = 0; i < count && cursor.next(); ++i) {
+  }
+  KnownBytes entries{kHead, {}};
+  for (const std::byte b : behind.first(cursor.offset())) {
+    entries.bytes.push_back(std::to_integer<std::uint8_t>(b));
+  }
+  return {known_number(kSizeAt, cursor.offset(), 2), std::move(entries)};
+}
+
 Finding layout(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kOlderLayout})) {
     const auto& draft = abi::fields_of(abi::RecordLayout::kT0);
     const auto at = [](int offset) { return static_cast<std::uint64_t>(offset); };
-    Finding f = against(*j->record, fmt::format("{}; {}", abi::describe(draft.layout), j->reading),
-                        fmt::format("layout {}", draft.id),
-                        {{at(draft.root_span_id), 8, "root span id"},
-                         {at(draft.valid), 1, "valid"},
-                         {at(draft.count), 1, "entries"}});
+    Finding f = against_layout(e, *j->record,
+                               fmt::format("{}; {}", abi::describe(draft.layout), j->reading),
+                               fmt::format("layout {}", draft.id),
+                               {{at(draft.root_span_id), 8, "root span id"},
+                                {at(draft.valid), 1, "valid"},
+                                {at(draft.count), 1, "entries"}},
+                               merged_record(*j->record, draft));
     add_scores(f, e, *j->record);
     return f;
   }
@@ -125,12 +160,13 @@ Finding byte_order(const ImageEvidence& e) {
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kForeignByteOrder})) {
     const std::uint16_t size = j->record->head.attrs_data_size;
-    Finding f =
-        against(*j->record,
-                fmt::format("the size is {}, and {} in the other byte order, over which "
-                            "the entries walk",
-                            size, std::byteswap(size)),
-                "size in the other byte order", {{kSizeAt, 2, fmt::format("size: {}", size)}});
+    Finding f = against_layout(
+        e, *j->record,
+        fmt::format("the size is {}, and {} in the other byte order, over which "
+                    "the entries walk",
+                    size, std::byteswap(size)),
+        "size in the other byte order", {{kSizeAt, 2, fmt::format("size: {}", size)}},
+        {known_number(kSizeAt, std::byteswap(size), 2)});
     f.evidence.push_back("other byte order: " + j->reading);
     f.evidence.push_back("own byte order: " + merged_reading(*j));
     return f;
@@ -158,11 +194,11 @@ Finding ids_both_or_neither(const ImageEvidence& e) {
     ++judged;
     const auto& h = j.record->head;
     if (abi::has_trace_id(h) == abi::has_span_id(h)) continue;
-    return against(*j.record,
-                   fmt::format("trace id {}, span id {}", hex_of(h.trace_id), hex_of(h.span_id)),
-                   abi::has_trace_id(h) ? "trace id without span id" : "span id without trace id",
-                   {abi::has_trace_id(h) ? Hexdump::Mark{16, 8, "span id: zero"}
-                                         : Hexdump::Mark{0, 16, "trace id: zero"}});
+    return against_layout(
+        e, *j.record, fmt::format("trace id {}, span id {}", hex_of(h.trace_id), hex_of(h.span_id)),
+        abi::has_trace_id(h) ? "trace id without span id" : "span id without trace id",
+        {abi::has_trace_id(h) ? Hexdump::Mark{16, 8, "span id: zero"}
+                              : Hexdump::Mark{0, 16, "trace id: zero"}});
   }
   if (judged > 0) return passed(fmt::format("{} records", judged));
   return kept(e, records, any, "a valid byte of 1");
@@ -178,9 +214,11 @@ Finding trace_flags_without_ids(const ImageEvidence& e) {
     if (abi::has_trace_id(h) || abi::has_span_id(h)) continue;
     ++judged;
     if (h.trace_flags == 0) continue;
-    return against(*j.record, fmt::format("no ids, and the trace flags are {:#04x}", h.trace_flags),
-                   "trace flags without ids",
-                   {{kFlagsAt, 1, fmt::format("trace flags: {:#04x}", h.trace_flags)}});
+    return against_layout(e, *j.record,
+                          fmt::format("no ids, and the trace flags are {:#04x}", h.trace_flags),
+                          "trace flags without ids",
+                          {{kFlagsAt, 1, fmt::format("trace flags: {:#04x}", h.trace_flags)}},
+                          {known_number(kFlagsAt, 0, 1)});
   }
   if (judged > 0) return passed(fmt::format("{} records without ids", judged));
   if (records.empty()) return no_record(e);
@@ -229,8 +267,8 @@ Finding valid_is_one(const ImageEvidence& e) {
   if (e.timeline->mode == Mode::kAttach) {
     return unobservable(counted, "wrap mode, which sees the program from its start");
   }
-  return against(*seen.odd, counted, "valid is not 1",
-                 {{kValidAt, 1, fmt::format("valid: {}, want 1", seen.odd->head.valid)}});
+  return against_layout(e, *seen.odd, counted, "valid is not 1",
+                        {{kValidAt, 1, fmt::format("valid: {}, want 1", seen.odd->head.valid)}});
 }
 
 Finding valid_reserved_values(const ImageEvidence& e) {
@@ -242,9 +280,9 @@ Finding valid_reserved_values(const ImageEvidence& e) {
     return unobservable("byte 24 is never 1, which tctx.record.valid-is-one reports",
                         "a program that stores 1 for valid");
   }
-  return against(*seen.odd, "byte 24 had the values " + listed(seen.values),
-                 "reserved value of valid",
-                 {{kValidAt, 1, fmt::format("valid: {}", seen.odd->head.valid)}});
+  return against_layout(e, *seen.odd, "byte 24 had the values " + listed(seen.values),
+                        "reserved value of valid",
+                        {{kValidAt, 1, fmt::format("valid: {}", seen.odd->head.valid)}});
 }
 
 Finding attrs_data_size(const ImageEvidence& e) {
@@ -254,12 +292,13 @@ Finding attrs_data_size(const ImageEvidence& e) {
   if (j == nullptr) return kept(e, records, any, "a valid byte of 1");
   const bool count = j->fault == RecordFault::kSizeIsCount;
   const auto size = j->record->head.attrs_data_size;
-  Finding f =
-      against(*j->record,
-              fmt::format("the size is {}, which {}: {}", size,
-                          count ? "counts entries" : "counts the fixed part too", j->reading),
-              count ? "size counts entries" : "size counts the fixed part",
-              {{kSizeAt, 2, fmt::format("size: {}", size)}});
+  Finding f = against_layout(
+      e, *j->record,
+      fmt::format("the size is {}, which {}: {}", size,
+                  count ? "counts entries" : "counts the fixed part too", j->reading),
+      count ? "size counts entries" : "size counts the fixed part",
+      {{kSizeAt, 2, fmt::format("size: {}", size)}},
+      {known_number(kSizeAt, count ? bytes_of_entries(*j->record, size) : size - kHead, 2)});
   f.evidence.push_back(merged_reading(*j));
   return f;
 }
@@ -270,8 +309,9 @@ Finding aligned(const ImageEvidence& e) {
   for (const Record& r : e.records) {
     ++judged;
     if (r.sample->value % alignof(abi::ThreadRecordHead) == 0) continue;
-    return against(r, fmt::format("the record is at {:#x}, an odd address", r.sample->value),
-                   "record at an odd address", {});
+    return against_layout(e, r,
+                          fmt::format("the record is at {:#x}, an odd address", r.sample->value),
+                          "record at an odd address", {});
   }
   if (judged == 0) return no_record(e);
   return passed(fmt::format("{} records", judged));
@@ -292,11 +332,11 @@ Finding contiguous(const ImageEvidence& e) {
   if (const auto* j = find_fault(records, {RecordFault::kElsewhere})) {
     const Record& r = *j->record;
     if (j->at_address) {
-      return against(r, "the entries are not behind the fixed part: " + j->reading,
-                     "pointer instead of entries", {{kHead, 8, "an address"}});
+      return against_layout(e, r, "the entries are not behind the fixed part: " + j->reading,
+                            "pointer instead of entries", {{kHead, 8, "an address"}});
     }
-    return against(r, j->reading, "record is not one block",
-                   {{kSizeAt, 2, fmt::format("size: {}", r.head.attrs_data_size)}});
+    return against_layout(e, r, j->reading, "record is not one block",
+                          {{kSizeAt, 2, fmt::format("size: {}", r.head.attrs_data_size)}});
   }
   const ThreadSample* once = nullptr;
   for (const ThreadSample* s : e.unreadable) {
@@ -335,8 +375,9 @@ Finding recommended_size(const ImageEvidence& e) {
     const std::uint64_t size = kHead + j.record->head.attrs_data_size;
     largest = std::max(largest, size);
     if (size <= abi::kRecommendedRecordBytes) continue;
-    return against(*j.record, fmt::format("a record of {} bytes", size), "record above 640 bytes",
-                   {{kSizeAt, 2, fmt::format("size: {}", j.record->head.attrs_data_size)}});
+    return against_layout(e, *j.record, fmt::format("a record of {} bytes", size),
+                          "record above 640 bytes",
+                          {{kSizeAt, 2, fmt::format("size: {}", j.record->head.attrs_data_size)}});
   }
   if (largest > 0) return passed(fmt::format("the largest record has {} bytes", largest));
   return kept(e, records, any, "a valid byte of 1");

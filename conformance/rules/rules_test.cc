@@ -34,6 +34,14 @@ std::string context_message(const std::string& name = "checkout") {
   return field(1, field(1, key_value("service.name", name))) + field(2, key_value("own.key", "1"));
 }
 
+std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t from, std::size_t size) {
+  return std::string(bytes.begin(), bytes.end()).substr(from, size);
+}
+template <class T>
+std::string raw(T number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
 std::vector<std::byte> bytes(const std::string& s) {
   std::vector<std::byte> out(s.size());
   std::memcpy(out.data(), s.data(), s.size());
@@ -176,6 +184,14 @@ TEST(HeaderRules, OneWrongLetter) {
   ASSERT_EQ(f.hexdumps.size(), 1U);
   ASSERT_EQ(f.hexdumps[0].marks.size(), 1U);
   EXPECT_EQ(f.hexdumps[0].marks[0].offset, 4U);
+  // Beside it a vector, which masks what depends on the publication.
+  ASSERT_TRUE(f.hexdumps[0].expected);
+  const auto& expected = *f.hexdumps[0].expected;
+  EXPECT_EQ(expected.vector, "pctx/inline-one-page");
+  EXPECT_EQ(text_of(expected.bytes, 0, 12), std::string("OTEL_CTX\2\0\0\0", 12));
+  ASSERT_EQ(expected.masks.size(), 3U);
+  EXPECT_EQ(expected.masks[0].offset, 12U);
+  EXPECT_EQ(expected.masks[2].name, "payload");
 }
 
 TEST(HeaderRules, AForeignSignatureBesideAValidContextIsLegal) {
@@ -207,23 +223,28 @@ TEST(HeaderRules, TheOtherByteOrderExplainsTheVersion) {
   writer.header.payload_size = static_cast<std::uint32_t>(writer.payload.size());
   writer.header = abi::byte_swapped(writer.header);
   writer.size_from_payload = false;
-  EXPECT_EQ(contradictions(world_of(writer)),
-            (Ids{"pctx.header.version", "pctx.header.native-byte-order"}));
+  const World w = world_of(writer);
+  EXPECT_EQ(contradictions(w), (Ids{"pctx.header.version", "pctx.header.native-byte-order"}));
+  const auto expected = w.judge("pctx.header.native-byte-order").hexdumps.at(0).expected.value();
+  const auto own = abi::byte_swapped(writer.header);
+  EXPECT_EQ(text_of(expected.bytes, 12, 20),
+            raw(own.payload_size) + raw(own.monotonic_published_at_ns) + raw(own.payload));
+  EXPECT_TRUE(expected.masks.empty());
 }
 
 TEST(HeaderRules, ADraftOfAutumn2025) {
   Writer writer;
   const std::string payload = context_message();
-  std::array<char, 32> raw{};
-  std::memcpy(raw.data(), abi::kSignature.data(), 8);
+  std::array<char, 32> raw_header{};
+  std::memcpy(raw_header.data(), abi::kSignature.data(), 8);
   const std::uint32_t version = 2;
   const auto size = static_cast<std::uint32_t>(payload.size());
   const std::uint64_t wall = 1'764'606'693'000'000'000;
-  std::memcpy(raw.data() + 8, &version, 4);
-  std::memcpy(raw.data() + 12, &wall, 8);
-  std::memcpy(raw.data() + 20, &size, 4);
-  std::memcpy(raw.data() + 24, &kHeap, 8);
-  std::memcpy(&writer.header, raw.data(), raw.size());
+  std::memcpy(raw_header.data() + 8, &version, 4);
+  std::memcpy(raw_header.data() + 12, &wall, 8);
+  std::memcpy(raw_header.data() + 20, &size, 4);
+  std::memcpy(raw_header.data() + 24, &kHeap, 8);
+  std::memcpy(&writer.header, raw_header.data(), raw_header.size());
   writer.size_from_payload = false;
   Candidate c = writer.candidate();
   c.memory.resize(1);
@@ -231,7 +252,13 @@ TEST(HeaderRules, ADraftOfAutumn2025) {
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
   EXPECT_EQ(contradictions(w), Ids{"pctx.header.layout"});
-  EXPECT_EQ(w.judge("pctx.header.layout").signature, "layout H3");
+  const Finding f = w.judge("pctx.header.layout");
+  EXPECT_EQ(f.signature, "layout H3");
+  // Its numbers where the merged layout has them.
+  ASSERT_TRUE(f.hexdumps.at(0).expected);
+  EXPECT_EQ(text_of(f.hexdumps[0].expected->bytes, 0, 32),
+            std::string(raw_header.data(), 8) + raw(version) + raw(size) + raw(wall) + raw(kHeap));
+  EXPECT_TRUE(f.hexdumps[0].expected->masks.empty());
   EXPECT_EQ(w.judge("pctx.header.payload-size").outcome, Outcome::kUnobservable);
 }
 
@@ -244,6 +271,10 @@ TEST(HeaderRules, AHeaderFurtherIn) {
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
   EXPECT_EQ(contradictions(w), Ids{"pctx.header.at-mapping-start"});
+  const auto dump = w.judge("pctx.header.at-mapping-start").hexdumps.at(0);
+  ASSERT_EQ(dump.marks.size(), 2U);  // the signature, and what differs behind it
+  EXPECT_EQ(dump.marks[1].offset, 8U);
+  EXPECT_EQ(dump.marks[1].label, "differs from the vector");
 }
 
 TEST(HeaderRules, AnOffsetInsteadOfAnAddress) {

@@ -57,6 +57,7 @@ std::string pair(int key, const std::string& value) {
   return std::string(1, static_cast<char>(key)) + std::string(1, static_cast<char>(value.size())) +
          value;
 }
+std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 std::string text_of(int count, char c) { return std::string(static_cast<std::size_t>(count), c); }
 
 // A legal record whose parts a test changes.
@@ -308,7 +309,55 @@ TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
   expect_for_all_surroundings(r, {"tctx.record.layout"});
   r.raw[24] = '\1';  // as a valid byte would be
   expect_for_all_surroundings(r, {"tctx.record.layout"});
-  EXPECT_EQ(world_of(r).judge("tctx.record.layout").signature, "layout T0");
+  const Finding f = world_of(r).judge("tctx.record.layout");
+  EXPECT_EQ(f.signature, "layout T0");
+  // The same entries where the merged layout has them.
+  ASSERT_TRUE(f.hexdumps.at(0).expected);
+  const auto& expected = *f.hexdumps[0].expected;
+  EXPECT_EQ(expected.vector, "rec/layout");
+  const std::string area = pair(0, "/cart") + pair(1, "GET") + pair(2, "42");
+  EXPECT_EQ(text_of(expected.bytes).substr(24, 1), "\1");
+  EXPECT_EQ(text_of(expected.bytes).substr(26),
+            text_of(1, static_cast<char>(area.size())) + text_of(1, '\0') + area);
+  Ids masked;
+  for (const auto& m : expected.masks) masked.push_back(m.name);
+  EXPECT_EQ(masked, (Ids{"trace_id", "span_id", "trace_flags"}));
+}
+
+TEST(RecordRules, ShowWhatAVectorHasInstead) {
+  const auto expected = [](const Rec& r, std::string_view id) {
+    return world_of(r).judge(id).hexdumps.at(0).expected.value();
+  };
+  Rec r;
+  const auto size = static_cast<int>(r.area.size());
+  const auto masks_entries = [&](const Hexdump::Expected& e) {
+    return !e.masks.empty() && e.masks.back().offset == 28 &&
+           e.masks.back().length == e.bytes.size() - 28;
+  };
+  r.size = 3;
+  EXPECT_EQ(expected(r, "tctx.record.attrs-data-size").bytes.at(26), size);
+  r.size = size + 28;
+  r.behind = text_of(1024, '\xa5');
+  EXPECT_EQ(expected(r, "tctx.record.attrs-data-size").bytes.at(26), size);
+  r = {};
+  r.size = std::byteswap(static_cast<std::uint16_t>(size));
+  EXPECT_EQ(expected(r, "tctx.record.byte-order").bytes.at(26), size);
+  EXPECT_EQ(expected(r, "tctx.record.byte-order").bytes.at(27), 0);
+  EXPECT_TRUE(masks_entries(expected(r, "tctx.record.byte-order")));
+  r = {};
+  r.trace = text_of(16, '\0');
+  EXPECT_TRUE(masks_entries(expected(r, "tctx.record.ids-both-or-neither")));
+  r.span = text_of(8, '\0');
+  EXPECT_EQ(expected(r, "tctx.record.trace-flags-without-ids").bytes.at(25), 0);
+  r = {};
+  r.valid = 7;
+  const auto dump = world_of(r).judge("tctx.record.valid-is-one").hexdumps.at(0);
+  EXPECT_EQ(dump.expected.value().bytes.at(24), 1);
+  EXPECT_EQ(dump.marks.size(), 1U) << "the byte that differs is marked already";
+  // Rows that are not about the layout have none.
+  r = {};
+  r.area = pair(0, "/cart") + pair(200, "GET");
+  EXPECT_FALSE(world_of(r).judge("tctx.attrs.key-in-map").hexdumps.at(0).expected);
 }
 
 TEST(RecordRules, ADraftRecordWithoutAttributesNeedsDraftReferenceData) {
