@@ -158,8 +158,8 @@ void check_pieces(const std::string& text, const Lines& lines) {
     check({newline + 1, SIZE_MAX});
   }
   check({1 + below(text.size() - 1), SIZE_MAX});
-  std::vector<std::size_t> many;
-  for (int i = 0; i < 16; ++i) many.push_back(1 + below(text.size() / 8 + 1));
+  std::vector<std::size_t> many(16);
+  for (std::size_t& size : many) size = 1 + below(text.size() / 8 + 1);
   many.push_back(1 + text.size() / 4);
   check(many);
 }

@@ -52,7 +52,7 @@ int score(std::uint64_t size, std::optional<std::uint64_t> timestamp, std::uint6
   }
   if (size >= 1 && size <= 65536) points += 1;
   if (timestamp && plausible(*timestamp, around)) points += 1;
-  if (size > 16 * 1024 * 1024) points -= 2;
+  if (size > 16777216) points -= 2;
   return points;
 }
 
