@@ -15,6 +15,7 @@
 
 #include "abi/process_header.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+#include "reader_ref/key_map.h"
 #include "sys/map_table.h"
 #include "sys/memory_reader.h"
 #include "sys/result.h"
@@ -27,10 +28,6 @@ using ProcessContextMessage = opentelemetry::proto::processcontext::v1developmen
 
 // Larger payloads are refused, whatever the header says.
 inline constexpr std::uint32_t kPayloadLimit = std::uint32_t{1} << 20U;
-
-// Names of attribute keys by position (OTEP 4947); empty where a position has no usable name.
-// At most 256: an index is one byte.
-using KeyMap = std::vector<std::string>;
 
 struct ProcessContext {
   sys::MapEntry mapping;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "abi/thread_record.h"
-#include "reader_ref/process_context.h"
+#include "reader_ref/key_map.h"
 #include "sys/memory_reader.h"
 #include "sys/remote_addr.h"
 #include "sys/result.h"

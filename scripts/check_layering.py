@@ -16,7 +16,7 @@ ALLOWED = {
     "reader_ref": {"abi", "sys", "proto"},
     "golden": {"abi", "proto"},
     "conformance": {"abi", "sys", "proto", "golden"},
-    "fuzz": {"abi", "sys", "proto", "golden", "reader_ref"},
+    "fuzz": {"abi", "sys", "proto", "golden", "reader_ref", "conformance"},
 }
 # Libraries that only one folder may know.
 ONLY_IN = {"elfutils/": {"sys"}, "gelf.h": {"sys"}, "libelf.h": {"sys"}, "boost/": {"sys"}}

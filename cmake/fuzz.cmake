@@ -1,0 +1,61 @@
+# One fuzz target for each kind of hostile bytes. Every build has them: with an engine, or with a
+# main that replays files.
+
+# The oracles are not the subject: the engine is not to be guided by them. What they call of the
+# subject's headers is compiled in record_walk.cc.
+ctxconf_library(ctxconf_fuzz
+  SRCS fuzz/guarded_buffer.cc fuzz/maps_oracle.cc fuzz/payload_walk_oracle.cc
+       fuzz/process_header_oracle.cc fuzz/record_oracle.cc fuzz/slow_header.cc fuzz/slow_maps.cc
+       fuzz/slow_payload.cc fuzz/slow_record.cc
+  DEPS ctxconf_fuzz_subject ctxconf_maps ctxconf_payload_walk ctxconf_record_reader)
+ctxconf_library(ctxconf_fuzz_subject SRCS fuzz/record_walk.cc DEPS ctxconf_abi)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(ctxconf_fuzz PRIVATE
+    -fno-sanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table,stack-depth)
+  # It holds plain arrays only, which may be used on both sides of a sanitizer.
+  set_source_files_properties(fuzz/slow_record.cc PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=all")
+endif()
+set(fuzz_libraries ctxconf_fuzz)
+if(NOT CTXCONF_FUZZ_ONLY)
+  ctxconf_library(ctxconf_fuzz_decoders
+    SRCS fuzz/payload_decode_oracle.cc DEPS ctxconf_fuzz ctxconf_payload ctxconf_reader)
+  target_compile_definitions(ctxconf_fuzz_decoders INTERFACE CTXCONF_FUZZ_PROTOBUF)
+  set(fuzz_libraries ctxconf_fuzz_decoders)
+endif()
+
+separate_arguments(fuzz_engine UNIX_COMMAND "${CTXCONF_FUZZ_ENGINE}")
+set(fuzz_targets record_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer)
+add_custom_target(fuzz_targets)
+foreach(target IN LISTS fuzz_targets ITEMS empty_fuzzer)
+    if(fuzz_engine)
+    ctxconf_program(${target} SRCS fuzz/${target}.cc DEPS ${fuzz_libraries} ${fuzz_engine})
+  else()
+    ctxconf_program(${target} SRCS fuzz/${target}.cc fuzz/replay_main.cc DEPS ${fuzz_libraries})
+  endif()
+  add_dependencies(fuzz_targets ${target})
+endforeach()
+
+if(NOT CTXCONF_FUZZ_ONLY)
+  set(fuzz_seeds "${PROJECT_BINARY_DIR}/fuzz_seeds")
+  ctxconf_script_test(fuzz_seeds fuzz/make_seeds.py ${PROJECT_SOURCE_DIR}/golden ${fuzz_seeds})
+  set_tests_properties(fuzz_seeds PROPERTIES FIXTURES_SETUP fuzz_seeds)
+  set(fuzz_no_more "")
+  if(fuzz_engine)
+    set(fuzz_no_more -runs=0)
+  endif()
+  foreach(target IN LISTS fuzz_targets)
+    add_test(NAME ${target}_replay COMMAND ${target} ${fuzz_no_more}
+      "${fuzz_seeds}/${target}" "${PROJECT_SOURCE_DIR}/fuzz/regressions/${target}")
+    set_tests_properties(${target}_replay PROPERTIES
+      LABELS unit TIMEOUT 120 FIXTURES_REQUIRED fuzz_seeds)
+  endforeach()
+  if(NOT fuzz_engine)
+    ctxconf_script_test(fuzz_scripts_test
+      fuzz/scripts_test.py ${PROJECT_SOURCE_DIR} $<TARGET_FILE:record_fuzzer>)
+  endif()
+  ctxconf_test(fuzz_test
+    SRCS fuzz/guarded_buffer_test.cc fuzz/slow_header_test.cc fuzz/slow_maps_test.cc
+         fuzz/slow_payload_test.cc fuzz/slow_record_test.cc
+    DEPS ctxconf_fuzz)
+
+endif()

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Makes the seed corpora of the fuzz targets from the golden vectors.
+
+  make_seeds.py GOLDEN OUT      reads GOLDEN/*/*.json, writes OUT/TARGET/NAME
+
+What was in OUT/TARGET is removed. Exit codes: 0, 2 for a vector that is malformed or a kind
+without vectors; then nothing is written.
+"""
+import json
+import pathlib
+import shutil
+import struct
+import sys
+
+WALL_CLOCK = 1_780_000_000_000_000_000
+READER, LAYOUTS = 1, 2  # RecordMode; the place counts by threes
+PLACES = 6
+
+
+def fail(message):
+    print(f"make_seeds.py: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def number(value):
+    return int(value, 16) if isinstance(value, str) else int(value)
+
+
+def record_seeds(vector):
+    record = bytes.fromhex(vector["record"])
+    keys = min(len(vector.get("key_map", [])), 255)
+    for mode in (0, READER, LAYOUTS):
+        yield f"-{mode}", bytes([keys, mode]) + record
+    if vector["id"] in ("rec/one-attribute", "rec/draft-t0"):
+        for place in range(1, PLACES):
+            yield f"-place{place}", bytes([keys, READER + 3 * place]) + record
+            yield f"-symbol{place}", bytes([keys, LAYOUTS + 3 * place]) + record
+
+
+def process_seeds(vector):
+    head = bytes.fromhex(vector["header"])[:40]
+    payload = bytes.fromhex(vector["payload"])
+    payload_at = number(vector.get("payload_at", "0x0"))
+    boottime = vector.get("clock", {}).get("boottime_ns", 0)
+    facts = struct.pack("<BQQQ", len(head), payload_at, boottime, WALL_CLOCK)
+    yield "", facts + head + payload
+    cut = min(len(head), 20)
+    yield "-cut", struct.pack("<BQQQ", cut, payload_at, 0, 0) + head[:cut] + payload
+
+
+def payload_seeds(vector):
+    payload = bytes.fromhex(vector["payload"])
+    yield "", payload
+    yield "-cut", payload[: len(payload) * 2 // 3]
+
+
+def maps_seeds(vector):
+    text = vector["maps"].encode("utf-8", "surrogateescape")
+    yield "", text
+    if len(text) < 400:  # byte 1 stands for 8000 letters: a line over the limit, first or last
+        yield "-long-first", text[: text.find(b"\n")] + b"\x01" * 9 + b"\n" + text
+        yield "-long-last", text + b"\x01" * 9
+
+
+SEEDS = {
+    "record_fuzzer": ("thread-record", record_seeds),
+    "process_header_fuzzer": ("process-context", process_seeds),
+    "maps_fuzzer": ("maps", maps_seeds),
+    "payload_fuzzer": ("process-context", payload_seeds),
+}
+
+
+def read_vectors(folder):
+    vectors = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            vectors.append((path, json.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, ValueError) as error:
+            fail(f"{path}: no JSON: {error}")
+    if not vectors:
+        fail(f"no vectors in {folder}: `ctxconf golden regenerate` writes them")
+    return vectors
+
+
+def make(golden):
+    files = {}
+    for target, (kind, seeds) in SEEDS.items():
+        for path, vector in read_vectors(golden / kind):
+            try:
+                files.update({(target, path.stem + suffix): data for suffix, data in seeds(vector)})
+            except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+                fail(f"{path}: no generated {kind} vector ({type(error).__name__}: {error}); "
+                     "`ctxconf golden verify` says more")
+    return files
+
+
+def main():
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    golden, out = map(pathlib.Path, sys.argv[1:])
+    files = make(golden)
+    for target in SEEDS:
+        shutil.rmtree(out / target, ignore_errors=True)
+        (out / target).mkdir(parents=True)
+    for (target, name), data in files.items():
+        (out / target / name).write_bytes(data)
+    for target in SEEDS:
+        print(f"{sum(t == target for t, _ in files)} seeds for {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+#include "fuzz/maps_oracle.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "fuzz/check.h"
+#include "fuzz/guarded_buffer.h"
+#include "fuzz/slow_maps.h"
+#include "sys/map_table.h"
+
+namespace ctxconf::fuzz {
+namespace {
+
+using sys::MapEntry;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+constexpr std::size_t kLongRun = 8000;
+constexpr std::size_t kMostText = 80'000;
+constexpr std::size_t kBytewise = 128;
+constexpr std::size_t kLongText = 4096;
+constexpr std::size_t kCutsOfShortText = 24;
+
+std::string expanded(std::span<const std::byte> input) {
+  std::string text;
+  for (const std::byte b : input) {
+    const bool run = b == std::byte{1};
+    text.append(run ? kLongRun : 1, run ? 'x' : static_cast<char>(b));
+    if (text.size() > kMostText) break;
+  }
+  return text;
+}
+
+bool same(const MapEntry& e, const SlowMapping& s) {
+  return e.range.begin().raw() == s.begin && e.range.end().raw() == s.end &&
+         sys::permissions(e) == s.permissions && e.offset == s.offset && e.dev_major == s.major &&
+         e.dev_minor == s.minor && e.inode == s.inode && e.name == s.name;
+}
+
+// Accepted: every field keeps its rule, and printing it loses nothing.
+void check_entry(const MapEntry& e, const SlowMapping& s) {
+  FUZZ_CHECK(same(e, s));
+  FUZZ_CHECK(!e.range.empty());
+  FUZZ_CHECK(e.name.find('\n') == std::string::npos && e.name.find('\0') == std::string::npos);
+  FUZZ_CHECK(!e.name.starts_with(' '));
+  const std::string line = sys::to_maps_line(e);
+  // A name at the limit of a line may stand further right when it is printed.
+  if (line.size() <= sys::kMaxMapsLine) {
+    const auto again = sys::parse_maps_line(line);
+    FUZZ_CHECK(again.has_value());
+    FUZZ_CHECK(*again == e);
+  }
+  FUZZ_CHECK(sys::path_of(e) == slow_path(e.name));
+  const std::string file = sys::map_files_name(e);
+  FUZZ_CHECK(std::ranges::count(file, '-') == 1 && !file.starts_with('-') && !file.ends_with('-'));
+  FUZZ_CHECK(file.find_first_not_of("0123456789abcdef-") == std::string::npos);
+  if (s.begin >= 0x10000000) FUZZ_CHECK(line.starts_with(file + " "));
+}
+
+using Lines = std::vector<std::string>;
+using Parsed = std::vector<std::optional<SlowMapping>>;
+
+void check_lines(std::string_view text, const Parsed& slow) {
+  std::size_t n = 0;
+  sys::for_each_mapping(text, [&](sys::Result<MapEntry> entry) {
+    FUZZ_CHECK(n < slow.size());
+    FUZZ_CHECK(entry.has_value() == slow[n].has_value());
+    if (entry) {
+      check_entry(*entry, *slow[n]);
+    } else {
+      // Its text goes into messages.
+      const std::string& detail = entry.error().detail;
+      FUZZ_CHECK(!detail.empty() && detail.size() < 200);
+      FUZZ_CHECK(std::ranges::all_of(detail, [](char c) { return c >= 0x20 && c < 0x7f; }));
+    }
+    ++n;
+    return true;
+  });
+  FUZZ_CHECK(n == slow.size());
+  if (n < 2) return;
+  std::size_t calls = 0;
+  sys::for_each_mapping(text, [&](const sys::Result<MapEntry>&) { return ++calls < n / 2; });
+  FUZZ_CHECK(calls == std::max<std::size_t>(n / 2, 1));
+}
+
+// --- text in pieces
+
+// All that LinePieces gives for `text` handed over in pieces of these sizes (the last repeats).
+struct Reassembled {
+  std::string lines;
+  std::string rest;
+};
+Reassembled reassemble(std::string_view text, const std::vector<std::size_t>& sizes) {
+  sys::LinePieces pieces;
+  Reassembled out;
+  for (std::size_t at = 0, n = 0; at < text.size(); ++n) {
+    const auto space = pieces.space();
+    FUZZ_CHECK(space.size() >= 64U << 10U);
+    const std::size_t size =
+        std::min({sizes[std::min(n, sizes.size() - 1)], space.size(), text.size() - at});
+    std::memcpy(space.data(), text.data() + at, size);
+    const auto lines = pieces.added(size);
+    FUZZ_CHECK(lines.empty() || lines.ends_with('\n'));
+    out.lines += lines;
+    at += size;
+  }
+  out.rest = pieces.rest();
+  FUZZ_CHECK(out.rest.find('\n') == std::string::npos);
+  return out;
+}
+
+// Every line arrives, in order and whole; only lines over the limit may be missing. Of such a
+// line at the end of the text any part may be left.
+void check_reassembled(const Reassembled& got, const Lines& lines, bool ends_with_newline) {
+  Lines arrived = slow_lines(got.lines);
+  if (!got.rest.empty()) arrived.push_back(got.rest);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (next < arrived.size() && arrived[next] == lines[i]) {
+      ++next;
+      continue;
+    }
+    FUZZ_CHECK(lines[i].size() > sys::kMaxMapsLine);
+    const bool last = i + 1 == lines.size() && !ends_with_newline;
+    if (last && next < arrived.size() && lines[i].ends_with(arrived[next])) ++next;
+  }
+  FUZZ_CHECK(next == arrived.size());
+}
+
+void check_pieces(const std::string& text, const Lines& lines) {
+  const bool ended = text.ends_with('\n');
+  const auto check = [&](const std::vector<std::size_t>& sizes) {
+    check_reassembled(reassemble(text, sizes), lines, ended);
+  };
+  check({SIZE_MAX});
+  if (text.size() < 2) return;
+  if (text.size() <= kBytewise) check({1});
+  std::uint64_t state = 14695981039346656037U;  // of the text, so that an input says its cuts
+  for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  const auto below = [&](std::size_t n) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<std::size_t>((state >> 33U) % n);
+  };
+  if (text.size() <= kCutsOfShortText) {
+    for (std::size_t cut = 1; cut < text.size(); ++cut) check({cut, SIZE_MAX});
+    return;
+  }
+  // In front of a newline, behind one, anywhere, and in many pieces.
+  const std::size_t newline = text.find('\n', below(text.size()));
+  if (newline != std::string::npos && newline > 0 && text.size() <= kLongText) {
+    check({newline, SIZE_MAX});
+    check({newline + 1, SIZE_MAX});
+  }
+  check({1 + below(text.size() - 1), SIZE_MAX});
+  std::vector<std::size_t> many(16);
+  for (std::size_t& size : many) size = 1 + below(text.size() / 8 + 1);
+  many.push_back(1 + text.size() / 4);
+  check(many);
+}
+
+// --- search
+
+void check_finder(std::string_view text, const Parsed& slow,
+                  const std::vector<std::string>& prefixes) {
+  const sys::MappingFinder finder(prefixes);
+  std::vector<MapEntry> found;
+  finder.find_in(text, found);
+  std::size_t next = 0;
+  for (const auto& s : slow) {
+    if (!s) continue;
+    const bool matches = std::ranges::any_of(
+        prefixes, [&](const std::string& p) { return s->name.substr(0, p.size()) == p; });
+    FUZZ_CHECK(finder.matches(s->name) == matches);
+    if (!matches) continue;
+    FUZZ_CHECK(next < found.size());
+    FUZZ_CHECK(same(found[next++], *s));
+  }
+  FUZZ_CHECK(next == found.size());
+}
+
+void check_search(std::string_view text, const Parsed& slow) {
+  check_finder(text, slow, {abi::kMappingNamePrefixes.begin(), abi::kMappingNamePrefixes.end()});
+  check_finder(text, slow, {"[heap]", "/memfd:"});
+  check_finder(text, slow, {});
+  for (const auto& s : slow) {
+    if (!s) continue;
+    const bool candidate = s->name.starts_with("[anon_shmem:OTEL_CTX]") ||
+                           s->name.starts_with("[anon:OTEL_CTX]") ||
+                           s->name.starts_with("/memfd:OTEL_CTX");
+    FUZZ_CHECK(abi::is_candidate_name(s->name) == candidate);
+  }
+}
+
+// --- the table
+
+std::uint64_t slow_readable(const std::vector<MapEntry>& entries, RemoteRange range) {
+  std::uint64_t at = range.begin().raw();
+  while (at < range.end().raw()) {
+    const auto e = std::ranges::find_if(
+        entries, [&](const MapEntry& m) { return m.range.contains(RemoteAddr(at)); });
+    if (e == entries.end() || !e->readable) break;
+    at = std::min(e->range.end().raw(), range.end().raw());
+  }
+  return at - range.begin().raw();
+}
+
+void check_address(const sys::MapTable& table, bool overlapping, std::uint64_t address,
+                   std::uint64_t size) {
+  const auto& entries = table.entries();
+  const auto first = std::ranges::find_if(
+      entries, [&](const MapEntry& m) { return m.range.contains(RemoteAddr(address)); });
+  const MapEntry* found = table.find(RemoteAddr(address));
+  FUZZ_CHECK(found == (first == entries.end() ? nullptr : &*first));
+  const auto range = RemoteRange::from_size(RemoteAddr(address), size);
+  if (!range) return;
+  const std::uint64_t readable = table.readable_prefix(*range);
+  FUZZ_CHECK(readable <= size);
+  if (!overlapping) FUZZ_CHECK(readable == slow_readable(entries, *range));
+}
+
+void check_table(std::string_view text, const Parsed& slow) {
+  const auto table = sys::MapTable::parse(text);
+  FUZZ_CHECK(table.has_value() == std::ranges::all_of(slow, [](const auto& s) { return !!s; }));
+  if (!table) return;
+  const auto& entries = table->entries();
+  FUZZ_CHECK(entries.size() == slow.size());
+  bool overlapping = false;
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    FUZZ_CHECK(entries[i - 1].range.begin() <= entries[i].range.begin());
+    overlapping |= entries[i].range.begin() < entries[i - 1].range.end();
+  }
+  const std::size_t step = entries.size() / 16 + 1;  // of a long table some
+  for (std::size_t i = 0; i < entries.size(); i += step) {
+    const std::uint64_t begin = entries[i].range.begin().raw();
+    const std::uint64_t end = entries[i].range.end().raw();
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, end - begin, end}) {
+      check_address(*table, overlapping, begin, size);
+      check_address(*table, overlapping, end - 1, size);
+      check_address(*table, overlapping, end, size);
+      if (begin > 0) check_address(*table, overlapping, begin - 1, size);
+    }
+  }
+}
+
+}  // namespace
+
+void check_maps(std::span<const std::byte> input) {
+  static GuardedBuffer buffer;
+  const std::string plain = expanded(input);
+  const auto guarded = buffer.copy(std::as_bytes(std::span(plain)));
+  const std::string_view text(reinterpret_cast<const char*>(guarded.data()), guarded.size());
+  const Lines lines = slow_lines(plain);
+  Parsed slow;
+  slow.reserve(lines.size());
+  for (const std::string& line : lines) slow.push_back(slow_mapping(line));
+  check_lines(text, slow);
+  check_pieces(plain, lines);
+  check_search(text, slow);
+  check_table(text, slow);
+}
+
+}  // namespace ctxconf::fuzz

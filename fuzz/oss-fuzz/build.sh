@@ -1,0 +1,16 @@
+#!/bin/bash -eu
+# Builds the fuzz targets with the compiler and flags of the environment: CC, CXX, CFLAGS,
+# CXXFLAGS, LIB_FUZZING_ENGINE, SRC, OUT, WORK. Run by OSS-Fuzz and by scripts/check-oss-fuzz.
+#
+# No target needs a library, so none can be linked by mistake that was built for another C++
+# library. payload_fuzzer is built without its half that decodes with protobuf.
+source="$SRC/ctxconf"
+cmake -S "$source" -B "$WORK/build" -G Ninja -DCTXCONF_FUZZ_ONLY=ON \
+  -DCTXCONF_FUZZ_ENGINE="$LIB_FUZZING_ENGINE"
+cmake --build "$WORK/build" --target fuzz_targets
+python3 "$source/fuzz/make_seeds.py" "$source/golden" "$WORK/seeds"
+for target in record_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer; do
+  cp "$WORK/build/bin/$target" "$source/fuzz/$target.dict" "$source/fuzz/$target.options" "$OUT/"
+  cp "$source/fuzz/regressions/$target"/* "$WORK/seeds/$target/"
+  (cd "$WORK/seeds/$target" && python3 -m zipfile -c "$OUT/${target}_seed_corpus.zip" ./*)
+done

@@ -1,0 +1,14 @@
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fuzz/payload_oracle.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto input = std::as_bytes(std::span(data, size));
+  ctxconf::fuzz::check_payload_walk(input);
+#ifdef CTXCONF_FUZZ_PROTOBUF
+  ctxconf::fuzz::check_payload_decoders(input);
+#endif
+  return 0;
+}

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Tests what stands around the fuzz targets: scripts_test.py SOURCE-DIR TARGET"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, TARGET = pathlib.Path(sys.argv[1]), sys.argv[2]
+SEEDS = SOURCE / "fuzz/make_seeds.py"
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=60)
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.dir = pathlib.Path(scratch.name)
+
+
+class MakeSeeds(Folder):
+    VECTORS = {
+        "thread-record/one-attribute.json": {"id": "rec/one-attribute", "record": "00" * 28, "key_map": ["a"]},
+        "process-context/plain.json": {"id": "pctx/plain", "header": "00" * 32, "payload": "0a00",
+                                       "payload_at": "0x1000", "clock": {"boottime_ns": 1}},
+        "maps/one.json": {"id": "maps/one", "maps": "1000-2000 rw-p 00000000 00:00 0 \n"},
+    }
+
+    def write(self, name, content):
+        path = self.dir / "golden" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+    def make(self):
+        return run(sys.executable, SEEDS, self.dir / "golden", self.dir / "seeds")
+
+    def test_every_target_gets_seeds_and_old_ones_go(self):
+        for name, vector in self.VECTORS.items():
+            self.write(name, vector)
+        (self.dir / "seeds/maps_fuzzer").mkdir(parents=True)
+        (self.dir / "seeds/maps_fuzzer/old").touch()
+        done = self.make()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        made = {p.name for p in (self.dir / "seeds").iterdir()}
+        self.assertEqual(made, {"record_fuzzer", "process_header_fuzzer", "maps_fuzzer", "payload_fuzzer"})
+        self.assertEqual((self.dir / "seeds/record_fuzzer/one-attribute-0").read_bytes(), b"\x01\0" + bytes(28))
+        self.assertFalse((self.dir / "seeds/maps_fuzzer/old").exists())
+
+    def test_no_vectors_are_an_error(self):
+        done = self.make()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no vectors in", done.stderr)
+        self.assertFalse((self.dir / "seeds").exists())
+
+    def test_a_bad_vector_is_named(self):
+        for text in ("{", "[]", "{}", '{"id": "maps/one", "maps": 5}'):
+            for name, vector in self.VECTORS.items():
+                self.write(name, vector)
+            self.write("maps/bad.json", text)
+            done = self.make()
+            self.assertEqual(done.returncode, 2, text)
+            self.assertIn("maps/bad.json", done.stderr)
+            self.assertFalse((self.dir / "seeds").exists())
+
+
+class Replay(Folder):
+    def test_files_and_directories_are_run(self):
+        (self.dir / "a/b").mkdir(parents=True)
+        (self.dir / "a/b/one").write_bytes(b"\0\0" + bytes(30))
+        (self.dir / "two").write_bytes(b"")
+        done = run(TARGET, self.dir / "a", self.dir / "two")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 inputs, none of them a finding", done.stdout)
+
+    def test_an_empty_corpus_is_an_error(self):
+        done = run(TARGET, self.dir)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no input", done.stderr)
+
+    def test_what_cannot_be_read_is_an_error(self):
+        self.assertEqual(run(TARGET, self.dir / "missing").returncode, 2)
+        self.assertEqual(run(TARGET).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,95 @@
+#include "fuzz/slow_maps.h"
+
+namespace ctxconf::fuzz {
+namespace {
+
+// One or more digits, nothing else, and no more than `limit`.
+bool number(const std::string& digits, unsigned base, std::uint64_t limit, std::uint64_t& out) {
+  out = 0;
+  if (digits.empty()) return false;
+  for (const char c : digits) {
+    std::uint64_t digit = 99;
+    if (c >= '0' && c <= '9') digit = static_cast<std::uint64_t>(c - '0');
+    if (c >= 'a' && c <= 'f') digit = static_cast<std::uint64_t>(c - 'a') + 10;
+    if (c >= 'A' && c <= 'F') digit = static_cast<std::uint64_t>(c - 'A') + 10;
+    if (digit >= base || out > (limit - digit) / base) return false;
+    out = out * base + digit;
+  }
+  return true;
+}
+
+// What comes before the first `end`, which is taken away with it; nothing where there is none.
+std::optional<std::string> before(std::string& rest, char end) {
+  const auto at = rest.find(end);
+  if (at == std::string::npos) return std::nullopt;
+  std::string out = rest.substr(0, at);
+  rest = rest.substr(at + 1);
+  return out;
+}
+
+bool is_permissions(const std::string& p) {
+  return p.size() == 4 && (p[0] == 'r' || p[0] == '-') && (p[1] == 'w' || p[1] == '-') &&
+         (p[2] == 'x' || p[2] == '-') && (p[3] == 's' || p[3] == 'p');
+}
+
+}  // namespace
+
+std::optional<SlowMapping> slow_mapping(const std::string& line) {
+  if (line.size() > 65536) return std::nullopt;
+  if (line.find('\0') != std::string::npos || line.find('\n') != std::string::npos) {
+    return std::nullopt;
+  }
+  std::string rest = line;
+  const auto begin = before(rest, '-');
+  const auto end = before(rest, ' ');
+  const auto permissions = before(rest, ' ');
+  const auto offset = before(rest, ' ');
+  const auto major = before(rest, ':');
+  const auto minor = before(rest, ' ');
+  if (!begin || !end || !permissions || !offset || !major || !minor) return std::nullopt;
+  const bool more = rest.find(' ') != std::string::npos;
+  const std::string inode = more ? *before(rest, ' ') : rest;
+
+  SlowMapping m;
+  if (!number(*begin, 16, UINT64_MAX, m.begin) || !number(*end, 16, UINT64_MAX, m.end) ||
+      m.begin >= m.end || !is_permissions(*permissions) ||
+      !number(*offset, 16, UINT64_MAX, m.offset) || !number(*major, 16, UINT32_MAX, m.major) ||
+      !number(*minor, 16, UINT32_MAX, m.minor) || !number(inode, 10, UINT64_MAX, m.inode)) {
+    return std::nullopt;
+  }
+  m.permissions = *permissions;
+  if (!more) return m;
+  while (!rest.empty() && rest[0] == ' ') rest.erase(0, 1);
+  m.name = rest;
+  return m;
+}
+
+std::vector<std::string> slow_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (const char c : text) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    lines.push_back(line);
+    line.clear();
+  }
+  if (!text.empty() && text.back() != '\n') lines.push_back(line);
+  return lines;
+}
+
+std::string slow_path(const std::string& name) {
+  std::string out;
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    if (name.substr(at, 4) == "\\012") {
+      out += '\n';
+      at += 3;
+    } else {
+      out += name[at];
+    }
+  }
+  return out;
+}
+
+}  // namespace ctxconf::fuzz

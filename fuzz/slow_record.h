@@ -1,0 +1,52 @@
+// A second parser of the thread record, written from the tables of OTEP 4947
+// ("thread-local-context-record-format") and of the drafts before it: one byte after the other,
+// nothing shared with abi/, nothing allocated. For oracles and little-endian hosts.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ctxconf::fuzz {
+
+struct SlowEntry {
+  std::size_t key = 0;
+  std::size_t offset = 0;  // of the entry in the area
+  std::size_t length = 0;  // of the value, which begins two bytes later
+};
+
+struct SlowEntries {
+  std::array<SlowEntry, 32768> list;  // 65535 bytes have no more
+  std::size_t count = 0;
+  std::size_t end = 0;          // the first byte that no whole entry covers
+  std::array<int, 256> last{};  // index in `list` of the last entry of a key, or -1
+};
+// The whole entries of `area` up to the first that is not, at most `limit` of them.
+// `area` has at most 65535 bytes.
+void slow_entries(std::span<const std::byte> area, SlowEntries& out, std::size_t limit = 32768);
+
+struct SlowHead {
+  bool present = false;  // all 28 bytes are there
+  bool trace_id_set = false;
+  bool span_id_set = false;
+  std::uint8_t valid = 0;
+  std::uint8_t trace_flags = 0;
+  std::size_t size = 0;
+};
+SlowHead slow_head(std::span<const std::byte> record);
+
+// What a record is when it is read as one of the drafts.
+enum class SlowFit { kNotThere, kImpossible, kCut, kEmpty, kExact };
+struct SlowDraft {
+  SlowFit fit = SlowFit::kNotThere;
+  std::uint8_t valid = 0;
+  std::size_t entries = 0;
+  std::size_t attribute_bytes = 0;
+};
+// T0: valid at 32, count at 33, entries from 34. T1 and T3: size at 26, entries from 28.
+SlowDraft slow_t0(std::span<const std::byte> record, SlowEntries& scratch);
+SlowDraft slow_sized(std::span<const std::byte> record, bool other_byte_order,
+                     SlowEntries& scratch);
+
+}  // namespace ctxconf::fuzz

@@ -1,0 +1,96 @@
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "sys/access_watchdog.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+
+namespace ctxconf::sys {
+namespace {
+
+constexpr std::size_t kThreadsTried = 16;
+
+// The bytes from `from` that have an address at all.
+std::size_t addressable(RemoteAddr from, std::size_t size) {
+  return std::min<std::uint64_t>(size, UINT64_MAX - from.raw());
+}
+
+// One call, at most 256 KiB: bytes copied, or -errno.
+ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
+  static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  // process_vm_readv(2) promises partial transfers between iovecs only, so each page has one.
+  std::array<iovec, 64> pages;
+  std::size_t count = 0;
+  std::size_t total = 0;
+  while (total < out.size() && count < pages.size()) {
+    const std::uint64_t at = from + total;
+    const auto length = static_cast<std::size_t>(
+        std::min<std::uint64_t>(out.size() - total, page_size - at % page_size));
+    // An address of the other process, never used here.
+    pages[count++] = {reinterpret_cast<void*>(at), length};  // NOLINT(performance-no-int-to-ptr)
+    total += length;
+  }
+  const iovec local{out.data(), total};
+  const MemoryAccess access(tid);
+  const ssize_t copied = process_vm_readv(tid, &local, 1, pages.data(), count, 0);
+  return copied < 0 ? -errno : copied;
+}
+
+Result<std::size_t> copy_memory(pid_t tid, RemoteAddr from, std::span<std::byte> out) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t copied = copy_pages(tid, from.raw() + done, out.subspan(done));
+    if (copied == -EFAULT || copied == 0) break;  // nothing is readable from here on
+    if (copied < 0) {
+      return fail("process_vm_readv", static_cast<int>(-copied), "pid " + std::to_string(tid));
+    }
+    done += static_cast<std::size_t>(copied);
+  }
+  return done;
+}
+
+}  // namespace
+
+Result<std::size_t> ProcessMemory::read_some(RemoteAddr from, std::span<std::byte> out) const {
+  out = out.first(addressable(from, out.size()));
+  auto copied = copy_memory(pid_, from, out);
+  if (copied || copied.error().err != ESRCH) return copied;
+  // By the id of a leader that has ended the memory of its threads cannot be reached.
+  const auto threads = thread_list(pid_);
+  if (!threads) return copied;
+  for (std::size_t i = 0; i < std::min(threads->size(), kThreadsTried); ++i) {
+    if ((*threads)[i] == pid_) continue;
+    auto through_thread = copy_memory((*threads)[i], from, out);
+    if (through_thread || through_thread.error().err != ESRCH) return through_thread;
+  }
+  return copied;
+}
+
+Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
+                                                           const Part& second) const {
+  const std::array<iovec, 2> local{
+      {{first.out.data(), first.out.size()}, {second.out.data(), second.out.size()}}};
+  const auto remote = [](const Part& part) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+    return iovec{reinterpret_cast<void*>(part.from.raw()), part.out.size()};
+  };
+  const std::array<iovec, 2> theirs{remote(first), remote(second)};
+  const ssize_t copied = [&] {
+    const MemoryAccess access(pid_);
+    return process_vm_readv(pid_, local.data(), local.size(), theirs.data(), theirs.size(), 0);
+  }();
+  if (std::cmp_equal(copied, first.out.size() + second.out.size())) {
+    return std::array{first.out.size(), second.out.size()};
+  }
+  CTX_TRY(of_first, read_some(first.from, first.out));
+  CTX_TRY(of_second, read_some(second.from, second.out));
+  return std::array{of_first, of_second};
+}
+
+}  // namespace ctxconf::sys
