@@ -99,7 +99,8 @@ Timeline timeline_of(const golden::ProcessContextVector& v) {
 // An attribute value as the judge shows it.
 std::string shown(const json& value, bool inside = false) {
   if (value.empty()) return inside ? "null" : "";
-  const auto& [kind, v] = *value.items().begin();
+  const std::string kind = value.begin().key();
+  const json& v = value.begin().value();
   const auto text = [&](const std::string& s) { return inside ? json(s).dump() : s; };
   if (kind == "string") return text(v.get<std::string>());
   if (kind == "bytes") return text(v.get<std::string>());
