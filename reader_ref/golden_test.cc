@@ -152,6 +152,7 @@ std::vector<std::string> prefixes() {
 
 std::vector<std::uint64_t> starts(const std::vector<MapEntry>& entries) {
   std::vector<std::uint64_t> out;
+  out.reserve(entries.size());
   for (const auto& e : entries) out.push_back(e.range.begin().raw());
   return out;
 }

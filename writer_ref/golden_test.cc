@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -42,7 +43,7 @@ void expect_same(std::string_view written, std::string_view want,
 }
 
 std::string_view memory(std::uint64_t at, std::size_t size) {
-  return {reinterpret_cast<const char*>(at), size};
+  return {std::bit_cast<const char*>(at), size};
 }
 
 // --- headers
