@@ -52,6 +52,18 @@ void check_last_occurrence(Bytes area, const SlowEntries& slow, std::uint8_t key
   FUZZ_CHECK(found->length == s.length);
 }
 
+// The entries of `area` one behind the other, up to the first that is refused; the bytes written.
+std::size_t encode_entries(std::span<const std::byte> area, const SlowEntries& entries,
+                           std::span<std::byte> out) {
+  abi::AttributeEncoder encoder(out);
+  for (std::size_t i = 0; i < entries.count; ++i) {
+    const SlowEntry& e = entries.list[i];
+    if (!encoder.append(static_cast<std::uint8_t>(e.key), area.subspan(e.offset + 2, e.length)))
+      break;
+  }
+  return encoder.size();
+}
+
 // Parse, print, and the same bytes again; one byte of room too few and the last entry is refused.
 void check_encoder(Bytes area, const SlowEntries& slow) {
   static std::array<std::byte, 65536> memory;

@@ -28,15 +28,4 @@ std::optional<SlowEntry> last_entry_of(std::span<const std::byte> area, std::uin
   return SlowEntry{found->key, found->offset, found->value.size()};
 }
 
-std::size_t encode_entries(std::span<const std::byte> area, const SlowEntries& entries,
-                           std::span<std::byte> out) {
-  abi::AttributeEncoder encoder(out);
-  for (std::size_t i = 0; i < entries.count; ++i) {
-    const SlowEntry& e = entries.list[i];
-    if (!encoder.append(static_cast<std::uint8_t>(e.key), area.subspan(e.offset + 2, e.length)))
-      break;
-  }
-  return encoder.size();
-}
-
 }  // namespace ctxconf::fuzz

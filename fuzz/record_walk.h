@@ -1,4 +1,4 @@
-// The attribute cursor and encoder of abi/, driven for the oracle. They live in a header and would
+// The attribute cursor of abi/, driven for the oracle. It lives in a header and would
 // be compiled as part of the oracle, which the engine does not look at.
 #pragma once
 
@@ -25,9 +25,5 @@ struct WalkedEntries {
 void walk_entries(std::span<const std::byte> area, WalkedEntries& out);
 
 std::optional<SlowEntry> last_entry_of(std::span<const std::byte> area, std::uint8_t key);
-
-// The entries of `area` one behind the other, up to the first that is refused; the bytes written.
-std::size_t encode_entries(std::span<const std::byte> area, const SlowEntries& entries,
-                           std::span<std::byte> out);
 
 }  // namespace ctxconf::fuzz
