@@ -7,13 +7,15 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace ctxconf::sys {
 
 struct AccessWatchdog::Watched {
-  std::atomic<std::uint64_t> accesses = 0;  // odd: one is under way
+  std::atomic<std::uint64_t> changes = 0;  // of `depth`
+  std::atomic<int> depth = 0;              // accesses under way, one within the other
   std::atomic<pid_t> pid = 0;
   std::mutex mutex;
   std::condition_variable over;
@@ -33,8 +35,8 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline,
   int looks = 0;
   std::unique_lock lock(w.mutex);
   while (!w.over.wait_for(lock, deadline / kLooks, [&] { return w.is_over; })) {
-    const auto now = w.accesses.load();
-    looks = now == seen && now % 2 != 0 ? looks + 1 : 0;
+    const auto now = w.changes.load();
+    looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
     if (looks == kLooks) stuck(w.pid.load());
   }
@@ -42,29 +44,36 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline,
 
 }  // namespace
 
-MemoryAccess::MemoryAccess(pid_t pid) {
+ProcessAccess::ProcessAccess(pid_t pid) {
   if (watched_here == nullptr) return;
   watched_here->pid.store(pid, std::memory_order_relaxed);
-  watched_here->accesses.fetch_add(1, std::memory_order_release);
+  ++watched_here->depth;
+  ++watched_here->changes;
 }
 
-MemoryAccess::~MemoryAccess() {
-  if (watched_here != nullptr) watched_here->accesses.fetch_add(1, std::memory_order_release);
+ProcessAccess::~ProcessAccess() {
+  if (watched_here == nullptr) return;
+  --watched_here->depth;
+  ++watched_here->changes;
 }
 
 AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck)
     : watched_(std::make_unique<Watched>()) {
-  watched_here = watched_.get();
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  watched_->thread = std::thread(
-      [this, deadline, stuck = std::move(stuck)] { watch(*watched_, deadline, stuck); });
+  try {
+    watched_->thread = std::thread(
+        [this, deadline, stuck = std::move(stuck)] { watch(*watched_, deadline, stuck); });
+    watched_here = watched_.get();
+  } catch (const std::system_error&) {
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 AccessWatchdog::~AccessWatchdog() {
+  if (!watched_->thread.joinable()) return;
   watched_here = nullptr;
   {
     const std::scoped_lock lock(watched_->mutex);

@@ -1,6 +1,7 @@
-// Copying memory of another process waits for whoever fills its pages: a userfaultfd or a FUSE file
-// system whose owner does not answer holds the copy up for ever. Only the end of that owner ends
-// it, and an owner that the copying thread traces does not end before that thread lets it.
+// Copying memory of another process waits for whoever fills its pages, and opening a file that it
+// maps for whoever serves it: the owner of a userfaultfd or of a FUSE file system that does not
+// answer holds that up for ever. Only the end of that owner ends it, and an owner that the waiting
+// thread traces does not end before that thread lets it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,18 +12,19 @@
 
 namespace ctxconf::sys {
 
-// Exists while the memory of `pid` is asked for.
-class MemoryAccess {
+// Exists while the memory of `pid`, or what it maps, is asked for. One within another is progress
+// of the outer one.
+class ProcessAccess {
  public:
-  explicit MemoryAccess(pid_t pid);
-  ~MemoryAccess();
-  MemoryAccess(const MemoryAccess&) = delete;
-  MemoryAccess& operator=(const MemoryAccess&) = delete;
+  explicit ProcessAccess(pid_t pid);
+  ~ProcessAccess();
+  ProcessAccess(const ProcessAccess&) = delete;
+  ProcessAccess& operator=(const ProcessAccess&) = delete;
 };
 
 // Watches the accesses of the thread that makes it, one watchdog a thread. `stuck` is called in
-// another thread, which blocks all signals, once for each access that has not come back within
-// `deadline`.
+// another thread, which blocks all signals, once for each access that has made no progress within
+// `deadline`. Where no thread can be made (RLIMIT_NPROC) nothing is watched.
 class AccessWatchdog {
  public:
   AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck);
@@ -30,7 +32,7 @@ class AccessWatchdog {
   AccessWatchdog(const AccessWatchdog&) = delete;
   AccessWatchdog& operator=(const AccessWatchdog&) = delete;
 
-  struct Watched;  // shared with MemoryAccess
+  struct Watched;  // shared with ProcessAccess
 
  private:
   std::unique_ptr<Watched> watched_;

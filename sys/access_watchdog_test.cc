@@ -6,6 +6,8 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,7 +37,9 @@ class Withholder {
   Withholder() : page_(map_page(MAP_PRIVATE)) {
     auto* said = static_cast<std::atomic<int>*>(map_page(MAP_SHARED));
     pid_ = fork();
+    if (pid_ < 0) return;
     if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       const auto fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
       uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
       uffdio_register range{.range = {.start = at().raw(), .len = 4096},
@@ -51,8 +55,8 @@ class Withholder {
     munmap(said, 4096);
   }
   ~Withholder() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
     munmap(page_, 4096);
   }
   Withholder(const Withholder&) = delete;
@@ -83,11 +87,40 @@ TEST(AccessWatchdog, EndsACopyThatNobodyAnswers) {
   EXPECT_EQ(stuck, std::vector{child.pid()});
 }
 
+TEST(AccessWatchdog, FindsAnAccessThatOthersAreWithin) {
+  std::atomic<int> stuck = 0;
+  {
+    const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; });
+    const ProcessAccess outer(1);
+    {
+      const ProcessAccess inner(1);
+    }
+    while (stuck == 0) usleep(1000);
+  }
+  EXPECT_EQ(stuck, 1);
+}
+
+TEST(AccessWatchdog, WatchesNothingWhereNoThreadCanBeMade) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const rlimit none{0, 0};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0 || (geteuid() == 0 && setuid(65534) != 0)) _exit(2);
+    const AccessWatchdog dog(milliseconds(1), [](pid_t) {});
+    const ProcessAccess access(1);
+    sigset_t blocked;
+    pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    _exit(sigismember(&blocked, SIGTERM) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
 TEST(AccessWatchdog, KnowsOnlyTheAccessesOfItsThread) {
   std::atomic<int> stuck = 0;
   const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; });
   std::thread([&] {
-    const MemoryAccess elsewhere(2);
+    const ProcessAccess elsewhere(2);
     usleep(40'000);
   }).join();
   EXPECT_EQ(stuck, 0);

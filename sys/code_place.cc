@@ -22,6 +22,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/access_watchdog.h"
 #include "sys/child.h"
 
 namespace ctxconf::sys {
@@ -258,6 +259,7 @@ Result<HeldFile> HeldFile::open(const std::string& path) {
 }
 
 Result<HeldFile> HeldFile::of_mapping(pid_t tid, const MapEntry& entry) {
+  const ProcessAccess access(tid);
   const std::string proc = "/proc/" + std::to_string(tid);
   auto file = open(proc + "/map_files/" + map_files_name(entry));
   // Refused without privileges; not there when the mapping has changed since.

@@ -164,12 +164,13 @@ std::vector<HostFact> probe_reach() {
   static volatile std::uint64_t word = 1;
   std::array<int, 2> ends{-1, -1};
   Errors errors{EIO, EIO};
+  // To the second child the first is what any process of the same user is. It has no end of the
+  // pipe, which would keep a reader waiting.
+  const ProbeChild other([] {});
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     errors = {errno, errno};
   } else {
     const ProbeFd reader(ends[0]);
-    // To the second child the first is what any process of the same user is.
-    const ProbeChild other([] {});
     {
       const ProbeFd writer(ends[1]);
       ProbeChild observer([&] {

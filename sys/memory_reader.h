@@ -50,7 +50,8 @@ class ProcessMemory : public MemoryReader {
     RemoteAddr from;
     std::span<std::byte> out;
   };
-  // As read_some() for each, in one system call where all of both can be read.
+  // As read_some() for each, in one system call where all of both can be read. An error is about
+  // the first; of the second nothing is copied where it is refused.
   Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const;
 
  private:

@@ -657,7 +657,7 @@ Result<std::size_t> thread_count(pid_t tid) {
   if (stat(("/proc/" + std::to_string(tid) + "/task").c_str(), &directory) != 0) {
     return fail("count threads", errno == ENOENT ? ESRCH : errno, subject(tid));
   }
-  if (directory.st_nlink < 2) return fail("count threads", ENOTSUP, subject(tid));
+  if (directory.st_nlink <= 2) return fail("count threads", ENOTSUP, subject(tid));
   return directory.st_nlink - 2;
 }
 

@@ -37,7 +37,7 @@ ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
     total += length;
   }
   const iovec local{out.data(), total};
-  const MemoryAccess access(tid);
+  const ProcessAccess access(tid);
   const ssize_t copied = process_vm_readv(tid, &local, 1, pages.data(), count, 0);
   return copied < 0 ? -errno : copied;
 }
@@ -82,15 +82,15 @@ Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
   };
   const std::array<iovec, 2> theirs{remote(first), remote(second)};
   const ssize_t copied = [&] {
-    const MemoryAccess access(pid_);
+    const ProcessAccess access(pid_);
     return process_vm_readv(pid_, local.data(), local.size(), theirs.data(), theirs.size(), 0);
   }();
   if (std::cmp_equal(copied, first.out.size() + second.out.size())) {
     return std::array{first.out.size(), second.out.size()};
   }
   CTX_TRY(of_first, read_some(first.from, first.out));
-  CTX_TRY(of_second, read_some(second.from, second.out));
-  return std::array{of_first, of_second};
+  const auto of_second = read_some(second.from, second.out);
+  return std::array{of_first, of_second ? *of_second : 0};
 }
 
 }  // namespace ctxconf::sys

@@ -265,7 +265,7 @@ bool shares_memory_with_maker(pid_t maker_tid, int event) {
   if (nr == SYS_clone) {
     flags = call->args[0];
   } else if (nr == SYS_clone3) {
-    const MemoryAccess access(maker_tid);
+    const ProcessAccess access(maker_tid);
     errno = 0;
     flags = static_cast<std::uint64_t>(ptrace(PTRACE_PEEKDATA, maker_tid, call->args[0], nullptr));
     if (errno != 0) return false;
@@ -1117,7 +1117,7 @@ Result<> Tracee::write(pid_t tid, RemoteAddr to, std::span<const std::byte> byte
   const iovec ours{const_cast<std::byte*>(bytes.data()), bytes.size()};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
   const iovec theirs{reinterpret_cast<void*>(to.raw()), bytes.size()};
-  const MemoryAccess access(tid);
+  const ProcessAccess access(tid);
   const auto wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
   if (wrote < 0) return fail("process_vm_writev", errno, pid_text(tid));
   if (static_cast<std::size_t>(wrote) != bytes.size()) {
@@ -1174,6 +1174,10 @@ Result<> Tracee::end() {
 
 bool is_under_way(const WatchpointHit& hit, std::uint64_t code) {
 #if defined(__x86_64__)
+  // A tracer can read code that only runs.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+  if (code == 0)
+    code = static_cast<std::uint64_t>(ptrace(PTRACE_PEEKTEXT, hit.tid, hit.pc, nullptr));
   bool repeats = false;
   std::uint64_t step = 4;
   while (true) {

@@ -173,7 +173,7 @@ class Tracee {
 };
 
 // Whether a hit whose thread is still stopped was made by a string instruction that has more to do.
-// `code`: the eight bytes at its pc.
+// `code`: the eight bytes at its pc, 0 when they could not be copied.
 bool is_under_way(const WatchpointHit& hit, std::uint64_t code);
 
 // Beside the running program or in ../libexec/ctxconf.

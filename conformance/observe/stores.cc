@@ -206,6 +206,7 @@ void StoreRecorder::left(const sys::SyscallExit& e) {
   if (it == in_progress_.end()) return;
   const SystemCall call = std::move(it->second);
   in_progress_.erase(it);
+  if (call.name == "mmap" || call.name == "munmap") places_.look_again();
   if (call.name == "prctl") return on_naming(e.tid, call);
   if (e.result < 0 && e.result >= -kMaxErrno) return;
   if (without_file_) {

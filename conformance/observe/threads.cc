@@ -10,6 +10,7 @@
 #include "abi/thread_record.h"
 #include "conformance/elf_facts.h"
 #include "conformance/observe/memory_block.h"
+#include "sys/access_watchdog.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -87,6 +88,7 @@ ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limit
     : pid_(pid), cache_(&cache), limits_(limits) {}
 
 void ThreadRecorder::look_at_modules() {
+  const sys::ProcessAccess access(pid_);
   find_definitions();
   find_places();
 }
