@@ -59,9 +59,12 @@ inline std::optional<ThreadRecordHead> decode_thread_record(std::span<const std:
 }
 
 constexpr bool has_trace_id(const ThreadRecordHead& h) {
-  return h.trace_id != decltype(h.trace_id){};
+  const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(h.trace_id);
+  return (words[0] | words[1]) != 0;
 }
-constexpr bool has_span_id(const ThreadRecordHead& h) { return h.span_id != decltype(h.span_id){}; }
+constexpr bool has_span_id(const ThreadRecordHead& h) {
+  return std::bit_cast<std::uint64_t>(h.span_id) != 0;
+}
 
 struct AttributeEntry {
   std::uint8_t key = 0;              // index into threadlocal.attribute_key_map

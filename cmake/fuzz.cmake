@@ -2,21 +2,25 @@
 # main that replays files.
 
 # The oracles are not the subject: the engine is not to be guided by them. What they call of the
-# subject's headers is compiled in record_walk.cc.
+# subject's headers is compiled in record_walk.cc, as far as it is to guide.
 ctxconf_library(ctxconf_fuzz
   SRCS fuzz/guarded_buffer.cc fuzz/maps_oracle.cc fuzz/payload_walk_oracle.cc
        fuzz/process_header_oracle.cc fuzz/record_oracle.cc fuzz/slow_header.cc fuzz/slow_maps.cc
-       fuzz/slow_payload.cc fuzz/slow_record.cc
+       fuzz/slow_payload.cc fuzz/slow_record.cc fuzz/thread_context_oracle.cc
   DEPS ctxconf_fuzz_subject ctxconf_maps ctxconf_payload_walk ctxconf_record_reader)
 ctxconf_library(ctxconf_fuzz_subject SRCS fuzz/record_walk.cc DEPS ctxconf_abi)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # The checks of the sanitizers make the cursor too large to be inlined otherwise.
+  set(fuzz_inline "-mllvm;-inline-threshold=2000")
   target_compile_options(ctxconf_fuzz PRIVATE
     -fno-sanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table,stack-depth)
   # It compares lengths and no words that the engine could learn.
   set_source_files_properties(fuzz/record_walk.cc PROPERTIES
-    COMPILE_OPTIONS "-fno-sanitize-coverage=trace-cmp")
-  # It holds plain arrays only, which may be used on both sides of a sanitizer.
-  set_source_files_properties(fuzz/slow_record.cc PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize=all")
+    COMPILE_OPTIONS "-fno-sanitize-coverage=trace-cmp;${fuzz_inline}")
+  set_source_files_properties(fuzz/record_oracle.cc PROPERTIES COMPILE_OPTIONS "${fuzz_inline}")
+  # They hold plain arrays and spans only, which may be used on both sides of a sanitizer.
+  set_source_files_properties(fuzz/guarded_buffer.cc fuzz/slow_record.cc PROPERTIES
+    COMPILE_OPTIONS "-O2;-fno-sanitize=all;-fno-builtin-memcpy")
 endif()
 set(fuzz_libraries ctxconf_fuzz)
 if(NOT CTXCONF_FUZZ_ONLY)
@@ -27,10 +31,10 @@ if(NOT CTXCONF_FUZZ_ONLY)
 endif()
 
 separate_arguments(fuzz_engine UNIX_COMMAND "${CTXCONF_FUZZ_ENGINE}")
-set(fuzz_targets record_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer)
+set(fuzz_targets record_fuzzer thread_context_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer)
 add_custom_target(fuzz_targets)
 foreach(target IN LISTS fuzz_targets ITEMS empty_fuzzer)
-    if(fuzz_engine)
+  if(fuzz_engine)
     ctxconf_program(${target} SRCS fuzz/${target}.cc DEPS ${fuzz_libraries} ${fuzz_engine})
   else()
     ctxconf_program(${target} SRCS fuzz/${target}.cc fuzz/replay_main.cc DEPS ${fuzz_libraries})

@@ -6,7 +6,7 @@
 
 namespace ctxconf::fuzz {
 
-[[noreturn]] inline void check_failed(const char* what, const char* file, int line) {
+[[noreturn, gnu::noinline]] inline void check_failed(const char* what, const char* file, int line) {
   std::fprintf(stderr, "%s:%d: this does not hold: %s\n", file, line, what);
   std::abort();
 }

@@ -13,7 +13,7 @@ import struct
 import sys
 
 WALL_CLOCK = 1_780_000_000_000_000_000
-READER, LAYOUTS = 1, 2  # RecordMode; the place counts by threes
+ENCODER, READER, LAYOUTS = 0, 1, 2  # ContextMode; the place counts by threes
 PLACES = 6
 
 
@@ -28,8 +28,14 @@ def number(value):
 
 def record_seeds(vector):
     record = bytes.fromhex(vector["record"])
+    for mode, name in enumerate(("exact", "last", "behind")):
+        yield f"-{name}", bytes([mode]) + record
+
+
+def context_seeds(vector):
+    record = bytes.fromhex(vector["record"])
     keys = min(len(vector.get("key_map", [])), 255)
-    for mode in (0, READER, LAYOUTS):
+    for mode in (ENCODER, READER, LAYOUTS):
         yield f"-{mode}", bytes([keys, mode]) + record
     if vector["id"] in ("rec/one-attribute", "rec/draft-t0"):
         for place in range(1, PLACES):
@@ -64,6 +70,7 @@ def maps_seeds(vector):
 
 SEEDS = {
     "record_fuzzer": ("thread-record", record_seeds),
+    "thread_context_fuzzer": ("thread-record", context_seeds),
     "process_header_fuzzer": ("process-context", process_seeds),
     "maps_fuzzer": ("maps", maps_seeds),
     "payload_fuzzer": ("process-context", payload_seeds),

@@ -1,31 +1,31 @@
 #include "fuzz/record_walk.h"
 
 #include "abi/thread_record.h"
+#include "fuzz/check.h"
+#include "fuzz/slow_record.h"
 
 namespace ctxconf::fuzz {
 
-void walk_entries(std::span<const std::byte> area, WalkedEntries& out) {
-  out.count = 0;
-  out.values_where_they_should_be = true;
+std::size_t check_entries(std::span<const std::byte> area) {
   abi::AttributeCursor cursor(area);
+  std::size_t end = 0;
+  bool same = true;  // summed up without branches: each would be an edge for the engine
   while (const auto entry = cursor.next()) {
-    if (out.count == out.list.size()) return;
-    out.list[out.count++] = {entry->key, entry->offset, entry->value.size()};
-    if (entry->value.data() != area.data() + entry->offset + 2 ||
-        cursor.offset() != entry->offset + 2 + entry->value.size()) {
-      out.values_where_they_should_be = false;
-    }
+    const SlowStep slow = slow_step(area, end);
+    same &= slow.length >= 0;
+    const auto length = static_cast<std::size_t>(slow.length);
+    same &= entry->key == slow.key;
+    same &= entry->offset == end;
+    same &= entry->value.size() == length;
+    same &= entry->value.data() == area.data() + end + 2;
+    end += 2 + length;
+    same &= cursor.offset() == end;
   }
-  out.end = cursor.offset();
-  out.left = cursor.left();
-  out.goes_on_behind_the_end = cursor.next().has_value();
-  out.exact = abi::walks_exactly(area);
-}
-
-std::optional<SlowEntry> last_entry_of(std::span<const std::byte> area, std::uint8_t key) {
-  const auto found = abi::last_occurrence(area, key);
-  if (!found) return std::nullopt;
-  return SlowEntry{found->key, found->offset, found->value.size()};
+  same &= slow_step(area, end).length < 0;
+  same &= cursor.offset() == end;
+  same &= cursor.left() == area.size() - end;
+  FUZZ_CHECK(same);
+  return end;
 }
 
 }  // namespace ctxconf::fuzz

@@ -46,8 +46,11 @@ class MakeSeeds(Folder):
         done = self.make()
         self.assertEqual(done.returncode, 0, done.stderr)
         made = {p.name for p in (self.dir / "seeds").iterdir()}
-        self.assertEqual(made, {"record_fuzzer", "process_header_fuzzer", "maps_fuzzer", "payload_fuzzer"})
-        self.assertEqual((self.dir / "seeds/record_fuzzer/one-attribute-0").read_bytes(), b"\x01\0" + bytes(28))
+        self.assertEqual(made, {"record_fuzzer", "thread_context_fuzzer", "process_header_fuzzer", "maps_fuzzer",
+                                "payload_fuzzer"})
+        self.assertEqual((self.dir / "seeds/record_fuzzer/one-attribute-last").read_bytes(), b"\x01" + bytes(28))
+        context = self.dir / "seeds/thread_context_fuzzer/one-attribute-2"
+        self.assertEqual(context.read_bytes(), b"\x01\x02" + bytes(28))
         self.assertFalse((self.dir / "seeds/maps_fuzzer/old").exists())
 
     def test_no_vectors_are_an_error(self):

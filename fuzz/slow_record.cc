@@ -19,20 +19,46 @@ bool any_set(std::span<const std::byte> bytes, std::size_t from, std::size_t cou
 
 }  // namespace
 
+SlowStep slow_step(std::span<const std::byte> area, std::size_t at) {
+  if (at > area.size() || area.size() - at < 2) return {};
+  const std::size_t length = byte(area, at + 1);
+  if (area.size() - at < 2 + length) return {};
+  return {static_cast<int>(byte(area, at)), static_cast<int>(length)};
+}
+
+std::ptrdiff_t slow_numbered(std::span<const std::byte> area, std::size_t number) {
+  std::size_t at = 0;
+  for (std::size_t i = 0;; ++i) {
+    const SlowStep step = slow_step(area, at);
+    if (step.length < 0) return -1;
+    if (i == number) return static_cast<std::ptrdiff_t>(at);
+    at += 2 + static_cast<std::size_t>(step.length);
+  }
+}
+
+std::ptrdiff_t slow_last(std::span<const std::byte> area, std::uint8_t key) {
+  std::ptrdiff_t last = -1;
+  std::size_t at = 0;
+  for (;;) {
+    const SlowStep step = slow_step(area, at);
+    if (step.length < 0) return last;
+    if (step.key == key) last = static_cast<std::ptrdiff_t>(at);
+    at += 2 + static_cast<std::size_t>(step.length);
+  }
+}
+
 void slow_entries(std::span<const std::byte> area, SlowEntries& out, std::size_t limit) {
   FUZZ_CHECK(area.size() <= 65535);
   for (int& last : out.last) last = -1;
   out.count = 0;
   out.end = 0;
   while (out.count < limit) {
-    const std::size_t left = area.size() - out.end;
-    if (left < 2) return;
-    const std::size_t length = byte(area, out.end + 1);
-    if (left < 2 + length) return;
-    const std::size_t key = byte(area, out.end);
+    const SlowStep step = slow_step(area, out.end);
+    if (step.length < 0) return;
+    const auto key = static_cast<std::size_t>(step.key);
+    const auto length = static_cast<std::size_t>(step.length);
     out.last[key] = static_cast<int>(out.count);
-    out.list[out.count] = {key, out.end, length};
-    out.count += 1;
+    out.list[out.count++] = {key, out.end, length};
     out.end += 2 + length;
   }
 }
@@ -45,7 +71,7 @@ SlowHead slow_head(std::span<const std::byte> record) {
   h.span_id_set = any_set(record, 16, 8);
   h.valid = static_cast<std::uint8_t>(byte(record, 24));
   h.trace_flags = static_cast<std::uint8_t>(byte(record, 25));
-  h.size = byte(record, 26) + 256 * byte(record, 27);
+  h.size = static_cast<std::uint16_t>(byte(record, 26) + 256 * byte(record, 27));
   return h;
 }
 

@@ -16,6 +16,18 @@ struct SlowEntry {
   std::size_t length = 0;  // of the value, which begins two bytes later
 };
 
+// The entry that begins at `at`. Small enough to be returned in a register.
+struct SlowStep {
+  int key = 0;
+  int length = -1;  // of the value; -1: there is no whole entry
+};
+SlowStep slow_step(std::span<const std::byte> area, std::size_t at);
+
+// Where the entry with this number begins, counted from 0; -1 when there are fewer.
+std::ptrdiff_t slow_numbered(std::span<const std::byte> area, std::size_t number);
+// Where the last whole entry of a key begins, or -1.
+std::ptrdiff_t slow_last(std::span<const std::byte> area, std::uint8_t key);
+
 struct SlowEntries {
   std::array<SlowEntry, 32768> list;  // 65535 bytes have no more
   std::size_t count = 0;
@@ -32,7 +44,7 @@ struct SlowHead {
   bool span_id_set = false;
   std::uint8_t valid = 0;
   std::uint8_t trace_flags = 0;
-  std::size_t size = 0;
+  std::uint16_t size = 0;
 };
 SlowHead slow_head(std::span<const std::byte> record);
 

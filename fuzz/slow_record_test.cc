@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fuzz/record_oracle.h"
+#include "fuzz/thread_context_oracle.h"
 
 namespace ctxconf::fuzz {
 namespace {
@@ -36,6 +37,20 @@ TEST(SlowRecord, TakesWholeEntriesAndStops) {
   EXPECT_EQ(out->count, 0U);
 }
 
+TEST(SlowRecord, FindsEntriesByNumberAndKey) {
+  const std::string text = "\x05\x02hi\x07\x00\x05\x01!\x07\x09short"s;
+  const auto area = bytes(text);
+  EXPECT_EQ(slow_step(area, 4).key, 7);
+  EXPECT_EQ(slow_step(area, 4).length, 0);
+  EXPECT_EQ(slow_step(area, 9).length, -1);
+  EXPECT_EQ(slow_step(area, text.size() + 1).length, -1);
+  EXPECT_EQ(slow_numbered(area, 2), 6);
+  EXPECT_EQ(slow_numbered(area, 3), -1);
+  EXPECT_EQ(slow_last(area, 5), 6);
+  EXPECT_EQ(slow_last(area, 7), 4);
+  EXPECT_EQ(slow_last(area, 9), -1);
+}
+
 TEST(SlowRecord, ReadsTheFixedPart) {
   EXPECT_FALSE(slow_head(bytes(std::string(27, 'x'))).present);
   const auto h = slow_head(bytes(record(1, "", 0x0102)));
@@ -64,12 +79,13 @@ TEST(SlowRecord, FitsDrafts) {
   EXPECT_EQ(slow_t0(bytes(t0.substr(0, 33)), *scratch).fit, SlowFit::kNotThere);
 }
 
-TEST(RecordOracle, AgreesInEveryModeAndPlace) {
+TEST(RecordOracles, AgreeInEveryModeAndPlace) {
   for (const std::string& r :
        {""s, record(1, ""), record(0, "\x00\x01x"s), record(1, "\x00\x02hi\x01"s),
         record(1, "\x00\x02hi"s, 700), record(9, "\xff\x00"s)}) {
     for (int mode = 0; mode < 18; ++mode) {
-      check_record(bytes(std::string(1, '\x01') + static_cast<char>(mode) + r));
+      check_record(bytes(static_cast<char>(mode) + r));
+      check_thread_context(bytes(std::string(1, '\x01') + static_cast<char>(mode) + r));
     }
   }
 }

@@ -9,7 +9,7 @@ cmake -S "$source" -B "$WORK/build" -G Ninja -DCTXCONF_FUZZ_ONLY=ON \
   -DCTXCONF_FUZZ_ENGINE="$LIB_FUZZING_ENGINE"
 cmake --build "$WORK/build" --target fuzz_targets
 python3 "$source/fuzz/make_seeds.py" "$source/golden" "$WORK/seeds"
-for target in record_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer; do
+for target in record_fuzzer thread_context_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer; do
   cp "$WORK/build/bin/$target" "$source/fuzz/$target.dict" "$source/fuzz/$target.options" "$OUT/"
   cp "$source/fuzz/regressions/$target"/* "$WORK/seeds/$target/"
   (cd "$WORK/seeds/$target" && python3 -m zipfile -c "$OUT/${target}_seed_corpus.zip" ./*)
