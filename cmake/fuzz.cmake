@@ -12,8 +12,9 @@ ctxconf_library(ctxconf_fuzz_subject SRCS fuzz/record_walk.cc DEPS ctxconf_abi)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # The checks of the sanitizers make the cursor too large to be inlined otherwise.
   set(fuzz_inline "-mllvm;-inline-threshold=2000")
-  target_compile_options(ctxconf_fuzz PRIVATE
+  set(fuzz_unguided
     -fno-sanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table,stack-depth)
+  target_compile_options(ctxconf_fuzz PRIVATE ${fuzz_unguided})
   # It compares lengths and no words that the engine could learn.
   set_source_files_properties(fuzz/record_walk.cc PROPERTIES
     COMPILE_OPTIONS "-fno-sanitize-coverage=trace-cmp;${fuzz_inline}")
@@ -22,18 +23,21 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set_source_files_properties(fuzz/guarded_buffer.cc fuzz/slow_record.cc PROPERTIES
     COMPILE_OPTIONS "-O2;-fno-sanitize=all;-fno-builtin-memcpy")
 endif()
-set(fuzz_libraries ctxconf_fuzz)
 if(NOT CTXCONF_FUZZ_ONLY)
   ctxconf_library(ctxconf_fuzz_decoders
     SRCS fuzz/payload_decode_oracle.cc DEPS ctxconf_fuzz ctxconf_payload ctxconf_reader)
   target_compile_definitions(ctxconf_fuzz_decoders INTERFACE CTXCONF_FUZZ_PROTOBUF)
-  set(fuzz_libraries ctxconf_fuzz_decoders)
+  target_compile_options(ctxconf_fuzz_decoders PRIVATE ${fuzz_unguided})
 endif()
 
 separate_arguments(fuzz_engine UNIX_COMMAND "${CTXCONF_FUZZ_ENGINE}")
 set(fuzz_targets record_fuzzer thread_context_fuzzer process_header_fuzzer maps_fuzzer payload_fuzzer)
 add_custom_target(fuzz_targets)
 foreach(target IN LISTS fuzz_targets ITEMS empty_fuzzer)
+  set(fuzz_libraries ctxconf_fuzz)
+  if(target STREQUAL "payload_fuzzer" AND NOT CTXCONF_FUZZ_ONLY)
+    set(fuzz_libraries ctxconf_fuzz_decoders)
+  endif()
   if(fuzz_engine)
     ctxconf_program(${target} SRCS fuzz/${target}.cc DEPS ${fuzz_libraries} ${fuzz_engine})
   else()
@@ -64,5 +68,4 @@ if(NOT CTXCONF_FUZZ_ONLY)
     SRCS fuzz/guarded_buffer_test.cc fuzz/slow_header_test.cc fuzz/slow_maps_test.cc
          fuzz/slow_payload_test.cc fuzz/slow_record_test.cc
     DEPS ctxconf_fuzz)
-
 endif()

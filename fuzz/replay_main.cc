@@ -57,8 +57,13 @@ int main(int argc, char** argv) {
   }
   std::vector<fs::path> files;
   for (int i = 1; i < argc; ++i) {
+    const std::size_t before = files.size();
     if (!add_files(argv[i], files)) {
       std::fprintf(stderr, "%s: cannot be read\n", argv[i]);
+      return 2;
+    }
+    if (files.size() == before) {
+      std::fprintf(stderr, "%s: no input here: a corpus has at least one file\n", argv[i]);
       return 2;
     }
   }
@@ -68,10 +73,6 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s: cannot be read\n", file.c_str());
       return 2;
     }
-  }
-  if (files.empty()) {
-    std::fprintf(stderr, "no input in these directories: a corpus has at least one file\n");
-    return 2;
   }
   std::printf("%zu inputs, none of them a finding\n", files.size());
   return 0;

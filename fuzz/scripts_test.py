@@ -83,6 +83,12 @@ class Replay(Folder):
         done = run(TARGET, self.dir)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no input", done.stderr)
+        # Also beside one that has some.
+        (self.dir / "empty").mkdir()
+        (self.dir / "full").mkdir()
+        (self.dir / "full/one").write_bytes(bytes(30))
+        self.assertEqual(run(TARGET, self.dir / "full").returncode, 0)
+        self.assertEqual(run(TARGET, self.dir / "empty", self.dir / "full").returncode, 2)
 
     def test_what_cannot_be_read_is_an_error(self):
         self.assertEqual(run(TARGET, self.dir / "missing").returncode, 2)
