@@ -268,7 +268,7 @@ int regenerate(const fs::path& folder) {
         "nothing was written; one of golden/*.cc and golden/second_encoder.py is wrong");
   }
   const auto written = golden::write_folder(folder, golden::outputs_of(*vectors));
-  if (!written) return complain_lines(kExitFailed, written.error() + "\nnothing was written");
+  if (!written) return complain_lines(kExitFailed, written.error());
   return print(fmt::format("golden: {} vectors, two encoders agree; {} files written, {} removed, "
                            "{} as they were\n",
                            vectors->size(), written->written, written->removed, written->unchanged),

@@ -230,7 +230,7 @@ class Changing(unittest.TestCase):
             shutil.rmtree(self.folder / kind)
             (self.folder / kind).mkdir()
         (self.folder / "manifest.json").unlink()
-        self.refused(FINDING, "cannot be written; nothing was changed", prepare=limit)
+        self.refused(FINDING, "cannot be written", "nothing was written", prepare=limit)
 
 
 if __name__ == "__main__":
