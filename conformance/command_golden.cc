@@ -114,7 +114,8 @@ int list(const GoldenCommand& c, const fs::path& folder) {
 // Of an id, or of a file that ends in .json.
 std::expected<Vector, std::string> load_one(const fs::path& folder, const std::string& name) {
   fs::path path = name;
-  if (!name.ends_with(".json")) {
+  const bool is_id = !name.ends_with(".json");
+  if (is_id) {
     path.clear();
     for (const Kind kind : golden::kKinds) {
       const auto prefix = golden::id_prefix(kind);
@@ -130,7 +131,14 @@ std::expected<Vector, std::string> load_one(const fs::path& folder, const std::s
   if (!text) return std::unexpected(text.error());
   const auto kind = golden::kind_in(*text, path.string());
   if (!kind) return std::unexpected(kind.error());
-  return golden::parse_vector(*text, path.string(), *kind);
+  auto vector = golden::parse_vector(*text, path.string(), *kind);
+  if (vector && is_id && vector->id != name) {
+    return std::unexpected(
+        fmt::format("{}: holds {}, not {}; delete it and run `ctxconf golden "
+                    "regenerate`",
+                    path.string(), vector->id, name));
+  }
+  return vector;
 }
 
 void show_maps(std::string& out, const Vector& v) {
@@ -268,7 +276,7 @@ int regenerate(const fs::path& folder) {
         "nothing was written; one of golden/*.cc and golden/second_encoder.py is wrong");
   }
   const auto written = golden::write_folder(folder, golden::outputs_of(*vectors));
-  if (!written) return complain_lines(kExitFailed, written.error() + "\nnothing was written");
+  if (!written) return complain_lines(kExitFailed, written.error());
   return print(fmt::format("golden: {} vectors, two encoders agree; {} files written, {} removed, "
                            "{} as they were\n",
                            vectors->size(), written->written, written->removed, written->unchanged),
@@ -285,6 +293,9 @@ int command_golden(const GoldenCommand& c) {
   }
   if (!c.names.empty() && (c.action == "verify" || c.action == "regenerate")) {
     return complain(kExitUsage, "golden " + c.action + " takes no names, all vectors are meant");
+  }
+  if (c.json && c.action != "list" && c.action != "show") {
+    return complain(kExitUsage, "golden " + c.action + " has no --json; list and show have it");
   }
   if (c.action == "list") return list(c, folder);
   if (c.action == "show") return show(c, folder);

@@ -258,8 +258,10 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"list", "show", "verify", "regenerate", "diff"}));
   golden->add_option("NAME", golden_command.names,
                      "list: globs over ids; show: ids; diff: two ids or files");
-  golden->add_option("--dir", golden_command.directory,
-                     "the folder golden/; default: that beside this program");
+  golden
+      ->add_option("--dir", golden_command.directory,
+                   "the folder golden/; default: that beside this program")
+      ->check([](const std::string& folder) { return folder.empty() ? "names no folder" : ""; });
   golden->add_flag("--json", golden_command.json, "list, show: for programs");
   golden->footer(
       "Exit codes: 0 clean, 1 verify found something, regenerate refused, or diff found a "

@@ -82,12 +82,22 @@ std::expected<Manifest, std::string> parse_manifest(std::string_view text) {
 // What stands on disk now.
 struct State {
   std::map<std::string, std::string> files;  // generated ones and strays, by path inside the folder
+  std::vector<std::string> leftovers;        // temporary files of an interrupted regenerate
   std::vector<std::string> unreadable;       // with the reason
   Manifest manifest;
   std::string manifest_problem;  // why it is none; empty where it is one or is missing
 };
 
+bool is_leftover(const fs::path& path) {
+  std::error_code error;
+  return path.native().ends_with(kTemporary) && fs::is_regular_file(path, error);
+}
+
 void read_into(State& state, const fs::path& golden, const std::string& file) {
+  if (is_leftover(golden / file)) {
+    state.leftovers.push_back(file);
+    return;
+  }
   auto text = read_file(golden / file, kLongestVectorFile);
   if (text) {
     state.files[file] = std::move(*text);
@@ -107,6 +117,8 @@ std::expected<State, std::string> read_state(const fs::path& golden) {
     for (const auto& name : *names) read_into(state, golden, fmt::format("{}/{}", folder, name));
   }
   const std::string manifest(kManifestFile);
+  const std::string temporary = manifest + std::string(kTemporary);
+  if (is_leftover(golden / temporary)) state.leftovers.push_back(temporary);
   std::error_code error;
   if (!fs::exists(golden / manifest, error)) return state;
   read_into(state, golden, manifest);
@@ -131,6 +143,12 @@ bool is_generated(const State& state, const Outputs& outputs, const std::string&
 
 std::string edited(const fs::path& golden, const State& state, const std::string& file) {
   const std::string path = (golden / file).string();
+  if (!state.manifest_problem.empty() || !state.files.contains(std::string(kManifestFile))) {
+    return fmt::format(
+        "{}: is not what the sources say, and cannot be told from a hand-edited one without {}; "
+        "delete it, too, and {}",
+        path, kManifestFile, kRegenerate);
+  }
   if (!state.manifest.contains(file)) {
     return path + ": was not made by `ctxconf golden regenerate`; a vector is written in " +
            (golden / "src").string() + ". Move the file away, or delete it";
@@ -169,18 +187,42 @@ std::expected<void, std::string> write_text(const fs::path& path, const std::str
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
   out.close();
-  if (!out) return std::unexpected(path.string() + ": cannot be written; nothing was changed");
+  if (!out) return std::unexpected(path.string() + ": cannot be written");
   return {};
 }
 
-// Temporary files that go when this does, unless they were renamed.
+// Temporary files, and folders made for them, that go when this does, unless they were renamed or
+// are in use.
 struct Pending {
   std::vector<std::pair<fs::path, fs::path>> files;  // temporary, final
+  std::vector<fs::path> folders;
+  Pending() = default;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
   ~Pending() {
     std::error_code ignored;
     for (const auto& [temporary, file] : files) fs::remove(temporary, ignored);
+    for (const auto& folder : folders) fs::remove(folder, ignored);  // fails where it holds files
   }
 };
+
+std::expected<void, std::string> make_folders(const fs::path& golden, Pending& pending) {
+  for (const Kind kind : kKinds) {
+    const fs::path folder = golden / to_string(kind);
+    std::error_code error;
+    if (fs::create_directory(folder, error)) pending.folders.push_back(folder);
+    if (error) return std::unexpected(folder.string() + ": " + error.message());
+  }
+  return {};
+}
+
+// False where there is no such file any more.
+std::expected<bool, std::string> remove_file(const fs::path& file) {
+  std::error_code error;
+  const bool removed = fs::remove(file, error);
+  if (error) return std::unexpected(fmt::format("{}: {}", file.string(), error.message()));
+  return removed;
+}
 
 }  // namespace
 
@@ -231,6 +273,11 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
   if (auto trouble = manifest_trouble(golden, *state, outputs); !trouble.empty()) {
     problems.push_back(std::move(trouble));
   }
+  for (const auto& file : state->leftovers) {
+    problems.push_back(
+        fmt::format("{}: was left by an interrupted `ctxconf golden regenerate`; run it again",
+                    (golden / file).string()));
+  }
   for (const auto& [file, text] : state->files) {
     if (file == kManifestFile) continue;
     const auto now = outputs.find(file);
@@ -263,8 +310,15 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
 }
 
 std::expected<Written, std::string> write_folder(const fs::path& golden, const Outputs& outputs) {
+  Written done;
+  const auto fail = [&](const std::string& why) {
+    if (done.written + done.removed == 0) return std::unexpected(why + "\nnothing was written");
+    return std::unexpected(
+        fmt::format("{}\n{} files were written and {} removed before that; once it is mended, {}",
+                    why, done.written, done.removed, kRegenerate));
+  };
   const auto state = read_state(golden);
-  if (!state) return std::unexpected(state.error());
+  if (!state) return fail(state.error());
   std::vector<std::string> refused = state->unreadable;
   if (auto trouble = manifest_trouble(golden, *state, outputs); !trouble.empty()) {
     refused.push_back(std::move(trouble));
@@ -274,14 +328,13 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
       refused.push_back(edited(golden, *state, file));
     }
   }
-  if (!refused.empty()) {
-    return std::unexpected(fmt::format("{}", fmt::join(refused, "\n")));
-  }
+  if (!refused.empty()) return fail(fmt::format("{}", fmt::join(refused, "\n")));
 
-  Written done;
+  for (const auto& file : state->leftovers) {
+    if (const auto removed = remove_file(golden / file); !removed) return fail(removed.error());
+  }
   Pending pending;
-  std::error_code error;
-  for (const Kind kind : kKinds) fs::create_directories(golden / to_string(kind), error);
+  if (auto made = make_folders(golden, pending); !made) return fail(made.error());
   for (const auto& [file, text] : outputs) {
     const auto now = state->files.find(file);
     if (now != state->files.end() && now->second == text) {
@@ -291,7 +344,7 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
     const fs::path path = golden / file;
     pending.files.emplace_back(path.string() + std::string(kTemporary), path);
     if (auto written = write_text(pending.files.back().first, text); !written) {
-      return std::unexpected(written.error());
+      return fail(written.error());
     }
   }
   // The manifest last: until then it fits the old texts, and a new text counts as generated.
@@ -305,11 +358,14 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
     }
     return {};
   };
-  if (auto renamed = rename_all(false); !renamed) return std::unexpected(renamed.error());
+  if (auto renamed = rename_all(false); !renamed) return fail(renamed.error());
   for (const auto& [file, text] : state->files) {
-    if (!outputs.contains(file) && fs::remove(golden / file, error)) ++done.removed;
+    if (outputs.contains(file)) continue;
+    const auto removed = remove_file(golden / file);
+    if (!removed) return fail(removed.error());
+    if (*removed) ++done.removed;
   }
-  if (auto renamed = rename_all(true); !renamed) return std::unexpected(renamed.error());
+  if (auto renamed = rename_all(true); !renamed) return fail(renamed.error());
   return done;
 }
 

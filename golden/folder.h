@@ -33,8 +33,9 @@ struct Written {
   std::size_t unchanged = 0;
 };
 // Refuses, with a line a file, when a file that it would overwrite or remove was edited by hand.
-// All new texts are on disk before the first old file changes; before that a failure leaves
-// everything as it was.
+// All new texts are on disk before the first old file changes; before that a failure leaves every
+// vector as it was. The last line of the error says what was done; after a failure or an
+// interruption on the way another call finishes the work.
 std::expected<Written, std::string> write_folder(const std::filesystem::path& golden,
                                                  const Outputs& outputs);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "golden/files.h"
@@ -13,15 +14,19 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
-// A golden folder of its own with the sources that `maps` adds a line to.
+// A folder with sources of two vectors a kind, and nothing generated.
 class GoldenFolder : public ::testing::Test {
  protected:
   GoldenFolder() {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_ / "src");
+    std::string name = ::testing::TempDir() + "/golden_folder_XXXXXX";
+    if (mkdtemp(name.data()) == nullptr) abort();
+    folder_ = name;
+    fs::create_directory(folder_ / "src");
     for (const Kind kind : kKinds) write(source_file_of(kind), source(kind, {"one", "two"}));
   }
   ~GoldenFolder() override { fs::remove_all(folder_); }
@@ -55,9 +60,7 @@ class GoldenFolder : public ::testing::Test {
   }
   std::vector<std::string> problems() { return check_folder(folder_, outputs()).value(); }
 
-  fs::path folder_ =
-      fs::path(::testing::TempDir()) /
-      ("golden_" + std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+  fs::path folder_;
 };
 
 TEST_F(GoldenFolder, IsMadeAndFoundGood) {
@@ -136,10 +139,50 @@ TEST_F(GoldenFolder, DistrustsAManifestThatWasEdited) {
   const std::string edited = text_of("maps/one.json") + "\n";
   write("maps/one.json", edited);
   fs::remove(folder_ / "manifest.json");
-  EXPECT_THAT(regenerate(), HasSubstr("maps/one.json: was not made by"));
+  EXPECT_THAT(regenerate(), HasSubstr("without manifest.json; delete it, too"));
   fs::remove(folder_ / "maps/one.json");
   EXPECT_EQ(regenerate(), "");
   EXPECT_EQ(text_of("manifest.json"), good);
+}
+
+TEST_F(GoldenFolder, IsFinishedAfterAnInterruption) {
+  for (const char* left : {"maps/one.json.ctxconf-tmp", "manifest.json.ctxconf-tmp"}) {
+    EXPECT_EQ(regenerate(), "");
+    write(left, "half a tex");
+    EXPECT_THAT(problems(), ElementsAre(HasSubstr(std::string(left) + ": was left by")));
+    EXPECT_EQ(regenerate(), "");
+    EXPECT_FALSE(fs::exists(folder_ / left));
+    EXPECT_THAT(problems(), IsEmpty());
+  }
+}
+
+TEST_F(GoldenFolder, KeepsLeftoversWhereItRefuses) {
+  EXPECT_EQ(regenerate(), "");
+  write("maps/one.json", "{}");
+  write("maps/two.json.ctxconf-tmp", "");
+  EXPECT_THAT(regenerate(), ::testing::AllOf(HasSubstr("maps/one.json: was edited by hand"),
+                                             EndsWith("\nnothing was written")));
+  EXPECT_TRUE(fs::exists(folder_ / "maps/two.json.ctxconf-tmp"));
+}
+
+// No file replaces the folder src or a folder "a"; renames go by name.
+TEST_F(GoldenFolder, SaysWhatWasDoneBeforeAFailure) {
+  Outputs broken = outputs();
+  fs::create_directory(folder_ / "a");
+  broken["a"] = "x";
+  EXPECT_THAT(write_folder(folder_, broken).error(),
+              ::testing::AllOf(HasSubstr("/a: "), EndsWith("\nnothing was written")));
+  EXPECT_FALSE(fs::exists(folder_ / "maps"));
+  EXPECT_FALSE(fs::exists(folder_ / "a.ctxconf-tmp"));
+
+  broken = outputs();
+  broken["src"] = "x";
+  EXPECT_THAT(write_folder(folder_, broken).error(),
+              ::testing::AllOf(HasSubstr("/src: "), HasSubstr("6 files were written"),
+                               HasSubstr("run `ctxconf golden regenerate`"),
+                               Not(HasSubstr("nothing was written"))));
+  EXPECT_EQ(regenerate(), "");
+  EXPECT_THAT(problems(), IsEmpty());
 }
 
 TEST_F(GoldenFolder, NeedsAllSources) {

@@ -14,6 +14,9 @@ const Json kNoList = Json::array();
 }  // namespace
 
 std::expected<Json, std::string> parse_json(std::string_view text) {
+  if (text.starts_with("\xef\xbb\xbf")) {
+    return std::unexpected("begins with a byte order mark; save it as UTF-8 without one");
+  }
   std::string problem;
   std::vector<std::set<std::string>> names;
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {

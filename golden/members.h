@@ -17,7 +17,7 @@ namespace ctxconf::golden {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  // keeps the order in which members are put in
 
-// A member given twice and nesting beyond 64 levels are errors too.
+// A member given twice, nesting beyond 64 levels and a byte order mark are errors too.
 std::expected<Json, std::string> parse_json(std::string_view text);
 
 std::optional<std::string> bytes_of_hex(std::string_view digits);  // lower case, in pairs

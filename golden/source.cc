@@ -127,9 +127,12 @@ void encode(Members& members, const Vector& common, ProcessContextVector& v) {
 
 // --- records
 
-Bytes repeated(const Bytes& bytes, std::uint64_t times, std::size_t limit, Members& members) {
+// As often as the member `name` says, or `fallback` times.
+Bytes repeated(const Bytes& bytes, Members& members, const char* name, std::size_t limit,
+               std::uint64_t fallback = 1) {
+  const auto times = members.number(name, kMostCopies, fallback);
   if (!bytes.empty() && times > limit / bytes.size()) {
-    members.wrong("times", fmt::format("makes more than {} bytes", limit));
+    members.wrong(name, fmt::format("makes more than {} bytes", limit));
     return {};
   }
   Bytes out;
@@ -143,15 +146,15 @@ Bytes encode_entry(Members entry) {
     entry.wrong("text", "wants one of text and hex");
     return {};
   }
-  const Bytes value = repeated(entry.has("text") ? entry.text("text") : entry.hex("hex"),
-                               entry.number("times", kMostCopies, 1), kLargestRecord, entry);
+  const Bytes value = repeated(entry.has("text") ? entry.text("text") : entry.hex("hex"), entry,
+                               "times", kLargestRecord);
   const auto length = entry.number("length", 255, std::min<std::uint64_t>(value.size(), 256));
   if (length > 255) entry.wrong("text", "is longer than 255 bytes and there is no length");
   Bytes out{static_cast<char>(key), static_cast<char>(length)};
   out += value;
-  const auto copies = entry.number("copies", kMostCopies, 1);
+  Bytes all = repeated(out, entry, "copies", kLargestRecord);
   entry.finish();
-  return repeated(out, copies, kLargestRecord, entry);
+  return all;
 }
 
 std::string digits_from(Members& members, const char* name, std::size_t bytes) {
@@ -199,10 +202,10 @@ void encode(Members& members, const Vector& common, ThreadRecordVector& v) {
 std::string lines_of(Members line) {
   std::string one = line.text("text");
   const std::string then = line.text("then", "");
-  one += repeated(then, line.number("times", kMostCopies, 0), kLongestText, line);
-  const auto copies = line.number("copies", kMostCopies, 1);
+  one += repeated(then, line, "times", kLongestText, 0);
+  std::string all = repeated(one + "\n", line, "copies", kLongestText);
   line.finish();
-  return repeated(one + "\n", copies, kLongestText, line);
+  return all;
 }
 
 void encode(Members& members, const Vector& common, MapsVector& v) {

@@ -80,6 +80,7 @@ OrderedJson to_json_value(const RecordContent& content) {
 MapsContent maps_content_from(Members expect) {
   MapsContent out;
   const Json& list = *expect.list("candidates");
+  if (list.empty()) expect.wrong("candidates", "is empty; a text without one is absent");
   for (std::size_t i = 0; i < list.size(); ++i) {
     const auto address =
         list[i].is_string() ? address_of(list[i].get<std::string>()) : std::nullopt;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <set>
@@ -243,10 +244,19 @@ TEST(Encoder, SaysWhatIsWrongWithASource) {
            {r, R"("entries": [{"key": 256, "text": ""}], "key_map": [])", "entries[0].key: must"},
            {r, R"("entries": [{"key": 1, "text": "x", "times": 256}], "key_map": [])", "255 bytes"},
            {r, R"("entries": [{"key": 1}], "key_map": [])", "wants one of text and hex"},
+           {r,
+            R"("entries": [{"key": 1, "text": "xxx", "length": 3, "times": 65536}], "key_map": [])",
+            "entries[0].times: makes more"},
+           {r, R"("entries": [{"key": 1, "text": "", "copies": 65537}], "key_map": [])",
+            "entries[0].copies: must be"},
+           {r, R"("entries": [{"key": 1, "text": "x", "copies": 65536}], "key_map": [])",
+            "entries[0].copies: makes more"},
            {r, R"("entries": [], "key_map": [1])", "key_map: must be"},
            {r, R"("span_id": "00", "key_map": [])", "span_id: must be 16"},
            {r, R"("layout": "T7", "key_map": [])", "layout: must be T0"},
            {Kind::kMaps, R"("lines": [1])", "vectors[0].lines[0]: must be an object"},
+           {Kind::kMaps, R"("lines": [{"text": "0123", "copies": 65536}])",
+            "lines[0].copies: makes more"},
        }) {
     const auto id = std::string(id_prefix(kind)) + "x";
     const auto vectors = encode_source(source(kind, id, members), "s.json", kind);
@@ -277,6 +287,20 @@ TEST(Encoder, RefusesSourcesOfAnotherKindOrRevision) {
   EXPECT_THAT(error_of(changed(good, R"("comment")", R"("id": "maps/y", "comment")")),
               HasSubstr("the member \"id\" twice"));
   EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested deeper"));
+  EXPECT_THAT(error_of("\xef\xbb\xbf" + good), HasSubstr("begins with a byte order mark"));
+}
+
+TEST(Encoder, WantsCandidatesWhereAMapsTextIsAccepted) {
+  const auto error_of = [](const std::string& candidates) {
+    const auto vectors = encode_source(
+        source(Kind::kMaps, "maps/x", R"("maps": "", "expect": {"candidates": )" + candidates + "}",
+               R"("result": "accept")"),
+        "s.json", Kind::kMaps);
+    return vectors ? "none" : vectors.error();
+  };
+  EXPECT_EQ(error_of(R"(["0x1000"])"), "none");
+  EXPECT_THAT(error_of("[]"), HasSubstr("expect.candidates: is empty"));
+  EXPECT_THAT(error_of("1"), HasSubstr("expect.candidates: must be a list"));
 }
 
 TEST(CompareEncodings, NamesTheVectorAndThePlace) {
@@ -328,8 +352,9 @@ TEST(ParseVector, IsStrict) {
 }
 
 TEST(LoadVectors, NamesTheFile) {
-  const fs::path folder = fs::path(::testing::TempDir()) / "golden_load_vectors";
-  fs::remove_all(folder);
+  std::string name = ::testing::TempDir() + "/golden_load_vectors_XXXXXX";
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const fs::path folder = name;
   EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr(folder.string()));
   fs::create_directories(folder / "maps");
   EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr("holds no vectors"));
