@@ -81,12 +81,19 @@ TEST(GoldenVectors, AreWhatTheirTextSays) {
 TEST(GoldenVectors, HaveEveryDraftAndEveryResult) {
   std::set<std::string_view> layouts;
   std::set<Result> results;
+  std::set<std::string> ids;
   for (const Vector& v : all_of(Kind::kProcessContext)) {
+    ids.insert(v.id);
     layouts.insert(abi::fields_of(v.process_context.layout).id);
     results.insert(v.results.begin(), v.results.end());
   }
   EXPECT_EQ(layouts, (std::set<std::string_view>{"H0", "H1", "H2", "H3", "H5"}));
   EXPECT_EQ(results.size(), 4U);
+  // Drafts of the payload and of the reference data in it have no mark of their own.
+  for (const char* draft : {"h0-p0", "h1-p1", "h2-p2", "h3-p3", "h4-p4", "tls-key-table",
+                            "schema-type", "key-map-in-resource"}) {
+    EXPECT_TRUE(ids.contains(std::string("pctx/draft-") + draft)) << draft;
+  }
 }
 
 // The bytes at [address, address + size), if they are all there.
