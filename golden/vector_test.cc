@@ -415,15 +415,25 @@ TEST(Hexdump, CoversEveryByteOfEveryVector) {
 TEST(CompareLines, MarksWhatDiffersOutsideTheMasks) {
   const std::vector<Annotation> fields = {
       {0, 2, "a = 1", false, 0}, {2, 1, "b: any", true, 0}, {3, 2, "c = 2", false, 0}};
-  const auto lines = compare_lines("\x01\x02\x03\x04\x05", "\x01\x09\x08\x04", fields, 20);
+  const auto lines = compare_lines("\x01\x02\x03\x04\x05", "\x01\x09\x08\x04", fields, {}, 20);
   EXPECT_THAT(
       lines, ::testing::ElementsAre(
                  "000000  01 02                                            a = 1", " found  01 09",
                  "           ^^", "000002  ..                                               b: any",
                  "000003  04 05                                            c = 2", " found  04",
                  "           ^^"));
-  EXPECT_EQ(compare_lines("\x01\x02\x03\x04\x05", "", fields, 4).back(),
+  EXPECT_EQ(compare_lines("\x01\x02\x03\x04\x05", "", fields, {}, 4).back(),
             "        more bytes differ");
+}
+
+TEST(CompareLines, MarksMaskedBytesAtFault) {
+  const std::vector<Annotation> fields = {{0, 2, "a: any", true, 0}, {2, 3, "b: any", true, 0}};
+  const std::string_view bytes = "\x01\x02\x03\x04\x05";
+  EXPECT_THAT(
+      compare_lines(bytes, bytes, fields, {{3, 2}}, 20),
+      ::testing::ElementsAre("000000  .. ..                                            a: any",
+                             "000002  .. .. ..                                         b: any",
+                             " found  03 04 05", "           ^^ ^^"));
 }
 
 TEST(Diff, ShowsFields) {

@@ -362,8 +362,12 @@ void Page::comparison(const Hexdump& dump) {
   const std::string want = text_of(dump.expected->bytes, kMostBytes);
   const std::string have = text_of(dump.bytes, want.size());
   verbatim("vector", inert(dump.expected->vector, 200) + ", field by field:");
-  for (const auto& text :
-       golden::compare_lines(want, have, fields_of(*dump.expected, want), cap(kComparisonLines))) {
+  std::vector<golden::ByteRange> at_fault;
+  for (const Hexdump::Mark& mark : shown_marks(dump)) {
+    at_fault.push_back({mark.offset, mark.length});
+  }
+  for (const auto& text : golden::compare_lines(want, have, fields_of(*dump.expected, want),
+                                                at_fault, cap(kComparisonLines))) {
     const bool differs = text.starts_with(" found") || text.find_first_not_of(" ^") == text.npos;
     line(std::string(kIndent) + paint(differs ? Style::kBad : Style::kPlain, inert(text, 200)));
   }
