@@ -1,6 +1,7 @@
 // The judge against every golden vector: how it decodes what it finds is what the vector says, and
 // which writer's rows it finds broken in the bytes.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -166,7 +167,9 @@ TEST(GoldenVectors, ProcessContextsAreDecodedAsTheySay) {
     ASSERT_EQ(evidence.size(), 1U);
     const Context& c = evidence.front().contexts.at(0).at(0);
     const Result result = result_of(c);
-    EXPECT_TRUE(is_right(v, result))
+    // Readers skip a field of another wire type; to the judge it is the writer's mistake.
+    const bool stricter = v.id == "pctx/field-one-is-a-number";
+    EXPECT_TRUE(stricter ? result == Result::kReject : is_right(v, result))
         << golden::to_string(result) << ", state " << static_cast<int>(c.state);
     if (result == Result::kAccept) {
       const bool expected = std::ranges::any_of(v.process_context.expect, [&](const auto& content) {
@@ -304,6 +307,7 @@ TEST(GoldenVectors, ThreadRecordsAreDecodedAsTheySay) {
     }
     const auto listed = kBroken.find(v.id);
     EXPECT_EQ(found, listed == kBroken.end() ? Ids() : listed->second);
+    EXPECT_THAT(v.requirements, ::testing::IsSupersetOf(found));
     if (!found.empty()) broken.insert(v.id);
 
     if (e.records.empty()) {

@@ -362,7 +362,12 @@ std::vector<std::string> dump_lines(std::string_view bytes,
 
 std::vector<std::string> compare_lines(std::string_view expected, std::string_view found,
                                        const std::vector<Annotation>& annotations,
+                                       const std::vector<ByteRange>& at_fault,
                                        std::size_t most_lines) {
+  const auto is_at_fault = [&](std::size_t at) {
+    return std::ranges::any_of(
+        at_fault, [at](const ByteRange& r) { return at >= r.offset && at - r.offset < r.length; });
+  };
   std::vector<std::string> out;
   for (const Annotation& a : annotations) {
     const auto have =
@@ -371,7 +376,14 @@ std::vector<std::string> compare_lines(std::string_view expected, std::string_vi
     for (std::size_t at = 0; at < want.size(); at += kBytesALine) {
       const auto w = want.substr(at, kBytesALine);
       const auto h = at >= have.size() ? std::string_view() : have.substr(at, kBytesALine);
-      const bool same = a.masked || w == h;
+      std::string marks;
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        const bool differs =
+            a.masked ? is_at_fault(a.offset + at + i) : i >= h.size() || w[i] != h[i];
+        marks += differs ? "^^ " : "   ";
+      }
+      marks.erase(marks.find_last_not_of(' ') + 1);
+      const bool same = marks.empty();
       if (same && at > 0) continue;
       if (out.size() + 3 > most_lines) {
         if (!same) {
@@ -384,12 +396,7 @@ std::vector<std::string> compare_lines(std::string_view expected, std::string_vi
       out.push_back(at == 0 ? with_text(std::move(line), a.text, a.depth) : std::move(line));
       if (same) continue;
       out.push_back(" found  " + (h.empty() ? "(nothing)" : hex_line(h, false)));
-      std::string marks = "        ";
-      for (std::size_t i = 0; i < w.size(); ++i) {
-        marks += i < h.size() && w[i] == h[i] ? "   " : "^^ ";
-      }
-      marks.erase(marks.find_last_not_of(' ') + 1);
-      out.push_back(std::move(marks));
+      out.push_back("        " + marks);
     }
   }
   return out;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,14 +36,21 @@ inline constexpr std::size_t kMostFieldLines = 8;
 std::vector<std::string> dump_lines(std::string_view bytes,
                                     const std::vector<Annotation>& annotations);
 
-// What was found, field by field beside what was expected, with the differing bytes marked; masked
-// bytes never differ. Fields that are the same take one line. At most `most_lines`.
+struct ByteRange {
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+};
+
+// What was found, field by field beside what was expected, with the differing bytes marked. Masked
+// bytes differ where they are `at_fault`. Fields that are the same take one line. At most
+// `most_lines`.
 //
 //   000008  02 00 00 00                 version = 2
 //    found  03 00 00 00
 //           ^^
 std::vector<std::string> compare_lines(std::string_view expected, std::string_view found,
                                        const std::vector<Annotation>& annotations,
+                                       const std::vector<ByteRange>& at_fault,
                                        std::size_t most_lines);
 
 // The text of NAME.hex; empty for maps texts, which need none.

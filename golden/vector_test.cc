@@ -82,12 +82,19 @@ TEST(GoldenVectors, AreWhatTheirTextSays) {
 TEST(GoldenVectors, HaveEveryDraftAndEveryResult) {
   std::set<std::string_view> layouts;
   std::set<Result> results;
+  std::set<std::string> ids;
   for (const Vector& v : all_of(Kind::kProcessContext)) {
+    ids.insert(v.id);
     layouts.insert(abi::fields_of(v.process_context.layout).id);
     results.insert(v.results.begin(), v.results.end());
   }
   EXPECT_EQ(layouts, (std::set<std::string_view>{"H0", "H1", "H2", "H3", "H5"}));
   EXPECT_EQ(results.size(), 4U);
+  // Drafts of the payload and of the reference data in it have no mark of their own.
+  for (const char* draft : {"h0-p0", "h1-p1", "h2-p2", "h3-p3", "h4-p4", "tls-key-table",
+                            "schema-type", "key-map-in-resource"}) {
+    EXPECT_TRUE(ids.contains(std::string("pctx/draft-") + draft)) << draft;
+  }
 }
 
 // The bytes at [address, address + size), if they are all there.
@@ -433,15 +440,25 @@ TEST(Hexdump, CoversEveryByteOfEveryVector) {
 TEST(CompareLines, MarksWhatDiffersOutsideTheMasks) {
   const std::vector<Annotation> fields = {
       {0, 2, "a = 1", false, 0}, {2, 1, "b: any", true, 0}, {3, 2, "c = 2", false, 0}};
-  const auto lines = compare_lines("\x01\x02\x03\x04\x05", "\x01\x09\x08\x04", fields, 20);
+  const auto lines = compare_lines("\x01\x02\x03\x04\x05", "\x01\x09\x08\x04", fields, {}, 20);
   EXPECT_THAT(
       lines, ::testing::ElementsAre(
                  "000000  01 02                                            a = 1", " found  01 09",
                  "           ^^", "000002  ..                                               b: any",
                  "000003  04 05                                            c = 2", " found  04",
                  "           ^^"));
-  EXPECT_EQ(compare_lines("\x01\x02\x03\x04\x05", "", fields, 4).back(),
+  EXPECT_EQ(compare_lines("\x01\x02\x03\x04\x05", "", fields, {}, 4).back(),
             "        more bytes differ");
+}
+
+TEST(CompareLines, MarksMaskedBytesAtFault) {
+  const std::vector<Annotation> fields = {{0, 2, "a: any", true, 0}, {2, 3, "b: any", true, 0}};
+  const std::string_view bytes = "\x01\x02\x03\x04\x05";
+  EXPECT_THAT(
+      compare_lines(bytes, bytes, fields, {{3, 2}}, 20),
+      ::testing::ElementsAre("000000  .. ..                                            a: any",
+                             "000002  .. .. ..                                         b: any",
+                             " found  03 04 05", "           ^^ ^^"));
 }
 
 TEST(Diff, ShowsFields) {

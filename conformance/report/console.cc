@@ -334,6 +334,7 @@ void Page::images(const RunResult& run) {
 std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected,
                                           std::string_view bytes) {
   std::vector<golden::Mask> masks;
+  masks.reserve(expected.masks.size());
   for (const auto& m : expected.masks) masks.push_back({m.offset, m.length, m.name, m.rule});
   const bool record = expected.vector.starts_with(golden::id_prefix(golden::Kind::kThreadRecord));
   auto out = record ? golden::annotate_record(bytes.substr(0, sizeof(abi::ThreadRecordHead)), masks)
@@ -362,8 +363,12 @@ void Page::comparison(const Hexdump& dump) {
   const std::string want = text_of(dump.expected->bytes, kMostBytes);
   const std::string have = text_of(dump.bytes, want.size());
   verbatim("vector", inert(dump.expected->vector, 200) + ", field by field:");
-  for (const auto& text :
-       golden::compare_lines(want, have, fields_of(*dump.expected, want), cap(kComparisonLines))) {
+  std::vector<golden::ByteRange> at_fault;
+  for (const Hexdump::Mark& mark : shown_marks(dump)) {
+    at_fault.push_back({mark.offset, mark.length});
+  }
+  for (const auto& text : golden::compare_lines(want, have, fields_of(*dump.expected, want),
+                                                at_fault, cap(kComparisonLines))) {
     const bool differs = text.starts_with(" found") || text.find_first_not_of(" ^") == text.npos;
     line(std::string(kIndent) + paint(differs ? Style::kBad : Style::kPlain, inert(text, 200)));
   }
