@@ -68,6 +68,7 @@ AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function
         [this, deadline, stuck = std::move(stuck)] { watch(*watched_, deadline, stuck); });
     watched_here = watched_.get();
   } catch (const std::system_error&) {
+    watched_here = nullptr;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
