@@ -1,5 +1,5 @@
 # One program and library with debug information of every kind. None is sanitized.
-add_custom_target(code_testees)
+add_custom_target(code_testees ALL)
 
 # ctxconf_code_program(NAME OPTIONS... ): option...; LIBRARY makes it a library.
 function(ctxconf_code_program name)

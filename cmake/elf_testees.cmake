@@ -62,4 +62,4 @@ add_custom_command(TARGET slot_no_sections POST_BUILD
   COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=40 count=8 conv=notrunc status=none
   COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=60 count=4 conv=notrunc status=none)
 target_link_libraries(slot_user PRIVATE slot_only)
-add_custom_target(elf_testees DEPENDS ${elf_testees})
+add_custom_target(elf_testees ALL DEPENDS ${elf_testees})

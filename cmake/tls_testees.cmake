@@ -34,7 +34,7 @@ endif()
 set(lld "-B${PROJECT_BINARY_DIR}/lld" -fuse-ld=lld)
 file(WRITE "${PROJECT_BINARY_DIR}/tls_slot.map" "CTX_1 { global: *; };\n")
 
-add_custom_target(tls_testees)
+add_custom_target(tls_testees ALL)
 ctxconf_slot_library(tls_desc OPTIONS ${desc}
   LINK "-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map" -Wl,--build-id=0x0123456789abcdef)
 # More than the loader keeps free in the static block for descriptors of late libraries.
