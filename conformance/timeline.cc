@@ -4,13 +4,17 @@
 #include <array>
 #include <charconv>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <utility>
+
+#include "conformance/json_text.h"
+#include "conformance/session_json.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = JsonReader::Json;
+using Reader = JsonReader;
 using sys::MapEntry;
 using sys::RemoteAddr;
 using sys::RemoteRange;
@@ -18,7 +22,7 @@ using sys::RemoteRange;
 constexpr std::string_view kFormat = "ctxconf-timeline";
 constexpr std::size_t kMaxFile = std::size_t{256} << 20U;
 
-constexpr std::array<std::pair<Moment, std::string_view>, 7> kMoments = {{
+constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
     {Moment::kStart, "start"},
     {Moment::kPeriodic, "periodic"},
     {Moment::kNaming, "naming"},
@@ -26,46 +30,8 @@ constexpr std::array<std::pair<Moment, std::string_view>, 7> kMoments = {{
     {Moment::kExecEntry, "exec-entry"},
     {Moment::kExit, "exit"},
     {Moment::kEnd, "end"},
+    {Moment::kOperation, "operation"},
 }};
-
-constexpr std::string_view kHexDigits = "0123456789abcdef";
-
-std::string hex(std::uint64_t value) {
-  std::array<char, 18> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, 16).ptr;
-  return "0x" + std::string(text.data(), end);
-}
-
-std::string hex(const std::vector<std::byte>& bytes) {
-  std::string out;
-  out.reserve(bytes.size() * 2);
-  for (const std::byte b : bytes) {
-    out += kHexDigits[std::to_integer<unsigned>(b) >> 4U];
-    out += kHexDigits[std::to_integer<unsigned>(b) & 15U];
-  }
-  return out;
-}
-
-// Texts of the testee may be any bytes; JSON holds UTF-8 only. A text that is not
-// plain ASCII is stored as {"hex": ...}, so that nothing is lost.
-Json text(const std::string& s) {
-  for (const char c : s) {
-    if (c < 0x20 || c > 0x7e) {
-      return Json{{"hex", hex(std::vector<std::byte>(
-                              reinterpret_cast<const std::byte*>(s.data()),
-                              reinterpret_cast<const std::byte*>(s.data()) + s.size()))}};
-    }
-  }
-  return s;
-}
-
-Json texts(const std::vector<std::string>& list) {
-  Json out = Json::array();
-  for (const auto& s : list) out.push_back(text(s));
-  return out;
-}
-
-Json optional_number(const std::optional<int>& n) { return n ? Json(*n) : Json(nullptr); }
 
 Json json_of(const MapEntry& e) {
   return {{"begin", hex(e.range.begin().raw())},
@@ -282,165 +248,6 @@ Json json_of(const FaultRun& f) {
 Json json_of(const Injection& i) {
   return {{"spec", text(i.spec)}, {"call", text(i.call)}, {"result", i.result}, {"times", i.times}};
 }
-
-// Reads members with their types and ranges checked. The first thing that is wrong
-// is kept with its path; after that everything reads as empty.
-class Reader {
- public:
-  Reader(const Json& value, std::string path, std::string* problem)
-      : value_(&value), path_(std::move(path)), problem_(problem) {}
-
-  template <class T>
-  T number(const char* name, T low = std::numeric_limits<T>::min(),
-           T high = std::numeric_limits<T>::max()) const {
-    const Json* v = member(name);
-    if (v == nullptr) return {};
-    return number_of<T>(*v, name, low, high);
-  }
-  bool boolean(const char* name) const {
-    const Json* v = member(name);
-    if (v == nullptr) return false;
-    if (!v->is_boolean()) {
-      complain(name, "is not true or false");
-      return false;
-    }
-    return v->get<bool>();
-  }
-  std::string string(const char* name) const {
-    const Json* v = member(name);
-    return v == nullptr ? std::string() : string_of(*v, name);
-  }
-  std::uint64_t address(const char* name) const { return address_of(string(name), name); }
-  std::uint64_t address_of(const std::string& s, const char* name) const {
-    std::uint64_t value = 0;
-    if (!ok()) return 0;
-    const char* end = s.data() + s.size();
-    if (s.size() < 3 || !s.starts_with("0x") ||
-        std::from_chars(s.data() + 2, end, value, 16).ptr != end) {
-      complain(name, "is not a number like 0x1f");
-    }
-    return value;
-  }
-  template <class T>
-  std::optional<T> optional_number(const char* name) const {
-    const Json* v = member(name);
-    if (v == nullptr || v->is_null()) return std::nullopt;
-    return number_of<T>(*v, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
-  }
-  template <class T>
-  std::optional<T> number_if_there(const char* name) const {
-    if (absent_or_null(name)) return std::nullopt;
-    return optional_number<T>(name);
-  }
-  std::vector<std::byte> bytes(const char* name) const {
-    const Json* v = member(name);
-    if (v == nullptr || !v->is_string()) {
-      complain(name, "is not a string of hex digits");
-      return {};
-    }
-    return bytes_of(v->get_ref<const std::string&>(), name);
-  }
-  template <class T>
-  std::vector<T> numbers(const char* name) const {
-    std::vector<T> out;
-    each(name, [&](const Json& v, const std::string&) {
-      out.push_back(
-          number_of<T>(v, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
-    });
-    return out;
-  }
-  std::vector<std::string> strings(const char* name) const {
-    std::vector<std::string> out;
-    each(name, [&](const Json& v, const std::string&) { out.push_back(string_of(v, name)); });
-    return out;
-  }
-  template <class F>
-  void each(const char* name, F f) const {
-    const Json* v = member(name);
-    if (v == nullptr) return;
-    if (!v->is_array()) {
-      complain(name, "is not a list");
-      return;
-    }
-    std::size_t n = 0;
-    for (const auto& item : *v) {
-      if (!ok()) return;
-      f(item, path_ + "/" + name + "/" + std::to_string(n++));
-    }
-  }
-  template <class T, class F>
-  std::vector<T> list(const char* name, F parse) const {
-    std::vector<T> out;
-    each(name, [&](const Json& v, const std::string& path) {
-      out.push_back(parse(Reader(v, path, problem_)));
-    });
-    return out;
-  }
-  template <class T, class F>
-  std::optional<T> optional(const char* name, F parse) const {
-    if (absent_or_null(name)) return std::nullopt;
-    return parse(Reader((*value_)[name], path_ + "/" + name, problem_));
-  }
-  std::string string_of(const Json& v, const char* name) const {
-    if (v.is_string()) return v.get<std::string>();
-    if (v.is_object() && v.contains("hex") && v["hex"].is_string()) {
-      const auto b = bytes_of(v["hex"].get_ref<const std::string&>(), name);
-      return {reinterpret_cast<const char*>(b.data()), b.size()};
-    }
-    complain(name, "is not a text");
-    return {};
-  }
-  void complain(const char* name, const char* what) const {
-    if (problem_->empty()) *problem_ = path_ + "/" + name + " " + what;
-  }
-  bool ok() const { return problem_->empty(); }
-  bool absent_or_null(const char* name) const {
-    return !value_->is_object() || !value_->contains(name) || (*value_)[name].is_null();
-  }
-
- private:
-  const Json* member(const char* name) const {
-    if (!ok()) return nullptr;
-    if (!value_->is_object() || !value_->contains(name)) {
-      complain(name, "is missing");
-      return nullptr;
-    }
-    return &(*value_)[name];
-  }
-  template <class T>
-  T number_of(const Json& v, const char* name, T low, T high) const {
-    if (v.is_number_unsigned()) {
-      const auto n = v.get<std::uint64_t>();
-      if (std::cmp_less_equal(n, high) && std::cmp_greater_equal(n, low)) return static_cast<T>(n);
-    } else if (v.is_number_integer()) {
-      const auto n = v.get<std::int64_t>();
-      if (std::cmp_less_equal(n, high) && std::cmp_greater_equal(n, low)) return static_cast<T>(n);
-    } else {
-      complain(name, "is not a whole number");
-      return {};
-    }
-    complain(name, "is out of range");
-    return {};
-  }
-  std::vector<std::byte> bytes_of(const std::string& s, const char* name) const {
-    std::vector<std::byte> out;
-    if (s.size() % 2 != 0) complain(name, "has an odd number of hex digits");
-    for (std::size_t i = 0; ok() && i < s.size(); i += 2) {
-      const auto high = kHexDigits.find(s[i]);
-      const auto low = kHexDigits.find(s[i + 1]);
-      if (high == std::string_view::npos || low == std::string_view::npos) {
-        complain(name, "is not a string of hex digits");
-        return {};
-      }
-      out.push_back(static_cast<std::byte>(high << 4U | low));
-    }
-    return out;
-  }
-
-  const Json* value_;
-  std::string path_;
-  std::string* problem_;
-};
 
 MapEntry map_entry(const Reader& in) {
   MapEntry e;
@@ -763,6 +570,31 @@ Injection injection(const Reader& in) {
           in.number<std::uint64_t>("times")};
 }
 
+// What an operation's views name is there, or was left out of this recording with its image.
+void check_views(const Reader& in, const Timeline& t) {
+  std::map<ImageKey, const Image*> images;
+  for (const auto& p : t.processes) {
+    for (const auto& i : p.images) images[i.key] = &i;
+  }
+  for (const auto& s : t.sessions) {
+    for (const auto& o : s.operations) {
+      for (const auto& v : o.after) {
+        const auto it = images.find(v.image);
+        if (it == images.end()) continue;
+        const Image& image = *it->second;
+        if (v.snapshot && *v.snapshot >= image.snapshots.size()) {
+          in.complain("sessions", "name a snapshot that is not listed");
+        }
+        for (const auto& thread : v.threads) {
+          if (thread.sample && *thread.sample >= image.threads.size()) {
+            in.complain("sessions", "name a thread sample that is not listed");
+          }
+        }
+      }
+    }
+  }
+}
+
 sys::HostFact host_fact(const Reader& in) {
   return {in.string("name"), in.boolean("available"), in.string("detail"), in.string("remedy")};
 }
@@ -799,7 +631,11 @@ std::string to_json(const Timeline& t) {
               {"stops", t.stops},
               {"hang", t.hang},
               {"processes", Json::array()},
-              {"faults", Json::array()}};
+              {"faults", Json::array()},
+              {"sessions", Json::array()},
+              {"skipped", Json::array()}};
+  for (const auto& s : t.sessions) out["sessions"].push_back(json_of(s));
+  for (const auto& s : t.skipped) out["skipped"].push_back(json_of(s));
   for (const auto& f : t.host) {
     out["host"].push_back(
         {{"name", f.name}, {"available", f.available}, {"detail", f.detail}, {"remedy", f.remedy}});
@@ -829,10 +665,13 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   Timeline t;
   t.suite_version = in.string("suite_version");
   const std::string mode = in.string("mode");
-  t.mode = mode == "attach" ? Mode::kAttach : mode == "elf" ? Mode::kElf : Mode::kWrap;
-  if (mode != "attach" && mode != "wrap" && mode != "elf") {
-    in.complain("mode", "is none of wrap, attach and elf");
+  bool known = false;
+  for (const Mode m : {Mode::kAttach, Mode::kWrap, Mode::kElf, Mode::kRun}) {
+    if (to_string(m) != mode) continue;
+    t.mode = m;
+    known = true;
   }
+  if (!known) in.complain("mode", "is none of run, wrap, attach and elf");
   t.target = in.strings("target");
   t.kernel = in.string("kernel");
   t.arch = in.string("arch");
@@ -852,6 +691,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.hang = in.string("hang");
   t.processes = in.list<Process>("processes", process);
   t.faults = in.list<FaultRun>("faults", fault_run);
+  t.sessions = in.list<Session>("sessions", session_from);
+  t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
+  check_views(in, t);
   if (!problem.empty()) return sys::fail("read timeline", EINVAL, problem);
   return t;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "conformance/requirements/catalogue.h"
+#include "conformance/session.h"
 #include "conformance/verdict/finding.h"
 #include "sys/capabilities.h"
 #include "sys/elf_image.h"
@@ -34,6 +35,7 @@ enum class Moment {
   kExecEntry,  // at execve, before the image is replaced
   kExit,       // the process is about to end, its memory still there
   kEnd,        // the last look of an observation that the process outlives
+  kOperation,  // run: an operation was answered
 };
 std::string_view to_string(Moment m);
 
@@ -269,7 +271,7 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-inline constexpr int kTimelineVersion = 5;
+inline constexpr int kTimelineVersion = 6;
 
 struct Timeline {
   std::string suite_version;
@@ -293,6 +295,9 @@ struct Timeline {
   std::vector<std::string> notes;
   std::uint64_t stops = 0;  // wrap: how often a thread of the program stood still for it
   std::string hang;         // not empty: the testee had to be stopped as runaway; says why
+  // run: in order. A snapshot or sample that an operation's view names is in the image it names.
+  std::vector<Session> sessions;
+  std::vector<SkippedCheck> skipped;
 };
 
 std::string to_json(const Timeline& timeline);

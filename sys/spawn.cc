@@ -74,6 +74,7 @@ struct Setup {
   boost::process::v2::error_code on_setup(boost::process::v2::posix::default_launcher& launcher,
                                           const boost::process::v2::filesystem::path&,
                                           const char* const*) const {
+    if (what.third >= 0) launcher.fd_whitelist.push_back(3);
     if (what.kept >= 0) launcher.fd_whitelist.push_back(what.kept);
     return {};
   }
@@ -84,7 +85,9 @@ struct Setup {
     for (int fd = 0; fd < 3; ++fd) {
       if (what.stdio[fd] >= 0 && dup2(what.stdio[fd], fd) < 0) return last_error();
     }
+    if (what.third >= 0 && what.third != 3 && dup2(what.third, 3) < 0) return last_error();
     close_on_exec_from(3);
+    if (what.third >= 0 && fcntl(3, F_SETFD, 0) != 0) return last_error();
     if (what.kept >= 0 && fcntl(what.kept, F_SETFD, 0) != 0) return last_error();
     if (what.own_group && setpgid(0, 0) != 0) return last_error();
     restore_signals_at_start();

@@ -19,7 +19,8 @@ struct Spawn {
   std::vector<std::string> argv;
   std::vector<std::string> extra_env;       // replaces what has the same key
   std::array<int, 3> stdio = {-1, -1, -1};  // -1: ours
-  int kept = -1;                            // this one more descriptor, under its number
+  int kept = -1;   // this one more descriptor, under its number (4 or more)
+  int third = -1;  // becomes descriptor 3
   bool own_group = false;
 };
 // Returns when the exec has worked; its errno otherwise, and nothing is left.

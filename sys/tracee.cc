@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/audit.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -473,6 +474,7 @@ struct Tracee::State {
   pid_t root = 0;
   bool killed = false;
   bool interrupted = false;
+  std::vector<pollfd> wakers;
   std::uint64_t stops = 0;
   Clock::time_point last_raw;    // when a status was there last
   Clock::time_point last_asked;  // whether a wake-up signal is pending
@@ -509,6 +511,7 @@ struct Tracee::State {
     task.handed_out = true;
     events.push_back(event);
   }
+  bool is_waker_ready() { return !wakers.empty() && poll(wakers.data(), wakers.size(), 0) > 0; }
   std::set<pid_t> all_processes() const;  // also those that are not announced yet
   void kill_all();
   void end_stop(pid_t tid);
@@ -530,7 +533,7 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   const OwnedFd low_ours(pair[0]);
   OwnedFd low_theirs(pair[1]);
   const OwnedFd ours(fcntl(pair[0], F_DUPFD_CLOEXEC, 3));
-  OwnedFd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 3));
+  OwnedFd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 4));  // 3 may be the program's
   if (ours.get() < 0 || theirs.get() < 0) return fail("fcntl", errno, "");
 
   Spawn what;
@@ -539,6 +542,9 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   what.argv.insert(what.argv.end(), launch.argv.begin(), launch.argv.end());
   what.extra_env = launch.extra_env;
   what.kept = theirs.get();
+  what.stdio = launch.stdio;
+  what.third = launch.third;
+  what.own_group = launch.own_group;
   CTX_TRY(pid, spawn(what));
   theirs.reset();
   low_theirs.reset();
@@ -974,7 +980,7 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
     s.announce_overdue();
     if (!s.events.empty()) continue;
     const auto now = Clock::now();
-    if (now >= deadline) return std::nullopt;
+    if (now >= deadline || s.is_waker_ready()) return std::nullopt;
     if (now - s.last_raw < kSpin) {
       sched_yield();
       continue;
@@ -984,6 +990,31 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
       return std::nullopt;
     }
   }
+}
+
+Result<> Tracee::wake_for(int fd, short events) {
+  auto& wakers = state_->wakers;
+  const auto it = std::ranges::find(wakers, fd, &pollfd::fd);
+  if (it != wakers.end()) {
+    if (events == 0) {
+      const int flags = fcntl(fd, F_GETFL);
+      if (flags >= 0) fcntl(fd, F_SETFL, flags & ~O_ASYNC);
+      wakers.erase(it);
+    } else {
+      it->events = events;
+    }
+    return {};
+  }
+  if (events == 0) return {};
+  // As SIGCHLD, for which this thread waits anyway and which is ignored everywhere else.
+  const f_owner_ex owner{F_OWNER_TID, gettid()};
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETOWN_EX, &owner) != 0 || fcntl(fd, F_SETSIG, SIGCHLD) != 0 ||
+      fcntl(fd, F_SETFL, flags | O_ASYNC) != 0) {
+    return fail("fcntl", errno, "");
+  }
+  wakers.push_back({.fd = fd, .events = events, .revents = 0});
+  return {};
 }
 
 Result<> Tracee::resume(pid_t tid, int signo) {

@@ -21,13 +21,16 @@
 
 namespace ctxconf::sys {
 
-// The program gets our descriptors 0 to 2 and no others, and the signal mask and
+// The program gets our descriptors 0 to 2 and no others but `third`, and the signal mask and
 // ignored signals that this process was started with.
 struct Launch {
   std::vector<std::string> argv;                 // argv[0] is looked up in PATH
   std::vector<std::string> extra_env;            // "KEY=VALUE", on top of ours
   std::optional<std::uint64_t> file_size_limit;  // RLIMIT_FSIZE of the program
   bool discard_output = false;                   // stdin, stdout and stderr are /dev/null
+  std::array<int, 3> stdio = {-1, -1, -1};       // instead of ours, where not -1
+  int third = -1;                                // becomes descriptor 3 of the program
+  bool own_group = false;                        // in a process group of its own
   // A SyscallEntry comes before each call that trace_filter() (sys/seccomp_filter.h) names and
   // before no other. Needs kHostSeccompTrace; without it (`no_filter`) there are no SyscallEntry
   // events at all.
@@ -111,11 +114,15 @@ class Tracee {
 
   pid_t root() const;  // the process that was launched
 
-  // The next event, or nothing when the deadline passed or a wake-up signal
-  // (SIGINT, SIGTERM, SIGHUP to ourselves) came: ask interrupted(). An error
+  // The next event, or nothing when the deadline passed, a wake-up signal (SIGINT, SIGTERM, SIGHUP
+  // to ourselves) came: ask interrupted(); or a descriptor of wake_for() is ready. An error
   // (ECHILD) when nothing is left.
   Result<std::optional<TraceEvent>> next(std::chrono::steady_clock::time_point deadline);
   bool interrupted() const;
+
+  // Makes next() return nothing while `fd`, a pipe or socket, has one of `events` (POLLIN, POLLOUT)
+  // or was hung up; 0: no longer, to be said before it is closed.
+  Result<> wake_for(int fd, short events);
 
   // ESRCH is not an error: the thread was killed meanwhile and its events follow.
   // EINVAL: the thread is not stopped, or a signal without a SignalStop.

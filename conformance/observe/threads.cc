@@ -214,9 +214,14 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
   return out;
 }
 
-std::vector<std::size_t> ThreadRecorder::keep(std::vector<ThreadSample> samples) {
-  std::vector<std::size_t> stored;
+std::vector<ThreadView> ThreadRecorder::keep(std::vector<ThreadSample> samples) {
+  std::vector<ThreadView> views;
+  views.reserve(samples.size());
   for (ThreadSample& s : samples) {
+    auto& view = views.emplace_back();
+    view.tid = s.tid;
+    view.module = s.module;
+    view.null = s.value == 0;
     const std::pair key(s.tid, s.module);
     const auto last = last_.find(key);
     const bool known = last != last_.end();
@@ -224,7 +229,7 @@ std::vector<std::size_t> ThreadRecorder::keep(std::vector<ThreadSample> samples)
       ThreadSample& before = samples_[last->second];
       before.last_seen_ns = s.last_seen_ns;
       ++before.times;
-      stored.push_back(last->second);
+      view.sample = last->second;
       continue;
     }
     // Threads that never have a record must not fill the recording.
@@ -244,35 +249,37 @@ std::vector<std::size_t> ThreadRecorder::keep(std::vector<ThreadSample> samples)
     }
     bytes_ += bytes;
     last_[key] = samples_.size();
-    stored.push_back(samples_.size());
+    view.sample = samples_.size();
     samples_.push_back(std::move(s));
   }
-  return stored;
+  return views;
 }
 
-void ThreadRecorder::sample(pid_t tid, RemoteAddr thread_pointer) {
+std::vector<ThreadView> ThreadRecorder::sample(pid_t tid, RemoteAddr thread_pointer) {
   slept_.erase(tid);
-  keep(look(tid, thread_pointer));
+  return keep(look(tid, thread_pointer));
 }
 
-bool ThreadRecorder::sample_if_asleep(pid_t tid, RemoteAddr thread_pointer) {
+std::optional<std::vector<ThreadView>> ThreadRecorder::sample_if_asleep(pid_t tid,
+                                                                        RemoteAddr thread_pointer) {
   const auto before = sys::thread_activity(pid_, tid);
-  if (!before || !before->sleeping) return false;
+  if (!before || !before->sleeping) return std::nullopt;
   // It has not run since the last look, so that nothing of its own has changed.
   if (const auto slept = slept_.find(tid);
       slept != slept_.end() && slept->second.activity == *before) {
     const std::uint64_t now = sys::boottime_now_ns();
-    for (const std::size_t i : slept->second.stored) {
-      samples_[i].last_seen_ns = now;
-      ++samples_[i].times;
+    for (const ThreadView& view : slept->second.views) {
+      if (!view.sample) continue;
+      samples_[*view.sample].last_seen_ns = now;
+      ++samples_[*view.sample].times;
     }
-    return true;
+    return slept->second.views;
   }
   auto samples = look(tid, thread_pointer);
   const auto after = sys::thread_activity(pid_, tid);
-  if (!after || *after != *before) return false;
-  slept_[tid] = {*before, keep(std::move(samples))};
-  return true;
+  if (!after || *after != *before) return std::nullopt;
+  const auto& kept = slept_[tid] = {*before, keep(std::move(samples))};
+  return kept.views;
 }
 
 void ThreadRecorder::add_to(Image& image) && {

@@ -52,10 +52,11 @@ class ThreadRecorder {
   // Is there a variable to look at?
   bool wants_threads() const { return !definitions_.empty(); }
 
-  // Looks at a thread that its tracer has stopped.
-  void sample(pid_t tid, sys::RemoteAddr thread_pointer);
-  // The same for a thread that sleeps in the kernel all the while; false: it did not.
-  bool sample_if_asleep(pid_t tid, sys::RemoteAddr thread_pointer);
+  // Looks at a thread that its tracer has stopped: a view for each definition of the variable.
+  std::vector<ThreadView> sample(pid_t tid, sys::RemoteAddr thread_pointer);
+  // The same for a thread that sleeps in the kernel all the while; nothing: it did not.
+  std::optional<std::vector<ThreadView>> sample_if_asleep(pid_t tid,
+                                                          sys::RemoteAddr thread_pointer);
   // A thread could not be looked at; the first reason is kept.
   void unread(const std::string& why);
 
@@ -64,13 +65,13 @@ class ThreadRecorder {
 
  private:
   struct Slept {
-    sys::ThreadActivity activity;     // when it was looked at last
-    std::vector<std::size_t> stored;  // what that look stored, in samples_
+    sys::ThreadActivity activity;   // when it was looked at last
+    std::vector<ThreadView> views;  // what that look showed
   };
   void find_definitions();
   void find_places();
   std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
-  std::vector<std::size_t> keep(std::vector<ThreadSample> samples);
+  std::vector<ThreadView> keep(std::vector<ThreadSample> samples);
   void set_modules(sys::Modules modules);
 
   pid_t pid_;

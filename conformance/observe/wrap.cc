@@ -3,20 +3,14 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "abi/process_header.h"
-#include "conformance/observe/calls.h"
-#include "conformance/observe/stores.h"
-#include "conformance/observe/threads.h"
+#include "conformance/observe/recording.h"
 #include "sys/access_watchdog.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
@@ -27,687 +21,62 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{100};
 constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
 constexpr milliseconds kTermGrace{2000};
-// A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
-// again, but then the others have gone on.
-constexpr milliseconds kArming{2000};
 
-// So late wakes up who was stopped, and hardly one that other load keeps waiting.
-constexpr milliseconds kStopped{1000};
-
-// A thread pointer that the program sets by hand: glibc does for the first thread of an
-// image, all others get theirs from clone.
-std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
-#if defined(__x86_64__)
-  if (e.nr == SYS_arch_prctl) return sys::RemoteAddr(e.args[1]);
-#endif
-  (void)e;
-  return std::nullopt;
+Clock::duration scaled(const WrapOptions& options, milliseconds d) {
+  return std::chrono::duration_cast<Clock::duration>(d * options.timeout_scale);
 }
 
-// All threads of a process are to carry the watchpoints before one of them goes on.
-struct Arming {
-  pid_t caller = 0;  // made the call that showed the mapping, and stands behind it
-  sys::RemoteAddr header;
-  std::set<pid_t> missing;
-  std::set<pid_t> stuck;  // nobody waits for these
-  Clock::time_point give_up;
-};
-
-struct Watched {
-  Process process;
-  std::unique_ptr<SnapshotRecorder> recorder;
-  std::unique_ptr<ThreadRecorder> threads;  // beside each recorder
-  std::unique_ptr<CallRecorder> calls;      // the same
-  std::unique_ptr<StoreRecorder> stores;    // the same, where they are asked for
-  std::optional<Arming> arming;
-  std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
-  bool watches = false;                // a thread may carry watchpoints
-  std::unique_ptr<Injector> injector;  // the same
-  std::uint32_t next_image = 0;
-  bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
-};
-
-struct WatchedThread {
-  pid_t process = 0;
-  std::optional<sys::RemoteAddr> pointer;  // its TLS, once it is known
-  std::optional<sys::RemoteAddr> watches;  // the header that it has watchpoints on
-};
-
-sys::AccessWatchdog watchdog(const WrapOptions& options) {
-  return {std::chrono::duration_cast<milliseconds>(options.memory_deadline * options.timeout_scale),
-          [&options](pid_t pid) {
-            if (options.unreachable) options.unreachable(pid);
-          }};
-}
-
-class Recording {
- public:
-  Recording(const WrapOptions& options, Timeline& timeline, sys::Tracee tracee)
-      : options_(options), timeline_(timeline), tracee_(std::move(tracee)) {}
-
-  sys::Result<> run();
-
- private:
-  void add(pid_t pid, pid_t parent, bool shares_memory);
-  void start_image(Watched& w);
-  void end_image(Watched& w, const std::string& ending);
-  std::optional<std::uint64_t> take(pid_t pid, Moment moment, Look look);
-  void tick();
-  void look_at_modules(pid_t pid);
-  void look_at_threads(pid_t pid, ThreadRecorder& recorder);
-  void look_at_stopped_thread(pid_t pid, pid_t tid);
-  void not_running(pid_t pid, pid_t tid);
-  void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
-  void look_at_filters(pid_t pid, pid_t tid);
-  bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
-  StoreRecorder* stores_of(pid_t pid);
-  void look_at_header(pid_t pid, pid_t tid);
-  bool is_alone(pid_t pid, pid_t tid) const;
-  void set_watchpoints(Watched& w, pid_t tid);
-  bool arm(Watched& w, pid_t caller);
-  void finish_arming(Watched& w);
-  void give_up_arming();
-  void disarm(Watched& w);
-  void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
-  void go_on(pid_t pid, pid_t tid, int signo = 0);
-  bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
-  void finish(Watched& w, const std::string& ending);
-
-  void on(const sys::NewTask& e);
-  void on(const sys::SyscallEntry& e);
-  void on(const sys::SyscallExit& e);
-  void on(const sys::Execed& e);
-  void on(const sys::Exiting& e);
-  void on(const sys::SignalStop& e);
-  void on(const sys::Interrupted& e);
-  void on(const sys::WatchpointHit& e);
-  void on(const sys::Gone& e);
-
-  Clock::time_point deadline() const;
-  Clock::duration scaled(milliseconds d) const {
-    return std::chrono::duration_cast<Clock::duration>(d * options_.timeout_scale);
+Clock::time_point deadline_of(const WrapOptions& options, const Recording& recording) {
+  if (options.run_for) return recording.begun() + scaled(options, *options.run_for);
+  if (const auto published = recording.published()) {
+    return *published + scaled(options, kAfterPublication);
   }
-
-  const WrapOptions& options_;
-  Timeline& timeline_;
-  sys::Tracee tracee_;
-  std::map<pid_t, Watched> alive_;
-  std::map<pid_t, WatchedThread> threads_;
-  std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
-  ModuleCache modules_;
-  std::vector<Process> done_;
-  CodeFiles code_files_;
-  std::shared_ptr<CopyBudget> copies_ = std::make_shared<CopyBudget>();
-  std::set<pid_t> arming_;           // processes with an `arming`
-  std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
-  std::size_t started_ = 0;
-  std::size_t not_kept_ = 0;
-  std::size_t not_judged_ = 0;  // of these, with evidence
-  std::size_t contexts_ = 0;
-  std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
-  bool ending_ = false;
-  std::string runaway_;
-  Clock::time_point begin_ = Clock::now();
-  std::optional<Clock::time_point> published_;
-};
-
-void Recording::start_image(Watched& w) {
-  // What all images may store together is shared out among those that run.
-  SnapshotLimits limits = options_.limits;
-  limits.descriptors_always = !options_.injections.empty();
-  const auto left = options_.max_stored - std::min(options_.max_stored, stored_);
-  limits.image_bytes =
-      std::min(limits.image_bytes,
-               std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
-  w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
-  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
-  CallLimits call_limits;
-  call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
-  if (!filters_ && !options_.no_filter) {
-    if (const auto count = sys::seccomp_filters(w.process.pid)) filters_ = *count;
-  }
-  const auto order = std::make_shared<EventOrder>();
-  w.calls = std::make_unique<CallRecorder>(filters_, order, call_limits);
-  if (options_.no_filter) w.calls->unseen("this host has no system call filter for tracers");
-  if (options_.stores) {
-    StoreLimits store_limits;
-    store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
-    w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
-                                               order, copies_, code_files_, store_limits);
-  }
-  w.injector = std::make_unique<Injector>(options_.injections);
+  return recording.begun() + scaled(options, kWithoutPublication);
 }
 
-void Recording::end_image(Watched& w, const std::string& ending) {
-  if (!w.recorder) return;
-  stored_ += w.recorder->stored_bytes() + w.threads->stored_bytes() + w.calls->stored_bytes();
-  Image image = std::move(*w.recorder).finish(ending);
-  w.recorder.reset();
-  // Snapshots without a candidate say only that nothing was there.
-  const auto seen = [](const Snapshot& s) {
-    return !s.candidates.empty() || !s.descriptors.empty();
-  };
-  const bool any = std::ranges::any_of(image.snapshots, seen);
-  if (!any) image.snapshots.clear();
-  std::move(*w.threads).add_to(image);
-  w.threads.reset();
-  std::move(*w.calls).add_to(image, any);
-  w.calls.reset();
-  if (w.stores) {
-    stored_ += w.stores->stored_bytes();
-    std::move(*w.stores).add_to(image, any);
-    w.stores.reset();
-  } else {
-    image.stores_unseen = options_.no_stores;
-  }
-  w.injector.reset();
-  w.process.images.push_back(std::move(image));
-}
-
-void Recording::add(pid_t pid, pid_t parent, bool shares_memory) {
-  ++started_;
-  Watched& w = alive_[pid];
-  w.process.pid = pid;
-  w.process.parent = parent;
-  w.shares_memory = shares_memory;
-  if (!shares_memory) start_image(w);
-}
-
-std::optional<std::uint64_t> Recording::take(pid_t pid, Moment moment, Look look) {
-  const auto it = alive_.find(pid);
-  if (it == alive_.end() || !it->second.recorder) return std::nullopt;
-  SnapshotRecorder& r = *it->second.recorder;
-  const auto before = r.last_publication_ns();
-  const auto state = r.take(moment, look);
-  if (r.last_publication_ns() != before) {
-    published_ = Clock::now();
-    ++contexts_;
-  }
-  return state;
-}
-
-void Recording::tick() {
-  // Threads first: the key map that is seen after a record must name its indexes. Where some
-  // run, the last one that stops for it brings the snapshot.
-  const auto late = std::exchange(interrupted_, {});
-  for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
-  for (const auto& [pid, w] : alive_) {
-    look_at_modules(pid);
-    if (w.threads && w.threads->wants_threads()) look_at_threads(pid, *w.threads);
-    if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, Look::kQuick);
-  }
-}
-
-void Recording::not_running(pid_t pid, pid_t tid) {
-  const auto it = interrupted_.find(pid);
-  if (it == interrupted_.end()) return;
-  it->second.erase(tid);
-  if (!it->second.empty()) return;
-  interrupted_.erase(it);
-  take(pid, Moment::kPeriodic, Look::kQuick);
-}
-
-void Recording::look_at_modules(pid_t pid) {
-  const auto it = alive_.find(pid);
-  if (it != alive_.end() && it->second.threads) it->second.threads->look_at_modules();
-}
-
-// A thread that sleeps is read where it sleeps; one that runs is stopped for it, which is
-// an Interrupted soon.
-void Recording::look_at_threads(pid_t pid, ThreadRecorder& recorder) {
-  for (const auto& [tid, thread] : threads_) {
-    if (thread.process != pid) continue;
-    if (thread.pointer && recorder.sample_if_asleep(tid, *thread.pointer)) continue;
-    if (tracee_.interrupt(tid)) interrupted_[pid].insert(tid);
-  }
-}
-
-void Recording::look_at_stopped_thread(pid_t pid, pid_t tid) {
-  const auto process = alive_.find(pid);
-  const auto thread = threads_.find(tid);
-  if (process == alive_.end() || thread == threads_.end() || !process->second.threads) return;
-  if (!process->second.threads->wants_threads()) return;
-  if (const auto pointer = tracee_.thread_pointer(tid)) {
-    if (pointer->raw() == 0) return;  // too early
-    thread->second.pointer = *pointer;
-    process->second.threads->sample(tid, *pointer);
-  } else if (pointer.error().err != ESRCH) {
-    process->second.threads->unread(sys::to_string(pointer.error()));
-  }
-}
-
-void Recording::look_at_filters(pid_t pid, pid_t tid) {
-  const auto it = alive_.find(pid);
-  if (it != alive_.end() && it->second.calls) it->second.calls->look_at_filters(tid);
-}
-
-bool Recording::begin_call(const sys::SyscallEntry& e) {
-  const auto it = alive_.find(e.process);
-  if (it == alive_.end() || !it->second.calls) return false;
-  auto call = it->second.calls->describe(e);
-  if (!call) return false;
-  if (it->second.stores) {
-    it->second.stores->look(e.tid);
-    it->second.stores->entered(*call);
-  }
-  if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
-  const auto answer = it->second.injector->entered(*call);
-  call->injected = answer && give(e, *answer);
-  it->second.calls->entered(*std::move(call), e.short_time);
-  return true;
-}
-
-bool Recording::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
-  std::int64_t result = answer.result;
-  if (answer.clock_ns) {
-    constexpr std::uint64_t kSecond = 1'000'000'000;
-    const std::array<std::uint64_t, 2> wide = {*answer.clock_ns / kSecond,
-                                               *answer.clock_ns % kSecond};
-    const std::array<std::uint32_t, 2> narrow = {static_cast<std::uint32_t>(wide[0]),
-                                                 static_cast<std::uint32_t>(wide[1])};
-    const std::span<const std::byte> bytes =
-        e.short_time ? std::span<const std::byte>(std::as_bytes(std::span(narrow)))
-                     : std::as_bytes(std::span(wide));
-    if (!tracee_.write(e.tid, sys::RemoteAddr(e.args[1]), bytes)) result = -EFAULT;
-  }
-  if (const auto given = tracee_.answer(e.tid, result); !given) {
-    timeline_.notes.push_back("a call was not answered: " + sys::to_string(given.error()));
-    return false;
-  }
-  ++timeline_.injections[answer.spec].times;
-  return true;
-}
-
-StoreRecorder* Recording::stores_of(pid_t pid) {
-  const auto it = alive_.find(pid);
-  return it == alive_.end() ? nullptr : it->second.stores.get();
-}
-
-// `tid` stops for the last time before this memory is somebody else's alone: a vfork child's
-// is its parent's.
-void Recording::look_at_header(pid_t pid, pid_t tid) {
-  const auto it = alive_.find(pid);
-  if (it == alive_.end()) return;
-  auto* stores =
-      it->second.shares_memory ? stores_of(it->second.process.parent) : it->second.stores.get();
-  if (stores != nullptr) stores->look(tid);
-}
-
-// No other task runs in the memory of this thread.
-bool Recording::is_alone(pid_t pid, pid_t tid) const {
-  return std::ranges::none_of(
-             threads_, [&](const auto& t) { return t.second.process == pid && t.first != tid; }) &&
-         std::ranges::none_of(alive_, [&](const auto& p) {
-           return p.second.shares_memory && p.second.process.parent == pid;
-         });
-}
-
-// `tid` is stopped: what its registers watch becomes what they are to watch.
-void Recording::set_watchpoints(Watched& w, pid_t tid) {
-  const auto thread = threads_.find(tid);
-  if (!w.stores || thread == threads_.end()) return;
-  const auto wanted = w.stores->header();
-  if (thread->second.watches == wanted) return;
-  if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
-    w.stores->unseen(sys::to_string(set.error()));
-    (void)tracee_.unwatch(tid);
-    thread->second.watches.reset();
-    return;
-  }
-  thread->second.watches = wanted;
-}
-
-// Threads whose registers watch in vain pay for it; they are told so at their next stop.
-void Recording::disarm(Watched& w) {
-  for (const auto& [tid, thread] : threads_) {
-    if (thread.process == w.process.pid && thread.watches) (void)tracee_.interrupt(tid);
-  }
-}
-
-// Where there is a new header: true when the thread that showed it has to wait.
-bool Recording::arm(Watched& w, pid_t caller) {
-  const auto header = w.stores->header();
-  if (!header || w.stores->is_armed() || (w.arming && w.arming->header == header)) return false;
-  if (w.arming) finish_arming(w);
-  Arming arming;
-  arming.caller = caller;
-  arming.header = *header;
-  for (const auto& [tid, thread] : threads_) {
-    if (thread.process != w.process.pid || tid == caller) continue;
-    if (thread.watches == arming.header || !tracee_.interrupt(tid)) continue;
-    (w.stuck.contains(tid) ? arming.stuck : arming.missing).insert(tid);
-  }
-  arming.give_up = Clock::now() + scaled(kArming);
-  set_watchpoints(w, caller);
-  if (arming.missing.empty() || w.stores->header() != arming.header) {
-    w.stores->armed(caller, {arming.stuck.begin(), arming.stuck.end()});
-    return false;
-  }
-  w.arming = std::move(arming);
-  arming_.insert(w.process.pid);
-  return true;
-}
-
-void Recording::finish_arming(Watched& w) {
-  Arming arming = *std::exchange(w.arming, std::nullopt);
-  arming_.erase(w.process.pid);
-  arming.missing.merge(arming.stuck);
-  if (w.stores->header() == arming.header) {
-    w.stores->armed(arming.caller, {arming.missing.begin(), arming.missing.end()});
-  }
-  settle(w.process.pid, arming.caller);
-  (void)tracee_.resume(arming.caller);
-}
-
-void Recording::give_up_arming() {
-  if (arming_.empty()) return;
-  const auto now = Clock::now();
-  for (const pid_t pid : std::set(arming_)) {
-    const auto it = alive_.find(pid);
-    if (it == alive_.end() || !it->second.arming) {
-      arming_.erase(pid);
-    } else if (now >= it->second.arming->give_up || tracee_.is_ending(it->second.arming->caller)) {
-      it->second.stuck.merge(std::set(it->second.arming->missing));
-      finish_arming(it->second);
-    }
-  }
-}
-
-// Before a stopped thread goes on: it gets the watchpoints that it is to have.
-void Recording::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
-  const auto it = alive_.find(pid);
-  if (it == alive_.end() || !it->second.stores) return;
-  Watched& w = it->second;
-  set_watchpoints(w, tid);
-  if (!threads_.contains(tid)) {
-    w.stores->ended(tid);
-  } else if (!hit_may_wait) {
-    w.stores->resumed(tid);
-  }
-  const bool watches = w.stores->header().has_value();
-  if (std::exchange(w.watches, watches) && !watches) disarm(w);
-  w.stuck.erase(tid);
-  if (!w.arming) return;
-  w.arming->stuck.erase(tid);
-  w.arming->missing.erase(tid);
-  if (w.arming->missing.empty() || w.stores->header() != w.arming->header) finish_arming(w);
-}
-
-void Recording::go_on(pid_t pid, pid_t tid, int signo) {
-  settle(pid, tid);
-  (void)tracee_.resume(tid, signo);
-}
-
-void Recording::finish(Watched& w, const std::string& ending) {
-  end_image(w, ending);
-  const bool evidence = std::ranges::any_of(w.process.images, [](const Image& i) {
-    return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty() || !i.calls.empty() ||
-           !i.stores.empty();
-  });
-  const bool root = w.process.pid == tracee_.root();
-  if (root || ((evidence || done_.size() < 64) && done_.size() < options_.max_recorded)) {
-    done_.push_back(std::move(w.process));
-  } else {
-    ++not_kept_;
-    if (evidence) ++not_judged_;
-  }
-}
-
-// What a forked process has before it runs was copied with it.
-void Recording::look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer) {
-  const auto child = alive_.find(e.process);
-  const auto maker = alive_.find(e.maker);
-  if (child == alive_.end() || !child->second.threads) return;
-  ThreadRecorder* parent = maker == alive_.end() ? nullptr : maker->second.threads.get();
-  if (parent != nullptr) {
-    parent->look_at_modules();
-    if (parent->knows_modules() && !parent->wants_threads()) return;
-    if (!parent->knows_modules()) parent = nullptr;  // it ended before it could be looked at
-  }
-  child->second.threads->look_at_birth(parent, pointer);
-}
-
-void Recording::on(const sys::NewTask& e) {
-  if (e.tid == e.process && !alive_.contains(e.process)) add(e.process, e.maker, e.shares_memory);
-  if (const auto maker = alive_.find(e.maker); maker != alive_.end() && e.maker_tid != 0) {
-    if (auto& calls = maker->second.calls) calls->made_process(e.maker_tid, e.how, e.tid);
-  }
-  auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}};
-  if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
-    thread.pointer = *pointer;
-    if (e.tid == e.process && !e.shares_memory) look_at_birth(e, *pointer);
-  }
-  go_on(e.process, e.tid);
-}
-
-void Recording::on(const sys::SyscallEntry& e) {
-  if (e.nr == SYS_execve || e.nr == SYS_execveat) {
-    look_at_modules(e.process);
-    look_at_stopped_thread(e.process, e.tid);
-    look_at_filters(e.process, e.tid);
-    take(e.process, Moment::kExecEntry, Look::kThorough);
-    look_at_header(e.process, e.tid);
-  } else if (const auto pointer = thread_pointer_of(e)) {
-    threads_[e.tid].process = e.process;
-    threads_[e.tid].pointer = pointer;
-  }
-  const bool result_wanted = begin_call(e);
-  settle(e.process, e.tid);
-  (void)(result_wanted ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
-}
-
-void Recording::on(const sys::SyscallExit& e) {
-  const auto it = alive_.find(e.process);
-  StoreRecorder* const stores = stores_of(e.process);
-  if (stores != nullptr) stores->look(e.tid);
-  if (it != alive_.end() && it->second.calls) {
-    const auto name = it->second.calls->left(e);
-    const bool reading = name == "clock_gettime";
-    it->second.injector->left(e.tid, e.result,
-                              reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
-    if (name == "prctl") {
-      look_at_stopped_thread(e.process, e.tid);
-      take(e.process, Moment::kNamed, Look::kQuick);
-    }
-  }
-  if (stores != nullptr) {
-    stores->left(e);
-    if (arm(it->second, e.tid)) return;
-  }
-  go_on(e.process, e.tid);
-}
-
-void Recording::on(const sys::Execed& e) {
-  if (const auto it = alive_.find(e.process); it != alive_.end()) {
-    end_image(it->second, "replaced by exec");
-    it->second.arming.reset();
-    it->second.stuck.clear();
-    it->second.watches = false;
-    it->second.shares_memory = false;
-    start_image(it->second);
-  }
-  std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
-  threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
-  interrupted_.erase(e.process);
-  if (options_.hide_vdso) {
-    if (const auto hidden = tracee_.hide_vdso(e.process); !hidden && hidden.error().err != ESRCH) {
-      timeline_.notes.push_back("the vDSO of process " + std::to_string(e.process) +
-                                " was not hidden: " + sys::to_string(hidden.error()));
-    }
-  }
-  (void)tracee_.resume(e.process);
-}
-
-void Recording::on(const sys::Exiting& e) {
-  // Records are not looked at any more: what a destructor has freed may still be in the slot.
-  threads_.erase(e.tid);
-  not_running(e.process, e.tid);
-  look_at_filters(e.process, e.tid);
-  if (e.whole_process) {
-    interrupted_.erase(e.process);
-    look_at_modules(e.process);
-    look_at_header(e.process, e.tid);
-    take(e.process, Moment::kExit, Look::kThorough);
-  }
-  go_on(e.process, e.tid);
-}
-
-void Recording::on(const sys::SignalStop& e) { go_on(e.process, e.tid, e.signo); }
-
-void Recording::on(const sys::Interrupted& e) {
-  look_at_stopped_thread(e.process, e.tid);
-  not_running(e.process, e.tid);
-  // This stop goes before the trap of a store that the thread has just made.
-  settle(e.process, e.tid, /*hit_may_wait=*/true);
-  (void)tracee_.resume(e.tid);
-}
-
-void Recording::on(const sys::WatchpointHit& e) {
-  StoreRecorder* const stores = stores_of(e.process);
-  const auto thread = threads_.find(e.tid);
-  if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
-    stores->hit(e, is_alone(e.process, e.tid));
-    if (arm(alive_.at(e.process), e.tid)) return;
-  }
-  go_on(e.process, e.tid);
-}
-
-void Recording::on(const sys::Gone& e) {
-  interrupted_.erase(e.process);
-  std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
-  const auto it = alive_.find(e.process);
-  if (it == alive_.end()) return;
-  Watched& w = it->second;
-  w.process.exit_code = e.exit_code;
-  w.process.killed_by = e.killed_by;
-  w.process.ended_by_us =
-      (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
-      // Ctrl-C goes to the whole foreground group: it was meant for us.
-      (tracee_.interrupted() &&
-       (e.killed_by == SIGINT || e.killed_by == SIGTERM || e.killed_by == SIGHUP));
-  finish(w, e.exit_code ? "exited " + std::to_string(*e.exit_code)
-                        : "killed by signal " + std::to_string(e.killed_by.value_or(0)));
-  alive_.erase(it);
-}
-
-Clock::time_point Recording::deadline() const {
-  if (options_.run_for) return begin_ + scaled(*options_.run_for);
-  if (published_) return *published_ + scaled(kAfterPublication);
-  return begin_ + scaled(kWithoutPublication);
-}
-
-sys::Result<> Recording::run() {
-  // Its first image begins with its Execed event; until then it is our trampoline.
-  add(tracee_.root(), getpid(), /*shares_memory=*/true);
-  threads_[tracee_.root()].process = tracee_.root();
-  auto next_tick = Clock::now() + kTick;
-  Clock::time_point end_by{};
-  const auto dog = watchdog(options_);
+// Until the program has ended, by itself or because its time was up.
+sys::Result<> follow(const WrapOptions& options, Recording& recording, Timeline& timeline) {
+  std::optional<Clock::time_point> end_by;  // without the time that job control takes
   while (true) {
     const auto now = Clock::now();
-    if (!ending_ && (now >= deadline() || tracee_.interrupted() || !runaway_.empty())) {
-      if (!runaway_.empty()) {
-        timeline_.hang = runaway_;
-      } else if (tracee_.interrupted()) {
-        timeline_.notes.emplace_back("the observation was interrupted");
-      } else {
-        const auto ran = std::chrono::duration_cast<milliseconds>(now - begin_).count();
-        timeline_.notes.push_back("the program still ran after " + std::to_string(ran / 1000) +
-                                  "." + std::to_string(ran % 1000 / 100) + " s and was ended");
-      }
-      for (const auto& [pid, w] : alive_) {
-        look_at_modules(pid);
-        if (w.stores) w.stores->look(pid);
-        take(pid, Moment::kEnd, Look::kThorough);
-      }
-      ending_ = true;
-      end_by = Clock::now() + (runaway_.empty() ? scaled(kTermGrace) : Clock::duration::zero());
-      if (runaway_.empty()) tracee_.signal_all(SIGTERM);
-    }
-    if (ending_ && now >= end_by) break;
-    if (ending_ && !runaway_.empty()) {
-      timeline_.hang = runaway_;
+    const auto deadline = deadline_of(options, recording);
+    if (!recording.runaway().empty()) {
+      timeline.hang = recording.runaway();
+      if (!end_by) recording.last_look();
+      recording.terminate(/*politely=*/false);
       break;
     }
-    auto wake = ending_ ? std::min(next_tick, end_by) : std::min(next_tick, deadline());
-    for (const pid_t pid : arming_) {
-      const auto w = alive_.find(pid);
-      if (w != alive_.end() && w->second.arming) wake = std::min(wake, w->second.arming->give_up);
-    }
-    const auto awake_by = std::max(wake, Clock::now());
-    auto event = tracee_.next(wake);
-    // Job control stops this process together with the program: that time counts for neither.
-    if (const auto late = Clock::now() - awake_by; late > kStopped) {
-      begin_ += late;
-      if (published_) *published_ += late;
-      for (const pid_t pid : arming_) {
-        const auto w = alive_.find(pid);
-        if (w != alive_.end() && w->second.arming) w->second.arming->give_up += late;
+    if (!end_by && (now >= deadline || recording.interrupted())) {
+      if (recording.interrupted()) {
+        timeline.notes.emplace_back("the observation was interrupted");
+      } else {
+        const auto ran = std::chrono::duration_cast<milliseconds>(now - recording.begun()).count();
+        timeline.notes.push_back("the program still ran after " + std::to_string(ran / 1000) + "." +
+                                 std::to_string(ran % 1000 / 100) + " s and was ended");
       }
-      end_by += late;
+      recording.last_look();
+      recording.terminate(/*politely=*/true);
+      end_by = Clock::now() - recording.late() + scaled(options, kTermGrace);
     }
-    if (!event) {
-      if (event.error().err == ECHILD) break;
-      return std::unexpected(std::move(event).error());
-    }
-    if (*event) std::visit([this](const auto& e) { on(e); }, **event);
-    give_up_arming();
-    if (tracee_.tasks() > options_.max_tasks || alive_.size() > options_.max_alive ||
-        started_ > options_.max_processes) {
-      runaway_ = "started " + std::to_string(started_) + " processes, " +
-                 std::to_string(tracee_.tasks()) + " threads alive at once";
-    }
-    if (Clock::now() >= next_tick) {
-      const auto from = Clock::now();
-      tick();
-      // Where a look is dear (a million mappings), it is taken less often: a tenth of the time.
-      next_tick = Clock::now() + std::max<Clock::duration>(kTick, 9 * (Clock::now() - from));
-      if (options_.progress) {
-        options_.progress(std::chrono::duration<double>(from - begin_).count(), alive_.size(),
-                          contexts_);
-      }
-    }
+    const auto until = end_by ? *end_by + recording.late() : deadline;
+    if (end_by && now >= until) break;
+    CTX_TRY(more, recording.step(until));
+    if (!more) break;
   }
-  timeline_.stops = tracee_.stops();
-  CTX_CHECK(tracee_.end());
-  for (auto& [pid, w] : alive_) {
-    w.process.killed_by = SIGKILL;
-    w.process.ended_by_us = true;
-    finish(w, "killed by ctxconf at the end of the observation");
-  }
-  if (not_kept_ > 0) {
-    timeline_.notes.push_back(std::to_string(not_kept_) + " more processes ran and are not listed" +
-                              (not_judged_ == 0 ? ""
-                                                : ", of which " + std::to_string(not_judged_) +
-                                                      " published and were not judged"));
-  }
-  std::ranges::sort(done_, {}, [this](const Process& p) {
-    return std::pair(p.pid == tracee_.root() ? 0 : 1, p.pid);
-  });
-  for (auto& problem : code_files_.name_places(done_)) {
-    timeline_.notes.push_back(std::move(problem));
-  }
-  for (auto& p : done_) timeline_.processes.push_back(std::move(p));
-  return {};
+  return recording.finish();
 }
 
 }  // namespace
 
 sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline) {
   timeline.watches_lifetime = options.stores && options.watch_lifetime;
-  sys::Launch launch;
-  launch.argv = options.argv;
-  launch.no_filter = options.no_filter;
-  launch.extra_calls = {.clock_gettime = options.hide_vdso,
-                        .anonymous_mmap = !options.injections.empty()};
   timeline.clock_calls = options.hide_vdso;
   for (const auto& spec : options.injections) timeline.injections.push_back(to_injection(spec));
-  CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
-  auto followed = Recording(options, timeline, std::move(tracee)).run();
+  CTX_TRY(recording, Recording::start(options, {}, timeline));
+  auto followed = follow(options, recording, timeline);
   if (!followed) followed.error().op = kFollowing;
   return followed;
 }

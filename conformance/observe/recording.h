@@ -1,0 +1,68 @@
+// A program with all that it forks and execs while it is recorded, moved along by whoever asks for
+// it: `wrap` until it ends, `run` from one reply to the next.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/observe/snapshot.h"
+#include "conformance/observe/wrap.h"
+#include "conformance/session.h"
+#include "conformance/timeline.h"
+#include "sys/access_watchdog.h"
+#include "sys/result.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+
+class Recording {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Starts options.argv; of `launch` only what concerns descriptors and environment is asked. The
+  // error is that of sys::Tracee::launch(). `timeline` outlives this; used by one thread.
+  static sys::Result<Recording> start(const WrapOptions& options, sys::Launch launch,
+                                      Timeline& timeline);
+  Recording(Recording&&) noexcept;
+  ~Recording();  // ends what is left, unseen
+
+  pid_t root() const;
+  // Handles at most one event, and what falls due; returns when there was one, at `until`, and when
+  // a descriptor of wake_for() is ready. False when no process is left.
+  sys::Result<bool> step(Clock::time_point until);
+  sys::Result<> wake_for(int fd, short events);  // as sys::Tracee::wake_for()
+
+  bool interrupted() const;            // by a signal to ourselves
+  const std::string& runaway() const;  // not empty: more processes than there may be; says how many
+  // Both moved by the time for which job control stopped us.
+  Clock::time_point begun() const;
+  std::optional<Clock::time_point> published() const;  // a context appeared last
+  Clock::duration late() const;                        // that time, in all
+
+  std::vector<pid_t> processes() const;  // alive, in order of birth
+  // Which image of a process runs; nothing for those that are not recorded.
+  std::optional<ImageKey> image_of(pid_t pid) const;
+  // Looks at all images and their threads, which are stopped for it where they run, each for a
+  // moment. Threads that do not stop until `deadline` are listed as unseen.
+  std::vector<ImageView> look(Look how, Clock::time_point deadline);
+
+  void last_look();               // at all that run, before they are ended
+  void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
+  // Kills what is left and appends processes, stops and notes to the timeline.
+  sys::Result<> finish();
+
+ private:
+  struct State;
+  explicit Recording(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// While it lives, `options.unreachable` is called when a page of a testee does not come in time.
+sys::AccessWatchdog watchdog(const WrapOptions& options);
+
+}  // namespace ctxconf::conformance
