@@ -84,7 +84,7 @@ Result<std::string> read_status(const std::string& path, pid_t tid) {
 
 // The value of a line, without the tab before it.
 std::optional<std::string_view> field(std::string_view status, std::string_view key) {
-  const std::string line = "\n" + std::string(key) + ":\t";
+  const std::string line = std::string("\n").append(key).append(":\t");
   const std::size_t at = status.find(line);
   if (at == status.npos) return std::nullopt;
   const std::string_view rest = status.substr(at + line.size());
