@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <string>
 
+#include "sys/fd.h"
+
 namespace ctxconf::reader {
 namespace {
 
@@ -28,7 +30,7 @@ class Target {
       execl(CTXCONF_BIN_DIR "/reader_test_target", "reader_test_target", "good", nullptr);
       _exit(1);
     }
-    orders_ = in[1];
+    orders_ = sys::Fd(in[1]);
     close(in[0]);
     close(out[1]);
     std::string text;
@@ -40,13 +42,12 @@ class Target {
   ~Target() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
-    close(orders_);
   }
   pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = 0;
-  int orders_ = -1;  // its stdin
+  sys::Fd orders_;  // its stdin
 };
 
 TEST(ProcessReader, ThreadsThatTheTimeDoesNotSufficeForAreNamed) {

@@ -73,26 +73,23 @@ Result<> ReadingChild::start() {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
     return sys::fail("socketpair", errno, {});
   }
+  sys::Fd ours(sockets[0]);
+  const sys::Fd theirs(sockets[1]);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  const int err = errno;
   if (child == 0) {
-    close(sockets[0]);
-    be_the_child(sockets[1], parent, work_);
+    ours.reset();
+    be_the_child(theirs.get(), parent, work_);
   }
-  close(sockets[1]);
-  if (child < 0) {
-    close(sockets[0]);
-    return sys::fail("fork", err, {});
-  }
+  if (child < 0) return sys::fail("fork", errno, {});
   child_ = child;
-  socket_ = sockets[0];
+  socket_ = std::move(ours);
   return {};
 }
 
 void ReadingChild::end() {
   if (child_ == 0) return;
-  close(socket_);
+  socket_.reset();
   kill(child_, SIGKILL);
   // Not for ever: some file systems cannot even be interrupted by that.
   const auto latest = Clock::now() + kReapDeadline;
@@ -107,9 +104,9 @@ Result<> ReadingChild::receive(void* to, std::size_t size, Clock::time_point end
   while (size > 0) {
     const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
     if (left <= milliseconds(0)) return sys::fail("read process", ETIMEDOUT, {});
-    pollfd readable{socket_, POLLIN, 0};
+    pollfd readable{socket_.get(), POLLIN, 0};
     if (poll(&readable, 1, static_cast<int>(left.count())) <= 0) continue;
-    const ssize_t n = recv(socket_, at, size, 0);
+    const ssize_t n = recv(socket_.get(), at, size, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return sys::fail("read process", EPIPE, {});
     at += n;
@@ -124,7 +121,7 @@ Result<std::string> ReadingChild::ask(pid_t pid) {
   std::uint64_t size = 0;
   std::string answer;
   Result<> received = sys::fail("read process", EPIPE, {});
-  if (send_all(socket_, &pid, sizeof pid)) received = receive(&size, sizeof size, latest);
+  if (send_all(socket_.get(), &pid, sizeof pid)) received = receive(&size, sizeof size, latest);
   if (received) {
     answer.resize(size);
     received = receive(answer.data(), answer.size(), latest);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "sys/fd.h"
 #include "sys/result.h"
 
 namespace ctxconf::reader {
@@ -37,7 +38,7 @@ class ReadingChild {
   Work work_;
   std::chrono::milliseconds deadline_;
   pid_t child_ = 0;  // 0: none
-  int socket_ = -1;
+  sys::Fd socket_;
 };
 
 }  // namespace ctxconf::reader

@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "sys/confinement.h"
+#include "sys/fd.h"
 #include "sys/probe_child.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -50,10 +51,10 @@ HostFact fact(std::string_view name, bool available, std::string detail, std::st
 }
 
 std::string read_file(const char* path) {
-  const ProbeFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
   std::string out;
   std::array<char, 65536> buffer;
-  for (ssize_t n = 1; fd.get() >= 0 && n > 0 && out.size() < (64U << 20U);) {
+  for (ssize_t n = 1; fd.is_open() && n > 0 && out.size() < (64U << 20U);) {
     n = read(fd.get(), buffer.data(), buffer.size());
     if (n > 0) out.append(buffer.data(), static_cast<std::size_t>(n));
   }
@@ -180,11 +181,11 @@ static_assert(sizeof(ProcmapQuery) == 104);
 
 HostFact probe_procmap_query() {
   constexpr std::uint64_t covering_or_next = 0x10;
-  const ProbeFd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const Fd maps(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   ProcmapQuery query{};
   query.size = sizeof query;
   query.query_flags = covering_or_next;
-  int err = maps.get() < 0 ? errno : 0;
+  int err = maps.is_open() ? 0 : errno;
   if (err == 0 && ioctl(maps.get(), _IOWR('f', 17, ProcmapQuery), &query) != 0) err = errno;
   if (err == 0 && query.vma_start >= query.vma_end) err = EIO;
   return fact(kHostProcmapQuery, err == 0, "PROCMAP_QUERY on /proc/self/maps: " + answer(err),
@@ -226,8 +227,8 @@ HostFact probe_anon_vma_name() {
 HostFact probe_shmem_vma_name() {
   const char* remedy =
       "Linux 6.2 with CONFIG_ANON_VMA_NAME=y (no stock Debian kernel has it), and memfd_create";
-  const ProbeFd memfd(memfd_create(kProbeName, MFD_CLOEXEC));
-  if (memfd.get() < 0) {
+  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC));
+  if (!memfd.is_open()) {
     return fact(kHostShmemVmaName, false, "memfd_create: " + answer(errno), remedy);
   }
   if (ftruncate(memfd.get(), sysconf(_SC_PAGESIZE)) != 0) {
@@ -239,8 +240,8 @@ HostFact probe_shmem_vma_name() {
 
 HostFact probe_memfd(std::string_view name, unsigned flag, const std::string& flag_name,
                      const std::string& remedy) {
-  const ProbeFd memfd(memfd_create(kProbeName, MFD_CLOEXEC | MFD_ALLOW_SEALING | flag));
-  const int err = memfd.get() < 0 ? errno : 0;
+  const Fd memfd(memfd_create(kProbeName, MFD_CLOEXEC | MFD_ALLOW_SEALING | flag));
+  const int err = memfd.is_open() ? 0 : errno;
   return fact(name, err == 0,
               "memfd_create(MFD_CLOEXEC | MFD_ALLOW_SEALING" + flag_name + "): " + answer(err),
               remedy);
@@ -306,7 +307,7 @@ HostFact probe_32_bit() {
   // Where vm.memfd_noexec is 1 only a memfd that asks for it can be executed.
   int fd = memfd_create(kProbeName, MFD_CLOEXEC | MFD_EXEC);
   if (fd < 0) fd = memfd_create(kProbeName, MFD_CLOEXEC);
-  const ProbeFd memfd(fd);
+  const Fd memfd(fd);
   if (fd < 0) return result(false, "memfd_create: " + answer(errno));
   static constexpr SmallProgram program = small_program();
   if (write(fd, &program, sizeof program) != static_cast<ssize_t>(sizeof program)) {
@@ -314,10 +315,10 @@ HostFact probe_32_bit() {
   }
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return result(false, "pipe: " + answer(errno));
-  const ProbeFd reader(ends[0]);
+  const Fd reader(ends[0]);
   int status = 0;
   {
-    const ProbeFd writer(ends[1]);
+    const Fd writer(ends[1]);
     ProbeChild child([&] {
       std::array<char, 6> name{"probe"};
       std::array<char*, 2> argv{name.data(), nullptr};

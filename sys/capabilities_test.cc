@@ -2,17 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstddef>
+#include <algorithm>
 #include <sstream>
+
+#include "sys/confined_child.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -23,43 +19,14 @@ using testing::HasSubstr;
 // of_this_host() in a process of its own, because it probes once. `refused`
 // system calls fail there with EPERM.
 std::vector<HostFact> probe_in_child(const std::vector<long>& refused = {}) {
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return {};
-  const pid_t pid = fork();
-  if (pid == 0) {
-    for (const long nr : refused) {
-      std::array<sock_filter, 4> code{{
-          BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(nr), 0, 1),
-          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-      }};
-      const sock_fprog program{code.size(), code.data()};
-      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-      if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) _exit(1);
-    }
-    std::string text;
+  const auto confine = [&] { return std::ranges::all_of(refused, refuse); };
+  const std::string text = text_of_child(confine, [] {
+    std::string lines;
     for (const auto& f : Capabilities::of_this_host().facts()) {
-      text += f.name + "\t" + (f.available ? "1" : "0") + "\t" + f.detail + "\t" + f.remedy + "\n";
+      lines += f.name + "\t" + (f.available ? "1" : "0") + "\t" + f.detail + "\t" + f.remedy + "\n";
     }
-    const bool written =
-        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    // ECHILD: every child of a probe was reaped.
-    const bool reaped = waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD;
-    _exit(written ? (reaped ? 0 : 2) : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (ssize_t n = 1; n > 0;) {
-    n = read(ends[0], buffer.data(), buffer.size());
-    if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+    return lines;
+  });
   std::vector<HostFact> facts;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/fd.h"
 #include "sys/spawn.h"
 
 namespace ctxconf::sys {
@@ -30,30 +31,6 @@ using std::chrono::milliseconds;
 // the longest that killed processes are waited for.
 constexpr auto kSlice = milliseconds(10);
 constexpr auto kKillDeadline = std::chrono::seconds(2);
-
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Fd() { reset(); }
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  void reset() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_ = -1;
-};
 
 struct Pipe {
   Fd reader;

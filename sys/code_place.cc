@@ -20,7 +20,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "sys/access_watchdog.h"
 #include "sys/child.h"
@@ -245,16 +244,15 @@ void look_up(int fd, const std::string& path, std::span<const std::uint64_t> off
 
 Result<HeldFile> HeldFile::open(const std::string& path) {
   // Some devices do things when they are opened, so this looks before it opens.
-  HeldFile looked_at;
-  looked_at.fd_ = ::open(path.c_str(), O_PATH | O_CLOEXEC);
-  if (looked_at.fd_ < 0) return fail("open file", errno, path);
-  const std::string same = "/proc/self/fd/" + std::to_string(looked_at.fd_);
+  const Fd looked_at(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (!looked_at.is_open()) return fail("open file", errno, path);
+  const std::string same = "/proc/self/fd/" + std::to_string(looked_at.get());
   CTX_TRY(identity, file_identity(same));
   HeldFile file;
   file.identity_ = identity;
   // O_NONBLOCK: a file under somebody's lease.
-  file.fd_ = ::open(same.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (file.fd_ < 0) return fail("open file", errno, path);
+  file.fd_ = Fd(::open(same.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.fd_.is_open()) return fail("open file", errno, path);
   return file;
 }
 
@@ -268,19 +266,6 @@ Result<HeldFile> HeldFile::of_mapping(pid_t tid, const MapEntry& entry) {
   // The device is no test: stat gives another one than maps on btrfs and overlayfs.
   if (file && file->identity().inode != entry.inode) return fail("open file", ESTALE, entry.name);
   return file;
-}
-
-HeldFile::HeldFile(HeldFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), identity_(other.identity_) {}
-
-HeldFile& HeldFile::operator=(HeldFile&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  identity_ = other.identity_;
-  return *this;
-}
-
-HeldFile::~HeldFile() {
-  if (fd_ >= 0) close(fd_);
 }
 
 CodeLocations locate_code(const HeldFile& file, const std::string& path,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sys/elf_image.h"
+#include "sys/fd.h"
 #include "sys/map_table.h"
 #include "sys/result.h"
 
@@ -23,16 +24,13 @@ class HeldFile {
   // EINVAL: no regular file, which is not opened.
   static Result<HeldFile> of_mapping(pid_t tid, const MapEntry& entry);
   static Result<HeldFile> open(const std::string& path);
-  HeldFile(HeldFile&& other) noexcept;
-  HeldFile& operator=(HeldFile&& other) noexcept;
-  ~HeldFile();
 
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   const FileIdentity& identity() const { return identity_; }
 
  private:
   HeldFile() = default;
-  int fd_ = -1;
+  Fd fd_;
   FileIdentity identity_;
 };
 

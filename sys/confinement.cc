@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "sys/fd.h"
 #include "sys/probe_child.h"
 
 namespace ctxconf::sys {
@@ -24,9 +25,9 @@ constexpr std::string_view kInitialPidNamespace = "pid:[4026531836]";
 constexpr std::string_view kInitialUserNamespace = "user:[4026531837]";
 
 std::string read_small(const char* path) {
-  const ProbeFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
   std::array<char, 8192> buffer{};
-  const ssize_t n = fd.get() < 0 ? 0 : read(fd.get(), buffer.data(), buffer.size());
+  const ssize_t n = fd.is_open() ? read(fd.get(), buffer.data(), buffer.size()) : 0;
   return {buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
 }
 
@@ -170,9 +171,9 @@ std::vector<HostFact> probe_reach() {
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     errors = {errno, errno};
   } else {
-    const ProbeFd reader(ends[0]);
+    const Fd reader(ends[0]);
     {
-      const ProbeFd writer(ends[1]);
+      const Fd writer(ends[1]);
       ProbeChild observer([&] {
         Errors e{0, 0};
         if (ptrace(PTRACE_SEIZE, other.pid(), nullptr, nullptr) != 0) e.seize = errno;

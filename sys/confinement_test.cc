@@ -2,17 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstddef>
 #include <sstream>
+
+#include "sys/confined_child.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -128,51 +125,19 @@ TEST(Reach, AnEngineWithoutRootReachesOnlyItsOwn) {
 // probe_reach() in a process of its own, which first runs `confine`.
 template <class Body>
 std::vector<std::string> probe_in_child(const Body& confine) {
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return {};
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (!confine()) _exit(1);
-    std::string text;
+  const std::string text = text_of_child(confine, [] {
+    std::string told;
     for (const auto& f : probe_reach()) {
-      text += (f.available ? "yes " : "no ") + f.name + " " + f.detail + " " + f.remedy + "\n";
+      told += (f.available ? "yes " : "no ") + f.name + " " + f.detail + " " + f.remedy + "\n";
     }
-    const bool written =
-        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    // ECHILD: every child of the probe was reaped.
-    const bool reaped = waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD;
-    _exit(written ? (reaped ? 0 : 2) : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (ssize_t n = 1; n > 0;) {
-    n = read(ends[0], buffer.data(), buffer.size());
-    if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+    return told;
+  });
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   EXPECT_EQ(lines.size(), 3U) << text;
   lines.resize(3);
   return lines;
-}
-
-bool refuse(long nr) {
-  std::array<sock_filter, 4> code{{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(nr), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  }};
-  const sock_fprog program{code.size(), code.data()};
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
 TEST(ProbeReach, ARefusedCallIsSeenAndTheFilterNamed) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 namespace ctxconf::sys {
 namespace {
@@ -88,41 +87,20 @@ Result<FileIdentity> file_identity(const std::string& path) {
 Result<ElfBytes> ElfBytes::open(const std::string& path,
                                 const std::optional<FileIdentity>& expected) {
   // Some devices do things when they are opened, so this looks before it opens.
-  ElfBytes found;
-  found.fd_ = ::open(path.c_str(), O_PATH | O_CLOEXEC);
-  if (found.fd_ < 0) return fail("open ELF file", errno, path);
+  const Fd found(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  if (!found.is_open()) return fail("open ELF file", errno, path);
   struct stat file{};
-  if (fstat(found.fd_, &file) != 0) return fail("fstat", errno, path);
+  if (fstat(found.get(), &file) != 0) return fail("fstat", errno, path);
   if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": no regular file");
   if (expected && *expected != identity_of(file)) return fail("open ELF file", ESTALE, path);
   ElfBytes bytes;
   // O_NONBLOCK: a file under somebody's lease.
-  bytes.fd_ = ::open(("/proc/self/fd/" + std::to_string(found.fd_)).c_str(),
-                     O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (bytes.fd_ < 0) return fail("open ELF file", errno, path);
+  bytes.fd_ = Fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(),
+                        O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!bytes.fd_.is_open()) return fail("open ELF file", errno, path);
   bytes.identity_ = identity_of(file);
   bytes.size_ = bytes.identity_.size;
   return bytes;
-}
-
-ElfBytes::ElfBytes(ElfBytes&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)),
-      memory_(other.memory_),
-      size_(other.size_),
-      identity_(other.identity_),
-      budget_(std::move(other.budget_)) {}
-
-ElfBytes& ElfBytes::operator=(ElfBytes&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  memory_ = other.memory_;
-  size_ = other.size_;
-  identity_ = other.identity_;
-  budget_ = std::move(other.budget_);
-  return *this;
-}
-
-ElfBytes::~ElfBytes() {
-  if (fd_ >= 0) close(fd_);
 }
 
 Result<> ElfBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -132,12 +110,12 @@ Result<> ElfBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
                     " of a file of " + std::to_string(size_));
   }
   if (budget_ != nullptr && !budget_->take_bytes(out.size())) return used_up(*budget_);
-  if (fd_ < 0) {
+  if (!fd_.is_open()) {
     std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(offset), out.size(), out.begin());
     return {};
   }
   while (!out.empty()) {
-    const ssize_t n = pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t n = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail("read ELF file", errno, "offset " + std::to_string(offset));
     if (n == 0) return fail("read ELF file", ESTALE, "it became shorter meanwhile");

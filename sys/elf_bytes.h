@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sys/elf_image.h"
+#include "sys/fd.h"
 #include "sys/result.h"
 
 namespace ctxconf::sys {
@@ -32,9 +33,6 @@ class ElfBytes {
   // Nothing: as much as is asked for may be read.
   void set_budget(std::shared_ptr<ElfBudget> budget) { budget_ = std::move(budget); }
   ElfBudget* budget() const { return budget_.get(); }
-  ElfBytes(ElfBytes&& other) noexcept;
-  ElfBytes& operator=(ElfBytes&& other) noexcept;
-  ~ElfBytes();
 
   std::uint64_t size() const { return size_; }
   const FileIdentity& identity() const { return identity_; }
@@ -46,7 +44,7 @@ class ElfBytes {
 
  private:
   ElfBytes() = default;
-  int fd_ = -1;
+  Fd fd_;
   std::span<const std::byte> memory_;
   std::uint64_t size_ = 0;
   FileIdentity identity_;

@@ -16,11 +16,6 @@ std::string hex(std::uint64_t value) {
   return "0x" + std::string(digits, end);
 }
 
-// The bytes from `from` that have an address at all.
-std::size_t addressable(RemoteAddr from, std::size_t size) {
-  return std::min<std::uint64_t>(size, UINT64_MAX - from.raw());
-}
-
 }  // namespace
 
 Result<> MemoryReader::read_exact(RemoteAddr from, std::span<std::byte> out) const {
@@ -30,7 +25,7 @@ Result<> MemoryReader::read_exact(RemoteAddr from, std::span<std::byte> out) con
 }
 
 void SnapshotMemory::put(RemoteAddr at, std::span<const std::byte> bytes) {
-  bytes = bytes.first(addressable(at, bytes.size()));
+  bytes = bytes.first(at.addressable(bytes.size()));
   if (bytes.empty()) return;
   const std::uint64_t begin = at.raw();
   const std::uint64_t end = begin + bytes.size();
@@ -60,7 +55,7 @@ void SnapshotMemory::put(RemoteAddr at, std::span<const std::byte> bytes) {
 }
 
 Result<std::size_t> SnapshotMemory::read_some(RemoteAddr from, std::span<std::byte> out) const {
-  out = out.first(addressable(from, out.size()));
+  out = out.first(from.addressable(out.size()));
   std::size_t done = 0;
   auto block = blocks_.upper_bound(from.raw());
   if (block == blocks_.begin()) return done;

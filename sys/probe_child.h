@@ -14,21 +14,9 @@
 #include <chrono>
 #include <optional>
 
+#include "sys/fd.h"
+
 namespace ctxconf::sys {
-
-class ProbeFd {
- public:
-  explicit ProbeFd(int fd) : fd_(fd) {}
-  ~ProbeFd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  ProbeFd(const ProbeFd&) = delete;
-  ProbeFd& operator=(const ProbeFd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // A forked child, killed and reaped at the latest when this object goes. It
 // runs `body`, which may use system calls only.
@@ -41,20 +29,20 @@ class ProbeChild {
       error_ = errno;
       return;
     }
-    const ProbeFd reader(go[0]);
-    go_ = go[1];
+    const Fd reader(go[0]);
+    go_ = Fd(go[1]);
     pid_ = fork();
     if (pid_ < 0) error_ = errno;
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      close(go_);
+      go_.reset();
       char byte = 0;
       if (read(reader.get(), &byte, 1) == 1) body();
       _exit(0);
     }
   }
   ~ProbeChild() {
-    if (go_ >= 0) close(go_);
+    go_.reset();
     if (pid_ <= 0 || ended_) return;
     kill(pid_, SIGKILL);
     while (!ended_ && wait()) ptrace(PTRACE_CONT, pid_, nullptr, nullptr);
@@ -65,7 +53,7 @@ class ProbeChild {
   pid_t pid() const { return pid_; }
   int error() const { return error_; }  // of the fork
   void go() const {
-    const ssize_t n = write(go_, "g", 1);
+    const ssize_t n = write(go_.get(), "g", 1);
     static_cast<void>(n);
   }
   // Its next status, nothing at the deadline.
@@ -88,7 +76,7 @@ class ProbeChild {
  private:
   static constexpr auto kDeadline = std::chrono::seconds(5);
   pid_t pid_ = -1;
-  int go_ = -1;
+  Fd go_;
   int error_ = 0;
   bool ended_ = false;
 };

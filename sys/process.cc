@@ -19,6 +19,8 @@
 #include <span>
 #include <utility>
 
+#include "sys/fd.h"
+
 namespace ctxconf::sys {
 namespace {
 
@@ -33,23 +35,6 @@ constexpr int kWalksTried = 5;
 constexpr std::string_view kVmFlagsKey = "VmFlags:";
 constexpr std::size_t kListLimit = 65536;
 constexpr std::size_t kProcessListLimit = 1U << 22U;  // PID_MAX_LIMIT of the kernel
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // A directory of /proc: of a process, or of one of its threads. It stays with that process:
 // once it is gone every name in here answers ESRCH, also when the id is used again.
@@ -68,7 +53,7 @@ Result<ProcDir> open_process(pid_t pid) {
   if (pid <= 0) return fail("open /proc/PID", ESRCH, subject(pid));
   const std::string path = "/proc/" + std::to_string(pid);
   Fd fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() >= 0) return ProcDir{std::move(fd), pid};
+  if (fd.is_open()) return ProcDir{std::move(fd), pid};
   int err = errno;
   if (err == ENOENT) {
     if (access("/proc/self/stat", F_OK) != 0) return fail("open /proc", ENOENT, "is it mounted?");
@@ -82,7 +67,7 @@ Result<ProcDir> open_process(pid_t pid) {
 Result<Fd> open_in(const ProcDir& dir, const char* name) {
   // O_NONBLOCK: the executable of a process may be anything.
   Fd fd(openat(dir.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() >= 0) return fd;
+  if (fd.is_open()) return fd;
   int err = errno;
   if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = ESRCH;
   return fail("open in /proc/PID", err, subject(dir.id) + ": " + name);
@@ -196,7 +181,7 @@ Result<ProcDir> open_living(pid_t pid) {
   for (const pid_t tid : threads) {
     const std::string name = "task/" + std::to_string(tid);
     Fd fd(openat(process.fd.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (fd.get() < 0) continue;
+    if (!fd.is_open()) continue;
     ProcDir thread{std::move(fd), tid};
     const auto thread_stat = read_stat(thread);
     if (thread_stat && !has_ended(*thread_stat)) return thread;
@@ -663,7 +648,7 @@ Result<std::size_t> thread_count(pid_t tid) {
 
 Result<std::vector<pid_t>> process_list() {
   Fd fd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return fail("open /proc", errno, "");
+  if (!fd.is_open()) return fail("open /proc", errno, "");
   return numbers_in({std::move(fd), 0}, ".", kProcessListLimit);
 }
 

@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::size_t kThreadsTried = 16;
 
-// The bytes from `from` that have an address at all.
-std::size_t addressable(RemoteAddr from, std::size_t size) {
-  return std::min<std::uint64_t>(size, UINT64_MAX - from.raw());
-}
-
 // One call, at most 256 KiB: bytes copied, or -errno.
 ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
   static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -58,7 +53,7 @@ Result<std::size_t> copy_memory(pid_t tid, RemoteAddr from, std::span<std::byte>
 }  // namespace
 
 Result<std::size_t> ProcessMemory::read_some(RemoteAddr from, std::span<std::byte> out) const {
-  out = out.first(addressable(from, out.size()));
+  out = out.first(from.addressable(out.size()));
   auto copied = copy_memory(pid_, from, out);
   if (copied || copied.error().err != ESRCH) return copied;
   // By the id of a leader that has ended the memory of its threads cannot be reached.

@@ -25,6 +25,7 @@
 #include <functional>
 #include <thread>
 
+#include "sys/fd.h"
 #include "sys/memory_reader.h"
 
 namespace ctxconf::sys {
@@ -52,18 +53,18 @@ class Forked {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       close(go[1]);
       close(answer[0]);
-      go_ = go[0];
-      answer_ = answer[1];
+      go_ = Fd(go[0]);
+      answer_ = Fd(answer[1]);
       const std::uint64_t value = body();
-      if (write(answer_, &value, sizeof value) != sizeof value) _exit(99);
+      if (write(answer_.get(), &value, sizeof value) != sizeof value) _exit(99);
       wait_for_parent();
       _exit(0);
     }
     close(go[0]);
     close(answer[1]);
-    go_ = go[1];
-    answer_ = answer[0];
-    if (read(answer_, &value_, sizeof value_) == sizeof value_) return;
+    go_ = Fd(go[1]);
+    answer_ = Fd(answer[0]);
+    if (read(answer_.get(), &value_, sizeof value_) == sizeof value_) return;
     value_ = 0;  // it has executed a program or ended
   }
   Forked(const Forked&) = delete;
@@ -71,7 +72,7 @@ class Forked {
   ~Forked() {
     if (pid_ <= 0) return;
     if (expect_kill_) kill(pid_, SIGKILL);
-    close(go_);
+    go_.reset();
     int status = 0;
     EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
     if (expect_kill_) {
@@ -79,7 +80,6 @@ class Forked {
     } else {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     }
-    close(answer_);
   }
 
   pid_t pid() const { return pid_; }
@@ -87,19 +87,19 @@ class Forked {
   void will_be_killed() { expect_kill_ = true; }
   void let_go() {
     const char c = 'g';
-    EXPECT_EQ(write(go_, &c, 1), 1);
+    EXPECT_EQ(write(go_.get(), &c, 1), 1);
   }
 
  private:
   void wait_for_parent() const {
     char c = 0;
-    while (read(go_, &c, 1) < 0 && errno == EINTR) {
+    while (read(go_.get(), &c, 1) < 0 && errno == EINTR) {
     }
   }
 
   pid_t pid_ = 0;
-  int go_ = -1;
-  int answer_ = -1;
+  Fd go_;
+  Fd answer_;
   std::uint64_t value_ = 0;
   bool expect_kill_ = false;
 };

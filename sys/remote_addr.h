@@ -2,6 +2,7 @@
 // convert to or from integers by accident, and never wrap.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,10 @@ class RemoteAddr {
   constexpr std::optional<RemoteAddr> plus(std::uint64_t n) const {
     if (n > UINT64_MAX - raw_) return std::nullopt;
     return RemoteAddr(raw_ + n);
+  }
+  // How many of `n` bytes from here on have an address at all.
+  constexpr std::uint64_t addressable(std::uint64_t n) const {
+    return std::min(n, UINT64_MAX - raw_);
   }
   friend constexpr auto operator<=>(RemoteAddr, RemoteAddr) = default;
 

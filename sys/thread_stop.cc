@@ -21,6 +21,8 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/fd.h"
+
 namespace ctxconf::sys {
 namespace {
 
@@ -71,20 +73,18 @@ struct Stopped {
 
 // The text of /proc/.../status, ESRCH without it.
 Result<std::string> read_status(const std::string& path, pid_t tid) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail("open status", errno == ENOENT ? ESRCH : errno, subject(tid));
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return fail("open status", errno == ENOENT ? ESRCH : errno, subject(tid));
   std::string text(kStatusLimit, '\0');
-  const ssize_t n = read(fd, text.data(), text.size());
-  const int err = errno;
-  close(fd);
-  if (n < 0) return fail("read status", err, subject(tid));
+  const ssize_t n = read(fd.get(), text.data(), text.size());
+  if (n < 0) return fail("read status", errno, subject(tid));
   text.resize(static_cast<std::size_t>(n));
   return text;
 }
 
 // The value of a line, without the tab before it.
 std::optional<std::string_view> field(std::string_view status, std::string_view key) {
-  const std::string line = "\n" + std::string(key) + ":\t";
+  const std::string line = std::string("\n").append(key).append(":\t");
   const std::size_t at = status.find(line);
   if (at == status.npos) return std::nullopt;
   const std::string_view rest = status.substr(at + line.size());

@@ -30,6 +30,7 @@
 #include <utility>
 
 #include "sys/access_watchdog.h"
+#include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
@@ -77,11 +78,10 @@ struct Kinship {
 };
 // Nothing when it has been reaped.
 std::optional<Kinship> kinship_of(pid_t tid) {
-  const int fd = open(("/proc/" + pid_text(tid) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
+  const Fd fd(open(("/proc/" + pid_text(tid) + "/status").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.is_open()) return std::nullopt;
   std::array<char, 1024> text{};
-  const auto n = read(fd, text.data(), text.size() - 1);
-  close(fd);
+  const auto n = read(fd.get(), text.data(), text.size() - 1);
   if (n <= 0) return std::nullopt;
   const auto field = [&](const char* key) -> pid_t {
     const char* at = std::strstr(text.data(), key);
@@ -378,22 +378,6 @@ class TakenSignals {
   struct sigaction sigchld_before_{};
 };
 
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  ~OwnedFd() { reset(); }
-  OwnedFd(const OwnedFd&) = delete;
-  OwnedFd& operator=(const OwnedFd&) = delete;
-  int get() const { return fd_; }
-  void reset() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 const char* step_name(TrampolineStep step) {
   switch (step) {
     case TrampolineStep::kSettings:
@@ -530,11 +514,11 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
     return fail("socketpair", errno, "");
   }
   // Numbers below 3 are those of the program.
-  const OwnedFd low_ours(pair[0]);
-  OwnedFd low_theirs(pair[1]);
-  const OwnedFd ours(fcntl(pair[0], F_DUPFD_CLOEXEC, 3));
-  OwnedFd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 4));  // 3 may be the program's
-  if (ours.get() < 0 || theirs.get() < 0) return fail("fcntl", errno, "");
+  const Fd low_ours(pair[0]);
+  Fd low_theirs(pair[1]);
+  const Fd ours(fcntl(pair[0], F_DUPFD_CLOEXEC, 3));
+  Fd theirs(fcntl(pair[1], F_DUPFD_CLOEXEC, 4));  // 3 may be the program's
+  if (!ours.is_open() || !theirs.is_open()) return fail("fcntl", errno, "");
 
   Spawn what;
   what.path = trampoline;

@@ -18,6 +18,7 @@
 
 #include "abi/process_header.h"
 #include "sys/child.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -80,10 +81,9 @@ class Forked {
       while (true) pause();
     }
     close(ends[1]);
-    from_ = ends[0];
+    from_ = sys::Fd(ends[0]);
   }
   ~Forked() {
-    close(from_);
     kill(pid_, SIGKILL);
     EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
   }
@@ -92,14 +92,14 @@ class Forked {
   pid_t pid() const { return pid_; }
   std::string hear() const {
     std::array<char, 4096> text{};
-    const auto n = read(from_, text.data(), text.size());
+    const auto n = read(from_.get(), text.data(), text.size());
     EXPECT_GT(n, 0);
     return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))};
   }
 
  private:
   pid_t pid_ = -1;
-  int from_ = -1;
+  sys::Fd from_;
 };
 
 bool say(int to, const std::string& text) {

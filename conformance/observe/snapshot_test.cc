@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "sys/fd.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -132,21 +133,19 @@ class Forked {
       while (true) pause();
     }
     close(ends[1]);
-    fd_ = ends[0];
+    fd_ = sys::Fd(ends[0]);
     const timeval patience{.tv_sec = 10, .tv_usec = 0};
-    EXPECT_EQ(setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    EXPECT_EQ(setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
   }
-  ~Forked() {
-    end();
-    close(fd_);
-  }
+  ~Forked() { end(); }
   Forked(const Forked&) = delete;
   Forked& operator=(const Forked&) = delete;
 
   pid_t pid() const { return pid_; }
   std::uint64_t hear() const {
     std::uint64_t value = 0;
-    EXPECT_EQ(recv(fd_, &value, sizeof value, MSG_WAITALL), static_cast<ssize_t>(sizeof value))
+    EXPECT_EQ(recv(fd_.get(), &value, sizeof value, MSG_WAITALL),
+              static_cast<ssize_t>(sizeof value))
         << "the child failed or is silent";
     return value;
   }
@@ -157,7 +156,8 @@ class Forked {
   }
   void tell() const {
     const std::uint64_t value = 0;
-    EXPECT_EQ(send(fd_, &value, sizeof value, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof value));
+    EXPECT_EQ(send(fd_.get(), &value, sizeof value, MSG_NOSIGNAL),
+              static_cast<ssize_t>(sizeof value));
   }
   void kill_only() const {
     siginfo_t info{};
@@ -173,7 +173,7 @@ class Forked {
 
  private:
   pid_t pid_ = -1;
-  int fd_ = -1;
+  sys::Fd fd_;
 };
 
 SnapshotRecorder recorder_of(const Forked& child, const SnapshotLimits& limits = {}) {
