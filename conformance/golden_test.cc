@@ -5,11 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -21,7 +18,7 @@
 #include "conformance/rules/evidence.h"
 #include "conformance/rules/record_faults.h"
 #include "conformance/rules/rule.h"
-#include "golden/vector.h"
+#include "golden/test_vectors.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -36,12 +33,6 @@ using sys::SnapshotMemory;
 using Ids = std::set<std::string>;
 
 constexpr std::uint64_t kRecordAt = 0x550000001000;
-
-std::vector<golden::Vector> vectors(Kind kind) {
-  auto loaded = golden::load_vectors(CTXCONF_SOURCE_DIR "/golden", kind);
-  EXPECT_TRUE(loaded) << loaded.error();
-  return loaded ? *loaded : std::vector<golden::Vector>();
-}
 
 MapEntry entry(std::uint64_t at, std::uint64_t size, const std::string& name) {
   MapEntry e;
@@ -152,13 +143,12 @@ Result result_of(const Context& c) {
 
 bool is_right(const golden::Vector& v, Result result) {
   if (v.allows(result)) return true;
-  // One who does not take it cannot say whether there is a context.
   const bool none = result == Result::kAbsent || result == Result::kReject;
-  return none && (v.allows(Result::kAbsent) || v.allows(Result::kReject));
+  return none && golden::allows_none(v);
 }
 
 TEST(GoldenVectors, ProcessContextsAreDecodedAsTheySay) {
-  const auto all = vectors(Kind::kProcessContext);
+  const auto all = golden::vectors_of(Kind::kProcessContext);
   ASSERT_GE(all.size(), 25U);
   for (const auto& v : all) {
     SCOPED_TRACE(v.id + ": " + v.comment);
@@ -189,18 +179,10 @@ TEST(GoldenVectors, ProcessContextsAreDecodedAsTheySay) {
 // --- records
 
 Timeline timeline_of(const golden::ThreadRecordVector& v) {
-  golden::ProcessContextMessage message;
-  auto* schema = message.add_attributes();
-  schema->set_key(std::string(abi::kSchemaVersionKey));
-  schema->mutable_value()->set_string_value(v.schema);
-  auto* keys = message.add_attributes();
-  keys->set_key(std::string(abi::kAttributeKeyMapKey));
-  auto* names = keys->mutable_value()->mutable_array_value();
-  for (const auto& name : v.key_map) names->add_values()->set_string_value(name);
   golden::ProcessContextVector context;
   context.mapping_address = 0x7f0000000000;
   context.mapping_size = 65536;
-  context.payload = message.SerializeAsString();
+  context.payload = golden::reference_data_of(v).SerializeAsString();
   context.payload_at = context.mapping_address + sizeof(abi::ProcessHeader);
   const abi::ProcessHeader header{abi::kSignature, abi::kVersion,
                                   static_cast<std::uint32_t>(context.payload.size()), 1'000'000,
@@ -232,17 +214,10 @@ Timeline timeline_of(const golden::ThreadRecordVector& v) {
   return t;
 }
 
-template <std::size_t n>
-std::string hex(const std::array<std::uint8_t, n>& bytes) {
-  std::string out;
-  for (const auto b : bytes) out += fmt::format("{:02x}", b);
-  return out;
-}
-
 golden::RecordContent content_of(const Record& r, const std::vector<std::string>& names) {
   golden::RecordContent out{std::string(32, '0'), std::string(16, '0'), 0, {}};
   if (abi::has_trace_id(r.head) && abi::has_span_id(r.head)) {
-    out = {hex(r.head.trace_id), hex(r.head.span_id), r.head.trace_flags, {}};
+    out = {golden::hex(r.head.trace_id), golden::hex(r.head.span_id), r.head.trace_flags, {}};
   }
   abi::AttributeCursor cursor(r.attributes);
   while (const auto e = cursor.next()) {
@@ -290,7 +265,7 @@ const std::map<std::string, Ids> kBroken = {
 };
 
 TEST(GoldenVectors, ThreadRecordsAreDecodedAsTheySay) {
-  const auto all = vectors(Kind::kThreadRecord);
+  const auto all = golden::vectors_of(Kind::kThreadRecord);
   ASSERT_GE(all.size(), 40U);
   std::set<std::string> broken;
   for (const auto& v : all) {
@@ -341,7 +316,7 @@ TEST(GoldenVectors, ThreadRecordsAreDecodedAsTheySay) {
 
 TEST(GoldenVectors, DraftsOfTheRecordAreRecognised) {
   std::set<std::string> seen;
-  for (const auto& v : vectors(Kind::kThreadRecord)) {
+  for (const auto& v : golden::vectors_of(Kind::kThreadRecord)) {
     const std::string& layout = v.thread_record.layout;
     const auto bytes = std::as_bytes(std::span(v.thread_record.record));
     if (layout == "T3") {

@@ -1,6 +1,5 @@
 #include "golden/vector.h"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +15,7 @@
 #include "golden/diff.h"
 #include "golden/hexdump.h"
 #include "golden/source.h"
+#include "golden/test_vectors.h"
 
 namespace ctxconf::golden {
 namespace {
@@ -23,14 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-const fs::path kGolden = fs::path(CTXCONF_SOURCE_DIR) / "golden";
-
-std::vector<Vector> all_of(Kind kind) {
-  auto vectors = load_vectors(kGolden, kind);
-  EXPECT_TRUE(vectors) << vectors.error();
-  return vectors ? std::move(*vectors) : std::vector<Vector>();
-}
 
 // A source with one vector of these members, between an id and a result.
 std::string source(Kind kind, const std::string& id, const std::string& members,
@@ -48,12 +40,6 @@ Vector encoded(Kind kind, const std::string& id, const std::string& members,
   return vectors ? vectors->front() : Vector{};
 }
 
-std::string hex(std::string_view bytes) {
-  std::string out;
-  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return out;
-}
-
 std::string changed(std::string text, const std::string& from, const std::string& to) {
   const auto at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -64,14 +50,14 @@ std::string changed(std::string text, const std::string& from, const std::string
 // --- the folder in this tree
 
 TEST(GoldenVectors, AreAsManyAsPromised) {
-  EXPECT_GE(all_of(Kind::kProcessContext).size(), 25U);
-  EXPECT_GE(all_of(Kind::kThreadRecord).size(), 40U);
-  EXPECT_GE(all_of(Kind::kMaps).size(), 15U);
+  EXPECT_GE(vectors_of(Kind::kProcessContext).size(), 25U);
+  EXPECT_GE(vectors_of(Kind::kThreadRecord).size(), 40U);
+  EXPECT_GE(vectors_of(Kind::kMaps).size(), 15U);
 }
 
 TEST(GoldenVectors, AreWhatTheirTextSays) {
   for (const Kind kind : kKinds) {
-    for (const Vector& v : all_of(kind)) {
+    for (const Vector& v : vectors_of(kind)) {
       const auto again = parse_vector(to_json(v), v.id, kind);
       ASSERT_TRUE(again) << again.error();
       EXPECT_EQ(*again, v) << v.id;
@@ -83,7 +69,7 @@ TEST(GoldenVectors, HaveEveryDraftAndEveryResult) {
   std::set<std::string_view> layouts;
   std::set<Result> results;
   std::set<std::string> ids;
-  for (const Vector& v : all_of(Kind::kProcessContext)) {
+  for (const Vector& v : vectors_of(Kind::kProcessContext)) {
     ids.insert(v.id);
     layouts.insert(abi::fields_of(v.process_context.layout).id);
     results.insert(v.results.begin(), v.results.end());
@@ -123,7 +109,7 @@ Result read(const ProcessContextVector& v, ProcessContextMessage& message) {
 }
 
 TEST(GoldenVectors, AreWhatProtobufMakesOfTheirMemory) {
-  for (const Vector& v : all_of(Kind::kProcessContext)) {
+  for (const Vector& v : vectors_of(Kind::kProcessContext)) {
     ProcessContextMessage message;
     const Result result = read(v.process_context, message);
     EXPECT_TRUE(v.allows(result)) << v.id << ": " << to_string(result);
@@ -329,7 +315,7 @@ TEST(CompareEncodings, NamesTheVectorAndThePlace) {
 // --- generated files
 
 TEST(ParseVector, IsStrict) {
-  const auto vectors = all_of(Kind::kProcessContext);
+  const auto vectors = vectors_of(Kind::kProcessContext);
   const auto inline_one = std::ranges::find(vectors, "pctx/inline-one-page", &Vector::id);
   ASSERT_NE(inline_one, vectors.end());
   const std::string good = to_json(*inline_one);
@@ -421,7 +407,7 @@ payload at 0x7f5e10000020, 7 bytes
 
 TEST(Hexdump, CoversEveryByteOfEveryVector) {
   for (const Kind kind : {Kind::kProcessContext, Kind::kThreadRecord}) {
-    for (const Vector& v : all_of(kind)) {
+    for (const Vector& v : vectors_of(kind)) {
       const auto& p = v.process_context;
       const auto& r = v.thread_record;
       const auto annotations = kind == Kind::kProcessContext

@@ -1,6 +1,5 @@
 // The writer against the golden vectors: what it puts into memory is what they hold, byte for
 // byte but for what they mask.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,23 +8,16 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "golden/vector.h"
+#include "golden/test_vectors.h"
 #include "writer_ref/otel_ctx.h"
 #include "writer_ref/otel_thread_ctx.h"
 
 namespace ctxconf::writer {
 namespace {
-
-std::vector<golden::Vector> vectors(golden::Kind kind) {
-  auto loaded = golden::load_vectors(CTXCONF_SOURCE_DIR "/golden", kind);
-  EXPECT_TRUE(loaded) << loaded.error();
-  return loaded ? *loaded : std::vector<golden::Vector>();
-}
 
 bool is_masked(const std::vector<golden::Mask>& masks, std::size_t at) {
   return std::ranges::any_of(
@@ -69,7 +61,7 @@ std::string why_no_writer(const golden::ProcessContextVector& v) {
 TEST(GoldenVectors, HeadersAreWrittenAsTheyAre) {
   std::size_t written = 0;
   std::uint64_t last = 0;
-  for (const auto& vector : vectors(golden::Kind::kProcessContext)) {
+  for (const auto& vector : golden::vectors_of(golden::Kind::kProcessContext)) {
     const auto& v = vector.process_context;
     if (!why_no_writer(v).empty()) continue;
     SCOPED_TRACE(vector.id);
@@ -160,7 +152,7 @@ std::string why_no_writer(const golden::ThreadRecordVector& v, const std::option
 }
 
 TEST(GoldenVectors, RecordsAreWrittenAsTheyAre) {
-  const auto all = vectors(golden::Kind::kThreadRecord);
+  const auto all = golden::vectors_of(golden::Kind::kThreadRecord);
   std::map<std::string, std::size_t> left_out;
   std::size_t written = 0;
   for (const auto& vector : all) {
@@ -201,7 +193,7 @@ TEST(GoldenVectors, RecordsAreWrittenAsTheyAre) {
 // What the vectors without a correct writer would have been made from.
 TEST(GoldenVectors, NoCallMakesARecordThatNoWriterMayHave) {
   otel_thread_ctx_record record;
-  for (const auto& vector : vectors(golden::Kind::kThreadRecord)) {
+  for (const auto& vector : golden::vectors_of(golden::Kind::kThreadRecord)) {
     const auto r = read(vector.thread_record.record);
     if (!r || vector.thread_record.layout == "T0") continue;
     SCOPED_TRACE(vector.id);
