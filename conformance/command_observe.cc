@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 
+#include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/judge.h"
 #include "conformance/observe/attach.h"
@@ -42,13 +43,7 @@ std::string now_rfc3339() {
                      utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
-// What must be right before anything is started: selection, expectations, output directory.
-struct Prepared {
-  std::vector<const Requirement*> selected;
-  SpecSelection spec;
-  std::optional<Expectations> expectations;
-  int exit_code = 0;  // not 0: it was said on stderr, stop
-};
+}  // namespace
 
 Prepared prepare(const JudgeOptions& options) {
   Prepared p;
@@ -134,6 +129,8 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
   return t;
 }
 
+namespace {
+
 constexpr std::size_t kMostTraceBytes = std::size_t{64} << 20U;  // of all in a directory
 
 std::optional<std::string> trace_name(const std::string& id) {
@@ -183,9 +180,10 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
   return {};
 }
 
-// Judges, applies the expectations, writes and prints.
+}  // namespace
+
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
-                 const std::string& mode, std::string unreachable = {}) {
+                 const std::string& mode, std::string unreachable) {
   RunResult run = judge(timeline, prepared.selected);
   // What is written beside the recording rests on the rules alone.
   const bool writes_recording = !options.out.empty() && mode != "replay";
@@ -217,6 +215,8 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   return print(report, code);
 }
 
+namespace {
+
 std::string advice_for_start(int err) {
   switch (err) {
     case ENOENT:
@@ -233,8 +233,10 @@ std::string advice_for_start(int err) {
   }
 }
 
+}  // namespace
+
 // The thread that reads cannot be told: it waits in the kernel.
-[[noreturn]] void give_up_on(pid_t pid) {
+void give_up_on(pid_t pid) {
   fmt::print(stderr,
              "ctxconf: process {} cannot be observed: a page of it could not be read in time\n"
              "  whoever fills it (userfaultfd, FUSE) did not answer; observe other processes by "
@@ -242,8 +244,6 @@ std::string advice_for_start(int err) {
              pid);
   _exit(kExitUnreachable);
 }
-
-}  // namespace
 
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {

@@ -34,6 +34,14 @@ struct JudgeOptions {
 };
 
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command);
+// Drives ADAPTER over the testee protocol.
+struct RunCommand {
+  std::vector<std::string> adapter;
+  std::string channel = "stdio";          // or "fd3"
+  std::string seed;                       // hexadecimal; empty: a new one
+  std::vector<std::string> require_caps;  // globs over capabilities that must be declared
+};
+int command_run(const JudgeOptions& options, const RunCommand& command);
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
 int command_replay(const JudgeOptions& options, const std::string& file);
 // Only `only`, `skip`, `out`, `console` and `command_line` are asked; `json`: result.json on

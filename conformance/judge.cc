@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
 #include "conformance/rules/rule.h"
 
@@ -49,6 +50,12 @@ bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); 
 std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
                                            const Requirement& r) {
   std::vector<const ImageEvidence*> out;
+  if (is_driven(r.id)) {
+    for (const auto& e : evidence) {
+      if (e.session != nullptr && e.image->key == e.session->session->root) out.push_back(&e);
+    }
+    return out;
+  }
   for (const auto& e : evidence) {
     if (is_about_threads(r) ? e.uses_threads : e.published()) out.push_back(&e);
   }
@@ -94,6 +101,51 @@ Finding nobody_to_ask(const Requirement& r) {
                       "a program that publishes a process context while it is observed");
 }
 
+// Nothing that was asked of the program could have shown it.
+std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
+  const auto is_for = [&](const auto& check) {
+    return std::ranges::find(check.requirements, r.id) != check.requirements.end();
+  };
+  const auto skipped = std::ranges::find_if(t.skipped, is_for);
+  if (skipped == t.skipped.end()) return std::nullopt;
+  for (const Session& s : t.sessions) {
+    if (std::ranges::any_of(s.checks, is_for)) return std::nullopt;
+  }
+  return not_applicable(NaReason::kCapability, "the adapter does not declare " + skipped->missing);
+}
+
+// A check that did not come to its end decides the rows that it is for.
+void add_ended_checks(const Timeline& t, RequirementResult& result) {
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      if (c.ending == CheckEnding::kDone) continue;
+      if (std::ranges::find(c.requirements, result.requirement->id) == c.requirements.end()) {
+        continue;
+      }
+      Finding f = contradicted(c.text, "refused what it declared");
+      switch (c.ending) {
+        case CheckEnding::kRefused:
+        case CheckEnding::kDone:
+          break;
+        case CheckEnding::kTimeout:
+          f.outcome = Outcome::kTimeout;
+          f.signature = "no reply";
+          break;
+        case CheckEnding::kCrash:
+        case CheckEnding::kNotRun:
+          f.outcome = Outcome::kCrash;
+          f.signature = c.ending == CheckEnding::kCrash ? "died" : "not run";
+          break;
+      }
+      f.image = s.root;
+      f.image_name = fmt::format("{} ({})", s.root.pid, s.group);
+      f.evidence = c.details;
+      f.evidence.insert(f.evidence.begin(), "check " + s.group + "/" + c.name);
+      result.findings.push_back(std::move(f));
+    }
+  }
+}
+
 bool is_fault_signal(int signo) {
   return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
          signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
@@ -132,6 +184,9 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     const bool root = t.mode == Mode::kWrap && i == 0;
+    // That is in the findings of a check.
+    const auto of_process = [&](const Session& s) { return s.root.pid == p.pid; };
+    if (std::ranges::any_of(t.sessions, of_process)) continue;
     if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
     if (is_explained(out, p.images.back().key)) continue;
     RunProblem problem;
@@ -209,6 +264,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.requirement = r;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
+    if (!decided) decided = not_declared(t, *r);
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
     if (decided) {
       if (!evidence.empty()) {
@@ -225,7 +281,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
-      if (is_about_threads(*r) || is_about_faults(r->id)) leave_out_silent_images(result.findings);
+      add_ended_checks(t, result);
+      if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
+        leave_out_silent_images(result.findings);
+      }
     }
     for (Finding& f : result.findings) f.requirement = r->id;
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {

@@ -14,7 +14,7 @@ namespace ctxconf::conformance {
 inline constexpr Level kDeepestRecorded = Level::kStores;
 // ... in one mode.
 constexpr Level deepest_recorded(Mode mode) {
-  return mode == Mode::kWrap ? kDeepestRecorded : Level::kSnapshot;
+  return mode == Mode::kWrap || mode == Mode::kRun ? kDeepestRecorded : Level::kSnapshot;
 }
 
 // Fills what follows from the evidence: images, results, problems, notes, host.

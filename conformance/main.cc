@@ -114,7 +114,7 @@ sys::Result<std::vector<std::string>> expand(const std::vector<std::string>& wor
   return out;
 }
 
-int run(int argc, char** argv) {
+int run_command_line(int argc, char** argv) {
   // Only what stands before `--` is ours.
   std::vector<std::string> words(argv + 1, argv + argc);
   std::vector<std::string> command;
@@ -159,6 +159,24 @@ int run(int argc, char** argv) {
           "how long stores to the header are seen: lifetime (default), or until the end of\n"
           "the publication, after which copies are as fast as alone")
       ->check(CLI::IsMember({"publication", "lifetime"}));
+
+  RunCommand run_command;
+  auto* run =
+      app.add_subcommand("run",
+                         "drive a program under test over the testee protocol and judge it:\n"
+                         "ctxconf run [options] -- ADAPTER [ARGS]");
+  add_common(*run, given);
+  run->add_option("--timeout-scale", given.judge.timeout_scale,
+                  "stretch every time limit by this factor")
+      ->check(CLI::Range(0.01, 1000.0));
+  run->add_option(
+         "--channel", run_command.channel,
+         "stdio (default), or fd3: a socket as descriptor 3, for adapters that print a lot")
+      ->check(CLI::IsMember({"stdio", "fd3"}));
+  run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
+  run->add_option("--require-caps", run_command.require_caps,
+                  "globs over capabilities that the adapter must declare (repeatable)")
+      ->allow_extra_args(false);
 
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
@@ -289,18 +307,24 @@ int run(int argc, char** argv) {
     }
     std::string help = "ctxconf --help";
     for (const auto* sub : app.get_subcommands()) help = "ctxconf " + sub->get_name() + " --help";
-    if (!has_dashes && *wrap)
+    if (!has_dashes && (*wrap || *run)) {
       return complain(kExitUsage, e.what(),
-                      "put -- before the program: ctxconf wrap -- CMD [ARGS]");
+                      *run ? "put -- before the adapter: ctxconf run -- ADAPTER [ARGS]"
+                           : "put -- before the program: ctxconf wrap -- CMD [ARGS]");
+    }
     return complain(kExitUsage, e.what(), help + " shows what can be said");
   }
-  if (has_dashes && !*wrap) {
-    return complain(kExitUsage, "only wrap takes a program after --");
+  if (has_dashes && !*wrap && !*run) {
+    return complain(kExitUsage, "only run and wrap take a program after --");
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
   report_command.format = junit ? "junit" : "console";
   if (*wrap) return command_wrap(given.judge, command);
+  if (*run) {
+    run_command.adapter = command;
+    return command_run(given.judge, run_command);
+  }
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
   if (*elf) return command_elf(given.judge, elf_files, elf_json);
@@ -322,7 +346,7 @@ int main(int argc, char** argv) {
   // A reader of our output that goes away is no reason to leave processes behind.
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return ctxconf::conformance::run(argc, argv);
+    return ctxconf::conformance::run_command_line(argc, argv);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "ctxconf: a bug in ctxconf, please report it: %s\n", e.what());
     return ctxconf::conformance::kExitHarnessError;

@@ -1,5 +1,7 @@
 #include "conformance/payload.h"
 
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -231,7 +233,7 @@ class Contents {
     out.reserve(nodes.size());
     for (std::size_t i = 0; i < nodes.size() && i < static_cast<std::size_t>(pairs.size()); ++i) {
       const KeyValue& pair = pairs[static_cast<int>(i)];
-      out.push_back({pair.key(), value_text(pair.value()), nodes[i].offset});
+      out.push_back({pair.key(), value_text(pair.value()), nodes[i].offset, kind_of(pair.value())});
     }
   }
 
@@ -654,6 +656,12 @@ Payload analyse_payload(std::span<const std::byte> bytes) {
     out.incomplete = "a list ends after " + std::to_string(kMaxPayloadListed) + " entries";
   }
   return out;
+}
+
+std::optional<Attribute> attribute_of_json(const std::string& key, const std::string& any_value) {
+  AnyValue value;
+  if (!google::protobuf::util::JsonStringToMessage(any_value, &value).ok()) return std::nullopt;
+  return Attribute{key, value_text(value), 0, kind_of(value)};
 }
 
 std::vector<std::string> describe(const Payload& payload) {

@@ -32,6 +32,9 @@ struct PayloadFault {
   std::optional<std::uint64_t> offset;  // in the payload, where known
 };
 
+enum class ValueKind { kNone, kString, kBool, kInt, kDouble, kArray, kKvlist, kBytes };
+std::string_view to_string(ValueKind kind);  // "string", "integer", "key-value list", ...
+
 // A value in the form in which `--expect-resource KEY=VALUE` and reports show it:
 // strings as they are, numbers and booleans as text, bytes as hex, lists as JSON.
 // Always valid UTF-8: a bad byte (see `bad_utf8`) appears as '?'. Control
@@ -40,10 +43,8 @@ struct Attribute {
   std::string key;
   std::string value;
   std::uint64_t offset = 0;  // of the pair's tag in the payload
+  ValueKind kind = ValueKind::kNone;
 };
-
-enum class ValueKind { kNone, kString, kBool, kInt, kDouble, kArray, kKvlist, kBytes };
-std::string_view to_string(ValueKind kind);  // "string", "integer", "key-value list", ...
 
 // An attribute whose key begins with "threadlocal." (OTEP 4947), wherever it stands.
 struct ThreadlocalEntry {
@@ -101,6 +102,9 @@ inline constexpr std::size_t kMaxPayloadListed = 1000;
 inline constexpr int kMaxPayloadDepth = 100;
 
 Payload analyse_payload(std::span<const std::byte> bytes);
+
+// A pair whose value is an AnyValue in OTLP/JSON, {"intValue":"42"}; nothing: it is none.
+std::optional<Attribute> attribute_of_json(const std::string& key, const std::string& any_value);
 
 // Several lines, fields as text with offsets, for `decode` and failure reports.
 std::vector<std::string> describe(const Payload& payload);

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/tls_access.h"
 
 namespace ctxconf::conformance {
@@ -281,7 +282,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       }
       add_thread_facts(e);
       e.faulted = std::ranges::any_of(image.calls, &SystemCall::injected);
-      if (!e.published() && !e.uses_threads && !e.faulted) continue;
+      const bool silent = !e.published() && !e.uses_threads && !e.faulted;
+      if (silent && timeline.mode != Mode::kRun) continue;
       std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;
       for (const auto& list : e.contexts) {
         for (const Context& context : list) {
@@ -307,6 +309,7 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       out.push_back(std::move(e));
     }
   }
+  add_sessions(timeline, out);
   return out;
 }
 

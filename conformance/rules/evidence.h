@@ -70,6 +70,8 @@ struct Record {
   std::vector<std::byte> storage;                  // what `bytes` and `attributes` view
 };
 
+struct SessionEvidence;  // rules/driven_evidence.h
+
 struct ImageEvidence {
   const Timeline* timeline = nullptr;
   const Process* process = nullptr;
@@ -94,6 +96,8 @@ struct ImageEvidence {
   // them the rows about threads do not apply.
   bool uses_threads = false;
   bool faulted = false;  // a call of this image was answered by --inject
+  // run: what was asked of the process, which hello named; null: none of those.
+  std::shared_ptr<const SessionEvidence> session;
   bool published() const { return has_named || has_hidden; }
   bool has_valid_record() const;
 
@@ -101,7 +105,7 @@ struct ImageEvidence {
 };
 
 // Only images that published, or seem to (a candidate or a hidden header was seen), that use
-// thread context, or of which a call was answered.
+// thread context, or of which a call was answered; of a recording of `run` all.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.

@@ -34,6 +34,12 @@ std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable i
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries
 
+std::span<const NamedRule> driven_process_rules();  // asked of the process that hello named
+std::span<const NamedRule> driven_thread_rules();   // the same
+
+// Whether a rule is one of the last two: ImageEvidence::session is there then.
+bool is_driven(std::string_view requirement);
+
 // Rows about what a writer does when calls fail, or about the clock it reads. They are asked of
 // the images in which a call was answered by --inject, if there are any.
 bool is_about_faults(std::string_view requirement);

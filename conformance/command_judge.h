@@ -1,0 +1,37 @@
+// What the judging commands have in common: before anything is started, and after all is recorded.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/commands.h"
+#include "conformance/requirements/catalogue.h"
+#include "conformance/timeline.h"
+#include "conformance/verdict/expectations.h"
+
+namespace ctxconf::conformance {
+
+// What must be right before anything is started: selection, expectations, output directory.
+struct Prepared {
+  std::vector<const Requirement*> selected;
+  SpecSelection spec;
+  std::optional<Expectations> expectations;
+  int exit_code = 0;  // not 0: it was said on stderr, stop
+};
+Prepared prepare(const JudgeOptions& options);
+
+// Everything of a timeline that is known before something is recorded.
+Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std::string> target);
+
+// Judges, applies the expectations, writes and prints; returns the exit code. `unreachable` is why
+// the target could not be reached; empty: it was.
+int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
+                 const std::string& mode, std::string unreachable = {});
+
+// What does not end when it is asked to: says so and exits with kExitUnreachable.
+[[noreturn]] void give_up_on(pid_t pid);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,156 @@
+#include "conformance/rules/driven_evidence.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "abi/thread_record.h"
+#include "conformance/payload.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kShownRequest = 200;
+
+Json parsed(const std::string& line) {
+  Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return value.is_object() ? value : Json();
+}
+
+std::string text_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return {};
+  return object[name].get<std::string>();
+}
+
+std::shared_ptr<const SessionEvidence> evidence_of(
+    const Session& session, std::map<ImageKey, const ImageEvidence*> images) {
+  auto out = std::make_shared<SessionEvidence>();
+  out->session = &session;
+  out->images = std::move(images);
+  const Json hello = parsed(session.hello);
+  out->capabilities = Json::object();
+  if (hello.is_object() && hello.contains("caps") && hello["caps"].is_object()) {
+    out->capabilities = hello["caps"];
+  }
+  for (const Operation& o : session.operations) {
+    auto& d = out->operations.emplace_back();
+    d.operation = &o;
+    d.check = &session.checks[o.check];
+    d.request = parsed(o.request);
+    d.reply = parsed(o.reply);
+    d.op = text_member(d.request, "op");
+    if (d.reply.is_object()) {
+      d.ok = d.reply.contains("ok") && d.reply["ok"] == true;
+      if (!d.ok && d.reply.contains("error")) d.error_kind = text_member(d.reply["error"], "kind");
+    }
+    const auto view = std::ranges::find_if(
+        o.after, [&](const ImageView& v) { return v.image.pid == session.root.pid; });
+    if (view != o.after.end()) d.view = &*view;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool DrivenOperation::of_thread(std::string_view name) const {
+  return text_member(request, "thread") == name;
+}
+
+const ImageEvidence* SessionEvidence::image(ImageKey key) const {
+  const auto it = images.find(key);
+  return it == images.end() ? nullptr : it->second;
+}
+
+std::optional<std::int32_t> SessionEvidence::thread(std::string_view name,
+                                                    std::size_t index) const {
+  if (name == "main") return session->root.pid;
+  for (std::size_t i = std::min(index + 1, operations.size()); i-- > 0;) {
+    const DrivenOperation& d = operations[i];
+    if (!d.of_thread(name) || !d.ok) continue;
+    if (d.op == "thread.exit") return std::nullopt;
+    if (d.op != "thread.spawn") continue;
+    if (!d.reply.contains("tid") || !d.reply["tid"].is_number_integer()) return std::nullopt;
+    return d.reply["tid"].get<std::int32_t>();
+  }
+  return std::nullopt;
+}
+
+const Context* context_at(const ImageEvidence& image, const ImageView& view) {
+  if (!view.snapshot || *view.snapshot >= image.contexts.size()) return nullptr;
+  for (const Context& c : image.contexts[*view.snapshot]) {
+    if (c.candidate->named && c.usable()) return &c;
+  }
+  return nullptr;
+}
+
+Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid) {
+  Slot out;
+  for (const ThreadView& t : view.threads) {
+    if (t.tid != tid) continue;
+    if (t.null) {
+      if (out.state == SlotState::kUnknown) out.state = SlotState::kNone;
+      continue;
+    }
+    if (!t.sample || *t.sample >= image.image->threads.size()) continue;
+    const ThreadSample* sample = &image.image->threads[*t.sample];
+    const auto record =
+        std::ranges::find_if(image.records, [&](const Record& r) { return r.sample == sample; });
+    if (record == image.records.end()) {
+      out.state = SlotState::kUnreadable;
+      continue;
+    }
+    out.record = &*record;
+    out.state = record->valid() ? SlotState::kRecord : SlotState::kNone;
+    if (record->valid()) return out;
+  }
+  return out;
+}
+
+std::map<std::string, std::string> attributes_of(const Record& record) {
+  std::map<std::string, std::string> out;
+  abi::AttributeCursor cursor(record.attributes);
+  while (const auto entry = cursor.next()) {
+    const bool named = record.key_map != nullptr && entry->key < record.key_map->elements.size();
+    out[named ? record.key_map->elements[entry->key].text : "#" + std::to_string(entry->key)] =
+        std::string(reinterpret_cast<const char*>(entry->value.data()), entry->value.size());
+  }
+  return out;
+}
+
+std::vector<Attribute> attributes_of(const Json& key_values) {
+  std::vector<Attribute> out;
+  if (!key_values.is_array()) return out;
+  for (const Json& pair : key_values) {
+    const std::string key = text_member(pair, "key");
+    if (!pair.is_object() || !pair.contains("value")) continue;
+    if (auto value = attribute_of_json(key, pair["value"].dump())) out.push_back(std::move(*value));
+  }
+  return out;
+}
+
+std::string request_line(const DrivenOperation& d) {
+  Json members = d.request;
+  members.erase("id");
+  members.erase("op");
+  std::string out = d.op;
+  if (!members.empty()) out += " " + members.dump();
+  if (out.size() > kShownRequest) out = out.substr(0, kShownRequest) + "...";
+  return out;
+}
+
+void add_sessions(const Timeline& timeline, std::vector<ImageEvidence>& evidence) {
+  if (timeline.sessions.empty()) return;
+  std::map<ImageKey, const ImageEvidence*> images;
+  for (const ImageEvidence& e : evidence) images[e.image->key] = &e;
+  for (const Session& s : timeline.sessions) {
+    const auto of_session = evidence_of(s, images);
+    for (ImageEvidence& e : evidence) {
+      if (e.image->key.pid == s.root.pid && e.image->key.image >= s.root.image) {
+        e.session = of_session;
+      }
+    }
+  }
+}
+
+}  // namespace ctxconf::conformance

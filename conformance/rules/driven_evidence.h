@@ -1,0 +1,74 @@
+// What was asked of a program under test and what it showed after each answer, as rules want to
+// ask it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/rules/evidence.h"
+#include "conformance/session.h"
+
+namespace ctxconf::conformance {
+
+struct DrivenOperation {
+  const Operation* operation = nullptr;
+  const CheckRun* check = nullptr;
+  std::string op;  // "process.update"
+  nlohmann::json request;
+  nlohmann::json reply;    // null: none came, or it was cut
+  bool ok = false;         // answered with ok:true
+  std::string error_kind;  // of a reply with ok:false: "rejected"
+  // Of the process that hello named; null: it was not looked at any more.
+  const ImageView* view = nullptr;
+
+  bool of_thread(std::string_view name) const;  // its member `thread` is that
+};
+
+struct SessionEvidence {
+  const Session* session = nullptr;
+  nlohmann::json capabilities;  // an object
+  std::vector<DrivenOperation> operations;
+  std::map<ImageKey, const ImageEvidence*> images;  // of the whole recording
+
+  bool can(std::string_view capability) const { return capabilities.contains(capability); }
+  const ImageEvidence* image(ImageKey key) const;
+  // The thread that has this name right after operation `index`; nothing: none has.
+  std::optional<std::int32_t> thread(std::string_view name, std::size_t index) const;
+};
+
+// The context that a reader would have found at that look: named, valid, settled; null: none.
+const Context* context_at(const ImageEvidence& image, const ImageView& view);
+
+// What a thread showed at that look.
+enum class SlotState {
+  kUnknown,  // the thread, or its variable, was not looked at
+  kNone,     // null, or a record that is not valid
+  kRecord,   // a valid record; `record` is set
+  kUnreadable,
+};
+struct Slot {
+  SlotState state = SlotState::kUnknown;
+  const Record* record = nullptr;  // also of one that is not valid
+};
+Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid);
+
+// The attributes of a record by name, the last entry of a key winning; a key without a name in the
+// map as "#7". Values are any bytes.
+std::map<std::string, std::string> attributes_of(const Record& record);
+
+// Key and AnyValue of a list of KeyValue as requests have it, in the form of Attribute::value;
+// values that are no AnyValue are left out.
+std::vector<Attribute> attributes_of(const nlohmann::json& key_values);
+
+// "process.update {\"resource\":...}", cut; for a finding's evidence.
+std::string request_line(const DrivenOperation& operation);
+
+// Fills ImageEvidence::session of the images that hello named, and of all in their process.
+void add_sessions(const Timeline& timeline, std::vector<ImageEvidence>& evidence);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,37 @@
+// What `ctxconf run` asks of a program under test: operations that make a requirement visible. What
+// they show is judged by the rules, from the recording.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/testee/testee.h"
+
+namespace ctxconf::conformance {
+
+using Driven = Testee::Answer<void>;
+
+struct Check {
+  std::string_view name;
+  // Capabilities without which it is left out.
+  std::vector<std::string_view> needs;
+  // Globs over ids: rows that a crash, a hang or a refusal in this check decides, and which are not
+  // applicable where it is left out and no other check is for them.
+  std::vector<std::string_view> requirements;
+  // Rows that it shows as well.
+  std::vector<std::string_view> also;
+  Driven (*drive)(Testee&);
+};
+
+// Checks that share a process, one after the other; each also works in a fresh one.
+struct Group {
+  std::string_view name;
+  std::vector<Check> checks;
+};
+
+std::span<const Group> process_groups();
+std::span<const Group> thread_groups();
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,148 @@
+#include "conformance/testee/protocol.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validator.hpp>
+
+#include "conformance/testee/builtin_schema.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::pair<Definition, const char*>, 10> kDefinitions = {{
+    {Definition::kRequest, "request"},
+    {Definition::kGo, "go"},
+    {Definition::kReply, "reply"},
+    {Definition::kEvent, "event"},
+    {Definition::kHelloReply, "hello_reply"},
+    {Definition::kSpawnReply, "spawn_reply"},
+    {Definition::kForkReply, "fork_reply"},
+    {Definition::kReapReply, "reap_reply"},
+    {Definition::kTlsAddressReply, "tls_address_reply"},
+    {Definition::kParallelReply, "parallel_reply"},
+}};
+
+const valijson::Schema& schema_of(Definition definition) {
+  static const auto schemas = [] {
+    std::map<Definition, std::unique_ptr<valijson::Schema>> out;
+    const Json file = Json::parse(builtin_schema().front().text);
+    for (const auto& [d, name] : kDefinitions) {
+      const Json one = {{"$schema", file.at("$schema")},
+                        {"definitions", file.at("definitions")},
+                        {"$ref", std::string("#/definitions/") + name}};
+      auto& schema = out[d] = std::make_unique<valijson::Schema>();
+      valijson::SchemaParser parser;
+      parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(one), *schema);
+    }
+    return out;
+  }();
+  return *schemas.at(definition);
+}
+
+bool is_too_deep(std::string_view line) {
+  std::size_t depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kDeepestLine) return true;
+    } else if ((c == ']' || c == '}') && depth > 0) {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void LineBuffer::add(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto end = bytes.find('\n');
+    const auto part = bytes.substr(0, end);
+    if (!too_long_ && rest_.size() + part.size() <= kLongestLine) {
+      rest_ += part;
+    } else {
+      too_long_ = true;
+      rest_.clear();
+    }
+    if (end == std::string_view::npos) return;
+    lines_.push_back(std::exchange(rest_, {}));
+    too_long_ = false;
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+std::optional<std::string> LineBuffer::next() {
+  if (lines_.empty()) return std::nullopt;
+  std::string line = std::move(lines_.front());
+  lines_.pop_front();
+  return line;
+}
+
+LineKind classify_line(const std::string& line, Json& out) {
+  if (line.empty() || is_too_deep(line)) return LineKind::kNoise;
+  out = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!out.is_object()) return LineKind::kNoise;
+  if (out.contains("ev")) return LineKind::kEvent;
+  if (out.contains("id") && out["id"].is_number_integer() && out.contains("ok")) {
+    return LineKind::kReply;
+  }
+  return LineKind::kNoise;
+}
+
+Definition definition_of_reply(std::string_view op) {
+  if (op == "hello") return Definition::kHelloReply;
+  if (op == "thread.spawn") return Definition::kSpawnReply;
+  if (op == "process.fork") return Definition::kForkReply;
+  if (op == "process.reap") return Definition::kReapReply;
+  if (op == "diag.tls_address") return Definition::kTlsAddressReply;
+  if (op == "parallel") return Definition::kParallelReply;
+  return Definition::kReply;
+}
+
+std::optional<std::string> problem_of(const Json& line, Definition definition) {
+  valijson::Validator validator;
+  valijson::ValidationResults results;
+  if (validator.validate(schema_of(definition), valijson::adapters::NlohmannJsonAdapter(line),
+                         &results)) {
+    return std::nullopt;
+  }
+  // The last is about the innermost member that is wrong.
+  valijson::ValidationResults::Error error;
+  valijson::ValidationResults::Error next;
+  while (results.popError(next)) {
+    if (next.context.size() >= error.context.size()) error = next;
+  }
+  std::string where;
+  for (const auto& part : error.context) {
+    if (part != "<root>") where += part;
+  }
+  return (where.empty() ? "the object" : where) + ": " + error.description;
+}
+
+std::string_view capability_of(std::string_view op) {
+  if (op == "process.reap") return "process.fork";
+  if (op == "process.exec_self") return "process.exec";
+  if (op == "parallel") return "process.parallel";
+  if (op.starts_with("sdk.")) return "process.second_sdk";
+  if (op == "thread.spawn" || op == "thread.exit" || op == "thread.block") return "thread";
+  if (op == "process.churn") return "churn";
+  if (op == "hello" || op == "bye") return {};
+  return op;
+}
+
+}  // namespace ctxconf::conformance

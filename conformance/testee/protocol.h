@@ -1,0 +1,57 @@
+// The protocol between `ctxconf run` and a program under test (docs/testee-protocol.md): lines,
+// and what they may hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ctxconf::conformance {
+
+inline constexpr std::size_t kLongestLine = std::size_t{1} << 20U;
+// Deeper lines are noise: who reads them recurses.
+inline constexpr std::size_t kDeepestLine = 100;
+
+// What a testee writes, cut into lines. Of a line that is too long nothing is kept but that it was.
+class LineBuffer {
+ public:
+  void add(std::string_view bytes);
+  // The next whole line without its newline; empty: one that was too long.
+  std::optional<std::string> next();
+
+ private:
+  std::deque<std::string> lines_;
+  std::string rest_;
+  bool too_long_ = false;
+};
+
+enum class LineKind { kNoise, kReply, kEvent };
+// A reply is an object with an integer `id` and `ok`, an event one with `ev`. `out` is the object.
+LineKind classify_line(const std::string& line, nlohmann::json& out);
+
+// Which part of conformance/testee/protocol.schema.json a line must keep.
+enum class Definition {
+  kRequest,
+  kGo,
+  kReply,
+  kEvent,
+  kHelloReply,
+  kSpawnReply,
+  kForkReply,
+  kReapReply,
+  kTlsAddressReply,
+  kParallelReply,
+};
+// Which replies to a successful request of this operation have to keep.
+Definition definition_of_reply(std::string_view op);
+// What is wrong with it, in one line that may quote it: hostile; nothing: it keeps the schema.
+std::optional<std::string> problem_of(const nlohmann::json& line, Definition definition);
+
+// The capability that allows an operation; empty: always allowed, or unknown.
+std::string_view capability_of(std::string_view op);
+
+}  // namespace ctxconf::conformance

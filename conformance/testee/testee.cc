@@ -1,0 +1,643 @@
+#include "conformance/testee/testee.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "conformance/observe/recording.h"
+#include "conformance/testee/protocol.h"
+#include "conformance/testee/thread_states.h"
+#include "conformance/version.h"
+#include "sys/fd.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
+constexpr std::size_t kNoiseKept = 200;
+constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
+constexpr std::size_t kReplyKept = std::size_t{64} << 10U;
+constexpr milliseconds kLooking{2000};
+constexpr int kMostMembers = 200;  // of an error message that is quoted
+
+// Both ends close on exec; ours does not block.
+struct Channel {
+  sys::Fd ours;
+  sys::Fd theirs;
+};
+
+std::optional<std::array<Channel, 3>> stdio_pipes() {
+  std::array<Channel, 3> out;
+  for (int i = 0; i < 3; ++i) {
+    std::array<int, 2> fds{};
+    if (pipe2(fds.data(), O_CLOEXEC) != 0) return std::nullopt;
+    out[i].ours = sys::Fd(fds[i == 0 ? 1 : 0]);
+    out[i].theirs = sys::Fd(fds[i == 0 ? 0 : 1]);
+    if (fcntl(out[i].ours.get(), F_SETFL, O_NONBLOCK) != 0) return std::nullopt;
+  }
+  return out;
+}
+
+std::optional<Channel> socket_pair() {
+  std::array<int, 2> fds{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) return std::nullopt;
+  Channel out{sys::Fd(fds[0]), sys::Fd(fds[1])};
+  if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) return std::nullopt;
+  return out;
+}
+
+std::string dumped(const Json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+std::string cut(std::string text, std::size_t size) {
+  if (text.size() <= size) return text;
+  text.resize(size);
+  return text + "...";
+}
+
+std::string signal_name(int signo) {
+  const char* abbreviation = sigabbrev_np(signo);
+  return abbreviation == nullptr ? "signal " + std::to_string(signo)
+                                 : std::string("SIG") + abbreviation;
+}
+
+}  // namespace
+
+struct Testee::State {
+  State(const TesteeOptions& o, Timeline& t) : options(o), timeline(t) {}
+
+  const TesteeOptions& options;
+  Timeline& timeline;
+  Session session;
+  std::optional<Recording> recording;
+  sys::Fd in;  // where requests go; the same as `out` with --channel fd3
+  sys::Fd out;
+  sys::Fd errors;
+  sys::Fd noise;  // stdout beside --channel fd3
+  LineBuffer lines;
+  std::string to_send;
+  std::string tail;  // of stderr
+  Json caps = Json::object();
+  pid_t pid = 0;
+  std::int64_t next_id = 1;
+  bool out_ended = false;
+  bool ended = false;  // session and processes are in the timeline
+  bool killed = false;
+  std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
+  std::string adapter_fault;
+  std::string harness_fault;
+
+  Clock::duration scaled(milliseconds d) const {
+    return std::chrono::duration_cast<Clock::duration>(d * options.recording.timeout_scale);
+  }
+  int descriptor_in() const { return in.is_open() ? in.get() : out.get(); }
+
+  Stop blame(std::string what) {
+    if (adapter_fault.empty()) adapter_fault = std::move(what);
+    return Stop::kAdapterFault;
+  }
+  Stop own_fault(std::string what) {
+    if (harness_fault.empty()) harness_fault = std::move(what);
+    return Stop::kHarnessFault;
+  }
+
+  void note_noise(const std::string& line) {
+    if (session.noise_lines++ == 0) {
+      session.noise = line.empty() ? "a line of more than 1 MiB" : cut(line, kNoiseKept);
+    }
+  }
+
+  // False at its end.
+  template <class F>
+  bool read_from(const sys::Fd& fd, F take) {
+    std::array<char, 65536> buffer;
+    for (std::size_t done = 0; done < kMostRead;) {
+      const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
+      if (n > 0) {
+        take(std::string_view(buffer.data(), static_cast<std::size_t>(n)));
+        done += static_cast<std::size_t>(n);
+        continue;
+      }
+      if (n < 0 && errno == EINTR) continue;
+      return n < 0 && errno == EAGAIN;
+    }
+    return true;
+  }
+
+  void stop_reading(sys::Fd& fd) {
+    if (!fd.is_open()) return;
+    if (recording) (void)recording->wake_for(fd.get(), 0);
+    fd.reset();
+  }
+
+  void pump_descriptors() {
+    if (out.is_open() && !out_ended && !read_from(out, [&](std::string_view b) { lines.add(b); })) {
+      out_ended = true;
+      (void)recording->wake_for(out.get(), 0);
+    }
+    const auto keep_tail = [&](std::string_view b) {
+      tail += b;
+      if (tail.size() > 2 * kErrorsKept) tail.erase(0, tail.size() - kErrorsKept);
+    };
+    if (errors.is_open() && !read_from(errors, keep_tail)) stop_reading(errors);
+    const auto count = [&](std::string_view b) {
+      if (!b.empty() && session.noise_lines == 0)
+        note_noise(std::string(b.substr(0, b.find('\n'))));
+    };
+    if (noise.is_open() && !read_from(noise, count)) stop_reading(noise);
+    while (!to_send.empty() && descriptor_in() >= 0) {
+      const ssize_t n = in.is_open()
+                            ? write(in.get(), to_send.data(), to_send.size())
+                            : send(out.get(), to_send.data(), to_send.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) {
+        // Its reader is gone: how it ends is seen elsewhere.
+        if (errno != EAGAIN) to_send.clear();
+        break;
+      }
+      to_send.erase(0, static_cast<std::size_t>(n));
+    }
+    wait_for_room();
+  }
+
+  void wait_for_room() {
+    if (in.is_open()) {
+      (void)recording->wake_for(in.get(), to_send.empty() ? 0 : POLLOUT);
+    } else if (out.is_open() && !out_ended) {
+      (void)recording->wake_for(out.get(),
+                                static_cast<short>(to_send.empty() ? POLLIN : POLLIN | POLLOUT));
+    }
+  }
+
+  bool is_alive(pid_t process) const {
+    const auto alive = recording->processes();
+    return std::ranges::find(alive, process) != alive.end();
+  }
+
+  // One step of everything. An error ends whatever is waited for.
+  Answer<void> step(Clock::time_point until) {
+    const auto stepped = recording->step(until);
+    if (!stepped) return std::unexpected(own_fault(sys::to_string(stepped.error())));
+    if (!recording->runaway().empty()) return std::unexpected(Stop::kCrashed);
+    pump_descriptors();
+    if (recording->interrupted()) return std::unexpected(Stop::kInterrupted);
+    return {};
+  }
+
+  // The next line that is protocol, or nothing: `until` has passed.
+  Answer<std::optional<std::pair<LineKind, Json>>> next_line(Clock::time_point until) {
+    const pid_t watched = pid != 0 ? pid : recording->root();
+    bool drained = false;
+    while (true) {
+      while (auto line = lines.next()) {
+        Json value;
+        const LineKind kind = classify_line(*line, value);
+        if (kind != LineKind::kNoise) return std::pair(kind, std::move(value));
+        note_noise(*line);
+      }
+      if (!is_alive(watched)) {
+        if (drained) return std::unexpected(Stop::kCrashed);
+        pump_descriptors();  // what was said before the end counts
+        drained = true;
+        continue;
+      }
+      // Alive without a way to answer.
+      if (out_ended) until = std::min(until, Clock::now() + scaled(milliseconds(500)));
+      if (Clock::now() >= until) return std::nullopt;
+      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+    }
+  }
+
+  Answer<std::optional<Json>> await_reply(std::int64_t id, Clock::time_point until) {
+    auto line = next_line(until);
+    if (!line) return std::unexpected(line.error());
+    if (!*line) return std::nullopt;
+    auto& [kind, value] = **line;
+    if (kind == LineKind::kEvent) {
+      return std::unexpected(blame("an event that was not asked for: " + cut(dumped(value), 200)));
+    }
+    if (const auto problem = problem_of(value, Definition::kReply)) {
+      return std::unexpected(
+          blame("a reply that breaks the protocol (" + *problem + "): " + cut(dumped(value), 200)));
+    }
+    if (value["id"] != id) {
+      return std::unexpected(blame(fmt::format("a reply to request {}, where {} was asked: {}",
+                                               value["id"].dump(), id, cut(dumped(value), 200))));
+    }
+    return std::move(value);
+  }
+
+  // Nothing may have been said since the last reply.
+  Answer<void> expect_silence() {
+    pump_descriptors();
+    while (auto line = lines.next()) {
+      Json value;
+      if (classify_line(*line, value) == LineKind::kNoise) {
+        note_noise(*line);
+        continue;
+      }
+      return std::unexpected(blame("a line without a request: " + cut(dumped(value), 200)));
+    }
+    return {};
+  }
+
+  void look() {
+    session.operations.back().after =
+        recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
+    session.operations.back().answered_ns = sys::boottime_now_ns();
+  }
+
+  Answer<std::int64_t> say(const std::string& op, Json members) {
+    const std::int64_t id = next_id++;
+    members["id"] = id;
+    members["op"] = op;
+    if (const auto problem = problem_of(members, Definition::kRequest)) {
+      return std::unexpected(own_fault("a request of ours breaks the protocol: " + *problem + ": " +
+                                       cut(dumped(members), 400)));
+    }
+    if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
+    std::string line = dumped(members);
+    auto& operation = session.operations.emplace_back();
+    operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
+    operation.request = line;
+    operation.sent_ns = sys::boottime_now_ns();
+    to_send += line + "\n";
+    pump_descriptors();
+    return id;
+  }
+
+  Answer<Json> exchange(const std::string& op, Json members, milliseconds within) {
+    auto id = say(op, std::move(members));
+    if (!id) return std::unexpected(id.error());
+    auto reply = await_reply(*id, Clock::now() + scaled(within));
+    if (!reply) return std::unexpected(reply.error());
+    if (!*reply) return std::unexpected(hang(op));
+    Json& value = **reply;
+    session.operations.back().reply = cut(dumped(value), kReplyKept);
+    if (value["ok"] == true) {
+      if (const auto problem = problem_of(value, definition_of_reply(op))) {
+        return std::unexpected(blame("a reply to " + op + " that breaks the protocol (" + *problem +
+                                     "): " + cut(dumped(value), 200)));
+      }
+    }
+    return std::move(value);
+  }
+
+  Stop hang(const std::string& op) {
+    auto& check = session.checks.back();
+    check.text = out_ended ? "closed its standard output and lives on, in " + op
+                           : "no reply to " + op + " in time";
+    check.details = thread_states(pid != 0 ? pid : recording->root());
+    return Stop::kHung;
+  }
+
+  std::string last_operation() const {
+    if (session.operations.empty()) return "before the first operation";
+    const Json request = Json::parse(session.operations.back().request, nullptr, false);
+    return "in " + request.value("op", std::string("?"));
+  }
+
+  // How a process ended, once the timeline has it.
+  std::string ending_of(pid_t process) const {
+    const auto it = std::find_if(timeline.processes.rbegin(), timeline.processes.rend(),
+                                 [&](const Process& p) { return p.pid == process; });
+    if (it == timeline.processes.rend()) return {};
+    if (it->exit_code) return "exited " + std::to_string(*it->exit_code);
+    if (it->killed_by) {
+      return "killed by " + signal_name(*it->killed_by) + (it->ended_by_us ? " (by ctxconf)" : "");
+    }
+    return {};
+  }
+
+  std::vector<std::string> tail_lines() const {
+    std::vector<std::string> out;
+    std::string_view rest = tail;
+    if (rest.size() > kErrorsKept) rest.remove_prefix(rest.size() - kErrorsKept);
+    while (!rest.empty()) {
+      const auto end = rest.find('\n');
+      out.push_back("stderr: " + cut(std::string(rest.substr(0, end)), 500));
+      rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    }
+    constexpr std::size_t kLines = 20;
+    if (out.size() > kLines) out.erase(out.begin(), out.end() - kLines);
+    return out;
+  }
+
+  void finish() {
+    if (ended) return;
+    ended = true;
+    if (!recording) return;
+    pump_descriptors();
+    stop_reading(out);
+    stop_reading(errors);
+    stop_reading(noise);
+    if (in.is_open()) (void)recording->wake_for(in.get(), 0);
+    in.reset();
+    recording->terminate(/*politely=*/false);
+    const pid_t root = recording->root();
+    const std::string runaway = recording->runaway();
+    if (const auto finished = recording->finish(); !finished) {
+      own_fault(sys::to_string(finished.error()));
+    }
+    recording.reset();
+    session.ending = ending_of(pid != 0 ? pid : root);
+    if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
+    if (unexplained) {
+      auto& check = session.checks[*unexplained];
+      check.text = session.ending + " " + last_operation();
+      check.details = tail_lines();
+    }
+    timeline.sessions.push_back(std::move(session));
+  }
+};
+
+Testee::Testee(const TesteeOptions& options, std::string group, Timeline& timeline)
+    : state_(std::make_unique<State>(options, timeline)) {
+  state_->session.group = std::move(group);
+}
+
+Testee::~Testee() { end(); }
+
+Testee::Answer<void> Testee::start() {
+  auto& s = *state_;
+  auto pipes = stdio_pipes();
+  if (!pipes) return std::unexpected(s.own_fault("pipe: " + std::string(std::strerror(errno))));
+  sys::Launch launch;
+  launch.own_group = true;
+  for (int i = 0; i < 3; ++i) launch.stdio[i] = (*pipes)[i].theirs.get();
+  std::optional<Channel> channel;
+  if (s.options.descriptor3) {
+    channel = socket_pair();
+    if (!channel) {
+      return std::unexpected(s.own_fault("socketpair: " + std::string(std::strerror(errno))));
+    }
+    launch.third = channel->theirs.get();
+    launch.extra_env.emplace_back("CTXCONF_CHANNEL=fd3");
+  }
+  launch.extra_env.emplace_back("CTXCONF=1");
+  launch.extra_env.emplace_back("CTXCONF_PROTOCOL=1");
+  launch.extra_env.push_back("CTXCONF_TEST=" + s.session.group);
+  launch.extra_env.push_back("CTXCONF_SEED=" + s.options.seed);
+  WrapOptions recording = s.options.recording;
+  recording.argv = s.options.argv;
+  recording.keep_all = true;
+  auto started = Recording::start(recording, launch, s.timeline);
+  if (!started) {
+    s.ended = true;
+    return std::unexpected(
+        s.blame("cannot start " + s.options.argv.front() + ": " + sys::to_string(started.error())));
+  }
+  s.recording.emplace(std::move(*started));
+  for (auto& p : *pipes) p.theirs.reset();
+  s.errors = std::move((*pipes)[2].ours);
+  if (channel) {
+    channel->theirs.reset();
+    s.out = std::move(channel->ours);
+    s.noise = std::move((*pipes)[1].ours);
+  } else {
+    s.in = std::move((*pipes)[0].ours);
+    s.out = std::move((*pipes)[1].ours);
+  }
+  for (const auto* fd : {&s.out, &s.errors, &s.noise}) {
+    if (!fd->is_open()) continue;
+    if (const auto woken = s.recording->wake_for(fd->get(), POLLIN); !woken) {
+      return std::unexpected(s.own_fault(sys::to_string(woken.error())));
+    }
+  }
+
+  begin_check("hello", {});
+  Json spec = Json::object();
+  for (const auto& [otep, revision] : s.options.spec) spec[std::to_string(otep)] = revision;
+  auto reply = s.exchange("hello", {{"v", 1}, {"suite", kVersionText}, {"spec", spec}},
+                          s.options.hello_within);
+  if (!reply) {
+    if (reply.error() == Stop::kCrashed) {
+      s.unexplained = s.session.checks.size() - 1;
+      end();
+      std::string what = "ended before it said hello: " + s.timeline.sessions.back().ending;
+      for (const auto& line : s.tail_lines()) what += "\n" + line;
+      return std::unexpected(s.blame(std::move(what)));
+    }
+    if (reply.error() == Stop::kHung) {
+      std::string what = "did not say hello: " + s.session.checks.back().text;
+      for (const auto& line : s.session.checks.back().details) what += "\n" + line;
+      for (const auto& line : s.tail_lines()) what += "\n" + line;
+      return std::unexpected(s.blame(std::move(what)));
+    }
+    return std::unexpected(reply.error());
+  }
+  if ((*reply)["ok"] != true) {
+    return std::unexpected(s.blame("refused hello: " + cut(dumped(*reply), 400)));
+  }
+  if ((*reply)["v"] != 1) {
+    return std::unexpected(s.blame("speaks version " + cut((*reply)["v"].dump(), 40) +
+                                   " of the protocol, and 1 is spoken here"));
+  }
+  const auto pid = (*reply)["pid"].get<std::int64_t>();
+  const auto image =
+      std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid)) : std::nullopt;
+  if (!image) {
+    return std::unexpected(
+        s.blame(fmt::format("says that its process is {}, which is none that it has started",
+                            cut(std::to_string(pid), 40))));
+  }
+  s.pid = static_cast<pid_t>(pid);
+  s.session.root = *image;
+  s.session.hello = s.session.operations.back().reply;
+  s.caps = (*reply)["caps"];
+  s.look();
+  return {};
+}
+
+bool Testee::can(std::string_view capability) const {
+  return state_->caps.contains(std::string(capability));
+}
+const Json& Testee::capabilities() const { return state_->caps; }
+pid_t Testee::pid() const { return state_->pid; }
+const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
+const std::string& Testee::harness_fault() const { return state_->harness_fault; }
+
+void Testee::begin_check(std::string name, std::vector<std::string> requirements) {
+  auto& check = state_->session.checks.emplace_back();
+  check.name = std::move(name);
+  check.requirements = std::move(requirements);
+}
+
+void Testee::skip_check(std::string name, std::vector<std::string> requirements, std::string why) {
+  begin_check(std::move(name), std::move(requirements));
+  state_->session.checks.back().ending = CheckEnding::kNotRun;
+  state_->session.checks.back().text = std::move(why);
+}
+
+void Testee::end_check(Stop stop) {
+  auto& s = *state_;
+  auto& check = s.session.checks.back();
+  switch (stop) {
+    case Stop::kRefused:
+      check.ending = CheckEnding::kRefused;
+      break;
+    case Stop::kCrashed:
+      check.ending = CheckEnding::kCrash;
+      s.unexplained = s.session.checks.size() - 1;
+      break;
+    case Stop::kHung:
+      check.ending = CheckEnding::kTimeout;
+      break;
+    case Stop::kDone:
+    case Stop::kAdapterFault:
+    case Stop::kInterrupted:
+    case Stop::kHarnessFault:
+      break;
+  }
+}
+
+Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
+  auto& s = *state_;
+  auto reply = s.exchange(op, std::move(members), s.options.reply_within);
+  if (!reply) return std::unexpected(reply.error());
+  s.look();
+  return reply;
+}
+
+Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
+  auto reply = ask(op, std::move(members));
+  if (!reply || (*reply)["ok"] == true) return reply;
+  const Json& error = (*reply)["error"];
+  state_->session.checks.back().text =
+      "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
+      error.value("kind", std::string("failed")) + ": " +
+      cut(error.value("message", std::string("no message")), kMostMembers);
+  return std::unexpected(Stop::kRefused);
+}
+
+Testee::Answer<void> Testee::exec_self() {
+  auto& s = *state_;
+  const auto before = s.recording->image_of(s.pid);
+  auto id = s.say("process.exec_self", Json::object());
+  if (!id) return std::unexpected(id.error());
+  const auto until = Clock::now() + s.scaled(s.options.reply_within);
+  while (s.recording->image_of(s.pid) == before) {
+    if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
+    if (Clock::now() >= until) return std::unexpected(s.hang("process.exec_self"));
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+    // A reply says that it did not work.
+    if (auto line = s.lines.next()) {
+      Json value;
+      if (classify_line(*line, value) == LineKind::kNoise) {
+        s.note_noise(*line);
+        continue;
+      }
+      s.session.operations.back().reply = cut(*line, kReplyKept);
+      s.session.checks.back().text = "declared process.exec, and answered: " + cut(*line, 200);
+      return std::unexpected(Stop::kRefused);
+    }
+  }
+  s.look();
+  Json spec = Json::object();
+  for (const auto& [otep, revision] : s.options.spec) spec[std::to_string(otep)] = revision;
+  auto reply = s.exchange("hello", {{"v", 1}, {"suite", kVersionText}, {"spec", spec}},
+                          s.options.hello_within);
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true || (*reply)["pid"] != s.pid) {
+    return std::unexpected(s.blame("after process.exec_self: not the same pid in hello"));
+  }
+  s.look();
+  return {};
+}
+
+Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
+  auto& s = *state_;
+  const auto before = s.recording->image_of(s.pid);
+  auto id = s.say("process.exec", {{"argv", argv}, {"env", Json::object()}});
+  if (!id) return std::unexpected(id.error());
+  const auto until = Clock::now() + s.scaled(s.options.reply_within);
+  // The other program may be over before it is asked for.
+  while (s.recording->image_of(s.pid) == before) {
+    if (!s.is_alive(s.pid)) break;
+    if (Clock::now() >= until) return std::unexpected(s.hang("process.exec"));
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+    if (auto line = s.lines.next()) {
+      Json value;
+      if (classify_line(*line, value) == LineKind::kNoise) {
+        s.note_noise(*line);
+        continue;
+      }
+      s.session.operations.back().reply = cut(*line, kReplyKept);
+      s.session.checks.back().text = "declared process.exec, and answered: " + cut(*line, 200);
+      return std::unexpected(Stop::kRefused);
+    }
+  }
+  while (s.is_alive(s.pid) && Clock::now() < until) {
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+  }
+  return std::unexpected(Stop::kDone);
+}
+
+Testee::Answer<void> Testee::wait(milliseconds duration) {
+  auto& s = *state_;
+  const auto until = Clock::now() + duration;
+  while (Clock::now() < until) {
+    if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+  }
+  return {};
+}
+
+void Testee::end() {
+  auto& s = *state_;
+  if (s.ended) return;
+  const bool speaks = s.recording && s.pid != 0 && s.adapter_fault.empty() &&
+                      s.harness_fault.empty() && s.is_alive(s.pid) && !s.out_ended &&
+                      s.session.checks.back().ending == CheckEnding::kDone;
+  if (speaks && !s.recording->interrupted()) {
+    const auto until = Clock::now() + s.scaled(s.options.end_within);
+    begin_check("bye", {});
+    if (auto id = s.say("bye", Json::object())) {
+      if (auto reply = s.await_reply(*id, until); reply && *reply) {
+        s.session.operations.back().reply = dumped(**reply);
+      }
+      s.pump_descriptors();
+      if (s.in.is_open()) {
+        (void)s.recording->wake_for(s.in.get(), 0);
+        s.in.reset();
+      }
+      if (s.out.is_open()) shutdown(s.out.get(), SHUT_WR);  // a socket's; a pipe has no other way
+      const pid_t root = s.recording->root();
+      while ((s.is_alive(s.pid) || s.is_alive(root)) && Clock::now() < until) {
+        if (!s.step(until)) break;
+      }
+      // Children that were asked for end with their parent; that takes a moment.
+      while (!s.recording->processes().empty() && !s.is_alive(s.pid) && Clock::now() < until) {
+        if (!s.step(until)) break;
+      }
+      (void)s.expect_silence();
+    }
+  }
+  if (s.recording) {
+    const bool left = !s.is_alive(s.pid) && !s.is_alive(s.recording->root());
+    for (const pid_t process : s.recording->processes()) {
+      if (!left) break;
+      const auto facts = sys::process_facts(process);
+      s.session.left_behind.push_back(
+          fmt::format("{} {}", process, facts ? facts->executable : std::string("?")));
+    }
+  }
+  s.finish();
+}
+
+}  // namespace ctxconf::conformance

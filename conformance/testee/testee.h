@@ -1,0 +1,93 @@
+// A program under test: started, spoken to, recorded, ended and accounted for. Whatever it does
+// becomes a Stop here and evidence in the timeline, never an end of this process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <expected>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "conformance/observe/wrap.h"
+#include "conformance/requirements/catalogue.h"
+#include "conformance/session.h"
+#include "conformance/timeline.h"
+
+namespace ctxconf::conformance {
+
+// Why nothing more can be asked of a testee, or not in this check.
+enum class Stop {
+  kCrashed,       // it died or left
+  kHung,          // it did not answer in time, and is to be killed
+  kRefused,       // it refused what it had declared: the check ends, the testee goes on
+  kDone,          // it became another program, as it was asked to
+  kAdapterFault,  // it broke the protocol, or never said hello: adapter_fault() says how
+  kInterrupted,   // a signal to ourselves
+  kHarnessFault,  // ours: harness_fault() says what
+};
+
+struct TesteeOptions {
+  std::vector<std::string> argv;
+  bool descriptor3 = false;  // --channel fd3
+  std::string seed;          // hexadecimal
+  SpecSelection spec;
+  // What is recorded, and how: argv is not asked.
+  WrapOptions recording;
+  std::chrono::milliseconds reply_within{10000};
+  std::chrono::milliseconds hello_within{30000};
+  std::chrono::milliseconds end_within{2000};  // bye, and to leave
+};
+
+class Testee {
+ public:
+  using Json = nlohmann::json;
+  template <class T>
+  using Answer = std::expected<T, Stop>;
+
+  // Starts it and says hello. `options` and `timeline` outlive it. What went wrong before hello
+  // was answered is kAdapterFault. The session ends with end() or the destructor.
+  Testee(const TesteeOptions& options, std::string group, Timeline& timeline);
+  ~Testee();
+  Testee(const Testee&) = delete;
+  Testee& operator=(const Testee&) = delete;
+  Answer<void> start();
+
+  // As declared in hello.
+  bool can(std::string_view capability) const;
+  const Json& capabilities() const;
+  pid_t pid() const;  // that hello named
+
+  // What follows belongs to this check.
+  void begin_check(std::string name, std::vector<std::string> requirements);
+  // The current check ended so; `what` is said in its text.
+  void end_check(Stop stop);
+  // A check of this group that is not asked any more.
+  void skip_check(std::string name, std::vector<std::string> requirements, std::string why);
+
+  // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
+  // ok:false is kRefused.
+  Answer<Json> request(const std::string& op, Json members = Json::object());
+  // The same where a refusal is an answer, too.
+  Answer<Json> ask(const std::string& op, Json members = Json::object());
+  // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
+  Answer<void> exec_self();
+  Answer<void> exec(const std::vector<std::string>& argv);
+  // Lets it run on for a while.
+  Answer<void> wait(std::chrono::milliseconds duration);
+
+  // bye, then waits for its end; what is left is killed. Adds session and processes to the
+  // timeline.
+  void end();
+
+  const std::string& adapter_fault() const;  // one line and more; hostile
+  const std::string& harness_fault() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ctxconf::conformance
