@@ -1,2 +1,11 @@
-# The protocol with programs under test, and the adapters that speak it.
+# The protocol with programs under test, and the adapters that speak it: none is sanitized.
 ctxconf_script_test(protocol_test conformance/testee/protocol_test.py ${PROJECT_SOURCE_DIR})
+
+add_library(ctxconf_adapter_loop STATIC conformance/testees/adapter_loop.cc)
+target_compile_features(ctxconf_adapter_loop PUBLIC cxx_std_23)
+target_compile_options(ctxconf_adapter_loop PRIVATE -Wall -Wextra -Werror -Wshadow)
+target_include_directories(ctxconf_adapter_loop PUBLIC "${PROJECT_SOURCE_DIR}")
+target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
+
+ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
+  DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
