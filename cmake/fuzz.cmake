@@ -25,7 +25,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 if(NOT CTXCONF_FUZZ_ONLY)
   ctxconf_library(ctxconf_fuzz_decoders
-    SRCS fuzz/payload_decode_oracle.cc DEPS ctxconf_fuzz ctxconf_payload ctxconf_reader)
+    SRCS fuzz/payload_decode_oracle.cc fuzz/process_look_oracle.cc
+    DEPS ctxconf_fuzz ctxconf_payload ctxconf_reader)
   target_compile_definitions(ctxconf_fuzz_decoders INTERFACE CTXCONF_FUZZ_PROTOBUF)
   target_compile_options(ctxconf_fuzz_decoders PRIVATE ${fuzz_unguided})
 endif()
@@ -35,7 +36,7 @@ set(fuzz_targets record_fuzzer thread_context_fuzzer process_header_fuzzer maps_
 add_custom_target(fuzz_targets)
 foreach(target IN LISTS fuzz_targets ITEMS empty_fuzzer)
   set(fuzz_libraries ctxconf_fuzz)
-  if(target STREQUAL "payload_fuzzer" AND NOT CTXCONF_FUZZ_ONLY)
+  if(target MATCHES "^(payload|process_header)_fuzzer$" AND NOT CTXCONF_FUZZ_ONLY)
     set(fuzz_libraries ctxconf_fuzz_decoders)
   endif()
   if(fuzz_engine)

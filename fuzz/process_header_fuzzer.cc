@@ -5,6 +5,10 @@
 #include "fuzz/process_header_oracle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  ctxconf::fuzz::check_process_header(std::as_bytes(std::span(data, size)));
+  const auto input = std::as_bytes(std::span(data, size));
+  ctxconf::fuzz::check_process_header(input);
+#ifdef CTXCONF_FUZZ_PROTOBUF
+  ctxconf::fuzz::check_process_look(input);
+#endif
   return 0;
 }

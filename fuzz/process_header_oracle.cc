@@ -131,24 +131,35 @@ void check_recognition(Bytes head, Bytes payload, SlowSurroundings around) {
 
 }  // namespace
 
-void check_process_header(Bytes input) {
-  static GuardedBuffer head_buffer;
-  static GuardedBuffer payload_buffer;
-  if (input.size() < 1 + kClocks) return;
-  const Bytes clocks = input.subspan(1, kClocks);
+std::optional<ProcessView> process_view(Bytes input) {
+  if (input.size() < 1 + kClocks) return std::nullopt;
   const Bytes rest = input.subspan(1 + kClocks);
   const auto wanted = std::to_integer<std::size_t>(input[0]);
   const std::size_t size = std::min({wanted, kMostOfHead, rest.size()});
-  const Bytes head = head_buffer.copy(rest.first(size));
-  const Bytes payload = payload_buffer.copy(rest.subspan(size));
+  ProcessView view;
+  view.payload_at = load(input.subspan(1, 8)) & kUserSpace;
+  view.boottime = load(input.subspan(9, 8));
+  view.realtime = load(input.subspan(17, 8));
+  view.head = rest.first(size);
+  view.payload = rest.subspan(size);
+  return view;
+}
+
+void check_process_header(Bytes input) {
+  static GuardedBuffer head_buffer;
+  static GuardedBuffer payload_buffer;
+  const auto view = process_view(input);
+  if (!view) return;
+  const Bytes head = head_buffer.copy(view->head);
+  const Bytes payload = payload_buffer.copy(view->payload);
 
   check_decoding(head);
   check_layouts(head);
   check_format(payload);
   SlowSurroundings around;
-  around.payload_at = load(clocks.first(8)) & kUserSpace;
-  around.boottime = load(clocks.subspan(8, 8));
-  around.realtime = load(clocks.subspan(16, 8));
+  around.payload_at = view->payload_at;
+  around.boottime = view->boottime;
+  around.realtime = view->realtime;
   check_recognition(head, payload, around);
 }
 

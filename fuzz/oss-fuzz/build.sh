@@ -3,7 +3,8 @@
 # CXXFLAGS, LIB_FUZZING_ENGINE, SRC, OUT, WORK. Run by OSS-Fuzz and by scripts/check-oss-fuzz.
 #
 # No target needs a library, so none can be linked by mistake that was built for another C++
-# library. payload_fuzzer is built without its half that decodes with protobuf.
+# library. payload_fuzzer and process_header_fuzzer are built without their halves that decode with
+# protobuf.
 source="$SRC/ctxconf"
 cmake -S "$source" -B "$WORK/build" -G Ninja -DCTXCONF_FUZZ_ONLY=ON \
   -DCTXCONF_FUZZ_ENGINE="$LIB_FUZZING_ENGINE"
