@@ -298,6 +298,15 @@ struct Testee::State {
     return std::move(value);
   }
 
+  Answer<Json> hello() {
+    Json spec = Json::object();
+    for (const auto& [otep, revision] : options.spec.revisions) {
+      spec[std::to_string(otep)] = revision;
+    }
+    return exchange("hello", {{"v", 1}, {"suite", kVersionText}, {"spec", spec}},
+                    options.hello_within);
+  }
+
   Stop hang(const std::string& op) {
     auto& check = session.checks.back();
     check.text = out_ended ? "closed its standard output and lives on, in " + op
@@ -325,17 +334,18 @@ struct Testee::State {
   }
 
   std::vector<std::string> tail_lines() const {
-    std::vector<std::string> out;
+    std::vector<std::string> shown_lines;
     std::string_view rest = tail;
     if (rest.size() > kErrorsKept) rest.remove_prefix(rest.size() - kErrorsKept);
     while (!rest.empty()) {
       const auto end = rest.find('\n');
-      out.push_back("stderr: " + cut(std::string(rest.substr(0, end)), 500));
+      shown_lines.push_back("stderr: " + cut(std::string(rest.substr(0, end)), 500));
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     }
     constexpr std::size_t kLines = 20;
-    if (out.size() > kLines) out.erase(out.begin(), out.end() - kLines);
-    return out;
+    if (shown_lines.size() > kLines)
+      shown_lines.erase(shown_lines.begin(), shown_lines.end() - kLines);
+    return shown_lines;
   }
 
   void finish() {
@@ -421,10 +431,7 @@ Testee::Answer<void> Testee::start() {
   }
 
   begin_check("hello", {});
-  Json spec = Json::object();
-  for (const auto& [otep, revision] : s.options.spec) spec[std::to_string(otep)] = revision;
-  auto reply = s.exchange("hello", {{"v", 1}, {"suite", kVersionText}, {"spec", spec}},
-                          s.options.hello_within);
+  auto reply = s.hello();
   if (!reply) {
     if (reply.error() == Stop::kCrashed) {
       s.unexplained = s.session.checks.size() - 1;
@@ -548,10 +555,7 @@ Testee::Answer<void> Testee::exec_self() {
     }
   }
   s.look();
-  Json spec = Json::object();
-  for (const auto& [otep, revision] : s.options.spec) spec[std::to_string(otep)] = revision;
-  auto reply = s.exchange("hello", {{"v", 1}, {"suite", kVersionText}, {"spec", spec}},
-                          s.options.hello_within);
+  auto reply = s.hello();
   if (!reply) return std::unexpected(reply.error());
   if ((*reply)["ok"] != true || (*reply)["pid"] != s.pid) {
     return std::unexpected(s.blame("after process.exec_self: not the same pid in hello"));
