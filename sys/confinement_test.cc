@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -132,6 +133,7 @@ std::vector<std::string> probe_in_child(const Body& confine) {
   if (pipe(ends.data()) != 0) return {};
   const pid_t pid = fork();
   if (pid == 0) {
+    alarm(60);  // ends a probe that hangs
     if (!confine()) _exit(1);
     std::string text;
     for (const auto& f : probe_reach()) {
@@ -153,7 +155,7 @@ std::vector<std::string> probe_in_child(const Body& confine) {
   close(ends[0]);
   int status = 0;
   waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -201,6 +203,15 @@ TEST(ProbeReach, ChildrenThatCannotBeMadeAreAnAnswer) {
   const auto facts = probe_in_child([] { return refuse(SYS_clone); });
   EXPECT_THAT(facts[0], testing::StartsWith("no same-user"));
   EXPECT_THAT(facts[0], HasSubstr("Operation not permitted"));
+}
+
+TEST(ProbeReach, ASecondChildThatCannotBeMadeIsAnAnswer) {
+  const auto facts = probe_in_child([] {
+    // This process lets itself make one child and no more.
+    return pthread_atfork(nullptr, [] { refuse(SYS_clone); }, nullptr) == 0;
+  });
+  EXPECT_THAT(facts[0], testing::StartsWith("no same-user"));
+  EXPECT_THAT(facts[0], HasSubstr("PTRACE_SEIZE: Operation not permitted"));
 }
 
 }  // namespace
