@@ -37,13 +37,18 @@ std::string upper(std::string_view text) {
   return out;
 }
 
+std::string section_of(const RowDrift& d) {
+  if (!d.section.empty()) return "#" + d.section;
+  return d.before_headings ? "before the first heading" : "under a heading without a name";
+}
+
 void show(std::string& out, const RowDrift& d) {
   const auto line = [&](const std::string& text) { out += escape(text, Escape::kTerminal) + "\n"; };
   const Requirement& r = *d.row;
   line(fmt::format("{:<9} {}   was {} #{}", upper(to_string(d.kind)), r.id, lines_of(r.lines),
                    r.anchor));
   if (d.kind == DriftKind::kMoved) {
-    line(fmt::format("  now    {} #{}, sentences {}-{}", lines_of(d.place.lines), d.section,
+    line(fmt::format("  now    {} {}, sentences {}-{}", lines_of(d.place.lines), section_of(d),
                      d.place.sentences[0], d.place.sentences[1]));
     return;
   }

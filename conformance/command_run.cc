@@ -66,11 +66,13 @@ class Run {
   const nlohmann::json& capabilities() const { return capabilities_; }
   // Starts the adapter once to learn what it declares.
   bool learn_capabilities() {
-    auto testee = start("hello");
-    if (!testee) return false;
-    capabilities_ = testee->capabilities();
-    testee->end();
-    return !take_faults(*testee);
+    Timeline asked;  // it says nothing about requirements
+    Testee testee(options_, "hello", asked);
+    const auto started = testee.start();
+    if (started) capabilities_ = testee.capabilities();
+    testee.end();
+    if (!started && started.error() == Stop::kInterrupted) interrupted_ = true;
+    return !take_faults(testee);
   }
 
  private:

@@ -93,6 +93,20 @@ class DriftTest(unittest.TestCase):
         for text in (BOATS.rstrip("\n"), BOATS.replace("\n", "\r\n"), BOATS.replace("\n", "\r")):
             self.check(CLEAN, text.encode(), "the pinned text is " + blob(BOATS.encode())[:12])
 
+    def test_a_byte_order_mark_is_no_change(self):
+        self.check(CLEAN, b"\xef\xbb\xbf" + BOATS.encode(), "3 as pinned, 0 moved")
+
+    def test_sections_without_a_name(self):
+        above = BOATS.replace("Boats float. ", "")
+        new = "Boats float.\n\n" + above
+        self.check(FAILED, new.encode(), "MOVED     pctx.boat.float   was line 3 #boats",
+                   "now    line 1 before the first heading, sentences 1-1")
+        out = json.loads(self.check(FAILED, new.encode(), args=("--json",)))
+        self.assertEqual(out["texts"][0]["requirements"][0]["now"],
+                         {"lines": [1, 1], "sentences": [1, 1]})
+        self.check(FAILED, (above + "\n## \u26f5\nBoats float.\n").encode(),
+                   "now    line 11 under a heading without a name, sentences 1-1")
+
     def test_each_drift_is_said(self):
         new = BOATS.replace("They carry people.\n", "They may carry people.\n").replace(
             "## Hull", "More.\n\n## Hull")

@@ -27,6 +27,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "sys/access_watchdog.h"
@@ -49,6 +50,7 @@ constexpr long kOptions = PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRAC
                           PTRACE_O_TRACESECCOMP | PTRACE_O_TRACESYSGOOD;
 constexpr auto kLaunchDeadline = std::chrono::seconds(10);
 constexpr auto kEndDeadline = std::chrono::seconds(2);
+constexpr auto kEndLimit = std::chrono::seconds(60);
 // SIGCHLD can be taken by another thread that does not block it, so no wait
 // relies on it alone.
 constexpr auto kLongestSleep = milliseconds(20);
@@ -880,7 +882,8 @@ bool Tracee::State::end_leftovers() {
 }
 
 bool Tracee::State::end_all() {
-  const auto deadline = Clock::now() + kEndDeadline;
+  const auto limit = Clock::now() + kEndLimit;
+  auto deadline = Clock::now() + kEndDeadline;
   kill_all();
   for (auto& [tid, task] : tasks) {
     task.silent = true;
@@ -888,17 +891,27 @@ bool Tracee::State::end_all() {
   }
   births.clear();
   while (true) {
+    // From before the look: it is no fault of the tasks when we then wait for a processor.
+    const auto now = Clock::now();
+    // One by one: waitpid looks through all that have not ended yet, first the youngest.
+    pid_t pid = 0;
+    int status = 0;
     bool children = true;
-    if (raw.empty()) children = drain();
-    while (!raw.empty()) {
-      const auto [pid, status] = raw.front();
+    if (!raw.empty()) {
+      std::tie(pid, status) = raw.front();
       raw.pop_front();
-      dispatch(pid, status);
+    } else {
+      pid = waitpid(-1, &status, WNOHANG | __WALL);
+      children = pid >= 0 || errno == EINTR;
     }
+    // Thousands need long on a busy machine, but each of them has only a stop or two left. Others
+    // can go on to fork.
+    if (tasks.contains(pid)) deadline = now + kEndDeadline;
+    if (pid > 0) dispatch(pid, status);
     events.clear();
     if ((!children || tasks.empty()) && end_leftovers()) break;
-    if (Clock::now() >= deadline) return false;
-    signals.sleep_for_children(deadline);
+    if (now >= std::min(deadline, limit)) return false;
+    if (pid <= 0) signals.sleep_for_children(deadline);
   }
   tasks.clear();
   return true;

@@ -169,8 +169,8 @@ class Tracee {
   // Sends a signal to every process; SIGKILL also to stopped ones. No task that
   // appears later is resumed after a kill.
   void signal_all(int signo);
-  // SIGKILL, then reaps until nothing is left or two seconds have passed
-  // (ETIMEDOUT). Untraced descendants that became our children are killed too.
+  // SIGKILL, then reaps until nothing is left; ETIMEDOUT when no thread has stopped or ended for
+  // two seconds, or after a minute. Untraced descendants that became our children are killed too.
   Result<> end();
 
  private:

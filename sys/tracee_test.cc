@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -925,6 +926,31 @@ TEST_F(TraceeTest, NothingIsLeftOfABomb) {
   EXPECT_TRUE(ended) << to_string(ended.error());
   EXPECT_TRUE(children_of_this_process().empty());
   EXPECT_EQ(tracee->next(Clock::now()).error().err, ECHILD);
+}
+
+void get_no_processor(int) {
+  const int before = errno;
+  const timespec longer_than_a_task_may_take{2, 100'000'000};
+  nanosleep(&longer_than_a_task_may_take, nullptr);
+  errno = before;
+}
+
+TEST_F(TraceeTest, TimeThatAnEndSpendsWaitingForAProcessorIsNotTheTasks) {
+  auto tracee = Tracee::launch(target({"bomb", "400"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.drive(*tracee, [&] { return tracee->processes().size() >= 100; });
+  struct sigaction action{};
+  struct sigaction before{};
+  action.sa_handler = get_no_processor;
+  sigaction(SIGALRM, &action, &before);
+  // By then the first have stopped, and not all have ended.
+  const itimerval soon{{0, 0}, {0, 1000}};
+  setitimer(ITIMER_REAL, &soon, nullptr);
+  const auto ended = tracee->end();
+  EXPECT_TRUE(ended) << to_string(ended.error());
+  EXPECT_TRUE(children_of_this_process().empty());
+  sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST_F(TraceeTest, AKillEndsABombEventByEvent) {

@@ -81,6 +81,7 @@ class Comparison {
     }
     out.place = text_.place_of(found->begin, length_of(r));
     out.section = section_of(*found);
+    out.before_headings = text_.is_before_headings(out.place.lines[0]);
     const bool stays = !in_its_lines(r).empty() && text_.section_at(r.lines[0]) == r.anchor;
     if (!stays) out.kind = DriftKind::kMoved;
     return out;

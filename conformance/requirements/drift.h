@@ -26,6 +26,7 @@ struct RowDrift {
   // kMoved: where the sentences are now. kChanged: the section, and what stands between the
   // sentences of other rows that surrounded them; no lines when their order changed.
   std::string section;
+  bool before_headings = false;  // kMoved: `section` is empty since no heading stands above
   SourceText::Place place;
   std::string text;  // kChanged: that text, cut at kLongestShownText
 };

@@ -16,6 +16,7 @@
 namespace ctxconf::conformance {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::string_view kClosing = "\"')]*`_";
 constexpr std::string_view kOpening = "\"'([*`_";
 
@@ -346,7 +347,9 @@ sys::Result<SourceText> SourceText::from(std::string_view bytes) {
   Cutter cutter;
   std::map<std::string, int> seen;
   int number = 0;
-  for (std::string_view rest = bytes; !rest.empty();) {
+  std::string_view rest = bytes;
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
+  while (!rest.empty()) {
     const std::size_t end = std::min(rest.find_first_of("\r\n"), rest.size());
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end);

@@ -38,7 +38,8 @@ struct SourceHeading {
 
 class SourceText {
  public:
-  // Lines end with LF, CR LF or CR. An error for what is no text of an OTEP: more than
+  // Lines end with LF, CR LF or CR; a byte order mark before the first is no part of it. An error
+  // for what is no text of an OTEP: more than
   // kLongestSourceText bytes, not UTF-8, or without any Markdown heading.
   static sys::Result<SourceText> from(std::string_view bytes);
 
@@ -47,8 +48,12 @@ class SourceText {
   std::span<const SourceUnit> units() const { return units_; }
   std::span<const SourceHeading> headings() const { return headings_; }
 
-  // The slug of the last heading on or before `line`; empty before the first.
+  // The slug of the last heading on or before `line`; empty before the first, and under one of
+  // which no letter or digit is left.
   std::string_view section_at(int line) const;
+  bool is_before_headings(int line) const {
+    return headings_.empty() || line < headings_.front().line;
+  }
   bool has_section(std::string_view slug) const;
   // The units that begin in that section, without those of its subsections; first index and one
   // behind the last. Both the same when there is none.

@@ -92,6 +92,22 @@ TEST(SourceText, LinesEndInEveryWay) {
   EXPECT_THAT(units(""), IsEmpty());
 }
 
+TEST(SourceText, AByteOrderMarkIsNoPartOfTheFirstLine) {
+  const std::string_view boats = "# Boats\nThey float.\n";
+  const auto plain = SourceText::from(boats);
+  const auto marked = SourceText::from("\xef\xbb\xbf" + std::string(boats));
+  ASSERT_TRUE(plain && marked);
+  EXPECT_TRUE(marked->has_section("boats"));
+  ASSERT_EQ(marked->units().size(), 1U);
+  EXPECT_EQ(marked->units()[0].first, plain->units()[0].first);
+  EXPECT_EQ(fingerprint_of(marked->units()), fingerprint_of(plain->units()));
+  EXPECT_NE(marked->blob(), plain->blob());
+  // Only the first, and only there.
+  EXPECT_FALSE(SourceText::from("\xef\xbb\xbf\xef\xbb\xbf# Boats\n"));
+  EXPECT_THAT(units("\xef\xbb\xbfThey float."), ElementsAre("1-1 \xef\xbb\xbfThey float."));
+  EXPECT_FALSE(SourceText::from("\xef\xbb\xbf"));
+}
+
 TEST(SourceText, BytesThatNoTextHasAreText) {
   const std::string nul("A\0B. \0 C", 8);
   EXPECT_THAT(units(nul), ElementsAre("1-1 " + nul));
@@ -106,6 +122,8 @@ TEST(SourceText, HeadingsNameSections) {
               ElementsAre("0 boats", "1 the-hull--keel", "8 boats-1", "9 snake_case-x-2"));
   const SourceText t = text_of("One.\n## Keel\nTwo. Three.\n### Deep\n## Empty\n## Last\nFour.");
   EXPECT_EQ(t.section_at(0), "");
+  EXPECT_TRUE(t.is_before_headings(0));
+  EXPECT_FALSE(t.is_before_headings(1));
   EXPECT_EQ(t.section_at(2), "boats");
   EXPECT_EQ(t.section_at(4), "keel");
   EXPECT_EQ(t.section_at(1000), "last");
