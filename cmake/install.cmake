@@ -11,6 +11,8 @@ install(TARGETS ${elf_testees}
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(FILES conformance/testees/mutants.json
+              conformance/testees/driven_process_mutants.json
+              conformance/testees/driven_thread_mutants.json
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(PROGRAMS conformance/testees/ctypes_writer.py
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)

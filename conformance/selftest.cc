@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -29,13 +30,16 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Programs for wrap and elf; adapters for run, by OTEP.
+constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
+                             "driven_thread_mutants.json"};
 constexpr int kCannotBeShownHere = 77;
 constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;
 
 struct Entry {
   std::string name;
   bool mutant = false;
-  std::string command;  // "wrap" runs the program, "elf" reads the file
+  std::string command;  // "wrap" runs the program, "run" drives it, "elf" reads the file
   std::string program;
   std::vector<std::string> args;
   std::vector<std::string> wrap_args;
@@ -54,11 +58,9 @@ struct Outcomes {
   std::string report;   // of ctxconf
 };
 
-sys::Result<std::vector<Entry>> parse_zoo(const std::string& text) {
+sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* file) {
   const Json doc = Json::parse(text, nullptr, false);
-  const auto wrong = [](const std::string& what) {
-    return sys::fail("mutants.json", EINVAL, what);
-  };
+  const auto wrong = [&](const std::string& what) { return sys::fail(file, EINVAL, what); };
   if (!doc.is_object() || doc.value("version", 0) != 1 || !doc.contains("mutants") ||
       !doc["mutants"].is_array()) {
     return wrong("no list of mutants, version 1");
@@ -85,13 +87,13 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text) {
     e.requirements = strings(p, "requirements");
     e.may_skip = p.value("may_skip", false);
     if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
-    if (e.command != "wrap" && e.command != "elf") {
+    if (e.command != "wrap" && e.command != "run" && e.command != "elf") {
       return wrong(e.name + ": unknown command " + e.command);
     }
-    for (const auto& [name, to] :
+    for (const auto& [member, to] :
          {std::pair{"expect", &e.expect}, std::pair{"host_may_add", &e.host_may_add}}) {
-      if (!p.contains(name) || !p[name].is_object()) continue;
-      for (const auto& [id, outcome] : p[name].items()) {
+      if (!p.contains(member) || !p[member].is_object()) continue;
+      for (const auto& [id, outcome] : p[member].items()) {
         if (Catalogue::builtin().find(id) == nullptr) return wrong(e.name + ": unknown row " + id);
         if (!outcome.is_string() || !outcome_from(outcome.get<std::string>())) {
           return wrong(e.name + ": unknown outcome for " + id);
@@ -214,7 +216,7 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
     out.text = "the program says that it cannot be shown on this host";
     return out;
   }
-  if (entry.command == "wrap") {
+  if (entry.command != "elf") {
     if (auto wrong = replayed_otherwise(dir, *run); !wrong.empty()) {
       out.text = "replay: " + wrong;
       return out;
@@ -307,36 +309,40 @@ int command_selftest(const SelftestCommand& c) {
       directory = fs::path(self).parent_path().parent_path().string() + "/libexec/ctxconf";
     }
   }
-  const auto text = read_file(directory + "/mutants.json", 16U << 20U);
-  if (!text) {
-    return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
-                    "--dir DIR names the directory with mutants.json and its programs");
+  std::vector<Entry> zoo;
+  for (const char* name : kZoo) {
+    const auto text = read_file(directory + "/" + name, 16U << 20U);
+    if (!text) {
+      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
+                      "--dir DIR names the directory with mutants.json and its programs");
+    }
+    auto entries = parse_zoo(*text, name);
+    if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));
+    zoo.insert(zoo.end(), entries->begin(), entries->end());
   }
-  auto zoo = parse_zoo(*text);
-  if (!zoo) return complain(kExitUsage, sys::to_string(zoo.error()));
   const bool whole = c.only.empty();
-  std::erase_if(*zoo, [&](const Entry& e) {
+  std::erase_if(zoo, [&](const Entry& e) {
     return !whole && std::ranges::none_of(
                          c.only, [&](const auto& glob) { return glob_matches(glob, e.name); });
   });
-  if (zoo->empty()) return complain(kExitUsage, "selftest: --only matches no program");
+  if (zoo.empty()) return complain(kExitUsage, "selftest: --only matches no program");
 
   std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
   if (mkdtemp(scratch.data()) == nullptr) {
     return complain(kExitHarnessError, "selftest: cannot make " + scratch);
   }
-  std::vector<Outcomes> outcomes(zoo->size());
+  std::vector<Outcomes> outcomes(zoo.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<std::size_t> done = 0;
   std::mutex output;
   const bool progress = isatty(STDERR_FILENO) != 0;
   const auto work = [&] {
-    for (std::size_t i = next++; i < zoo->size(); i = next++) {
-      outcomes[i] = judge_entry((*zoo)[i], self, directory, scratch);
+    for (std::size_t i = next++; i < zoo.size(); i = next++) {
+      outcomes[i] = judge_entry(zoo[i], self, directory, scratch);
       ++done;
       if (progress) {
         const std::scoped_lock lock(output);
-        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo->size(), (*zoo)[i].name);
+        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name);
       }
     }
   };
@@ -350,8 +356,8 @@ int command_selftest(const SelftestCommand& c) {
   std::map<Verdict, int> counts;
   std::map<std::string, int> killed;  // row: mutants that it caught
   std::set<std::string> not_shown;    // rows with a mutant that this host cannot show
-  for (std::size_t i = 0; i < zoo->size(); ++i) {
-    const Entry& e = (*zoo)[i];
+  for (std::size_t i = 0; i < zoo.size(); ++i) {
+    const Entry& e = zoo[i];
     const Outcomes& o = outcomes[i];
     ++counts[o.verdict];
     fmt::print("{:<11} {:<44}", word(o.verdict), e.name);

@@ -2,12 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-<<<<<<< HEAD
-=======
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
->>>>>>> h-misc
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -131,44 +126,13 @@ TEST(Reach, AnEngineWithoutRootReachesOnlyItsOwn) {
 // probe_reach() in a process of its own, which first runs `confine`.
 template <class Body>
 std::vector<std::string> probe_in_child(const Body& confine) {
-<<<<<<< HEAD
   const std::string text = text_of_child(confine, [] {
     std::string told;
-=======
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return {};
-  const pid_t pid = fork();
-  if (pid == 0) {
-    alarm(60);  // ends a probe that hangs
-    if (!confine()) _exit(1);
-    std::string text;
->>>>>>> h-misc
     for (const auto& f : probe_reach()) {
       told += (f.available ? "yes " : "no ") + f.name + " " + f.detail + " " + f.remedy + "\n";
     }
-<<<<<<< HEAD
     return told;
   });
-=======
-    const bool written =
-        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    // ECHILD: every child of the probe was reaped.
-    const bool reaped = waitpid(-1, nullptr, WNOHANG | __WALL) < 0 && errno == ECHILD;
-    _exit(written ? (reaped ? 0 : 2) : 1);
-  }
-  close(ends[1]);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (ssize_t n = 1; n > 0;) {
-    n = read(ends[0], buffer.data(), buffer.size());
-    if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
->>>>>>> h-misc
   std::vector<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
