@@ -9,3 +9,8 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+
+# Adapters that are wrong in one way or legal in another
+ctxconf_program(driven_thread_writer
+  SRCS conformance/testees/driven_thread_writer.cc DEPS ctxconf_adapter_loop PLAIN)
+target_link_options(driven_thread_writer PRIVATE ${export})
