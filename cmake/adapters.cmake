@@ -9,3 +9,9 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+foreach(script IN ITEMS adapter.py adapter.sh)
+  configure_file(conformance/testees/${script} bin/${script} COPYONLY)
+endforeach()
+
+ctxconf_script_test(adapters_test LABELS process
+  conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
