@@ -230,7 +230,9 @@ class Basics:
             self.assertEqual(a.end(), 0)
 
 
-class ProcessContext(Basics):
+class Context(Basics):
+    """Process context, in one process."""
+
     def test_values_of_every_kind(self):
         values = [
             {"stringValue": "ä\n\"\\\U0001f600"}, {"boolValue": True}, {"intValue": "-5"},
@@ -278,6 +280,19 @@ class ProcessContext(Basics):
             a.ask("process.publish", attributes=pairs(a="1"))
             self.assertEqual(a.context()["attributes"], {"a": "1"})
 
+    def test_bad_requests(self):
+        with self.start() as a:
+            for line in ('{"id":7,"op":"process.publish","resource":5}',
+                         '{"id":7,"op":"process.publish","attributes":[{"key":1,"value":{}}]}'):
+                a.write(line + "\n")
+                self.assertEqual(a.line()["error"]["kind"], "bad-request")
+            a.ask("process.publish", resource=resource(a="1"))
+            self.assertEqual(a.context()["resource"], {"a": "1"})
+
+
+class Processes:
+    """Children, and what the process becomes."""
+
     def test_children(self):
         with self.start() as a:
             a.ask("process.publish", resource=resource(a="1"))
@@ -321,18 +336,9 @@ class ProcessContext(Basics):
             a.ask("process.publish", resource=resource(a="2"))
             self.assertEqual(a.context()["resource"], {"a": "2"})
 
-    def test_bad_requests(self):
-        with self.start() as a:
-            for line in ('{"id":7,"op":"process.publish","resource":5}',
-                         '{"id":7,"op":"process.publish","attributes":[{"key":1,"value":{}}]}'):
-                a.write(line + "\n")
-                self.assertEqual(a.line()["error"]["kind"], "bad-request")
-            a.ask("process.publish", resource=resource(a="1"))
-            self.assertEqual(a.context()["resource"], {"a": "1"})
 
-
-class ThreadContext(ProcessContext):
-    """Records, also. Threads are started in one process and end with it."""
+class Threads:
+    """Thread context, gates, and lines that are not as usual."""
 
     def test_threads_have_contexts_of_their_own(self):
         with self.start() as a:
@@ -410,13 +416,17 @@ class ThreadContext(ProcessContext):
 
     def test_lines_that_are_none(self):
         with self.start() as a:
-            for line in ("junk", "[1]", '{"op":"bye"}', '{"id":"1","op":"bye"}', "[" * 5000,
+            for line in ("junk", "[1]", '{"op":"bye"}', '{"id":"1","op":"bye"}', "[" * 65, "[" * 5000,
                          " " * ((1 << 20) + 1)):
                 a.write(line + "\n")
                 reply = a.line()
                 validate("reply", reply)
                 self.assertEqual(reply["error"]["kind"], "bad-request")
             a.ask("process.publish", resource=resource(a="1"))
+
+
+class Cpp(Context, Processes, Threads, unittest.TestCase):
+    command = [os.path.join(BIN, "adapter_cpp")]
 
     def test_a_child_that_publishes_has_the_keys_and_no_record(self):
         with self.start() as a:
@@ -427,10 +437,6 @@ class ThreadContext(ProcessContext):
             self.assertEqual((code, said["context"]["resource"]), (0, {"a": "3"}))
             self.assertEqual(said["context"]["attributes"]["threadlocal.attribute_key_map"], ["b"])
             self.assertEqual([one["context"] for one in said["thread_contexts"]["threads"]], [None])
-
-
-class Cpp(ThreadContext, unittest.TestCase):
-    command = [os.path.join(BIN, "adapter_cpp")]
 
     def test_contexts_grow_and_shrink(self):
         with self.start() as a:
@@ -539,7 +545,42 @@ class Cpp(ThreadContext, unittest.TestCase):
                 self.assertTrue((span * 4).startswith(value))
 
 
-class Python(ProcessContext, unittest.TestCase):
+class C(Context, Threads, unittest.TestCase):
+    command = [os.path.join(BIN, "adapter_c")]
+
+    def test_bad_json(self):
+        with self.start() as a:
+            for value in ('{"doubleValue":true}', '{"stringValue":1}', '{"intValue":1.5}', "{",
+                          '{"stringValue":"\\ud800"}', '{"stringValue":"\\x"}', '{"novel":1}',
+                          '{"bytesValue":"-"}', '{"arrayValue":{}}', "nul", '{"boolValue":0}'):
+                a.write('{"id":1,"op":"process.publish","attributes":[{"key":"a","value":%s}]}\n'
+                        % value)
+                self.assertEqual(a.line()["error"]["kind"], "bad-request", value)
+
+    def test_has_one_record_for_ever(self):
+        with self.start() as a:
+            slot = int(a.ask("diag.tls_address", thread="main")["address"], 16)
+
+            def record():
+                with open(f"/proc/{a.pid}/mem", "rb", buffering=0) as memory:
+                    memory.seek(slot)
+                    pointer = int.from_bytes(memory.read(8), sys.byteorder)
+                    if pointer == 0:
+                        return 0, None
+                    memory.seek(pointer)
+                    return pointer, memory.read(25)[24]
+
+            self.assertEqual(record(), (0, None))
+            a.ask("thread.attach", thread="main", ctx="A", **ids())
+            pointer, valid = record()
+            self.assertEqual(valid, 1)
+            a.ask("thread.detach", thread="main")
+            self.assertEqual(record(), (pointer, 0))
+            a.ask("thread.attach", thread="main", ctx="B", **ids())
+            self.assertEqual(record(), (pointer, 1))
+
+
+class Python(Context, Processes, unittest.TestCase):
     command = [sys.executable, os.path.join(BIN, "adapter.py")]
 
 
