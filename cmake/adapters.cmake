@@ -9,3 +9,11 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+ctxconf_program(adapter_c SRCS conformance/testees/adapter_c.c
+  DEPS ctxconf_writer Threads::Threads PLAIN)
+foreach(script IN ITEMS adapter.py adapter.sh)
+  configure_file(conformance/testees/${script} bin/${script} COPYONLY)
+endforeach()
+
+ctxconf_script_test(adapters_test LABELS process
+  conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
