@@ -48,7 +48,8 @@ const Attribute* missing(const std::vector<Attribute>& given, const std::vector<
 }
 
 std::string shown(const Attribute& a) {
-  return fmt::format("{} = {} ({})", conformance::quoted(a.key), conformance::quoted(a.value), to_string(a.kind));
+  return fmt::format("{} = {} ({})", conformance::quoted(a.key), conformance::quoted(a.value),
+                     to_string(a.kind));
 }
 
 Finding update_visible(const ImageEvidence& e) {

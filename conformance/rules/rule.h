@@ -37,7 +37,9 @@ std::span<const NamedRule> record_rules();          // ... records and attribute
 std::span<const NamedRule> driven_process_rules();  // asked of the process that hello named
 std::span<const NamedRule> driven_thread_rules();   // the same
 
-// Whether a rule is one of the last two: ImageEvidence::session is there then.
+std::span<const NamedRule> record_store_rules();  // the same, level stores
+
+// Whether a rule is one of the last three: ImageEvidence::session is there then.
 bool is_driven(std::string_view requirement);
 
 // Rows about what a writer does when calls fail, or about the clock it reads. They are asked of

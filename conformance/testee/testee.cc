@@ -79,9 +79,9 @@ std::string signal_name(int signo) {
 }  // namespace
 
 struct Testee::State {
-  State(const TesteeOptions& o, Timeline& t) : options(o), timeline(t) {}
+  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {}
 
-  const TesteeOptions& options;
+  const TesteeOptions options;
   Timeline& timeline;
   Session session;
   std::optional<Recording> recording;
@@ -256,10 +256,22 @@ struct Testee::State {
     return {};
   }
 
+  // That the last reply names.
+  pid_t last_thread() const {
+    const Json reply = Json::parse(session.operations.back().reply, nullptr, false);
+    if (!reply.is_object() || !reply.contains("tid") || !reply["tid"].is_number_integer())
+      return pid;
+    const auto tid = reply["tid"].get<std::int64_t>();
+    return std::in_range<pid_t>(tid) ? static_cast<pid_t>(tid) : pid;
+  }
+
   void look() {
     session.operations.back().after =
         recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
     session.operations.back().answered_ns = sys::boottime_now_ns();
+    if (options.recording.record_stores && pid != 0) {
+      recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
+    }
   }
 
   Answer<std::int64_t> say(const std::string& op, Json members) {
@@ -376,8 +388,8 @@ struct Testee::State {
   }
 };
 
-Testee::Testee(const TesteeOptions& options, std::string group, Timeline& timeline)
-    : state_(std::make_unique<State>(options, timeline)) {
+Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
+    : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
 }
 
