@@ -11,6 +11,9 @@ ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 ctxconf_program(adapter_c SRCS conformance/testees/adapter_c.c
   DEPS ctxconf_writer Threads::Threads PLAIN)
+ctxconf_program(driven_record_writer SRCS conformance/testees/driven_record_writer.cc
+  DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)
 foreach(script IN ITEMS adapter.py adapter.sh)
   configure_file(conformance/testees/${script} bin/${script} COPYONLY)
 endforeach()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <functional>
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
@@ -205,6 +206,29 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   }
 }
 
+// Where no session says anything: those speak that were asked for this, and of these the ones that
+// know why there is nothing.
+void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
+  const auto silent = [](const Finding& f) {
+    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+  };
+  if (!std::ranges::all_of(findings, silent)) return;
+  std::vector<std::int32_t> asked;
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      if (std::ranges::find(c.requirements, r.id) != c.requirements.end()) {
+        asked.push_back(s.root.pid);
+      }
+    }
+  }
+  const auto is_asked = [&](const Finding& f) {
+    return std::ranges::find(asked, f.image.pid) != asked.end();
+  };
+  if (std::ranges::any_of(findings, is_asked)) std::erase_if(findings, std::not_fn(is_asked));
+  const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
+  if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
+}
+
 }  // namespace
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -285,6 +309,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
+      if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
     }
     for (Finding& f : result.findings) f.requirement = r->id;
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {

@@ -46,9 +46,12 @@ bool ends_on_boundary(const Bytes& record, std::size_t size) {
 // One store, and what a reader of the owner's slot could see before and after it.
 struct Change {
   const RecordStore* store = nullptr;
+  Bytes before;  // as they were at the last store or, where that is later, at the last look
   bool seen_before = false;
   bool seen_after = false;
   std::size_t operation = 0;  // index into SessionEvidence::operations
+  // Bytes of entries that were announced all through the operation until this store.
+  std::size_t settled = 0;
 };
 
 // Everything about one watched record.
@@ -67,25 +70,17 @@ std::size_t operation_of(const ImageEvidence& e, std::uint64_t order) {
   return operations.size();
 }
 
-std::vector<WatchedRecord> watched(const ImageEvidence& e) {
-  std::vector<WatchedRecord> out;
-  for (const RecordWatch& w : e.image->record_watches) {
-    auto& record = out.emplace_back();
-    record.watch = &w;
-    std::uint64_t slot = w.record;
-    for (const RecordStore& s : e.image->record_stores) {
-      if (s.order < w.armed_order || (w.ended_order && s.order > *w.ended_order)) continue;
-      Change c;
-      c.store = &s;
-      // A slot that has changed since the last store may have done so before this one.
-      c.seen_before = slot == s.record && s.slot == s.record && is_valid(s.before);
-      c.seen_after = s.slot == s.record && is_valid(s.after);
-      c.operation = operation_of(e, s.order);
-      slot = s.slot;
-      record.changes.push_back(c);
-    }
+// What the thread's variable held at the look after an operation.
+std::optional<std::uint64_t> slot_after(const ImageEvidence& e, std::size_t operation,
+                                        std::int32_t tid) {
+  const auto* view = e.session->operations[operation].view;
+  if (view == nullptr || view->image != e.image->key) return std::nullopt;
+  for (const ThreadView& t : view->threads) {
+    if (t.tid != tid) continue;
+    if (t.null) return 0;
+    if (t.sample && *t.sample < e.image->threads.size()) return e.image->threads[*t.sample].value;
   }
-  return out;
+  return std::nullopt;
 }
 
 // What the owner's slot held, and the record there, at the look after an operation.
@@ -96,22 +91,56 @@ const Record* record_after(const ImageEvidence& e, std::size_t operation, std::i
   return slot.state == SlotState::kRecord ? slot.record : nullptr;
 }
 
-std::string changed_fields(const RecordStore& s) {
+std::vector<WatchedRecord> watched(const ImageEvidence& e) {
+  std::vector<WatchedRecord> out;
+  for (const RecordWatch& w : e.image->record_watches) {
+    auto& record = out.emplace_back();
+    record.watch = &w;
+    std::uint64_t slot = w.record;  // before the store
+    std::uint16_t least = UINT16_MAX;
+    std::optional<std::size_t> operation;
+    for (const RecordStore& s : e.image->record_stores) {
+      if (s.order < w.armed_order || (w.ended_order && s.order > *w.ended_order)) continue;
+      Change c;
+      c.store = &s;
+      c.operation = operation_of(e, s.order);
+      c.before = s.before;
+      if (operation != c.operation && c.operation > 0) {
+        slot = slot_after(e, c.operation - 1, w.owner).value_or(slot);
+        const Record* seen = record_after(e, c.operation - 1, w.owner);
+        if (seen != nullptr && seen->sample->value == s.record) {
+          c.before.assign(seen->bytes.begin(), seen->bytes.end());
+        }
+      }
+      if (operation != c.operation) least = head_of(c.before).attrs_data_size;
+      operation = c.operation;
+      // A slot that has changed since the last store may have done so before this one.
+      c.seen_before = slot == s.record && s.slot == s.record && is_valid(c.before);
+      c.seen_after = s.slot == s.record && is_valid(s.after);
+      c.settled = least = std::min(least, head_of(c.before).attrs_data_size);
+      slot = s.slot;
+      record.changes.push_back(c);
+    }
+  }
+  return out;
+}
+
+std::string changed_fields(const Change& c) {
   std::string out;
   const auto add = [&](std::size_t from, std::size_t to, const char* name) {
-    if (same_bytes(s.before, s.after, from, to)) return;
+    if (same_bytes(c.before, c.store->after, from, to)) return;
     out += (out.empty() ? "" : ", ") + std::string(name);
   };
   add(0, 16, "trace id");
   add(16, 24, "span id");
-  if (!same_bytes(s.before, s.after, kValid, kValid + 1)) {
-    out += fmt::format("{}valid {} -> {}", out.empty() ? "" : ", ", head_of(s.before).valid,
-                       head_of(s.after).valid);
+  if (!same_bytes(c.before, c.store->after, kValid, kValid + 1)) {
+    out += fmt::format("{}valid {} -> {}", out.empty() ? "" : ", ", head_of(c.before).valid,
+                       head_of(c.store->after).valid);
   }
   add(25, 26, "trace flags");
-  if (size_of(s.before) != size_of(s.after)) {
-    out += fmt::format("{}size {} -> {}", out.empty() ? "" : ", ", size_of(s.before),
-                       size_of(s.after));
+  if (size_of(c.before) != size_of(c.store->after)) {
+    out += fmt::format("{}size {} -> {}", out.empty() ? "" : ", ", size_of(c.before),
+                       size_of(c.store->after));
   }
   add(kHead, SIZE_MAX, "entries");
   return out.empty() ? "nothing" : out;
@@ -134,7 +163,7 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record, co
   for (std::size_t i = from; i < std::min(of_operation.size(), from + kShown); ++i) {
     const Change& c = *of_operation[i];
     f.evidence.push_back(fmt::format("{}store {} by thread {}: {}; {}", &c == &at ? "> " : "  ",
-                                     i + 1, c.store->tid, changed_fields(*c.store),
+                                     i + 1, c.store->tid, changed_fields(c),
                                      c.seen_after ? "visible" : "hidden"));
   }
   if (at.store->place && *at.store->place < e.image->places.size()) {
@@ -159,17 +188,19 @@ Finding not_watched(const ImageEvidence& e) {
 }
 
 // Ids or flags changed: more than the tail rules allow.
-bool replaces(const RecordStore& s) {
-  return !same_bytes(s.before, s.after, 0, kValid) || !same_bytes(s.before, s.after, 25, 26);
+bool replaces(const Change& c) {
+  return !same_bytes(c.before, c.store->after, 0, kValid) ||
+         !same_bytes(c.before, c.store->after, 25, 26);
 }
 
 // Bytes changed, of those before `end`, that the instruction itself did not store to.
-bool changed_elsewhere(const RecordStore& s, std::size_t end) {
-  end = std::min({end, s.before.size(), s.after.size()});
+bool changed_elsewhere(const Change& c, std::size_t end) {
+  const RecordStore& s = *c.store;
+  end = std::min({end, c.before.size(), s.after.size()});
   for (std::size_t i = 0; i < end; ++i) {
     const std::size_t word = (s.record % 8 + i) / 8;
     const bool stored = word < 4 && (s.words >> word & 1U) != 0;
-    if (!stored && s.before[i] != s.after[i]) return true;
+    if (!stored && c.before[i] != s.after[i]) return true;
   }
   return false;
 }
@@ -179,7 +210,7 @@ bool uses_valid_byte(const std::vector<WatchedRecord>& records) {
   for (const auto& r : records) {
     for (const Change& c : r.changes) {
       if (c.seen_before && !is_valid(c.store->after)) return true;
-      if (!is_valid(c.store->before) && c.seen_after) return true;
+      if (!is_valid(c.before) && c.seen_after) return true;
     }
   }
   return false;
@@ -200,15 +231,15 @@ Finding valid_cleared_first(const ImageEvidence& e) {
       const bool clears = !is_valid(c.store->after);
       if (clears) ++cleared;
       // All 32 bytes at once are one step for who stops the thread.
-      const bool wrong = clears ? changed_elsewhere(*c.store, kHead + size_of(c.store->before))
-                                : replaces(*c.store) && c.store->words != 15;
+      const bool wrong = clears ? changed_elsewhere(c, kHead + size_of(c.before))
+                                : replaces(c) && c.store->words != 15;
       if (!wrong) continue;
       Finding f = contradicted(
-          fmt::format("{} changed while the record was visible and valid",
-                      same_bytes(c.store->before, c.store->after, 0, 16)
-                          ? (same_bytes(c.store->before, c.store->after, 16, 24) ? "its content"
-                                                                                 : "the span id")
-                          : "the trace id"),
+          fmt::format(
+              "{} changed while the record was visible and valid",
+              same_bytes(c.before, c.store->after, 0, 16)
+                  ? (same_bytes(c.before, c.store->after, 16, 24) ? "its content" : "the span id")
+                  : "the trace id"),
           "changed before the valid byte was cleared");
       add_log(f, e, r, c);
       return f;
@@ -226,7 +257,7 @@ Finding valid_set_last(const ImageEvidence& e) {
   for (const auto& r : records) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
       const Change& c = r.changes[i];
-      if (is_valid(c.store->before) || !c.seen_after) continue;
+      if (is_valid(c.before) || !c.seen_after) continue;
       ++set;
       const Bytes& then = c.store->after;
       // Until it is hidden again, or the operation is over.
@@ -248,7 +279,8 @@ Finding valid_set_last(const ImageEvidence& e) {
         }
         last = later.store->after;
       }
-      bool wrong = at != &c;
+      // Of another size the entries are not those that were written.
+      bool wrong = at != &c || !ends_on_boundary(then, size_of(then));
       // What no watchpoint covers shows at the look.
       const Record* seen = record_after(e, c.operation, r.watch->owner);
       if (!wrong && !hidden && seen != nullptr && seen->sample->value == r.watch->record &&
@@ -289,7 +321,7 @@ Finding one_switch(const ImageEvidence& e) {
   for (const auto& r : records) {
     owners.insert(r.watch->owner);
     for (const Change& c : r.changes) {
-      if (is_valid(c.store->before) == is_valid(c.store->after)) continue;
+      if (is_valid(c.before) == is_valid(c.store->after)) continue;
       // Reachable before and after it.
       if (c.store->slot != r.watch->record) continue;
       auto& s = of_operation[c.operation];
@@ -306,7 +338,7 @@ Finding one_switch(const ImageEvidence& e) {
     if (view == nullptr || view->image != e.image->key) continue;
     for (const ThreadView& t : view->threads) {
       if (!owners.contains(t.tid) || (!t.null && !t.sample)) continue;
-      const std::uint64_t value = t.null ? 0 : e.image->threads[*t.sample].value;
+      const std::uint64_t value = slot_after(e, i, t.tid).value_or(0);
       const auto [it, first] = slots.emplace(t.tid, value);
       // Null before the first attach of a thread is how each begins.
       if (!first && it->second != value && it->second != 0) of_operation[i].by_pointer = true;
@@ -371,7 +403,7 @@ Finding size_last(const ImageEvidence& e) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
       const Change& c = r.changes[i];
       const std::size_t size = size_of(c.store->after);
-      if (!c.seen_before || !c.seen_after || size <= size_of(c.store->before)) continue;
+      if (!c.seen_before || !c.seen_after || size <= size_of(c.before)) continue;
       ++grown;
       bool wrong = c.store->after.size() >= kHead + size && !ends_on_boundary(c.store->after, size);
       // What it has when the operation is over, unless it was hidden or shrunk in between.
@@ -414,7 +446,7 @@ Finding size_single_store(const ImageEvidence& e) {
       const Change& c = r.changes[i];
       if (!c.seen_before || !c.seen_after) continue;
       const std::size_t size = size_of(c.store->after);
-      if (size == size_of(c.store->before)) continue;
+      if (size == size_of(c.before)) continue;
       ++grown;
       // The next change of the size in the same operation: between them nothing ends at this size.
       for (std::size_t j = i + 1; j < r.changes.size(); ++j) {
@@ -423,13 +455,13 @@ Finding size_single_store(const ImageEvidence& e) {
         const std::size_t then = size_of(later.store->after);
         if (then == size) continue;
         // Of two one-byte stores each leaves the other byte as it was.
-        const bool halves = (size & 0xff) == (size_of(c.store->before) & 0xff) ||
-                            size >> 8U == size_of(c.store->before) >> 8U;
+        const bool halves =
+            (size & 0xff) == (size_of(c.before) & 0xff) || size >> 8U == size_of(c.before) >> 8U;
         const bool completes = (size & 0xff) == (then & 0xff) || size >> 8U == then >> 8U;
         if (!halves || !completes || ends_on_boundary(later.store->after, size)) break;
-        Finding f = contradicted(fmt::format("the size went from {} over {} to {}",
-                                             size_of(c.store->before), size, then),
-                                 "size in two stores");
+        Finding f = contradicted(
+            fmt::format("the size went from {} over {} to {}", size_of(c.before), size, then),
+            "size in two stores");
         add_log(f, e, r, c);
         return f;
       }
@@ -449,11 +481,10 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
   for (const auto& r : records) {
     for (const Change& c : r.changes) {
       if (!c.seen_before) continue;
-      const std::size_t size = size_of(c.store->before);
-      if (c.seen_after && size_of(c.store->after) < size) ++shrunk;
+      const std::size_t size = c.settled;
+      if (c.seen_after && size_of(c.store->after) < size_of(c.before)) ++shrunk;
       // Where this store hides the record, what changed may have done so after it.
-      if (!c.seen_after || same_bytes(c.store->before, c.store->after, kHead, kHead + size))
-        continue;
+      if (!c.seen_after || same_bytes(c.before, c.store->after, kHead, kHead + size)) continue;
       Finding f = contradicted(
           fmt::format("bytes within the {} of the entries changed while the record was visible",
                       size),
