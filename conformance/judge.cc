@@ -81,13 +81,14 @@ Finding not_judged_under_faults(const Timeline& t) {
       "the same command without --inject");
 }
 
+bool is_silent(const Finding& f) {
+  return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+}
+
 // An image that never attached a context (a launcher, a helper) says nothing against one that
 // did.
 void leave_out_silent_images(std::vector<Finding>& findings) {
-  const auto silent = [](const Finding& f) {
-    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
-  };
-  if (!std::ranges::all_of(findings, silent)) std::erase_if(findings, silent);
+  if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
 }
 
 Finding nobody_to_ask(const Requirement& r) {
@@ -264,7 +265,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.requirement = r;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
-    if (!decided) decided = not_declared(t, *r);
+    const auto undeclared = decided ? std::nullopt : not_declared(t, *r);
+    if (!decided && asked.empty()) decided = undeclared;
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
     if (decided) {
       if (!evidence.empty()) {
@@ -284,6 +286,13 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       add_ended_checks(t, result);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
+      }
+      if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
+        const Finding& silent = result.findings.front();
+        Finding f = *undeclared;
+        f.image = silent.image;
+        f.image_name = silent.image_name;
+        result.findings = {std::move(f)};
       }
     }
     for (Finding& f : result.findings) f.requirement = r->id;
