@@ -46,6 +46,17 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
   return out;
 }
 
+// As in Check::needs.
+bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
+  const auto colon = need.find(':');
+  const std::string name(need.substr(0, colon));
+  if (!capabilities.contains(name)) return false;
+  if (colon == std::string_view::npos) return true;
+  const auto& declared = capabilities[name];
+  if (!declared.contains("child") || !declared["child"].is_array()) return false;
+  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
+}
+
 class Run {
  public:
   Run(const TesteeOptions& options, const std::vector<const Requirement*>& selected,
@@ -82,7 +93,7 @@ class Run {
 
   bool has_all(const Check& check) {
     for (const auto capability : check.needs) {
-      if (capabilities_.contains(capability)) continue;
+      if (is_declared(capabilities_, capability)) continue;
       SkippedCheck skipped;
       skipped.name = check.name;
       skipped.requirements = ids_of(selected_, check.requirements);

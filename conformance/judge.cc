@@ -82,13 +82,14 @@ Finding not_judged_under_faults(const Timeline& t) {
       "the same command without --inject");
 }
 
+bool is_silent(const Finding& f) {
+  return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+}
+
 // An image that never attached a context (a launcher, a helper) says nothing against one that
 // did.
 void leave_out_silent_images(std::vector<Finding>& findings) {
-  const auto silent = [](const Finding& f) {
-    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
-  };
-  if (!std::ranges::all_of(findings, silent)) std::erase_if(findings, silent);
+  if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
 }
 
 Finding nobody_to_ask(const Requirement& r) {
@@ -209,10 +210,7 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
 // Where no session says anything: those speak that were asked for this, and of these the ones that
 // know why there is nothing.
 void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
-  const auto silent = [](const Finding& f) {
-    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
-  };
-  if (!std::ranges::all_of(findings, silent)) return;
+  if (!std::ranges::all_of(findings, is_silent)) return;
   std::vector<std::int32_t> asked;
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
@@ -288,7 +286,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.requirement = r;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
-    if (!decided) decided = not_declared(t, *r);
+    const auto undeclared = decided ? std::nullopt : not_declared(t, *r);
+    if (!decided && asked.empty()) decided = undeclared;
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
     if (decided) {
       if (!evidence.empty()) {
@@ -310,6 +309,13 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         leave_out_silent_images(result.findings);
       }
       if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
+      if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
+        const Finding& silent = result.findings.front();
+        Finding f = *undeclared;
+        f.image = silent.image;
+        f.image_name = silent.image_name;
+        result.findings = {std::move(f)};
+      }
     }
     for (Finding& f : result.findings) f.requirement = r->id;
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {

@@ -168,7 +168,7 @@ class Live {
 void Live::start_image(Watched& w) {
   // What all images may store together is shared out among those that run.
   SnapshotLimits limits = options_.limits;
-  limits.descriptors_always = !options_.injections.empty();
+  limits.descriptors_always = options_.keep_all || !options_.injections.empty();
   const auto left = options_.max_stored - std::min(options_.max_stored, stored_);
   limits.image_bytes =
       std::min(limits.image_bytes,

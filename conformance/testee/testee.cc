@@ -274,6 +274,20 @@ struct Testee::State {
     }
   }
 
+  template <class Condition>
+  Answer<void> leave_alone(Clock::time_point until, Condition is_done) {
+    if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
+    auto& operation = session.operations.emplace_back();
+    operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
+    operation.sent_ns = sys::boottime_now_ns();
+    while (Clock::now() < until && !is_done()) {
+      if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
+      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+    }
+    look();
+    return {};
+  }
+
   Answer<std::int64_t> say(const std::string& op, Json members) {
     const std::int64_t id = next_id++;
     members["id"] = id;
@@ -329,6 +343,7 @@ struct Testee::State {
 
   std::string last_operation() const {
     if (session.operations.empty()) return "before the first operation";
+    if (session.operations.back().request.empty()) return "while it was left alone";
     const Json request = Json::parse(session.operations.back().request, nullptr, false);
     return "in " + request.value("op", std::string("?"));
   }
@@ -605,13 +620,14 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
 }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
+  return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
+}
+
+Testee::Answer<void> Testee::wait_for_context(milliseconds most) {
   auto& s = *state_;
-  const auto until = Clock::now() + duration;
-  while (Clock::now() < until) {
-    if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-  }
-  return {};
+  const auto is_there = [&] { return s.recording->published().has_value(); };
+  if (is_there()) return {};
+  return s.leave_alone(Clock::now() + s.scaled(most), is_there);
 }
 
 void Testee::end() {

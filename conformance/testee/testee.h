@@ -76,8 +76,10 @@ class Testee {
   // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
   Answer<void> exec_self();
   Answer<void> exec(const std::vector<std::string>& argv);
-  // Lets it run on for a while.
+  // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
+  // The same, but only where no context was seen yet, and until there is one.
+  Answer<void> wait_for_context(std::chrono::milliseconds most);
 
   // bye, then waits for its end; what is left is killed. Adds session and processes to the
   // timeline.
