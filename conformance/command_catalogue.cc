@@ -14,6 +14,7 @@
 #include "conformance/commands.h"
 #include "conformance/judge.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/html.h"
 #include "conformance/report/junit.h"
 #include "conformance/report/result_json.h"
 #include "conformance/requirements/render.h"
@@ -230,7 +231,12 @@ int command_report(const ReportCommand& c) {
   if (!text) return complain(kExitUsage, "report: " + sys::to_string(text.error()));
   const auto run = result_from_json(*text, Catalogue::builtin());
   if (!run) return complain(kExitUsage, "report: " + c.file + ": " + run.error().detail);
-  return print(c.format == "junit" ? to_junit(*run, {}) : to_console(*run, c.console), kExitClean);
+  const auto made = [&] {
+    if (c.format == "html") return to_html(*run);
+    if (c.format == "junit") return to_junit(*run, {});
+    return to_console(*run, c.console);
+  };
+  return print(made(), kExitClean);
 }
 
 }  // namespace ctxconf::conformance

@@ -68,7 +68,7 @@ int command_drift(const DriftCommand& command);
 
 struct ReportCommand {
   std::string file;
-  std::string format;  // junit, console
+  std::string format = "console";  // console, junit, html
   ConsoleOptions console;
 };
 int command_report(const ReportCommand& command);

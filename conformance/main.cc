@@ -244,10 +244,16 @@ int run(int argc, char** argv) {
       "file that cannot be read or is no text of that OTEP, 70 a bug in ctxconf.");
 
   ReportCommand report_command;
-  bool junit = false;
-  auto* report = app.add_subcommand("report", "make another report from result.json");
+  auto* report = app.add_subcommand("report", "make another report from result.json, on stdout");
   report->add_option("RESULT", report_command.file, "result.json of a run")->required();
-  report->add_flag("--junit", junit, "JUnit XML on stdout; default: the console report");
+  auto* formats = report->add_option_group("format")->require_option(0, 1);
+  const auto format = [&](const char* name, const char* help) {
+    formats->add_flag_callback(
+        std::string("--") + name, [&report_command, name] { report_command.format = name; }, help);
+  };
+  format("console", "as on a terminal (default)");
+  format("html", "one page with everything, for a browser");
+  format("junit", "JUnit XML");
   report->add_flag("-v", given.verbosity, "say more");
 
   GoldenCommand golden_command;
@@ -299,7 +305,6 @@ int run(int argc, char** argv) {
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
-  report_command.format = junit ? "junit" : "console";
   if (*wrap) return command_wrap(given.judge, command);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);

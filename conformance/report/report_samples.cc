@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "conformance/report/console.h"
+#include "conformance/report/html.h"
 #include "conformance/report/junit.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/sample_runs.h"
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
         {base + ".json", ctxconf::conformance::to_result_json(run)},
         {base + ".xml", ctxconf::conformance::to_junit(run, {})},
         {base + ".strict.xml", ctxconf::conformance::to_junit(run, {.strict = true})},
+        {base + ".html", ctxconf::conformance::to_html(run)},
         {base + ".txt", ctxconf::conformance::to_console(run, {.verbosity = 2})},
     };
     for (const auto& [path, text] : files) {
