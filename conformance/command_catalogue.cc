@@ -16,6 +16,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/html.h"
 #include "conformance/report/junit.h"
+#include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
 #include "conformance/requirements/render.h"
 #include "conformance/rules/rule.h"
@@ -234,6 +235,7 @@ int command_report(const ReportCommand& c) {
   const auto made = [&] {
     if (c.format == "html") return to_html(*run);
     if (c.format == "junit") return to_junit(*run, {});
+    if (c.format == "markdown") return to_markdown(*run);
     return to_console(*run, c.console);
   };
   return print(made(), kExitClean);

@@ -68,7 +68,7 @@ int command_drift(const DriftCommand& command);
 
 struct ReportCommand {
   std::string file;
-  std::string format = "console";  // console, junit, html
+  std::string format = "console";  // console, junit, html, markdown
   ConsoleOptions console;
 };
 int command_report(const ReportCommand& command);

@@ -253,6 +253,7 @@ int run(int argc, char** argv) {
   };
   format("console", "as on a terminal (default)");
   format("html", "one page with everything, for a browser");
+  format("markdown", "for the summary of a CI job");
   format("junit", "JUnit XML");
   report->add_flag("-v", given.verbosity, "say more");
 

@@ -8,6 +8,7 @@
 #include "conformance/report/console.h"
 #include "conformance/report/html.h"
 #include "conformance/report/junit.h"
+#include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/sample_runs.h"
 
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
         {base + ".xml", ctxconf::conformance::to_junit(run, {})},
         {base + ".strict.xml", ctxconf::conformance::to_junit(run, {.strict = true})},
         {base + ".html", ctxconf::conformance::to_html(run)},
+        {base + ".md", ctxconf::conformance::to_markdown(run)},
         {base + ".txt", ctxconf::conformance::to_console(run, {.verbosity = 2})},
     };
     for (const auto& [path, text] : files) {
