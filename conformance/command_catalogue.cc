@@ -17,6 +17,7 @@
 #include "conformance/report/html.h"
 #include "conformance/report/junit.h"
 #include "conformance/report/markdown.h"
+#include "conformance/report/redact.h"
 #include "conformance/report/result_json.h"
 #include "conformance/requirements/render.h"
 #include "conformance/rules/rule.h"
@@ -230,13 +231,16 @@ int command_expect(const ExpectCommand& c) {
 int command_report(const ReportCommand& c) {
   const auto text = read_file(c.file, kLongestResultJson);
   if (!text) return complain(kExitUsage, "report: " + sys::to_string(text.error()));
-  const auto run = result_from_json(*text, Catalogue::builtin());
-  if (!run) return complain(kExitUsage, "report: " + c.file + ": " + run.error().detail);
+  auto read = result_from_json(*text, Catalogue::builtin());
+  if (!read) return complain(kExitUsage, "report: " + c.file + ": " + read.error().detail);
+  const RunResult run =
+      c.redact ? redacted(*std::move(read), random_redaction_key()) : *std::move(read);
   const auto made = [&] {
-    if (c.format == "html") return to_html(*run);
-    if (c.format == "junit") return to_junit(*run, {});
-    if (c.format == "markdown") return to_markdown(*run);
-    return to_console(*run, c.console);
+    if (c.format == "html") return to_html(run);
+    if (c.format == "json") return to_result_json(run);
+    if (c.format == "junit") return to_junit(run, {});
+    if (c.format == "markdown") return to_markdown(run);
+    return to_console(run, c.console);
   };
   return print(made(), kExitClean);
 }

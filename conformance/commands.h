@@ -68,7 +68,8 @@ int command_drift(const DriftCommand& command);
 
 struct ReportCommand {
   std::string file;
-  std::string format = "console";  // console, junit, html, markdown
+  std::string format = "console";  // console, junit, html, markdown, json
+  bool redact = false;             // see report/redact.h
   ConsoleOptions console;
 };
 int command_report(const ReportCommand& command);

@@ -255,6 +255,10 @@ int run(int argc, char** argv) {
   format("html", "one page with everything, for a browser");
   format("markdown", "for the summary of a CI job");
   format("junit", "JUnit XML");
+  format("json", "result.json again, for --redact");
+  report->add_flag("--redact", report_command.redact,
+                   "without the program's words and bytes: hashes in their place, others in each "
+                   "report");
   report->add_flag("-v", given.verbosity, "say more");
 
   GoldenCommand golden_command;
