@@ -106,6 +106,13 @@ sys::Result<> write_file(const std::string& path, const std::string& text) {
   return sys::fail("write", err, path);
 }
 
+sys::Result<> write_reports(const std::string& directory, const RunResult& run, bool strict) {
+  CTX_CHECK(write_file(directory + "/junit.xml", to_junit(run, {strict})));
+  CTX_CHECK(write_file(directory + "/report.html", to_html(run)));
+  CTX_CHECK(write_file(directory + "/summary.md", to_markdown(run)));
+  return write_file(directory + "/result.json", to_result_json(run));
+}
+
 int command_list(const std::string& what, const std::string& spec, bool json, bool markdown) {
   const Catalogue& catalogue = Catalogue::builtin();
   if (what == "--capabilities") {

@@ -60,7 +60,8 @@ void add_common(CLI::App& app, GivenOptions& o) {
                  "KEY=VALUE that must be found in the payload (repeatable)")
       ->allow_extra_args(false);
   app.add_option("--out", o.judge.out,
-                 "directory for result.json, junit.xml, timeline.json and traces/");
+                 "directory for result.json, junit.xml, report.html, summary.md, timeline.json and "
+                 "traces/");
 }
 
 void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
@@ -175,7 +176,8 @@ int run(int argc, char** argv) {
   auto* elf = app.add_subcommand(
       "elf", "will a profiler find the thread context of these programs and libraries?");
   add_selection_and_report(*elf, given);
-  elf->add_option("--out", given.judge.out, "directory for result.json and junit.xml");
+  elf->add_option("--out", given.judge.out,
+                  "directory for result.json, junit.xml, report.html and summary.md");
   elf->add_flag("--json", elf_json, "result.json on stdout instead of the report");
   elf->add_option("FILE", elf_files, "executables and shared libraries, not run")->required();
   elf->footer(
