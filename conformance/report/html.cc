@@ -196,6 +196,28 @@ std::string counts_text(std::span<const RequirementResult* const> results) {
   return out;
 }
 
+// Why rows are unobservable and what would change that, the most frequent reason first.
+struct Reason {
+  const Finding* finding = nullptr;
+  std::size_t rows = 0;
+};
+std::vector<Reason> reasons_of(const RunResult& run) {
+  std::vector<Reason> out;
+  for (const RequirementResult& result : run.results) {
+    const Finding* finding = worst_of(result);
+    if (result.outcome != Outcome::kUnobservable || finding == nullptr) continue;
+    auto reason = std::ranges::find_if(out, [finding](const Reason& r) {
+      return r.finding->saw == finding->saw && r.finding->remedy == finding->remedy;
+    });
+    if (reason == out.end()) reason = out.insert(out.end(), {finding, 0});
+    ++reason->rows;
+  }
+  std::ranges::sort(out, [](const Reason& a, const Reason& b) {
+    return a.rows != b.rows ? a.rows > b.rows : a.finding->requirement < b.finding->requirement;
+  });
+  return out;
+}
+
 class Page {
  public:
   explicit Page(const RunResult& run) : run_(run) {}
@@ -208,6 +230,7 @@ class Page {
     attention();
     expectation_problems();
     requirements();
+    unseen();
     images();
     environment();
     out_ += "</main>\n<footer>\n";
@@ -275,6 +298,7 @@ class Page {
     if (has_attention()) link("attention", "What to look at");
     if (!run_.expectation_problems.empty()) link("expectations", "Expectations");
     link("requirements", "Requirements");
+    if (!reasons_of(run_).empty()) link("unseen", "What could not be seen");
     link("images", is_about_files(run_) ? "Files" : "Processes");
     link("environment", "Environment");
     out_ += "</ul></nav>\n</header>\n";
@@ -362,6 +386,26 @@ class Page {
     }
     out_ += "</ul>\n";
     more(run_.problems.size(), most, "problems of the run");
+    out_ += "</section>\n";
+  }
+
+  void unseen() {
+    const auto reasons = reasons_of(run_);
+    if (reasons.empty()) return;
+    out_ += "<section id=\"unseen\" aria-labelledby=\"h-unseen\">\n";
+    out_ += "<h2 id=\"h-unseen\">What could not be seen</h2>\n<ul class=\"list\">\n";
+    const std::size_t most = std::min(reasons.size(), kMostItems);
+    for (const Reason& reason : std::span(reasons).first(most)) {
+      out_ +=
+          fmt::format("<li><strong>{}</strong> {}", reason.rows, quote(reason.finding->saw, 300));
+      if (!reason.finding->remedy.empty()) {
+        out_ += fmt::format("<br><span class=\"muted\">to see it: {}</span>",
+                            quote(reason.finding->remedy));
+      }
+      out_ += "</li>\n";
+    }
+    out_ += "</ul>\n";
+    more(reasons.size(), most, "reasons");
     out_ += "</section>\n";
   }
 

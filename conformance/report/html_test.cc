@@ -107,6 +107,17 @@ TEST(Html, SaysWhatWouldMakeItObservable) {
               HasSubstr("<dt>reason</dt><dd>capability: the program has no thread context"));
 }
 
+TEST(Html, GathersWhatCouldNotBeSeenByItsReason) {
+  EXPECT_THAT(between(to_html(ordinary_run()), "<section id=\"unseen\"", "</section>"),
+              HasSubstr("<li><strong>2</strong> no update was seen<br><span class=\"muted\">to see "
+                        "it: let the program change its context while it is watched</span></li>"));
+  RunResult run = ordinary_run();
+  run.results[5].findings[0].saw = "too late";
+  const std::string two = between(to_html(run), "<section id=\"unseen\"", "</section>");
+  EXPECT_THAT(two, HasSubstr("<strong>1</strong> no update was seen<br>"));
+  EXPECT_THAT(two, HasSubstr("<strong>1</strong> too late<br>"));
+}
+
 TEST(Html, NamesTheImagesOfAFailure) {
   const std::string failure = row(to_html(run_of_two_images()), "pctx.header.version");
   EXPECT_THAT(failure, HasSubstr("FAIL</span> in <code>4242#1 /opt/shop/checkout</code>"));
