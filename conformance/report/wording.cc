@@ -190,16 +190,19 @@ std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected, std
 std::vector<std::size_t> rows_to_show(const Hexdump& dump, std::size_t most) {
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
-  const auto row_is_marked = [&](std::size_t row) {
-    return is_marked(dump, std::min(row * kRowBytes, size), std::min((row + 1) * kRowBytes, size));
-  };
-  const bool select = rows > most && is_marked(dump, 0, size);
+  std::vector<bool> marked(rows);
+  for (const Hexdump::Mark& mark : shown_marks(dump)) {
+    const auto [low, high] = part_in(mark, 0, size);
+    for (std::size_t row = low / kRowBytes; row * kRowBytes < high && low != high; ++row) {
+      marked[row] = true;
+    }
+  }
+  const bool select = rows > most && std::ranges::find(marked, true) != marked.end();
   std::vector<std::size_t> out;
   for (std::size_t row = 0; row < rows && out.size() < most; ++row) {
-    if (select && !row_is_marked(row) && !(row > 0 && row_is_marked(row - 1)) &&
-        !row_is_marked(row + 1)) {
-      continue;
-    }
+    const bool near =
+        marked[row] || (row > 0 && marked[row - 1]) || (row + 1 < rows && marked[row + 1]);
+    if (select && !near) continue;
     out.push_back(row);
   }
   return out;
