@@ -46,6 +46,17 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
   return out;
 }
 
+// As in Check::needs.
+bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
+  const auto colon = need.find(':');
+  const std::string name(need.substr(0, colon));
+  if (!capabilities.contains(name)) return false;
+  if (colon == std::string_view::npos) return true;
+  const auto& declared = capabilities[name];
+  if (!declared.contains("child") || !declared["child"].is_array()) return false;
+  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
+}
+
 class Run {
  public:
   Run(const TesteeOptions& options, const std::vector<const Requirement*>& selected,
@@ -82,7 +93,7 @@ class Run {
 
   bool has_all(const Check& check) {
     for (const auto capability : check.needs) {
-      if (capabilities_.contains(capability)) continue;
+      if (is_declared(capabilities_, capability)) continue;
       SkippedCheck skipped;
       skipped.name = check.name;
       skipped.requirements = ids_of(selected_, check.requirements);
@@ -94,8 +105,14 @@ class Run {
     return true;
   }
 
-  std::unique_ptr<Testee> start(std::string_view group) {
-    auto testee = std::make_unique<Testee>(options_, std::string(group), timeline_);
+  std::unique_ptr<Testee> start(const Group& group) {
+    TesteeOptions options = options_;
+    if (group.records && options.recording.stores) {
+      options.recording.record_stores = true;
+      options.recording.stores = false;
+      options.recording.no_stores = "the records of threads were watched instead";
+    }
+    auto testee = std::make_unique<Testee>(std::move(options), std::string(group.name), timeline_);
     if (const auto started = testee->start(); !started) {
       testee->end();
       if (started.error() == Stop::kInterrupted) interrupted_ = true;
@@ -120,7 +137,7 @@ class Run {
     int crashes = 0;
     for (const Check* check : checks) {
       if (testee == nullptr) {
-        testee = start(group.name);
+        testee = start(group);
         if (testee == nullptr) return false;
       }
       auto requirements = ids_of(selected_, check->requirements);
@@ -202,7 +219,9 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
   Run run(testee, prepared.selected, timeline, show_progress);
-  if (run.learn_capabilities() && run.drive(process_groups())) run.drive(thread_groups());
+  if (run.learn_capabilities() && run.drive(process_groups()) && run.drive(thread_groups())) {
+    run.drive(record_groups());
+  }
   if (show_progress) fmt::print(stderr, "\r\033[K");
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
