@@ -20,3 +20,8 @@ endforeach()
 
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+
+# Adapters that are wrong in one way or legal in another
+ctxconf_program(driven_thread_writer
+  SRCS conformance/testees/driven_thread_writer.cc DEPS ctxconf_adapter_loop PLAIN)
+target_link_options(driven_thread_writer PRIVATE ${export})

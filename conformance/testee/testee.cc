@@ -503,6 +503,12 @@ bool Testee::can(std::string_view capability) const {
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
+bool Testee::has_asked(std::string_view op) const {
+  return std::ranges::any_of(state_->session.operations, [&](const Operation& o) {
+    const Json request = Json::parse(o.request, nullptr, false);
+    return request.is_object() && request.value("op", std::string()) == op;
+  });
+}
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
 

@@ -59,7 +59,8 @@ class Testee {
   // As declared in hello.
   bool can(std::string_view capability) const;
   const Json& capabilities() const;
-  pid_t pid() const;  // that hello named
+  pid_t pid() const;                          // that hello named
+  bool has_asked(std::string_view op) const;  // in this process
 
   // What follows belongs to this check.
   void begin_check(std::string name, std::vector<std::string> requirements);
