@@ -92,23 +92,6 @@ void leave_out_silent_images(std::vector<Finding>& findings) {
   if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
 }
 
-// What a session says in which nothing was asked for the sake of the row, beside one in which
-// something was.
-void leave_out_other_sessions(const Timeline& t, std::vector<Finding>& findings) {
-  const auto was_asked = [&](const Finding& f) {
-    return std::ranges::any_of(t.sessions, [&](const Session& s) {
-      return s.root == f.image && std::ranges::any_of(s.checks, [&](const CheckRun& c) {
-               return std::ranges::find(c.requirements, f.requirement) != c.requirements.end();
-             });
-    });
-  };
-  const auto silent = [](const Finding& f) {
-    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
-  };
-  if (!std::ranges::all_of(findings, silent) || std::ranges::none_of(findings, was_asked)) return;
-  std::erase_if(findings, [&](const Finding& f) { return !was_asked(f); });
-}
-
 Finding nobody_to_ask(const Requirement& r) {
   if (is_about_threads(r)) {
     return not_applicable(
@@ -335,7 +318,6 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       }
     }
     for (Finding& f : result.findings) f.requirement = r->id;
-    if (is_driven(r->id)) leave_out_other_sessions(t, result.findings);
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
       return a.outcome != b.outcome ? a.outcome > b.outcome : a.image < b.image;
     });
