@@ -9,3 +9,7 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+
+# Mutants and legal variants for run
+ctxconf_program(driven_process_writer SRCS conformance/testees/driven_process_writer.cc
+  DEPS ctxconf_adapter_loop ctxconf_proto PLAIN)

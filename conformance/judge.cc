@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <functional>
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
@@ -89,6 +90,14 @@ bool is_silent(const Finding& f) {
 // did.
 void leave_out_silent_images(std::vector<Finding>& findings) {
   if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
+}
+
+// Where nothing more is known than that a session showed why it cannot be asked.
+void prefer_not_applicable(std::vector<Finding>& findings) {
+  const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
+  if (std::ranges::all_of(findings, is_silent) && std::ranges::any_of(findings, is_na)) {
+    std::erase_if(findings, std::not_fn(is_na));
+  }
 }
 
 Finding nobody_to_ask(const Requirement& r) {
@@ -287,6 +296,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
+      if (is_driven(r->id)) prefer_not_applicable(result.findings);
       if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
         const Finding& silent = result.findings.front();
         Finding f = *undeclared;
