@@ -1344,6 +1344,16 @@ class CatalogueTest(Case):
             self.expect_exit(CLEAN, "explain", row["id"], out=re.escape(row["id"]))
 
 
+class CompleteTest(unittest.TestCase):
+    def test_every_class_here_is_run(self):
+        with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
+            named = set(re.findall(r"\b[A-Z][A-Za-z]+Test\b", file.read()))
+        here = {name for name, value in globals().items()
+                if isinstance(value, type) and issubclass(value, unittest.TestCase)
+                and name.endswith("Test")}
+        self.assertEqual(here - named, set())
+
+
 if __name__ == "__main__":
     # Orphans of a ctxconf that was killed are ours to reap, or they would hide as zombies.
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER

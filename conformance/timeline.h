@@ -28,7 +28,7 @@ namespace ctxconf::conformance {
 
 // Why a snapshot was taken.
 enum class Moment {
-  kStart,      // attach: the first look; wrap: not used
+  kStart,      // attach: the first look; run: an exec has worked; wrap: not used
   kPeriodic,   // every 100 ms
   kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) on what may be a context
   kNamed,      // after that call, whatever its result

@@ -576,6 +576,8 @@ void Live::on(const sys::Execed& e) {
                                 " was not hidden: " + sys::to_string(hidden.error()));
     }
   }
+  // What it has was left to it.
+  if (options_.keep_all) take(e.process, Moment::kStart, Look::kThorough);
   (void)tracee_.resume(e.process);
 }
 

@@ -253,13 +253,12 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
     const ImageEvidence* next =
         e.session->image({before->view->image.pid, before->view->image.image + 1});
     if (next == nullptr || next->image->snapshots.empty()) continue;
-    // The first look: what the new image opens itself comes later, and with a call.
+    // The first look, before it ran.
     const Image& image = *next->image;
     const Snapshot& first = image.snapshots.front();
+    if (std::ranges::find(first.moments, Moment::kStart) == first.moments.end()) continue;
     ++judged;
-    const bool own = std::ranges::any_of(
-        image.calls, [](const SystemCall& c) { return c.name == "memfd_create"; });
-    if (first.descriptors.empty() || own) continue;
+    if (first.descriptors.empty()) continue;
     Finding f =
         contradicted(fmt::format("after exec descriptor {} is {}", first.descriptors.front().fd,
                                  conformance::quoted(first.descriptors.front().link)),

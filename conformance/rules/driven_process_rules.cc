@@ -138,9 +138,11 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr || before->view == nullptr || d.view == nullptr) continue;
     if (d.op != "process.publish" || before->view->image != d.view->image) continue;
+    if (d.request.contains("sdk") && d.request["sdk"] != 1) continue;
     const Published was = published_at(*e.session, *before);
     const Published now = published_at(*e.session, d);
-    if (was.context == nullptr || now.image == nullptr) continue;
+    // With several of them it is not known which one is to change.
+    if (was.contexts != 1 || now.image == nullptr) continue;
     if (!d.ok && d.reply.is_null()) continue;
     ++(d.ok ? judged : refused);
     const std::uint64_t start = was.context->start();

@@ -79,7 +79,10 @@ Published published_at(const SessionEvidence& session, const ImageView* view) {
   const ImageEvidence* image = session.image(view->image);
   if (image == nullptr || !view->snapshot || *view->snapshot >= image->contexts.size()) return out;
   out.image = image;
-  out.has_mappings = !image->contexts[*view->snapshot].empty();
+  const auto& all = image->contexts[*view->snapshot];
+  out.has_mappings = !all.empty();
+  out.contexts = static_cast<std::size_t>(std::ranges::count_if(
+      all, [](const Context& c) { return c.candidate->named && c.usable(); }));
   out.context = context_at(*image, *view);
   if (out.context == nullptr || out.context->payload == nullptr) return out;
   const Payload& p = *out.context->payload;

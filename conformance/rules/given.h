@@ -37,6 +37,7 @@ struct Published {
   const ImageEvidence* image = nullptr;  // null: it was not looked at
   const Context* context = nullptr;      // a reader's; null: none was there
   const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
+  std::size_t contexts = 0;              // that a reader accepts
   bool has_mappings = false;             // anything that is named or looks like a context
 
   const Attribute* find(std::string_view key) const;  // in the Resource, then in field 2

@@ -2,6 +2,7 @@
 // legal and in wrong orders: --good NAME or --bad ROW-ID.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -176,12 +177,19 @@ class Writer {
  private:
   static json tid() { return {{"tid", gettid()}}; }
 
+  // No part of a character is kept.
+  static std::string cut(const std::string& value) {
+    std::size_t size = std::min<std::size_t>(value.size(), 255);
+    while (size < value.size() && size > 0 && (value[size] & 0xc0) == 0x80) --size;
+    return value.substr(0, size);
+  }
+
   static std::vector<Attribute> attributes_of(const json& request) {
     std::vector<Attribute> out;
     for (const auto& a : request.at("attributes")) {
       for (std::uint8_t key = 0; key < std::size(kKeys); ++key) {
         if (a.at("key") != kKeys[key]) continue;
-        out.push_back({key, a.at("value").at("stringValue").get<std::string>().substr(0, 255)});
+        out.push_back({key, cut(a.at("value").value("stringValue", std::string()))});
       }
     }
     return out;
@@ -273,7 +281,7 @@ class Writer {
 };
 
 int run(const Kind& kind) {
-  json caps = {{"thread", {{"style", kind.by_valid ? "valid" : "pointer"}}}};
+  json caps = json::object();
   for (const char* const cap :
        {"process.publish", "thread.attach", "thread.detach", "thread.append", "thread.shrink"}) {
     caps[cap] = json::object();
