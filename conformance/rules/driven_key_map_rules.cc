@@ -224,9 +224,7 @@ Finding append_updates_context(const ImageEvidence& e) {
                                                      1, "index without a name"}})};
       return f;
     }
-    const auto attributes = d.request.value("attributes", nlohmann::json::array());
-    for (const auto& a : attributes) {
-      const std::string key = a.value("key", "");
+    for (const auto& [key, text] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!has(after, key)) {
         ++left_out;
@@ -270,8 +268,7 @@ Finding index_not_wrapped(const ImageEvidence& e) {
     if (!before) continue;
     most = std::max(most, before->size());
     if (before->size() < abi::kMaxKeys) continue;
-    for (const auto& a : d.request.value("attributes", nlohmann::json::array())) {
-      const std::string key = a.value("key", "");
+    for (const auto& [key, text] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!d.ok) {
         ++judged;  // refused
