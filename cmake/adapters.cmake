@@ -9,3 +9,7 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
+ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
+  DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
+ctxconf_script_test(bad_adapter_test LABELS ptrace
+  conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -4,23 +4,20 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <memory>
 #include <optional>
+#include <sstream>
 
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/testee/checks.h"
-#include "conformance/testee/testee.h"
+#include "conformance/testee/driver.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 #include "sys/tracee.h"
 
 namespace ctxconf::conformance {
 namespace {
-
-constexpr int kMostCrashes = 3;  // of a group
 
 std::optional<std::string> settled_seed(const std::string& given) {
   if (given.empty()) {
@@ -33,131 +30,14 @@ std::optional<std::string> settled_seed(const std::string& given) {
   return hex ? std::optional(given) : std::nullopt;
 }
 
-// Ids among the selected that one of the globs names.
-std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
-                                const std::vector<std::string_view>& globs) {
-  std::vector<std::string> out;
-  for (const Requirement* r : selected) {
-    if (!r->has_mode(Mode::kRun)) continue;
-    if (std::ranges::any_of(globs, [&](auto g) { return glob_matches(g, r->id); })) {
-      out.push_back(r->id);
-    }
-  }
-  return out;
+// A command line in a sentence.
+std::string shown(const std::vector<std::string>& words) {
+  constexpr std::size_t kMost = 200;
+  std::string out;
+  for (const auto& word : words) out += (out.empty() ? "" : " ") + word;
+  if (out.size() > kMost) out = out.substr(0, kMost) + "...";
+  return "`" + out + "`";
 }
-
-class Run {
- public:
-  Run(const TesteeOptions& options, const std::vector<const Requirement*>& selected,
-      Timeline& timeline, bool show_progress)
-      : options_(options), selected_(selected), timeline_(timeline), progress_(show_progress) {}
-
-  // False: nothing more can be asked, fault() says why.
-  bool drive(std::span<const Group> groups) {
-    for (const Group& group : groups) {
-      if (!drive(group)) return false;
-    }
-    return true;
-  }
-
-  const std::string& adapter_fault() const { return adapter_fault_; }
-  const std::string& harness_fault() const { return harness_fault_; }
-  bool interrupted() const { return interrupted_; }
-  const nlohmann::json& capabilities() const { return capabilities_; }
-  // Starts the adapter once to learn what it declares.
-  bool learn_capabilities() {
-    Timeline asked;  // it says nothing about requirements
-    Testee testee(options_, "hello", asked);
-    const auto started = testee.start();
-    if (started) capabilities_ = testee.capabilities();
-    testee.end();
-    if (!started && started.error() == Stop::kInterrupted) interrupted_ = true;
-    return !take_faults(testee);
-  }
-
- private:
-  bool is_wanted(const Check& check) const {
-    return !ids_of(selected_, check.requirements).empty() || !ids_of(selected_, check.also).empty();
-  }
-
-  bool has_all(const Check& check) {
-    for (const auto capability : check.needs) {
-      if (capabilities_.contains(capability)) continue;
-      SkippedCheck skipped;
-      skipped.name = check.name;
-      skipped.requirements = ids_of(selected_, check.requirements);
-      for (auto& id : ids_of(selected_, check.also)) skipped.requirements.push_back(std::move(id));
-      skipped.missing = capability;
-      timeline_.skipped.push_back(std::move(skipped));
-      return false;
-    }
-    return true;
-  }
-
-  std::unique_ptr<Testee> start(std::string_view group) {
-    auto testee = std::make_unique<Testee>(options_, std::string(group), timeline_);
-    if (const auto started = testee->start(); !started) {
-      testee->end();
-      if (started.error() == Stop::kInterrupted) interrupted_ = true;
-      take_faults(*testee);
-      return nullptr;
-    }
-    return testee;
-  }
-
-  bool take_faults(const Testee& testee) {
-    if (adapter_fault_.empty()) adapter_fault_ = testee.adapter_fault();
-    if (harness_fault_.empty()) harness_fault_ = testee.harness_fault();
-    return interrupted_ || !adapter_fault_.empty() || !harness_fault_.empty();
-  }
-
-  bool drive(const Group& group) {
-    std::vector<const Check*> checks;
-    for (const Check& check : group.checks) {
-      if (is_wanted(check) && has_all(check)) checks.push_back(&check);
-    }
-    std::unique_ptr<Testee> testee;
-    int crashes = 0;
-    for (const Check* check : checks) {
-      if (testee == nullptr) {
-        testee = start(group.name);
-        if (testee == nullptr) return false;
-      }
-      auto requirements = ids_of(selected_, check->requirements);
-      if (crashes >= kMostCrashes) {
-        testee->skip_check(
-            std::string(check->name), std::move(requirements),
-            fmt::format("not run: {} checks of this group had ended in a crash", crashes));
-        continue;
-      }
-      if (progress_) fmt::print(stderr, "\r\033[K{}/{}\r", group.name, check->name);
-      testee->begin_check(std::string(check->name), std::move(requirements));
-      const Driven driven = check->drive(*testee);
-      if (driven) continue;
-      testee->end_check(driven.error());
-      if (driven.error() == Stop::kInterrupted) interrupted_ = true;
-      if (driven.error() == Stop::kRefused) continue;
-      if (driven.error() == Stop::kCrashed || driven.error() == Stop::kHung) ++crashes;
-      testee->end();
-      if (take_faults(*testee)) return false;
-      testee.reset();
-    }
-    if (testee != nullptr) {
-      testee->end();
-      if (take_faults(*testee)) return false;
-    }
-    return true;
-  }
-
-  const TesteeOptions& options_;
-  const std::vector<const Requirement*>& selected_;
-  Timeline& timeline_;
-  bool progress_;
-  nlohmann::json capabilities_ = nlohmann::json::object();
-  std::string adapter_fault_;
-  std::string harness_fault_;
-  bool interrupted_ = false;
-};
 
 }  // namespace
 
@@ -201,7 +81,12 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   timeline.watches_lifetime = recording.stores;
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
-  Run run(testee, prepared.selected, timeline, show_progress);
+  Driver run(testee, prepared.selected, timeline);
+  if (show_progress) {
+    run.on_check([](std::string_view group, std::string_view check) {
+      fmt::print(stderr, "\r\033[K{}/{}\r", group, check);
+    });
+  }
   if (run.learn_capabilities() && run.drive(process_groups())) run.drive(thread_groups());
   if (show_progress) fmt::print(stderr, "\r\033[K");
   timeline.seconds =
@@ -211,8 +96,15 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   if (!run.harness_fault().empty()) {
     return complain(kExitHarnessError, run.harness_fault(), "a bug in ctxconf: please report it");
   }
+  // Its first line says what is wrong, the others are evidence.
   std::string unreachable;
-  if (!run.adapter_fault().empty()) unreachable = "the adapter " + run.adapter_fault();
+  if (const std::string& fault = run.adapter_fault(); !fault.empty()) {
+    unreachable = "the adapter " + shown(command.adapter) + " " + fault.substr(0, fault.find('\n'));
+    std::istringstream lines(fault);
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line)) timeline.notes.push_back(line);
+  }
   return conclude_run(options, prepared, timeline, "run", unreachable);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <set>
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
@@ -114,8 +115,9 @@ std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
   return not_applicable(NaReason::kCapability, "the adapter does not declare " + skipped->missing);
 }
 
-// A check that did not come to its end decides the rows that it is for.
-void add_ended_checks(const Timeline& t, RequirementResult& result) {
+// A check that did not come to its end decides the rows that it is for. Adds it to `told`.
+void add_ended_checks(const Timeline& t, RequirementResult& result,
+                      std::set<const CheckRun*>& told) {
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
       if (c.ending == CheckEnding::kDone) continue;
@@ -142,8 +144,65 @@ void add_ended_checks(const Timeline& t, RequirementResult& result) {
       f.evidence = c.details;
       f.evidence.insert(f.evidence.begin(), "check " + s.group + "/" + c.name);
       result.findings.push_back(std::move(f));
+      told.insert(&c);
     }
   }
+}
+
+// An adapter that ended or hung where no selected row is to say so: in bye, or in a check of which
+// only what it shows besides was selected.
+void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told, RunResult& out) {
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      const bool crash = c.ending == CheckEnding::kCrash;
+      if ((!crash && c.ending != CheckEnding::kTimeout) || told.contains(&c)) continue;
+      RunProblem problem;
+      problem.outcome = crash ? Outcome::kCrash : Outcome::kTimeout;
+      problem.image = s.root;
+      problem.text = fmt::format("the adapter in {}/{}: {}", s.group, c.name, c.text);
+      out.notes.insert(out.notes.end(), c.details.begin(), c.details.end());
+      out.problems.push_back(std::move(problem));
+    }
+  }
+}
+
+// What is odd about the adapter and decides nothing.
+void add_adapter_notes(const Timeline& t, RunResult& out) {
+  std::uint64_t noise_lines = 0;
+  std::string noise;
+  std::size_t left_behind = 0;
+  std::string left;
+  std::size_t stayed = 0;
+  std::set<std::string> codes;
+  for (const Session& s : t.sessions) {
+    if (noise_lines == 0) noise = s.noise;
+    noise_lines += s.noise_lines;
+    if (left_behind == 0 && !s.left_behind.empty()) left = s.left_behind.front();
+    left_behind += s.left_behind.size();
+    const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
+                          s.checks.back().ending == CheckEnding::kDone;
+    if (!said_bye) continue;
+    if (s.ending.starts_with("killed by")) ++stayed;
+    if (s.ending.starts_with("exited ") && s.ending != "exited 0") codes.insert(s.ending);
+  }
+  const auto times = [](std::size_t n) {
+    return n == 1 ? std::string("once") : fmt::format("{} times", n);
+  };
+  if (noise_lines > 0) {
+    out.notes.push_back(fmt::format("the adapter wrote {} {} that {} no protocol, the first: {}",
+                                    noise_lines, noise_lines == 1 ? "line" : "lines",
+                                    noise_lines == 1 ? "is" : "are", noise));
+  }
+  if (left_behind > 0) {
+    out.notes.push_back(fmt::format(
+        "warning: {} {} outlived the adapter and {} killed, the first: {}", left_behind,
+        left_behind == 1 ? "process" : "processes", left_behind == 1 ? "was" : "were", left));
+  }
+  if (stayed > 0) {
+    out.notes.push_back("warning: the adapter did not exit in time after bye and was killed, " +
+                        times(stayed));
+  }
+  for (const auto& code : codes) out.notes.push_back("warning: after bye the adapter " + code);
 }
 
 bool is_fault_signal(int signo) {
@@ -259,6 +318,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
           "killed by " + signal_name(*root.killed_by) + (root.ended_by_us ? " (by ctxconf)" : "");
     }
   }
+  std::set<const CheckRun*> told;
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
@@ -266,7 +326,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     auto decided = decided_by_run(*r, t.mode);
     if (!decided) decided = not_declared(t, *r);
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
-    if (decided) {
+    add_ended_checks(t, result, told);
+    if (decided && !result.findings.empty()) {
+      // That the adapter did not live to show anything says more.
+    } else if (decided) {
       if (!evidence.empty()) {
         decided->image = evidence.front().image->key;
         decided->image_name = evidence.front().name();
@@ -281,7 +344,6 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
-      add_ended_checks(t, result);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
@@ -294,6 +356,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     out.results.push_back(std::move(result));
   }
   add_crashes(t, evidence, out);
+  add_ended_adapters(t, told, out);
+  add_adapter_notes(t, out);
   return out;
 }
 

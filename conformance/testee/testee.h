@@ -64,8 +64,6 @@ class Testee {
   void begin_check(std::string name, std::vector<std::string> requirements);
   // The current check ended so; `what` is said in its text.
   void end_check(Stop stop);
-  // A check of this group that is not asked any more.
-  void skip_check(std::string name, std::vector<std::string> requirements, std::string why);
 
   // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
   // ok:false is kRefused.
