@@ -27,3 +27,9 @@ set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)
 ctxconf_program(driven_thread_writer SRCS conformance/testees/driven_thread_writer.cc
   DEPS ctxconf_adapter_loop PLAIN)
 target_link_options(driven_thread_writer PRIVATE ${export})
+
+# What ends badly
+ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
+  DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
+ctxconf_script_test(bad_adapter_test LABELS ptrace
+  conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

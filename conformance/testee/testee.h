@@ -32,6 +32,7 @@ enum class Stop {
 struct TesteeOptions {
   std::vector<std::string> argv;
   bool descriptor3 = false;  // --channel fd3
+  std::uint32_t repeat = 0;  // which of --repeat this is
   std::string seed;          // hexadecimal
   SpecSelection spec;
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
@@ -66,8 +67,6 @@ class Testee {
   void begin_check(std::string name, std::vector<std::string> requirements);
   // The current check ended so; `what` is said in its text.
   void end_check(Stop stop);
-  // A check of this group that is not asked any more.
-  void skip_check(std::string name, std::vector<std::string> requirements, std::string why);
 
   // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
   // ok:false is kRefused.
