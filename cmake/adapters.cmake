@@ -15,6 +15,8 @@ foreach(script IN ITEMS adapter.py adapter.sh)
   configure_file(conformance/testees/${script} bin/${script} COPYONLY)
 endforeach()
 
+ctxconf_script_test(run_test LABELS ptrace
+  conformance/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
