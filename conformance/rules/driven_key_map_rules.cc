@@ -163,7 +163,9 @@ Finding stable_across_republish(const ImageEvidence& e) {
     const DrivenOperation& d = operations[i];
     if (d.ok && d.op == "process.drop") {
       dropped = true;
-      old = is_held(i - 1) ? key_map_at(e, operations[i - 1]) : std::nullopt;
+      // Who takes its contexts off the threads may begin anew.
+      const bool held = is_held(i - 1) && is_held(i);
+      old = held ? key_map_at(e, operations[i - 1]) : std::nullopt;
       continue;
     }
     if (!old) continue;

@@ -723,14 +723,14 @@ TEST(SurvivesOtherUpdates, TheEntriesStay) {
 }
 
 TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
-  const auto run = [](bool attached, const Names& after) {
+  const auto run = [](bool attached, const Names& after, bool hides = false) {
     World w;
     w.context(Ctx{Names{"a", "b"}});
     const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
     w.operate(given("main", "A"), threads);
     if (!attached) w.operate(kDetach, {{kMain, std::nullopt}});
     w.context(std::nullopt);
-    w.operate({{"op", "process.drop"}}, threads);
+    w.operate({{"op", "process.drop"}}, hides ? Threads{{kMain, std::nullopt}} : threads);
     w.context(Ctx{after});
     w.operate(kPublish, threads);
     return w.outcome("tctx.keymap.stable-across-republish");
@@ -738,6 +738,7 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   EXPECT_EQ(run(true, {"a", "b", "c"}), Outcome::kPass);
   EXPECT_EQ(run(true, {"b", "a"}), Outcome::kFail);
   EXPECT_EQ(run(false, {"b", "a"}), Outcome::kUnobservable);
+  EXPECT_EQ(run(true, {"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
 }
 
 TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {

@@ -614,12 +614,24 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
 Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
   auto reply = ask(op, std::move(members));
   if (!reply || (*reply)["ok"] == true) return reply;
-  const Json& error = (*reply)["error"];
+  return refused(op, *reply);
+}
+
+std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
+  const Json& error = reply["error"];
   state_->session.checks.back().text =
       "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
       error.value("kind", std::string("failed")) + ": " +
       cut(error.value("message", std::string("no message")), kMostMembers);
   return std::unexpected(Stop::kRefused);
+}
+
+Testee::Answer<Json> Testee::offer(const std::string& op, Json members) {
+  auto reply = ask(op, std::move(members));
+  if (!reply || (*reply)["ok"] == true) return reply;
+  const std::string kind = (*reply)["error"].value("kind", std::string("failed"));
+  if (kind == "rejected" || kind == "unsupported") return reply;
+  return refused(op, *reply);
 }
 
 Testee::Answer<void> Testee::exec_self() {

@@ -71,7 +71,9 @@ class Testee {
   // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
   // ok:false is kRefused.
   Answer<Json> request(const std::string& op, Json members = Json::object());
-  // The same where a refusal is an answer, too.
+  // The same where an SDK may refuse by design: "rejected" and "unsupported" are answers, too.
+  Answer<Json> offer(const std::string& op, Json members);
+  // ... and where any refusal is an answer.
   Answer<Json> ask(const std::string& op, Json members = Json::object());
   // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
   Answer<void> exec_self();
@@ -90,6 +92,8 @@ class Testee {
 
  private:
   struct State;
+  // Says so in the check.
+  std::unexpected<Stop> refused(const std::string& op, const Json& reply);
   std::unique_ptr<State> state_;
 };
 

@@ -554,7 +554,7 @@ class Threads {
     stacks_.erase(thread);
   }
 
-  void forget_in_child(const json& request) {
+  void forget_in_child() {
     if (is_bad("tctx.fork.inherited-record")) return;
     stacks_.clear();
     if (!is_good("child-attaches")) return point_at(nullptr);
@@ -565,7 +565,6 @@ class Threads {
     fill(c.record, c);
     set_valid(c.record, 1);
     point_at(c.record);
-    (void)request;
   }
 
  private:
@@ -711,7 +710,7 @@ class Threads {
   if (getppid() != parent) _exit(1);
   loop.leave_channel();
   if (child.at("do") == "publish") {
-    threads.forget_in_child(child);
+    threads.forget_in_child();
     process.publish_in_child(child);
   }
   if (write(ends[1], "", 1) != 1) _exit(1);
