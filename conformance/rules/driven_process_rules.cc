@@ -388,18 +388,17 @@ Finding no_dead_payload(const ImageEvidence& e) {
 // The updates that a parallel request consists of; none where it has other requests, too.
 std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
   std::vector<std::vector<Attribute>> out;
-  if (d.op != "parallel" || !d.ok || !d.request["requests"].is_array()) return out;
-  for (const Json& r : d.request["requests"]) {
-    if (r.value("op", "") == "process.fork") continue;
-    if (r.value("op", "") != "process.update" || !r.contains("resource")) return {};
-    out.push_back(attributes_of(r["resource"].value("attributes", Json::array())));
+  if (d.op != "parallel" || !d.ok) return out;
+  for (const Json& r : list_member(d.request, "requests")) {
+    if (says(r, "op", "process.fork")) continue;
+    if (!says(r, "op", "process.update") || !r.contains("resource")) return {};
+    out.push_back(resource_of(r));
   }
   return out;
 }
 
 bool all_answered(const DrivenOperation& d) {
-  if (!d.reply.contains("results") || !d.reply["results"].is_array()) return false;
-  return std::ranges::all_of(d.reply["results"], [](const Json& r) {
+  return std::ranges::all_of(list_member(d.reply, "results"), [](const Json& r) {
     return r.is_object() && r.contains("ok") && r["ok"] == true;
   });
 }
