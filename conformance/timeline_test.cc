@@ -236,7 +236,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {replaced(good, "\"before\": \"01", "\"before\": \"" + std::string(66, '0')),
        "more than a header"},
       {replaced(good, "\"tid\": 13", "\"tid\": 0"), "out of range"},
-      {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"run\""), "/mode"},
+      {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"sleep\""), "/mode"},
       {replaced(good, "\"pid\": 12", "\"pid\": -1"), "/processes/0/pid"},
       {replaced(good, "\"pid\": 12", "\"pid\": \"12\""), "whole number"},
       {replaced(good, "0x7f0000000000", "0x7g"), "begin"},
