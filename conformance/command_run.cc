@@ -105,8 +105,14 @@ class Run {
     return true;
   }
 
-  std::unique_ptr<Testee> start(std::string_view group) {
-    auto testee = std::make_unique<Testee>(options_, std::string(group), timeline_);
+  std::unique_ptr<Testee> start(const Group& group) {
+    TesteeOptions options = options_;
+    if (group.records && options.recording.stores) {
+      options.recording.record_stores = true;
+      options.recording.stores = false;
+      options.recording.no_stores = "the records of threads were watched instead";
+    }
+    auto testee = std::make_unique<Testee>(std::move(options), std::string(group.name), timeline_);
     if (const auto started = testee->start(); !started) {
       testee->end();
       if (started.error() == Stop::kInterrupted) interrupted_ = true;
@@ -131,7 +137,7 @@ class Run {
     int crashes = 0;
     for (const Check* check : checks) {
       if (testee == nullptr) {
-        testee = start(group.name);
+        testee = start(group);
         if (testee == nullptr) return false;
       }
       auto requirements = ids_of(selected_, check->requirements);
@@ -213,7 +219,9 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
   Run run(testee, prepared.selected, timeline, show_progress);
-  if (run.learn_capabilities() && run.drive(process_groups())) run.drive(thread_groups());
+  if (run.learn_capabilities() && run.drive(process_groups()) && run.drive(thread_groups())) {
+    run.drive(record_groups());
+  }
   if (show_progress) fmt::print(stderr, "\r\033[K");
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

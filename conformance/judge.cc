@@ -92,14 +92,6 @@ void leave_out_silent_images(std::vector<Finding>& findings) {
   if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
 }
 
-// Where nothing more is known than that a session showed why it cannot be asked.
-void prefer_not_applicable(std::vector<Finding>& findings) {
-  const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
-  if (std::ranges::all_of(findings, is_silent) && std::ranges::any_of(findings, is_na)) {
-    std::erase_if(findings, std::not_fn(is_na));
-  }
-}
-
 Finding nobody_to_ask(const Requirement& r) {
   if (is_about_threads(r)) {
     return not_applicable(
@@ -215,6 +207,26 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   }
 }
 
+// Where no session says anything: those speak that were asked for this, and of these the ones that
+// know why there is nothing.
+void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
+  if (!std::ranges::all_of(findings, is_silent)) return;
+  std::vector<std::int32_t> asked;
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      if (std::ranges::find(c.requirements, r.id) != c.requirements.end()) {
+        asked.push_back(s.root.pid);
+      }
+    }
+  }
+  const auto is_asked = [&](const Finding& f) {
+    return std::ranges::find(asked, f.image.pid) != asked.end();
+  };
+  if (std::ranges::any_of(findings, is_asked)) std::erase_if(findings, std::not_fn(is_asked));
+  const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
+  if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
+}
+
 }  // namespace
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -296,7 +308,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
-      if (is_driven(r->id)) prefer_not_applicable(result.findings);
+      if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
       if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
         const Finding& silent = result.findings.front();
         Finding f = *undeclared;

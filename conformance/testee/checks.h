@@ -30,9 +30,13 @@ struct Check {
 struct Group {
   std::string_view name;
   std::vector<Check> checks;
+  // Stores to the record of the thread that was asked last are recorded, instead of those to the
+  // header.
+  bool records = false;
 };
 
 std::span<const Group> process_groups();
 std::span<const Group> thread_groups();
+std::span<const Group> record_groups();
 
 }  // namespace ctxconf::conformance

@@ -79,9 +79,9 @@ std::string signal_name(int signo) {
 }  // namespace
 
 struct Testee::State {
-  State(const TesteeOptions& o, Timeline& t) : options(o), timeline(t) {}
+  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {}
 
-  const TesteeOptions& options;
+  const TesteeOptions options;
   Timeline& timeline;
   Session session;
   std::optional<Recording> recording;
@@ -256,10 +256,22 @@ struct Testee::State {
     return {};
   }
 
+  // That the last reply names.
+  pid_t last_thread() const {
+    const Json reply = Json::parse(session.operations.back().reply, nullptr, false);
+    if (!reply.is_object() || !reply.contains("tid") || !reply["tid"].is_number_integer())
+      return pid;
+    const auto tid = reply["tid"].get<std::int64_t>();
+    return std::in_range<pid_t>(tid) ? static_cast<pid_t>(tid) : pid;
+  }
+
   void look() {
     session.operations.back().after =
         recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
     session.operations.back().answered_ns = sys::boottime_now_ns();
+    if (options.recording.record_stores && pid != 0) {
+      recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
+    }
   }
 
   template <class Condition>
@@ -285,7 +297,8 @@ struct Testee::State {
                                        cut(dumped(members), 400)));
     }
     if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
-    std::string line = dumped(members);
+    // As it is: not every adapter reads escapes.
+    std::string line = members.dump();
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.request = line;
@@ -391,8 +404,8 @@ struct Testee::State {
   }
 };
 
-Testee::Testee(const TesteeOptions& options, std::string group, Timeline& timeline)
-    : state_(std::make_unique<State>(options, timeline)) {
+Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
+    : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
 }
 
@@ -491,6 +504,12 @@ bool Testee::can(std::string_view capability) const {
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
+bool Testee::has_asked(std::string_view op) const {
+  return std::ranges::any_of(state_->session.operations, [&](const Operation& o) {
+    const Json request = Json::parse(o.request, nullptr, false);
+    return request.is_object() && request.value("op", std::string()) == op;
+  });
+}
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
 
