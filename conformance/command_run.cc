@@ -112,6 +112,7 @@ class Run {
       options.recording.stores = false;
       options.recording.no_stores = "the records of threads were watched instead";
     }
+    add_injections(group, options.recording);
     auto testee = std::make_unique<Testee>(std::move(options), std::string(group.name), timeline_);
     if (const auto started = testee->start(); !started) {
       testee->end();
@@ -128,7 +129,23 @@ class Run {
     return interrupted_ || !adapter_fault_.empty() || !harness_fault_.empty();
   }
 
+  void add_injections(const Group& group, WrapOptions& recording) {
+    if (group.injections.empty()) return;
+    recording.first_injection = timeline_.injections.size();
+    recording.hide_vdso = true;
+    for (const auto text : group.injections) {
+      auto spec = parse_injection(text);
+      if (!spec) {
+        harness_fault_ = sys::to_string(spec.error());
+        continue;
+      }
+      timeline_.injections.push_back(to_injection(*spec));
+      recording.injections.push_back(std::move(*spec));
+    }
+  }
+
   bool drive(const Group& group) {
+    if (!group.injections.empty() && options_.recording.no_filter) return true;
     std::vector<const Check*> checks;
     for (const Check& check : group.checks) {
       if (is_wanted(check) && has_all(check)) checks.push_back(&check);

@@ -84,7 +84,9 @@ Finding child_has_none(const ImageEvidence& e) {
   const DrivenOperation* last = nullptr;
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
-    if (before == nullptr || published_at(*e.session, *before).context == nullptr) continue;
+    if (before == nullptr) continue;
+    const Published of_parent = published_at(*e.session, *before);
+    if (of_parent.context == nullptr) continue;
     for (const Child& child : children_of(d)) {
       const ImageView* view = view_of(d, child.pid);
       if (!child.is("idle") || view == nullptr) continue;
@@ -93,7 +95,7 @@ Finding child_has_none(const ImageEvidence& e) {
       ++judged;
       for (const Context* c : active_in(now, *view)) {
         // One with other content is its own: an SDK may set itself up again in a child.
-        if (!is_of_parent(*c, e)) continue;
+        if (!is_of_parent(*c, *of_parent.image)) continue;
         Finding f = contradicted(
             fmt::format("child {}, which did nothing, has its parent's context", child.pid),
             "a child with its parent's context");

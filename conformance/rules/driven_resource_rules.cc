@@ -110,6 +110,7 @@ Finding resource_as_given(const ImageEvidence& e) {
     if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published = false;
     const Published now = published_at(*e.session, d);
     if (now.context != nullptr) published = true;
+    if (now.image == nullptr || now.image->image->key != e.image->key) continue;
     if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
     for (const Attribute& g : *given.resource) {
       const Attribute* there = now.find(g.key);

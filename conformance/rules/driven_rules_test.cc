@@ -612,6 +612,55 @@ TEST(OneWriterAtATime, WithoutStores) {
   EXPECT_EQ(d.outcome(kWriters), Outcome::kUnobservable);
 }
 
+// ---- failures
+
+constexpr const char* kRecoverable = "pctx.update.failure-recoverable";
+
+// An update during which the clock could not be read, and `after` is seen.
+Driven failed_update(const std::vector<Writer>& after) {
+  Driven d = published();
+  d.call("clock_gettime", {7}, -22).injected = true;
+  d.state = after;
+  d.refused("process.update", with_resource({{"service.name", "next"}}));
+  return d;
+}
+
+TEST(UpdateFailureRecoverable, AnOldContextANewOneAndNone) {
+  for (const auto& after :
+       {std::vector{Writer{}}, std::vector{named("next", 2000)}, std::vector<Writer>{}}) {
+    Driven d = failed_update(after);
+    d.state = {named("next", 3000)};
+    d.ask("process.update", with_resource({{"service.name", "next"}}));
+    EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass) << after.size();
+  }
+}
+
+TEST(UpdateFailureRecoverable, TheTimestampStaysZero) {
+  Driven d = failed_update({zeroed({})});
+  d.state = {named("next", 3000)};
+  d.ask("process.update", with_resource({{"service.name", "next"}}));
+  const Finding f = d.judge(kRecoverable);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.signature, "timestamp left at zero");
+}
+
+TEST(UpdateFailureRecoverable, NothingCanBePublishedAnyMore) {
+  Driven d = failed_update({});
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);  // nobody tried
+  d.refused("process.update", with_resource({{"service.name", "next"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kFail);
+  d.state = {named("anew", 3000)};
+  d.ask("process.publish", with_resource({{"service.name", "anew"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
+}
+
+TEST(UpdateFailureRecoverable, ACallThatFailedByItself) {
+  Driven d = published();
+  d.call("prctl", {0x53564d41}, -22);
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kUnobservable);
+}
+
 // ---- what is given
 
 TEST(DefaultResource, OneOfTwo) {

@@ -33,6 +33,9 @@ struct Group {
   // Stores to the record of the thread that was asked last are recorded, instead of those to the
   // header.
   bool records = false;
+  // Specs (conformance/observe/injection.h) that its checks turn on and off; clocks are read by
+  // system calls then. Left out where the host cannot answer calls.
+  std::vector<std::string_view> injections = {};
 };
 
 std::span<const Group> process_groups();

@@ -168,6 +168,21 @@ Driven update_sizes(Testee& t) {
   return {};
 }
 
+// One update while calls fail, then one that is to work.
+Driven update_with_failures(Testee& t) {
+  CTX_CHECK(publish(t));
+  t.inject(true);
+  const auto failing = t.ask("process.update", {{"resource", named("ctxconf-while-a-call-fails")}});
+  t.inject(false);
+  if (!failing) return std::unexpected(failing.error());
+  const auto next = t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed")}});
+  if (!next) return std::unexpected(next.error());
+  if ((*next)["ok"] != true) {
+    CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
+  }
+  return {};
+}
+
 Driven update_in_parallel(Testee& t) {
   CTX_CHECK(publish(t));
   Json requests = Json::array();
@@ -235,7 +250,7 @@ const Group kGroups[] = {
     {"publish",
      {{"publish",
        {"process.publish"},
-       {"pctx.publish.discoverable", "pctx.publish.on-init"},
+       {"pctx.publish.discoverable"},
        {"pctx.header.*", "pctx.payload.*", "pctx.publish.*", "pctx.fork.dontfork*"},
        initialise}}},
     {"resource",
@@ -304,6 +319,20 @@ const Group kGroups[] = {
        {"pctx.update.one-writer-at-a-time"},
        {"pctx.update.*"},
        update_in_parallel}}},
+    {.name = "update-without-clock",
+     .checks = {{"clock_gettime",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.failure-recoverable"},
+                 {},
+                 update_with_failures}},
+     .injections = {"clock_gettime:error=EINVAL"}},
+    {.name = "update-without-name",
+     .checks = {{"prctl",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.failure-recoverable"},
+                 {},
+                 update_with_failures}},
+     .injections = {"prctl(PR_SET_VMA):error=EPERM"}},
     {"drop",
      {{"drop",
        {"process.publish", "process.drop"},

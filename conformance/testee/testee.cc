@@ -434,6 +434,7 @@ Testee::Answer<void> Testee::start() {
   WrapOptions recording = s.options.recording;
   recording.argv = s.options.argv;
   recording.keep_all = true;
+  recording.inject_at_once = false;
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
@@ -625,6 +626,8 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
   }
   return std::unexpected(Stop::kDone);
 }
+
+void Testee::inject(bool on) { state_->recording->inject(on); }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
   return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
