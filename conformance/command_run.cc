@@ -8,10 +8,12 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <ranges>
 
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/testee/checks.h"
+#include "conformance/testee/protocol.h"
 #include "conformance/testee/testee.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
@@ -44,17 +46,6 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
     }
   }
   return out;
-}
-
-// As in Check::needs.
-bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
-  const auto colon = need.find(':');
-  const std::string name(need.substr(0, colon));
-  if (!capabilities.contains(name)) return false;
-  if (colon == std::string_view::npos) return true;
-  const auto& declared = capabilities[name];
-  if (!declared.contains("child") || !declared["child"].is_array()) return false;
-  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
 }
 
 class Run {
@@ -133,8 +124,8 @@ class Run {
     if (group.injections.empty()) return;
     recording.first_injection = timeline_.injections.size();
     recording.hide_vdso = true;
-    for (const auto text : group.injections) {
-      auto spec = parse_injection(text);
+    for (const auto part : std::views::split(group.injections, ' ')) {
+      auto spec = parse_injection(std::string_view(part.begin(), part.end()));
       if (!spec) {
         harness_fault_ = sys::to_string(spec.error());
         continue;

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -204,17 +203,11 @@ Driven fork_and_reap(Testee& t, const Json& child) {
   return {};
 }
 
-bool can_fork(const Testee& t, std::string_view what) {
-  const Json& fork = t.capabilities()["process.fork"];
-  return fork.contains("child") && fork["child"].is_array() &&
-         std::ranges::find(fork["child"], what) != fork["child"].end();
-}
-
 Driven fork_idle(Testee& t) {
   const Json child = {{"do", "idle"}};
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child));
-  if (can_fork(t, "fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
+  if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
   if (!t.can("process.parallel") || !t.can("process.update")) return {};
   Json requests = Json::array();
   for (int i = 0; i < 4; ++i) {
@@ -234,7 +227,7 @@ Driven fork_publish(Testee& t) {
   };
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
-  if (!can_fork(t, "fork")) return {};
+  if (!t.can("process.fork:fork")) return {};
   return fork_and_reap(t,
                        {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
 }
@@ -325,14 +318,14 @@ const Group kGroups[] = {
                  {"pctx.update.failure-recoverable"},
                  {},
                  update_with_failures}},
-     .injections = {"clock_gettime:error=EINVAL"}},
+     .injections = "clock_gettime:error=EINVAL"},
     {.name = "update-without-name",
      .checks = {{"prctl",
                  {"process.publish", "process.update"},
                  {"pctx.update.failure-recoverable"},
                  {},
                  update_with_failures}},
-     .injections = {"prctl(PR_SET_VMA):error=EPERM"}},
+     .injections = "prctl(PR_SET_VMA):error=EPERM"},
     {"drop",
      {{"drop",
        {"process.publish", "process.drop"},

@@ -501,7 +501,7 @@ Testee::Answer<void> Testee::start() {
 }
 
 bool Testee::can(std::string_view capability) const {
-  return state_->caps.contains(std::string(capability));
+  return is_declared(state_->caps, capability);
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
