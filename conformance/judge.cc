@@ -354,7 +354,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   for (const Injection& i : t.injections) {
     out.injections.push_back(times_of(i));
     if (i.times > 0) continue;
-    out.notes.push_back("--inject " + i.spec +
+    out.notes.push_back((t.mode == Mode::kRun ? "the failure " : "--inject ") + i.spec +
                         " was never applied: no such call was made for a publication, and nothing "
                         "can be concluded about it");
   }

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <ranges>
 #include <utility>
+
+#include "conformance/observe/injection.h"
+#include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -20,17 +24,6 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
     }
   }
   return out;
-}
-
-// As in Check::needs.
-bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
-  const auto colon = need.find(':');
-  const std::string name(need.substr(0, colon));
-  if (!capabilities.contains(name)) return false;
-  if (colon == std::string_view::npos) return true;
-  const auto& declared = capabilities[name];
-  if (!declared.contains("child") || !declared["child"].is_array()) return false;
-  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
 }
 
 std::optional<CheckEnding> ending_of(Stop stop) {
@@ -49,18 +42,6 @@ std::optional<CheckEnding> ending_of(Stop stop) {
       return std::nullopt;
   }
   return std::nullopt;
-}
-
-// What is recorded of a group.
-TesteeOptions options_for(const Group& group, const TesteeOptions& all, std::uint32_t repeat) {
-  TesteeOptions options = all;
-  options.repeat = repeat;
-  if (group.records && options.recording.stores) {
-    options.recording.record_stores = true;
-    options.recording.stores = false;
-    options.recording.no_stores = "the records of threads were watched instead";
-  }
-  return options;
 }
 
 }  // namespace
@@ -101,6 +82,31 @@ bool Driver::has_all(const Check& check) {
   return true;
 }
 
+// What is recorded of a group, and which calls fail.
+TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
+  TesteeOptions options = options_;
+  options.repeat = repeat;
+  auto& recording = options.recording;
+  if (group.records && recording.stores) {
+    recording.record_stores = true;
+    recording.stores = false;
+    recording.no_stores = "the records of threads were watched instead";
+  }
+  if (group.injections.empty()) return options;
+  recording.first_injection = timeline_.injections.size();
+  recording.hide_vdso = true;
+  for (const auto part : std::views::split(group.injections, ' ')) {
+    auto spec = parse_injection(std::string_view(part.begin(), part.end()));
+    if (!spec) {
+      harness_fault_ = sys::to_string(spec.error());
+      continue;
+    }
+    timeline_.injections.push_back(to_injection(*spec));
+    recording.injections.push_back(std::move(*spec));
+  }
+  return options;
+}
+
 bool Driver::take_faults(const Testee& testee) {
   if (adapter_fault_.empty()) adapter_fault_ = testee.adapter_fault();
   if (harness_fault_.empty()) harness_fault_ = testee.harness_fault();
@@ -108,6 +114,7 @@ bool Driver::take_faults(const Testee& testee) {
 }
 
 bool Driver::drive(const Group& group, std::uint32_t repeat) {
+  if (!group.injections.empty() && options_.recording.no_filter) return true;
   std::vector<const Check*> checks;
   for (const Check& check : group.checks) {
     if (is_wanted(check) && has_all(check)) checks.push_back(&check);
@@ -126,8 +133,8 @@ bool Driver::drive(const Group& group, std::uint32_t repeat) {
       continue;
     }
     if (testee == nullptr) {
-      testee = std::make_unique<Testee>(options_for(group, options_, repeat),
-                                        std::string(group.name), timeline_);
+      testee =
+          std::make_unique<Testee>(options_for(group, repeat), std::string(group.name), timeline_);
       if (const auto started = testee->start(); !started) {
         testee->end();
         if (started.error() == Stop::kInterrupted) interrupted_ = true;

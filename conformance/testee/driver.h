@@ -48,6 +48,7 @@ class Driver {
  private:
   bool is_wanted(const Check& check) const;
   bool has_all(const Check& check);
+  TesteeOptions options_for(const Group& group, std::uint32_t repeat);
   bool take_faults(const Testee& testee);
   bool drive(const Group& group, std::uint32_t repeat);
 

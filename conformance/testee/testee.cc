@@ -498,6 +498,7 @@ Testee::Answer<void> Testee::start() {
   WrapOptions recording = s.options.recording;
   recording.argv = s.options.argv;
   recording.keep_all = true;
+  recording.inject_at_once = false;
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
@@ -562,7 +563,7 @@ Testee::Answer<void> Testee::start() {
 }
 
 bool Testee::can(std::string_view capability) const {
-  return state_->caps.contains(std::string(capability));
+  return is_declared(state_->caps, capability);
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
@@ -694,6 +695,8 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
   }
   return std::unexpected(Stop::kDone);
 }
+
+void Testee::inject(bool on) { state_->recording->inject(on); }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
   return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });

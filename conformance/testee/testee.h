@@ -78,6 +78,8 @@ class Testee {
   // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
   Answer<void> exec_self();
   Answer<void> exec(const std::vector<std::string>& argv);
+  // options.recording.injections hold from now on, or no longer; from the start they do not.
+  void inject(bool on);
   // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
   // The same, but only where no context was seen yet, and until there is one.

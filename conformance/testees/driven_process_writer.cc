@@ -296,7 +296,7 @@ class Sdk {
       std::thread([this] {
         std::this_thread::sleep_for(std::chrono::milliseconds(60));
         const std::lock_guard later(lock_);
-        context_.publish(encode(content_));
+        (void)context_.publish(encode(content_));
       }).detach();
       return json();
     }
@@ -325,7 +325,7 @@ class Sdk {
     if (!is_bad("pctx.publish.available-while-idle")) return;
     std::thread([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      drop();
+      (void)drop();
     }).detach();
   }
 
@@ -350,7 +350,7 @@ class Sdk {
       } else {
         content_ = given({}, child);
       }
-      context_.publish(encode(content_));
+      (void)context_.publish(encode(content_));
       if (is_bad("pctx.fork.parent-untouched")) {
         const std::string resource = content_.resource.dump();
         shared_->size = resource.copy(shared_->resource.data(), shared_->resource.size());
@@ -358,11 +358,11 @@ class Sdk {
       return;
     }
     context_.forget();
-    if (is_bad("pctx.fork.child-has-none")) context_.publish(encode(content_));
+    if (is_bad("pctx.fork.child-has-none")) (void)context_.publish(encode(content_));
     if (is_good("child-of-its-own")) {
       content_.resource = {text("service.name", "worker"),
                            text("service.instance.id", std::to_string(getpid()))};
-      context_.publish(encode(content_));
+      (void)context_.publish(encode(content_));
     }
   }
 
@@ -373,13 +373,13 @@ class Sdk {
   void child_is_ready() {
     if (shared_->size == 0) return;
     const std::string resource(shared_->resource.data(), std::exchange(shared_->size, 0));
-    update({{"resource", {{"attributes", json::parse(resource)}}}});
+    (void)update({{"resource", {{"attributes", json::parse(resource)}}}});
   }
 
   void before_exec() {
     if (!is_bad("pctx.exec.memfd-not-leaked")) return;
     // What the next program is to go on with.
-    drop();
+    (void)drop();
     const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     const int kept = fcntl(fd, F_DUPFD, 0);
     setenv(kHandedOver, std::to_string(kept).c_str(), 1);
@@ -394,21 +394,20 @@ class Sdk {
     const auto all = [&](const char* op) {
       return std::ranges::all_of(requests, [&](const json& r) { return r.at("op") == op; });
     };
+    const bool updates = all("process.update");
     if (all("process.publish") && is_bad("pctx.publish.singleton")) {
       content_ = given({}, requests[0]);
-      context_.publish(encode(content_));
-      second_.publish(encode(given({}, requests[1])));
-    } else if (!all("process.update")) {
-      return false;
-    } else if (is_good("merged-updates")) {
-      update_locked(requests.back());
-    } else if (is_bad("pctx.update.one-writer-at-a-time")) {
+      (void)context_.publish(encode(content_));
+      (void)second_.publish(encode(given({}, requests[1])));
+    } else if (updates && is_good("merged-updates")) {
+      (void)update_locked(requests.back());
+    } else if (updates && is_bad("pctx.update.one-writer-at-a-time")) {
       content_ = given(content_, requests.back());
       context_.update_with_another(encode(content_));
-    } else if (is_bad("pctx.update.one-writer-at-a-time:mixed")) {
+    } else if (updates && is_bad("pctx.update.one-writer-at-a-time:mixed")) {
       json mixed = requests[0];
       mixed["resource"]["attributes"].back() = requests[1]["resource"]["attributes"].back();
-      update_locked(mixed);
+      (void)update_locked(mixed);
     } else {
       return false;
     }
