@@ -12,6 +12,7 @@ install(TARGETS ${elf_testees}
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(FILES conformance/testees/mutants.json
               conformance/testees/driven_process_mutants.json
+              conformance/testees/driven_record_mutants.json
               conformance/testees/driven_thread_mutants.json
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(PROGRAMS conformance/testees/ctypes_writer.py

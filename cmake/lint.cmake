@@ -13,3 +13,6 @@ add_test(NAME clang_tidy
   COMMAND ${RUN_CLANG_TIDY} -quiet -j 2 -clang-tidy-binary ${CLANG_TIDY} -p "${PROJECT_BINARY_DIR}"
           "^${PROJECT_SOURCE_DIR}/(abi|sys|writer_ref|reader_ref|conformance|fuzz|golden)/(?!.*_test\\.).*\\.cc$")
 set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2)
+
+# All that clang-tidy needs beside the sources.
+add_custom_target(lint_headers DEPENDS ctxconf_proto)

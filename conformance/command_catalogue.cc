@@ -14,7 +14,10 @@
 #include "conformance/commands.h"
 #include "conformance/judge.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/html.h"
 #include "conformance/report/junit.h"
+#include "conformance/report/markdown.h"
+#include "conformance/report/redact.h"
 #include "conformance/report/result_json.h"
 #include "conformance/requirements/render.h"
 #include "conformance/rules/rule.h"
@@ -101,6 +104,13 @@ sys::Result<> write_file(const std::string& path, const std::string& text) {
   if (err == 0) return {};
   unlink(temporary.c_str());
   return sys::fail("write", err, path);
+}
+
+sys::Result<> write_reports(const std::string& directory, const RunResult& run, bool strict) {
+  CTX_CHECK(write_file(directory + "/junit.xml", to_junit(run, {strict})));
+  CTX_CHECK(write_file(directory + "/report.html", to_html(run)));
+  CTX_CHECK(write_file(directory + "/summary.md", to_markdown(run)));
+  return write_file(directory + "/result.json", to_result_json(run));
 }
 
 int command_list(const std::string& what, const std::string& spec, bool json, bool markdown) {
@@ -228,9 +238,18 @@ int command_expect(const ExpectCommand& c) {
 int command_report(const ReportCommand& c) {
   const auto text = read_file(c.file, kLongestResultJson);
   if (!text) return complain(kExitUsage, "report: " + sys::to_string(text.error()));
-  const auto run = result_from_json(*text, Catalogue::builtin());
-  if (!run) return complain(kExitUsage, "report: " + c.file + ": " + run.error().detail);
-  return print(c.format == "junit" ? to_junit(*run, {}) : to_console(*run, c.console), kExitClean);
+  auto read = result_from_json(*text, Catalogue::builtin());
+  if (!read) return complain(kExitUsage, "report: " + c.file + ": " + read.error().detail);
+  const RunResult run =
+      c.redact ? redacted(*std::move(read), random_redaction_key()) : *std::move(read);
+  const auto made = [&] {
+    if (c.format == "html") return to_html(run);
+    if (c.format == "json") return to_result_json(run);
+    if (c.format == "junit") return to_junit(run, {});
+    if (c.format == "markdown") return to_markdown(run);
+    return to_console(run, c.console);
+  };
+  return print(made(), kExitClean);
 }
 
 }  // namespace ctxconf::conformance

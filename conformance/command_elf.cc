@@ -14,7 +14,6 @@
 #include "conformance/elf_facts.h"
 #include "conformance/judge.h"
 #include "conformance/report/escape.h"
-#include "conformance/report/junit.h"
 #include "conformance/report/result_json.h"
 #include "conformance/rules/tls_access.h"
 #include "conformance/verdict/exit_code.h"
@@ -238,8 +237,7 @@ sys::Result<> write_results(const std::string& directory, const RunResult& run) 
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return sys::fail("--out", error.value(), directory);
-  CTX_CHECK(write_file(directory + "/junit.xml", to_junit(run, {.strict = true})));
-  return write_file(directory + "/result.json", to_result_json(run));
+  return write_reports(directory, run, true);
 }
 
 }  // namespace

@@ -18,8 +18,6 @@
 #include "conformance/observe/attach.h"
 #include "conformance/observe/wrap.h"
 #include "conformance/report/escape.h"
-#include "conformance/report/junit.h"
-#include "conformance/report/result_json.h"
 #include "conformance/trace.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/expectations.h"
@@ -204,8 +202,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
       run.trace_path = dir + "timeline.json";
       written = write_file(run.trace_path, to_json(timeline));
     }
-    if (written) written = write_file(dir + "junit.xml", to_junit(run, {options.strict}));
-    if (written) written = write_file(dir + "result.json", to_result_json(run));
+    if (written) written = write_reports(options.out, run, options.strict);
     if (!written) {
       code = complain(kExitHarnessError, sys::to_string(written.error()),
                       "the verdicts follow, but --out has not all of them");

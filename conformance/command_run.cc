@@ -87,7 +87,9 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
       fmt::print(stderr, "\r\033[K{}/{}\r", group, check);
     });
   }
-  if (run.learn_capabilities() && run.drive(process_groups())) run.drive(thread_groups());
+  if (run.learn_capabilities() && run.drive(process_groups()) && run.drive(thread_groups())) {
+    run.drive(record_groups());
+  }
   if (show_progress) fmt::print(stderr, "\r\033[K");
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -27,7 +27,7 @@ struct JudgeOptions {
   std::string watch = "lifetime";   // wrap, level stores: or "publication"
   std::vector<std::string> inject;  // wrap: what calls are to return
   bool hide_vdso = false;           // wrap
-  std::string out;                  // directory for result.json, junit.xml, timeline.json, traces/
+  std::string out;                  // directory for all reports, timeline.json and traces/
   double timeout_scale = 1;
   ConsoleOptions console;
   std::vector<std::string> command_line;  // of ctxconf, for the report
@@ -76,7 +76,8 @@ int command_drift(const DriftCommand& command);
 
 struct ReportCommand {
   std::string file;
-  std::string format;  // junit, console
+  std::string format = "console";  // console, junit, html, markdown, json
+  bool redact = false;             // see report/redact.h
   ConsoleOptions console;
 };
 int command_report(const ReportCommand& command);
@@ -109,5 +110,7 @@ int print(const std::string& text, int code);
 sys::Result<std::string> read_file(const std::string& path, std::size_t limit);
 // Through a temporary file and rename, so that a reader never sees half of it.
 sys::Result<> write_file(const std::string& path, const std::string& text);
+// result.json, junit.xml, report.html and summary.md; `strict`: warnings are failures.
+sys::Result<> write_reports(const std::string& directory, const RunResult& run, bool strict);
 
 }  // namespace ctxconf::conformance

@@ -27,6 +27,9 @@ except ImportError:
 SOURCE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 2 else ""
 BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 
+sys.path.append(os.path.join(SOURCE, "conformance", "report"))
+import page_reader  # noqa: E402
+
 CTXCONF = os.path.join(BIN, "ctxconf")
 WRITER = os.path.join(BIN, "writer_ref")
 TESTEE = os.path.join(BIN, "process_writer")
@@ -734,7 +737,8 @@ class ReportsTest(Case):
     def test_files(self):
         self.run_mutant()
         self.assertEqual(sorted(os.listdir(self.path("out"))),
-                         ["junit.xml", "result.json", "timeline.json", "traces"])
+                         ["junit.xml", "report.html", "result.json", "summary.md", "timeline.json",
+                          "traces"])
         result = self.result()
         self.assertEqual(result["exit"]["code"], FAILED)
         for name in ("kernel", "arch", "libc", "facts"):
@@ -754,6 +758,13 @@ class ReportsTest(Case):
         self.assertTrue(case.get("classname").startswith("otep4719."))
         self.assertIn("OTEL-CTX", case.find("failure").text)
         self.assertEqual(json.loads(self.read("out/timeline.json"))["format"], "ctxconf-timeline")
+        page = page_reader.check_page("report.html", self.read("out/report.html").decode())
+        self.assertEqual(len(page.rows()), result["totals"]["selected"])
+        self.assertEqual([row["id"] for row in page.rows().values() if "open" in row],
+                         ["pctx.header.signature"])
+        self.assertRegex(self.read("out/summary.md").decode(),
+                         r"(?m)^## ctxconf failed\n[^|]*\|[^|]*\|[^|]*\|[^|]*\|\n.*\n"
+                         r"\| \*\*FAIL\*\* \| `pctx.header.signature` \| .*OTEL-CTX")
 
     def test_traces(self):
         done = self.run_mutant()
@@ -811,6 +822,32 @@ class ReportsTest(Case):
         junit = self.expect_exit(CLEAN, "report", "--junit", "out/result.json")
         suites = ElementTree.fromstring(junit.out)
         self.assertEqual(suites.get("failures"), "1")
+        for option, name in (("--html", "report.html"), ("--markdown", "summary.md"),
+                             ("--json", "result.json")):
+            made = self.expect_exit(CLEAN, "report", option, "out/result.json")
+            self.assertEqual(made.out, self.read("out/" + name).decode(), option)
+        self.complains(USAGE, "report", "--html", "--junit", "out/result.json", about=["--html"])
+
+    def test_redacted_reports_do_not_quote_the_program(self):
+        secret = "s3cr3t"
+        self.expect_exit(FAILED, "wrap", "--out", "out", "--expect-resource",
+                         f"service.name={secret}", "--", WRITER, "--hold", "150ms",
+                         "--resource", f"host.name={secret}", "--resource", "service.name=other")
+        self.assertIn(secret, self.read("out/result.json").decode())
+        redacted = self.expect_exit(CLEAN, "report", "--redact", "--json", "out/result.json").out
+        self.write("redacted.json", redacted)
+        # From a redacted result all formats are made, and hashes are the same in all of them.
+        program = json.loads(redacted)["images"][0]["executable"]
+        self.assertRegex(program, "^redacted-[0-9a-f]{12}$")
+        for option in ("--console", "--html", "--junit", "--markdown", "--json"):
+            text = self.expect_exit(CLEAN, "report", option, "redacted.json").out
+            self.assertIn(program, text, option)
+            for words in (text, self.expect_exit(CLEAN, "report", "--redact", option,
+                                                 "out/result.json").out):
+                for word in (secret, secret.encode().hex(), os.path.basename(WRITER)):
+                    self.assertNotIn(word, words, option)
+        self.assertIn("pctx.payload.resource-matches-sdk", redacted)
+        self.assertIn("service.name=redacted-", redacted)
 
     def test_report_refuses_what_is_no_result(self):
         self.run_mutant()
@@ -1098,10 +1135,11 @@ class HostileTest(Case):
                      ["replay", "-vv", "out/timeline.json"]):
             again = self.run_it(*args)
             self.assert_harmless(again.out + again.err, args[0])
-        for name in ("junit.xml", "result.json", "timeline.json"):
+        page_reader.check_page("report.html", self.read("out/report.html").decode())
+        for name in ("junit.xml", "report.html", "result.json", "summary.md", "timeline.json"):
             raw = self.read("out/" + name)
             self.assert_harmless(raw.decode(), name)
-            if name != "timeline.json":  # which no browser is shown
+            if name in ("junit.xml", "result.json"):
                 self.assertNotRegex(raw, b"</script>|<b>", name)
         self.assertNotIn(b"]]>", self.read("out/junit.xml"))
         ElementTree.fromstring(self.read("out/junit.xml"))
@@ -1304,6 +1342,16 @@ class CatalogueTest(Case):
         self.assertEqual(done.err, "")
         for row in json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)[:4]:
             self.expect_exit(CLEAN, "explain", row["id"], out=re.escape(row["id"]))
+
+
+class CompleteTest(unittest.TestCase):
+    def test_every_class_here_is_run(self):
+        with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
+            named = set(re.findall(r"\b[A-Z][A-Za-z]+Test\b", file.read()))
+        here = {name for name, value in globals().items()
+                if isinstance(value, type) and issubclass(value, unittest.TestCase)
+                and name.endswith("Test")}
+        self.assertEqual(here - named, set())
 
 
 if __name__ == "__main__":

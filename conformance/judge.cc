@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <set>
 
 #include "conformance/rules/driven_evidence.h"
@@ -82,13 +83,14 @@ Finding not_judged_under_faults(const Timeline& t) {
       "the same command without --inject");
 }
 
+bool is_silent(const Finding& f) {
+  return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+}
+
 // An image that never attached a context (a launcher, a helper) says nothing against one that
 // did.
 void leave_out_silent_images(std::vector<Finding>& findings) {
-  const auto silent = [](const Finding& f) {
-    return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
-  };
-  if (!std::ranges::all_of(findings, silent)) std::erase_if(findings, silent);
+  if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
 }
 
 Finding nobody_to_ask(const Requirement& r) {
@@ -264,6 +266,26 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   }
 }
 
+// Where no session says anything: those speak that were asked for this, and of these the ones that
+// know why there is nothing.
+void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
+  if (!std::ranges::all_of(findings, is_silent)) return;
+  std::vector<std::int32_t> asked;
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      if (std::ranges::find(c.requirements, r.id) != c.requirements.end()) {
+        asked.push_back(s.root.pid);
+      }
+    }
+  }
+  const auto is_asked = [&](const Finding& f) {
+    return std::ranges::find(asked, f.image.pid) != asked.end();
+  };
+  if (std::ranges::any_of(findings, is_asked)) std::erase_if(findings, std::not_fn(is_asked));
+  const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
+  if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
+}
+
 }  // namespace
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -324,7 +346,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.requirement = r;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
-    if (!decided) decided = not_declared(t, *r);
+    const auto undeclared = decided ? std::nullopt : not_declared(t, *r);
+    if (!decided && asked.empty()) decided = undeclared;
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
     add_ended_checks(t, result, told);
     if (decided && !result.findings.empty()) {
@@ -346,6 +369,14 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       }
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
+      }
+      if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
+      if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
+        const Finding& silent = result.findings.front();
+        Finding f = *undeclared;
+        f.image = silent.image;
+        f.image_name = silent.image_name;
+        result.findings = {std::move(f)};
       }
     }
     for (Finding& f : result.findings) f.requirement = r->id;

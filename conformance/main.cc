@@ -60,7 +60,8 @@ void add_common(CLI::App& app, GivenOptions& o) {
                  "KEY=VALUE that must be found in the payload (repeatable)")
       ->allow_extra_args(false);
   app.add_option("--out", o.judge.out,
-                 "directory for result.json, junit.xml, timeline.json and traces/");
+                 "directory for result.json, junit.xml, report.html, summary.md, timeline.json and "
+                 "traces/");
 }
 
 void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
@@ -193,7 +194,8 @@ int run_command_line(int argc, char** argv) {
   auto* elf = app.add_subcommand(
       "elf", "will a profiler find the thread context of these programs and libraries?");
   add_selection_and_report(*elf, given);
-  elf->add_option("--out", given.judge.out, "directory for result.json and junit.xml");
+  elf->add_option("--out", given.judge.out,
+                  "directory for result.json, junit.xml, report.html and summary.md");
   elf->add_flag("--json", elf_json, "result.json on stdout instead of the report");
   elf->add_option("FILE", elf_files, "executables and shared libraries, not run")->required();
   elf->footer(
@@ -262,10 +264,21 @@ int run_command_line(int argc, char** argv) {
       "file that cannot be read or is no text of that OTEP, 70 a bug in ctxconf.");
 
   ReportCommand report_command;
-  bool junit = false;
-  auto* report = app.add_subcommand("report", "make another report from result.json");
+  auto* report = app.add_subcommand("report", "make another report from result.json, on stdout");
   report->add_option("RESULT", report_command.file, "result.json of a run")->required();
-  report->add_flag("--junit", junit, "JUnit XML on stdout; default: the console report");
+  auto* formats = report->add_option_group("format")->require_option(0, 1);
+  const auto format = [&](const char* name, const char* help) {
+    formats->add_flag_callback(
+        std::string("--") + name, [&report_command, name] { report_command.format = name; }, help);
+  };
+  format("console", "as on a terminal (default)");
+  format("html", "one page with everything, for a browser");
+  format("markdown", "for the summary of a CI job");
+  format("junit", "JUnit XML");
+  format("json", "result.json again, for --redact");
+  report->add_flag("--redact", report_command.redact,
+                   "without the program's words and bytes: hashes in their place, others in each "
+                   "report");
   report->add_flag("-v", given.verbosity, "say more");
 
   GoldenCommand golden_command;
@@ -319,7 +332,6 @@ int run_command_line(int argc, char** argv) {
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
-  report_command.format = junit ? "junit" : "console";
   if (*wrap) return command_wrap(given.judge, command);
   if (*run) {
     run_command.adapter = command;

@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 
 // Programs for wrap and elf; adapters for run, by OTEP.
 constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
-                             "driven_thread_mutants.json"};
+                             "driven_thread_mutants.json", "driven_record_mutants.json"};
 constexpr int kCannotBeShownHere = 77;
 constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;
 

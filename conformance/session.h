@@ -31,10 +31,10 @@ struct ImageView {
   friend bool operator==(const ImageView&, const ImageView&) = default;
 };
 
-// One request and its answer.
+// One request and its answer, or a time without any.
 struct Operation {
   std::uint32_t check = 0;        // index into Session::checks
-  std::string request;            // the line as it was sent
+  std::string request;            // the line as it was sent; empty: none was, it was left alone
   std::string reply;              // the line that answered; empty: none did. Hostile
   std::uint64_t sent_ns = 0;      // CLOCK_BOOTTIME of the harness
   std::uint64_t answered_ns = 0;  // 0: never

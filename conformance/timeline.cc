@@ -125,6 +125,28 @@ Json json_of(const Watch& w) {
           {"unwatched", w.unwatched}};
 }
 
+Json json_of(const RecordStore& s) {
+  return {{"tid", s.tid},
+          {"order", s.order},
+          {"at_ns", s.at_ns},
+          {"record", hex(s.record)},
+          {"words", s.words},
+          {"slot", hex(s.slot)},
+          {"before", hex(s.before)},
+          {"after", hex(s.after)},
+          {"place", s.place ? Json(*s.place) : Json(nullptr)}};
+}
+
+Json json_of(const RecordWatch& w) {
+  return {{"record", hex(w.record)},
+          {"slot", hex(w.slot)},
+          {"owner", w.owner},
+          {"armed_order", w.armed_order},
+          {"ended_order", w.ended_order ? Json(*w.ended_order) : Json(nullptr)},
+          {"found", hex(w.found)},
+          {"unwatched", w.unwatched}};
+}
+
 Json json_of(const sys::ElfSymbol& s) {
   return {{"index", s.index},      {"name", text(s.name)},
           {"value", hex(s.value)}, {"size", s.size},
@@ -208,6 +230,9 @@ Json json_of(const Image& i) {
               {"stores_dropped", i.stores_dropped},
               {"stores_unseen", text(i.stores_unseen)},
               {"places", Json::array()},
+              {"record_watches", Json::array()},
+              {"record_stores", Json::array()},
+              {"record_stores_dropped", i.record_stores_dropped},
               {"modules", Json::array()},
               {"defined_together", i.defined_together},
               {"threads", Json::array()},
@@ -219,6 +244,8 @@ Json json_of(const Image& i) {
   for (const auto& w : i.watches) out["watches"].push_back(json_of(w));
   for (const auto& st : i.stores) out["stores"].push_back(json_of(st));
   for (const auto& p : i.places) out["places"].push_back(json_of(p));
+  for (const auto& w : i.record_watches) out["record_watches"].push_back(json_of(w));
+  for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
   return out;
@@ -409,6 +436,32 @@ Watch watch(const Reader& in) {
   return w;
 }
 
+RecordStore record_store(const Reader& in) {
+  RecordStore s;
+  s.tid = in.number<std::int32_t>("tid", 1);
+  s.order = in.number<std::uint64_t>("order");
+  s.at_ns = in.number<std::uint64_t>("at_ns");
+  s.record = in.address("record");
+  s.words = in.number<std::uint8_t>("words", 0, 15);
+  s.slot = in.address("slot");
+  s.before = in.bytes("before");
+  s.after = in.bytes("after");
+  s.place = in.optional_number<std::uint32_t>("place");
+  return s;
+}
+
+RecordWatch record_watch(const Reader& in) {
+  RecordWatch w;
+  w.record = in.address("record");
+  w.slot = in.address("slot");
+  w.owner = in.number<std::int32_t>("owner", 1);
+  w.armed_order = in.number<std::uint64_t>("armed_order");
+  w.ended_order = in.optional_number<std::uint64_t>("ended_order");
+  w.found = in.bytes("found");
+  w.unwatched = in.numbers<std::int32_t>("unwatched");
+  return w;
+}
+
 sys::ElfSymbol symbol(const Reader& in) {
   sys::ElfSymbol s;
   s.index = in.number<std::uint32_t>("index");
@@ -525,6 +578,20 @@ Image image(const Reader& in) {
     }
   }
   i.stores_dropped = in.number<std::uint64_t>("stores_dropped");
+  i.record_watches = in.list<RecordWatch>("record_watches", record_watch);
+  i.record_stores = in.list<RecordStore>("record_stores", record_store);
+  if (i.record_stores.size() > kMaxRecordStores) {
+    in.complain("record_stores", "are more than an image can have");
+  }
+  if (!std::ranges::is_sorted(i.record_stores, std::ranges::less_equal{}, &RecordStore::order)) {
+    in.complain("record_stores", "are not in their order");
+  }
+  for (const auto& s : i.record_stores) {
+    if (s.place && *s.place >= i.places.size()) {
+      in.complain("record_stores", "name a place that is not listed");
+    }
+  }
+  i.record_stores_dropped = in.number<std::uint64_t>("record_stores_dropped");
   i.stores_unseen = in.string("stores_unseen");
   i.modules = in.list<ModuleFacts>("modules", module);
   i.defined_together = in.numbers<std::uint32_t>("defined_together");

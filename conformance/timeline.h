@@ -200,8 +200,37 @@ struct ThreadSample {
   std::optional<MemoryBlock> behind;  // up to 1 KiB after it, for other layouts
 };
 
+// What one instruction changed in the watched record of a thread, seen right after it.
+struct RecordStore {
+  std::int32_t tid = 0;     // that stored
+  std::uint64_t order = 0;  // in the image's order of events
+  std::uint64_t at_ns = 0;  // CLOCK_BOOTTIME of the harness
+  std::uint64_t record = 0;
+  // Bit i: bytes 8i to 8i+7, from the record's address rounded down to 8, were stored to. What
+  // differs elsewhere was stored since the last one.
+  std::uint8_t words = 0;
+  std::uint64_t slot = 0;  // what the owner's variable holds after it
+  // From the record's address on: the 28 bytes and the entries, as long as they were announced.
+  std::vector<std::byte> before;  // as they were at the last store, or when the watch began
+  std::vector<std::byte> after;
+  std::optional<std::uint32_t> place;  // index into Image::places
+};
+
+// While it lasts, stores to the first 28 bytes at `record` are in Image::record_stores.
+struct RecordWatch {
+  std::uint64_t record = 0;
+  std::uint64_t slot = 0;  // the variable's address
+  std::int32_t owner = 0;  // the thread whose variable that is
+  std::uint64_t armed_order = 0;
+  std::optional<std::uint64_t> ended_order;
+  std::vector<std::byte> found;         // the record when it began
+  std::vector<std::int32_t> unwatched;  // threads that ran without it
+  friend bool operator==(const RecordWatch&, const RecordWatch&) = default;
+};
+
 inline constexpr std::size_t kMaxCalls = 4096;  // of one image
 inline constexpr std::size_t kMaxStores = 8192;
+inline constexpr std::size_t kMaxRecordStores = 4096;
 
 struct Image {
   ImageKey key;
@@ -221,8 +250,11 @@ struct Image {
   std::vector<Watch> watches;  // level stores; in order
   std::vector<Store> stores;   // at most kMaxStores, in order
   std::uint64_t stores_dropped = 0;
-  std::string stores_unseen;      // why they were not recorded; empty: they were
-  std::vector<CodePlace> places;  // distinct
+  std::string stores_unseen;                // why they were not recorded; empty: they were
+  std::vector<CodePlace> places;            // distinct
+  std::vector<RecordWatch> record_watches;  // in order; run alone has them
+  std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
+  std::uint64_t record_stores_dropped = 0;
   std::vector<ModuleFacts> modules;
   // Indexes into `modules`: those that defined the variable at one moment, when most did.
   std::vector<std::uint32_t> defined_together;

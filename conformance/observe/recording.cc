@@ -15,6 +15,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
+#include "conformance/observe/record_stores.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
@@ -57,10 +58,11 @@ struct Arming {
 struct Watched {
   Process process;
   std::unique_ptr<SnapshotRecorder> recorder;
-  std::unique_ptr<ThreadRecorder> threads;  // beside each recorder
-  std::unique_ptr<CallRecorder> calls;      // the same
-  std::unique_ptr<StoreRecorder> stores;    // the same, where they are asked for
-  std::shared_ptr<EventOrder> order;        // of its image
+  std::unique_ptr<ThreadRecorder> threads;       // beside each recorder
+  std::unique_ptr<CallRecorder> calls;           // the same
+  std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
+  std::unique_ptr<RecordStoreRecorder> records;  // the same
+  std::shared_ptr<EventOrder> order;             // of its image
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
   bool watches = false;                // a thread may carry watchpoints
@@ -93,6 +95,7 @@ class Live {
   Clock::duration late() const { return late_; }
   void set_ending() { ending_ = true; }
   std::optional<ImageKey> image_of(pid_t pid) const;
+  void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
  private:
   void add(pid_t pid, pid_t parent, bool shares_memory);
@@ -165,7 +168,7 @@ class Live {
 void Live::start_image(Watched& w) {
   // What all images may store together is shared out among those that run.
   SnapshotLimits limits = options_.limits;
-  limits.descriptors_always = !options_.injections.empty();
+  limits.descriptors_always = options_.keep_all || !options_.injections.empty();
   const auto left = options_.max_stored - std::min(options_.max_stored, stored_);
   limits.image_bytes =
       std::min(limits.image_bytes,
@@ -185,6 +188,9 @@ void Live::start_image(Watched& w) {
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
     w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
                                                order, copies_, code_files_, store_limits);
+  }
+  if (options_.record_stores) {
+    w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
   }
   w.injector = std::make_unique<Injector>(options_.injections);
 }
@@ -210,6 +216,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
     w.stores.reset();
   } else {
     image.stores_unseen = options_.no_stores;
+  }
+  if (w.records) {
+    std::move(*w.records).add_to(image);
+    w.records.reset();
   }
   w.injector.reset();
   w.process.images.push_back(std::move(image));
@@ -357,7 +367,15 @@ bool Live::is_alone(pid_t pid, pid_t tid) const {
 // `tid` is stopped: what its registers watch becomes what they are to watch.
 void Live::set_watchpoints(Watched& w, pid_t tid) {
   const auto thread = threads_.find(tid);
-  if (!w.stores || thread == threads_.end()) return;
+  if (thread == threads_.end()) return;
+  if (w.records) {
+    const auto wanted = w.records->watched();
+    if (thread->second.watches == wanted) return;
+    const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid);
+    if (set) thread->second.watches = wanted;
+    return;
+  }
+  if (!w.stores) return;
   const auto wanted = w.stores->header();
   if (thread->second.watches == wanted) return;
   if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
@@ -428,9 +446,10 @@ void Live::give_up_arming() {
 // Before a stopped thread goes on: it gets the watchpoints that it is to have.
 void Live::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
   const auto it = alive_.find(pid);
-  if (it == alive_.end() || !it->second.stores) return;
+  if (it == alive_.end() || (!it->second.stores && !it->second.records)) return;
   Watched& w = it->second;
   set_watchpoints(w, tid);
+  if (!w.stores) return;
   if (!threads_.contains(tid)) {
     w.stores->ended(tid);
   } else if (!hit_may_wait) {
@@ -580,6 +599,10 @@ void Live::on(const sys::Interrupted& e) {
 void Live::on(const sys::WatchpointHit& e) {
   StoreRecorder* const stores = stores_of(e.process);
   const auto thread = threads_.find(e.tid);
+  if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.records) {
+    auto& records = *it->second.records;
+    if (thread != threads_.end() && thread->second.watches == records.watched()) records.hit(e);
+  }
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
     stores->hit(e, is_alone(e.process, e.tid));
     if (arm(alive_.at(e.process), e.tid)) return;
@@ -667,6 +690,30 @@ std::optional<ImageKey> Live::image_of(pid_t pid) const {
   const auto it = alive_.find(pid);
   if (it == alive_.end() || !it->second.recorder) return std::nullopt;
   return it->second.recorder->image().key;
+}
+
+void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end() || !it->second.records || !it->second.threads) return;
+  auto& records = *it->second.records;
+  const auto slot = it->second.threads->slot_of(owner);
+  if (!slot || records.is_about(slot->value, owner)) return;
+  records.begin(pid, slot->value, slot->at, owner);
+  const auto wanted = records.watched();
+  if (!wanted) return;
+  const auto missing = [&] {
+    std::vector<pid_t> out;
+    for (const auto& [tid, thread] : threads_) {
+      if (thread.process == pid && thread.watches != wanted) out.push_back(tid);
+    }
+    return out;
+  };
+  for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
+  while (!missing().empty() && Clock::now() < deadline) {
+    const auto stepped = step(deadline);
+    if (!stepped || !*stepped || !alive_.contains(pid)) return;
+  }
+  records.armed(missing());
 }
 
 std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
@@ -789,6 +836,9 @@ sys::Result<> Recording::wake_for(int fd, short events) {
 }
 std::optional<ImageKey> Recording::image_of(pid_t pid) const { return state_->live.image_of(pid); }
 std::vector<pid_t> Recording::processes() const { return state_->live.tracee().processes(); }
+void Recording::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
+  state_->live.watch_record(pid, owner, deadline);
+}
 std::vector<ImageView> Recording::look(Look how, Clock::time_point deadline) {
   return state_->live.look(how, deadline);
 }

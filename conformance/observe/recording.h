@@ -51,6 +51,11 @@ class Recording {
   // moment. Threads that do not stop until `deadline` are listed as unseen.
   std::vector<ImageView> look(Look how, Clock::time_point deadline);
 
+  // With options.record_stores: the record that the thread had at its last look is watched from now
+  // on, in all threads of the process; those that do not stop until `deadline` go without. Where it
+  // had none, what is watched stays.
+  void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
+
   void last_look();               // at all that run, before they are ended
   void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
   // Kills what is left and appends processes, stops and notes to the timeline.

@@ -282,6 +282,15 @@ std::optional<std::vector<ThreadView>> ThreadRecorder::sample_if_asleep(pid_t ti
   return kept.views;
 }
 
+std::optional<ThreadRecorder::Slot> ThreadRecorder::slot_of(pid_t tid) const {
+  for (const auto& [key, index] : last_) {
+    const ThreadSample& s = samples_[index];
+    if (key.first != tid || s.slot == 0 || s.value == 0) continue;
+    return Slot{RemoteAddr(s.slot), RemoteAddr(s.value)};
+  }
+  return std::nullopt;
+}
+
 void ThreadRecorder::add_to(Image& image) && {
   // Without the variable nothing here is evidence of anything.
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {

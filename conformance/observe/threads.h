@@ -57,6 +57,12 @@ class ThreadRecorder {
   // The same for a thread that sleeps in the kernel all the while; nothing: it did not.
   std::optional<std::vector<ThreadView>> sample_if_asleep(pid_t tid,
                                                           sys::RemoteAddr thread_pointer);
+  struct Slot {
+    sys::RemoteAddr at;
+    sys::RemoteAddr value;
+  };
+  // The variable of a thread when it was looked at last, where it was not null.
+  std::optional<Slot> slot_of(pid_t tid) const;
   // A thread could not be looked at; the first reason is kept.
   void unread(const std::string& why);
 

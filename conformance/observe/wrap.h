@@ -30,8 +30,9 @@ struct WrapOptions {
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
-  bool hide_vdso = false;  // readings of clocks are system calls, and recorded
-  bool keep_all = false;   // also snapshots of images that showed no context
+  bool hide_vdso = false;      // readings of clocks are system calls, and recorded
+  bool record_stores = false;  // instead of stores to the header: those to a thread's record
+  bool keep_all = false;       // also snapshots of images that showed no context
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;

@@ -7,12 +7,14 @@ usage: check_reports.py REPORT_SAMPLES SCHEMA DIRECTORY
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
-import unicodedata
 import xml.etree.ElementTree as ElementTree
 
 import jsonschema
+
+from page_reader import check_contrast, check_inert, check_page
 
 RUNS = ["ordinary", "silent", "two_images", "expectations", "hostile", "huge", "empty"]
 
@@ -62,10 +64,44 @@ def check_xml(path):
     return suite, cases
 
 
-def check_inert(path, text):
-    for character in text:
-        assert character == "\n" or unicodedata.category(character) not in (
-            "Cc", "Cf", "Cs", "Zl", "Zp"), f"{path}: {character!r}"
+def check_html(path, value):
+    page = check_page(path, path.read_text(encoding="utf-8"))
+    check_contrast(page.raw["style"][0])
+    rows = page.rows()
+    for result in value["results"]:
+        row = rows.pop(result["id"])
+        assert row["data-outcome"] == result["outcome"], path
+        broken = result["outcome"] in ("fail", "warn", "crash", "timeout", "harness-error")
+        assert ("open" in row) == (broken and result["expected"] != "as-expected"), f"{path}: {row}"
+    assert not rows, path
+    text = "".join(page.texts)
+    assert f"of {value['totals']['selected']} selected" in text, path
+    assert f"Exit {value['exit']['code']}" in text, path
+
+
+def check_markdown(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < 512 * 1024, path
+    check_inert(path, text)
+    # What is left without blocks and spans of code is ours: no text of a run is markup there.
+    outside = []
+    fence = None
+    for line in text.split("\n"):
+        ticks = re.match("`{3,}", line)
+        if fence is not None:
+            if line == fence:
+                fence = None
+            assert not ticks or len(ticks[0]) < len(fence or line + "`"), f"{path}: {line}"
+        elif ticks:
+            fence = ticks[0]
+        else:
+            outside.append(re.sub("`[^`]+`", lambda span: "`" + "|" * span[0].count("|"), line))
+    assert fence is None, path
+    for line in outside:
+        line = re.sub("</?(details|summary)>", "", line)
+        assert re.fullmatch(r"[\w\s#*().:;,…/|`-]*", line), f"{path}: {line}"
+        assert "@" not in line and "http" not in line, f"{path}: {line}"
+        assert line.count("|") in (0, 4), f"{path}: {line}"
 
 
 def main():
@@ -79,12 +115,14 @@ def main():
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert {path.name for path in directory.iterdir()} == {
-        f"{run}.{end}" for run in RUNS for end in ("json", "xml", "strict.xml", "txt")}
+        f"{run}.{end}" for run in RUNS for end in ("json", "xml", "strict.xml", "html", "md", "txt")}
 
     for run in RUNS:
         value = check_json(directory / f"{run}.json", validator)
         suite, cases = check_xml(directory / f"{run}.xml")
         strict, _ = check_xml(directory / f"{run}.strict.xml")
+        check_html(directory / f"{run}.html", value)
+        check_markdown(directory / f"{run}.md")
         check_inert(run, (directory / f"{run}.txt").read_text(encoding="utf-8"))
 
         # A report is red exactly when the run was.
@@ -96,7 +134,7 @@ def main():
         assert len(cases) >= len(value["results"]), run
     for path in directory.iterdir():
         assert path.stat().st_size < (32 << 20), f"{path}: {path.stat().st_size} bytes"
-    print(f"{4 * len(RUNS)} files are right")
+    print(f"{6 * len(RUNS)} files are right")
 
 
 if __name__ == "__main__":

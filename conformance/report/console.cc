@@ -12,9 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "abi/process_header.h"
-#include "abi/thread_record.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/wording.h"
 #include "golden/hexdump.h"
 
 namespace ctxconf::conformance {
@@ -27,10 +26,7 @@ constexpr std::array kProblemOrder = {Outcome::kCrash, Outcome::kTimeout, Outcom
                                       Outcome::kFail,  Outcome::kWarn,    Outcome::kInfo};
 
 constexpr std::string_view kIndent = "         ";  // under the text of a field
-constexpr std::size_t kRowBytes = 16;
-constexpr std::size_t kMostMarks = 16;
 constexpr std::size_t kMostNotes = 20;
-constexpr std::size_t kCommandLimit = 1000;
 
 // How much of a list is printed at each verbosity.
 using Caps = std::array<std::size_t, 3>;
@@ -42,68 +38,6 @@ constexpr Caps kImages = {20, 200, 2000};
 constexpr Caps kOtherImages = {4, 40, 400};
 constexpr Caps kExpectationProblems = {50, 200, 1000};
 constexpr Caps kReasons = {12, 100, 1000};
-
-std::string inert(std::string_view text, std::size_t limit = 1000) {
-  return escape(text, Escape::kTerminal, limit);
-}
-
-std::string_view or_else(std::string_view text, std::string_view otherwise) {
-  return text.empty() ? otherwise : text;
-}
-
-std::string counted(std::size_t n, std::string_view what, std::string_view plural_end = "s") {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural_end);
-}
-
-bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
-
-std::string image_key(const ImageKey& key) {
-  return key.image == 0 ? fmt::format("{}", key.pid) : fmt::format("{}#{}", key.pid, key.image);
-}
-
-// Only what will be printed is quoted: a testee may have megabytes of arguments.
-std::string command_of(const ImageSummary& image) {
-  std::string out;
-  for (const std::string& word : image.command_line) {
-    if (out.size() > kCommandLimit) break;
-    out += out.empty() ? "" : " ";
-    out += shell_word(std::string_view(word).substr(0, kCommandLimit + 1));
-  }
-  return inert(out, kCommandLimit);
-}
-
-std::string finding_image(const Finding& finding) {
-  // The name usually begins with the pid, but it is the testee's word.
-  std::string key = image_key(finding.image);
-  std::string name = inert(finding.image_name, 200);
-  if (name.empty() || name == key) return key;
-  if (name.starts_with(key + " ")) return name;
-  return key + " " + name;
-}
-
-std::string_view label_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kPass:
-      return "PASS";
-    case Outcome::kNa:
-      return "N/A";
-    case Outcome::kUnobservable:
-      return "UNOBSERVABLE";
-    case Outcome::kInfo:
-      return "INFO";
-    case Outcome::kWarn:
-      return "WARN";
-    case Outcome::kFail:
-      return "FAIL";
-    case Outcome::kTimeout:
-      return "TIMEOUT";
-    case Outcome::kCrash:
-      return "CRASH";
-    case Outcome::kHarnessError:
-      return "HARNESS-ERROR";
-  }
-  return "HARNESS-ERROR";
-}
 
 Style style_of(Outcome outcome) {
   switch (outcome) {
@@ -119,47 +53,6 @@ Style style_of(Outcome outcome) {
     default:
       return Style::kBad;
   }
-}
-
-// This run's own command with only the one requirement selected; inert.
-std::string again_for(const RunResult& run, std::string_view id) {
-  const auto& words = run.command_line;
-  if (words.size() < 2) return inert(run.again, kTextLimit);
-  std::vector<std::string> out = {words[0], words[1], "--only", std::string(id)};
-  bool ours = true;  // before `--`, which begins the target's command
-  for (std::size_t i = 2; i < words.size(); ++i) {
-    ours = ours && words[i] != "--";
-    if (ours && (words[i] == "--only" || words[i] == "--skip")) {
-      ++i;
-    } else if (!ours || (!words[i].starts_with("--only=") && !words[i].starts_with("--skip="))) {
-      out.push_back(words[i]);
-    }
-  }
-  return inert(shell_command(out), kTextLimit);
-}
-
-std::string replay_for(const RunResult& run, const RequirementResult& result) {
-  const std::string& recording = result.trace_path.empty() ? run.trace_path : result.trace_path;
-  if (recording.empty() || run.mode == "replay") return {};
-  return inert(shell_command(std::vector<std::string>{
-                   run.command_line.empty() ? "ctxconf" : run.command_line.front(), "replay",
-                   "--only", result.requirement->id, recording}),
-               kTextLimit);
-}
-
-// Those of a dump's marks that are printed.
-std::span<const Hexdump::Mark> shown_marks(const Hexdump& dump) {
-  return std::span(dump.marks).first(std::min(dump.marks.size(), kMostMarks));
-}
-
-// The part of a mark that lies in [from, to); empty when from == to.
-std::pair<std::size_t, std::size_t> part_in(const Hexdump::Mark& mark, std::size_t from,
-                                            std::size_t to) {
-  const std::uint64_t end =
-      mark.length > UINT64_MAX - mark.offset ? UINT64_MAX : mark.offset + mark.length;
-  const auto low = static_cast<std::size_t>(std::clamp<std::uint64_t>(mark.offset, from, to));
-  const auto high = static_cast<std::size_t>(std::clamp<std::uint64_t>(end, from, to));
-  return {low, high};
 }
 
 class Page {
@@ -330,28 +223,6 @@ void Page::images(const RunResult& run) {
   }
 }
 
-// The fields of the fixed part, and what follows it as one.
-std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected,
-                                          std::string_view bytes) {
-  std::vector<golden::Mask> masks;
-  masks.reserve(expected.masks.size());
-  for (const auto& m : expected.masks) masks.push_back({m.offset, m.length, m.name, m.rule});
-  const bool record = expected.vector.starts_with(golden::id_prefix(golden::Kind::kThreadRecord));
-  auto out = record ? golden::annotate_record(bytes.substr(0, sizeof(abi::ThreadRecordHead)), masks)
-                    : golden::annotate_header(abi::HeaderLayout::kH5,
-                                              bytes.substr(0, sizeof(abi::ProcessHeader)), masks);
-  const std::size_t at = out.empty() ? 0 : out.back().offset + out.back().length;
-  if (at >= bytes.size()) return out;
-  golden::Annotation rest{at, bytes.size() - at, "entries", false, 0};
-  for (const auto& m : masks) {
-    if (m.offset != at || m.length != rest.length) continue;
-    rest.masked = true;
-    rest.text = m.name + ": " + m.rule;
-  }
-  out.push_back(std::move(rest));
-  return out;
-}
-
 std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t limit) {
   const auto shown = std::span(bytes).first(std::min(bytes.size(), limit));
   return {shown.begin(), shown.end()};
@@ -367,7 +238,7 @@ void Page::comparison(const Hexdump& dump) {
   for (const Hexdump::Mark& mark : shown_marks(dump)) {
     at_fault.push_back({mark.offset, mark.length});
   }
-  for (const auto& text : golden::compare_lines(want, have, fields_of(*dump.expected, want),
+  for (const auto& text : golden::compare_lines(want, have, fields_of(*dump.expected, kMostBytes),
                                                 at_fault, cap(kComparisonLines))) {
     const bool differs = text.starts_with(" found") || text.find_first_not_of(" ^") == text.npos;
     line(std::string(kIndent) + paint(differs ? Style::kBad : Style::kPlain, inert(text, 200)));
@@ -381,11 +252,7 @@ void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t addres
   std::string hex;
   std::string text;
   for (std::size_t i = from; i < to; ++i) {
-    const bool marked = std::ranges::any_of(marks, [i](const Hexdump::Mark& mark) {
-      const auto [low, high] = part_in(mark, i, i + 1);
-      return low != high;
-    });
-    const Style style = marked ? Style::kBad : Style::kPlain;
+    const Style style = is_marked(dump, i, i + 1) ? Style::kBad : Style::kPlain;
     const std::uint8_t byte = dump.bytes[i];
     if (i - from == kRowBytes / 2) hex += ' ';
     hex += paint(style, fmt::format("{:02x}", byte)) + " ";
@@ -416,34 +283,19 @@ void Page::hexdump(const Hexdump& dump) {
   if (dump.expected) comparison(dump);
   verbatim("bytes", inert(or_else(dump.title, "memory of the testee"), 200));
   const std::size_t size = dump.bytes.size();
-  const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
   const auto marks = shown_marks(dump);
-  const auto is_marked = [&](std::size_t row) {
-    return std::ranges::any_of(marks, [row](const Hexdump::Mark& mark) {
-      const auto [low, high] = part_in(mark, row * kRowBytes, (row + 1) * kRowBytes);
-      return low != high;
-    });
-  };
-  const bool any_mark = std::ranges::any_of(marks, [size](const Hexdump::Mark& mark) {
-    const auto [low, high] = part_in(mark, 0, size);
-    return low != high;
-  });
-  const std::size_t most = cap(kDumpRows);
-  const bool select = rows > most && any_mark;
-  // Wide enough for the last address, which may have wrapped.
-  const bool wide = dump.address > 0xffffffffffff || dump.address + size > 0xffffffffffff;
-  std::size_t shown = 0;
+  const std::size_t width = address_width(dump);
+  const auto rows = rows_to_show(dump, cap(kDumpRows));
   std::size_t next = 0;
-  for (std::size_t row = 0; row < rows && shown < most; ++row) {
-    const bool near = is_marked(row) || (row > 0 && is_marked(row - 1)) || is_marked(row + 1);
-    if (select && !near) continue;
+  std::size_t shown = 0;
+  for (const std::size_t row : rows) {
     if (row != next) line(fmt::format("{}…", kIndent));
-    hexdump_row(dump, row * kRowBytes, wide ? 16 : 12);
+    hexdump_row(dump, row * kRowBytes, width);
     next = row + 1;
-    ++shown;
+    shown += std::min(kRowBytes, size - row * kRowBytes);
   }
-  if (shown < rows) {
-    line(fmt::format("{}… {} of {} bytes shown", kIndent, std::min(shown * kRowBytes, size), size));
+  if (shown < size) {
+    line(fmt::format("{}… {} of {} bytes shown", kIndent, shown, size));
   }
   for (const Hexdump::Mark& mark : marks) {
     const auto [low, high] = part_in(mark, 0, size);
@@ -686,42 +538,6 @@ void Page::report(const RunResult& run) {
 }
 
 }  // namespace
-
-bool is_problem(Outcome outcome) {
-  return outcome != Outcome::kPass && outcome != Outcome::kNa && outcome != Outcome::kUnobservable;
-}
-
-std::string image_label(const ImageSummary& image) {
-  return image_key(image.key) + " " + inert(or_else(image.executable, "(unknown executable)"), 300);
-}
-
-std::string spec_label(const SpecSelection& spec) {
-  std::string out;
-  for (const auto& [otep, revision] : spec.revisions) {
-    out += fmt::format("{}OTEP {}@{}", out.empty() ? "" : ", ", otep, inert(revision, 40));
-  }
-  return out.empty() ? "no specification" : out;
-}
-
-std::string summary_line(const RunResult& run) {
-  const Totals& t = run.totals;
-  std::string out = fmt::format("{} passed, {} failed", t.pass, t.fail);
-  const auto add = [&out](int n, std::string_view one, std::string_view many) {
-    if (n != 0) out += fmt::format(", {} {}", n, n == 1 ? one : many);
-  };
-  add(t.crash, "crash", "crashes");
-  add(t.timeout, "timeout", "timeouts");
-  add(t.harness_error, "harness error", "harness errors");
-  add(t.warn, "warning", "warnings");
-  add(t.info, "info", "info");
-  add(t.unobservable, "unobservable", "unobservable");
-  add(t.na, "n/a", "n/a");
-  out += fmt::format(" of {} selected ({})", t.selected, spec_label(run.spec));
-  if (t.expected_failures != 0) {
-    out += fmt::format(", {} of them as the expectations file has it", t.expected_failures);
-  }
-  return out;
-}
 
 std::string to_console(const RunResult& run, const ConsoleOptions& options) {
   Page page(options);

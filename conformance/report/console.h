@@ -27,16 +27,4 @@ std::string to_console(const RunResult& run, const ConsoleOptions& options);
 std::string finding_text(const RunResult& run, const RequirementResult& result,
                          const Finding& finding);
 
-// "4242 /usr/bin/app", or "4242#1 …" for a later image; inert.
-std::string image_label(const ImageSummary& image);
-
-// "OTEP 4719@2026-04-07, OTEP 4947@2026-07-17"
-std::string spec_label(const SpecSelection& spec);
-
-// "18 passed, 1 failed, 10 unobservable of 29 selected (OTEP 4719@2026-04-07)"
-std::string summary_line(const RunResult& run);
-
-// Crash, timeout, harness-error, fail, warn or info: something to read about.
-bool is_problem(Outcome outcome);
-
 }  // namespace ctxconf::conformance

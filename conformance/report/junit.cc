@@ -10,6 +10,7 @@
 
 #include "conformance/report/console.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/wording.h"
 
 namespace ctxconf::conformance {
 namespace {

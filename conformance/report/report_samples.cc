@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "conformance/report/console.h"
+#include "conformance/report/html.h"
 #include "conformance/report/junit.h"
+#include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/sample_runs.h"
 
@@ -32,6 +34,8 @@ int main(int argc, char** argv) {
         {base + ".json", ctxconf::conformance::to_result_json(run)},
         {base + ".xml", ctxconf::conformance::to_junit(run, {})},
         {base + ".strict.xml", ctxconf::conformance::to_junit(run, {.strict = true})},
+        {base + ".html", ctxconf::conformance::to_html(run)},
+        {base + ".md", ctxconf::conformance::to_markdown(run)},
         {base + ".txt", ctxconf::conformance::to_console(run, {.verbosity = 2})},
     };
     for (const auto& [path, text] : files) {

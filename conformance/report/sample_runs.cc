@@ -243,7 +243,10 @@ RunResult run_with_expectations() {
 }
 
 std::string hostile_text() {
-  return "\x1b]0;own\x07\x1b[2J\r\n</script><b a='1' c=\"2\">&amp;]]>\0\xff\xc3(\u202e\u200b\xed\xa0\x80\xc2\x9bm\\xff|`*_#"s;
+  return "\x1b]0;own\x07\x1b[2J\r\n</script><b a='1' "
+         "c=\"2\">&amp;]]>\0\xff\xc3(\u202e\u200b\xed\xa0\x80\xc2\x9bm\\xff|`*_#"
+         "--><!--<img src=https://evil.example/a onerror=alert(1)>[a](https://evil.example/b)"
+         "\n```\n~~~\n</pre></details>\n@everyone \\|"s;
 }
 
 RunResult hostile_run() {
@@ -288,6 +291,8 @@ RunResult hostile_run() {
   run.command_line = {bad, bad, bad};
   run.target = {bad};
   run.notes = {long_one};
+  run.injections = {bad};
+  run.problems = {{.outcome = Outcome::kCrash, .image = kApp, .text = long_one}};
   run.target_ending = bad;
   run.spec.revisions = {{4719, bad}};
   run.host = {{.name = bad, .available = false, .detail = bad, .remedy = bad},

@@ -23,7 +23,8 @@ RunResult hostile_run();
 // Far more findings, texts and bytes than any report may print.
 RunResult huge_run();
 
-// Terminal escapes, ends of tags, NUL, bidi and bytes that are no UTF-8, in one string.
+// Terminal escapes, tags and their ends, NUL, bidi, bytes that are no UTF-8, and what Markdown
+// takes for links, fences and mentions, in one string.
 std::string hostile_text();
 
 }  // namespace ctxconf::conformance

@@ -130,6 +130,7 @@ std::vector<Attribute> attributes_of(const Json& key_values) {
 }
 
 std::string request_line(const DrivenOperation& d) {
+  if (d.operation->request.empty()) return "no request";
   Json members = d.request;
   members.erase("id");
   members.erase("op");

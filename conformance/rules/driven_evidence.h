@@ -18,7 +18,7 @@ namespace ctxconf::conformance {
 struct DrivenOperation {
   const Operation* operation = nullptr;
   const CheckRun* check = nullptr;
-  std::string op;  // "process.update"
+  std::string op;  // "process.update"; empty: none, the program was left alone
   nlohmann::json request;
   nlohmann::json reply;    // null: none came, or it was cut
   bool ok = false;         // answered with ok:true

@@ -5,89 +5,476 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/given.h"
+#include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
+#include "conformance/rules/store_evidence.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
 
-// What was given so far: lists that were never given are nothing that could be missed.
-struct Given {
-  std::optional<std::vector<Attribute>> resource;
-  std::optional<std::vector<Attribute>> attributes;
+constexpr const char* kUpdates = "an adapter that declares process.update";
 
-  void apply(const DrivenOperation& d) {
-    if (d.op == "process.publish" || d.op == "process.drop") *this = {};
-    if (d.request.contains("resource")) {
-      resource = attributes_of(d.request["resource"].value("attributes", Json::array()));
-    }
-    if (d.request.contains("attributes")) attributes = attributes_of(d.request["attributes"]);
-  }
-};
+bool is_idle(const DrivenOperation& d) { return d.operation->request.empty(); }
 
-const ImageEvidence* image_of(const ImageEvidence& e, const DrivenOperation& d) {
-  return d.view == nullptr ? nullptr : e.session->image(d.view->image);
-}
-
-// The first attribute that is not there as it was given; null: all are.
-const Attribute* missing(const std::vector<Attribute>& given, const std::vector<Attribute>& seen,
-                         const Attribute** instead) {
-  for (const Attribute& g : given) {
-    const auto it = std::ranges::find(seen, g.key, &Attribute::key);
-    *instead = it == seen.end() ? nullptr : &*it;
-    if (*instead == nullptr || (*instead)->value != g.value || (*instead)->kind != g.kind) {
-      return &g;
-    }
-  }
-  return nullptr;
-}
-
-std::string shown(const Attribute& a) {
-  return fmt::format("{} = {} ({})", conformance::quoted(a.key), conformance::quoted(a.value), to_string(a.kind));
-}
+// ---- updates
 
 Finding update_visible(const ImageEvidence& e) {
   Given given;
+  Published before;
   std::size_t updates = 0;
   for (const DrivenOperation& d : e.session->operations) {
-    if (!d.ok) continue;
+    const auto was = before;
+    const auto given_before = given;
+    const Published now = before = published_at(*e.session, d);
     given.apply(d);
-    if (d.op != "process.update" || !given.resource) continue;
-    const ImageEvidence* image = image_of(e, d);
-    if (image == nullptr) continue;
-    const Context* c = context_at(*image, *d.view);
-    if (c == nullptr || c->payload == nullptr || c->payload->problem != PayloadProblem::kNone) {
-      continue;
+    if (d.op != "process.update" || !d.ok || now.image == nullptr) continue;
+    if (!given.resource && !given.attributes) continue;
+    if (was.context != nullptr && !now.has_mappings) {
+      Finding f = contradicted("after the update there is no context any more",
+                               "an accepted change does not show");
+      f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
+      return f;
     }
+    if (now.payload == nullptr) continue;
     ++updates;
-    const Attribute* instead = nullptr;
-    const Attribute* lost = missing(*given.resource, c->payload->resource, &instead);
-    if (lost == nullptr && given.attributes) {
-      lost = missing(*given.attributes, c->payload->attributes, &instead);
-    }
+    const Attribute* lost = first_missing(given, now);
     if (lost == nullptr) continue;
+    const Attribute* instead = now.find(lost->key);
     Finding f = contradicted(
         instead == nullptr
             ? fmt::format("after the update {} is not there", conformance::quoted(lost->key))
-            : fmt::format("after the update {}, where {} was given", shown(*instead), shown(*lost)),
+            : fmt::format("after the update {}, where {} was given", shown(instead), shown(lost)),
         "an accepted change does not show");
-    f.evidence = {request_line(d), maps_line(*c)};
+    const Attribute* old = was.find(lost->key);
+    f.evidence = {request_line(d), "before the update: " + shown(old), maps_line(*now.context)};
     return f;
   }
   if (updates == 0) {
-    return unobservable("no update was answered while a context was there",
-                        "an adapter that declares process.update");
+    return unobservable("no update was answered while a context was there", kUpdates);
   }
   return passed(fmt::format("{} updates, each visible when it was answered", updates));
 }
 
+Finding update_complete_state(const ImageEvidence& e) {
+  Given given;
+  Published before;
+  std::size_t removals = 0;
+  std::set<std::uint64_t> sizes;
+  for (const DrivenOperation& d : e.session->operations) {
+    const auto was = before;
+    const Published now = before = published_at(*e.session, d);
+    given.apply(d);
+    if (d.op != "process.update" || !d.ok || now.context == nullptr || !given.is_known()) continue;
+    const Context& c = *now.context;
+    const auto size_line = [&] {
+      return fmt::format("payload_size {}, before {}", c.header.payload_size,
+                         was.context == nullptr ? 0 : was.context->header.payload_size);
+    };
+    const bool broken = c.payload != nullptr && c.payload->problem != PayloadProblem::kNone;
+    if (broken && was.payload != nullptr) {
+      Finding f = contradicted("after an update the message does not decode: " + c.payload->detail,
+                               "the state after an update does not decode");
+      f.evidence = {request_line(d), size_line(), maps_line(c)};
+      f.hexdumps = {header_dump(c, {{12, 4, "payload_size"}})};
+      return f;
+    }
+    // Whether it shows at all is pctx.update.visible.
+    if (now.payload == nullptr || first_missing(given, now) != nullptr) continue;
+    sizes.insert(c.header.payload_size);
+    for (const Attribute& gone : given.removed) {
+      ++removals;
+      const Attribute* still = now.find(gone.key);
+      // The SDK may have a value of its own for what is not given.
+      if (still == nullptr || !is_same(*still, gone)) continue;
+      Finding f = contradicted(fmt::format("{} was removed and is still there", shown(still)),
+                               "a removed attribute lives on");
+      f.evidence = {request_line(d), size_line(), maps_line(c)};
+      f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};
+      return f;
+    }
+  }
+  if (removals == 0 || sizes.size() < 2) {
+    return unobservable("no update that removed an attribute and one of another size were seen",
+                        kUpdates);
+  }
+  return passed(fmt::format("{} sizes; removed attributes are gone", sizes.size()));
+}
+
+// ---- publication
+
+// Maps, unmaps or moves memory at `start`, and worked.
+bool is_about_mapping(const SystemCall& c, std::uint64_t start) {
+  if (!c.result || c.injected) return false;
+  if (c.name == "munmap") {
+    return *c.result == 0 && c.args[0] <= start && start - c.args[0] < c.args[1];
+  }
+  if (c.name == "mremap") return *c.result > 0 && c.args[0] == start;
+  return c.name == "mmap" && static_cast<std::uint64_t>(*c.result) == start;
+}
+
+std::vector<const SystemCall*> calls_between(const Image& image, std::uint64_t from,
+                                             std::uint64_t to) {
+  std::vector<const SystemCall*> out;
+  for (const SystemCall& c : image.calls) {
+    if (c.entered_order > from && c.entered_order <= to) out.push_back(&c);
+  }
+  return out;
+}
+
+Finding existing_becomes_update(const ImageEvidence& e) {
+  constexpr std::size_t kShown = 12;
+  std::size_t judged = 0;
+  std::size_t refused = 0;
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    if (before == nullptr || before->view == nullptr || d.view == nullptr) continue;
+    if (d.op != "process.publish" || before->view->image != d.view->image) continue;
+    const Published was = published_at(*e.session, *before);
+    const Published now = published_at(*e.session, d);
+    if (was.context == nullptr || now.image == nullptr) continue;
+    if (!d.ok && d.reply.is_null()) continue;
+    ++(d.ok ? judged : refused);
+    const std::uint64_t start = was.context->start();
+    const auto calls = calls_between(*now.image->image, before->view->order, d.view->order);
+    const auto remade = std::ranges::find_if(
+        calls, [&](const SystemCall* c) { return is_about_mapping(*c, start); });
+    const bool elsewhere = now.context != nullptr && now.context->start() != start;
+    if (!elsewhere && remade == calls.end()) continue;
+    std::string saw =
+        elsewhere ? fmt::format("a second publication made another mapping: {:#x}, before {:#x}",
+                                now.context->start(), start)
+                  : fmt::format("a second publication took the mapping at {:#x} away", start);
+    if (!d.ok) saw += ", although it was refused";
+    Finding f = contradicted(std::move(saw), "published anew instead of updated");
+    f.level = "syscalls";
+    f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
+    if (now.context != nullptr) f.evidence.push_back("after: " + maps_line(*now.context));
+    for (const SystemCall* c : calls) {
+      if (f.evidence.size() < kShown) f.evidence.push_back(call_line(*c));
+    }
+    return f;
+  }
+  if (judged + refused == 0) {
+    return unobservable("nothing was published while a context was there",
+                        "an adapter that declares process.publish");
+  }
+  if (!e.image->calls_unseen.empty()) {
+    return unobservable(e.image->calls_unseen, "a host where ctxconf can stop system calls");
+  }
+  Finding f = passed(judged == 0 ? "a second publication was refused and left the first as it was"
+                                 : fmt::format("{} second publications kept the mapping", judged));
+  f.level = "syscalls";
+  return f;
+}
+
+// The first look of [from, until) that showed a context; 0: none.
+std::uint64_t first_context_ns(const ImageEvidence& image, std::uint64_t from,
+                               std::uint64_t until) {
+  for (const auto& list : image.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named || !c.usable()) continue;
+      const auto seen = std::max(c.snapshot->first_seen_ns, from);
+      if (c.snapshot->last_seen_ns >= from && seen < until) return seen;
+    }
+  }
+  return 0;
+}
+
+Finding publish_on_init(const ImageEvidence& e) {
+  constexpr std::uint64_t kShortly = 900'000'000;
+  const auto& operations = e.session->operations;
+  const auto first = std::ranges::find_if(
+      operations, [](const DrivenOperation& d) { return d.op == "process.publish"; });
+  const auto silent = [](std::string why) {
+    return unobservable(std::move(why), "an adapter that declares process.publish");
+  };
+  if (first == operations.end() || !first->ok) return silent("the SDK was not initialised");
+  const Published now = published_at(*e.session, *first);
+  if (now.image == nullptr) return silent("nobody looked after the initialisation");
+  if (now.context != nullptr) return passed("a context was there when the SDK was initialised");
+  auto next = first + 1;
+  while (next != operations.end() && is_idle(*next)) ++next;
+  const std::uint64_t from = first->operation->answered_ns;
+  const std::uint64_t until =
+      next != operations.end() ? next->operation->sent_ns : (next - 1)->operation->answered_ns;
+  const auto seen = first_context_ns(*now.image, from, until);
+  if (seen != 0) {
+    return passed(fmt::format("a context was there {:.0f} ms after the SDK was initialised",
+                              static_cast<double>(seen - from) / 1e6));
+  }
+  if (now.has_mappings) return silent("what was published is not valid: another row reports it");
+  if (until < from + kShortly) {
+    return silent("no context was seen after the initialisation, and nobody waited for it");
+  }
+  const auto later = first_context_ns(*now.image, until, UINT64_MAX);
+  Finding f =
+      contradicted(fmt::format("no context for {:.1f} s after the SDK was initialised{}",
+                               static_cast<double>(until - from) / 1e9,
+                               later == 0 ? "" : fmt::format("; one came with {}", next->op)),
+                   "no context after the initialisation");
+  f.evidence = {request_line(*first)};
+  return f;
+}
+
+Finding available_while_idle(const ImageEvidence& e) {
+  Given given;
+  std::size_t judged = 0;
+  std::uint64_t longest = 0;
+  const auto& operations = e.session->operations;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    given.apply(d);
+    if (!is_idle(d) || i == 0) continue;
+    const Published was = published_at(*e.session, operations[i - 1]);
+    const Published now = published_at(*e.session, d);
+    if (was.payload == nullptr || now.image == nullptr || was.image != now.image) continue;
+    ++judged;
+    const std::uint64_t idle = d.operation->answered_ns - d.operation->sent_ns;
+    longest = std::max(longest, idle);
+    const auto at = fmt::format("after {} ms without a request", idle / 1'000'000);
+    std::string saw;
+    if (now.context == nullptr) {
+      saw = at + " no valid context is there";
+    } else if (now.payload == nullptr) {
+      saw = at + " the payload can no longer be decoded";
+    } else if (const Attribute* lost = first_missing(given, now)) {
+      // It may have been missing all along.
+      if (first_missing(given, was) != nullptr) continue;
+      saw =
+          fmt::format("{} {} is there, where {} was", at, shown(now.find(lost->key)), shown(lost));
+    } else {
+      continue;
+    }
+    Finding f = contradicted(std::move(saw), "the context went while the process was idle");
+    f.evidence = {"before: " + maps_line(*was.context),
+                  "last request: " + request_line(operations[i - 1])};
+    f.hexdumps = {header_dump(*was.context, {})};
+    if (now.context != nullptr) f.hexdumps.push_back(header_dump(*now.context, {}));
+    return f;
+  }
+  if (judged == 0) {
+    return unobservable("the process was never left idle with a context",
+                        "an adapter that declares process.publish");
+  }
+  return passed(fmt::format("the same after {} ms without a request", longest / 1'000'000));
+}
+
+// ---- withdrawal
+
+struct HeaderBytes {
+  abi::ProcessHeader before{};
+  abi::ProcessHeader after{};
+};
+std::optional<HeaderBytes> decoded(const Image& image, const Store& s) {
+  auto before = abi::decode_process_header(s.before);
+  auto after = abi::decode_process_header(s.after);
+  if (!before || !after) return std::nullopt;
+  if (image.little_endian != (std::endian::native == std::endian::little)) {
+    before = abi::byte_swapped(*before);
+    after = abi::byte_swapped(*after);
+  }
+  return HeaderBytes{*before, *after};
+}
+
+// What became of the payload `was`, as a later block of the same range shows it; empty: nothing, or
+// not known. No more than `limit` bytes of it were looked at.
+std::string harm(const MemoryBlock& was, const MemoryBlock* now, std::uint64_t limit) {
+  if (was.wanted > limit) return "";
+  if (now == nullptr || now->readable < was.readable) {
+    return fmt::format("gone ({} of {} bytes can be read)", now == nullptr ? 0 : now->readable,
+                       was.wanted);
+  }
+  return same_bytes(was, *now) == false ? "overwritten" : "";
+}
+
+Finding no_dead_payload(const ImageEvidence& e) {
+  constexpr std::size_t kShown = 16;
+  constexpr std::uint64_t kReadAtStore = std::uint64_t{64} << 10U;
+  constexpr std::uint64_t kReadAtLook = std::uint64_t{64} << 20U;
+  std::size_t judged = 0;
+  std::size_t contended = 0;
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    if (d.op != "process.drop" || before == nullptr || before->view == nullptr) continue;
+    const Published was = published_at(*e.session, *before);
+    if (was.payload == nullptr) continue;
+    const Context& c = *was.context;
+    const MemoryBlock& payload = *c.payload_block;
+    const Image& image = *was.image->image;
+    const std::uint64_t from = before->view->order;
+    const std::uint64_t to =
+        d.view != nullptr && d.view->image == before->view->image ? d.view->order : UINT64_MAX;
+    const auto evidence = [&](Finding f) {
+      f.level = "stores";
+      f.evidence = {request_line(d), "before: " + maps_line(c)};
+      for (const Store& s : image.stores) {
+        const auto h = decoded(image, s);
+        if (!h || s.header != c.start() || s.order <= from || s.order > to) continue;
+        if (f.evidence.size() >= kShown) break;
+        f.evidence.push_back(fmt::format(
+            "store: monotonic_published_at_ns {} -> {}, payload {:#x} -> {:#x}, thread {}",
+            h->before.monotonic_published_at_ns, h->after.monotonic_published_at_ns,
+            h->before.payload, h->after.payload, s.tid));
+      }
+      for (const SystemCall* call : calls_between(image, from, to)) {
+        if (f.evidence.size() < kShown) f.evidence.push_back(call_line(*call));
+      }
+      return f;
+    };
+    ++judged;
+    // When the timestamp went to zero the payload had to be there still.
+    for (const Store& s : image.stores) {
+      if (s.header != c.start() || s.order <= from || s.order > to) continue;
+      const auto h = decoded(image, s);
+      if (!h || h->before != c.header || h->after.monotonic_published_at_ns != 0) continue;
+      const bool same_place =
+          h->after.payload == c.header.payload && h->after.payload_size == c.header.payload_size;
+      if (!same_place) continue;
+      const auto what = harm(payload, s.payload ? &*s.payload : nullptr, kReadAtStore);
+      if (what.empty()) continue;
+      // Another thread may have seen the zero, and acted on it.
+      if (s.tid == 0 || s.threads != 1) {
+        ++contended;
+        continue;
+      }
+      return evidence(contradicted("the payload was " + what + " before the timestamp became zero",
+                                   "dead payload"));
+    }
+    // And it has to be there while the header stays as it was.
+    for (const auto& list : was.image->contexts) {
+      for (const Context& later : list) {
+        if (!later.candidate->named || !later.usable() || later.start() != c.start() ||
+            later.header != c.header || later.snapshot->last_seen_ns < d.operation->sent_ns) {
+          continue;
+        }
+        // The memory of a process that is about to end goes in some order.
+        if (later.snapshot->moments == std::vector{Moment::kExit}) continue;
+        const auto what = harm(payload, later.payload_block, kReadAtLook);
+        if (what.empty()) continue;
+        Finding f = evidence(contradicted(
+            "after the withdrawal the header is valid and its payload is " + what, "dead payload"));
+        f.hexdumps = {header_dump(later, {{16, 8, "timestamp: not zero"}}),
+                      payload_dump(later, 0, 16, "now")};
+        return f;
+      }
+    }
+  }
+  if (judged == 0) {
+    return unobservable("no context was withdrawn", "an adapter that declares process.drop");
+  }
+  if (contended == judged) {
+    return unobservable("another thread may have seen the zero before the payload was looked at",
+                        "an adapter that withdraws while no other thread runs");
+  }
+  Finding f = passed(fmt::format("{} withdrawals", judged));
+  f.level = "stores";
+  return f;
+}
+
+// ---- several writers
+
+// The updates that a parallel request consists of; none where it has other requests, too.
+std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
+  std::vector<std::vector<Attribute>> out;
+  if (d.op != "parallel" || !d.ok || !d.request["requests"].is_array()) return out;
+  for (const Json& r : d.request["requests"]) {
+    if (r.value("op", "") == "process.fork") continue;
+    if (r.value("op", "") != "process.update" || !r.contains("resource")) return {};
+    out.push_back(attributes_of(r["resource"].value("attributes", Json::array())));
+  }
+  return out;
+}
+
+bool all_answered(const DrivenOperation& d) {
+  if (!d.reply.contains("results") || !d.reply["results"].is_array()) return false;
+  return std::ranges::all_of(d.reply["results"], [](const Json& r) {
+    return r.is_object() && r.contains("ok") && r["ok"] == true;
+  });
+}
+
+Finding one_writer_at_a_time(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  std::size_t updates = 0;
+  std::size_t seen = 0;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    const auto given = parallel_updates(d);
+    const ImageView* before = operations[i - 1].view;
+    if (given.size() < 2 || d.view == nullptr || before == nullptr) continue;
+    const Published now = published_at(*e.session, d);
+    if (now.image == nullptr || before->image != d.view->image) continue;
+    updates += given.size();
+    for (const HeaderOperation& op : header_history_of(*now.image).operations) {
+      if (op.kind != HeaderOperation::Kind::kUpdate || !op.was_zeroed() || !op.is_announced()) {
+        continue;
+      }
+      const auto order = op.announcing().store->order;
+      if (order <= before->order || order > d.view->order) continue;
+      ++seen;
+      const std::int32_t first = op.stores[op.zero_first].store->tid;
+      for (std::size_t k = op.zero_first; k <= op.announce; ++k) {
+        const std::int32_t tid = op.stores[k].store->tid;
+        if (tid == first || tid == 0 || first == 0) continue;
+        return wrong_store(*now.image->image, op, op.stores[k],
+                           fmt::format("thread {} stored into the update of thread {}", tid, first),
+                           "two updates at once");
+      }
+    }
+    if (now.payload == nullptr || !all_answered(d)) continue;
+    const bool one_of_them = std::ranges::any_of(given, [&](const auto& attributes) {
+      return std::ranges::all_of(attributes, [&](const Attribute& a) {
+        const Attribute* there = now.find(a.key);
+        return there != nullptr && is_same(*there, a);
+      });
+    });
+    if (one_of_them) continue;
+    std::vector<std::string> found;
+    for (const Attribute& a : given.front()) found.push_back(shown(now.find(a.key)));
+    // Values of none of them are no mixture.
+    const bool mixed = std::ranges::all_of(given.front(), [&](const Attribute& a) {
+      const Attribute* there = now.find(a.key);
+      return there != nullptr && std::ranges::any_of(given, [&](const auto& attributes) {
+               const Attribute* one = find_key(attributes, a.key);
+               return one != nullptr && is_same(*one, *there);
+             });
+    });
+    if (!mixed) continue;
+    Finding f = contradicted("after updates in parallel the context is none of those given",
+                             "two updates at once");
+    f.evidence = {request_line(d), maps_line(*now.context)};
+    f.evidence.insert(f.evidence.end(), found.begin(), found.end());
+    return f;
+  }
+  constexpr const char* kRemedy = "an adapter that declares process.update and process.parallel";
+  if (updates == 0) return unobservable("no updates were asked for at once", kRemedy);
+  if (!e.image->stores_unseen.empty()) {
+    return unobservable(e.image->stores_unseen, "a host with watchpoints for tracers");
+  }
+  if (seen == 0) return unobservable("none of the updates at once was seen as stores", kRemedy);
+  Finding f =
+      passed(fmt::format("{} updates at once led to {}, each by one thread", updates, seen));
+  f.level = "stores";
+  return f;
+}
+
 constexpr auto kRules = std::to_array<NamedRule>({
+    {"pctx.publish.existing-becomes-update", existing_becomes_update},
+    {"pctx.publish.on-init", publish_on_init},
+    {"pctx.publish.available-while-idle", available_while_idle},
+    {"pctx.drop.no-dead-payload", no_dead_payload},
     {"pctx.update.visible", update_visible},
+    {"pctx.update.complete-state", update_complete_state},
+    {"pctx.update.one-writer-at-a-time", one_writer_at_a_time},
 });
 
 }  // namespace

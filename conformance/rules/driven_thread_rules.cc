@@ -1,43 +1,75 @@
-// Requirements that need a program to be driven, OTEP 4947: what was attached, and what a reader
-// sees on the thread after the answer.
+// Requirements that need a program to be driven, OTEP 4947: which context a thread shows after it
+// was attached, ended, moved or forked.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
 
-#include "conformance/rules/driven_evidence.h"
-#include "conformance/rules/rule.h"
+#include "conformance/payload_walk.h"
+#include "conformance/rules/driven_threads.h"
+#include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-using Json = nlohmann::json;
+constexpr std::size_t kMaxListed = 12;
 
-std::string text_of(const Json& object, const char* name) {
-  return object.contains(name) && object[name].is_string() ? object[name].get<std::string>() : "";
+std::string ids_of(const Record& r) {
+  return fmt::format("trace id {}, span id {}", trace_id_of(r), span_id_of(r));
 }
+std::string ids_of(const GivenContext& c) {
+  return c.has_ids() ? fmt::format("trace id {}, span id {}", c.trace_id, c.span_id)
+                     : std::string("no ids");
+}
+
+std::string seen_on(const DrivenLook& look) {
+  switch (look.slot.state) {
+    case SlotState::kRecord:
+      return ids_of(*look.slot.record);
+    case SlotState::kUnreadable:
+      return "a record that cannot be read";
+    case SlotState::kNone:
+      return look.slot.record == nullptr ? "a null slot" : "a record that is not valid";
+    case SlotState::kUnknown:
+      break;
+  }
+  return "nothing known";
+}
+
+Finding against(const DrivenLook& look, std::string saw, std::string signature) {
+  Finding f = contradicted(std::move(saw), std::move(signature));
+  f.evidence = {"after " + request_line(*look.driven)};
+  if (look.slot.record != nullptr) {
+    for (auto& line : record_lines(*look.slot.record)) f.evidence.push_back(std::move(line));
+    f.hexdumps = {record_dump(*look.slot.record, {})};
+  }
+  return f;
+}
+
+// The slot leads to a record, valid or not.
+std::optional<std::uint64_t> address_of(const DrivenLook& look) {
+  if (look.slot.record == nullptr) return std::nullopt;
+  return look.slot.record->sample->value;
+}
+
+bool is_of(const DrivenLook& look, std::string_view op) {
+  return look.driven->ok && look.driven->op == op && look.driven->of_thread(look.thread.name);
+}
+
+// ---- attach
 
 Finding attach_visible(const ImageEvidence& e) {
   std::size_t attached = 0;
-  const auto& operations = e.session->operations;
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    const DrivenOperation& d = operations[i];
-    if (d.op != "thread.attach" || !d.ok || d.view == nullptr) continue;
-    const ImageEvidence* image = e.session->image(d.view->image);
-    const auto tid = e.session->thread(text_of(d.request, "thread"), i);
-    if (image == nullptr || !tid) continue;
-    const Slot slot = slot_at(*image, *d.view, *tid);
-    if (slot.state == SlotState::kUnknown) continue;
+  for (const auto& look : driven_looks(e)) {
+    // Attributes alone need not show.
+    if (!is_of(look, "thread.attach") || !look.context()->has_ids()) continue;
     ++attached;
-    if (slot.state == SlotState::kRecord) continue;
-    Finding f = contradicted(
-        fmt::format("after an attach thread {} shows {}", *tid,
-                    slot.state == SlotState::kUnreadable ? "a record that cannot be read"
-                    : slot.record == nullptr             ? "a null slot"
-                                                         : "a record that is not valid"),
+    if (look.shows_record()) continue;
+    return against(
+        look, fmt::format("after an attach thread {} shows {}", look.thread.tid, seen_on(look)),
         "an attached context does not show");
-    f.evidence = {request_line(d)};
-    return f;
   }
   if (attached == 0) {
     return unobservable("no thread was looked at after an attach",
@@ -46,8 +78,378 @@ Finding attach_visible(const ImageEvidence& e) {
   return passed(fmt::format("{} contexts, each visible on its thread", attached));
 }
 
+Finding matches_context(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::set<std::string> traces;
+  std::set<std::string> spans;
+  for (const auto& look : looks) {
+    for (const auto& c : look.thread.stack) {
+      traces.insert(c->trace_id);
+      spans.insert(c->span_id);
+    }
+  }
+  std::set<const GivenContext*> judged;
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
+    if (is_of_another_thread(looks, look)) continue;
+    const Record& r = *look.slot.record;
+    const std::string trace = trace_id_of(r);
+    const std::string span = span_id_of(r);
+    const bool other_trace = trace != c->trace_id && traces.contains(trace);
+    const bool other_span = span != c->span_id && spans.contains(span);
+    if (has_no_ids(r) || other_trace || other_span) {
+      Finding f = against(
+          look,
+          has_no_ids(r) ? fmt::format("no ids are shown, and {} are attached", ids_of(*c))
+                        : fmt::format("{} are shown, and {} are attached", ids_of(r), ids_of(*c)),
+          has_no_ids(r) ? "ids missing" : "ids of another context");
+      f.hexdumps = {record_dump(r, {{0, 24, "given: " + c->trace_id + " " + c->span_id}})};
+      return f;
+    }
+    if (!shows_ids_of(r, *c)) continue;  // tctx.record.trace-id and span-id speak of it
+    judged.insert(c);
+    for (const GivenAttribute& a : c->attributes) {
+      if (!a.text || a.text->size() > abi::kMaxValueBytes) continue;
+      if (c->texts_of(a.key).size() != 1) continue;
+      const auto entry = entry_named(r, a.key);
+      // Shortened is another matter.
+      if (!entry || a.text->starts_with(text_of(*entry))) continue;
+      Finding f =
+          against(look,
+                  fmt::format("{} is {}, and {} was given", conformance::quoted(a.key),
+                              conformance::quoted(text_of(*entry)), conformance::quoted(*a.text)),
+                  "attribute of another context");
+      for (const auto& [name, value] : attributes_of(r)) {
+        if (f.evidence.size() > kMaxListed) break;
+        f.evidence.push_back(
+            fmt::format("{} = {}", conformance::quoted(name), conformance::quoted(value)));
+      }
+      return f;
+    }
+  }
+  if (judged.empty()) {
+    return unobservable("no thread showed a record with ids that were attached to it",
+                        "an adapter that declares thread.attach");
+  }
+  return passed(fmt::format("{} contexts, each as it was attached", judged.size()));
+}
+
+Finding fixed_record_pointer(const ImageEvidence& e) {
+  struct Slots {
+    std::uint64_t address = 0;
+    std::size_t attached = 0;
+    std::vector<std::string> changes;
+  };
+  std::map<std::int32_t, Slots> slots;
+  bool hides = false;  // by its valid byte
+  for (const auto& look : driven_looks(e)) {
+    Slots& s = slots[look.thread.tid];
+    if (is_of(look, "thread.attach")) ++s.attached;
+    const auto address = address_of(look);
+    if (!address) continue;
+    hides = hides || !look.slot.record->valid();
+    if (s.address != 0 && s.address != *address) {
+      s.changes.push_back(fmt::format("thread {}: {:#x}, then {:#x} after {}", look.thread.tid,
+                                      s.address, *address, look.driven->op));
+    }
+    s.address = *address;
+  }
+  const std::string style =
+      e.session->capabilities.contains("thread") && e.session->capabilities["thread"].is_object()
+          ? e.session->capabilities["thread"].value("style", "")
+          : "";
+  if (!hides) {
+    if (style == "pointer") {
+      return not_applicable(NaReason::kCapability, "the pointer is the switch here");
+    }
+    return unobservable("no slot was seen to lead to a record that is not valid",
+                        "an adapter that declares thread.detach and hides by the valid byte");
+  }
+  std::size_t most = 0;
+  for (const auto& [tid, s] : slots) {
+    most = std::max(most, s.attached);
+    if (s.changes.empty()) continue;
+    const std::string saw = fmt::format("{} changes of the pointer over {} contexts of thread {}",
+                                        s.changes.size(), s.attached, tid);
+    Finding f = style == "mixed" ? noted(saw, "two switches, as declared")
+                                 : contradicted(saw, "pointer changes beside the valid byte");
+    f.evidence.assign(s.changes.begin(), s.changes.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                 kMaxListed, s.changes.size())));
+    return f;
+  }
+  if (most < 2) {
+    return unobservable("no thread had two contexts one after the other",
+                        "an adapter that declares thread.attach and thread.detach");
+  }
+  return passed(fmt::format("one pointer over {} contexts", most));
+}
+
+// ---- detach
+
+// The last look at a context while it was the innermost one of its thread.
+const DrivenLook* last_look_at(const std::vector<DrivenLook>& looks, const GivenContext& c,
+                               const DrivenLook& before) {
+  const DrivenLook* out = nullptr;
+  for (const auto& look : looks) {
+    if (&look == &before) break;
+    const GivenContext* shown = look.context();
+    if (look.thread.name == before.thread.name && shown != nullptr && shown->name == c.name &&
+        shown->attached_by == c.attached_by) {
+      out = &look;
+    }
+  }
+  return out;
+}
+
+Finding restores_outer(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t judged = 0;
+  for (const auto& look : looks) {
+    const GivenContext* outer = look.context();
+    if (!is_of(look, "thread.detach") || outer == nullptr || look.thread.ended == nullptr) continue;
+    const GivenContext& inner = *look.thread.ended;
+    if (!outer->has_ids()) continue;
+    const DrivenLook* first = last_look_at(looks, *outer, look);
+    const DrivenLook* second = last_look_at(looks, inner, look);
+    if (first == nullptr || second == nullptr) continue;
+    if (!first->shows_record() || !second->shows_record()) continue;
+    if (std::ranges::any_of(std::array{first, second, &look},
+                            [&](const auto* l) { return is_of_another_thread(looks, *l); })) {
+      continue;
+    }
+    const Record& was = *first->slot.record;
+    const Record& inside = *second->slot.record;
+    // The same for both: nothing tells which it is.
+    if (ids_of(was) == ids_of(inside)) continue;
+    ++judged;
+    std::string saw;
+    if (!look.shows_record() || ids_of(*look.slot.record) != ids_of(was)) {
+      saw = "it shows " + seen_on(look);
+    } else {
+      for (const auto& a : inner.attributes) {
+        if (!outer->texts_of(a.key).empty() || entry_named(was, a.key)) continue;
+        if (entry_named(inside, a.key) && entry_named(*look.slot.record, a.key)) {
+          saw = fmt::format("it still shows {}", conformance::quoted(a.key));
+        }
+      }
+    }
+    if (saw.empty()) continue;
+    Finding f = against(
+        look, fmt::format("a nested context of thread {} ended, and {}", look.thread.tid, saw),
+        "the enclosing context does not show");
+    f.evidence.push_back("outer attached: " + seen_on(*first));
+    f.evidence.push_back("inner attached: " + seen_on(*second));
+    f.evidence.push_back("inner ended: " + seen_on(look));
+    return f;
+  }
+  if (judged == 0) {
+    return unobservable("no context ended inside another that had shown",
+                        "an adapter that declares thread.attach and thread.detach");
+  }
+  return passed(fmt::format("{} nested contexts ended, the enclosing one showing", judged));
+}
+
+Finding detach_hidden(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t judged = 0;
+  const DrivenLook* other = nullptr;
+  for (const auto& look : looks) {
+    if (look.thread.ended == nullptr || !look.thread.stack.empty()) continue;
+    const GivenContext& ended = *look.thread.ended;
+    ++judged;
+    if (look.slot.state == SlotState::kNone) continue;
+    const char* what = look.thread.moved ? "its context went on in another thread" : "a detach";
+    if (look.slot.state == SlotState::kUnreadable) {
+      return against(look,
+                     fmt::format("after {} the slot of thread {} leads to memory that cannot be "
+                                 "read",
+                                 what, look.thread.tid),
+                     "a slot that leads nowhere");
+    }
+    const Record& r = *look.slot.record;
+    const bool remains = std::ranges::any_of(ended.attributes, [&](const GivenAttribute& a) {
+      const auto entry = entry_named(r, a.key);
+      return entry && a.text && text_of(*entry) == *a.text;
+    });
+    if (has_no_ids(r) && !remains) {
+      other = &look;
+      continue;
+    }
+    return against(look,
+                   fmt::format("after {} thread {} shows {}", what, look.thread.tid, ids_of(r)),
+                   "a context that has ended shows");
+  }
+  if (judged == 0) {
+    return unobservable("no thread was looked at after its only context had ended",
+                        "an adapter that declares thread.detach");
+  }
+  if (other != nullptr) {
+    Finding f = noted("after a detach there is a valid record with nothing of the context",
+                      "another record after a detach");
+    f.evidence = record_lines(*other->slot.record);
+    return f;
+  }
+  return passed(fmt::format("{} threads without a context, none shows one", judged));
+}
+
+// ---- one thread and another
+
+Finding fresh_thread_null(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::set<std::int32_t> judged;
+  const DrivenLook* handed_on = nullptr;
+  for (const auto& look : looks) {
+    if (look.thread.used || look.thread.name == "main") continue;
+    if (look.slot.state == SlotState::kNone) {
+      judged.insert(look.thread.tid);
+      continue;
+    }
+    const std::uint64_t value = look.shows_record() ? *address_of(look) : 0;
+    const auto same = std::ranges::find_if(looks, [&](const DrivenLook& o) {
+      return o.operation <= look.operation && o.thread.name != look.thread.name && value != 0 &&
+             address_of(o) == value;
+    });
+    const bool own = look.shows_record() && same == looks.end();
+    if (own) {
+      handed_on = &look;
+      continue;
+    }
+    Finding f =
+        against(look,
+                fmt::format("nothing was attached on thread {}, and it shows {}", look.thread.tid,
+                            look.shows_record() ? fmt::format("the record of thread {}: {}",
+                                                              same->thread.tid, seen_on(look))
+                                                : seen_on(look)),
+                "a fresh thread shows a context");
+    for (const auto& o : looks) {
+      if (o.operation == look.operation && f.evidence.size() < kMaxListed) {
+        f.evidence.push_back(fmt::format("thread {} {}: {}", o.thread.tid,
+                                         conformance::quoted(o.thread.name), seen_on(o)));
+      }
+    }
+    return f;
+  }
+  if (handed_on != nullptr) {
+    Finding f = noted(fmt::format("nothing was attached on thread {}, and it has a record of its "
+                                  "own: {}",
+                                  handed_on->thread.tid, seen_on(*handed_on)),
+                      "a context is handed on to a new thread");
+    f.evidence = record_lines(*handed_on->slot.record);
+    return f;
+  }
+  if (judged.empty()) {
+    return unobservable("no thread was started to which nothing was attached",
+                        "an adapter that declares thread");
+  }
+  return passed(fmt::format("{} threads without a context, none shows one", judged.size()));
+}
+
+Finding per_thread(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t most = 0;
+  for (std::size_t from = 0; from < looks.size();) {
+    std::size_t to = from;
+    while (to < looks.size() && looks[to].operation == looks[from].operation) ++to;
+    std::vector<const DrivenLook*> attached;
+    std::set<std::string> distinct;
+    for (std::size_t i = from; i < to; ++i) {
+      const GivenContext* c = looks[i].context();
+      if (c == nullptr || !c->has_ids() || !looks[i].shows_record()) continue;
+      attached.push_back(&looks[i]);
+      distinct.insert(ids_of(*c));
+    }
+    from = to;
+    for (const DrivenLook* a : attached) {
+      for (const DrivenLook* b : attached) {
+        if (a == b || ids_of(*a->context()) == ids_of(*b->context())) continue;
+        const bool shared = address_of(*a) == address_of(*b);
+        if (!shared && !shows_ids_of(*a->slot.record, *b->context())) continue;
+        Finding f = against(*a,
+                            shared ? fmt::format("threads {} and {} have the same record",
+                                                 a->thread.tid, b->thread.tid)
+                                   : fmt::format("thread {} shows what was attached on thread {}",
+                                                 a->thread.tid, b->thread.tid),
+                            "a context of another thread");
+        for (const DrivenLook* each : attached) {
+          if (f.evidence.size() >= kMaxListed) break;
+          f.evidence.push_back(fmt::format("thread {}, record {:#x}: {}; attached: {}",
+                                           each->thread.tid, *address_of(*each), seen_on(*each),
+                                           ids_of(*each->context())));
+        }
+        return f;
+      }
+    }
+    most = std::max(most, distinct.size());
+  }
+  if (most < 2) {
+    return unobservable("no two threads showed records of different contexts at once",
+                        "an adapter that declares thread and thread.attach");
+  }
+  return passed(fmt::format("{} threads, each with its own context", most));
+}
+
+// ---- fork
+
+const Context* context_of_child(const ImageEvidence& child, const ImageView& view) {
+  const Context* c = context_at(child, view);
+  return c != nullptr && c->payload != nullptr ? c : nullptr;
+}
+
+Finding inherited_record(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t judged = 0;
+  const auto& operations = e.session->operations;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    if (!d.ok || d.op != "process.fork" || d.view == nullptr) continue;
+    for (const ImageView& view : d.operation->after) {
+      if (view.image.pid == d.view->image.pid) continue;
+      const char* member = nullptr;
+      for (const char* name : {"child_pid", "grandchild_pid"}) {
+        if (d.reply.contains(name) && d.reply[name] == view.image.pid) member = name;
+      }
+      const ImageEvidence* child = e.session->image(view.image);
+      if (member == nullptr || child == nullptr) continue;
+      if (context_of_child(*child, view) == nullptr) continue;  // publishes nothing
+      const bool had_record = std::ranges::any_of(looks, [&](const DrivenLook& look) {
+        return look.operation == i && look.thread.name == "main" && look.shows_record();
+      });
+      const Slot slot = slot_at(*child, view, view.image.pid);
+      if (!had_record || slot.state == SlotState::kUnknown) continue;
+      ++judged;
+      if (slot.state != SlotState::kRecord || !is_inherited(*child, *slot.record)) continue;
+      Finding f = contradicted(
+          fmt::format("process {} has published its own context, and still shows the record of "
+                      "its parent: {}",
+                      view.image.pid, ids_of(*slot.record)),
+          "the parent's record shows in the child");
+      f.evidence = {"after " + request_line(d), record_line(*slot.record)};
+      const auto* map =
+          threadlocal_entry(*context_of_child(*child, view), abi::kAttributeKeyMapKey);
+      f.evidence.push_back(map == nullptr
+                               ? "its process context has no key map"
+                               : fmt::format("its key map has {} names", map->element_count));
+      f.hexdumps = {record_dump(*slot.record, {})};
+      return f;
+    }
+  }
+  if (judged == 0) {
+    return unobservable("no child that published was looked at while its parent had a record",
+                        "an adapter that declares process.fork with a child that publishes");
+  }
+  return passed(fmt::format("{} children, none with a record of its parent", judged));
+}
+
 constexpr auto kRules = std::to_array<NamedRule>({
+    {"tctx.tls.fresh-thread-null", fresh_thread_null},
+    {"tctx.tls.per-thread", per_thread},
     {"tctx.attach.visible", attach_visible},
+    {"tctx.attach.matches-context", matches_context},
+    {"tctx.attach.fixed-record-pointer", fixed_record_pointer},
+    {"tctx.attach.restores-outer", restores_outer},
+    {"tctx.detach.hidden", detach_hidden},
+    {"tctx.fork.inherited-record", inherited_record},
 });
 
 }  // namespace

@@ -439,6 +439,7 @@ Finding key_in_map(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
   bool no_map = false;
+  bool unpublished = false;
   std::size_t judged = 0;
   for (const auto& j : records) {
     if (j.fault != RecordFault::kNone || j.entries == 0 || is_inherited(e, *j.record)) continue;
@@ -447,10 +448,20 @@ Finding key_in_map(const ImageEvidence& e) {
     if (!keys) continue;
     ++judged;
     std::optional<abi::AttributeEntry> bad;
+    bool never_published = false;
     for_each_entry(*j.record, [&](const abi::AttributeEntry& entry) {
-      if (entry.key >= *keys) bad = entry;
+      if (entry.key < *keys) return true;
+      if (never_named(e, *j.record, entry)) {
+        never_published = true;
+      } else {
+        bad = entry;
+      }
       return !bad;
     });
+    if (!bad && never_published) {
+      --judged;
+      unpublished = true;
+    }
     if (!bad) continue;
     return against(
         *j.record,
@@ -458,6 +469,11 @@ Finding key_in_map(const ImageEvidence& e) {
         "index outside the key map", {{kHead + bad->offset, 1, fmt::format("index {}", bad->key)}});
   }
   if (judged > 0) return passed(fmt::format("{} records with attributes", judged));
+  if (unpublished) {
+    return unobservable(
+        "an index whose name was never published, which tctx.keymap.append-updates-context reports",
+        "a program that publishes the names that it uses");
+  }
   if (no_map) {
     return unobservable("no key map was seen, which tctx.refdata.key-map-present reports",
                         "a process context with a key map");

@@ -409,6 +409,8 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     const Change change = change_between(*before, after);
     if (change.what != judged) continue;
     const auto& name = before->elements[change.index].text;
+    // tctx.keymap.survives-other-updates speaks of that.
+    if (after == nullptr && is_left_by_update(e, now)) continue;
     // Who stops for good may take the names along.
     if (after == nullptr && !withdrawn_under_a_record(e, now)) {
       return noted("the key map was taken back, and no record was seen after that",

@@ -34,10 +34,16 @@ std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable i
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries
 
-std::span<const NamedRule> driven_process_rules();  // asked of the process that hello named
-std::span<const NamedRule> driven_thread_rules();   // the same
+// Asked of the process that hello named; ImageEvidence::session is there.
+std::span<const NamedRule> driven_resource_rules();
+std::span<const NamedRule> driven_process_rules();
+std::span<const NamedRule> driven_fork_rules();
+std::span<const NamedRule> driven_thread_rules();
+std::span<const NamedRule> driven_record_rules();
+std::span<const NamedRule> driven_key_map_rules();
+std::span<const NamedRule> record_store_rules();  // level stores
 
-// Whether a rule is one of the last two: ImageEvidence::session is there then.
+// Whether a rule is one of those.
 bool is_driven(std::string_view requirement);
 
 // Rows about what a writer does when calls fail, or about the clock it reads. They are asked of

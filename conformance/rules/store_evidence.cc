@@ -16,21 +16,6 @@ std::string file_name(std::string_view path) {
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
-// "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234".
-std::string place_text(const CodePlace& p) {
-  if (!p.source_file.empty()) {
-    std::string out = fmt::format("{}:{}", p.source_file, p.source_line);
-    return p.symbol.empty() ? out : out + " in " + p.symbol;
-  }
-  const std::string module = file_name(p.module);
-  if (!p.symbol.empty()) {
-    std::string out = fmt::format("{}+{:#x}", p.symbol, p.symbol_offset);
-    return module.empty() ? out : out + " in " + module;
-  }
-  if (!module.empty()) return fmt::format("{}+{:#x}", module, p.offset);
-  return fmt::format("{:#x}", p.address);
-}
-
 std::string place_of(const Image& image, const Store& s) {
   if (s.tid == 0) return "no thread that was watched: the kernel, or who shares the memory";
   if (!s.place || *s.place >= image.places.size()) return fmt::format("thread {}", s.tid);
@@ -159,6 +144,20 @@ std::span<const std::byte> bytes_of(const Image& image, const MemoryBlock& b) {
 }
 
 }  // namespace
+
+std::string place_text(const CodePlace& p) {
+  if (!p.source_file.empty()) {
+    std::string out = fmt::format("{}:{}", p.source_file, p.source_line);
+    return p.symbol.empty() ? out : out + " in " + p.symbol;
+  }
+  const std::string module = file_name(p.module);
+  if (!p.symbol.empty()) {
+    std::string out = fmt::format("{}+{:#x}", p.symbol, p.symbol_offset);
+    return module.empty() ? out : out + " in " + module;
+  }
+  if (!module.empty()) return fmt::format("{}+{:#x}", module, p.offset);
+  return fmt::format("{:#x}", p.address);
+}
 
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
                     const std::string& saw, std::string signature) {

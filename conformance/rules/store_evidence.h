@@ -40,4 +40,7 @@ std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
 void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
                      const std::string& then_label, const std::string& later_label, Finding& f);
 
+// "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
+std::string place_text(const CodePlace& place);
+
 }  // namespace ctxconf::conformance

@@ -25,4 +25,11 @@ std::vector<std::string> record_lines(const Record& record);
 // The fixed part and the first entries; the bytes around the first mark when that is further in.
 Hexdump record_dump(const Record& record, std::vector<Hexdump::Mark> marks);
 
+// Driven programs; the rules over them speak of these. The name of a given attribute of which the
+// record has the value under an index that no key map of the session ever named.
+std::optional<std::string> never_named(const ImageEvidence& evidence, const Record& record,
+                                       const abi::AttributeEntry& entry);
+// This state of the process context is what a process.update left.
+bool is_left_by_update(const ImageEvidence& evidence, const Context& context);
+
 }  // namespace ctxconf::conformance

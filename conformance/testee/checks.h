@@ -15,7 +15,8 @@ using Driven = Testee::Answer<void>;
 
 struct Check {
   std::string_view name;
-  // Capabilities without which it is left out.
+  // Capabilities without which it is left out; "process.fork:publish" is one of the children that
+  // process.fork lists.
   std::vector<std::string_view> needs;
   // Globs over ids: rows that a crash, a hang or a refusal in this check decides, and which are not
   // applicable where it is left out and no other check is for them.
@@ -29,9 +30,13 @@ struct Check {
 struct Group {
   std::string_view name;
   std::vector<Check> checks;
+  // Stores to the record of the thread that was asked last are recorded, instead of those to the
+  // header.
+  bool records = false;
 };
 
 std::span<const Group> process_groups();
 std::span<const Group> thread_groups();
+std::span<const Group> record_groups();
 
 }  // namespace ctxconf::conformance

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "conformance/testee/checks.h"
 
@@ -6,26 +9,225 @@ namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
+using std::chrono::milliseconds;
 
-Json attribute(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", {{"stringValue", value}}}};
+constexpr milliseconds kInitialised{1000};
+constexpr milliseconds kIdle{250};
+
+Json attribute(const std::string& key, Json value) {
+  return {{"key", key}, {"value", std::move(value)}};
+}
+Json text(const std::string& key, const std::string& value) {
+  return attribute(key, {{"stringValue", value}});
 }
 Json resource(Json attributes) { return {{"attributes", std::move(attributes)}}; }
 
-Json plain_resource() {
-  return resource({attribute("service.name", "ctxconf-checkout"),
-                   attribute("service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09")});
+// Of an instance with this name; further attributes behind it.
+Json named(const std::string& name, const Json& more = Json::array()) {
+  Json attributes = {text("service.name", name),
+                     text("service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09")};
+  for (const Json& a : more) attributes.push_back(a);
+  return resource(std::move(attributes));
 }
+
+Json plain_resource() { return named("ctxconf-checkout"); }
 
 Driven publish(Testee& t) {
   CTX_CHECK(t.request("process.publish", {{"resource", plain_resource()}}));
   return {};
 }
 
+Driven initialise(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.wait_for_context(kInitialised));
+  return {};
+}
+
+// ---- what is given
+
+Json values_of_every_kind(const std::string& prefix) {
+  const auto key = [&](const char* name) { return prefix + name; };
+  const Json words = {{"values", {{{"stringValue", "one"}}, {{"stringValue", "two"}}}}};
+  const Json pairs = {{"values", {text("inner", "value")}}};
+  return {attribute(key("true"), {{"boolValue", true}}),
+          attribute(key("false"), {{"boolValue", false}}),
+          attribute(key("integer"), {{"intValue", "-9007199254740993"}}),
+          attribute(key("double"), {{"doubleValue", 0.1}}),
+          attribute(key("words"), {{"arrayValue", words}}),
+          attribute(key("bytes"), {{"bytesValue", "AAH+/w=="}}),
+          attribute(key("pairs"), {{"kvlistValue", pairs}})};
+}
+
+Driven resource_kinds(Testee& t) {
+  Json more = {text("ctxconf.text", "canary"), text("ctxconf.unicode", "sch\u00f6n \u2713")};
+  if (t.can("process.attributes")) {
+    for (const Json& a : values_of_every_kind("ctxconf.")) more.push_back(a);
+  }
+  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-values", more)}}));
+  return {};
+}
+
+// Where a length needs another byte, and many of them. An SDK may refuse it.
+Driven resource_sizes(Testee& t) {
+  Json more = Json::array();
+  for (const std::size_t size : {0, 1, 127, 128, 16383, 16384}) {
+    more.push_back(text("ctxconf.size." + std::to_string(size), std::string(size, 's')));
+  }
+  for (int i = 0; i < 300; ++i) {
+    more.push_back(text("ctxconf.many." + std::to_string(i), "value-" + std::to_string(i)));
+  }
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
+  return {};
+}
+
+Driven extra_pairs(Testee& t) {
+  Json pairs = {text("ctxconf.extra.first", "canary-1"), text("ctxconf.extra.second", "canary-2")};
+  if (t.can("process.attributes")) {
+    for (const Json& a : values_of_every_kind("ctxconf.extra.")) pairs.push_back(a);
+  }
+  CTX_CHECK(t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", pairs}}));
+  return {};
+}
+
+Driven second_resource(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("process.second_resource", {{"resource", named("ctxconf-tenant")}}));
+  CTX_CHECK(t.wait(kIdle / 5));
+  return {};
+}
+
+// ---- publication
+
+Driven publish_again(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-again")}}));
+  const Json more = {text("ctxconf.padding", std::string(9000, 'p'))};
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-larger", more)}}));
+  return {};
+}
+
+Driven publish_in_parallel(Testee& t) {
+  Json requests = Json::array();
+  for (int i = 0; i < 4; ++i) {
+    requests.push_back(
+        {{"op", "process.publish"}, {"resource", named("ctxconf-first-" + std::to_string(i))}});
+  }
+  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
+  return {};
+}
+
+Driven second_sdk(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("sdk.load"));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-second-sdk")}, {"sdk", 2}}));
+  CTX_CHECK(t.request("sdk.unload"));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-sdk")}}));
+  return {};
+}
+
+// A main thread that waits for a lock, and nobody who looks.
+Driven idle(Testee& t) {
+  CTX_CHECK(publish(t));
+  if (t.can("thread")) {
+    CTX_CHECK(
+        t.request("thread.block", {{"thread", "main"}, {"how", "futex"}, {"ms", kIdle.count()}}));
+  }
+  CTX_CHECK(t.wait(kIdle));
+  return {};
+}
+
+Driven drop(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("process.drop"));
+  const auto again = t.ask("process.publish", {{"resource", named("ctxconf-after-drop")}});
+  if (!again) return std::unexpected(again.error());
+  if ((*again)["ok"] == true) CTX_CHECK(t.request("process.drop"));
+  return {};
+}
+
+// ---- updates
+
 Driven update(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(t.request("process.update",
-                      {{"resource", resource({attribute("service.name", "ctxconf-checkout-2")})}}));
+                      {{"resource", resource({text("service.name", "ctxconf-checkout-2")})}}));
+  return {};
+}
+
+// Grows and shrinks, by a byte, tenfold and a hundredfold, with an attribute less every other time.
+Driven update_sizes(Testee& t) {
+  const Json extra = {text("ctxconf.removed", "to be removed")};
+  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-state", extra)}}));
+  bool is_removed = true;
+  for (const std::size_t size : {100, 101, 1000, 10000, 9999, 1000, 100, 1}) {
+    Json more = {text("ctxconf.padding", std::string(size, 'p'))};
+    if (!is_removed) more.push_back(extra.front());
+    is_removed = !is_removed;
+    CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-state", more)}}));
+  }
+  return {};
+}
+
+Driven update_in_parallel(Testee& t) {
+  CTX_CHECK(publish(t));
+  Json requests = Json::array();
+  for (std::size_t i = 0; i < 8; ++i) {
+    const auto number = std::to_string(i);
+    const Json more = {text("ctxconf.writer", number + std::string(40 * i, 'w'))};
+    requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
+  }
+  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  return {};
+}
+
+// ---- other processes
+
+Driven fork_and_reap(Testee& t, const Json& child) {
+  auto reply = t.request("process.fork", {{"child", child}});
+  if (!reply) return std::unexpected(reply.error());
+  CTX_CHECK(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
+  return {};
+}
+
+bool can_fork(const Testee& t, std::string_view what) {
+  const Json& fork = t.capabilities()["process.fork"];
+  return fork.contains("child") && fork["child"].is_array() &&
+         std::ranges::find(fork["child"], what) != fork["child"].end();
+}
+
+Driven fork_idle(Testee& t) {
+  const Json child = {{"do", "idle"}};
+  CTX_CHECK(publish(t));
+  CTX_CHECK(fork_and_reap(t, child));
+  if (can_fork(t, "fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
+  if (!t.can("process.parallel") || !t.can("process.update")) return {};
+  Json requests = Json::array();
+  for (int i = 0; i < 4; ++i) {
+    requests.push_back(
+        {{"op", "process.update"}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
+  }
+  requests.push_back({{"op", "process.fork"}, {"child", child}});
+  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  return {};
+}
+
+Driven fork_publish(Testee& t) {
+  const auto child = [](const std::string& instance) -> Json {
+    return {{"do", "publish"},
+            {"resource", resource({text("service.name", "ctxconf-worker"),
+                                   text("service.instance.id", instance)})}};
+  };
+  CTX_CHECK(publish(t));
+  CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
+  if (!can_fork(t, "fork")) return {};
+  return fork_and_reap(t,
+                       {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
+}
+
+Driven exec_self(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.exec_self());
+  CTX_CHECK(publish(t));
   return {};
 }
 
@@ -33,15 +235,99 @@ const Group kGroups[] = {
     {"publish",
      {{"publish",
        {"process.publish"},
-       {"pctx.publish.discoverable"},
+       {"pctx.publish.discoverable", "pctx.publish.on-init"},
        {"pctx.header.*", "pctx.payload.*", "pctx.publish.*", "pctx.fork.dontfork*"},
-       publish}}},
+       initialise}}},
+    {"resource",
+     {{"kinds",
+       {"process.publish"},
+       {"pctx.payload.resource-matches-sdk"},
+       {"pctx.payload.*"},
+       resource_kinds}}},
+    {"sizes",
+     {{"sizes",
+       {"process.publish"},
+       {},
+       {"pctx.payload.resource-matches-sdk", "pctx.header.payload-size", "pctx.payload.*"},
+       resource_sizes}}},
+    {"extra-pairs",
+     {{"extra-pairs",
+       {"process.publish"},
+       {"pctx.payload.extra-keys-in-attributes"},
+       {"pctx.payload.*"},
+       extra_pairs}}},
+    {"second-resource",
+     {{"second-resource",
+       {"process.publish", "process.second_resource"},
+       {"pctx.payload.default-resource"},
+       {},
+       second_resource}}},
+    {"again",
+     {{"again",
+       {"process.publish"},
+       {"pctx.publish.existing-becomes-update"},
+       {"pctx.publish.*", "pctx.update.*", "pctx.header.*"},
+       publish_again}}},
+    {"first-in-parallel",
+     {{"first-in-parallel",
+       {"process.publish", "process.parallel"},
+       {},
+       {"pctx.publish.singleton"},
+       publish_in_parallel}}},
+    {"second-sdk",
+     {{"second-sdk",
+       {"process.publish", "process.second_sdk"},
+       {},
+       {"pctx.publish.singleton"},
+       second_sdk}}},
+    {"idle",
+     {{"idle",
+       {"process.publish"},
+       {"pctx.publish.available-while-idle"},
+       {"pctx.payload.stays-alive"},
+       idle}}},
     {"update",
      {{"update",
        {"process.publish", "process.update"},
        {"pctx.update.visible"},
        {"pctx.update.*"},
        update}}},
+    {"sizes-of-updates",
+     {{"sizes-of-updates",
+       {"process.publish", "process.update"},
+       {"pctx.update.complete-state"},
+       {"pctx.update.*"},
+       update_sizes}}},
+    {"updates-in-parallel",
+     {{"updates-in-parallel",
+       {"process.publish", "process.update", "process.parallel"},
+       {"pctx.update.one-writer-at-a-time"},
+       {"pctx.update.*"},
+       update_in_parallel}}},
+    {"drop",
+     {{"drop",
+       {"process.publish", "process.drop"},
+       {"pctx.drop.no-dead-payload"},
+       {"pctx.publish.singleton"},
+       drop}}},
+    {"fork",
+     {{"idle",
+       {"process.publish", "process.fork:idle"},
+       {"pctx.fork.child-has-none"},
+       {"pctx.fork.dontfork*"},
+       fork_idle}}},
+    {"fork-and-publish",
+     {{"publish",
+       {"process.publish", "process.fork:publish"},
+       {"pctx.fork.child-publishes-own"},
+       {"pctx.fork.parent-untouched"},
+       fork_publish}}},
+    {"exec",
+     {{"exec",
+       {"process.publish", "process.exec"},
+       {"pctx.exec.memfd-not-leaked"},
+       {"pctx.publish.memfd-closed"},
+       exec_self}}},
 };
 
 }  // namespace

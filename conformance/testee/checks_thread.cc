@@ -1,4 +1,10 @@
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "conformance/testee/checks.h"
 
@@ -7,27 +13,389 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kTrace = "0af7651916cd43dd8448eb211c80319c";
+constexpr const char* kSpan = "b7ad6b7169203331";
+
 Json attribute(const std::string& key, const std::string& value) {
   return {{"key", key}, {"value", {{"stringValue", value}}}};
 }
 
-Driven attach(Testee& t) {
-  if (t.can("process.publish")) {
-    CTX_CHECK(t.request(
-        "process.publish",
-        {{"resource", {{"attributes", {attribute("service.name", "ctxconf-threads")}}}}}));
-  }
-  CTX_CHECK(t.request("thread.attach", {{"thread", "main"},
-                                        {"ctx", "A"},
-                                        {"trace_id", "0af7651916cd43dd8448eb211c80319c"},
-                                        {"span_id", "b7ad6b7169203331"},
-                                        {"flags", 1},
-                                        {"attributes", {attribute("http_route", "/cart")}}}));
+// No two are alike, and none reads the same backwards.
+std::string trace_id(unsigned number) {
+  return fmt::format("4bf92f3577b34da6a3ce929d{:08x}", number);
+}
+std::string span_id(unsigned number) { return fmt::format("00f067aa{:08x}", number); }
+
+Json on(const char* thread) { return {{"thread", thread}}; }
+
+Json context(const char* thread, const std::string& name, const std::string& trace,
+             const std::string& span, unsigned flags, Json attributes) {
+  return {{"thread", thread}, {"ctx", name},    {"trace_id", trace},
+          {"span_id", span},  {"flags", flags}, {"attributes", std::move(attributes)}};
+}
+Json context(const char* thread, const std::string& name, unsigned number,
+             Json attributes = Json::array()) {
+  return context(thread, name, trace_id(number), span_id(number), 1, std::move(attributes));
+}
+
+Json resource(const std::string& name) {
+  return {{"attributes", Json::array({attribute("service.name", name)})}};
+}
+
+// Once in a process: to publish again may set up the SDK anew.
+Driven publish(Testee& t) {
+  if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
+  CTX_CHECK(t.request("process.publish", {{"resource", resource("ctxconf-threads")}}));
   return {};
 }
 
+// Without thread.detach contexts pile up, which is as good as any state.
+Driven detach(Testee& t, const char* thread) {
+  if (t.can("thread.detach")) CTX_CHECK(t.request("thread.detach", on(thread)));
+  return {};
+}
+
+// Attaches what an SDK may refuse by design, and ends it again.
+Driven offer(Testee& t, Json members) {
+  const auto reply = t.ask("thread.attach", std::move(members));
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] == true) CTX_CHECK(detach(t, "main"));
+  return {};
+}
+
+Driven attach(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(
+      t.request("thread.attach", context("main", "A", kTrace, kSpan, 1,
+                                         Json::array({attribute("http_route", "/cart"),
+                                                      attribute("http_request_method", "GET")}))));
+  CTX_CHECK(detach(t, "main"));
+  return {};
+}
+
+Driven flags(Testee& t) {
+  CTX_CHECK(publish(t));
+  unsigned number = 0x100;
+  for (const unsigned given : {1U, 0U, 2U, 3U, 5U}) {
+    ++number;
+    CTX_CHECK(offer(t, context("main", fmt::format("flags-{}", given), trace_id(number),
+                               span_id(number), given, Json::array())));
+  }
+  return {};
+}
+
+Driven nested(Testee& t) {
+  CTX_CHECK(publish(t));
+  // Spans of one trace, and a third of another.
+  CTX_CHECK(t.request("thread.attach", context("main", "root", kTrace, "1111111111111112", 1,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request("thread.attach", context("main", "child", kTrace, "2222222222222223", 1,
+                                               Json::array({attribute("db_table", "carts")}))));
+  CTX_CHECK(t.request("thread.attach", context("main", "linked", 0x201,
+                                               Json::array({attribute("http_route", "/pay")}))));
+  for (int i = 0; i < 3; ++i) CTX_CHECK(detach(t, "main"));
+  return {};
+}
+
+Driven attributes_only(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "traced", 0x301,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request("thread.detach", on("main")));
+  return offer(t, {{"thread", "main"},
+                   {"ctx", "untraced"},
+                   {"attributes", Json::array({attribute("http_route", "/idle")})}});
+}
+
+Driven other_types(Testee& t) {
+  CTX_CHECK(publish(t));
+  const Json attributes =
+      Json::array({{{"key", "retry_count"}, {"value", {{"intValue", 42}}}},
+                   {{"key", "cache_hit"}, {"value", {{"boolValue", true}}}},
+                   {{"key", "load_factor"}, {"value", {{"doubleValue", 2.5}}}}});
+  unsigned number = 0x400;
+  for (const Json& one : attributes) {
+    ++number;
+    CTX_CHECK(
+        offer(t, context("main", fmt::format("other-{}", number), number, Json::array({one}))));
+  }
+  return {};
+}
+
+// Whatever a length modulo 256 leaves behind walks as entries with the index of a letter: what
+// follows its remainder are four times 64 bytes, each "x>" and 62 more.
+std::string long_value(std::size_t size, std::string_view filler) {
+  std::string out(size % 256, 'v');
+  while (out.size() + 64 <= size) {
+    std::string tile = "x>";
+    while (tile.size() + filler.size() <= 64) tile += filler;
+    tile.resize(64, 'e');
+    out += tile;
+  }
+  return out;
+}
+
+Driven long_values(Testee& t) {
+  CTX_CHECK(publish(t));
+  unsigned number = 0x500;
+  for (const std::size_t size : {255U, 256U, 257U, 300U, 70000U}) {
+    const std::string plain = size == 255 ? std::string(255, 'v') : long_value(size, "w");
+    // A character of three bytes begins at 253 or 254.
+    std::string wide =
+        size == 255 ? std::string(252, 'v') + "\xe2\x82\xac" : long_value(size, "\xe2\x82\xac");
+    for (const auto& value : {plain, wide}) {
+      ++number;
+      CTX_CHECK(offer(t, context("main", fmt::format("long-{}", number), number,
+                                 Json::array({attribute("http_route", value)}))));
+    }
+  }
+  return {};
+}
+
+// More than fits into what readers are sure to look at.
+Driven full_record(Testee& t) {
+  CTX_CHECK(publish(t));
+  Json attributes = Json::array();
+  for (const char* key :
+       {"http_route", "user_tier", "db_table", "db_shard", "db_query", "tenant"}) {
+    attributes.push_back(attribute(key, std::string(150, 'f')));
+  }
+  return offer(t, context("main", "full", 0x580, attributes));
+}
+
+Driven append(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "grows", 0x601,
+                                               Json::array({attribute("http_route", "/a"),
+                                                            attribute("user_tier", "free")}))));
+  CTX_CHECK(
+      t.request("thread.append", {{"thread", "main"},
+                                  {"attributes", Json::array({attribute("http_route", "/b"),
+                                                              attribute("db_table", "carts")})}}));
+  CTX_CHECK(t.request(
+      "thread.append",
+      {{"thread", "main"}, {"attributes", Json::array({attribute("http_route", "/checkout")})}}));
+  return detach(t, "main");
+}
+
+Driven switches(Testee& t) {
+  constexpr unsigned kSwitches = 20;
+  CTX_CHECK(publish(t));
+  for (unsigned i = 0; i < kSwitches; ++i) {
+    CTX_CHECK(t.request("thread.attach", context("main", "switch", 0x700 + i)));
+    CTX_CHECK(t.request("thread.detach", on("main")));
+  }
+  return {};
+}
+
+Driven fresh_threads(Testee& t) {
+  CTX_CHECK(t.request("thread.spawn", on("early")));
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.spawn", on("plain")));
+  CTX_CHECK(t.request("thread.attach", context("main", "busy", 0x801)));
+  CTX_CHECK(t.request("thread.spawn", on("from-busy")));
+  CTX_CHECK(detach(t, "main"));
+  for (const char* thread : {"early", "plain", "from-busy"}) {
+    CTX_CHECK(t.request("thread.exit", on(thread)));
+  }
+  return {};
+}
+
+int most_threads(const Testee& t) {
+  const Json thread = t.capabilities().value("thread", Json::object());
+  const Json most = thread.value("max_threads", Json(4));
+  return most.is_number_integer() && most < 4 ? most.get<int>() : 4;
+}
+
+Driven canaries(Testee& t) {
+  CTX_CHECK(publish(t));
+  std::vector<std::string> names;
+  for (int i = 1; i < most_threads(t); ++i) names.push_back(fmt::format("t{}", i));
+  CTX_CHECK(t.request("thread.attach", context("main", "on-main", 0x900)));
+  unsigned number = 0x900;
+  for (const auto& name : names) {
+    ++number;
+    CTX_CHECK(t.request("thread.spawn", on(name.c_str())));
+    CTX_CHECK(
+        t.request("thread.attach", context(name.c_str(), "on-" + name, number,
+                                           Json::array({attribute("http_route", "/" + name)}))));
+  }
+  if (!names.empty()) {
+    // One span on two threads.
+    CTX_CHECK(t.request("thread.attach", context("main", "shared", 0x901)));
+    CTX_CHECK(detach(t, "main"));
+  }
+  CTX_CHECK(detach(t, "main"));
+  for (const auto& name : names) {
+    CTX_CHECK(detach(t, name.c_str()));
+    CTX_CHECK(t.request("thread.exit", on(name.c_str())));
+  }
+  return {};
+}
+
+Driven move(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.spawn", on("target")));
+  CTX_CHECK(t.request("thread.attach", context("main", "moving", 0xa01)));
+  CTX_CHECK(t.request("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}}));
+  CTX_CHECK(detach(t, "target"));
+  CTX_CHECK(t.request("thread.exit", on("target")));
+  return {};
+}
+
+Driven exit(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.spawn", on("ends")));
+  CTX_CHECK(t.request("thread.attach", context("ends", "to-the-end", 0xb01,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request("thread.exit", on("ends")));
+  return {};
+}
+
+Driven new_names(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "first", 0xc01,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(detach(t, "main"));
+  CTX_CHECK(t.request("thread.attach", context("main", "one-more", 0xc02,
+                                               Json::array({attribute("user_tier", "gold"),
+                                                            attribute("http_route", "/pay")}))));
+  CTX_CHECK(detach(t, "main"));
+  CTX_CHECK(t.request("thread.attach", context("main", "two-more", 0xc03,
+                                               Json::array({attribute("db_table", "carts"),
+                                                            attribute("db_shard", "7")}))));
+  return detach(t, "main");
+}
+
+Driven other_update(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "stays", 0xd01,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request("process.update", {{"resource", resource("ctxconf-renamed")}}));
+  return detach(t, "main");
+}
+
+Driven republish(Testee& t) {
+  CTX_CHECK(publish(t));
+  // The same names in another order after each drop.
+  const char* const names[] = {"http_route", "user_tier", "db_table"};
+  for (unsigned i = 0; i < 3; ++i) {
+    Json attributes = Json::array();
+    for (unsigned k = 0; k < 3; ++k) attributes.push_back(attribute(names[(i + k) % 3], "x"));
+    CTX_CHECK(t.request("thread.attach",
+                        context("main", fmt::format("life-{}", i), 0xe01 + i, attributes)));
+    // The first life ends with nothing attached.
+    if (i == 0) CTX_CHECK(detach(t, "main"));
+    if (i == 2) break;
+    CTX_CHECK(t.request("process.drop"));
+    CTX_CHECK(t.request("process.publish", {{"resource", resource("ctxconf-again")}}));
+  }
+  return {};
+}
+
+Driven many_names(Testee& t) {
+  constexpr unsigned kAtOnce = 32;
+  CTX_CHECK(publish(t));
+  for (unsigned i = 0; i < 256; i += kAtOnce) {
+    Json attributes = Json::array();
+    for (unsigned k = i; k < i + kAtOnce; ++k) {
+      attributes.push_back(attribute(fmt::format("name_{}", k), "v"));
+    }
+    CTX_CHECK(offer(t, context("main", fmt::format("names-{}", i), 0x1000 + i, attributes)));
+  }
+  return offer(t, context("main", "one-too-many", 0x1200,
+                          Json::array({attribute("no_index_left", "must-not-show")})));
+}
+
+Driven fork(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "of-parent", 0x1301,
+                                               Json::array({attribute("http_route", "/cart")}))));
+  const auto forked = t.request(
+      "process.fork", {{"child", {{"do", "publish"}, {"resource", resource("ctxconf-child")}}}});
+  if (!forked) return std::unexpected(forked.error());
+  CTX_CHECK(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
+  return detach(t, "main");
+}
+
 const Group kGroups[] = {
-    {"attach", {{"attach", {"thread.attach"}, {"tctx.attach.visible"}, {"tctx.*"}, attach}}},
+    {"attach",
+     {{"attach",
+       {"thread.attach"},
+       {"tctx.attach.visible", "tctx.attach.matches-context", "tctx.record.trace-id",
+        "tctx.record.span-id", "tctx.refdata.before-first-record"},
+       {"tctx.*"},
+       attach},
+      {"flags", {"thread.attach"}, {"tctx.record.trace-flags"}, {}, flags},
+      {"nested",
+       {"thread.attach", "thread.detach"},
+       {"tctx.attach.restores-outer", "tctx.detach.hidden"},
+       {"tctx.attach.matches-context"},
+       nested},
+      {"attributes-only",
+       {"thread.attach", "thread.detach"},
+       {"tctx.record.ids-zero-when-none"},
+       {"tctx.record.trace-flags-without-ids"},
+       attributes_only},
+      {"append",
+       {"thread.attach", "thread.append"},
+       {"tctx.attrs.last-occurrence-wins"},
+       {},
+       append},
+      {"other-types", {"thread.attach"}, {"tctx.attrs.non-strings-as-text"}, {}, other_types},
+      {"switches",
+       {"thread.attach", "thread.detach"},
+       {"tctx.attach.fixed-record-pointer"},
+       {},
+       switches}}},
+    {"threads",
+     {{"fresh", {"thread", "thread.attach"}, {"tctx.tls.fresh-thread-null"}, {}, fresh_threads},
+      {"canaries",
+       {"thread", "thread.attach"},
+       {"tctx.tls.per-thread"},
+       {"tctx.attach.matches-context"},
+       canaries},
+      {"move", {"thread", "thread.attach", "thread.move"}, {"tctx.detach.hidden"}, {}, move},
+      {"exit", {"thread", "thread.attach"}, {"tctx.exit.no-dangling"}, {}, exit}}},
+    {"key-map",
+     {{"new-names",
+       {"process.publish", "thread.attach"},
+       {"tctx.keymap.append-updates-context"},
+       {"tctx.keymap.never-*"},
+       new_names},
+      {"other-update",
+       {"process.publish", "process.update", "thread.attach"},
+       {"tctx.keymap.survives-other-updates"},
+       {"tctx.keymap.never-*"},
+       other_update}}},
+    {"republish",
+     {{"republish",
+       {"process.publish", "process.drop", "thread.attach", "thread.detach"},
+       {"tctx.keymap.stable-across-republish"},
+       {},
+       republish}}},
+    {"limits",
+     {{"long-values",
+       {"thread.attach"},
+       {"tctx.attrs.length-not-wrapped"},
+       {"tctx.attrs.*"},
+       long_values},
+      {"full-record",
+       {"thread.attach"},
+       {"tctx.record.recommended-size"},
+       {"tctx.record.contiguous", "tctx.attrs.*"},
+       full_record},
+      {"many-names",
+       {"process.publish", "thread.attach"},
+       {"tctx.keymap.index-not-wrapped"},
+       {"tctx.keymap.at-most-256"},
+       many_names}}},
+    {"fork",
+     {{"child-publishes",
+       {"process.publish", "process.fork:publish", "thread.attach"},
+       {"tctx.fork.inherited-record"},
+       {},
+       fork}}},
 };
 
 }  // namespace

@@ -22,6 +22,17 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
   return out;
 }
 
+// As in Check::needs.
+bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
+  const auto colon = need.find(':');
+  const std::string name(need.substr(0, colon));
+  if (!capabilities.contains(name)) return false;
+  if (colon == std::string_view::npos) return true;
+  const auto& declared = capabilities[name];
+  if (!declared.contains("child") || !declared["child"].is_array()) return false;
+  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
+}
+
 }  // namespace
 
 Driver::Driver(const TesteeOptions& options, std::vector<const Requirement*> selected,
@@ -48,7 +59,7 @@ bool Driver::is_wanted(const Check& check) const {
 
 bool Driver::has_all(const Check& check) {
   for (const auto capability : check.needs) {
-    if (capabilities_.contains(capability)) continue;
+    if (is_declared(capabilities_, capability)) continue;
     SkippedCheck skipped;
     skipped.name = check.name;
     skipped.requirements = ids_of(selected_, check.requirements);
@@ -85,7 +96,13 @@ bool Driver::drive(const Group& group) {
       continue;
     }
     if (testee == nullptr) {
-      testee = std::make_unique<Testee>(options_, std::string(group.name), timeline_);
+      TesteeOptions options = options_;
+      if (group.records && options.recording.stores) {
+        options.recording.record_stores = true;
+        options.recording.stores = false;
+        options.recording.no_stores = "the records of threads were watched instead";
+      }
+      testee = std::make_unique<Testee>(std::move(options), std::string(group.name), timeline_);
       if (const auto started = testee->start(); !started) {
         testee->end();
         if (started.error() == Stop::kInterrupted) interrupted_ = true;

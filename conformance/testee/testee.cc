@@ -79,9 +79,9 @@ std::string signal_name(int signo) {
 }  // namespace
 
 struct Testee::State {
-  State(const TesteeOptions& o, Timeline& t) : options(o), timeline(t) {}
+  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {}
 
-  const TesteeOptions& options;
+  const TesteeOptions options;
   Timeline& timeline;
   Session session;
   std::optional<Recording> recording;
@@ -261,10 +261,36 @@ struct Testee::State {
     return {};
   }
 
+  // That the last reply names.
+  pid_t last_thread() const {
+    const Json reply = Json::parse(session.operations.back().reply, nullptr, false);
+    if (!reply.is_object() || !reply.contains("tid") || !reply["tid"].is_number_integer())
+      return pid;
+    const auto tid = reply["tid"].get<std::int64_t>();
+    return std::in_range<pid_t>(tid) ? static_cast<pid_t>(tid) : pid;
+  }
+
   void look() {
     session.operations.back().after =
         recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
     session.operations.back().answered_ns = sys::boottime_now_ns();
+    if (options.recording.record_stores && pid != 0) {
+      recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
+    }
+  }
+
+  template <class Condition>
+  Answer<void> leave_alone(Clock::time_point until, Condition is_done) {
+    if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
+    auto& operation = session.operations.emplace_back();
+    operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
+    operation.sent_ns = sys::boottime_now_ns();
+    while (Clock::now() < until && !is_done()) {
+      if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
+      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+    }
+    look();
+    return {};
   }
 
   Answer<std::int64_t> say(const std::string& op, Json members) {
@@ -276,7 +302,8 @@ struct Testee::State {
                                        cut(dumped(members), 400)));
     }
     if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
-    std::string line = dumped(members);
+    // As it is: not every adapter reads escapes.
+    std::string line = members.dump();
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.request = line;
@@ -330,6 +357,7 @@ struct Testee::State {
 
   std::string last_operation() const {
     if (session.operations.empty()) return "before the first operation";
+    if (session.operations.back().request.empty()) return "while it was left alone";
     const Json request = Json::parse(session.operations.back().request, nullptr, false);
     return "in " + request.value("op", std::string("?"));
   }
@@ -439,8 +467,8 @@ struct Testee::State {
   }
 };
 
-Testee::Testee(const TesteeOptions& options, std::string group, Timeline& timeline)
-    : state_(std::make_unique<State>(options, timeline)) {
+Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
+    : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
 }
 
@@ -537,6 +565,12 @@ bool Testee::can(std::string_view capability) const {
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
+bool Testee::has_asked(std::string_view op) const {
+  return std::ranges::any_of(state_->session.operations, [&](const Operation& o) {
+    const Json request = Json::parse(o.request, nullptr, false);
+    return request.is_object() && request.value("op", std::string()) == op;
+  });
+}
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
 
@@ -649,13 +683,14 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
 }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
+  return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
+}
+
+Testee::Answer<void> Testee::wait_for_context(milliseconds most) {
   auto& s = *state_;
-  const auto until = Clock::now() + duration;
-  while (Clock::now() < until) {
-    if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-  }
-  return {};
+  const auto is_there = [&] { return s.recording->published().has_value(); };
+  if (is_there()) return {};
+  return s.leave_alone(Clock::now() + s.scaled(most), is_there);
 }
 
 void Testee::end() {

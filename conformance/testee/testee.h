@@ -34,7 +34,8 @@ struct TesteeOptions {
   bool descriptor3 = false;  // --channel fd3
   std::string seed;          // hexadecimal
   SpecSelection spec;
-  // What is recorded, and how: argv is not asked.
+  // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
+  // was asked last is watched.
   WrapOptions recording;
   std::chrono::milliseconds reply_within{10000};
   std::chrono::milliseconds hello_within{30000};
@@ -47,9 +48,9 @@ class Testee {
   template <class T>
   using Answer = std::expected<T, Stop>;
 
-  // Starts it and says hello. `options` and `timeline` outlive it. What went wrong before hello
+  // Starts it and says hello. `timeline` outlives it. What went wrong before hello
   // was answered is kAdapterFault. The session ends with end() or the destructor.
-  Testee(const TesteeOptions& options, std::string group, Timeline& timeline);
+  Testee(TesteeOptions options, std::string group, Timeline& timeline);
   ~Testee();
   Testee(const Testee&) = delete;
   Testee& operator=(const Testee&) = delete;
@@ -58,7 +59,8 @@ class Testee {
   // As declared in hello.
   bool can(std::string_view capability) const;
   const Json& capabilities() const;
-  pid_t pid() const;  // that hello named
+  pid_t pid() const;                          // that hello named
+  bool has_asked(std::string_view op) const;  // in this process
 
   // What follows belongs to this check.
   void begin_check(std::string name, std::vector<std::string> requirements);
@@ -73,8 +75,10 @@ class Testee {
   // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
   Answer<void> exec_self();
   Answer<void> exec(const std::vector<std::string>& argv);
-  // Lets it run on for a while.
+  // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
+  // The same, but only where no context was seen yet, and until there is one.
+  Answer<void> wait_for_context(std::chrono::milliseconds most);
 
   // bye, then waits for its end; what is left is killed. Adds session and processes to the
   // timeline.

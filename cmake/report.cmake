@@ -1,0 +1,37 @@
+# What is made from a run: reports for people and for programs. libmd: see drift.cmake.
+set(page_parts
+  ${PROJECT_SOURCE_DIR}/conformance/report/page.css ${PROJECT_SOURCE_DIR}/conformance/report/page.js)
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/page_parts.cc
+  COMMAND ${CMAKE_COMMAND} -DFUNCTION=page_parts -DHEADER=conformance/report/page_parts.h
+          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${PROJECT_BINARY_DIR}/page_parts.cc
+          ${page_parts}
+  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${page_parts}
+  VERBATIM)
+ctxconf_library(ctxconf_report
+  SRCS conformance/report/console.cc conformance/report/digest.cc conformance/report/escape.cc
+       conformance/report/html.cc conformance/report/junit.cc conformance/report/markdown.cc
+       conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
+       ${PROJECT_BINARY_DIR}/page_parts.cc
+  DEPS ctxconf_golden ctxconf_verdict fmt::fmt ${json})
+target_link_libraries(ctxconf_report PRIVATE $<BUILD_INTERFACE:${CTXCONF_LIBMD}>)
+
+ctxconf_library(ctxconf_sample_runs SRCS conformance/report/sample_runs.cc DEPS ctxconf_verdict)
+ctxconf_program(report_samples
+  SRCS conformance/report/report_samples.cc
+  DEPS ctxconf_report ctxconf_sample_runs)
+ctxconf_test(report_test
+  SRCS conformance/report/console_test.cc conformance/report/digest_test.cc
+       conformance/report/escape_test.cc conformance/report/html_test.cc
+       conformance/report/junit_test.cc conformance/report/markdown_test.cc
+       conformance/report/redact_test.cc conformance/report/result_json_test.cc
+  DEPS ctxconf_report ctxconf_sample_runs)
+ctxconf_script_test(check_reports
+  conformance/report/check_reports.py $<TARGET_FILE:report_samples>
+  ${PROJECT_SOURCE_DIR}/conformance/report/result.schema.json ${PROJECT_BINARY_DIR}/report_samples)
+if(NOT CTXCONF_SANITIZE)  # a browser is slow enough without them
+  ctxconf_script_test(check_page LABELS process
+    conformance/report/check_page.py $<TARGET_FILE:report_samples>
+    ${PROJECT_BINARY_DIR}/page_samples)
+  set_tests_properties(check_page PROPERTIES SKIP_RETURN_CODE 77)
+endif()

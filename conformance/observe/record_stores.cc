@@ -1,0 +1,121 @@
+#include "conformance/observe/record_stores.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "abi/thread_record.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr std::uint64_t kWord = 8;
+
+}  // namespace
+
+RecordStoreRecorder::RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+                                         RecordStoreLimits limits)
+    : order_(std::move(order)), limits_(limits), places_(files) {}
+
+std::optional<sys::RemoteAddr> RecordStoreRecorder::watched() const {
+  if (!active_) return std::nullopt;
+  return sys::RemoteAddr(current_.record / kWord * kWord);
+}
+
+bool RecordStoreRecorder::is_about(sys::RemoteAddr record, pid_t owner) const {
+  return active_ && current_.record == record.raw() && current_.owner == owner;
+}
+
+// The head and all entries that it announces, or announced at the last copy.
+std::vector<std::byte> RecordStoreRecorder::copy(pid_t reader) const {
+  const sys::ProcessMemory memory(reader);
+  std::vector<std::byte> bytes(kHead);
+  const sys::RemoteAddr at(current_.record);
+  auto got = memory.read_some(at, bytes);
+  bytes.resize(got.value_or(0));
+  const auto head = abi::decode_thread_record(bytes);
+  if (!head) return bytes;
+  const auto whole = std::min(std::max<std::uint64_t>(kHead + head->attrs_data_size, last_.size()),
+                              limits_.record);
+  bytes.resize(whole);
+  got = memory.read_some(at, bytes);
+  bytes.resize(got.value_or(0));
+  return bytes;
+}
+
+std::uint64_t RecordStoreRecorder::slot_value(pid_t reader) const {
+  const sys::ProcessMemory memory(reader);
+  return memory.read(sys::RemotePtr<std::uint64_t>{sys::RemoteAddr(current_.slot)}).value_or(0);
+}
+
+void RecordStoreRecorder::begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot,
+                                pid_t owner) {
+  end();
+  if (record.raw() % 4 != 0 || watches_.size() >= limits_.watches) return;
+  current_ = {};
+  current_.record = record.raw();
+  current_.slot = slot.raw();
+  current_.owner = owner;
+  last_.clear();
+  last_ = copy(reader);
+  if (last_.size() < kHead) return;
+  current_.found = last_;
+  active_ = true;
+  places_.look_again();
+}
+
+void RecordStoreRecorder::armed(std::vector<pid_t> unwatched) {
+  if (!active_) return;
+  current_.armed_order = order_->next();
+  current_.unwatched.assign(unwatched.begin(), unwatched.end());
+}
+
+void RecordStoreRecorder::end() {
+  if (!active_) return;
+  active_ = false;
+  current_.ended_order = order_->next();
+  if (current_.armed_order != 0) watches_.push_back(std::move(current_));
+}
+
+void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
+  if (!active_) return;
+  auto now = copy(e.tid);
+  if (now.size() < kHead) return end();  // it is no memory any more
+  const std::uint64_t stored = last_.size() + now.size();
+  if (stores_.size() >= limits_.stores || bytes_ + stored > limits_.bytes) {
+    ++dropped_;
+    return end();
+  }
+  bytes_ += stored;
+  std::array<std::byte, 8> code{};
+  std::uint64_t code_word = 0;
+  if (sys::ProcessMemory(e.tid).read_exact(sys::RemoteAddr(e.pc), code)) {
+    std::memcpy(&code_word, code.data(), sizeof code_word);
+  }
+  RecordStore s;
+  s.tid = e.tid;
+  s.order = order_->next();
+  s.at_ns = sys::boottime_now_ns();
+  s.record = current_.record;
+  s.words = e.words;
+  s.slot = slot_value(e.tid);
+  s.place = places_.place_of(e.tid, e.pc, code_word);
+  s.before = std::exchange(last_, now);
+  s.after = std::move(now);
+  stores_.push_back(std::move(s));
+}
+
+void RecordStoreRecorder::add_to(Image& image) && {
+  end();
+  // Header stores are not recorded beside these: the places are these alone.
+  image.places = std::move(places_).finish();
+  image.record_watches = std::move(watches_);
+  image.record_stores = std::move(stores_);
+  image.record_stores_dropped = dropped_;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,162 @@
+#include "conformance/report/html.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <string>
+
+#include "conformance/report/digest.h"
+#include "conformance/report/sample_runs.h"
+
+// What the page is as a document, and that no text of the run is part of it, is in
+// check_reports.py; what a browser makes of it in check_page.py.
+namespace ctxconf::conformance {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// What stands between the first `begin` and the `end` behind it.
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const std::size_t from = text.find(begin);
+  const std::size_t to = text.find(end, from + begin.size());
+  if (from == std::string::npos || to == std::string::npos) {
+    ADD_FAILURE() << "no " << begin << " ... " << end;
+    return {};
+  }
+  return text.substr(from + begin.size(), to - from - begin.size());
+}
+
+std::string row(const std::string& html, const std::string& id) {
+  return between(html, "id=\"" + id + "\"", "</details>");
+}
+
+TEST(Html, SaysWhatWasJudgedAndHowItEnded) {
+  const std::string summary = between(to_html(ordinary_run()), "<section id=\"summary\"", "</sec");
+  EXPECT_THAT(summary, HasSubstr("Exit 1</strong>: 1 requirement failed"));
+  EXPECT_THAT(summary, HasSubstr("<dt>selected</dt><dd>7</dd>"));
+  EXPECT_THAT(summary, HasSubstr("<dt>unobservable</dt><dd>2</dd>"));
+  EXPECT_THAT(summary, HasSubstr("1 passed, 1 failed, 1 warning, 1 info, 2 unobservable, 1 n/a of "
+                                 "7 selected (OTEP 4719@2026-04-07, OTEP 4947@2026-07-17)"));
+  EXPECT_THAT(summary, HasSubstr("<code>ctxconf wrap <span class=\"option\">--for=3s</span> "));
+}
+
+TEST(Html, AFailureIsOpenAndWhatPassedIsNot) {
+  const std::string html = to_html(ordinary_run());
+  EXPECT_THAT(row(html, "pctx.header.version"), HasSubstr("data-outcome=\"fail\" open>"));
+  EXPECT_THAT(row(html, "pctx.header.signature"), HasSubstr("data-outcome=\"pass\">"));
+  EXPECT_THAT(row(html, "pctx.payload.semantic-conventions"), HasSubstr("\"info\">"));
+  const std::string expected = row(to_html(run_with_expectations()), "pctx.header.version");
+  EXPECT_THAT(expected, HasSubstr("data-outcome=\"fail\">"));
+  EXPECT_THAT(expected, HasSubstr("as the expectations file has it: issue=https://example.com/7"));
+}
+
+TEST(Html, AFailureHasAllThatIsKnown) {
+  const std::string failure = row(to_html(ordinary_run()), "pctx.header.version");
+  for (const char* part :
+       {"<dt>rule</dt><dd>the version is 2</dd>",
+        "<dt>why</dt><dd>readers skip a version they do not know</dd>",
+        "<dd>MUST (table), OTEP 4719@2026-04-07 <code>#header-structure</code></dd>",
+        "<dd class=\"saw\">version is 0 <span class=\"muted\">(level snapshot)</span></dd>",
+        "<code>src/process_ctx.rs:118 in publish_update, thread 4243</code>",
+        "7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX\n",
+        "wrap <span class=\"option\">--only</span> pctx.header.version <span",
+        "replay <span class=\"option\">--only</span> pctx.header.version &#39;out/traces/4242 "
+        "a."}) {
+    EXPECT_THAT(failure, HasSubstr(part));
+  }
+}
+
+TEST(Html, MarksTheWrongBytes) {
+  const std::string failure = row(to_html(ordinary_run()), "pctx.header.version");
+  EXPECT_THAT(failure,
+              HasSubstr("<span class=\"addr\">7f1200000000</span>  4f 54 45 4c 5f 43 54 58  "
+                        "<mark>00 00 00 00</mark> 14 00 00 00  |OTEL_CTX<mark>....</mark>....|\n"
+                        "<span class=\"addr\">7f1200000010</span>  de 00 00 00 00 00 00 00      "
+                        "                     |........|\n"));
+  EXPECT_THAT(failure, HasSubstr("<mark>+8, 4 bytes</mark> version: 0, want 2"));
+}
+
+TEST(Html, ShowsAGoldenVectorsBytesBesideThem) {
+  const std::string failure = row(to_html(ordinary_run()), "pctx.header.version");
+  EXPECT_THAT(failure,
+              HasSubstr("<th scope=\"row\">version = 2</th><td class=\"mono want\">02 00 "
+                        "00 00</td><td class=\"mono have\"><mark>00</mark> 00 00 00</td>"));
+  EXPECT_THAT(failure,
+              HasSubstr("<th scope=\"row\">payload_size: bytes of the message</th><td class=\"mono "
+                        "want\">.. .. .. ..</td><td class=\"mono have\">14 00 00 00</td>"));
+}
+
+TEST(Html, ALongDumpIsCutAroundItsMarks) {
+  RunResult run = ordinary_run();
+  Hexdump& dump = run.results[0].findings[0].hexdumps[0];
+  dump.bytes.assign(4096, 0xee);
+  dump.marks = {{.offset = 2048, .length = 1, .label = "here"}};
+  dump.expected.reset();
+  const std::string failure = row(to_html(run), "pctx.header.version");
+  EXPECT_THAT(failure, HasSubstr("7f1200000800</span>  <mark>ee</mark>"));
+  EXPECT_THAT(failure, HasSubstr("48 of 4096 bytes shown"));
+}
+
+TEST(Html, SaysWhatWouldMakeItObservable) {
+  EXPECT_THAT(row(to_html(ordinary_run()), "pctx.update.payload-moves"),
+              HasSubstr("<dt>to see it</dt><dd>let the program change its context while it is "
+                        "watched</dd>"));
+  EXPECT_THAT(row(to_html(ordinary_run()), "tctx.tls.is-pointer"),
+              HasSubstr("<dt>reason</dt><dd>capability: the program has no thread context"));
+}
+
+TEST(Html, GathersWhatCouldNotBeSeenByItsReason) {
+  EXPECT_THAT(between(to_html(ordinary_run()), "<section id=\"unseen\"", "</section>"),
+              HasSubstr("<li><strong>2</strong> no update was seen<br><span class=\"muted\">to see "
+                        "it: let the program change its context while it is watched</span></li>"));
+  RunResult run = ordinary_run();
+  run.results[5].findings[0].saw = "too late";
+  const std::string two = between(to_html(run), "<section id=\"unseen\"", "</section>");
+  EXPECT_THAT(two, HasSubstr("<strong>1</strong> no update was seen<br>"));
+  EXPECT_THAT(two, HasSubstr("<strong>1</strong> too late<br>"));
+}
+
+TEST(Html, NamesTheImagesOfAFailure) {
+  const std::string failure = row(to_html(run_of_two_images()), "pctx.header.version");
+  EXPECT_THAT(failure, HasSubstr("FAIL</span> in <code>4242#1 /opt/shop/checkout</code>"));
+  EXPECT_THAT(failure, HasSubstr("WARN</span> in <code>5001 /opt/shop/cart</code>"));
+  EXPECT_THAT(failure, HasSubstr("<li>fail in <code>5000 /opt/shop/checkout</code></li>"));
+}
+
+TEST(Html, PrintsTheCommandThatMendsTheExpectations) {
+  const std::string problems =
+      between(to_html(run_with_expectations()), "<section id=\"expectations\"", "</section>");
+  EXPECT_THAT(problems, HasSubstr("line 3: pctx.header.signature is listed as fail and passed<pre "
+                                  "class=\"cmd\"><code>ctxconf expect prune expect.txt</code>"));
+  EXPECT_THAT(problems, HasSubstr("WARN</span> line 4"));
+}
+
+TEST(Html, ACrashIsTheFirstThingToLookAt) {
+  RunResult run = ordinary_run();
+  run.problems = {{.outcome = Outcome::kCrash, .image = {}, .text = "app died of SIGSEGV"}};
+  EXPECT_THAT(to_html(run), HasSubstr("<ul class=\"list\">\n<li><span class=\"badge o-fail\">CRASH"
+                                      "</span> app died of SIGSEGV</li>\n<li><span"));
+}
+
+TEST(Html, AllowsOnlyItsOwnStyleAndScript) {
+  const std::string html = to_html(hostile_run());
+  EXPECT_EQ(between(html, "Content-Security-Policy\" content=\"", "\""),
+            "default-src 'none'; style-src '" + policy_hash(between(html, "<style>", "</style>")) +
+                "'; script-src '" + policy_hash(between(html, "<script>", "</script>")) +
+                "'; base-uri 'none'; form-action 'none'");
+}
+
+TEST(Html, CapsWhatItWrites) {
+  const RunResult run = huge_run();
+  const std::string html = to_html(run);
+  EXPECT_LT(html.size(), std::size_t{16} << 20);
+  EXPECT_THAT(html, HasSubstr("… and 1950 notes more"));
+  EXPECT_THAT(html, HasSubstr("… and 1500 images more"));
+  EXPECT_THAT(html, HasSubstr("… and 1500 problems more"));
+  for (const RequirementResult& result : run.results) row(html, result.requirement->id);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

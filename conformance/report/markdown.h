@@ -1,0 +1,18 @@
+// The report as Markdown, for the summary of a CI job.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "conformance/report/run_result.h"
+
+namespace ctxconf::conformance {
+
+// GitHub refuses a summary above 1 MiB; what does not fit is counted.
+inline constexpr std::size_t kLongestMarkdown = std::size_t{512} << 10;
+
+// Texts of the run stand in code spans and blocks only, where nothing is markup, a link or a
+// mention.
+std::string to_markdown(const RunResult& run);
+
+}  // namespace ctxconf::conformance

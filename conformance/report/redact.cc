@@ -1,0 +1,245 @@
+#include "conformance/report/redact.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "conformance/report/digest.h"
+#include "conformance/report/escape.h"
+#include "conformance/report/wording.h"
+#include "conformance/verdict/exit_code.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, is_digit);
+}
+
+bool is_plain_key(std::string_view key) {
+  return !key.empty() && key.size() <= 100 && std::ranges::all_of(key, [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           std::string_view("._-/").find(c) != std::string_view::npos;
+  });
+}
+
+// Where ", 3 more attributes" begins; the size when that is not its end.
+std::size_t more_begins(std::string_view context) {
+  std::string_view rest = context;
+  for (const std::string_view end : {"s", " attribute", " more"}) {
+    if (rest.ends_with(end)) rest.remove_suffix(end.size());
+  }
+  const std::size_t number = rest.find_last_not_of("0123456789");
+  const bool found = number != rest.npos && number > 0 && number + 1 < rest.size() &&
+                     rest.size() < context.size() && rest.substr(number - 1, 2) == ", ";
+  return found ? number - 1 : context.size();
+}
+
+constexpr std::string_view kLetters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_*.";
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = text.find_first_of(kLetters, at);
+    if (begin == text.npos) break;
+    const std::size_t end = std::min(text.find_first_not_of(kLetters, begin), text.size());
+    std::string_view word = text.substr(begin, end - begin);
+    while (word.ends_with('.')) word.remove_suffix(1);
+    if (!word.empty()) out.push_back(word);
+    at = end;
+  }
+  return out;
+}
+
+// The words that the requirements are written in, and those that rules say besides.
+bool is_our_word(std::string_view word) {
+  static const auto words = [] {
+    std::set<std::string, std::less<>> all = {
+        "32-bit",   "64-bit",    "announce",    "announcement",       "announcements",
+        "document", "elsewhere", "row",         "otel_thread_ctx_v1", "threadlocal.*",
+        "watched",  "judged",    "unobservable"};
+    for (const Specification& specification : Catalogue::builtin().specifications()) {
+      for (const Requirement& row : specification.requirements) {
+        for (const std::string* text : {&row.text, &row.why, &row.check}) {
+          for (const std::string_view w : words_of(*text)) all.emplace(w);
+        }
+      }
+    }
+    return all;
+  }();
+  return words.contains(word) || is_number(word);
+}
+
+// A sentence that cannot quote anything: no quotes, paths or pairs, and no word but ours.
+bool is_our_sentence(std::string_view text) {
+  return text.find_first_not_of(std::string(kLetters) + " ,:;()") == text.npos &&
+         std::ranges::all_of(words_of(text), is_our_word);
+}
+
+class Redactor {
+ public:
+  Redactor(const RunResult& run, const RedactionKey& key) : key_(key.begin(), key.end()) {
+    names_.insert(run.target.begin(), run.target.end());
+    for (const ImageSummary& image : run.images) names_.insert(image.executable);
+    for (const RunProblem& problem : run.problems) problem_texts_.insert(problem.text);
+  }
+
+  std::string hash(std::string_view text) const {
+    if (text.empty()) return {};
+    const Digest digest = sha256(std::string(key_).append(text));
+    std::string out = "redacted-";
+    for (std::size_t i = 0; i < 6; ++i) out += fmt::format("{:02x}", digest[i]);
+    return out;
+  }
+
+  void words(std::vector<std::string>& words) const {
+    for (std::string& word : words) word = hash(word);
+  }
+
+  // KEY=VALUE without the value.
+  std::string pair(std::string_view text) const {
+    const std::size_t equals = text.find('=');
+    if (equals == text.npos || !is_plain_key(text.substr(0, equals))) return hash(text);
+    return fmt::format("{}={}", text.substr(0, equals), hash(text.substr(equals + 1)));
+  }
+
+  // "service.name=checkout, 3 more attributes"
+  std::string context(std::string_view text) const {
+    if (text.empty() || text == "no attributes") return std::string(text);
+    const std::size_t end = more_begins(text);
+    return pair(text.substr(0, end)) + std::string(text.substr(end));
+  }
+
+  // ctxconf's own words stay, the program's do not.
+  std::vector<std::string> command_line(const std::vector<std::string>& line) const {
+    constexpr std::string_view kResource = "--expect-resource";
+    std::vector<std::string> out;
+    out.reserve(line.size());
+    bool ours = true;
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      const std::string& word = line[i];
+      if (!ours || (i > 1 && is_name(word))) {
+        out.push_back(hash(word));
+      } else if (i > 0 && line[i - 1] == kResource) {
+        out.push_back(pair(word));
+      } else if (word.starts_with(std::string(kResource) + "=")) {
+        out.push_back(fmt::format("{}={}", kResource, pair(word.substr(kResource.size() + 1))));
+      } else {
+        ours = word != "--";
+        out.push_back(word);
+      }
+    }
+    return out;
+  }
+
+  std::vector<std::string> target(const std::vector<std::string>& words) const {
+    std::vector<std::string> out;
+    out.reserve(words.size());
+    for (const std::string& word : words) out.push_back(is_name(word) ? hash(word) : word);
+    return out;
+  }
+
+  // Without what is quoted: a name may hold quotes itself, so from the first to the last one.
+  std::string quotes(std::string_view text) const {
+    const std::size_t open = text.find('"');
+    const std::size_t close = text.rfind('"');
+    if (open == close)
+      return std::string(text.substr(0, open)) + hash(text.substr(std::min(open, text.size())));
+    return fmt::format("{}{}{}", text.substr(0, open), hash(text.substr(open, close + 1 - open)),
+                       text.substr(close + 1));
+  }
+
+  std::string exit_reason(const RunResult& run) const {
+    const bool is_free = run.exit_code == kExitUnreachable || run.exit_code == kExitHarnessError ||
+                         problem_texts_.contains(run.exit_reason);
+    return is_free ? hash(run.exit_reason) : quotes(run.exit_reason);
+  }
+
+  void image(ImageSummary& image) const {
+    image.executable = hash(image.executable);
+    words(image.command_line);
+    image.context = context(image.context);
+    words(image.notes);
+  }
+
+  void finding(Finding& finding) const {
+    const std::string key = image_key(finding.image);
+    finding.image_name = finding.image_name.starts_with(key + " ")
+                             ? key + " " + hash(finding.image_name.substr(key.size() + 1))
+                             : hash(finding.image_name);
+    finding.saw = saw(finding);
+    finding.at = hash(finding.at);
+    const std::size_t lines = finding.evidence.size();
+    finding.evidence.clear();
+    if (lines > 0) finding.evidence.push_back(counted(lines, "line") + " of evidence left out");
+    for (const Hexdump& dump : finding.hexdumps) finding.evidence.push_back(without_bytes(dump));
+    finding.hexdumps.clear();
+  }
+
+ private:
+  std::string saw(const Finding& finding) const {
+    if (!is_problem(finding.outcome) && is_our_sentence(finding.saw)) return finding.saw;
+    std::string hashed = hash(finding.saw);
+    if (finding.signature.empty() || hashed.empty()) return hashed;
+    return fmt::format("{} ({})", finding.signature, hashed);
+  }
+
+  bool is_name(const std::string& word) const {
+    return names_.contains(word) && !is_number(word) && word != "--all";
+  }
+
+  static std::string without_bytes(const Hexdump& dump) {
+    std::string out =
+        fmt::format("{} at {:#x} left out", counted(dump.bytes.size(), "byte"), dump.address);
+    for (const Hexdump::Mark& mark : shown_marks(dump)) {
+      out += fmt::format("; marked +{}, {}", mark.offset, counted(mark.length, "byte"));
+    }
+    return out;
+  }
+
+  std::string key_;
+  std::set<std::string> names_;  // of programs
+  std::set<std::string> problem_texts_;
+};
+
+}  // namespace
+
+RedactionKey random_redaction_key() {
+  std::random_device random;
+  RedactionKey key{};
+  for (std::uint8_t& byte : key) byte = static_cast<std::uint8_t>(random() & 0xffU);
+  return key;
+}
+
+RunResult redacted(RunResult run, const RedactionKey& key) {
+  const Redactor redactor(run, key);
+  run.exit_reason = redactor.exit_reason(run);
+  run.command_line = redactor.command_line(run.command_line);
+  run.again = run.command_line.empty() ? redactor.hash(run.again) : shell_command(run.command_line);
+  run.target = redactor.target(run.target);
+  for (ImageSummary& image : run.images) redactor.image(image);
+  for (RequirementResult& result : run.results) {
+    for (Finding& finding : result.findings) redactor.finding(finding);
+  }
+  for (RunProblem& problem : run.problems) problem.text = redactor.hash(problem.text);
+  for (ExpectationProblem& problem : run.expectation_problems) {
+    problem.text = redactor.quotes(problem.text);
+  }
+  redactor.words(run.notes);
+  run.notes.insert(
+      run.notes.begin(),
+      "redacted: what quotes the program is left out or hashed; within this report the "
+      "same text has the same hash");
+  return run;
+}
+
+}  // namespace ctxconf::conformance

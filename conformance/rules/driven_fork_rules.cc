@@ -1,0 +1,291 @@
+// Requirements that need a program to be driven, OTEP 4719: what its children and the next image
+// of its process have of its context.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <optional>
+#include <vector>
+
+#include "conformance/payload_walk.h"
+#include "conformance/rules/given.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFork = "an adapter that declares process.fork";
+constexpr std::size_t kMaxListed = 8;
+
+// A child, or grandchild, that an operation made, and what it was to do.
+struct Child {
+  std::int64_t pid = 0;
+  Json asked;  // `child` of the request: of the last one where it forked again
+  bool is(std::string_view what) const {
+    return asked.is_object() && asked.value("do", "") == what;
+  }
+};
+
+void add_children(const Json& request, const Json& reply, std::vector<Child>& out) {
+  if (!request.is_object() || request.value("op", "") != "process.fork") return;
+  if (!request.contains("child") || !request["child"].is_object()) return;
+  const Json& child = request["child"];
+  const auto pid = pid_member(reply, "child_pid");
+  if (pid == 0) return;
+  if (child.value("do", "") != "fork") {
+    out.push_back({pid, child});
+    return;
+  }
+  // Between the two forks it does nothing.
+  out.push_back({pid, Json{{"do", "idle"}}});
+  const auto grandchild = pid_member(reply, "grandchild_pid");
+  if (grandchild != 0 && child.contains("child")) out.push_back({grandchild, child["child"]});
+}
+
+std::vector<Child> children_of(const DrivenOperation& d) {
+  std::vector<Child> out;
+  add_children(d.request, d.reply, out);
+  if (d.op != "parallel" || !d.reply.is_object() || !d.reply.contains("results")) return out;
+  const Json& requests = d.request["requests"];
+  const Json& results = d.reply["results"];
+  if (!requests.is_array() || !results.is_array()) return out;
+  for (std::size_t i = 0; i < requests.size() && i < results.size(); ++i) {
+    add_children(requests[i], results[i], out);
+  }
+  return out;
+}
+
+std::vector<const Context*> active_in(const Published& p, const ImageView& view) {
+  std::vector<const Context*> out;
+  for (const Context& c : p.image->contexts[*view.snapshot]) {
+    if (c.candidate->named && c.usable()) out.push_back(&c);
+  }
+  return out;
+}
+
+// Does a context say the same as one that its parent has had?
+bool is_of_parent(const Context& c, const ImageEvidence& parent) {
+  if (c.payload_block == nullptr || c.payload_block->readable < c.payload_block->wanted) {
+    return false;
+  }
+  for (const Context* p : parent.first_sights) {
+    if (p->payload_block == nullptr || p->header.payload_size == 0) continue;
+    if (p->payload_block->wanted == c.payload_block->wanted &&
+        p->payload_block->hash == c.payload_block->hash) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Finding child_has_none(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    if (before == nullptr || published_at(*e.session, *before).context == nullptr) continue;
+    for (const Child& child : children_of(d)) {
+      const ImageView* view = view_of(d, child.pid);
+      if (!child.is("idle") || view == nullptr) continue;
+      const Published now = published_at(*e.session, view);
+      if (now.image == nullptr) continue;
+      ++judged;
+      for (const Context* c : active_in(now, *view)) {
+        // One with other content is its own: an SDK may set itself up again in a child.
+        if (!is_of_parent(*c, e)) continue;
+        Finding f = contradicted(
+            fmt::format("child {}, which did nothing, has its parent's context", child.pid),
+            "a child with its parent's context");
+        f.evidence = {request_line(d), maps_line(*c)};
+        f.hexdumps = {header_dump(*c, {{16, 8, "timestamp: not zero"}})};
+        return f;
+      }
+    }
+  }
+  if (judged > 0) return passed(fmt::format("{} children, none with a context", judged));
+  return unobservable("no child that does nothing was seen beside a context", kFork);
+}
+
+std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
+  const auto process = std::ranges::find(e.timeline->processes, pid, &Process::pid);
+  if (process == e.timeline->processes.end()) return "";
+  if (process->killed_by && !process->ended_by_us) {
+    return fmt::format("killed by signal {}", *process->killed_by);
+  }
+  return process->exit_code ? fmt::format("exited {}", *process->exit_code) : "";
+}
+
+Finding child_publishes_own(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  for (const DrivenOperation& d : e.session->operations) {
+    for (const Child& child : children_of(d)) {
+      if (!child.is("publish") || !child.asked.contains("resource")) continue;
+      const auto given = attributes_of(child.asked["resource"].value("attributes", Json::array()));
+      const auto wrong = [&](std::string saw, std::string signature) {
+        Finding f = contradicted(std::move(saw), std::move(signature));
+        f.evidence = {request_line(d)};
+        if (const auto ending = ending_of(e, child.pid); !ending.empty()) {
+          f.evidence.push_back(fmt::format("child {} {}", child.pid, ending));
+        }
+        return f;
+      };
+      const ImageView* view = view_of(d, child.pid);
+      if (view == nullptr) {
+        const auto ending = ending_of(e, child.pid);
+        if (!ending.starts_with("killed")) continue;
+        return wrong(fmt::format("child {} was {} when it published", child.pid, ending),
+                     "the child died");
+      }
+      const Published now = published_at(*e.session, view);
+      if (now.image == nullptr) continue;
+      const auto active = active_in(now, *view);
+      if (active.empty()) {
+        if (now.has_mappings) continue;  // what is wrong with it is for other rows
+        return wrong(fmt::format("child {} published and has no context", child.pid),
+                     "a child without a context");
+      }
+      if (active.size() > 1) {
+        Finding f = wrong(fmt::format("child {} has {} contexts", child.pid, active.size()),
+                          "a child with several contexts");
+        for (const Context* c : active) {
+          if (f.evidence.size() < kMaxListed) f.evidence.push_back(maps_line(*c));
+        }
+        return f;
+      }
+      if (now.payload == nullptr) continue;
+      ++judged;
+      for (const Attribute& g : given) {
+        const Attribute* there = now.find(g.key);
+        if (there != nullptr && is_same(*there, g)) continue;
+        Finding f = wrong(fmt::format("child {} shows {}, where {} was given", child.pid,
+                                      shown(there), shown(&g)),
+                          "not the attributes of the child");
+        f.evidence.push_back(maps_line(*active.front()));
+        return f;
+      }
+    }
+  }
+  if (judged > 0) return passed(fmt::format("{} children, each with a context of its own", judged));
+  return unobservable("no child published",
+                      "an adapter that declares process.fork with the child `publish`");
+}
+
+// Children that published, and are the cause of what changes now.
+struct Publisher {
+  std::int64_t pid = 0;
+  std::vector<Attribute> given;
+};
+
+Finding parent_untouched(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  std::vector<Publisher> publishers;
+  Given given;
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    given.apply(d);
+    if (d.op == "hello") publishers.clear();
+    for (const Child& child : children_of(d)) {
+      if (!child.is("publish") || !child.asked.contains("resource")) continue;
+      publishers.push_back(
+          {child.pid, attributes_of(child.asked["resource"].value("attributes", Json::array()))});
+    }
+    const bool reaped = d.op == "process.reap" && d.ok && d.request.contains("child_pid");
+    if ((d.op != "process.fork" && !reaped) || !d.ok || before == nullptr || publishers.empty()) {
+      continue;
+    }
+    const Published was = published_at(*e.session, *before);
+    const Published now = published_at(*e.session, d);
+    if (was.payload == nullptr || now.image != was.image) continue;
+    ++judged;
+    const auto changed = [&](std::string saw) {
+      Finding f = contradicted(std::move(saw), "the parent's context changed");
+      f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
+      f.hexdumps = {header_dump(*was.context, {})};
+      if (now.context != nullptr) f.hexdumps.push_back(header_dump(*now.context, {}));
+      return f;
+    };
+    const char* const when = reaped ? "its end" : "it published";
+    const auto child = publishers.back().pid;
+    if (now.context == nullptr) {
+      if (now.has_mappings) continue;
+      return changed(fmt::format("child {}: after {} the parent has no context", child, when));
+    }
+    if (now.context->header == was.context->header) {
+      const auto* then = was.context->payload_block;
+      const auto* block = now.context->payload_block;
+      if (block != nullptr && then->wanted == block->wanted && then->hash == block->hash) continue;
+      return changed(
+          fmt::format("child {}: after {} the parent's payload is another", child, when));
+    }
+    // Its own update is legal; one with what a child was given is not.
+    for (const Publisher& p : publishers) {
+      for (const Attribute& g : p.given) {
+        const Attribute* there = now.find(g.key);
+        const Attribute* old = was.find(g.key);
+        if (there == nullptr || !is_same(*there, g) || (old != nullptr && is_same(*old, g))) {
+          continue;
+        }
+        return changed(fmt::format("after {} the parent shows {}, which child {} was given", when,
+                                   shown(there), p.pid));
+      }
+    }
+  }
+  if (judged > 0) return passed(fmt::format("the same after each of {} steps of children", judged));
+  return unobservable("no child published beside its parent's context",
+                      "an adapter that declares process.fork with the child `publish`");
+}
+
+Finding memfd_not_leaked(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    if (d.op != "process.exec_self" && d.op != "process.exec") continue;
+    if (before == nullptr || before->view == nullptr) continue;
+    const bool had_context = std::ranges::any_of(e.session->operations, [&](const auto& o) {
+      return &o < &d && published_at(*e.session, o).context != nullptr;
+    });
+    if (!had_context) continue;
+    const ImageEvidence* next =
+        e.session->image({before->view->image.pid, before->view->image.image + 1});
+    if (next == nullptr || next->image->snapshots.empty()) continue;
+    // The first look: what the new image opens itself comes later, and with a call.
+    const Image& image = *next->image;
+    const Snapshot& first = image.snapshots.front();
+    ++judged;
+    const bool own = std::ranges::any_of(
+        image.calls, [](const SystemCall& c) { return c.name == "memfd_create"; });
+    if (first.descriptors.empty() || own) continue;
+    Finding f =
+        contradicted(fmt::format("after exec descriptor {} is {}", first.descriptors.front().fd,
+                                 conformance::quoted(first.descriptors.front().link)),
+                     "memfd leaked through exec");
+    f.evidence = {request_line(d)};
+    for (const DescriptorLink& l : first.descriptors) {
+      if (f.evidence.size() < kMaxListed) {
+        f.evidence.push_back(fmt::format("/proc/{}/fd/{} -> {}", image.key.pid, l.fd, l.link));
+      }
+    }
+    return f;
+  }
+  if (judged > 0) return passed(fmt::format("{} programs, none with a memfd", judged));
+  return unobservable("no program was seen that followed a publication",
+                      "an adapter that declares process.exec");
+}
+
+constexpr auto kRules = std::to_array<NamedRule>({
+    {"pctx.fork.child-has-none", child_has_none},
+    {"pctx.fork.child-publishes-own", child_publishes_own},
+    {"pctx.fork.parent-untouched", parent_untouched},
+    {"pctx.exec.memfd-not-leaked", memfd_not_leaked},
+});
+
+}  // namespace
+
+std::span<const NamedRule> driven_fork_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,337 @@
+// Requirements that need a program to be driven, OTEP 4947: the reference data in the process
+// context, beside what was attached and changed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "conformance/payload_walk.h"
+#include "conformance/rules/driven_threads.h"
+#include "conformance/rules/thread_rules.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Names = std::vector<std::string>;
+
+constexpr std::size_t kMaxListed = 8;
+
+const ImageEvidence* image_of(const ImageEvidence& e, const DrivenOperation& d) {
+  return d.view == nullptr ? nullptr : e.session->image(d.view->image);
+}
+const Context* context_after(const ImageEvidence& e, const DrivenOperation& d) {
+  const ImageEvidence* image = image_of(e, d);
+  return image == nullptr ? nullptr : context_at(*image, *d.view);
+}
+
+void add_names(Finding& f, const std::string& title, const Names& names, std::size_t from = 0) {
+  f.evidence.push_back(fmt::format("{}: {} names", title, names.size()));
+  const std::size_t end = std::min(names.size(), from + kMaxListed);
+  for (std::size_t i = from; i < end; ++i) {
+    f.evidence.push_back(fmt::format("index {}: {}", i, conformance::quoted(names[i])));
+  }
+  if (end < names.size()) f.evidence.push_back(fmt::format("and {} more", names.size() - end));
+}
+
+bool has(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// ---- when it comes
+
+Finding before_first_record(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  bool published = false;  // was asked to, and did
+  bool attached = false;
+  const Context* any = nullptr;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    published = published || (d.ok && d.op == "process.publish");
+    attached = attached || d.op == "thread.attach";
+    const ImageEvidence* image = image_of(e, d);
+    if (image == nullptr) continue;
+    const Context* c = context_at(*image, *d.view);
+    if (c != nullptr) any = c;
+    const bool announced = c != nullptr && threadlocal_entry(*c, abi::kSchemaVersionKey) != nullptr;
+    const Record* record = nullptr;
+    std::int32_t tid = 0;
+    for (const ThreadView& t : d.view->threads) {
+      const Slot slot = slot_at(*image, *d.view, t.tid);
+      if (slot.state != SlotState::kRecord) continue;
+      record = slot.record;
+      tid = t.tid;
+    }
+    if (announced) {
+      return passed(record == nullptr
+                        ? "the schema version was there before the first record"
+                        : "the schema version was there when the first record was seen");
+    }
+    if (record == nullptr) continue;
+    if (any == nullptr && attached && !published) {
+      return unobservable("a context was attached before anything was published, as it was asked",
+                          "an adapter that declares process.publish");
+    }
+    std::string later = "no schema version came later";
+    for (std::size_t k = i + 1; k < operations.size(); ++k) {
+      const Context* next = context_after(e, operations[k]);
+      if (next == nullptr || threadlocal_entry(*next, abi::kSchemaVersionKey) == nullptr) continue;
+      const auto ns = operations[k].operation->answered_ns - d.operation->answered_ns;
+      later = fmt::format("the schema version came {} operations and {:.1f} ms later", k - i,
+                          static_cast<double>(ns) / 1e6);
+      break;
+    }
+    if (any == nullptr && attached) {
+      return unobservable("a record, and no process context, which other rows report",
+                          "an adapter whose process context shows");
+    }
+    Finding f = any == nullptr
+                    ? contradicted(fmt::format("thread {} had a record before there was a process "
+                                               "context; {}",
+                                               tid, later),
+                                   "record before the process context")
+                    : noted(fmt::format("thread {} had a record before the process context had a "
+                                        "schema version; {}",
+                                        tid, later),
+                            "reference data comes later");
+    f.evidence = {"after " + request_line(d)};
+    for (auto& line : record_lines(*record)) f.evidence.push_back(std::move(line));
+    return f;
+  }
+  return unobservable("no record was seen", "an adapter that declares thread.attach");
+}
+
+// ---- what becomes of it
+
+Finding survives_other_updates(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  std::size_t judged = 0;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    if (!d.ok || d.op != "process.update") continue;
+    const Context* before = context_after(e, operations[i - 1]);
+    const Context* after = context_after(e, d);
+    if (before == nullptr || after == nullptr) continue;
+    if (after->payload == nullptr || after->payload->problem != PayloadProblem::kNone) continue;
+    bool compared = false;
+    for (const auto key : {abi::kSchemaVersionKey, abi::kAttributeKeyMapKey}) {
+      const auto* was = threadlocal_entry(*before, key);
+      const auto* is = threadlocal_entry(*after, key);
+      if (was == nullptr) continue;
+      compared = true;
+      const bool version = key == abi::kSchemaVersionKey;
+      // Of names that have moved or are gone other rows speak.
+      if (is != nullptr && (!version || (is->kind == was->kind && is->text == was->text))) continue;
+      if (is == nullptr && !version && was->element_count == 0) continue;
+      Finding f = contradicted(
+          is == nullptr
+              ? fmt::format("{} is gone after an update of the Resource", key)
+              : fmt::format("{} was {} and is {} after an update of the Resource", key,
+                            conformance::quoted(was->text), conformance::quoted(is->text)),
+          "reference data lost in an update");
+      f.evidence = {"after " + request_line(d), maps_line(*after)};
+      if (const auto names = key_map_at(e, operations[i - 1])) add_names(f, "before", *names);
+      f.evidence.emplace_back("keys of field 2 after it:");
+      for (const auto& a : after->payload->attributes) {
+        if (f.evidence.size() > 2 * kMaxListed) break;
+        f.evidence.push_back("  " + conformance::quoted(a.key));
+      }
+      return f;
+    }
+    if (compared) ++judged;
+  }
+  if (judged == 0) {
+    return unobservable("no update was answered while the context had reference data",
+                        "an adapter that declares process.update and thread.attach");
+  }
+  return passed(fmt::format("{} updates, each with the reference data as before", judged));
+}
+
+Finding stable_across_republish(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  const auto looks = driven_looks(e);
+  // With a context on a thread, and a record that refers to the map.
+  const auto is_held = [&](std::size_t operation) {
+    return std::ranges::any_of(looks, [&](const DrivenLook& look) {
+      return look.operation == operation && look.context() != nullptr && look.shows_record() &&
+             !look.slot.record->attributes.empty();
+    });
+  };
+  std::optional<Names> old;
+  std::size_t judged = 0;
+  bool dropped = false;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    if (d.ok && d.op == "process.drop") {
+      dropped = true;
+      old = is_held(i - 1) ? key_map_at(e, operations[i - 1]) : std::nullopt;
+      continue;
+    }
+    if (!old) continue;
+    const auto names = key_map_at(e, d);
+    if (!names) continue;
+    const std::size_t common = std::min(names->size(), old->size());
+    if (common > 0) ++judged;
+    for (std::size_t k = 0; k < common; ++k) {
+      if ((*names)[k] == (*old)[k]) continue;
+      Finding f = contradicted(
+          fmt::format("index {} was {} before the drop and is {} after it, and a "
+                      "record from before was attached all the while",
+                      k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
+          "index with another name");
+      f.evidence = {"after " + request_line(d)};
+      add_names(f, "before", *old, k);
+      add_names(f, "after", *names, k);
+      return f;
+    }
+  }
+  if (judged > 0) return passed(fmt::format("{} looks at a key map after a drop", judged));
+  return unobservable(dropped ? "no thread had attributes when the context was withdrawn, or no "
+                                "key map came after it"
+                              : "no context was withdrawn while a thread had attributes",
+                      "an adapter that declares process.publish, process.drop and thread.attach");
+}
+
+Finding append_updates_context(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  const auto looks = driven_looks(e);
+  std::size_t appended = 0;
+  std::size_t left_out = 0;
+  for (const auto& look : looks) {
+    const DrivenOperation& d = *look.driven;
+    if (!d.ok || (d.op != "thread.attach" && d.op != "thread.append")) continue;
+    if (look.operation == 0 || !d.of_thread(look.thread.name) || !look.shows_record()) continue;
+    const DrivenOperation& previous = operations[look.operation - 1];
+    const Context* was = context_after(e, previous);
+    const Context* is = context_after(e, d);
+    if (was == nullptr || is == nullptr) continue;
+    const bool none = threadlocal_entry(*was, abi::kAttributeKeyMapKey) == nullptr;
+    const auto before = none ? Names{} : key_map_at(e, previous);
+    if (!before) continue;
+    const Names after = key_map_at(e, d).value_or(Names{});
+    abi::AttributeCursor cursor(look.slot.record->attributes);
+    while (const auto entry = cursor.next()) {
+      const auto given = never_named(e, *look.slot.record, *entry);
+      if (!given) continue;
+      Finding f = contradicted(
+          fmt::format("the record has {} under index {}, and no key map ever had the name {}",
+                      conformance::quoted(text_of(*entry), 32), entry->key,
+                      conformance::quoted(*given)),
+          "a new name is not published");
+      f.evidence = {"after " + request_line(d)};
+      add_names(f, "key map before", *before);
+      add_names(f, "key map after", after);
+      f.hexdumps = {record_dump(*look.slot.record, {{sizeof(abi::ThreadRecordHead) + entry->offset,
+                                                     1, "index without a name"}})};
+      return f;
+    }
+    const auto attributes = d.request.value("attributes", nlohmann::json::array());
+    for (const auto& a : attributes) {
+      const std::string key = a.value("key", "");
+      if (has(*before, key)) continue;
+      if (!has(after, key)) {
+        ++left_out;
+        continue;
+      }
+      ++appended;
+      if (was->start() != is->start() ||
+          was->header.monotonic_published_at_ns != is->header.monotonic_published_at_ns) {
+        continue;
+      }
+      Finding f =
+          contradicted(fmt::format("the key map has the new name {}, and the timestamp is still {}",
+                                   conformance::quoted(key), is->header.monotonic_published_at_ns),
+                       "a new name without an update");
+      f.evidence = {"after " + request_line(d), maps_line(*is)};
+      add_names(f, "key map before", *before);
+      add_names(f, "key map after", after);
+      return f;
+    }
+  }
+  if (appended > 0) {
+    return passed(
+        fmt::format("{} new names, each published when its attach was answered; {} left "
+                    "out",
+                    appended, left_out));
+  }
+  if (left_out > 0) return passed("new names are left out, and so are their values");
+  return unobservable("no attribute with a new name was attached",
+                      "an adapter that declares process.publish and thread.attach");
+}
+
+Finding index_not_wrapped(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  const auto looks = driven_looks(e);
+  std::size_t most = 0;
+  std::size_t judged = 0;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    if (d.op != "thread.attach" && d.op != "thread.append") continue;
+    const auto before = key_map_at(e, operations[i - 1]);
+    if (!before) continue;
+    most = std::max(most, before->size());
+    if (before->size() < abi::kMaxKeys) continue;
+    for (const auto& a : d.request.value("attributes", nlohmann::json::array())) {
+      const std::string key = a.value("key", "");
+      if (has(*before, key)) continue;
+      if (!d.ok) {
+        ++judged;  // refused
+        continue;
+      }
+      const auto look = std::ranges::find_if(looks, [&](const DrivenLook& l) {
+        return l.operation == i && d.of_thread(l.thread.name);
+      });
+      if (look == looks.end() || look->context() == nullptr) continue;
+      ++judged;
+      if (!look->shows_record()) continue;
+      const auto texts = look->context()->texts_of(key);
+      const bool only_one = std::ranges::count_if(look->context()->attributes, [&](const auto& o) {
+                              return o.text && !texts.empty() && *o.text == texts.back();
+                            }) == 1;
+      if (!only_one || texts.back().empty()) continue;
+      abi::AttributeCursor cursor(look->slot.record->attributes);
+      while (const auto entry = cursor.next()) {
+        if (text_of(*entry) != texts.back()) continue;
+        const std::string name =
+            entry->key < before->size() ? (*before)[entry->key] : std::string("?");
+        Finding f = contradicted(
+            fmt::format("{} has no index among the {} of the key map, and its value {} is there "
+                        "as index {}, {}",
+                        conformance::quoted(key), before->size(),
+                        conformance::quoted(texts.back(), 32), entry->key,
+                        conformance::quoted(name)),
+            "index wrapped");
+        f.evidence = {"after " + request_line(d)};
+        for (auto& line : record_lines(*look->slot.record)) f.evidence.push_back(std::move(line));
+        for (const auto& [shown, value] : attributes_of(*look->slot.record)) {
+          if (f.evidence.size() > 2 * kMaxListed) break;
+          f.evidence.push_back(
+              fmt::format("{} = {}", conformance::quoted(shown), conformance::quoted(value, 32)));
+        }
+        f.hexdumps = {
+            record_dump(*look->slot.record, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
+                                              fmt::format("index {}", entry->key)}})};
+        return f;
+      }
+    }
+  }
+  if (judged == 0) {
+    return unobservable(
+        fmt::format("the key map never had 256 names when one more was given, but {}", most),
+        "an SDK that takes that many names");
+  }
+  return passed(fmt::format("{} attributes too many, all left out", judged));
+}
+
+constexpr auto kRules = std::to_array<NamedRule>({
+    {"tctx.refdata.before-first-record", before_first_record},
+    {"tctx.keymap.survives-other-updates", survives_other_updates},
+    {"tctx.keymap.stable-across-republish", stable_across_republish},
+    {"tctx.keymap.append-updates-context", append_updates_context},
+    {"tctx.keymap.index-not-wrapped", index_not_wrapped},
+});
+
+}  // namespace
+
+std::span<const NamedRule> driven_key_map_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,348 @@
+// Requirements that need a program to be driven, OTEP 4947: what the record of a given context has
+// in it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "conformance/payload_walk.h"
+#include "conformance/rules/driven_threads.h"
+#include "conformance/rules/thread_rules.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr unsigned kSampled = 1;
+constexpr unsigned kRandom = 2;
+constexpr std::size_t kShownBytes = 48;
+
+Finding against(const DrivenLook& look, std::string saw, std::string signature,
+                std::vector<Hexdump::Mark> marks) {
+  Finding f = contradicted(std::move(saw), std::move(signature));
+  f.evidence = {"after " + request_line(*look.driven)};
+  for (auto& line : record_lines(*look.slot.record)) f.evidence.push_back(std::move(line));
+  f.hexdumps = {record_dump(*look.slot.record, std::move(marks))};
+  return f;
+}
+
+// "offset 28: index 0 "http.route", length 3, "GET"", the table of a reader.
+void add_entries(Finding& f, const Record& r) {
+  constexpr std::size_t kMaxListed = 12;
+  abi::AttributeCursor cursor(r.attributes);
+  for (std::size_t i = 0; i < kMaxListed; ++i) {
+    const auto entry = cursor.next();
+    if (!entry) return;
+    const bool named = r.key_map != nullptr && entry->key < r.key_map->elements.size();
+    f.evidence.push_back(
+        fmt::format("offset {}: index {}{}, length {}, {}", kHead + entry->offset, entry->key,
+                    named ? " " + conformance::quoted(r.key_map->elements[entry->key].text) : "",
+                    entry->value.size(), conformance::quoted(text_of(*entry), kShownBytes)));
+  }
+}
+
+Hexdump::Mark mark_of(const abi::AttributeEntry& entry, std::string label) {
+  return {kHead + entry.offset, abi::kEntryHeadBytes + entry.value.size(), std::move(label)};
+}
+
+Finding no_record_of_a_context() {
+  return unobservable("no thread showed a record while a context was attached to it",
+                      "an adapter whose contexts show");
+}
+
+// Refused by design wherever it was asked, as far as `asked` tells.
+template <class Asked>
+std::optional<Finding> refused(const ImageEvidence& e, const Asked& asked, const char* what) {
+  for (const DrivenOperation& d : e.session->operations) {
+    if (d.op != "thread.attach" || d.ok || !asked(d.request)) continue;
+    if (d.error_kind != "rejected" && d.error_kind != "unsupported") continue;
+    Finding f = not_applicable(NaReason::kCapability, what);
+    f.evidence = {request_line(d)};
+    return f;
+  }
+  return std::nullopt;
+}
+
+// ---- ids and flags
+
+struct IdField {
+  const char* name;
+  std::uint64_t offset;
+  std::uint64_t length;
+  std::string (*shown)(const Record&);
+  std::string GivenContext::* given;
+};
+constexpr IdField kTraceId = {"trace id", 0, 16, trace_id_of, &GivenContext::trace_id};
+constexpr IdField kSpanId = {"span id", 16, 8, span_id_of, &GivenContext::span_id};
+
+// What the bytes have to do with those that were given.
+std::string order_of(const std::string& given, const std::string& shown) {
+  const auto reversed = [](const std::string& hex, std::size_t word) {
+    std::string out;
+    for (std::size_t from = 0; from < hex.size(); from += word) {
+      for (std::size_t at = std::min(from + word, hex.size()); at > from; at -= 2) {
+        out += hex.substr(at - 2, 2);
+      }
+    }
+    return out;
+  };
+  if (reversed(given, given.size()) == shown) return ", in reverse order";
+  if (reversed(given, 16) == shown) return ", each half in reverse order";
+  if (given.size() == 32 && given.substr(16) + given.substr(0, 16) == shown) {
+    return ", the halves exchanged";
+  }
+  return "";
+}
+
+Finding id_as_given(const ImageEvidence& e, const IdField& field) {
+  const auto looks = driven_looks(e);
+  std::set<std::string> given;  // of any context: shown on the wrong one it is no matter of bytes
+  for (const auto& look : looks) {
+    if (look.context() != nullptr) given.insert(look.context()->*field.given);
+  }
+  std::set<const GivenContext*> judged;
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
+    const std::string shown = field.shown(*look.slot.record);
+    if (shown == c->*field.given) {
+      judged.insert(c);
+    } else if (!given.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
+      return against(look,
+                     fmt::format("the {} is {}, and {} was given{}", field.name, shown,
+                                 c->*field.given, order_of(c->*field.given, shown)),
+                     fmt::format("{} not as given", field.name),
+                     {{field.offset, field.length, fmt::format("given: {}", c->*field.given)}});
+    }
+  }
+  if (judged.empty()) return no_record_of_a_context();
+  return passed(fmt::format("{} contexts, each with its {}", judged.size(), field.name));
+}
+
+Finding trace_id(const ImageEvidence& e) { return id_as_given(e, kTraceId); }
+Finding span_id(const ImageEvidence& e) { return id_as_given(e, kSpanId); }
+
+Finding ids_zero_when_none(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::map<std::string, std::set<std::string>> earlier;  // ids that a thread has shown
+  std::size_t judged = 0;
+  const DrivenLook* odd = nullptr;
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    const auto is_traced = [](const auto& context) { return context->has_ids(); };
+    auto& before = earlier[look.thread.name];
+    if (c == nullptr || std::ranges::any_of(look.thread.stack, is_traced)) {
+      if (look.shows_record() && c != nullptr && !has_no_ids(*look.slot.record)) {
+        before.insert(trace_id_of(*look.slot.record));
+        before.insert(span_id_of(*look.slot.record));
+      }
+      continue;
+    }
+    if (look.slot.state == SlotState::kUnreadable || before.empty()) continue;
+    ++judged;
+    if (!look.shows_record() || has_no_ids(*look.slot.record)) continue;
+    const Record& r = *look.slot.record;
+    odd = &look;
+    const std::string trace = trace_id_of(r);
+    const std::string span = span_id_of(r);
+    if (!before.contains(trace) && !before.contains(span)) continue;
+    return against(look,
+                   fmt::format("a context without ids shows trace id {} and span id {}, which "
+                               "thread {} had shown for one that has ended",
+                               trace, span, look.thread.tid),
+                   "ids of a context that has ended", {{0, 24, "ids: want zero"}});
+  }
+  if (judged == 0) {
+    if (auto na = refused(
+            e, [](const auto& request) { return !request.contains("trace_id"); },
+            "the adapter attaches nothing without ids")) {
+      return *na;
+    }
+    return unobservable("no context without ids was attached where one with ids had ended",
+                        "an adapter that declares thread.attach and thread.detach");
+  }
+  if (odd != nullptr) {
+    Finding f = noted("a context without ids shows ids that were never given", "ids of its own");
+    f.evidence = record_lines(*odd->slot.record);
+    return f;
+  }
+  return passed(fmt::format("{} looks at a context without ids", judged));
+}
+
+Finding trace_flags(const ImageEvidence& e) {
+  std::size_t sampled = 0;
+  std::size_t unsampled = 0;
+  std::size_t random = 0;
+  const DrivenLook* without = nullptr;  // the random flag was given, and does not show
+  const auto looks = driven_looks(e);
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
+    if (!shows_ids_of(*look.slot.record, *c)) continue;  // somebody else's, perhaps
+    const unsigned shown = look.slot.record->head.trace_flags;
+    const bool invented = (shown & kRandom) != 0 && (c->flags & kRandom) == 0;
+    if (((shown ^ c->flags) & kSampled) != 0 || invented) {
+      return against(look,
+                     fmt::format("the flags are {:#04x}, and {:#04x} was given", shown, c->flags),
+                     "flags not as given", {{25, 1, fmt::format("given: {:#04x}", c->flags)}});
+    }
+    ++((c->flags & kSampled) != 0 ? sampled : unsampled);
+    if ((c->flags & kRandom) == 0) continue;
+    if ((shown & kRandom) != 0) {
+      ++random;
+    } else {
+      without = &look;
+    }
+  }
+  if (sampled == 0) return no_record_of_a_context();
+  if (without != nullptr && random > 0) {
+    return against(*without, "the random flag was given, and shows only now and then",
+                   "random flag now and then", {{25, 1, "given: random"}});
+  }
+  return passed(fmt::format("{} looks sampled, {} not, {}", sampled, unsampled,
+                            random > 0           ? "the random flag passed on"
+                            : without != nullptr ? "the random flag never shown"
+                                                 : "the random flag not given"));
+}
+
+// ---- attributes
+
+// The entry is `given` cut to its size modulo 256, and the rest of it lies behind the entry.
+bool rest_follows(const Record& r, const abi::AttributeEntry& entry, const std::string& given) {
+  constexpr std::size_t kEnough = 8;
+  const std::size_t at = kHead + entry.offset + abi::kEntryHeadBytes + entry.value.size();
+  const std::string rest = given.substr(entry.value.size(), 4 * kEnough);
+  if (rest.size() < kEnough || at + rest.size() > r.bytes.size()) return false;
+  const auto behind = r.bytes.subspan(at, rest.size());
+  return std::string_view(reinterpret_cast<const char*>(behind.data()), behind.size()) == rest;
+}
+
+Finding length_not_wrapped(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::set<std::size_t> seen;
+  std::set<std::string> shown;  // keys that have an index and a value
+  std::set<std::string> too_long;
+  std::map<std::size_t, const DrivenLook*> remainders;  // by what is left of the size
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr) continue;
+    for (const GivenAttribute& a : c->attributes) {
+      if (!a.text) continue;
+      const auto entry = entry_named(*look.slot.record, a.key);
+      if (entry) shown.insert(a.key);
+      if (a.text->size() <= abi::kMaxValueBytes) continue;
+      seen.insert(a.text->size());
+      too_long.insert(a.key);
+      const std::size_t left = a.text->size() % (abi::kMaxValueBytes + 1);
+      if (!entry || entry->value.size() != left || left == abi::kMaxValueBytes) continue;
+      if (text_of(*entry) != a.text->substr(0, left)) continue;
+      remainders[left] = &look;
+      const bool follows = rest_follows(*look.slot.record, *entry, *a.text);
+      if (!follows && remainders.size() < 2) continue;
+      Finding f = against(look,
+                          fmt::format("a value of {} bytes has the length {}{}", a.text->size(),
+                                      left, follows ? ", and its rest follows" : ""),
+                          "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
+      add_entries(f, *look.slot.record);
+      return f;
+    }
+  }
+  if (seen.empty()) return no_record_of_a_context();
+  if (std::ranges::none_of(too_long, [&](const auto& key) { return shown.contains(key); })) {
+    return unobservable("the attribute with long values never shows, whatever its value is",
+                        "an adapter that publishes the attributes that it is given");
+  }
+  return passed(fmt::format("values of up to {} bytes", *seen.rbegin()));
+}
+
+bool is_printable(const std::string& text) {
+  return !first_bad_utf8(text) &&
+         std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+Finding non_strings_as_text(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t judged = 0;
+  std::size_t as_text = 0;
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr) continue;
+    for (const GivenAttribute& a : c->attributes) {
+      if (a.text || c->texts_of(a.key).size() != 1) continue;
+      ++judged;
+      const auto entry = entry_named(*look.slot.record, a.key);
+      if (!entry) continue;
+      ++as_text;
+      if (is_printable(text_of(*entry))) continue;
+      Finding f = against(look,
+                          fmt::format("the value of {}, which is no string, is no text: {}",
+                                      conformance::quoted(a.key),
+                                      conformance::quoted(text_of(*entry), kShownBytes)),
+                          "value in binary", {mark_of(*entry, "no text")});
+      add_entries(f, *look.slot.record);
+      return f;
+    }
+  }
+  if (judged == 0) {
+    const auto is_other = [](const nlohmann::json& request) {
+      return std::ranges::any_of(request.value("attributes", nlohmann::json::array()),
+                                 [](const auto& a) { return !a["value"].contains("stringValue"); });
+    };
+    if (auto na = refused(e, is_other, "the adapter takes strings only")) return *na;
+    return unobservable("no record was seen while an attribute of another type was attached",
+                        "an adapter that declares thread.attach");
+  }
+  return passed(fmt::format("{} of {} are there as text, the others left out", as_text, judged));
+}
+
+Finding last_occurrence_wins(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t judged = 0;
+  for (const auto& look : looks) {
+    const GivenContext* c = look.context();
+    if (!look.shows_record() || c == nullptr) continue;
+    for (const GivenAttribute& a : c->attributes) {
+      const auto texts = c->texts_of(a.key);
+      if (texts.size() < 2 || texts.back().size() > abi::kMaxValueBytes) continue;
+      const auto entry = entry_named(*look.slot.record, a.key);
+      if (!entry) continue;
+      const std::string shown = text_of(*entry);
+      if (shown == texts.back()) {
+        ++judged;
+        continue;
+      }
+      if (std::ranges::find(texts, shown) == texts.end()) continue;
+      Finding f =
+          against(look,
+                  fmt::format("the last entry of {} is {}, and {} was given last",
+                              conformance::quoted(a.key), conformance::quoted(shown, kShownBytes),
+                              conformance::quoted(texts.back(), kShownBytes)),
+                  "an outdated value comes last", {mark_of(*entry, "outdated")});
+      add_entries(f, *look.slot.record);
+      return f;
+    }
+  }
+  if (judged == 0) {
+    return unobservable("no attribute that was given again was seen",
+                        "an adapter that declares thread.append");
+  }
+  return passed(fmt::format("{} looks at an attribute that was given again", judged));
+}
+
+constexpr auto kRules = std::to_array<NamedRule>({
+    {"tctx.record.trace-id", trace_id},
+    {"tctx.record.span-id", span_id},
+    {"tctx.record.ids-zero-when-none", ids_zero_when_none},
+    {"tctx.record.trace-flags", trace_flags},
+    {"tctx.attrs.length-not-wrapped", length_not_wrapped},
+    {"tctx.attrs.non-strings-as-text", non_strings_as_text},
+    {"tctx.attrs.last-occurrence-wins", last_occurrence_wins},
+});
+
+}  // namespace
+
+std::span<const NamedRule> driven_record_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

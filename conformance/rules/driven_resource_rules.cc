@@ -1,0 +1,163 @@
+// Requirements that need a program to be driven, OTEP 4719: the attributes that it was given, and
+// where they are in what it published.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "conformance/payload_walk.h"
+#include "conformance/rules/given.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMaxListed = 8;
+constexpr std::string_view kServiceName = "service.name";
+
+bool is_publication(const DrivenOperation& d) {
+  return d.op == "process.publish" || d.op == "process.update";
+}
+
+Finding default_resource(const ImageEvidence& e) {
+  Given given;
+  std::optional<std::vector<Attribute>> second;
+  bool judged = false;
+  for (const DrivenOperation& d : e.session->operations) {
+    given.apply(d);
+    if (d.op == "process.second_resource" && d.ok && d.request.contains("resource")) {
+      second = attributes_of(d.request["resource"].value("attributes", Json::array()));
+    }
+    if (!second || !given.resource) continue;
+    const Published now = published_at(*e.session, d);
+    const Attribute* published = now.find(kServiceName);
+    const Attribute* of_default = find_key(*given.resource, kServiceName);
+    const Attribute* of_second = find_key(*second, kServiceName);
+    if (published == nullptr || of_default == nullptr || of_second == nullptr) continue;
+    judged = true;
+    if (is_same(*published, *of_default) || !is_same(*published, *of_second)) continue;
+    Finding f = contradicted(
+        fmt::format("the Resource of another provider is published: {}", shown(published)),
+        "not the default Resource");
+    f.evidence = {"default: " + shown(of_default), "second: " + shown(of_second), request_line(d),
+                  maps_line(*now.context)};
+    return f;
+  }
+  if (judged) return passed();
+  return unobservable("no second Resource was set up beside a published one",
+                      "an adapter that declares process.second_resource");
+}
+
+Finding extra_keys_in_attributes(const ImageEvidence& e) {
+  Given given;
+  std::size_t pairs = 0;
+  bool refused = false;
+  for (const DrivenOperation& d : e.session->operations) {
+    given.apply(d);
+    if (!is_publication(d)) continue;
+    const bool extra = d.request.contains("attributes") && !d.request["attributes"].empty();
+    refused = refused || (extra && (d.error_kind == "rejected" || d.error_kind == "unsupported"));
+    const Published now = published_at(*e.session, d);
+    if (!given.is_known() || now.payload == nullptr) continue;
+    for (const Attribute& g : *given.attributes) {
+      if (find_key(*given.resource, g.key) != nullptr) continue;
+      const Attribute* in_resource = find_key(now.payload->resource, g.key);
+      const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
+      if (in_resource == nullptr) {
+        if (in_attributes != nullptr) ++pairs;
+        continue;
+      }
+      Finding f = contradicted(
+          fmt::format("{}, which is not of the Resource, is published in {}", shown(in_resource),
+                      in_attributes == nullptr ? "its attributes" : "both lists"),
+          "extra pair in the Resource");
+      f.evidence = {request_line(d), maps_line(*now.context)};
+      f.hexdumps = {payload_dump(*now.context, in_resource->offset, 1, "in the Resource")};
+      return f;
+    }
+  }
+  if (pairs > 0) return passed(fmt::format("{} pairs, each in field 2 alone", pairs));
+  if (refused) {
+    return not_applicable(NaReason::kCapability, "the SDK takes no pairs beside its Resource");
+  }
+  return unobservable("no pairs beside the Resource were published",
+                      "an adapter whose process.publish takes `attributes`");
+}
+
+// What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
+bool may_be_left_out(const Attribute& given, std::size_t count) {
+  constexpr std::size_t kUsualCount = 128;
+  constexpr std::size_t kUsualSize = 127;
+  return given.kind != ValueKind::kString || given.value.empty() ||
+         given.value.size() > kUsualSize || count > kUsualCount;
+}
+
+}  // namespace
+
+Finding resource_as_given(const ImageEvidence& e) {
+  constexpr std::size_t kShownValue = 80;
+  Given given;
+  std::set<std::string> compared;
+  std::vector<std::string> left_out;
+  bool published = false;  // what comes then is for the rows about updates
+  for (const DrivenOperation& d : e.session->operations) {
+    given.apply(d);
+    const bool first = !published;
+    if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published = false;
+    const Published now = published_at(*e.session, d);
+    if (now.context != nullptr) published = true;
+    if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
+    for (const Attribute& g : *given.resource) {
+      const Attribute* there = now.find(g.key);
+      const bool found = there != nullptr && is_same(g, *there);
+      if (found) {
+        compared.insert(g.key);
+        continue;
+      }
+      const bool of_other_kind = there != nullptr && there->kind != g.kind;
+      if ((there == nullptr || of_other_kind) && may_be_left_out(g, given.resource->size())) {
+        if (left_out.size() < kMaxListed) left_out.push_back("not published: " + g.key);
+        continue;
+      }
+      Finding f = contradicted(
+          there == nullptr ? fmt::format("{}: no such attribute", conformance::quoted(g.key))
+                           : fmt::format("{}: {} bytes ({}), where {} ({}) were given",
+                                         conformance::quoted(g.key), there->value.size(),
+                                         to_string(there->kind), g.value.size(), to_string(g.kind)),
+          "given attribute missing or changed");
+      f.evidence = {
+          "given: " + conformance::quoted(g.value, kShownValue),
+          "published: " + (there == nullptr ? std::string("nothing")
+                                            : conformance::quoted(there->value, kShownValue)),
+          request_line(d), maps_line(*now.context)};
+      return f;
+    }
+  }
+  if (compared.empty()) {
+    return unobservable("nothing was published of a Resource that was given",
+                        "an adapter that declares process.publish");
+  }
+  Finding f = passed(fmt::format("{} attributes as they were given{}", compared.size(),
+                                 left_out.empty() ? "" : ", others left out"));
+  f.evidence = std::move(left_out);
+  return f;
+}
+
+namespace {
+
+constexpr auto kRules = std::to_array<NamedRule>({
+    {"pctx.payload.default-resource", default_resource},
+    {"pctx.payload.extra-keys-in-attributes", extra_keys_in_attributes},
+});
+
+}  // namespace
+
+std::span<const NamedRule> driven_resource_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,735 @@
+// The rules over driven threads against literal sessions.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+using Names = std::vector<std::string>;
+using sys::RemoteAddr;
+
+constexpr std::uint64_t kMapping = 0x7f0000000000;
+constexpr std::uint64_t kPayload = 0x550000800000;
+constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::int32_t kMain = 12;
+constexpr std::int32_t kChild = 77;
+
+const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
+const std::string kSpan = "b7ad6b7169203331";
+const std::string kTrace2 = "4bf92f3577b34da6a3ce929d0e0e4736";
+const std::string kSpan2 = "00f067aa0ba902b7";
+
+std::vector<std::byte> bytes(const std::string& s) {
+  std::vector<std::byte> out(s.size());
+  std::memcpy(out.data(), s.data(), s.size());
+  return out;
+}
+std::string unhex(const std::string& hex) {
+  std::string out;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    out.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return out;
+}
+
+std::string field(int number, const std::string& content) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  std::size_t size = content.size();
+  for (; size >= 0x80; size >>= 7) out.push_back(static_cast<char>(0x80 | (size & 0x7f)));
+  out.push_back(static_cast<char>(size));
+  return out + content;
+}
+std::string pair(const std::string& key, const std::string& any_value) {
+  return field(1, key) + field(2, any_value);
+}
+
+// A process context; without names: without threadlocal.* entries.
+struct Ctx {
+  std::optional<Names> names;
+  std::string schema = "tls_v1";
+  std::uint64_t timestamp = 1000;
+
+  std::string payload() const {
+    std::string out = field(1, field(1, pair("service.name", field(1, "test"))));
+    if (!names) return out;
+    std::string elements;
+    for (const auto& n : *names) elements += field(1, field(1, n));
+    return out + field(2, pair("threadlocal.schema_version", field(1, schema))) +
+           field(2, pair("threadlocal.attribute_key_map", field(5, elements)));
+  }
+};
+
+struct Rec {
+  std::string trace = kTrace;
+  std::string span = kSpan;
+  std::vector<std::pair<int, std::string>> entries;
+  int flags = 1;
+  int valid = 1;
+  std::uint64_t at = kHeap;
+  std::string behind;  // the area
+
+  std::string head_and_area() const {
+    std::string area;
+    for (const auto& [key, value] : entries) {
+      area += static_cast<char>(key);
+      area += static_cast<char>(value.size());
+      area += value;
+    }
+    const auto size = static_cast<std::uint16_t>(area.size() + behind.size());
+    std::string out = unhex(trace) + unhex(span) + static_cast<char>(valid);
+    out += static_cast<char>(flags);
+    out.append(reinterpret_cast<const char*>(&size), sizeof size);
+    return out + area + behind;
+  }
+};
+
+using Threads = std::map<std::int32_t, std::optional<Rec>>;  // nothing: a null slot
+
+Json text(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+Json given(const std::string& thread, const std::string& ctx, const std::string& trace = kTrace,
+           const std::string& span = kSpan, const Json& attributes = Json::array(), int flags = 1) {
+  return {{"op", "thread.attach"},   {"thread", thread}, {"ctx", ctx},
+          {"trace_id", trace},       {"span_id", span},  {"flags", flags},
+          {"attributes", attributes}};
+}
+Json untraced(const Json& attributes = Json::array()) {
+  return {{"op", "thread.attach"}, {"thread", "main"}, {"ctx", "N"}, {"attributes", attributes}};
+}
+Json on(const char* op, const std::string& thread) { return {{"op", op}, {"thread", thread}}; }
+const Json kDetach = on("thread.detach", "main");
+
+class World {
+ public:
+  World() {
+    t_.mode = Mode::kRun;
+    process(kMain);
+    session_.group = "test";
+    session_.root = {kMain, 0};
+    session_.checks.emplace_back().name = "test";
+    session_.hello = R"({"id":1,"ok":true,"caps":{"thread":{"style":"pointer"}}})";
+    operate({{"op", "hello"}});
+  }
+
+  void style(const std::string& style) {
+    session_.hello = R"({"id":1,"ok":true,"caps":{"thread":{"style":")" + style + R"("}}})";
+  }
+
+  // What is there from here on.
+  void context(std::optional<Ctx> context) { context_ = std::move(context); }
+
+  void operate(Json request, const Threads& threads = {}, Json reply = {{"ok", true}}) {
+    request["id"] = reply["id"] = ++id_;
+    now_ += 1'000'000;
+    auto& o = session_.operations.emplace_back();
+    o.request = request.dump();
+    o.reply = reply.dump();
+    o.answered_ns = now_;
+    o.after.push_back(look(kMain, threads));
+  }
+  void refuse(const Json& request, const char* kind = "rejected") {
+    operate(request, {}, {{"ok", false}, {"error", {{"kind", kind}, {"message", "no"}}}});
+  }
+  // A forked child, with the record that it had at birth.
+  void fork(const Rec& born_with, const Threads& parent, const Threads& child) {
+    operate({{"op", "process.fork"}, {"child", {{"do", "publish"}}}}, parent,
+            {{"ok", true}, {"child_pid", kChild}});
+    process(kChild);
+    add_sample(image(kChild), kChild, born_with).inherited = true;
+    session_.operations.back().after.push_back(look(kChild, child));
+  }
+
+  Finding judge(std::string_view id) const {
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    EXPECT_TRUE(is_driven(id)) << id;
+    Timeline t = t_;
+    t.sessions.push_back(session_);
+    for (const auto& e : evidence_of(t)) {
+      if (e.image->key == session_.root) return rule(e);
+    }
+    ADD_FAILURE() << "no evidence";
+    return {};
+  }
+  Outcome outcome(std::string_view id) const { return judge(id).outcome; }
+
+ private:
+  void process(std::int32_t pid) {
+    Process p;
+    p.pid = pid;
+    Image i;
+    i.key = {pid, 0};
+    i.modules.emplace_back();
+    p.images.push_back(std::move(i));
+    t_.processes.push_back(std::move(p));
+  }
+  Image& image(std::int32_t pid) {
+    return std::ranges::find(t_.processes, pid, &Process::pid)->images.front();
+  }
+
+  ThreadSample& add_sample(Image& image, std::int32_t tid, const Rec& rec) {
+    ThreadSample s;
+    s.tid = tid;
+    s.first_seen_ns = s.last_seen_ns = now_;
+    s.slot = 0x7e0000000000 + static_cast<std::uint64_t>(tid) * 0x1000;
+    s.value = rec.at;
+    auto& block = s.record.emplace();
+    block.at = RemoteAddr(rec.at);
+    block.bytes = bytes(rec.head_and_area());
+    block.wanted = block.readable = block.bytes.size();
+    image.threads.push_back(std::move(s));
+    return image.threads.back();
+  }
+
+  ImageView look(std::int32_t pid, const Threads& threads) {
+    Image& i = image(pid);
+    ImageView view;
+    view.image = i.key;
+    for (const auto& [tid, rec] : threads) {
+      auto& t = view.threads.emplace_back();
+      t.tid = tid;
+      t.null = !rec;
+      if (!rec) continue;
+      t.sample = i.threads.size();
+      add_sample(i, tid, *rec);
+    }
+    Snapshot s;
+    s.first_seen_ns = s.last_seen_ns = now_ + 1;
+    if (context_) s.candidates.push_back(candidate(*context_));
+    view.snapshot = i.snapshots.size();
+    i.snapshots.push_back(std::move(s));
+    return view;
+  }
+
+  static Candidate candidate(const Ctx& context) {
+    const std::string payload = context.payload();
+    const abi::ProcessHeader h{abi::kSignature, abi::kVersion,
+                               static_cast<std::uint32_t>(payload.size()), context.timestamp,
+                               kPayload};
+    std::vector<std::byte> head(sizeof h);
+    std::memcpy(head.data(), &h, sizeof h);
+    Candidate c;
+    auto& entry = c.entries.emplace_back();
+    entry.range = *sys::RemoteRange::from_size(RemoteAddr(kMapping), 4096);
+    entry.readable = entry.writable = true;
+    entry.inode = 7;
+    for (auto& [at, content] : {std::pair{kMapping, head}, {kPayload, bytes(payload)}}) {
+      auto& block = c.memory.emplace_back();
+      block.at = RemoteAddr(at);
+      block.bytes = content;
+      block.wanted = block.readable = block.bytes.size();
+      block.hash = std::hash<std::string>{}(payload) + at;
+    }
+    return c;
+  }
+
+  Timeline t_;
+  Session session_;
+  std::optional<Ctx> context_;
+  std::uint64_t now_ = 1'000'000'000;
+  std::int64_t id_ = 0;
+};
+
+Rec shown(const std::string& trace, const std::string& span, std::uint64_t at = kHeap) {
+  Rec out;
+  out.trace = trace;
+  out.span = span;
+  out.at = at;
+  return out;
+}
+Rec with(std::vector<std::pair<int, std::string>> entries) {
+  Rec out;
+  out.entries = std::move(entries);
+  return out;
+}
+Rec hidden(std::uint64_t at = kHeap) {
+  Rec out;
+  out.valid = 0;
+  out.at = at;
+  return out;
+}
+
+std::string reversed(const std::string& hex) {
+  std::string out;
+  for (std::size_t at = hex.size(); at > 0; at -= 2) out += hex.substr(at - 2, 2);
+  return out;
+}
+
+// ---- attach
+
+TEST(AttachVisible, TakesAValidRecord) {
+  World w;
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
+  w.operate(given("main", "B"), {{kMain, hidden()}});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail);
+}
+
+TEST(AttachVisible, AttributesAloneNeedNotShow) {
+  World w;
+  w.operate(untraced(), {{kMain, std::nullopt}});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
+}
+
+TEST(AttachVisible, AThreadThatWasNotLookedAtSaysNothing) {
+  World w;
+  w.operate(given("main", "A"), {});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
+}
+
+TEST(MatchesContext, TheRootIsNotTheCurrentSpan) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  w.operate(given("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
+}
+
+TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRows) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, shown(reversed(kTrace), kSpan)}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
+  EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kFail);
+  EXPECT_EQ(w.outcome("tctx.record.span-id"), Outcome::kPass);
+}
+
+TEST(MatchesContext, NoIdsAtAllAreMissing) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, shown(std::string(32, '0'), std::string(16, '0'))}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
+  EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kUnobservable);
+}
+
+TEST(MatchesContext, AttributesAreLeftOutButNotWrong) {
+  World w;
+  w.context(Ctx{Names{"route", "own"}});
+  const auto a = Json::array({text("route", "/a"), text("tier", "gold")});
+  w.operate(given("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "of its own"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  w.operate(kDetach, {{kMain, std::nullopt}});
+  w.operate(given("main", "B", kTrace, kSpan, a), {{kMain, with({{0, "/b"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
+}
+
+TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.refuse(given("main", "B", kTrace2, kSpan2), "failed");
+  w.operate(kDetach, {{kMain, shown(kTrace2, kSpan2)}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kUnobservable);
+}
+
+TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
+  World w;
+  w.style("valid");
+  w.operate(kDetach, {{kMain, std::nullopt}});
+  World moving = w;
+  for (const auto at : {kHeap, kHeap}) {
+    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    w.operate(kDetach, {{kMain, hidden(at)}});
+  }
+  // Its first operation was a detach of nothing.
+  EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kUnobservable);
+  World v;
+  v.style("valid");
+  for (const auto at : {kHeap, kHeap}) {
+    v.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    v.operate(kDetach, {{kMain, hidden(at)}});
+  }
+  EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kPass);
+  v.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
+  EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kFail);
+  v.style("mixed");
+  EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kInfo);
+}
+
+TEST(FixedRecordPointer, IsNotForThosePointersThatSwitch) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap)}});
+  w.operate(kDetach, {{kMain, std::nullopt}});
+  w.operate(given("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
+  EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
+}
+
+// ---- detach
+
+TEST(RestoresOuter, ShowsTheEnclosingContext) {
+  for (const auto& [after, outcome] :
+       {std::pair{std::optional(shown(kTrace, kSpan, kHeap + 0x2000)), Outcome::kPass},
+        {std::optional(shown(kTrace2, kSpan2)), Outcome::kFail},
+        {std::optional(hidden()), Outcome::kFail},
+        {std::optional<Rec>(), Outcome::kFail}}) {
+    World w;
+    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan)}});
+    w.operate(given("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
+    w.operate(kDetach, {{kMain, after}});
+    EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), outcome);
+    EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kUnobservable);
+  }
+}
+
+TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(given("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
+  w.operate(kDetach, {{kMain, std::nullopt}});
+  EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kUnobservable);
+}
+
+TEST(RestoresOuter, AttributesOfTheInnerGo) {
+  World w;
+  w.context(Ctx{Names{"route", "table"}});
+  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+            {{kMain, with({{0, "/a"}})}});
+  auto inner = with({{0, "/a"}, {1, "carts"}});
+  inner.span = kSpan2;
+  w.operate(given("main", "B", kTrace, kSpan2, Json::array({text("table", "carts")})),
+            {{kMain, inner}});
+  w.operate(kDetach, {{kMain, with({{0, "/a"}, {1, "carts"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kFail);
+}
+
+TEST(DetachHidden, NothingReadableIsLeft) {
+  const Rec blank = shown(std::string(32, '0'), std::string(16, '0'));
+  for (const auto& [after, outcome] : {std::pair{std::optional<Rec>(), Outcome::kPass},
+                                       {std::optional(hidden()), Outcome::kPass},
+                                       {std::optional(Rec{}), Outcome::kFail},
+                                       {std::optional(blank), Outcome::kInfo}}) {
+    World w;
+    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(kDetach, {{kMain, after}});
+    EXPECT_EQ(w.outcome("tctx.detach.hidden"), outcome);
+  }
+}
+
+TEST(DetachHidden, NorWhereAContextHasMovedFrom) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate({{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}},
+            {{kMain, Rec{}}, {13, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kFail);
+}
+
+// ---- threads
+
+TEST(FreshThreadNull, ARecordOfAnotherThreadIsNoRecordOfItsOwn) {
+  const Json spawned = {{"ok", true}, {"tid", 13}};
+  for (const auto& [slot, outcome] :
+       {std::pair{std::optional<Rec>(), Outcome::kPass},
+        {std::optional(hidden(kHeap + 0x1000)), Outcome::kPass},
+        {std::optional(shown(kTrace, kSpan, kHeap + 0x1000)), Outcome::kInfo},
+        {std::optional(Rec{}), Outcome::kFail}}) {
+    World w;
+    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(on("thread.spawn", "t"), {{kMain, Rec{}}, {13, slot}}, spawned);
+    EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), outcome);
+  }
+}
+
+TEST(FreshThreadNull, AThreadThatWasUsedIsNotFresh) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {}, {{"ok", true}, {"tid", 13}});
+  w.operate(given("t", "A"), {{13, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), Outcome::kUnobservable);
+}
+
+TEST(PerThread, ContextsOfTwoThreads) {
+  const Json spawned = {{"ok", true}, {"tid", 13}};
+  for (const auto& [slot, outcome] :
+       {std::pair{shown(kTrace2, kSpan2, kHeap + 0x1000), Outcome::kPass},
+        {shown(kTrace, kSpan, kHeap + 0x1000), Outcome::kFail},
+        {shown(kTrace2, kSpan2, kHeap), Outcome::kFail}}) {
+    World w;
+    w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, spawned);
+    w.operate(given("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+    w.operate(given("t", "B", kTrace2, kSpan2), {{kMain, Rec{}}, {13, slot}},
+              {{"ok", true}, {"tid", 13}});
+    EXPECT_EQ(w.outcome("tctx.tls.per-thread"), outcome);
+    if (outcome == Outcome::kFail) {
+      EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+    }
+  }
+}
+
+TEST(PerThread, OneSpanOnTwoThreads) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+  w.operate(given("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+  w.operate(given("t", "A"), {{kMain, Rec{}}, {13, Rec{}}}, {{"ok", true}, {"tid", 13}});
+  EXPECT_EQ(w.outcome("tctx.tls.per-thread"), Outcome::kUnobservable);
+}
+
+TEST(InheritedRecord, GoesWhenTheChildPublishes) {
+  const Rec own = shown(kTrace2, kSpan2, kHeap + 0x1000);
+  for (const auto& [slot, outcome] : {std::pair{std::optional<Rec>(), Outcome::kPass},
+                                      {std::optional(own), Outcome::kPass},
+                                      {std::optional(Rec{}), Outcome::kFail}}) {
+    World w;
+    w.context(Ctx{Names{"route"}});
+    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, slot}});
+    EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), outcome);
+  }
+  World w;  // publishes nothing
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), Outcome::kUnobservable);
+}
+
+// ---- records
+
+TEST(Ids, InReverseOrder) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, shown(kTrace, reversed(kSpan))}});
+  EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kPass);
+  const Finding f = w.judge("tctx.record.span-id");
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("in reverse order"), std::string::npos) << f.saw;
+}
+
+TEST(IdsZeroWhenNone, IdsOfWhatHasEndedAreLeftBehind) {
+  for (const auto& [slot, outcome] :
+       {std::pair{std::optional(shown(std::string(32, '0'), std::string(16, '0'))), Outcome::kPass},
+        {std::optional<Rec>(), Outcome::kPass},
+        {std::optional(shown(kTrace2, kSpan2)), Outcome::kInfo},
+        {std::optional(Rec{}), Outcome::kFail}}) {
+    World w;
+    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(kDetach, {{kMain, std::nullopt}});
+    w.operate(untraced(), {{kMain, slot}});
+    EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), outcome);
+  }
+}
+
+TEST(IdsZeroWhenNone, InsideATraceItsIdsStay) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(untraced(), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), Outcome::kUnobservable);
+  w.refuse(untraced());
+  EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), Outcome::kNa);
+}
+
+TEST(TraceFlags, TheTwoLowestBits) {
+  for (const auto& [flags, shown_flags, outcome] :
+       {std::tuple{1, 1, Outcome::kPass}, std::tuple{1, 0, Outcome::kFail},
+        std::tuple{0, 1, Outcome::kFail}, std::tuple{1, 3, Outcome::kFail},
+        std::tuple{3, 1, Outcome::kPass}, std::tuple{5, 1, Outcome::kPass},
+        std::tuple{1, 0x81, Outcome::kPass}}) {
+    World w;
+    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    Rec r;
+    r.flags = shown_flags;
+    w.operate(given("main", "B", kTrace, kSpan, Json::array(), flags), {{kMain, r}});
+    EXPECT_EQ(w.outcome("tctx.record.trace-flags"), outcome) << flags << " " << shown_flags;
+  }
+}
+
+TEST(TraceFlags, TheRandomFlagAlwaysOrNever) {
+  World w;
+  for (const int flags : {3, 1}) {
+    Rec r;
+    r.flags = flags;
+    w.operate(given("main", "A", kTrace, kSpan, Json::array(), 3), {{kMain, r}});
+  }
+  EXPECT_EQ(w.outcome("tctx.record.trace-flags"), Outcome::kFail);
+}
+
+TEST(LengthNotWrapped, TheRestFollows) {
+  const std::string value(300, 'v');
+  for (const auto& [entry, behind, outcome] :
+       {std::tuple{value.substr(0, 44), value.substr(44), Outcome::kFail},
+        std::tuple{value.substr(0, 44), std::string(), Outcome::kPass},
+        std::tuple{value.substr(0, 255), std::string(), Outcome::kPass}}) {
+    World w;
+    w.context(Ctx{Names{"route"}});
+    Rec r = with({{0, entry}});
+    r.behind = behind;
+    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})), {{kMain, r}});
+    EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), outcome);
+  }
+}
+
+TEST(LengthNotWrapped, TwoRemaindersAreNoLimit) {
+  World w;
+  w.context(Ctx{Names{"route"}});
+  for (const std::size_t size : {300U, 257U}) {
+    const std::string value(size, 'v');
+    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+              {{kMain, with({{0, value.substr(0, size - 256)}})}});
+  }
+  EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), Outcome::kFail);
+}
+
+TEST(LengthNotWrapped, ALimitOfItsOwnIsLegal) {
+  World w;
+  w.context(Ctx{Names{"route"}});
+  for (const std::size_t size : {300U, 257U, 700U}) {
+    const std::string value(size, 'v');
+    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+              {{kMain, with({{0, value.substr(0, 44)}})}});
+  }
+  EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), Outcome::kPass);
+}
+
+TEST(NonStringsAsText, TextOrNothing) {
+  const Json number = Json::array({{{"key", "count"}, {"value", {{"intValue", 42}}}}});
+  const std::string binary("\x2a\0\0\0\0\0\0\0", 8);
+  for (const auto& [value, outcome] : {std::pair{std::string("42"), Outcome::kPass},
+                                       {binary, Outcome::kFail},
+                                       {std::string("\xff"), Outcome::kFail}}) {
+    World w;
+    w.context(Ctx{Names{"count"}});
+    w.operate(given("main", "A", kTrace, kSpan, number), {{kMain, with({{0, value}})}});
+    EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), outcome);
+  }
+  World w;
+  w.refuse(given("main", "A", kTrace, kSpan, number));
+  EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), Outcome::kNa);
+  w.context(Ctx{Names{"count"}});
+  w.operate(given("main", "A", kTrace, kSpan, number), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), Outcome::kPass);
+}
+
+TEST(LastOccurrenceWins, TheOutdatedValueComesLast) {
+  const Json more = {{"op", "thread.append"},
+                     {"thread", "main"},
+                     {"attributes", Json::array({text("route", "/b")})}};
+  for (const auto& [entries, outcome] :
+       {std::pair{std::vector<std::pair<int, std::string>>{{0, "/a"}, {0, "/b"}}, Outcome::kPass},
+        {{{0, "/b"}}, Outcome::kPass},
+        {{{0, "/b"}, {0, "/a"}}, Outcome::kFail},
+        {{}, Outcome::kUnobservable}}) {
+    World w;
+    w.context(Ctx{Names{"route"}});
+    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+              {{kMain, with({{0, "/a"}})}});
+    w.operate(more, {{kMain, with(entries)}});
+    EXPECT_EQ(w.outcome("tctx.attrs.last-occurrence-wins"), outcome);
+  }
+}
+
+// ---- key map
+
+const Json kPublish = {{"op", "process.publish"}};
+
+TEST(BeforeFirstRecord, ARecordBeforeAnyContext) {
+  World w;
+  EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kUnobservable);
+  World early = w;
+  early.operate(on("thread.block", "main"), {{kMain, Rec{}}});
+  early.context(Ctx{Names{}});
+  early.operate(kPublish, {{kMain, Rec{}}});
+  EXPECT_EQ(early.outcome("tctx.refdata.before-first-record"), Outcome::kFail);
+  World later = w;
+  later.context(Ctx{});
+  later.operate(kPublish, {});
+  later.operate(given("main", "A"), {{kMain, Rec{}}});
+  later.context(Ctx{Names{}});
+  later.operate(kDetach, {});
+  EXPECT_EQ(later.outcome("tctx.refdata.before-first-record"), Outcome::kInfo);
+  w.operate(kPublish, {});
+  w.context(Ctx{Names{}});
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kPass);
+}
+
+TEST(BeforeFirstRecord, NotWhereWeAskedForThat) {
+  World w;
+  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kUnobservable);
+}
+
+TEST(SurvivesOtherUpdates, TheEntriesStay) {
+  const Json update = {{"op", "process.update"}};
+  for (const auto& [after, outcome] : {std::pair{Ctx{Names{"a"}}, Outcome::kPass},
+                                       {Ctx{Names{"a", "b"}}, Outcome::kPass},
+                                       {Ctx{Names{"a"}, "other"}, Outcome::kFail},
+                                       {Ctx{}, Outcome::kFail}}) {
+    World w;
+    w.context(Ctx{Names{"a"}});
+    w.operate(kPublish, {});
+    w.context(after);
+    w.operate(update, {});
+    EXPECT_EQ(w.outcome("tctx.keymap.survives-other-updates"), outcome);
+  }
+}
+
+TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
+  const auto run = [](bool attached, const Names& after) {
+    World w;
+    w.context(Ctx{Names{"a", "b"}});
+    const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
+    w.operate(given("main", "A"), threads);
+    if (!attached) w.operate(kDetach, {{kMain, std::nullopt}});
+    w.context(std::nullopt);
+    w.operate({{"op", "process.drop"}}, threads);
+    w.context(Ctx{after});
+    w.operate(kPublish, threads);
+    return w.outcome("tctx.keymap.stable-across-republish");
+  };
+  EXPECT_EQ(run(true, {"a", "b", "c"}), Outcome::kPass);
+  EXPECT_EQ(run(true, {"b", "a"}), Outcome::kFail);
+  EXPECT_EQ(run(false, {"b", "a"}), Outcome::kUnobservable);
+}
+
+TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {
+  const auto run = [](const Ctx& after, const Rec& record) {
+    World w;
+    w.context(Ctx{Names{"a"}});
+    w.operate(kPublish, {});
+    w.context(after);
+    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("b", "new")})),
+              {{kMain, record}});
+    return w.outcome("tctx.keymap.append-updates-context");
+  };
+  EXPECT_EQ(run({Names{"a", "b"}, "tls_v1", 2000}, with({{1, "new"}})), Outcome::kPass);
+  EXPECT_EQ(run({Names{"a", "b"}, "tls_v1", 1000}, with({{1, "new"}})), Outcome::kFail);
+  EXPECT_EQ(run({Names{"a"}, "tls_v1", 1000}, with({{1, "new"}})), Outcome::kFail);
+  EXPECT_EQ(run({Names{"a"}, "tls_v1", 1000}, with({})), Outcome::kPass);
+}
+
+TEST(IndexNotWrapped, AnIndexOfTheOneTooMany) {
+  Names names;
+  for (int i = 0; i < 256; ++i) names.push_back(fmt::format("n{}", i));
+  const Json one_more = given("main", "A", kTrace, kSpan, Json::array({text("extra", "canary")}));
+  const auto run = [&](const Names& before, const Rec& record) {
+    World w;
+    w.context(Ctx{before});
+    w.operate(kPublish, {});
+    w.operate(one_more, {{kMain, record}});
+    return w.outcome("tctx.keymap.index-not-wrapped");
+  };
+  EXPECT_EQ(run(names, with({{0, "canary"}})), Outcome::kFail);
+  EXPECT_EQ(run(names, with({})), Outcome::kPass);
+  EXPECT_EQ(run({"n0"}, with({{0, "canary"}})), Outcome::kUnobservable);
+  World w;
+  w.context(Ctx{names});
+  w.operate(kPublish, {});
+  w.refuse(one_more);
+  EXPECT_EQ(w.outcome("tctx.keymap.index-not-wrapped"), Outcome::kPass);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

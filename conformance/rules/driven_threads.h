@@ -1,0 +1,81 @@
+// What a driven program was told to attach, thread by thread, beside what the threads showed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/rules/driven_evidence.h"
+
+namespace ctxconf::conformance {
+
+struct GivenAttribute {
+  std::string key;
+  std::optional<std::string> text;  // nothing: a value of another kind
+};
+
+struct GivenContext {
+  std::string name;      // the member `ctx`
+  std::string trace_id;  // hexadecimal, as given; empty: attributes only
+  std::string span_id;
+  unsigned flags = 0;
+  std::vector<GivenAttribute> attributes;  // in the order in which they were given, repeated or not
+  std::size_t attached_by = 0;             // index of the operation
+
+  bool has_ids() const { return !trace_id.empty(); }
+  // Given as text, in this order; several: appended again.
+  std::vector<std::string> texts_of(std::string_view key) const;
+};
+
+struct GivenThread {
+  std::string name;
+  std::int32_t tid = 0;
+  std::vector<std::shared_ptr<const GivenContext>> stack;  // innermost last
+  std::shared_ptr<const GivenContext> ended;               // the innermost one, by this operation
+  bool moved = false;                                      // `ended` goes on in another thread
+  bool used = false;  // something was attached here, or may have been
+  bool known = true;  // false: an operation here failed half-way, or was not answered
+
+  const GivenContext* innermost() const { return stack.empty() ? nullptr : stack.back().get(); }
+};
+
+// One thread after one operation, where its slot was looked at.
+struct DrivenLook {
+  std::size_t operation = 0;  // index into SessionEvidence::operations
+  const DrivenOperation* driven = nullptr;
+  const ImageEvidence* image = nullptr;
+  GivenThread thread;
+  Slot slot;
+
+  const GivenContext* context() const { return thread.innermost(); }
+  bool shows_record() const { return slot.state == SlotState::kRecord; }
+};
+
+// Every thread of which all is known, after every operation, in their order.
+std::vector<DrivenLook> driven_looks(const ImageEvidence& evidence);
+
+// It shows another thread's context, or its record, which tctx.tls.per-thread speaks of.
+bool is_of_another_thread(const std::vector<DrivenLook>& looks, const DrivenLook& look);
+
+// Lower-case hexadecimal.
+std::string trace_id_of(const Record& record);
+std::string span_id_of(const Record& record);
+bool has_no_ids(const Record& record);
+bool shows_ids_of(const Record& record, const GivenContext& context);
+
+// The entry that counts for the attribute of this name; nothing: there is none.
+std::optional<abi::AttributeEntry> entry_named(const Record& record, std::string_view name);
+std::string text_of(const abi::AttributeEntry& entry);
+
+// The names of the key map after an operation; nothing: no context, or none with a key map that is
+// an array and was kept whole.
+std::optional<std::vector<std::string>> key_map_at(const ImageEvidence& evidence,
+                                                   const DrivenOperation& operation);
+const ThreadlocalEntry* threadlocal_entry(const Context& context, std::string_view key);
+
+}  // namespace ctxconf::conformance

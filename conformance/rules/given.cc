@@ -1,0 +1,119 @@
+#include "conformance/rules/given.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conformance/payload_walk.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+std::vector<Attribute> resource_of(const Json& request) {
+  const Json& resource = request["resource"];
+  return resource.is_object() && resource.contains("attributes")
+             ? attributes_of(resource["attributes"])
+             : std::vector<Attribute>{};
+}
+
+bool is_of_second_sdk(const Json& request) {
+  return request.is_object() && request.contains("sdk") && request["sdk"] != 1;
+}
+
+}  // namespace
+
+bool Given::is_removed(std::string_view key) const { return find_key(removed, key) != nullptr; }
+
+void Given::apply(const DrivenOperation& d) {
+  if (d.op == "hello" || d.op == "process.drop" || d.op == "process.churn" || d.op == "parallel" ||
+      d.op.starts_with("sdk.") || is_of_second_sdk(d.request)) {
+    return forget();
+  }
+  const bool publishes = d.op == "process.publish";
+  if (!publishes && d.op != "process.update") return;
+  if (!d.ok) return forget();
+  std::vector<Attribute> before = removed;
+  for (const auto* list : {&resource, &attributes}) {
+    if (*list) before.insert(before.end(), (*list)->begin(), (*list)->end());
+  }
+  if (publishes) {
+    resource.reset();
+    attributes.emplace();
+  }
+  if (d.request.contains("resource")) resource = resource_of(d.request);
+  if (d.request.contains("attributes")) attributes = attributes_of(d.request["attributes"]);
+  removed.clear();
+  for (auto it = before.rbegin(); it != before.rend(); ++it) {
+    const bool given = (resource && find_key(*resource, it->key) != nullptr) ||
+                       (attributes && find_key(*attributes, it->key) != nullptr);
+    if (!given && !is_removed(it->key)) removed.push_back(*it);
+  }
+}
+
+bool is_same(const Attribute& a, const Attribute& b) {
+  return a.key == b.key && a.value == b.value && a.kind == b.kind;
+}
+
+const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key) {
+  const auto it = std::ranges::find(list, key, &Attribute::key);
+  return it == list.end() ? nullptr : &*it;
+}
+
+std::string shown(const Attribute* a) {
+  if (a == nullptr) return "nothing";
+  return fmt::format("{} = {} ({})", conformance::quoted(a->key), conformance::quoted(a->value),
+                     to_string(a->kind));
+}
+
+const Attribute* Published::find(std::string_view key) const {
+  if (payload == nullptr) return nullptr;
+  const Attribute* a = find_key(payload->resource, key);
+  return a != nullptr ? a : find_key(payload->attributes, key);
+}
+
+Published published_at(const SessionEvidence& session, const ImageView* view) {
+  Published out;
+  if (view == nullptr) return out;
+  const ImageEvidence* image = session.image(view->image);
+  if (image == nullptr || !view->snapshot || *view->snapshot >= image->contexts.size()) return out;
+  out.image = image;
+  out.has_mappings = !image->contexts[*view->snapshot].empty();
+  out.context = context_at(*image, *view);
+  if (out.context == nullptr || out.context->payload == nullptr) return out;
+  const Payload& p = *out.context->payload;
+  if (p.problem == PayloadProblem::kNone && p.incomplete.empty()) out.payload = &p;
+  return out;
+}
+
+Published published_at(const SessionEvidence& session, const DrivenOperation& d) {
+  return published_at(session, d.view);
+}
+
+const Attribute* first_missing(const Given& given, const Published& published) {
+  for (const auto* list : {&given.resource, &given.attributes}) {
+    if (!*list) continue;
+    for (const Attribute& g : **list) {
+      const Attribute* in_resource = find_key(published.payload->resource, g.key);
+      const Attribute* in_attributes = find_key(published.payload->attributes, g.key);
+      if (in_resource != nullptr && is_same(g, *in_resource)) continue;
+      if (in_attributes != nullptr && is_same(g, *in_attributes)) continue;
+      return &g;
+    }
+  }
+  return nullptr;
+}
+
+const ImageView* view_of(const DrivenOperation& d, std::int64_t pid) {
+  const auto it =
+      std::ranges::find(d.operation->after, pid, [](const ImageView& v) { return v.image.pid; });
+  return it == d.operation->after.end() ? nullptr : &*it;
+}
+
+std::int64_t pid_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_number_integer()) return 0;
+  return object[name].get<std::int64_t>();
+}
+
+}  // namespace ctxconf::conformance

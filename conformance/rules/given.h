@@ -1,0 +1,58 @@
+// What a program under test was given, beside what it published.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/driven_evidence.h"
+
+namespace ctxconf::conformance {
+
+// What requests gave so far, as far as that is certain: nothing after a refusal, requests in
+// parallel, churn and another copy of the SDK.
+struct Given {
+  std::optional<std::vector<Attribute>> resource;
+  std::optional<std::vector<Attribute>> attributes;
+  // Given before and not any more, as it was given last; since the last certain publication.
+  std::vector<Attribute> removed;
+
+  bool is_known() const { return resource && attributes; }
+  bool is_removed(std::string_view key) const;
+  // Call it for each operation of a session, in order.
+  void apply(const DrivenOperation& d);
+
+ private:
+  void forget() { *this = {}; }
+};
+
+bool is_same(const Attribute& a, const Attribute& b);
+const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);
+
+// "service.name" = "shop" (string); null: "nothing".
+std::string shown(const Attribute* a);
+
+// What the process published at the look behind an operation.
+struct Published {
+  const ImageEvidence* image = nullptr;  // null: it was not looked at
+  const Context* context = nullptr;      // a reader's; null: none was there
+  const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
+  bool has_mappings = false;             // anything that is named or looks like a context
+
+  const Attribute* find(std::string_view key) const;  // in the Resource, then in field 2
+};
+Published published_at(const SessionEvidence& session, const ImageView* view);
+Published published_at(const SessionEvidence& session, const DrivenOperation& d);
+
+// The first given attribute that is in neither list as it was given; null: all are there.
+const Attribute* first_missing(const Given& given, const Published& published);
+
+// The look at another process right after the operation; null: there was none.
+const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);
+// A member of the reply that is a process number; 0: it is none.
+std::int64_t pid_member(const nlohmann::json& object, const char* name);
+
+// pctx.payload.resource-matches-sdk where requests say what was given: of an image with a session.
+Finding resource_as_given(const ImageEvidence& evidence);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,116 @@
+// Operations that change the record of a thread, for level stores.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "conformance/testee/checks.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+Json attribute(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+
+// Ids that differ in every byte from those of the one before.
+Json context(const std::string& name, unsigned number, Json attributes) {
+  std::string trace;
+  std::string span;
+  for (unsigned i = 0; i < 16; ++i)
+    trace += fmt::format("{:02x}", (number * 37 + i * 3 + 1) & 0xffU);
+  for (unsigned i = 0; i < 8; ++i) span += fmt::format("{:02x}", (number * 59 + i * 5 + 2) & 0xffU);
+  return {{"thread", "main"}, {"ctx", name},          {"trace_id", trace},
+          {"span_id", span},  {"flags", number & 1U}, {"attributes", std::move(attributes)}};
+}
+
+Driven publish(Testee& t) {
+  if (!t.can("process.publish")) return {};
+  CTX_CHECK(
+      t.request("process.publish",
+                {{"resource", {{"attributes", {attribute("service.name", "ctxconf-stores")}}}}}));
+  return {};
+}
+
+Driven attach(Testee& t, unsigned number, Json attributes = Json::array()) {
+  CTX_CHECK(t.request("thread.attach",
+                      context(fmt::format("C{}", number), number, std::move(attributes))));
+  return {};
+}
+
+Driven detach(Testee& t) {
+  CTX_CHECK(t.request("thread.detach", {{"thread", "main"}}));
+  return {};
+}
+
+// The first attach shows where the record is; from the second on its stores are seen.
+Driven switch_contexts(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(attach(t, 1, {attribute("http_route", "/cart")}));
+  CTX_CHECK(attach(t, 2, {attribute("http_route", "/checkout")}));
+  CTX_CHECK(detach(t));
+  CTX_CHECK(detach(t));
+  for (unsigned i = 3; i < 6; ++i) {
+    CTX_CHECK(attach(t, i, {attribute("http_route", std::string(i, 'x')), attribute("user", "7")}));
+    CTX_CHECK(detach(t));
+  }
+  return {};
+}
+
+Driven append(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(attach(t, 7, {attribute("http_route", "/cart")}));
+  CTX_CHECK(
+      t.request("thread.append", {{"thread", "main"}, {"attributes", {attribute("user", "42")}}}));
+  // From below to above 255 bytes.
+  CTX_CHECK(
+      t.request("thread.append",
+                {{"thread", "main"}, {"attributes", {attribute("path", std::string(200, 'p'))}}}));
+  CTX_CHECK(
+      t.request("thread.append",
+                {{"thread", "main"}, {"attributes", {attribute("query", std::string(90, 'q'))}}}));
+  CTX_CHECK(detach(t));
+  return {};
+}
+
+Driven shrink(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(attach(t, 8,
+                   {attribute("http_route", "/cart"), attribute("user", "42"),
+                    attribute("path", "/a/longer/one/that/goes/on")}));
+  CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
+  if (t.can("thread.append")) {
+    CTX_CHECK(t.request("thread.append",
+                        {{"thread", "main"}, {"attributes", {attribute("path", "/another")}}}));
+  }
+  CTX_CHECK(detach(t));
+  return {};
+}
+
+const Group kGroups[] = {
+    {"record-stores",
+     {{"switch",
+       {"thread.attach", "thread.detach"},
+       {"tctx.attach.valid-*", "tctx.attach.one-switch"},
+       {"tctx.attach.same-thread-writes"},
+       switch_contexts},
+      {"append",
+       {"thread.attach", "thread.detach", "thread.append"},
+       {"tctx.append.*"},
+       {"tctx.attach.same-thread-writes"},
+       append},
+      {"shrink",
+       {"thread.attach", "thread.detach", "thread.shrink"},
+       {"tctx.shrink.*"},
+       {"tctx.attach.same-thread-writes"},
+       shrink}},
+     /*records=*/true},
+};
+
+}  // namespace
+
+std::span<const Group> record_groups() { return kGroups; }
+
+}  // namespace ctxconf::conformance

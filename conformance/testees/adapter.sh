@@ -1,0 +1,58 @@
+#!/bin/sh
+# How little an adapter needs. The program writer_ref stands for a program with an SDK in it: it
+# publishes once and is never changed.
+#
+# usage: adapter.sh [WRITER_REF]
+
+writer=${1:-$(dirname "$0")/writer_ref}
+folder=$(mktemp -d) || exit 1
+mkfifo "$folder/arguments" "$folder/published" || exit 1
+# Waits for the arguments, one a line, and becomes the writer: exec keeps the number that hello says.
+(
+  set --
+  while IFS= read -r argument; do set -- "$@" "$argument"; done <"$folder/arguments"
+  exec "$writer" "$@" >"$folder/published"
+) &
+publisher=$!
+trap 'kill "$publisher" 2>/dev/null; rm -r "$folder"' EXIT
+published=no
+
+# Two arguments for each attribute in the list $1: the option $2, and key and value.
+arguments() {
+  printf '%s\n' "$1" | grep -o '"key":"[^"]*","value":{"stringValue":"[^"]*"}' |
+    sed "s/\"key\":\"\(.*\)\",\"value\":{\"stringValue\":\"\(.*\)\"}/$2\\
+\1:string=\2/"
+}
+
+succeed() { printf '{"id":%s,"ok":true%s}\n' "$id" "$1"; }
+refuse() { printf '{"id":%s,"ok":false,"error":{"kind":"%s","message":"%s"}}\n' "$id" "$1" "$2"; }
+
+publish() {
+  case $request in
+    *\\*) refuse failed "this adapter reads no escapes in strings" && return ;;
+  esac
+  [ "$published" = no ] || { refuse rejected "writer_ref publishes once" && return; }
+  published=yes
+  resource=${request#*'"resource":{"attributes":['}
+  resource=${resource%%']}'*}
+  {
+    arguments "$resource" --resource
+    arguments "${request%%'"resource":'*}${request#*"$resource"']}'}" --attribute
+  } >"$folder/arguments"
+  line=
+  read -r line <"$folder/published"
+  if [ "$line" ]; then succeed; else refuse failed "writer_ref says why on standard error"; fi
+}
+
+while IFS= read -r request; do
+  id=$(expr "$request" : '.*"id":\([0-9]*\)')
+  op=$(expr "$request" : '.*"op":"\([^"]*\)"')
+  case $op in
+    hello)
+      succeed ",\"v\":1,\"pid\":$publisher,\"adapter\":{\"name\":\"adapter.sh\",\"version\":\"1\"},\"caps\":{\"process.publish\":{}}"
+      ;;
+    process.publish) publish ;;
+    bye) succeed && exit ;;
+    *) refuse unsupported "$op" ;;
+  esac
+done

@@ -1,0 +1,315 @@
+// An adapter with thread contexts of its own, which changes the records of its main thread in
+// legal and in wrong orders: --good NAME or --bad ROW-ID.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "conformance/testees/adapter_loop.h"
+#include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+#include "writer_ref/otel_ctx.h"
+
+extern "C" {
+struct record {
+  std::uint8_t trace_id[16];
+  std::uint8_t span_id[8];
+  std::uint8_t valid;
+  std::uint8_t flags;
+  std::uint16_t size;
+  std::uint8_t entries[612];
+};
+static_assert(sizeof(record) == 640);
+extern __thread record* otel_thread_ctx_v1 __attribute__((visibility("default")));
+__thread record* otel_thread_ctx_v1;
+}
+
+namespace ctxconf::adapter {
+namespace {
+
+using opentelemetry::proto::processcontext::v1development::ProcessContext;
+
+const char* const kKeys[] = {"http_route", "user", "path", "query"};
+
+struct Kind {
+  const char* name;
+  bool bad;
+  bool by_valid;  // hides and shows by the valid byte; else by the pointer
+};
+constexpr Kind kKinds[] = {
+    {"valid-byte", false, true},
+    {"pointer", false, false},
+    {"append-hidden", false, true},
+    {"append-hidden-size-in-two", false, true},
+    {"append-switches", false, false},
+    {"built-elsewhere", false, false},
+    {"append-by-valid-byte", false, false},
+    {"tctx.attach.valid-cleared-first", true, true},
+    {"tctx.attach.valid-set-last", true, true},
+    {"tctx.attach.one-switch", true, true},
+    {"tctx.attach.same-thread-writes", true, false},
+    {"tctx.append.size-last", true, false},
+    {"tctx.append.size-single-store", true, false},
+    {"tctx.shrink.size-before-tail", true, false},
+};
+
+struct Attribute {
+  std::uint8_t key = 0;
+  std::string value;
+};
+struct Context {
+  std::uint8_t trace_id[16] = {};
+  std::uint8_t span_id[8] = {};
+  std::uint8_t flags = 0;
+  std::vector<Attribute> attributes;
+};
+
+// A compiler may not join, split or move these.
+template <class T>
+void store(T& to, T value) {
+  *const_cast<volatile T*>(&to) = value;
+}
+void copy(std::uint8_t* to, const void* from, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) store(to[i], static_cast<const std::uint8_t*>(from)[i]);
+}
+
+void bytes_of_hex(const std::string& text, std::uint8_t* out, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) {
+    out[i] = static_cast<std::uint8_t>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
+  }
+}
+
+std::uint16_t put_entry(record& r, std::size_t at, const Attribute& a) {
+  store(r.entries[at], a.key);
+  store(r.entries[at + 1], static_cast<std::uint8_t>(a.value.size()));
+  copy(&r.entries[at + 2], a.value.data(), a.value.size());
+  return static_cast<std::uint16_t>(at + 2 + a.value.size());
+}
+
+class Writer {
+ public:
+  explicit Writer(const Kind& kind) : kind_(kind), name_(kind.name) {}
+
+  Reply publish(const json& request) {
+    ProcessContext context;
+    for (const auto& a : request.at("resource").at("attributes")) {
+      auto& pair = *context.mutable_resource()->add_attributes();
+      pair.set_key(a.at("key").get<std::string>());
+      pair.mutable_value()->set_string_value(a.at("value").at("stringValue").get<std::string>());
+    }
+    auto& schema = *context.add_attributes();
+    schema.set_key("threadlocal.schema_version");
+    schema.mutable_value()->set_string_value("tlsdesc_v1_dev");
+    auto& map = *context.add_attributes();
+    map.set_key("threadlocal.attribute_key_map");
+    for (const char* key : kKeys) {
+      map.mutable_value()->mutable_array_value()->add_values()->set_string_value(key);
+    }
+    const std::string bytes = context.SerializeAsString();
+    otel_ctx_error error{};
+    if (otel_ctx_publish(bytes.data(), bytes.size(), &error) != OTEL_CTX_OK) {
+      return std::unexpected(Refusal{"failed", error.step, error.sys_errno});
+    }
+    return nullptr;
+  }
+
+  Reply attach(const json& request) {
+    Context c;
+    bytes_of_hex(request.value("trace_id", std::string(32, '0')), c.trace_id, 16);
+    bytes_of_hex(request.value("span_id", std::string(16, '0')), c.span_id, 8);
+    c.flags = request.value("flags", std::uint8_t{0});
+    c.attributes = attributes_of(request);
+    contexts_.push_back(std::move(c));
+    show();
+    return tid();
+  }
+
+  Reply detach(const json&) {
+    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    contexts_.pop_back();
+    show();
+    return tid();
+  }
+
+  Reply append(const json& request) {
+    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    const auto added = attributes_of(request);
+    auto& all = contexts_.back().attributes;
+    all.insert(all.end(), added.begin(), added.end());
+    if (name_ == "append-switches") {
+      show();
+      return tid();
+    }
+    record& r = *otel_thread_ctx_v1;
+    const bool hides = name_.starts_with("append-hidden") || name_ == "append-by-valid-byte";
+    if (hides) store(r.valid, std::uint8_t{0});
+    if (name_ == "tctx.attach.same-thread-writes") {
+      std::thread([&] { append_to(r, added); }).join();
+    } else {
+      append_to(r, added);
+    }
+    if (hides) store(r.valid, std::uint8_t{1});
+    return tid();
+  }
+
+  Reply shrink(const json& request) {
+    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    auto& all = contexts_.back().attributes;
+    all.resize(std::min(all.size(), request.at("keep").get<std::size_t>()));
+    std::size_t size = 0;
+    for (const auto& a : all) size += 2 + a.value.size();
+    record& r = *otel_thread_ctx_v1;
+    if (kind_.by_valid) store(r.valid, std::uint8_t{0});
+    if (name_ == "tctx.shrink.size-before-tail") {
+      for (std::size_t i = size; i < r.size; ++i) store(r.entries[i], std::uint8_t{0});
+    }
+    store(r.size, static_cast<std::uint16_t>(size));
+    if (kind_.by_valid) store(r.valid, std::uint8_t{1});
+    return tid();
+  }
+
+ private:
+  static json tid() { return {{"tid", gettid()}}; }
+
+  // No part of a character is kept.
+  static std::string cut(const std::string& value) {
+    std::size_t size = std::min<std::size_t>(value.size(), 255);
+    while (size < value.size() && size > 0 && (value[size] & 0xc0) == 0x80) --size;
+    return value.substr(0, size);
+  }
+
+  static std::vector<Attribute> attributes_of(const json& request) {
+    std::vector<Attribute> out;
+    for (const auto& a : request.at("attributes")) {
+      for (std::uint8_t key = 0; key < std::size(kKeys); ++key) {
+        if (a.at("key") != kKeys[key]) continue;
+        out.push_back({key, cut(a.at("value").value("stringValue", std::string()))});
+      }
+    }
+    return out;
+  }
+
+  void append_to(record& r, const std::vector<Attribute>& added) const {
+    std::uint16_t end = r.size;
+    for (const auto& a : added) end = static_cast<std::uint16_t>(end + 2 + a.value.size());
+    if (name_ == "tctx.append.size-last") {
+      const std::uint16_t from = r.size;
+      store(r.size, end);
+      std::uint16_t at = from;
+      for (const auto& a : added) at = put_entry(r, at, a);
+      return;
+    }
+    std::uint16_t at = r.size;
+    for (const auto& a : added) at = put_entry(r, at, a);
+    if (name_ == "tctx.append.size-single-store" || name_ == "append-hidden-size-in-two") {
+      auto* halves = reinterpret_cast<std::uint8_t*>(&r.size);
+      store(halves[0], static_cast<std::uint8_t>(end & 0xffU));
+      store(halves[1], static_cast<std::uint8_t>(end >> 8U));
+      return;
+    }
+    store(r.size, end);
+  }
+
+  // What is to be seen becomes the innermost context, or none.
+  void show() {
+    if (kind_.by_valid) {
+      show_in_place();
+      return;
+    }
+    if (contexts_.empty()) {
+      store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
+      return;
+    }
+    // Never the one that is visible.
+    record& next = records_[&records_[0] == otel_thread_ctx_v1 ? 1 : 0];
+    const auto build = [&] {
+      store(next.valid, std::uint8_t{0});
+      fill(next, contexts_.back());
+      store(next.valid, std::uint8_t{1});
+    };
+    if (name_ == "built-elsewhere") {
+      std::thread(build).join();
+    } else {
+      build();
+    }
+    store(otel_thread_ctx_v1, &next);
+  }
+
+  static std::uint16_t fill_head(record& r, const Context& c) {
+    copy(r.trace_id, c.trace_id, sizeof c.trace_id);
+    copy(r.span_id, c.span_id, sizeof c.span_id);
+    store(r.flags, c.flags);
+    std::uint16_t at = 0;
+    for (const auto& a : c.attributes) at = put_entry(r, at, a);
+    return at;
+  }
+  static void fill(record& r, const Context& c) { store(r.size, fill_head(r, c)); }
+
+  void show_in_place() {
+    record& r = records_[0];
+    if (contexts_.empty()) {
+      store(r.valid, std::uint8_t{0});
+      if (name_ == "tctx.attach.one-switch") {
+        store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
+      }
+      return;
+    }
+    const Context& c = contexts_.back();
+    if (name_ == "tctx.attach.valid-cleared-first") copy(r.span_id, c.span_id, sizeof c.span_id);
+    store(r.valid, std::uint8_t{0});
+    if (name_ == "tctx.attach.valid-set-last") {
+      const std::uint16_t size = fill_head(r, c);
+      store(r.valid, std::uint8_t{1});
+      store(r.size, size);
+    } else {
+      fill(r, c);
+      store(r.valid, std::uint8_t{1});
+    }
+    if (otel_thread_ctx_v1 == nullptr) store(otel_thread_ctx_v1, &r);
+  }
+
+  const Kind& kind_;
+  std::string_view name_;
+  std::vector<Context> contexts_;
+  alignas(8) record records_[2] = {};
+};
+
+int run(const Kind& kind) {
+  json caps = json::object();
+  for (const char* const cap :
+       {"process.publish", "thread.attach", "thread.detach", "thread.append", "thread.shrink"}) {
+    caps[cap] = json::object();
+  }
+  Writer writer(kind);
+  Loop loop({{"adapter", {{"name", "driven_record_writer"}, {"version", "1"}}},
+             {"caps", std::move(caps)}});
+  loop.on("process.publish", [&](const json& r) { return writer.publish(r); });
+  loop.on("thread.attach", [&](const json& r) { return writer.attach(r); });
+  loop.on("thread.detach", [&](const json& r) { return writer.detach(r); });
+  loop.on("thread.append", [&](const json& r) { return writer.append(r); });
+  loop.on("thread.shrink", [&](const json& r) { return writer.shrink(r); });
+  _exit(loop.run());
+}
+
+}  // namespace
+}  // namespace ctxconf::adapter
+
+int main(int argc, char** argv) {
+  const std::string_view how = argc == 3 ? argv[1] : "";
+  for (const auto& kind : ctxconf::adapter::kKinds) {
+    if (how == (kind.bad ? "--bad" : "--good") && std::string_view(argv[2]) == kind.name) {
+      return ctxconf::adapter::run(kind);
+    }
+  }
+  fprintf(stderr, "usage: driven_record_writer --good NAME | --bad ROW-ID\n");
+  for (const auto& kind : ctxconf::adapter::kKinds) {
+    fprintf(stderr, "  %s %s\n", kind.bad ? "--bad" : "--good", kind.name);
+  }
+  return 2;
+}
