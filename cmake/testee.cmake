@@ -15,3 +15,7 @@ ctxconf_library(ctxconf_testee
        conformance/testee/thread_states.cc ${PROJECT_BINARY_DIR}/builtin_schema.cc
   DEPS ctxconf_observe fmt::fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
+ctxconf_test(testee_test
+  SRCS conformance/testee/driver_test.cc conformance/testee/protocol_line_test.cc
+  DEPS ctxconf_testee LABELS ptrace)
+add_dependencies(testee_test bad_adapter ctxconf-trampoline)
