@@ -260,5 +260,68 @@ class BadAdapters(unittest.TestCase):
         self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
 
 
+class ByHand(unittest.TestCase):
+    """adapter-lint and repl."""
+
+    def ctxconf(self, command, kind, given=""):
+        self.mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        ran = subprocess.run(
+            [CTXCONF, command, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
+            input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=DEADLINE_S, check=False,
+            env={**os.environ, **dict([self.mark.split("=", 1)])})
+        text = (ran.stdout + ran.stderr).decode(errors="surrogateescape")
+        self.assertEqual(control_characters(text.replace("\n", "")), [])
+        self.assertEqual(marked(self.mark), [])
+        return ran.returncode, text
+
+    def test_lint_finds_what_an_adapter_does_wrong(self):
+        for kind, said in {
+                "dies-of-segv": "process.publish was not answered, and its output has ended",
+                "exits-in-hello": "hello was not answered",
+                "hello-version": "speaks another version",
+                "pid-of-another": "none that it has started",
+                "refuses-with-escapes": "declares process.update and refuses process.update",
+                "reply-wrong-id": "has id 2, and its reply another",
+                "reply-malformed": "breaks the protocol",
+                "leaves-children": "is left after bye",
+                "bye-then-stays": "does not exit within 2 s after bye",
+                "bye-then-exits-5": "after bye it exits 5"}.items():
+            with self.subTest(kind):
+                code, text = self.ctxconf("adapter-lint", kind)
+                self.assertEqual(code, 1, text)
+                self.assertRegex(text, "FINDING .*" + said)
+
+    def test_lint_is_silent_about_right_adapters(self):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+            with self.subTest(adapter):
+                code, text = self.ctxconf("adapter-lint", adapter)
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+
+    def test_what_cannot_be_started_is_usage(self):
+        code, text = self.ctxconf("adapter-lint", "/no/such")
+        self.assertEqual(code, 2, text)
+        self.assertIn("cannot start it", text)
+
+    def test_repl_shows_replies_and_memory(self):
+        code, text = self.ctxconf(
+            "repl", os.path.join(BIN, "adapter_cpp"),
+            "process.publish @service.name=shop\nnonsense here\n"
+            "thread.attach thread=main ctx=A trace_id=0af7651916cd43dd8448eb211c80319c "
+            "span_id=b7ad6b7169203331 flags=1 +http_route=/cart\n"
+            '{"op":"process.drop"}\n[\nno.such\n')
+        self.assertEqual(code, 0, text)
+        for said in ("|OTEL_CTX", "|......service.na|", "a reader sees service.name=shop",
+                     "no NAME=VALUE: here", "trace 0af7651916cd43dd8448eb211c80319c",
+                     "a reader sees no process context", '"kind":"unsupported"'):
+            self.assertIn(said, text)
+
+    def test_repl_says_how_an_adapter_ended(self):
+        code, text = self.ctxconf("repl", "dies-with-escapes", "process.publish @a=b\n")
+        self.assertEqual(code, 3, text)
+        self.assertIn("it died of signal 6", text)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -182,6 +182,16 @@ int run_command_line(int argc, char** argv) {
                   "globs over capabilities that the adapter must declare (repeatable)")
       ->allow_extra_args(false);
 
+  auto* adapter_lint = app.add_subcommand("adapter-lint",
+                                          "is an adapter itself right?\n"
+                                          "ctxconf adapter-lint -- ADAPTER [ARGS]");
+  adapter_lint->footer(
+      "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 70 a bug in ctxconf.");
+
+  auto* repl = app.add_subcommand("repl",
+                                  "type operations by hand; memory is shown after each:\n"
+                                  "ctxconf repl -- ADAPTER [ARGS]");
+
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
   add_timing(*attach, given, "how long to watch them; default 1s");
@@ -330,8 +340,8 @@ int run_command_line(int argc, char** argv) {
     }
     return complain(kExitUsage, e.what(), help + " shows what can be said");
   }
-  if (has_dashes && !*wrap && !*run) {
-    return complain(kExitUsage, "only run and wrap take a program after --");
+  if (has_dashes && !*wrap && !*run && !*adapter_lint && !*repl) {
+    return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
@@ -340,6 +350,8 @@ int run_command_line(int argc, char** argv) {
     run_command.adapter = command;
     return command_run(given.judge, run_command);
   }
+  if (*adapter_lint) return command_adapter_lint(command);
+  if (*repl) return command_repl(command);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
   if (*elf) return command_elf(given.judge, elf_files, elf_json);
