@@ -90,6 +90,7 @@ int command_report(const ReportCommand& command);
 struct SelftestCommand {
   std::string directory;  // where the programs and mutants.json are; empty: beside ctxconf
   std::vector<std::string> only;
+  std::vector<std::string> commands;  // wrap, run, elf; empty: all
   unsigned jobs = 0;  // 0: one a processor
   bool verbose = false;
 };

@@ -318,6 +318,11 @@ int run_command_line(int argc, char** argv) {
                        "where mutants.json and its programs are");
   selftest->add_option("--only", selftest_command.only, "programs whose name matches this glob")
       ->allow_extra_args(false);
+  selftest
+      ->add_option("--command", selftest_command.commands,
+                   "programs for this command alone: wrap, run or elf (repeatable)")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"wrap", "run", "elf"}));
   selftest->add_option("--jobs", selftest_command.jobs,
                        "how many at once; default: one a processor");
   selftest->add_flag("-v", selftest_command.verbose, "print the report of each that went wrong");

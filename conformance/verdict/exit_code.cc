@@ -53,6 +53,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
     return at == run.expectation_problems.end() ? nullptr : &*at;
   };
   const auto from_file = [](const ExpectationProblem& p) {
+    if (p.text.starts_with("--")) return p.text;  // an option's
     return "expectations file" + (p.line == 0 ? "" : ", line " + std::to_string(p.line)) + ": " +
            p.text;
   };
