@@ -121,10 +121,11 @@ class Run {
   }
 
   void add_injections(const Group& group, WrapOptions& recording) {
-    if (group.injections.empty()) return;
+    const std::string_view specs = group.injections;
+    if (specs.empty()) return;
     recording.first_injection = timeline_.injections.size();
     recording.hide_vdso = true;
-    for (const auto part : std::views::split(group.injections, ' ')) {
+    for (const auto part : std::views::split(specs, ' ')) {
       auto spec = parse_injection(std::string_view(part.begin(), part.end()));
       if (!spec) {
         harness_fault_ = sys::to_string(spec.error());
@@ -136,7 +137,7 @@ class Run {
   }
 
   bool drive(const Group& group) {
-    if (!group.injections.empty() && options_.recording.no_filter) return true;
+    if (*group.injections != '\0' && options_.recording.no_filter) return true;
     std::vector<const Check*> checks;
     for (const Check& check : group.checks) {
       if (is_wanted(check) && has_all(check)) checks.push_back(&check);
