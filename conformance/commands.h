@@ -40,8 +40,13 @@ struct RunCommand {
   std::string channel = "stdio";          // or "fd3"
   std::string seed;                       // hexadecimal; empty: a new one
   std::vector<std::string> require_caps;  // globs over capabilities that must be declared
+  unsigned repeat = 1;                    // how often all is asked
 };
 int command_run(const JudgeOptions& options, const RunCommand& command);
+// 0 clean, 1 a finding, 2 it cannot be started.
+int command_adapter_lint(const std::vector<std::string>& adapter);
+// Requests are read from stdin. 3: it cannot be started, or did not answer.
+int command_repl(const std::vector<std::string>& adapter);
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
 int command_replay(const JudgeOptions& options, const std::string& file);
 // Only `only`, `skip`, `out`, `console` and `command_line` are asked; `json`: result.json on

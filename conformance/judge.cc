@@ -6,6 +6,9 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
@@ -116,8 +119,9 @@ std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
   return not_applicable(NaReason::kCapability, "the adapter does not declare " + skipped->missing);
 }
 
-// A check that did not come to its end decides the rows that it is for.
-void add_ended_checks(const Timeline& t, RequirementResult& result) {
+// A check that did not come to its end decides the rows that it is for. Adds it to `told`.
+void add_ended_checks(const Timeline& t, RequirementResult& result,
+                      std::set<const CheckRun*>& told) {
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
       if (c.ending == CheckEnding::kDone) continue;
@@ -144,8 +148,65 @@ void add_ended_checks(const Timeline& t, RequirementResult& result) {
       f.evidence = c.details;
       f.evidence.insert(f.evidence.begin(), "check " + s.group + "/" + c.name);
       result.findings.push_back(std::move(f));
+      told.insert(&c);
     }
   }
+}
+
+// An adapter that ended or hung where no selected row is to say so: in bye, or in a check of which
+// only what it shows besides was selected.
+void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told, RunResult& out) {
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      const bool crash = c.ending == CheckEnding::kCrash;
+      if ((!crash && c.ending != CheckEnding::kTimeout) || told.contains(&c)) continue;
+      RunProblem problem;
+      problem.outcome = crash ? Outcome::kCrash : Outcome::kTimeout;
+      problem.image = s.root;
+      problem.text = fmt::format("the adapter in {}/{}: {}", s.group, c.name, c.text);
+      out.notes.insert(out.notes.end(), c.details.begin(), c.details.end());
+      out.problems.push_back(std::move(problem));
+    }
+  }
+}
+
+// What is odd about the adapter and decides nothing.
+void add_adapter_notes(const Timeline& t, RunResult& out) {
+  std::uint64_t noise_lines = 0;
+  std::string noise;
+  std::size_t left_behind = 0;
+  std::string left;
+  std::size_t stayed = 0;
+  std::set<std::string> codes;
+  for (const Session& s : t.sessions) {
+    if (noise_lines == 0) noise = s.noise;
+    noise_lines += s.noise_lines;
+    if (left_behind == 0 && !s.left_behind.empty()) left = s.left_behind.front();
+    left_behind += s.left_behind.size();
+    const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
+                          s.checks.back().ending == CheckEnding::kDone;
+    if (!said_bye) continue;
+    if (s.ending.starts_with("killed by")) ++stayed;
+    if (s.ending.starts_with("exited ") && s.ending != "exited 0") codes.insert(s.ending);
+  }
+  const auto times = [](std::size_t n) {
+    return n == 1 ? std::string("once") : fmt::format("{} times", n);
+  };
+  if (noise_lines > 0) {
+    out.notes.push_back(fmt::format("the adapter wrote {} {} that {} no protocol, the first: {}",
+                                    noise_lines, noise_lines == 1 ? "line" : "lines",
+                                    noise_lines == 1 ? "is" : "are", noise));
+  }
+  if (left_behind > 0) {
+    out.notes.push_back(fmt::format(
+        "warning: {} {} outlived the adapter and {} killed, the first: {}", left_behind,
+        left_behind == 1 ? "process" : "processes", left_behind == 1 ? "was" : "were", left));
+  }
+  if (stayed > 0) {
+    out.notes.push_back("warning: the adapter did not exit in time after bye and was killed, " +
+                        times(stayed));
+  }
+  for (const auto& code : codes) out.notes.push_back("warning: after bye the adapter " + code);
 }
 
 bool is_fault_signal(int signo) {
@@ -227,6 +288,53 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
   if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
 }
 
+// What each repeat says by itself, where they differ: "in 20 repeats: 19 pass, 1 fail".
+std::string repeats_of(const Timeline& t, const std::vector<Finding>& findings) {
+  std::map<std::uint32_t, Outcome> of_repeat;
+  for (const Session& s : t.sessions) {
+    for (const Finding& f : findings) {
+      if (f.image.pid != s.root.pid || is_silent(f)) continue;
+      const auto [it, added] = of_repeat.emplace(s.repeat, f.outcome);
+      if (!added) it->second = std::max(it->second, f.outcome);
+    }
+  }
+  std::map<Outcome, int> counts;
+  for (const auto& [repeat, outcome] : of_repeat) ++counts[outcome];
+  if (counts.size() < 2) return {};
+  std::string out = fmt::format("in {} repeats:", of_repeat.size());
+  for (const auto& [outcome, count] : counts)
+    out += fmt::format(" {} {}", count, to_string(outcome));
+  return out;
+}
+
+// "adapter_cpp 1, SDK otel_ctx_writer 0.1.0 (cpp)" and what it declares; hostile.
+std::vector<std::string> adapter_notes(const Timeline& t) {
+  if (t.sessions.empty()) return {};
+  const auto hello = nlohmann::json::parse(t.sessions.front().hello, nullptr, false);
+  if (!hello.is_object()) return {};
+  const auto text = [&](const char* object, const char* member) -> std::string {
+    if (!hello.contains(object) || !hello[object].is_object()) return {};
+    const auto& o = hello[object];
+    return o.contains(member) && o[member].is_string() ? o[member].get<std::string>() : "";
+  };
+  std::string who = "adapter " + text("adapter", "name") + " " + text("adapter", "version");
+  if (!text("sdk", "name").empty()) {
+    who += fmt::format(", SDK {} {} ({})", text("sdk", "name"), text("sdk", "version"),
+                       text("sdk", "language"));
+  }
+  constexpr std::size_t kMostShown = 64;
+  std::string declares;
+  if (hello.contains("caps") && hello["caps"].is_object()) {
+    std::size_t count = 0;
+    for (const auto& [name, value] : hello["caps"].items()) {
+      if (++count > kMostShown) break;
+      declares += (declares.empty() ? "it declares " : ", ") + name.substr(0, kMostShown);
+    }
+  }
+  if (declares.empty()) declares = "it declares nothing";
+  return {who.substr(0, 200), std::move(declares)};
+}
+
 }  // namespace
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -242,6 +350,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.seconds = t.seconds;
   out.host = t.host;
   out.notes = t.notes;
+  for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
   for (const Injection& i : t.injections) {
     out.injections.push_back(times_of(i));
     if (i.times > 0) continue;
@@ -281,15 +390,20 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
           "killed by " + signal_name(*root.killed_by) + (root.ended_by_us ? " (by ctxconf)" : "");
     }
   }
+  std::set<const CheckRun*> told;
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
+    std::string repeats;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
     const auto undeclared = decided ? std::nullopt : not_declared(t, *r);
     if (!decided && asked.empty()) decided = undeclared;
     if (!decided && asked.empty()) decided = nobody_to_ask(*r);
-    if (decided) {
+    add_ended_checks(t, result, told);
+    if (decided && !result.findings.empty()) {
+      // That the adapter did not live to show anything says more.
+    } else if (decided) {
       if (!evidence.empty()) {
         decided->image = evidence.front().image->key;
         decided->image_name = evidence.front().name();
@@ -304,7 +418,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
-      add_ended_checks(t, result);
+      repeats = repeats_of(t, result.findings);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
@@ -321,10 +435,13 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
       return a.outcome != b.outcome ? a.outcome > b.outcome : a.image < b.image;
     });
+    if (!repeats.empty()) result.findings.front().evidence.push_back(repeats);
     result.outcome = result.findings.front().outcome;
     out.results.push_back(std::move(result));
   }
   add_crashes(t, evidence, out);
+  add_ended_adapters(t, told, out);
+  add_adapter_notes(t, out);
   return out;
 }
 

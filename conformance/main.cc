@@ -175,9 +175,22 @@ int run_command_line(int argc, char** argv) {
          "stdio (default), or fd3: a socket as descriptor 3, for adapters that print a lot")
       ->check(CLI::IsMember({"stdio", "fd3"}));
   run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
+  run->add_option("--repeat", run_command.repeat,
+                  "ask for everything so often; a requirement's outcome is its worst")
+      ->check(CLI::Range(1, 1000));
   run->add_option("--require-caps", run_command.require_caps,
                   "globs over capabilities that the adapter must declare (repeatable)")
       ->allow_extra_args(false);
+
+  auto* adapter_lint = app.add_subcommand("adapter-lint",
+                                          "is an adapter itself right?\n"
+                                          "ctxconf adapter-lint -- ADAPTER [ARGS]");
+  adapter_lint->footer(
+      "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 70 a bug in ctxconf.");
+
+  auto* repl = app.add_subcommand("repl",
+                                  "type operations by hand; memory is shown after each:\n"
+                                  "ctxconf repl -- ADAPTER [ARGS]");
 
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
@@ -327,8 +340,8 @@ int run_command_line(int argc, char** argv) {
     }
     return complain(kExitUsage, e.what(), help + " shows what can be said");
   }
-  if (has_dashes && !*wrap && !*run) {
-    return complain(kExitUsage, "only run and wrap take a program after --");
+  if (has_dashes && !*wrap && !*run && !*adapter_lint && !*repl) {
+    return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
@@ -337,6 +350,8 @@ int run_command_line(int argc, char** argv) {
     run_command.adapter = command;
     return command_run(given.judge, run_command);
   }
+  if (*adapter_lint) return command_adapter_lint(command);
+  if (*repl) return command_repl(command);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
   if (*elf) return command_elf(given.judge, elf_files, elf_json);

@@ -141,6 +141,7 @@ Timeline example() {
   i.threads = {t1};
   i.defined_together = {0};
   i.threads_dropped = 2;
+  i.exits = {i.threads.front()};
   i.threads_unread = "ptrace: Operation not permitted";
   p.images = {i};
   t.processes = {p};

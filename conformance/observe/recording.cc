@@ -109,6 +109,7 @@ class Live {
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
+  void look_at_exit(const sys::Exiting& e);
   void look_at_filters(pid_t pid, pid_t tid);
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
@@ -298,6 +299,14 @@ void Live::look_at_stopped_thread(pid_t pid, pid_t tid) {
   } else if (pointer.error().err != ESRCH) {
     process->second.threads->unread(sys::to_string(pointer.error()));
   }
+}
+
+void Live::look_at_exit(const sys::Exiting& e) {
+  const auto process = alive_.find(e.process);
+  if (process == alive_.end() || !process->second.threads) return;
+  if (!process->second.threads->wants_threads()) return;
+  const auto pointer = tracee_.thread_pointer(e.tid);
+  if (pointer && pointer->raw() != 0) process->second.threads->sample_at_exit(e.tid, *pointer);
 }
 
 void Live::look_at_filters(pid_t pid, pid_t tid) {
@@ -575,7 +584,8 @@ void Live::on(const sys::Execed& e) {
 }
 
 void Live::on(const sys::Exiting& e) {
-  // Records are not looked at any more: what a destructor has freed may still be in the slot.
+  // No sample like others: what a destructor has freed may still be in the slot.
+  if (options_.keep_all && !e.whole_process) look_at_exit(e);
   threads_.erase(e.tid);
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);

@@ -22,6 +22,7 @@ class LineBuffer {
   void add(std::string_view bytes);
   // The next whole line without its newline; empty: one that was too long.
   std::optional<std::string> next();
+  std::size_t pending() const { return rest_.size(); }  // bytes of a line that has not ended
 
  private:
   std::deque<std::string> lines_;

@@ -92,12 +92,16 @@ struct Testee::State {
   LineBuffer lines;
   std::string to_send;
   std::string tail;  // of stderr
+  std::string last_noise;
+  std::uint64_t noise_before = 0;  // lines of it when the last request was sent
   Json caps = Json::object();
   pid_t pid = 0;
   std::int64_t next_id = 1;
   bool out_ended = false;
-  bool ended = false;  // session and processes are in the timeline
-  bool killed = false;
+  bool nothing_left = false;    // no process, known or not
+  bool became_another = false;  // a program that was asked for
+  bool ended = false;           // session and processes are in the timeline
+  bool bye_answered = false;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
   std::string harness_fault;
@@ -117,9 +121,8 @@ struct Testee::State {
   }
 
   void note_noise(const std::string& line) {
-    if (session.noise_lines++ == 0) {
-      session.noise = line.empty() ? "a line of more than 1 MiB" : cut(line, kNoiseKept);
-    }
+    last_noise = line.empty() ? "an empty one, or one of more than 1 MiB" : cut(line, kNoiseKept);
+    if (session.noise_lines++ == 0) session.noise = last_noise;
   }
 
   // False at its end.
@@ -193,6 +196,7 @@ struct Testee::State {
   Answer<void> step(Clock::time_point until) {
     const auto stepped = recording->step(until);
     if (!stepped) return std::unexpected(own_fault(sys::to_string(stepped.error())));
+    nothing_left = !*stepped;
     if (!recording->runaway().empty()) return std::unexpected(Stop::kCrashed);
     pump_descriptors();
     if (recording->interrupted()) return std::unexpected(Stop::kInterrupted);
@@ -229,14 +233,15 @@ struct Testee::State {
     if (!*line) return std::nullopt;
     auto& [kind, value] = **line;
     if (kind == LineKind::kEvent) {
-      return std::unexpected(blame("an event that was not asked for: " + cut(dumped(value), 200)));
+      return std::unexpected(
+          blame("sent an event that was not asked for: " + cut(dumped(value), 200)));
     }
     if (const auto problem = problem_of(value, Definition::kReply)) {
-      return std::unexpected(
-          blame("a reply that breaks the protocol (" + *problem + "): " + cut(dumped(value), 200)));
+      return std::unexpected(blame("sent a reply that breaks the protocol (" + *problem +
+                                   "): " + cut(dumped(value), 200)));
     }
     if (value["id"] != id) {
-      return std::unexpected(blame(fmt::format("a reply to request {}, where {} was asked: {}",
+      return std::unexpected(blame(fmt::format("sent a reply to request {}, where {} was asked: {}",
                                                value["id"].dump(), id, cut(dumped(value), 200))));
     }
     return std::move(value);
@@ -251,7 +256,7 @@ struct Testee::State {
         note_noise(*line);
         continue;
       }
-      return std::unexpected(blame("a line without a request: " + cut(dumped(value), 200)));
+      return std::unexpected(blame("sent a line without a request: " + cut(dumped(value), 200)));
     }
     return {};
   }
@@ -302,6 +307,7 @@ struct Testee::State {
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.request = line;
+    noise_before = session.noise_lines;
     operation.sent_ns = sys::boottime_now_ns();
     to_send += line + "\n";
     pump_descriptors();
@@ -318,8 +324,8 @@ struct Testee::State {
     session.operations.back().reply = cut(dumped(value), kReplyKept);
     if (value["ok"] == true) {
       if (const auto problem = problem_of(value, definition_of_reply(op))) {
-        return std::unexpected(blame("a reply to " + op + " that breaks the protocol (" + *problem +
-                                     "): " + cut(dumped(value), 200)));
+        return std::unexpected(blame("sent a reply to " + op + " that breaks the protocol (" +
+                                     *problem + "): " + cut(dumped(value), 200)));
       }
     }
     return std::move(value);
@@ -336,9 +342,16 @@ struct Testee::State {
 
   Stop hang(const std::string& op) {
     auto& check = session.checks.back();
-    check.text = out_ended ? "closed its standard output and lives on, in " + op
+    check.text = out_ended ? "closed its end of the channel and lives on, in " + op
                            : "no reply to " + op + " in time";
     check.details = thread_states(pid != 0 ? pid : recording->root());
+    if (session.noise_lines > noise_before) {
+      check.details.push_back("instead it wrote a line that is no protocol: " + last_noise);
+    }
+    if (lines.pending() > 0) {
+      check.details.push_back(fmt::format("{} bytes came without a line feed", lines.pending()));
+    }
+    for (auto& line : tail_lines()) check.details.push_back(std::move(line));
     return Stop::kHung;
   }
 
@@ -376,6 +389,52 @@ struct Testee::State {
     return shown_lines;
   }
 
+  // A process that has ended before it could be asked is no other case than one that ends then.
+  void say_bye() {
+    const auto until = Clock::now() + scaled(options.end_within);
+    const std::size_t bye = session.checks.size() - 1;
+    const auto id = say("bye", Json::object());
+    if (!id) return;
+    auto reply = await_reply(*id, until);
+    if (reply && *reply) {
+      session.operations.back().reply = dumped(**reply);
+      bye_answered = true;
+      wait_for_end(until);
+    } else if (reply) {
+      (void)hang("bye");
+      session.checks[bye].ending = CheckEnding::kTimeout;
+    } else if (reply.error() == Stop::kCrashed) {
+      session.checks[bye].ending = CheckEnding::kCrash;
+      unexplained = bye;
+    }
+  }
+
+  // After bye: nothing more comes in, so it ends, and its children with it.
+  void wait_for_end(Clock::time_point until) {
+    pump_descriptors();
+    if (in.is_open()) {
+      (void)recording->wake_for(in.get(), 0);
+      in.reset();
+    }
+    if (out.is_open()) shutdown(out.get(), SHUT_WR);  // a socket's; a pipe has no other way
+    const pid_t root = recording->root();
+    while ((is_alive(pid) || is_alive(root)) && Clock::now() < until) {
+      if (!step(until)) break;
+    }
+    // Children that were asked for end with their parent; that takes a moment, and so does it
+    // until a new one is known.
+    while (!nothing_left && !is_alive(pid) && Clock::now() < until) {
+      if (!step(until)) break;
+    }
+    (void)expect_silence();
+    if (is_alive(pid) || is_alive(root)) return;
+    for (const pid_t process : recording->processes()) {
+      const auto facts = sys::process_facts(process);
+      session.left_behind.push_back(
+          fmt::format("{} {}", process, facts ? facts->executable : std::string("?")));
+    }
+  }
+
   void finish() {
     if (ended) return;
     ended = true;
@@ -395,6 +454,10 @@ struct Testee::State {
     recording.reset();
     session.ending = ending_of(pid != 0 ? pid : root);
     if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
+    if (bye_answered && session.ending.starts_with("killed by") && !session.ending.ends_with(")")) {
+      session.checks.back().ending = CheckEnding::kCrash;
+      unexplained = session.checks.size() - 1;
+    }
     if (unexplained) {
       auto& check = session.checks[*unexplained];
       check.text = session.ending + " " + last_operation();
@@ -407,6 +470,7 @@ struct Testee::State {
 Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
     : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
+  state_->session.repeat = state_->options.repeat;
 }
 
 Testee::~Testee() { end(); }
@@ -438,8 +502,7 @@ Testee::Answer<void> Testee::start() {
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
-    return std::unexpected(
-        s.blame("cannot start " + s.options.argv.front() + ": " + sys::to_string(started.error())));
+    return std::unexpected(s.blame("cannot be started: " + sys::to_string(started.error())));
   }
   s.recording.emplace(std::move(*started));
   for (auto& p : *pipes) p.theirs.reset();
@@ -472,7 +535,6 @@ Testee::Answer<void> Testee::start() {
     if (reply.error() == Stop::kHung) {
       std::string what = "did not say hello: " + s.session.checks.back().text;
       for (const auto& line : s.session.checks.back().details) what += "\n" + line;
-      for (const auto& line : s.tail_lines()) what += "\n" + line;
       return std::unexpected(s.blame(std::move(what)));
     }
     return std::unexpected(reply.error());
@@ -520,12 +582,6 @@ void Testee::begin_check(std::string name, std::vector<std::string> requirements
   check.requirements = std::move(requirements);
 }
 
-void Testee::skip_check(std::string name, std::vector<std::string> requirements, std::string why) {
-  begin_check(std::move(name), std::move(requirements));
-  state_->session.checks.back().ending = CheckEnding::kNotRun;
-  state_->session.checks.back().text = std::move(why);
-}
-
 void Testee::end_check(Stop stop) {
   auto& s = *state_;
   auto& check = s.session.checks.back();
@@ -559,12 +615,24 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
 Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
   auto reply = ask(op, std::move(members));
   if (!reply || (*reply)["ok"] == true) return reply;
-  const Json& error = (*reply)["error"];
+  return refused(op, *reply);
+}
+
+std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
+  const Json& error = reply["error"];
   state_->session.checks.back().text =
       "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
       error.value("kind", std::string("failed")) + ": " +
       cut(error.value("message", std::string("no message")), kMostMembers);
   return std::unexpected(Stop::kRefused);
+}
+
+Testee::Answer<Json> Testee::offer(const std::string& op, Json members) {
+  auto reply = ask(op, std::move(members));
+  if (!reply || (*reply)["ok"] == true) return reply;
+  const std::string kind = (*reply)["error"].value("kind", std::string("failed"));
+  if (kind == "rejected" || kind == "unsupported") return reply;
+  return refused(op, *reply);
 }
 
 Testee::Answer<void> Testee::exec_self() {
@@ -593,7 +661,7 @@ Testee::Answer<void> Testee::exec_self() {
   auto reply = s.hello();
   if (!reply) return std::unexpected(reply.error());
   if ((*reply)["ok"] != true || (*reply)["pid"] != s.pid) {
-    return std::unexpected(s.blame("after process.exec_self: not the same pid in hello"));
+    return std::unexpected(s.blame("has not the same pid in hello after process.exec_self"));
   }
   s.look();
   return {};
@@ -621,6 +689,7 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
       return std::unexpected(Stop::kRefused);
     }
   }
+  s.became_another = true;
   while (s.is_alive(s.pid) && Clock::now() < until) {
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
   }
@@ -643,41 +712,13 @@ Testee::Answer<void> Testee::wait_for_context(milliseconds most) {
 void Testee::end() {
   auto& s = *state_;
   if (s.ended) return;
-  const bool speaks = s.recording && s.pid != 0 && s.adapter_fault.empty() &&
-                      s.harness_fault.empty() && s.is_alive(s.pid) && !s.out_ended &&
-                      s.session.checks.back().ending == CheckEnding::kDone;
-  if (speaks && !s.recording->interrupted()) {
-    const auto until = Clock::now() + s.scaled(s.options.end_within);
+  const auto last =
+      s.session.checks.empty() ? CheckEnding::kNotRun : s.session.checks.back().ending;
+  const bool in_order = last == CheckEnding::kDone || last == CheckEnding::kRefused;
+  if (in_order && s.recording && s.pid != 0 && !s.became_another && s.adapter_fault.empty() &&
+      s.harness_fault.empty() && !s.recording->interrupted()) {
     begin_check("bye", {});
-    if (auto id = s.say("bye", Json::object())) {
-      if (auto reply = s.await_reply(*id, until); reply && *reply) {
-        s.session.operations.back().reply = dumped(**reply);
-      }
-      s.pump_descriptors();
-      if (s.in.is_open()) {
-        (void)s.recording->wake_for(s.in.get(), 0);
-        s.in.reset();
-      }
-      if (s.out.is_open()) shutdown(s.out.get(), SHUT_WR);  // a socket's; a pipe has no other way
-      const pid_t root = s.recording->root();
-      while ((s.is_alive(s.pid) || s.is_alive(root)) && Clock::now() < until) {
-        if (!s.step(until)) break;
-      }
-      // Children that were asked for end with their parent; that takes a moment.
-      while (!s.recording->processes().empty() && !s.is_alive(s.pid) && Clock::now() < until) {
-        if (!s.step(until)) break;
-      }
-      (void)s.expect_silence();
-    }
-  }
-  if (s.recording) {
-    const bool left = !s.is_alive(s.pid) && !s.is_alive(s.recording->root());
-    for (const pid_t process : s.recording->processes()) {
-      if (!left) break;
-      const auto facts = sys::process_facts(process);
-      s.session.left_behind.push_back(
-          fmt::format("{} {}", process, facts ? facts->executable : std::string("?")));
-    }
+    s.say_bye();
   }
   s.finish();
 }

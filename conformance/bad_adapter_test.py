@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Drives adapters of every bad kind with `ctxconf run` and holds the ending of each against the table
+of docs/testee-protocol.md, which it prints. Proves after each that nothing is left.
+
+usage: bad_adapter_test.py SOURCE_DIR BIN_DIR
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+import xml.etree.ElementTree as ElementTree
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+CTXCONF = os.path.join(BIN, "ctxconf")
+ADAPTER = os.path.join(BIN, "bad_adapter")
+DOC = os.path.join(SOURCE, "docs", "testee-protocol.md")
+ROWS = ("pctx.publish.discoverable", "pctx.update.visible")
+
+with open(CTXCONF, "rb") as binary:
+    SANITISED = b"__asan_init" in binary.read()
+# Of the documented limits, where they are the point: 10 s become 0.5 s.
+HANG_SCALE = 0.05 * (2 if SANITISED else 1)
+DEADLINE_S = 60
+with open(os.path.join(SOURCE, "conformance/report/result.schema.json"), encoding="utf-8") as file:
+    SCHEMA = json.load(file)
+
+# Kind: what its publish row becomes, and what the report says besides. Kinds that end in another
+# way are in `OTHER`.
+TIMEOUT, CRASH, BROKEN, FINE, REFUSED = "timeout", "crash", "exit 3", "pass", "fail"
+EXIT = {TIMEOUT: 1, CRASH: 1, BROKEN: 3, FINE: 0, REFUSED: 1}
+NO_REPLY = "no reply to process.publish in time"
+NOT_PROTOCOL = "that (is|are) no protocol"
+INSTEAD = "instead it wrote a line that is no protocol"
+BEFORE_HELLO = "ended before it said hello"
+KINDS = {
+    "none": (FINE, ""),
+    "hello-never": (BROKEN, "did not say hello"),
+    "never-reads": (BROKEN, "did not say hello"),
+    "hello-twice": (BROKEN, "a line without a request"),
+    "hello-late": (BROKEN, "did not say hello"),
+    "hello-refused": (BROKEN, "refused hello"),
+    "hello-version": (BROKEN, "speaks version 7"),
+    "hello-without-caps": (BROKEN, "a reply to hello that breaks the protocol"),
+    "hello-huge-caps": (FINE, ""),
+    "hello-hostile-names": (FINE, ""),
+    "pid-of-another": (BROKEN, "none that it has started"),
+    "pid-too-large": (BROKEN, "breaks the protocol"),
+    "dies-in-hello": (BROKEN, BEFORE_HELLO + ": killed by SIGSEGV"),
+    "exits-in-hello": (BROKEN, r"stderr: cannot find libsdk.so(.|\n)*" + BEFORE_HELLO + ": exited 9"),
+    "daemonises": (BROKEN, BEFORE_HELLO + ": exited 0"),
+    "junk-before": (FINE, NOT_PROTOCOL),
+    "junk-between": (FINE, NOT_PROTOCOL),
+    "junk-inside": (TIMEOUT, INSTEAD),
+    "junk-of-100-mib": (FINE, "more than 1 MiB"),
+    "junk-that-nests": (FINE, NOT_PROTOCOL),
+    "junk-with-nul": (FINE, NOT_PROTOCOL),
+    "floods": (FINE, ""),
+    "reply-never": (TIMEOUT, NO_REPLY + r"(.|\n)*\(bad_adapter\): S"),
+    "reply-late": (TIMEOUT, NO_REPLY),
+    "reply-in-pieces": (FINE, ""),
+    "reply-with-cr": (FINE, ""),
+    "reply-without-feed": (TIMEOUT, "18 bytes came without a line feed"),
+    "reply-twice": (BROKEN, "a line without a request"),
+    "reply-wrong-id": (BROKEN, "a reply to request 77, where 2 was asked"),
+    "reply-malformed": (BROKEN, "a reply that breaks the protocol"),
+    "reply-without-error": (BROKEN, "a reply that breaks the protocol"),
+    "reply-nan": (TIMEOUT, INSTEAD),
+    "reply-with-nul": (TIMEOUT, INSTEAD),
+    "reply-invalid-utf8": (TIMEOUT, INSTEAD),
+    "reply-that-nests": (TIMEOUT, INSTEAD),
+    "event-unasked": (BROKEN, "an event that was not asked for"),
+    "refuses": (REFUSED, "declared process.publish, and then process.publish was unsupported"),
+    "refuses-with-escapes": (REFUSED, "declared process.publish"),
+    "exits-0": (CRASH, "exited 0 in process.publish"),
+    "exits-7": (CRASH, "exited 7 in process.publish"),
+    "dies-of-segv": (CRASH, r"killed by SIGSEGV in process.publish(.|\n)*stderr: about to die"),
+    "dies-of-abrt": (CRASH, "killed by SIGABRT in process.publish"),
+    "dies-of-bus": (CRASH, "killed by SIGBUS in process.publish"),
+    "dies-of-fpe": (CRASH, "killed by SIGFPE in process.publish"),
+    "dies-of-kill": (CRASH, "killed by SIGKILL in process.publish"),
+    "dies-of-term": (CRASH, "killed by SIGTERM in process.publish"),
+    "dies-of-trap": (CRASH, "killed by SIGTRAP in process.publish"),
+    "dies-with-escapes": (CRASH, r"stderr: \\x1b\[2J"),
+    "becomes-another": (CRASH, "exited 0 in process.publish"),
+    "daemonises-later": (CRASH, "exited 0 in process.publish"),
+    "main-thread-ends": (TIMEOUT, NO_REPLY),
+    "closes-stdout": (TIMEOUT, "closed its end of the channel and lives on"),
+    "exhausts-descriptors": (REFUSED, "process.publish was failed"),
+    "ignores-sigterm": (TIMEOUT, NO_REPLY),
+    "blocks-signals": (TIMEOUT, NO_REPLY),
+    "stops-itself": (TIMEOUT, NO_REPLY),
+    "spins": (TIMEOUT, NO_REPLY + r"(.|\n)*running"),
+    "hangs-under-a-bad-name": (TIMEOUT, NO_REPLY),
+    "deletes-its-folder": (FINE, ""),
+    "joins-our-group": (FINE, ""),
+    "traces-itself": (FINE, ""),
+    "changes-user": (FINE, ""),
+    "changes-root": (FINE, ""),
+    "mounts": (FINE, ""),
+    "leaves-children": (FINE, r"warning: \d+ process(es)? outlived the adapter"),
+    "vforks": (FINE, ""),
+    "vforks-and-hangs": (TIMEOUT, NO_REPLY),
+    "bye-twice": (BROKEN, "a line without a request"),
+    "bye-then-exits-5": (FINE, "warning: after bye the adapter exited 5"),
+    "bye-then-stays": (FINE, "warning: the adapter did not exit in time after bye"),
+    "bye-then-prints": (FINE, NOT_PROTOCOL),
+}
+# Kind: exit codes that are right, the outcomes of both rows that are, and what is said.
+SEEN = ("pass", "fail", "unobservable")
+OTHER = {
+    # The next check has a process of its own.
+    "dies-in-update": ((1,), ("pass",), ("crash",), "killed by SIGSEGV in process.update"),
+    "dies-after-reply": ((1,), ("pass",), ("crash",), "killed by SIGSEGV in"),
+    "closes-stdin": ((1,), ("pass",), ("timeout",), "no reply to process.update in time"),
+    "stops-reading": ((1,), ("pass",), ("timeout",), "no reply to process.update in time"),
+    # What the rules make of what was seen: a race for the second.
+    "unmaps-before-reply": ((0, 1), SEEN, SEEN, ""),
+    "unmaps-after-reply": ((0, 1), SEEN, SEEN, ""),
+    "bye-ignored": ((1,), ("pass",), ("pass",), "no reply to bye in time"),
+    "bye-then-dies": ((1,), ("pass",), ("pass",), "killed by SIGSEGV in bye"),
+}
+# Over descriptor 3 the same kinds end alike.
+FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twice",
+       "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
+# Their limits are awaited.
+SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
+        "bye-then-stays", "leaves-children"}
+
+
+def mounts():
+    """On /tmp, where the kind that mounts something does."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        return [line for line in lines if line.split()[4] == "/tmp"]
+
+
+def marked(mark):
+    """Processes with this in their environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if mark.encode() in environment.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def control_characters(text):
+    return re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
+class Ending:
+    """One run of one kind, and what it left."""
+
+    def __init__(self, kind, channel):
+        self.problems = []
+        self.name = kind + (" over fd3" if channel == "fd3" else "")
+        expected = KINDS.get(kind)
+        hangs = expected is not None and expected[0] == TIMEOUT
+        waits = hangs or kind in SLOW
+        self.rows = ROWS[:1] if hangs else ROWS
+        mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        with tempfile.TemporaryDirectory() as folder:
+            cwd, out = os.path.join(folder, "cwd"), os.path.join(folder, "out")
+            tmp = os.path.join(folder, "tmp")
+            for path in (cwd, tmp):
+                os.mkdir(path)
+            command = [CTXCONF, "run", "--color", "never", "--channel", channel, "--out", out]
+            for row in self.rows:
+                command += ["--only", row]
+            if waits:
+                command += ["--timeout-scale", str(HANG_SCALE)]
+            began = time.monotonic()
+            ran = subprocess.run(
+                command + ["--", ADAPTER, kind], cwd=cwd, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False,
+                env={**os.environ, "TMPDIR": tmp, mark.split("=")[0]: mark.split("=")[1]})
+            self.seconds = time.monotonic() - began
+            # Until here it is no leftover.
+            self.left = marked(mark)
+            self.exit_code = ran.returncode
+            self.text = (ran.stdout + ran.stderr).decode(errors="surrogateescape")
+            self.files = os.listdir(tmp) + (os.listdir(cwd) if os.path.exists(cwd) else [])
+            self.outcomes = self.read_reports(out)
+        self.expect(self.left == [], f"processes are left: {self.left}")
+        self.expect(self.files == [], f"files are left: {self.files}")
+        self.expect(not control_characters(self.text.replace("\n", "")), "raw control characters")
+        if expected is None:
+            codes, publish, update, said = OTHER[kind]
+            self.expect(self.exit_code in codes, f"exit code {self.exit_code}")
+            self.expect(self.outcomes[0] in publish and self.outcomes[1] in update,
+                        f"the rows are {self.outcomes}")
+        else:
+            ending, said = expected
+            self.expect(self.exit_code == EXIT[ending], f"exit code {self.exit_code}")
+            if ending != BROKEN:
+                self.expect(set(self.outcomes) == {ending}, f"the rows are {self.outcomes}")
+            else:
+                self.expect(ADAPTER in self.reason, "the reason does not name the adapter")
+        self.expect(re.search(said, self.text), f"says nothing like {said!r}")
+
+    def expect(self, holds, problem):
+        if not holds:
+            self.problems.append(problem)
+
+    def read_reports(self, out):
+        try:
+            with open(os.path.join(out, "result.json"), encoding="utf-8") as file:
+                result = json.load(file)
+            if jsonschema is not None:
+                jsonschema.validate(result, SCHEMA)
+            self.expect(result["exit"]["code"] == self.exit_code, "result.json has another code")
+            ElementTree.parse(os.path.join(out, "junit.xml"))
+            self.reason = result["exit"]["reason"]
+            outcomes = {r["id"]: r["outcome"] for r in result["results"]}
+            return [outcomes[row] for row in self.rows]
+        except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
+            self.problems.append(f"the reports: {error!r}")
+        except Exception as error:  # of jsonschema, which may not be there
+            self.problems.append(f"result.json: {str(error)[:500]}")
+        self.reason = ""
+        return ["", ""]
+
+
+class BadAdapters(unittest.TestCase):
+    def test_each_ends_as_documented(self):
+        kinds = subprocess.run([ADAPTER, "--list"], capture_output=True, text=True,
+                               check=True).stdout.split()
+        self.assertEqual(sorted(kinds), sorted([*KINDS, *OTHER]))
+        with open(DOC, encoding="utf-8") as file:
+            documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", file.read(), re.MULTILINE))
+        self.assertEqual(set(kinds) - documented, set(), "not in docs/testee-protocol.md")
+        mounted = mounts()
+        descriptors = len(os.listdir("/proc/self/fd"))
+        runs = [(kind, "stdio") for kind in kinds] + [(kind, "fd3") for kind in FD3]
+        # Those that wait first: they are the longest.
+        runs.sort(key=lambda run: run[0] not in SLOW and KINDS.get(run[0], ("",))[0] != TIMEOUT)
+        with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
+            endings = list(pool.map(lambda run: Ending(*run), runs))
+        for ending in sorted(endings, key=lambda e: e.name):
+            print(f"{ending.name:32} exit {ending.exit_code}  {' '.join(ending.outcomes):22} "
+                  f"{ending.seconds:5.1f} s  {'; '.join(ending.problems) or 'ok'}")
+        for ending in endings:
+            with self.subTest(ending.name):
+                self.assertEqual(ending.problems, [], ending.text)
+        self.assertEqual(mounts(), mounted)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
+
+
+class ByHand(unittest.TestCase):
+    """adapter-lint and repl."""
+
+    def ctxconf(self, command, kind, given=""):
+        self.mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        ran = subprocess.run(
+            [CTXCONF, command, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
+            input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=DEADLINE_S, check=False,
+            env={**os.environ, **dict([self.mark.split("=", 1)])})
+        text = (ran.stdout + ran.stderr).decode(errors="surrogateescape")
+        self.assertEqual(control_characters(text.replace("\n", "")), [])
+        self.assertEqual(marked(self.mark), [])
+        return ran.returncode, text
+
+    def test_lint_finds_what_an_adapter_does_wrong(self):
+        for kind, said in {
+                "dies-of-segv": "process.publish was not answered, and its output has ended",
+                "exits-in-hello": "hello was not answered",
+                "hello-version": "speaks another version",
+                "pid-of-another": "none that it has started",
+                "refuses-with-escapes": "declares process.update and refuses process.update",
+                "reply-wrong-id": "has id 2, and its reply another",
+                "reply-malformed": "breaks the protocol",
+                "leaves-children": "is left after bye",
+                "bye-then-stays": "does not exit within 2 s after bye",
+                "bye-then-exits-5": "after bye it exits 5"}.items():
+            with self.subTest(kind):
+                code, text = self.ctxconf("adapter-lint", kind)
+                self.assertEqual(code, 1, text)
+                self.assertRegex(text, "FINDING .*" + said)
+
+    def test_lint_is_silent_about_right_adapters(self):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+            with self.subTest(adapter):
+                code, text = self.ctxconf("adapter-lint", adapter)
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+
+    def test_what_cannot_be_started_is_usage(self):
+        code, text = self.ctxconf("adapter-lint", "/no/such")
+        self.assertEqual(code, 2, text)
+        self.assertIn("cannot start it", text)
+
+    def test_repl_shows_replies_and_memory(self):
+        code, text = self.ctxconf(
+            "repl", os.path.join(BIN, "adapter_cpp"),
+            "process.publish @service.name=shop\nnonsense here\n"
+            "thread.attach thread=main ctx=A trace_id=0af7651916cd43dd8448eb211c80319c "
+            "span_id=b7ad6b7169203331 flags=1 +http_route=/cart\n"
+            '{"op":"process.drop"}\n[\nno.such\n')
+        self.assertEqual(code, 0, text)
+        for said in ("|OTEL_CTX", "|......service.na|", "a reader sees service.name=shop",
+                     "no NAME=VALUE: here", "trace 0af7651916cd43dd8448eb211c80319c",
+                     "a reader sees no process context", '"kind":"unsupported"'):
+            self.assertIn(said, text)
+
+    def test_repl_says_how_an_adapter_ended(self):
+        code, text = self.ctxconf("repl", "dies-with-escapes", "process.publish @a=b\n")
+        self.assertEqual(code, 3, text)
+        self.assertIn("it died of signal 6", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,226 @@
+// `ctxconf repl`: operations typed by hand, and after each what a reader sees.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <expected>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "conformance/command_judge.h"
+#include "conformance/commands.h"
+#include "conformance/observe/attach.h"
+#include "conformance/report/escape.h"
+#include "conformance/rules/evidence.h"
+#include "conformance/testee/line_session.h"
+#include "conformance/testee/protocol.h"
+#include "conformance/verdict/exit_code.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = LineSession::Clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHello{30000};
+constexpr milliseconds kReply{10000};
+constexpr milliseconds kEnd{2000};
+constexpr std::size_t kShown = 512;  // bytes of a block
+constexpr std::size_t kColumns = 16;
+constexpr std::size_t kLineShown = 20'000;
+
+constexpr std::string_view kGrammar =
+    "an operation as JSON, or: OP [NAME=VALUE] [@RESOURCE_ATTRIBUTE=TEXT] [+ATTRIBUTE=TEXT]\n"
+    "  process.publish @service.name=shop\n"
+    "  thread.attach thread=main ctx=A flags=1 +http_route=/cart\n"
+    "quit or the end of the input says bye\n";
+
+Json text_attribute(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+
+// The request that a line asks for, or what is wrong with it.
+std::expected<Json, std::string> request_of(const std::string& line) {
+  if (line.front() == '{') {
+    Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!value.is_object() || !value.contains("op") || !value["op"].is_string()) {
+      return std::unexpected("no JSON object with a string `op`");
+    }
+    return value;
+  }
+  std::istringstream words(line);
+  std::string word;
+  words >> word;
+  Json request = {{"op", word}};
+  while (words >> word) {
+    const auto equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return std::unexpected("no NAME=VALUE: " + word);
+    }
+    const std::string name = word.substr(0, equals);
+    const std::string value = word.substr(equals + 1);
+    if (name.front() == '@') {
+      request["resource"]["attributes"].push_back(text_attribute(name.substr(1), value));
+    } else if (name.front() == '+') {
+      request["attributes"].push_back(text_attribute(name.substr(1), value));
+    } else {
+      const Json parsed = Json::parse(value, nullptr, false);
+      request[name] = parsed.is_discarded() ? Json(value) : parsed;
+    }
+  }
+  return request;
+}
+
+std::string hex_of(const MemoryBlock& block) {
+  std::string out;
+  const std::size_t shown = std::min(block.bytes.size(), kShown);
+  for (std::size_t i = 0; i < shown; i += kColumns) {
+    std::string bytes;
+    std::string text;
+    for (std::size_t k = i; k < std::min(shown, i + kColumns); ++k) {
+      const auto b = std::to_integer<unsigned char>(block.bytes[k]);
+      bytes += fmt::format("{:02x} ", b);
+      text += b >= 0x20 && b < 0x7f ? static_cast<char>(b) : '.';
+    }
+    out += fmt::format("    {:012x}  {:<48} |{}|\n", block.at.raw() + i, bytes, text);
+  }
+  if (block.bytes.size() > shown) {
+    out += fmt::format("    and {} bytes more\n", block.bytes.size() - shown);
+  }
+  return out;
+}
+
+std::string candidate_text(const Candidate& candidate) {
+  if (candidate.memory.empty()) return "  a mapping that cannot be read\n";
+  const MemoryBlock& start = candidate.memory.front();
+  std::string out = fmt::format("  header at {:#x}\n{}", start.at.raw(), hex_of(start));
+  const auto header = abi::decode_process_header(start.bytes);
+  if (!header) return out;
+  for (const MemoryBlock& block : candidate.memory) {
+    if (block.at.raw() != header->payload || block.wanted != header->payload_size) continue;
+    return out + fmt::format("  payload, {} bytes\n{}", block.wanted, hex_of(block));
+  }
+  return out + "  its payload cannot be read\n";
+}
+
+// Header, payload and threads of what the process shows now.
+std::string view_of(pid_t pid) {
+  Timeline timeline;
+  timeline.mode = Mode::kAttach;
+  AttachOptions attach;
+  attach.pids = {pid};
+  attach.watch_for = milliseconds(1);
+  attach.unreachable = give_up_on;
+  if (const auto recorded = record_attach(attach, timeline); !recorded) {
+    return "  it cannot be looked at: " +
+           escape(sys::to_string(recorded.error()), Escape::kTerminal) + "\n";
+  }
+  std::string out;
+  for (const ImageEvidence& e : evidence_of(timeline)) {
+    if (!e.image->snapshots.empty()) {
+      for (const Candidate& candidate : e.image->snapshots.back().candidates) {
+        out += candidate_text(candidate);
+      }
+    }
+    out += e.published() ? "  a reader sees " + escape(summary_of(e), Escape::kTerminal) + "\n"
+                         : std::string("  a reader sees no process context\n");
+    if (const auto threads = threads_of(e); !threads.empty()) {
+      out += "  " + escape(threads, Escape::kTerminal) + "\n";
+    }
+  }
+  return out;
+}
+
+std::string shown(const Json& line) {
+  return escape(line.dump(-1, ' ', false, Json::error_handler_t::replace), Escape::kTerminal,
+                kLineShown);
+}
+
+// What came, and whether there was anything.
+bool exchange(LineSession& session, const Json& request, milliseconds within, Json& reply) {
+  session.send(request);
+  auto line = session.receive(Clock::now() + within);
+  if (line && line->contains("ev")) {  // armed: the reply comes after a `go`
+    fmt::print("{}\n", shown(*line));
+    Json go = {{"op", "go"}, {"id", (*line)["id"]}};
+    session.send(std::move(go));
+    line = session.receive(Clock::now() + within);
+  }
+  if (!line) return false;
+  fmt::print("{}\n", shown(*line));
+  const std::string op = request.at("op");
+  const auto definition =
+      line->value("ok", Json()) == true ? definition_of_reply(op) : Definition::kReply;
+  if (const auto problem = problem_of(*line, definition)) {
+    fmt::print("  breaks the protocol: {}\n", escape(*problem, Escape::kTerminal));
+  }
+  reply = std::move(*line);
+  return true;
+}
+
+int no_reply(LineSession& session) {
+  const auto ended = session.end(kEnd);
+  std::string how = "it did not answer in time";
+  if (ended && ended->exit_code) how = fmt::format("it exited {}", *ended->exit_code);
+  if (ended && ended->killed_by && !ended->timed_out) {
+    how = fmt::format("it died of signal {}", *ended->killed_by);
+  }
+  std::string errors = ended ? ended->errors : std::string();
+  if (errors.size() > kTextLimit) errors.erase(0, errors.size() - kTextLimit);
+  if (!session.noise().empty()) how += "; it wrote " + escape(session.noise(), Escape::kTerminal);
+  return complain(kExitUnreachable, "repl: " + how,
+                  errors.empty() ? "" : "its standard error: " + escape(errors, Escape::kTerminal));
+}
+
+}  // namespace
+
+int command_repl(const std::vector<std::string>& adapter) {
+  if (adapter.empty()) {
+    return complain(kExitUsage, "repl: no adapter", "ctxconf repl -- ADAPTER [ARGS]");
+  }
+  auto session = LineSession::start(adapter, "5eed");
+  if (!session) {
+    return complain(kExitUnreachable, "repl: cannot start it: " + sys::to_string(session.error()),
+                    "name a program that exists and may be executed");
+  }
+  const bool prompts = isatty(STDIN_FILENO) != 0;
+  if (prompts) fmt::print("{}", kGrammar);
+  Json reply;
+  if (!exchange(*session, hello_request(), kHello, reply)) return no_reply(*session);
+  pid_t pid = 0;
+  if (reply.contains("pid") && reply["pid"].is_number_integer()) {
+    const auto said = reply["pid"].get<std::int64_t>();
+    // Only its own: another process is nothing that an adapter may show.
+    for (const pid_t own : processes_with(session->mark())) {
+      if (own == said) pid = own;
+    }
+  }
+  std::string line;
+  while (true) {
+    if (prompts) fmt::print("> ");
+    std::fflush(stdout);
+    if (!std::getline(std::cin, line) || line == "quit") break;
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const auto request = request_of(line);
+    if (!request) {
+      fmt::print("{}\n{}", escape(request.error(), Escape::kTerminal), kGrammar);
+      continue;
+    }
+    if ((*request)["op"] == "bye") break;
+    if (!exchange(*session, *request, kReply, reply)) return no_reply(*session);
+    if (pid != 0) fmt::print("{}", view_of(pid));
+  }
+  if (!exchange(*session, {{"op", "bye"}}, kEnd, reply)) return no_reply(*session);
+  (void)session->end(kEnd);
+  return kExitClean;
+}
+
+}  // namespace ctxconf::conformance
