@@ -29,6 +29,9 @@ set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)
 ctxconf_program(driven_thread_writer SRCS conformance/testees/driven_thread_writer.cc
   DEPS ctxconf_adapter_loop PLAIN)
 target_link_options(driven_thread_writer PRIVATE ${export})
+ctxconf_script_test(driven_process_testees_test LABELS process
+  conformance/testees/driven_process_testees_test.py
+  ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(driven_thread_testees_test LABELS process
   conformance/testees/driven_thread_testees_test.py
   ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -121,7 +121,7 @@ struct Driven : LiteralRecording {
     return view;
   }
 
-  Operation& ask(const std::string& op, Json members, Json reply = {{"ok", true}}) {
+  Operation& ask(const std::string& op, Json members, const Json& reply = {{"ok", true}}) {
     Operation o;
     if (!op.empty()) {
       members["op"] = op;

@@ -34,7 +34,7 @@ struct Group {
   bool records = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
   // clocks are read by system calls then. Left out where the host cannot answer calls.
-  std::string_view injections = "";
+  const char* injections = "";
 };
 
 std::span<const Group> process_groups();

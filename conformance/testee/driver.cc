@@ -92,10 +92,11 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
     recording.stores = false;
     recording.no_stores = "the records of threads were watched instead";
   }
-  if (group.injections.empty()) return options;
+  const std::string_view specs = group.injections;
+  if (specs.empty()) return options;
   recording.first_injection = timeline_.injections.size();
   recording.hide_vdso = true;
-  for (const auto part : std::views::split(group.injections, ' ')) {
+  for (const auto part : std::views::split(specs, ' ')) {
     auto spec = parse_injection(std::string_view(part.begin(), part.end()));
     if (!spec) {
       harness_fault_ = sys::to_string(spec.error());
@@ -114,7 +115,7 @@ bool Driver::take_faults(const Testee& testee) {
 }
 
 bool Driver::drive(const Group& group, std::uint32_t repeat) {
-  if (!group.injections.empty() && options_.recording.no_filter) return true;
+  if (*group.injections != '\0' && options_.recording.no_filter) return true;
   std::vector<const Check*> checks;
   for (const Check& check : group.checks) {
     if (is_wanted(check) && has_all(check)) checks.push_back(&check);

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The table of adapters for driven rows of OTEP 4719 against the catalogue and their program.
+
+    driven_process_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import jsonschema
+
+SOURCE = sys.argv[1] if len(sys.argv) > 2 else ""
+BIN = sys.argv[2] if len(sys.argv) > 2 else ""
+PROGRAM = os.path.join(BIN, "driven_process_writer")
+DEADLINE_S = 60
+
+
+def load(*path):
+    with open(os.path.join(SOURCE, "conformance", *path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+TABLE = load("testees", "driven_process_mutants.json") if SOURCE else {"mutants": []}
+ALL = {} if not SOURCE else {
+    row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
+NEEDS_NAMESPACES = "pctx.fork.same-pid-namespace"
+ROWS = {
+    name: row for name, row in ALL.items()
+    if row["role"] == "writer" and row["observe"]["modes"] == ["run"]
+    and row["observe"]["level"] in ("snapshot", "syscalls", "stores") and name != NEEDS_NAMESPACES}
+OWN = [e for e in TABLE["mutants"] if e["program"] == "driven_process_writer"]
+MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
+
+
+class Table(unittest.TestCase):
+    def test_it_keeps_to_its_schema(self):
+        schema = load("testees", "mutants.schema.json")
+        jsonschema.validate(TABLE, schema, jsonschema.Draft202012Validator)
+
+    def test_names_are_unique_and_programs_declared(self):
+        names = [e["name"] for e in TABLE["mutants"]]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual({e["program"] for e in TABLE["mutants"]}, set(TABLE["programs"]))
+
+    def test_each_mutant_breaks_the_row_that_it_is_named_after(self):
+        words = {"error": "fail", "warning": "warn", "info": "info"}
+        for entry in MUTANTS:
+            row = entry["requirements"][0]
+            self.assertEqual(entry["args"][0], "--bad")
+            self.assertEqual(entry["args"][1].split(":")[0], row)
+            self.assertEqual(set(entry["expect"]), set(entry["requirements"]), row)
+            for broken, outcome in entry["expect"].items():
+                self.assertEqual(outcome, words[ALL[broken]["severity"]], broken)
+            self.assertTrue(len(entry["expect"]) == 1 or "comment" in entry, row)
+
+    def test_every_row_has_a_mutant_of_its_own(self):
+        alone = {e["requirements"][0] for e in MUTANTS if len(e["expect"]) == 1}
+        self.assertEqual(set(ROWS) - alone, set())
+
+    def test_every_variant_is_shown_or_excused_once(self):
+        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
+        known = {(row["id"], text) for row in ALL.values() for text in row["variants"]}
+        shown = set()
+        for entry in OWN:
+            for text in entry.get("variants", []):
+                rows = {(row, text) for row in entry["requirements"]} & known
+                self.assertTrue(rows, f"{entry['name']}: no row of it has the variant {text!r}")
+                shown |= rows
+        excused = {(e["requirement"], e["variant"]) for e in TABLE["not_here"]}
+        self.assertFalse(shown & excused)
+        self.assertEqual(texts - shown - excused, set())
+
+
+class Program(unittest.TestCase):
+    def run_with(self, *arguments):
+        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False,
+                              timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+
+    def test_it_and_the_table_know_the_same_cases(self):
+        done = self.run_with("--list")
+        listed = [line.strip() for line in done.stderr.splitlines()[1:]]
+        self.assertEqual(sorted(listed), sorted(" ".join(e["args"]) for e in OWN))
+
+    def test_mistakes_are_answered_with_the_usage(self):
+        for arguments in ([], ["--bad"], ["--bad", "x"], ["--good", "pctx.update.visible"]):
+            done = self.run_with(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("usage: ", done.stderr)
+
+
+if __name__ == "__main__":
+    if not SOURCE or not BIN:
+        sys.exit(__doc__)
+    unittest.main(argv=sys.argv[:1])
