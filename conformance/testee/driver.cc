@@ -30,7 +30,8 @@ bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
   if (colon == std::string_view::npos) return true;
   const auto& declared = capabilities[name];
   if (!declared.contains("child") || !declared["child"].is_array()) return false;
-  return std::ranges::find(declared["child"], need.substr(colon + 1)) != declared["child"].end();
+  return std::any_of(declared["child"].begin(), declared["child"].end(),
+                     [&](const auto& kind) { return kind == need.substr(colon + 1); });
 }
 
 }  // namespace
