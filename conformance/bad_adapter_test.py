@@ -284,7 +284,7 @@ class ByHand(unittest.TestCase):
                 "refuses-with-escapes": "declares process.update and refuses process.update",
                 "reply-wrong-id": "has id 2, and its reply another",
                 "reply-malformed": "breaks the protocol",
-                "leaves-children": "is left after bye",
+                "leaves-children": "left after bye",
                 "bye-then-stays": "does not exit within 2 s after bye",
                 "bye-then-exits-5": "after bye it exits 5"}.items():
             with self.subTest(kind):

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -473,7 +475,13 @@ Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
   state_->session.repeat = state_->options.repeat;
 }
 
-Testee::~Testee() { end(); }
+Testee::~Testee() {
+  try {
+    end();
+  } catch (const std::exception&) {
+    std::fputs("ctxconf: a program under test could not be ended in order\n", stderr);
+  }
+}
 
 Testee::Answer<void> Testee::start() {
   auto& s = *state_;

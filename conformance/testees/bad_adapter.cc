@@ -21,12 +21,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 
 #include "writer_ref/otel_ctx.h"
 
@@ -80,7 +80,7 @@ std::string refusal(const json& request, const char* kind, const std::string& me
 }
 
 // Where a kind takes over. What returns nothing has said all that there is to say.
-using Step = std::optional<std::string> (*)(const json& request, std::string reply);
+using Step = std::optional<std::string> (*)(const json& request, const std::string& reply);
 
 struct Kind {
   const char* name;
@@ -94,7 +94,7 @@ struct Kind {
 };
 
 template <int kSignal>
-std::optional<std::string> die_by(const json&, std::string) {
+std::optional<std::string> die_by(const json&, const std::string&) {
   signal(kSignal, SIG_DFL);
   complain("about to die\n");
   raise(kSignal);
@@ -102,11 +102,11 @@ std::optional<std::string> die_by(const json&, std::string) {
 }
 
 template <int kCode>
-std::optional<std::string> leave(const json&, std::string) {
+std::optional<std::string> leave(const json&, const std::string&) {
   _exit(kCode);
 }
 
-std::optional<std::string> hang(const json&, std::string) { sleep_for_ever(); }
+std::optional<std::string> hang(const json&, const std::string&) { sleep_for_ever(); }
 
 // A process that nobody waits for, in a session of its own.
 void leave_a_child() {
@@ -146,7 +146,10 @@ void delete_working_directory() {
 void unmap_context() {
   otel_ctx_info info{};
   otel_ctx_get_info(&info);
-  if (info.published != 0) munmap(reinterpret_cast<void*>(info.header), info.header_mapping);
+  if (info.published != 0) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
+    munmap(reinterpret_cast<void*>(info.header), info.header_mapping);
+  }
 }
 
 void mount_something() {
@@ -193,33 +196,33 @@ constexpr Kind kKinds[] =
         {.name = "hello-never", .hello = hang},
         {.name = "never-reads", .start = [] { sleep_for_ever(); }},
         {.name = "hello-twice",
-         .hello = [](const json&, std::string r) { return std::optional(r + r); }},
+         .hello = [](const json&, const std::string& r) { return std::optional(r + r); }},
         {.name = "hello-late",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                sleep(60);
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "hello-refused",
          .hello = [](const json& q,
-                     std::string) { return std::optional(refusal(q, "failed", "no")); }},
+                     const std::string&) { return std::optional(refusal(q, "failed", "no")); }},
         {.name = "hello-version",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                reply["v"] = 7;
                return std::optional(reply.dump() + "\n");
              }},
         {.name = "hello-without-caps",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                reply.erase("caps");
                return std::optional(reply.dump() + "\n");
              }},
         {.name = "hello-huge-caps",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                for (int i = 0; i < 20'000; ++i) {
                  reply["caps"]["example.capability." + std::to_string(i)] = json::object();
@@ -228,7 +231,7 @@ constexpr Kind kKinds[] =
              }},
         {.name = "hello-hostile-names",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                const std::string text = "\x1b[31mred\x1b]0;owned\x07</script>]]>";
                reply["adapter"] = {{"name", text}, {"version", text}};
@@ -238,21 +241,21 @@ constexpr Kind kKinds[] =
              }},
         {.name = "pid-of-another",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                reply["pid"] = getppid();
                return std::optional(reply.dump() + "\n");
              }},
         {.name = "pid-too-large",
          .hello =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                reply["pid"] = std::uint64_t{1} << 63U;
                return std::optional(reply.dump() + "\n");
              }},
         {.name = "dies-in-hello", .hello = die_by<SIGSEGV>},
         {.name = "exits-in-hello",
-         .hello = [](const json&, std::string) -> std::optional<std::string> {
+         .hello = [](const json&, const std::string&) -> std::optional<std::string> {
            complain("cannot find libsdk.so\n");
            complain(kEscapes);
            _exit(9);
@@ -269,29 +272,31 @@ constexpr Kind kKinds[] =
              }},
         {.name = "junk-between",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                return std::optional("an SDK that logs\n" + r + "and goes on\n");
              }},
         {.name = "junk-inside",
-         .reply = [](const json&, std::string r) { return std::optional("INFO " + r); }},
+         .reply = [](const json&, const std::string& r) { return std::optional("INFO " + r); }},
         {.name = "junk-of-100-mib",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                const std::string part(std::size_t{1} << 20U, 'z');
                for (int i = 0; i < 100; ++i) say(part);
                return std::optional("\n" + r);
              }},
         {.name = "junk-that-nests",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                return std::optional(nested(300'000) + "\n{\"a\":" + nested(300'000) + "}\n" + r);
              }},
         {.name = "junk-with-nul",
-         .reply = [](const json&,
-                     std::string r) { return std::optional(std::string("a\0b\0\n", 5) + r); }},
+         .reply =
+             [](const json&, const std::string& r) {
+               return std::optional(std::string("a\0b\0\n", 5) + r);
+             }},
         {.name = "floods",
          .begin =
-             [](const json&, std::string) {
+             [](const json&, const std::string&) {
                flood();
                return std::optional<std::string>("");
              }},
@@ -300,69 +305,71 @@ constexpr Kind kKinds[] =
         {.name = "reply-never", .reply = hang},
         {.name = "reply-late",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                sleep(60);
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "reply-in-pieces",
-         .reply = [](const json&, std::string r) -> std::optional<std::string> {
+         .reply = [](const json&, const std::string& r) -> std::optional<std::string> {
            for (const char c : r) say(std::string_view(&c, 1));
            return std::nullopt;
          }},
         {.name = "reply-with-cr",
          .reply = [](const json&,
-                     std::string r) { return std::optional(without_feed(r) + "\r\n"); }},
+                     const std::string& r) { return std::optional(without_feed(r) + "\r\n"); }},
         {.name = "reply-without-feed",
-         .reply = [](const json&, std::string r) { return std::optional(without_feed(r)); }},
+         .reply = [](const json&, const std::string& r) { return std::optional(without_feed(r)); }},
         {.name = "reply-twice",
-         .reply = [](const json&, std::string r) { return std::optional(r + r); }},
+         .reply = [](const json&, const std::string& r) { return std::optional(r + r); }},
         {.name = "reply-wrong-id",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                json reply = json::parse(r);
                reply["id"] = 77;
                return std::optional(reply.dump() + "\n");
              }},
         {.name = "reply-malformed",
          .reply =
-             [](const json& q, std::string) {
+             [](const json& q, const std::string&) {
                return std::optional(json({{"id", q.at("id")}, {"ok", "yes"}}).dump() + "\n");
              }},
         {.name = "reply-without-error",
          .reply =
-             [](const json& q, std::string) {
+             [](const json& q, const std::string&) {
                return std::optional(json({{"id", q.at("id")}, {"ok", false}}).dump() + "\n");
              }},
         {.name = "reply-nan",
          .reply = [](const json&,
-                     std::string r) { return std::optional(with_raw(r, "\"x\":NaN")); }},
+                     const std::string& r) { return std::optional(with_raw(r, "\"x\":NaN")); }},
         {.name = "reply-with-nul",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                return std::optional(with_raw(r, std::string_view("\"x\":\"\0\"", 7)));
              }},
         {.name = "reply-invalid-utf8",
-         .reply = [](const json&,
-                     std::string r) { return std::optional(with_raw(r, "\"x\":\"\xc0\xff\"")); }},
+         .reply =
+             [](const json&, const std::string& r) {
+               return std::optional(with_raw(r, "\"x\":\"\xc0\xff\""));
+             }},
         {.name = "reply-that-nests",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                return std::optional(with_raw(r, "\"x\":" + nested(5'000)));
              }},
         {.name = "event-unasked",
          .reply =
-             [](const json& q, std::string r) {
+             [](const json& q, const std::string& r) {
                return std::optional(
                    json({{"ev", "armed"}, {"id", q.at("id")}, {"tid", getpid()}}).dump() + "\n" +
                    r);
              }},
         {.name = "refuses",
-         .begin = [](const json& q, std::string) -> std::optional<std::string> {
+         .begin = [](const json& q, const std::string&) -> std::optional<std::string> {
            say(refusal(q, "unsupported", "not in this build"));
            return std::nullopt;
          }},
         {.name = "refuses-with-escapes",
-         .begin = [](const json& q, std::string) -> std::optional<std::string> {
+         .begin = [](const json& q, const std::string&) -> std::optional<std::string> {
            say(refusal(q, "failed",
                        "\x1b[2J\x1b]0;owned\x07\xc2\x9b"
                        "31m\x7f</failure>]]><script>"));
@@ -381,37 +388,36 @@ constexpr Kind kKinds[] =
         {.name = "dies-of-trap", .begin = die_by<SIGTRAP>},
         {.name = "dies-with-escapes",
          .begin =
-             [](const json& q, std::string r) {
+             [](const json& q, const std::string& r) {
                complain(kEscapes);
-               return die_by<SIGABRT>(q, std::move(r));
+               return die_by<SIGABRT>(q, r);
              }},
         {.name = "dies-in-update",
          .begin =
-             [](const json& q, std::string r) {
-               return q.at("op") == "process.update" ? die_by<SIGSEGV>(q, std::move(r))
-                                                     : std::optional(r);
+             [](const json& q, const std::string& r) {
+               return q.at("op") == "process.update" ? die_by<SIGSEGV>(q, r) : std::optional(r);
              }},
         {.name = "dies-after-reply", .after = [] { raise(SIGSEGV); }},
         {.name = "becomes-another",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            execl("/bin/true", "true", nullptr);
            _exit(1);
          }},
         {.name = "daemonises-later",
          .begin =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                daemonise();
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "main-thread-ends",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            std::thread([] { sleep_for_ever(); }).detach();
            pthread_exit(nullptr);
          }},
 
         // Its own descriptors, signals, folders and rights
         {.name = "closes-stdout",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            close_channel();
            sleep_for_ever();
          }},
@@ -424,17 +430,17 @@ constexpr Kind kKinds[] =
         {.name = "stops-reading", .after = [] { sleep_for_ever(); }},
         {.name = "exhausts-descriptors",
          .begin =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                exhaust_descriptors();
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "ignores-sigterm",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            signal(SIGTERM, SIG_IGN);
            sleep_for_ever();
          }},
         {.name = "blocks-signals",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            sigset_t all;
            sigfillset(&all);
            sigprocmask(SIG_BLOCK, &all, nullptr);
@@ -442,17 +448,16 @@ constexpr Kind kKinds[] =
          }},
         {.name = "stops-itself",
          .begin =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                raise(SIGSTOP);
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "spins",
-         .begin = [](const json&, std::string) -> std::
-                                                   optional<std::string> {
-                                                     while (true) asm volatile("");
-                                                   }},
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
+           while (true) asm volatile("");
+         }},
         {.name = "hangs-under-a-bad-name",
-         .begin = [](const json&, std::string) -> std::optional<std::string> {
+         .begin = [](const json&, const std::string&) -> std::optional<std::string> {
            prctl(PR_SET_NAME, "\x1b[31m) S\x07");
            sleep_for_ever();
          }},
@@ -472,33 +477,34 @@ constexpr Kind kKinds[] =
         {.name = "leaves-children", .after = leave_a_child},
         {.name = "vforks",
          .begin =
-             [](const json&, std::string r) {
-               if (vfork() == 0) {
+             [](const json&, const std::string& r) {
+               if (vfork() == 0 /* NOLINT(bugprone-unsafe-functions) */) {
                  execl("/bin/true", "true", nullptr);
                  _exit(1);
                }
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "vforks-and-hangs",
          .begin =
-             [](const json&, std::string r) {
-               if (vfork() == 0) syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
-               return std::optional(std::move(r));
+             [](const json&, const std::string& r) {
+               if (vfork() == 0 /* NOLINT(bugprone-unsafe-functions) */)
+                 syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
+               return std::optional(r);
              }},
 
         // Its context
         {.name = "unmaps-before-reply",
          .reply =
-             [](const json&, std::string r) {
+             [](const json&, const std::string& r) {
                unmap_context();
-               return std::optional(std::move(r));
+               return std::optional(r);
              }},
         {.name = "unmaps-after-reply", .after = unmap_context},
 
         // Bye
         {.name = "bye-ignored", .bye = hang},
         {.name = "bye-twice",
-         .bye = [](const json&, std::string r) { return std::optional(r + r); }},
+         .bye = [](const json&, const std::string& r) { return std::optional(r + r); }},
         {.name = "bye-then-dies", .end = [] { raise(SIGSEGV); }},
         {.name = "bye-then-exits-5", .end = [] { _exit(5); }},
         {.name = "bye-then-stays", .end = [] { sleep_for_ever(); }},
@@ -533,9 +539,9 @@ std::string done(const json& request) {
   return refusal(request, "failed", text.data());
 }
 
-void pass(Step step, const json& request, std::string reply) {
+void pass(Step step, const json& request, const std::string& reply) {
   if (step != nullptr) {
-    if (const auto changed = step(request, std::move(reply))) say(*changed);
+    if (const auto changed = step(request, reply)) say(*changed);
   } else {
     say(reply);
   }
@@ -579,7 +585,13 @@ int main(int argc, char** argv) {
   const char* const channel = getenv("CTXCONF_CHANNEL");
   if (channel != nullptr && std::string_view(channel) == "fd3") g_in = g_out = 3;
   for (const auto& kind : kKinds) {
-    if (name == kind.name) return run(kind);
+    if (name != kind.name) continue;
+    try {
+      return run(kind);
+    } catch (const std::exception& e) {
+      fprintf(stderr, "bad_adapter: %s\n", e.what());
+      return 3;
+    }
   }
   fprintf(stderr, "usage: bad_adapter KIND | --list\n");
   return 2;
