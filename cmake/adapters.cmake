@@ -9,21 +9,32 @@ target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
 ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
-ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
-  DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
-ctxconf_script_test(bad_adapter_test LABELS ptrace
-  conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_program(adapter_c SRCS conformance/testees/adapter_c.c
   DEPS ctxconf_writer Threads::Threads PLAIN)
+foreach(script IN ITEMS adapter.py adapter.sh)
+  configure_file(conformance/testees/${script} bin/${script} COPYONLY)
+endforeach()
+
+ctxconf_script_test(run_test LABELS ptrace
+  conformance/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(adapters_test LABELS process
+  conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+
+# Mutants and legal variants for run
+ctxconf_program(driven_process_writer SRCS conformance/testees/driven_process_writer.cc
+  DEPS ctxconf_adapter_loop ctxconf_proto PLAIN)
 ctxconf_program(driven_record_writer SRCS conformance/testees/driven_record_writer.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)
 ctxconf_program(driven_thread_writer SRCS conformance/testees/driven_thread_writer.cc
   DEPS ctxconf_adapter_loop PLAIN)
 target_link_options(driven_thread_writer PRIVATE ${export})
-foreach(script IN ITEMS adapter.py adapter.sh)
-  configure_file(conformance/testees/${script} bin/${script} COPYONLY)
-endforeach()
+ctxconf_script_test(driven_thread_testees_test LABELS process
+  conformance/testees/driven_thread_testees_test.py
+  ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
-ctxconf_script_test(adapters_test LABELS process
-  conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+# What ends badly
+ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
+  DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
+ctxconf_script_test(bad_adapter_test LABELS ptrace
+  conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -19,6 +19,8 @@ struct Prepared {
   std::vector<const Requirement*> selected;
   SpecSelection spec;
   std::optional<Expectations> expectations;
+  // Beside those of the expectations file.
+  std::vector<ExpectationProblem> problems;
   int exit_code = 0;  // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);

@@ -194,6 +194,8 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   if (prepared.expectations) {
     apply(*prepared.expectations, today(), {options.strict, options.require_observable}, run);
   }
+  run.expectation_problems.insert(run.expectation_problems.end(), prepared.problems.begin(),
+                                  prepared.problems.end());
   conclude({options.strict, options.require_observable, std::move(unreachable)}, run);
   int code = run.exit_code;
   if (!options.out.empty()) {

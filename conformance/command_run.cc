@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -39,6 +41,40 @@ std::string shown(const std::vector<std::string>& words) {
   return "`" + out + "`";
 }
 
+// A line for each thing that happens, while it happens.
+class Events {
+ public:
+  bool open(const std::string& path) {
+    file_.open(path, std::ios::trunc);
+    return file_.is_open();
+  }
+  void write(nlohmann::ordered_json event) {
+    if (!file_.is_open()) return;
+    event["at_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(
+                         std::chrono::steady_clock::now() - begin_)
+                         .count();
+    file_ << event.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace)
+          << '\n'
+          << std::flush;
+  }
+
+ private:
+  std::ofstream file_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void require_capabilities(const std::vector<std::string>& globs, const nlohmann::json& declared,
+                          Prepared& prepared) {
+  for (const auto& glob : globs) {
+    bool found = false;
+    for (const auto& [name, value] : declared.items()) found = found || glob_matches(glob, name);
+    if (found) continue;
+    prepared.problems.push_back(
+        {0, kExitNotJudged, "--require-caps: the adapter does not declare " + glob,
+         "declare it in the reply to hello, or take it out of --require-caps"});
+  }
+}
+
 }  // namespace
 
 int command_run(const JudgeOptions& options, const RunCommand& command) {
@@ -50,7 +86,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return complain(kExitUsage, "--seed: " + command.seed + " is no seed",
                     "up to 16 digits of lower-case hex, as a report prints it");
   }
-  const Prepared prepared = prepare(options);
+  Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   const auto trampoline = sys::find_trampoline();
   if (!trampoline) {
@@ -82,13 +118,27 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
   Driver run(testee, prepared.selected, timeline);
-  if (show_progress) {
-    run.on_check([](std::string_view group, std::string_view check) {
-      fmt::print(stderr, "\r\033[K{}/{}\r", group, check);
-    });
+  Events events;
+  if (!options.out.empty() && !events.open(options.out + "/events.jsonl")) {
+    return complain(kExitUsage, "--out: cannot write " + options.out + "/events.jsonl");
   }
-  if (run.learn_capabilities() && run.drive(process_groups()) && run.drive(thread_groups())) {
-    run.drive(record_groups());
+  events.write({{"event", "begin"}, {"target", command.adapter}, {"seed", *seed}});
+  run.on_check(
+      [&](std::string_view group, std::string_view check) {
+        if (show_progress) fmt::print(stderr, "\r\033[K{}/{}\r", group, check);
+        events.write({{"event", "check"}, {"group", group}, {"check", check}});
+      },
+      [&](std::string_view group, std::string_view check, std::optional<CheckEnding> ending) {
+        events.write({{"event", "checked"},
+                      {"group", group},
+                      {"check", check},
+                      {"ending", ending ? to_string(*ending) : "stopped"}});
+      });
+  bool goes_on = run.learn_capabilities();
+  if (goes_on) require_capabilities(command.require_caps, run.capabilities(), prepared);
+  for (std::uint32_t repeat = 0; goes_on && repeat < command.repeat; ++repeat) {
+    goes_on = run.drive(process_groups(), repeat) && run.drive(thread_groups(), repeat) &&
+              run.drive(record_groups(), repeat);
   }
   if (show_progress) fmt::print(stderr, "\r\033[K");
   timeline.seconds =
@@ -107,7 +157,9 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     std::getline(lines, line);
     while (std::getline(lines, line)) timeline.notes.push_back(line);
   }
-  return conclude_run(options, prepared, timeline, "run", unreachable);
+  const int code = conclude_run(options, prepared, timeline, "run", unreachable);
+  events.write({{"event", "end"}, {"exit", code}});
+  return code;
 }
 
 }  // namespace ctxconf::conformance

@@ -40,6 +40,7 @@ struct RunCommand {
   std::string channel = "stdio";          // or "fd3"
   std::string seed;                       // hexadecimal; empty: a new one
   std::vector<std::string> require_caps;  // globs over capabilities that must be declared
+  unsigned repeat = 1;                    // how often all is asked
 };
 int command_run(const JudgeOptions& options, const RunCommand& command);
 // 0 clean, 1 a finding, 2 it cannot be started.

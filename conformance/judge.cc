@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "conformance/rules/driven_evidence.h"
@@ -286,6 +288,53 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
   if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
 }
 
+// What each repeat says by itself, where they differ: "in 20 repeats: 19 pass, 1 fail".
+std::string repeats_of(const Timeline& t, const std::vector<Finding>& findings) {
+  std::map<std::uint32_t, Outcome> of_repeat;
+  for (const Session& s : t.sessions) {
+    for (const Finding& f : findings) {
+      if (f.image.pid != s.root.pid || is_silent(f)) continue;
+      const auto [it, added] = of_repeat.emplace(s.repeat, f.outcome);
+      if (!added) it->second = std::max(it->second, f.outcome);
+    }
+  }
+  std::map<Outcome, int> counts;
+  for (const auto& [repeat, outcome] : of_repeat) ++counts[outcome];
+  if (counts.size() < 2) return {};
+  std::string out = fmt::format("in {} repeats:", of_repeat.size());
+  for (const auto& [outcome, count] : counts)
+    out += fmt::format(" {} {}", count, to_string(outcome));
+  return out;
+}
+
+// "adapter_cpp 1, SDK otel_ctx_writer 0.1.0 (cpp)" and what it declares; hostile.
+std::vector<std::string> adapter_notes(const Timeline& t) {
+  if (t.sessions.empty()) return {};
+  const auto hello = nlohmann::json::parse(t.sessions.front().hello, nullptr, false);
+  if (!hello.is_object()) return {};
+  const auto text = [&](const char* object, const char* member) -> std::string {
+    if (!hello.contains(object) || !hello[object].is_object()) return {};
+    const auto& o = hello[object];
+    return o.contains(member) && o[member].is_string() ? o[member].get<std::string>() : "";
+  };
+  std::string who = "adapter " + text("adapter", "name") + " " + text("adapter", "version");
+  if (!text("sdk", "name").empty()) {
+    who += fmt::format(", SDK {} {} ({})", text("sdk", "name"), text("sdk", "version"),
+                       text("sdk", "language"));
+  }
+  constexpr std::size_t kMostShown = 64;
+  std::string declares;
+  if (hello.contains("caps") && hello["caps"].is_object()) {
+    std::size_t count = 0;
+    for (const auto& [name, value] : hello["caps"].items()) {
+      if (++count > kMostShown) break;
+      declares += (declares.empty() ? "it declares " : ", ") + name.substr(0, kMostShown);
+    }
+  }
+  if (declares.empty()) declares = "it declares nothing";
+  return {who.substr(0, 200), std::move(declares)};
+}
+
 }  // namespace
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -301,10 +350,11 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.seconds = t.seconds;
   out.host = t.host;
   out.notes = t.notes;
+  for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
   for (const Injection& i : t.injections) {
     out.injections.push_back(times_of(i));
     if (i.times > 0) continue;
-    out.notes.push_back("--inject " + i.spec +
+    out.notes.push_back((t.mode == Mode::kRun ? "the failure " : "--inject ") + i.spec +
                         " was never applied: no such call was made for a publication, and nothing "
                         "can be concluded about it");
   }
@@ -344,6 +394,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
+    std::string repeats;
     const auto asked = asked_of(evidence, *r);
     auto decided = decided_by_run(*r, t.mode);
     const auto undeclared = decided ? std::nullopt : not_declared(t, *r);
@@ -367,6 +418,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
+      repeats = repeats_of(t, result.findings);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
       }
@@ -383,6 +435,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     std::ranges::sort(result.findings, [](const Finding& a, const Finding& b) {
       return a.outcome != b.outcome ? a.outcome > b.outcome : a.image < b.image;
     });
+    if (!repeats.empty()) result.findings.front().evidence.push_back(repeats);
     result.outcome = result.findings.front().outcome;
     out.results.push_back(std::move(result));
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/verdict/finding.h"
@@ -43,6 +44,7 @@ struct Operation {
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
+// In recordings and events: "done", "refused", "crash", "timeout", "not-run".
 enum class CheckEnding {
   kDone,     // all was asked; what it means is for the rules
   kRefused,  // an operation that the testee had declared was not done
@@ -50,6 +52,8 @@ enum class CheckEnding {
   kTimeout,  // it did not answer
   kNotRun,   // after too many crashes of its group
 };
+
+std::string_view to_string(CheckEnding ending);
 
 // Some operations that belong together, and the requirements that they are for.
 struct CheckRun {
@@ -65,8 +69,9 @@ struct CheckRun {
 // The life of one adapter process.
 struct Session {
   std::string group;
-  ImageKey root;      // that hello named; pid 0: it never said hello
-  std::string hello;  // its reply; hostile
+  std::uint32_t repeat = 0;  // which of --repeat, from 0
+  ImageKey root;             // that hello named; pid 0: it never said hello
+  std::string hello;         // its reply; hostile
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;     // hello is the first
   std::string ending;                    // "exited 0", "killed by SIGSEGV"; empty: unknown

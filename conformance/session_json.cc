@@ -42,13 +42,9 @@ Json json_of(const Operation& o) {
 }
 
 Json json_of(const CheckRun& c) {
-  std::string_view ending = "done";
-  for (const auto& [value, word] : kEndings) {
-    if (value == c.ending) ending = word;
-  }
   return {{"name", c.name},
           {"requirements", texts(c.requirements)},
-          {"ending", ending},
+          {"ending", to_string(c.ending)},
           {"text", text(c.text)},
           {"details", texts(c.details)}};
 }
@@ -106,12 +102,25 @@ CheckRun check_run(const JsonReader& in) {
 
 }  // namespace
 
+std::string_view to_string(CheckEnding ending) {
+  for (const auto& [value, word] : kEndings) {
+    if (value == ending) return word;
+  }
+  return "done";
+}
+
 Json json_of(const Session& s) {
-  Json out = {{"group", s.group},         {"pid", s.root.pid},
-              {"image", s.root.image},    {"hello", text(s.hello)},
-              {"checks", Json::array()},  {"operations", Json::array()},
-              {"ending", text(s.ending)}, {"noise_lines", s.noise_lines},
-              {"noise", text(s.noise)},   {"left_behind", texts(s.left_behind)}};
+  Json out = {{"group", s.group},
+              {"repeat", s.repeat},
+              {"pid", s.root.pid},
+              {"image", s.root.image},
+              {"hello", text(s.hello)},
+              {"checks", Json::array()},
+              {"operations", Json::array()},
+              {"ending", text(s.ending)},
+              {"noise_lines", s.noise_lines},
+              {"noise", text(s.noise)},
+              {"left_behind", texts(s.left_behind)}};
   for (const auto& c : s.checks) out["checks"].push_back(json_of(c));
   for (const auto& o : s.operations) out["operations"].push_back(json_of(o));
   return out;
@@ -124,6 +133,7 @@ Json json_of(const SkippedCheck& s) {
 Session session_from(const JsonReader& in) {
   Session s;
   s.group = in.string("group");
+  s.repeat = in.number<std::uint32_t>("repeat");
   s.root = image_key(in);
   s.hello = in.string("hello");
   s.checks = in.list<CheckRun>("checks", check_run);

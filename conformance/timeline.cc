@@ -236,6 +236,7 @@ Json json_of(const Image& i) {
               {"modules", Json::array()},
               {"defined_together", i.defined_together},
               {"threads", Json::array()},
+              {"exits", Json::array()},
               {"threads_dropped", i.threads_dropped},
               {"threads_unread", text(i.threads_unread)},
               {"notes", texts(i.notes)}};
@@ -248,6 +249,7 @@ Json json_of(const Image& i) {
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
+  for (const auto& t : i.exits) out["exits"].push_back(json_of(t));
   return out;
 }
 
@@ -602,6 +604,11 @@ Image image(const Reader& in) {
   }
   if (!std::ranges::all_of(i.defined_together, listed)) {
     in.complain("defined_together", "name a module that is not listed");
+  }
+  i.exits = in.list<ThreadSample>("exits", thread_sample);
+  if (i.exits.size() > kMaxExits) in.complain("exits", "are more than an image can have");
+  if (!std::ranges::all_of(i.exits, listed, &ThreadSample::module)) {
+    in.complain("exits", "name a module that is not listed");
   }
   i.threads_dropped = in.number<std::uint64_t>("threads_dropped");
   i.threads_unread = in.string("threads_unread");

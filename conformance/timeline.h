@@ -28,7 +28,7 @@ namespace ctxconf::conformance {
 
 // Why a snapshot was taken.
 enum class Moment {
-  kStart,      // attach: the first look; wrap: not used
+  kStart,      // attach: the first look; run: an exec has worked; wrap: not used
   kPeriodic,   // every 100 ms
   kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) on what may be a context
   kNamed,      // after that call, whatever its result
@@ -230,6 +230,7 @@ struct RecordWatch {
 
 inline constexpr std::size_t kMaxCalls = 4096;  // of one image
 inline constexpr std::size_t kMaxStores = 8192;
+inline constexpr std::size_t kMaxExits = 1024;
 inline constexpr std::size_t kMaxRecordStores = 4096;
 
 struct Image {
@@ -261,8 +262,10 @@ struct Image {
   // In the order of first_seen_ns. A null slot is a sample only behind a record of its thread.
   std::vector<ThreadSample> threads;
   std::uint64_t threads_dropped = 0;  // samples over the limit
-  std::string threads_unread;         // why no thread could be looked at; empty: they were
-  std::vector<std::string> notes;     // "memory cannot be read: Operation not permitted"
+  // run: threads that end before their process, about to leave it: nothing of theirs runs any more.
+  std::vector<ThreadSample> exits;  // at most kMaxExits
+  std::string threads_unread;       // why no thread could be looked at; empty: they were
+  std::vector<std::string> notes;   // "memory cannot be read: Operation not permitted"
 };
 
 struct Process {

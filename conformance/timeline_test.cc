@@ -141,6 +141,7 @@ Timeline example() {
   i.threads = {t1};
   i.defined_together = {0};
   i.threads_dropped = 2;
+  i.exits = {i.threads.front()};
   i.threads_unread = "ptrace: Operation not permitted";
   p.images = {i};
   t.processes = {p};
@@ -218,7 +219,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 5", "\"version\": 4"), "version 4"},
+      {replaced(good, "\"version\": 6", "\"version\": 5"), "version 5"},
       {replaced(good, "\"words\": 15", "\"words\": 16"), "out of range"},
       {replaced(good, "\"place\": 0", "\"place\": 1"), "a place that is not listed"},
       {replaced(good, "\"order\": 6", "\"order\": 5"), "not in their order"},
@@ -236,7 +237,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {replaced(good, "\"before\": \"01", "\"before\": \"" + std::string(66, '0')),
        "more than a header"},
       {replaced(good, "\"tid\": 13", "\"tid\": 0"), "out of range"},
-      {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"run\""), "/mode"},
+      {replaced(good, "\"mode\": \"wrap\"", "\"mode\": \"sleep\""), "/mode"},
       {replaced(good, "\"pid\": 12", "\"pid\": -1"), "/processes/0/pid"},
       {replaced(good, "\"pid\": 12", "\"pid\": \"12\""), "whole number"},
       {replaced(good, "0x7f0000000000", "0x7g"), "begin"},

@@ -275,7 +275,7 @@ bool Injector::matches(const InjectionSpec& spec, const SystemCall& call) const 
   return is_context(call.args[0]);  // madvise, mremap
 }
 
-std::optional<CallAnswer> Injector::entered(const SystemCall& call) {
+std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active) {
   InProgress now;
   now.name = call.name;
   if (call.name == "mmap") {
@@ -293,7 +293,7 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call) {
     now.name.clear();
   }
   std::optional<CallAnswer> answer;
-  for (std::size_t i = 0; i < specs_.size(); ++i) {
+  for (std::size_t i = 0; active && i < specs_.size(); ++i) {
     const InjectionSpec& spec = specs_[i];
     State& state = states_[i];
     if (!matches(spec, call)) continue;

@@ -65,8 +65,9 @@ class Injector {
  public:
   explicit Injector(const std::vector<InjectionSpec>& specs);
 
-  // The call is about to be made; nothing: the kernel is to make it.
-  std::optional<CallAnswer> entered(const SystemCall& call);
+  // The call is about to be made; nothing: the kernel is to make it. Where not `active` it always
+  // is, and the call does not count for `when`.
+  std::optional<CallAnswer> entered(const SystemCall& call, bool active = true);
   // It returned; `clock_ns`: the time it gave.
   void left(std::int32_t tid, std::int64_t result, std::optional<std::uint64_t> clock_ns);
 

@@ -94,6 +94,7 @@ class Live {
   std::optional<Clock::time_point> published() const { return published_; }
   Clock::duration late() const { return late_; }
   void set_ending() { ending_ = true; }
+  void set_injecting(bool on) { injecting_ = on; }
   std::optional<ImageKey> image_of(pid_t pid) const;
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
@@ -108,6 +109,7 @@ class Live {
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
+  void look_at_exit(const sys::Exiting& e);
   void look_at_filters(pid_t pid, pid_t tid);
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
@@ -155,6 +157,7 @@ class Live {
   std::size_t contexts_ = 0;
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
+  bool injecting_ = options_.inject_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
@@ -298,6 +301,14 @@ void Live::look_at_stopped_thread(pid_t pid, pid_t tid) {
   }
 }
 
+void Live::look_at_exit(const sys::Exiting& e) {
+  const auto process = alive_.find(e.process);
+  if (process == alive_.end() || !process->second.threads) return;
+  if (!process->second.threads->wants_threads()) return;
+  const auto pointer = tracee_.thread_pointer(e.tid);
+  if (pointer && pointer->raw() != 0) process->second.threads->sample_at_exit(e.tid, *pointer);
+}
+
 void Live::look_at_filters(pid_t pid, pid_t tid) {
   const auto it = alive_.find(pid);
   if (it != alive_.end() && it->second.calls) it->second.calls->look_at_filters(tid);
@@ -313,7 +324,7 @@ bool Live::begin_call(const sys::SyscallEntry& e) {
     it->second.stores->entered(*call);
   }
   if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
-  const auto answer = it->second.injector->entered(*call);
+  const auto answer = it->second.injector->entered(*call, injecting_);
   call->injected = answer && give(e, *answer);
   it->second.calls->entered(*std::move(call), e.short_time);
   return true;
@@ -336,7 +347,7 @@ bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
     timeline_.notes.push_back("a call was not answered: " + sys::to_string(given.error()));
     return false;
   }
-  ++timeline_.injections[answer.spec].times;
+  ++timeline_.injections[options_.first_injection + answer.spec].times;
   return true;
 }
 
@@ -567,11 +578,14 @@ void Live::on(const sys::Execed& e) {
                                 " was not hidden: " + sys::to_string(hidden.error()));
     }
   }
+  // What it has was left to it.
+  if (options_.keep_all) take(e.process, Moment::kStart, Look::kThorough);
   (void)tracee_.resume(e.process);
 }
 
 void Live::on(const sys::Exiting& e) {
-  // Records are not looked at any more: what a destructor has freed may still be in the slot.
+  // No sample like others: what a destructor has freed may still be in the slot.
+  if (options_.keep_all && !e.whole_process) look_at_exit(e);
   threads_.erase(e.tid);
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
@@ -826,6 +840,7 @@ const std::string& Recording::runaway() const { return state_->live.runaway(); }
 Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }
 Clock::duration Recording::late() const { return state_->live.late(); }
+void Recording::inject(bool on) { state_->live.set_injecting(on); }
 void Recording::last_look() { state_->live.last_look(); }
 void Recording::terminate(bool politely) {
   state_->live.set_ending();

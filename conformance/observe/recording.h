@@ -56,6 +56,7 @@ class Recording {
   // had none, what is watched stays.
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
+  void inject(bool on);           // options.injections: from now on, or no longer
   void last_look();               // at all that run, before they are ended
   void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
   // Kills what is left and appends processes, stops and notes to the timeline.

@@ -260,6 +260,16 @@ std::vector<ThreadView> ThreadRecorder::sample(pid_t tid, RemoteAddr thread_poin
   return keep(look(tid, thread_pointer));
 }
 
+void ThreadRecorder::sample_at_exit(pid_t tid, RemoteAddr thread_pointer) {
+  slept_.erase(tid);
+  for (ThreadSample& s : look(tid, thread_pointer)) {
+    const std::uint64_t bytes = bytes_of(s);
+    if (exits_.size() >= kMaxExits || bytes_ + bytes > limits_.bytes) return;
+    bytes_ += bytes;
+    exits_.push_back(std::move(s));
+  }
+}
+
 std::optional<std::vector<ThreadView>> ThreadRecorder::sample_if_asleep(pid_t tid,
                                                                         RemoteAddr thread_pointer) {
   const auto before = sys::thread_activity(pid_, tid);
@@ -298,6 +308,7 @@ void ThreadRecorder::add_to(Image& image) && {
   }
   image.defined_together = std::move(defined_together_);
   image.threads = std::move(samples_);
+  image.exits = std::move(exits_);
   image.threads_dropped = dropped_;
   if (dropped_ > 0) {
     image.notes.push_back(std::to_string(dropped_) + " thread samples were not kept");

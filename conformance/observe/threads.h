@@ -63,6 +63,8 @@ class ThreadRecorder {
   };
   // The variable of a thread when it was looked at last, where it was not null.
   std::optional<Slot> slot_of(pid_t tid) const;
+  // At its exit event; no sample of a thread that runs.
+  void sample_at_exit(pid_t tid, sys::RemoteAddr thread_pointer);
   // A thread could not be looked at; the first reason is kept.
   void unread(const std::string& why);
 
@@ -91,6 +93,7 @@ class ThreadRecorder {
   std::vector<ModuleFacts> facts_;
   bool little_endian_ = true;
   std::vector<ThreadSample> samples_;
+  std::vector<ThreadSample> exits_;
   std::map<std::pair<pid_t, std::uint32_t>, std::size_t> last_;  // of a thread and module
   std::map<pid_t, Slept> slept_;
   std::vector<std::uint32_t> defined_together_;

@@ -24,18 +24,17 @@ constexpr std::size_t kMaxListed = 8;
 struct Child {
   std::int64_t pid = 0;
   Json asked;  // `child` of the request: of the last one where it forked again
-  bool is(std::string_view what) const {
-    return asked.is_object() && asked.value("do", "") == what;
-  }
+  bool is(std::string_view what) const { return says(asked, "do", what); }
 };
 
 void add_children(const Json& request, const Json& reply, std::vector<Child>& out) {
-  if (!request.is_object() || request.value("op", "") != "process.fork") return;
-  if (!request.contains("child") || !request["child"].is_object()) return;
+  if (!says(request, "op", "process.fork") || !request.contains("child") ||
+      !request["child"].is_object())
+    return;
   const Json& child = request["child"];
   const auto pid = pid_member(reply, "child_pid");
   if (pid == 0) return;
-  if (child.value("do", "") != "fork") {
+  if (!says(child, "do", "fork")) {
     out.push_back({pid, child});
     return;
   }
@@ -48,10 +47,9 @@ void add_children(const Json& request, const Json& reply, std::vector<Child>& ou
 std::vector<Child> children_of(const DrivenOperation& d) {
   std::vector<Child> out;
   add_children(d.request, d.reply, out);
-  if (d.op != "parallel" || !d.reply.is_object() || !d.reply.contains("results")) return out;
-  const Json& requests = d.request["requests"];
-  const Json& results = d.reply["results"];
-  if (!requests.is_array() || !results.is_array()) return out;
+  if (d.op != "parallel") return out;
+  const auto requests = list_member(d.request, "requests");
+  const auto results = list_member(d.reply, "results");
   for (std::size_t i = 0; i < requests.size() && i < results.size(); ++i) {
     add_children(requests[i], results[i], out);
   }
@@ -86,7 +84,9 @@ Finding child_has_none(const ImageEvidence& e) {
   const DrivenOperation* last = nullptr;
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
-    if (before == nullptr || published_at(*e.session, *before).context == nullptr) continue;
+    if (before == nullptr) continue;
+    const Published of_parent = published_at(*e.session, *before);
+    if (of_parent.context == nullptr) continue;
     for (const Child& child : children_of(d)) {
       const ImageView* view = view_of(d, child.pid);
       if (!child.is("idle") || view == nullptr) continue;
@@ -95,7 +95,7 @@ Finding child_has_none(const ImageEvidence& e) {
       ++judged;
       for (const Context* c : active_in(now, *view)) {
         // One with other content is its own: an SDK may set itself up again in a child.
-        if (!is_of_parent(*c, e)) continue;
+        if (!is_of_parent(*c, *of_parent.image)) continue;
         Finding f = contradicted(
             fmt::format("child {}, which did nothing, has its parent's context", child.pid),
             "a child with its parent's context");
@@ -123,7 +123,7 @@ Finding child_publishes_own(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     for (const Child& child : children_of(d)) {
       if (!child.is("publish") || !child.asked.contains("resource")) continue;
-      const auto given = attributes_of(child.asked["resource"].value("attributes", Json::array()));
+      const auto given = resource_of(child.asked);
       const auto wrong = [&](std::string saw, std::string signature) {
         Finding f = contradicted(std::move(saw), std::move(signature));
         f.evidence = {request_line(d)};
@@ -190,8 +190,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     if (d.op == "hello") publishers.clear();
     for (const Child& child : children_of(d)) {
       if (!child.is("publish") || !child.asked.contains("resource")) continue;
-      publishers.push_back(
-          {child.pid, attributes_of(child.asked["resource"].value("attributes", Json::array()))});
+      publishers.push_back({child.pid, resource_of(child.asked)});
     }
     const bool reaped = d.op == "process.reap" && d.ok && d.request.contains("child_pid");
     if ((d.op != "process.fork" && !reaped) || !d.ok || before == nullptr || publishers.empty()) {
@@ -253,13 +252,12 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
     const ImageEvidence* next =
         e.session->image({before->view->image.pid, before->view->image.image + 1});
     if (next == nullptr || next->image->snapshots.empty()) continue;
-    // The first look: what the new image opens itself comes later, and with a call.
+    // The first look, before it ran.
     const Image& image = *next->image;
     const Snapshot& first = image.snapshots.front();
+    if (std::ranges::find(first.moments, Moment::kStart) == first.moments.end()) continue;
     ++judged;
-    const bool own = std::ranges::any_of(
-        image.calls, [](const SystemCall& c) { return c.name == "memfd_create"; });
-    if (first.descriptors.empty() || own) continue;
+    if (first.descriptors.empty()) continue;
     Finding f =
         contradicted(fmt::format("after exec descriptor {} is {}", first.descriptors.front().fd,
                                  conformance::quoted(first.descriptors.front().link)),

@@ -163,7 +163,9 @@ Finding stable_across_republish(const ImageEvidence& e) {
     const DrivenOperation& d = operations[i];
     if (d.ok && d.op == "process.drop") {
       dropped = true;
-      old = is_held(i - 1) ? key_map_at(e, operations[i - 1]) : std::nullopt;
+      // Who takes its contexts off the threads may begin anew.
+      const bool held = is_held(i - 1) && is_held(i);
+      old = held ? key_map_at(e, operations[i - 1]) : std::nullopt;
       continue;
     }
     if (!old) continue;
@@ -224,9 +226,7 @@ Finding append_updates_context(const ImageEvidence& e) {
                                                      1, "index without a name"}})};
       return f;
     }
-    const auto attributes = d.request.value("attributes", nlohmann::json::array());
-    for (const auto& a : attributes) {
-      const std::string key = a.value("key", "");
+    for (const auto& [key, text] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!has(after, key)) {
         ++left_out;
@@ -270,8 +270,7 @@ Finding index_not_wrapped(const ImageEvidence& e) {
     if (!before) continue;
     most = std::max(most, before->size());
     if (before->size() < abi::kMaxKeys) continue;
-    for (const auto& a : d.request.value("attributes", nlohmann::json::array())) {
-      const std::string key = a.value("key", "");
+    for (const auto& [key, text] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!d.ok) {
         ++judged;  // refused

@@ -138,9 +138,11 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr || before->view == nullptr || d.view == nullptr) continue;
     if (d.op != "process.publish" || before->view->image != d.view->image) continue;
+    if (d.request.contains("sdk") && d.request["sdk"] != 1) continue;
     const Published was = published_at(*e.session, *before);
     const Published now = published_at(*e.session, d);
-    if (was.context == nullptr || now.image == nullptr) continue;
+    // With several of them it is not known which one is to change.
+    if (was.contexts != 1 || now.image == nullptr) continue;
     if (!d.ok && d.reply.is_null()) continue;
     ++(d.ok ? judged : refused);
     const std::uint64_t start = was.context->start();
@@ -386,18 +388,17 @@ Finding no_dead_payload(const ImageEvidence& e) {
 // The updates that a parallel request consists of; none where it has other requests, too.
 std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
   std::vector<std::vector<Attribute>> out;
-  if (d.op != "parallel" || !d.ok || !d.request["requests"].is_array()) return out;
-  for (const Json& r : d.request["requests"]) {
-    if (r.value("op", "") == "process.fork") continue;
-    if (r.value("op", "") != "process.update" || !r.contains("resource")) return {};
-    out.push_back(attributes_of(r["resource"].value("attributes", Json::array())));
+  if (d.op != "parallel" || !d.ok) return out;
+  for (const Json& r : list_member(d.request, "requests")) {
+    if (says(r, "op", "process.fork")) continue;
+    if (!says(r, "op", "process.update") || !r.contains("resource")) return {};
+    out.push_back(resource_of(r));
   }
   return out;
 }
 
 bool all_answered(const DrivenOperation& d) {
-  if (!d.reply.contains("results") || !d.reply["results"].is_array()) return false;
-  return std::ranges::all_of(d.reply["results"], [](const Json& r) {
+  return std::ranges::all_of(list_member(d.reply, "results"), [](const Json& r) {
     return r.is_object() && r.contains("ok") && r["ok"] == true;
   });
 }
@@ -467,6 +468,75 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
   return f;
 }
 
+// ---- failures
+
+// A named mapping whose header is whole but for the timestamp.
+const Context* left_at_zero(const ImageEvidence& image, const ImageView& view) {
+  if (!view.snapshot || *view.snapshot >= image.contexts.size()) return nullptr;
+  for (const Context& c : image.contexts[*view.snapshot]) {
+    if (!c.candidate->named || c.header.signature != abi::kSignature) continue;
+    if (c.header.version == abi::kVersion && c.header.monotonic_published_at_ns == 0) return &c;
+  }
+  return nullptr;
+}
+
+Finding failure_recoverable(const ImageEvidence& e) {
+  std::size_t failed = 0;
+  const auto& operations = e.session->operations;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    const ImageView* before = operations[i - 1].view;
+    if (d.op != "process.update" || d.view == nullptr || before == nullptr) continue;
+    const Published was = published_at(*e.session, operations[i - 1]);
+    const Published now = published_at(*e.session, d);
+    if (was.context == nullptr || now.image == nullptr || was.image != now.image) continue;
+    std::vector<std::string> calls;
+    for (const SystemCall* c : calls_between(*now.image->image, before->order, d.view->order)) {
+      if (c->injected) calls.push_back(call_line(*c));
+    }
+    if (calls.empty()) continue;
+    ++failed;
+    const auto wrong = [&](std::string saw, std::string signature) {
+      Finding f = contradicted(std::move(saw), std::move(signature));
+      f.level = "syscalls";
+      f.evidence = calls;
+      f.evidence.push_back(request_line(d));
+      f.evidence.push_back("before: " + maps_line(*was.context));
+      f.hexdumps = {header_dump(*was.context, {})};
+      return f;
+    };
+    if (const Context* zero = left_at_zero(*now.image, *d.view)) {
+      Finding f =
+          wrong("after an update that failed the timestamp is zero", "timestamp left at zero");
+      f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));
+      return f;
+    }
+    // Nobody is to be without a context for ever.
+    std::size_t next = i + 1;
+    bool tried = false;
+    bool recovered = false;
+    for (; next < operations.size() && !recovered; ++next) {
+      const bool again =
+          operations[next].op == "process.update" || operations[next].op == "process.publish";
+      tried = tried || (again && !operations[next].reply.is_null());
+      recovered = published_at(*e.session, operations[next]).context != nullptr &&
+                  operations[next].ok && again;
+    }
+    if (tried && !recovered) {
+      return wrong("after an update that failed nothing could be published any more",
+                   "no context after a failed update");
+    }
+  }
+  if (failed == 0) {
+    return unobservable("no call failed during an update",
+                        "an adapter that declares process.update, on a host where ctxconf can "
+                        "answer system calls");
+  }
+  Finding f = passed(fmt::format("{} updates in which a call failed", failed));
+  f.level = "syscalls";
+  return f;
+}
+
 constexpr auto kRules = std::to_array<NamedRule>({
     {"pctx.publish.existing-becomes-update", existing_becomes_update},
     {"pctx.publish.on-init", publish_on_init},
@@ -474,6 +544,7 @@ constexpr auto kRules = std::to_array<NamedRule>({
     {"pctx.drop.no-dead-payload", no_dead_payload},
     {"pctx.update.visible", update_visible},
     {"pctx.update.complete-state", update_complete_state},
+    {"pctx.update.failure-recoverable", failure_recoverable},
     {"pctx.update.one-writer-at-a-time", one_writer_at_a_time},
 });
 

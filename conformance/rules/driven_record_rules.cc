@@ -287,8 +287,8 @@ Finding non_strings_as_text(const ImageEvidence& e) {
   }
   if (judged == 0) {
     const auto is_other = [](const nlohmann::json& request) {
-      return std::ranges::any_of(request.value("attributes", nlohmann::json::array()),
-                                 [](const auto& a) { return !a["value"].contains("stringValue"); });
+      const auto given = given_attributes(request);
+      return std::ranges::any_of(given, [](const GivenAttribute& a) { return !a.text; });
     };
     if (auto na = refused(e, is_other, "the adapter takes strings only")) return *na;
     return unobservable("no record was seen while an attribute of another type was attached",

@@ -16,8 +16,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kMaxListed = 8;
 constexpr std::string_view kServiceName = "service.name";
 
@@ -32,7 +30,7 @@ Finding default_resource(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     given.apply(d);
     if (d.op == "process.second_resource" && d.ok && d.request.contains("resource")) {
-      second = attributes_of(d.request["resource"].value("attributes", Json::array()));
+      second = resource_of(d.request);
     }
     if (!second || !given.resource) continue;
     const Published now = published_at(*e.session, d);
@@ -112,6 +110,7 @@ Finding resource_as_given(const ImageEvidence& e) {
     if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published = false;
     const Published now = published_at(*e.session, d);
     if (now.context != nullptr) published = true;
+    if (now.image == nullptr || now.image->image->key != e.image->key) continue;
     if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
     for (const Attribute& g : *given.resource) {
       const Attribute* there = now.find(g.key);

@@ -155,10 +155,8 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     }
     s.address = *address;
   }
-  const std::string style =
-      e.session->capabilities.contains("thread") && e.session->capabilities["thread"].is_object()
-          ? e.session->capabilities["thread"].value("style", "")
-          : "";
+  const auto& thread = e.session->capabilities.value("thread", nlohmann::json::object());
+  const auto style = thread.is_object() ? thread.value("style", nlohmann::json()) : nullptr;
   if (!hides) {
     if (style == "pointer") {
       return not_applicable(NaReason::kCapability, "the pointer is the switch here");
@@ -389,6 +387,69 @@ Finding per_thread(const ImageEvidence& e) {
   return passed(fmt::format("{} threads, each with its own context", most));
 }
 
+// ---- exit
+
+std::optional<abi::ThreadRecordHead> head_of(const ThreadSample& s) {
+  return s.record ? abi::decode_thread_record(s.record->bytes) : std::nullopt;
+}
+
+// A thread that ended with a context, as it left.
+Finding no_dangling(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  const auto& operations = e.session->operations;
+  std::size_t judged = 0;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    if (!d.ok || d.op != "thread.exit" || d.view == nullptr) continue;
+    const ImageEvidence* image = e.session->image(d.view->image);
+    const DrivenLook* last = nullptr;
+    std::set<std::string> shown;  // by the thread, while it ran
+    for (const auto& look : looks) {
+      if (look.operation >= i || !d.of_thread(look.thread.name)) continue;
+      if (last != nullptr && last->thread.tid != look.thread.tid) shown.clear();
+      last = &look;
+      if (look.slot.record != nullptr) shown.insert(ids_of(*look.slot.record));
+    }
+    if (image == nullptr || last == nullptr || last->context() == nullptr) continue;
+    if (!last->shows_record()) continue;
+    const ThreadSample& before = *last->slot.record->sample;
+    for (const ThreadSample& s : image->image->exits) {
+      // Of another place the thread's own memory may already be gone.
+      if (s.tid != before.tid || s.module != before.module || s.slot != before.slot) continue;
+      ++judged;
+      const auto head = head_of(s);
+      if (s.value == 0 || (head && head->valid != abi::kRecordValid)) continue;
+      std::string saw;
+      Record r;
+      if (!head) {
+        saw = "memory that cannot be read";
+      } else {
+        r.head = *head;
+        if (has_no_ids(r) || shown.contains(ids_of(r))) continue;
+        saw = "a record that was never attached: " + ids_of(r);
+      }
+      Finding f = contradicted(fmt::format("thread {} ended, and its slot led to {}", s.tid, saw),
+                               "dangling pointer");
+      f.evidence = {request_line(d), "attached: " + seen_on(*last),
+                    fmt::format("slot {:#x}, before {:#x}, at its exit {:#x}", s.slot, before.value,
+                                s.value)};
+      if (s.mapping) f.evidence.push_back("maps: " + to_maps_line(*s.mapping));
+      if (head) {
+        r.sample = &s;
+        r.bytes = s.record->bytes;
+        f.hexdumps = {record_dump(r, {{0, 24, "ids: never attached"}})};
+      }
+      return f;
+    }
+  }
+  if (judged == 0) {
+    return unobservable("no thread was seen to end with a context attached",
+                        "an adapter that declares thread and thread.attach");
+  }
+  return passed(
+      fmt::format("{} threads ended with a context, none with a dangling pointer", judged));
+}
+
 // ---- fork
 
 const Context* context_of_child(const ImageEvidence& child, const ImageView& view) {
@@ -449,6 +510,7 @@ constexpr auto kRules = std::to_array<NamedRule>({
     {"tctx.attach.fixed-record-pointer", fixed_record_pointer},
     {"tctx.attach.restores-outer", restores_outer},
     {"tctx.detach.hidden", detach_hidden},
+    {"tctx.exit.no-dangling", no_dangling},
     {"tctx.fork.inherited-record", inherited_record},
 });
 

@@ -156,6 +156,24 @@ class World {
     session_.operations.back().after.push_back(look(kChild, child));
   }
 
+  // A thread that leaves with this in its slot; nothing: null.
+  void exit(const std::string& thread, std::int32_t tid, const std::optional<Rec>& left,
+            bool readable = true, bool same_slot = true) {
+    ThreadSample s;
+    if (left) {
+      s = add_sample(image(kMain), tid, *left);
+      image(kMain).threads.pop_back();
+    }
+    s.tid = tid;
+    s.slot = slot_of(tid) + (same_slot ? 0 : 0x100);
+    if (left && !readable) {
+      s.record->bytes.clear();
+      s.record->readable = 0;
+    }
+    image(kMain).exits.push_back(std::move(s));
+    operate(on("thread.exit", thread), {}, {{"ok", true}, {"tid", tid}});
+  }
+
   Finding judge(std::string_view id) const {
     const Rule rule = rule_for(id);
     EXPECT_NE(rule, nullptr) << id;
@@ -171,6 +189,9 @@ class World {
   Outcome outcome(std::string_view id) const { return judge(id).outcome; }
 
  private:
+  static std::uint64_t slot_of(std::int32_t tid) {
+    return 0x7e0000000000 + static_cast<std::uint64_t>(tid) * 0x1000;
+  }
   void process(std::int32_t pid) {
     Process p;
     p.pid = pid;
@@ -188,7 +209,7 @@ class World {
     ThreadSample s;
     s.tid = tid;
     s.first_seen_ns = s.last_seen_ns = now_;
-    s.slot = 0x7e0000000000 + static_cast<std::uint64_t>(tid) * 0x1000;
+    s.slot = slot_of(tid);
     s.value = rec.at;
     auto& block = s.record.emplace();
     block.at = RemoteAddr(rec.at);
@@ -497,6 +518,31 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
   EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), Outcome::kUnobservable);
 }
 
+TEST(NoDangling, AtTheExitOfAThread) {
+  const auto run = [](const std::optional<Rec>& left, bool readable = true, bool same_slot = true) {
+    World w;
+    w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+    w.operate(given("t", "A"), {{13, Rec{}}}, {{"ok", true}, {"tid", 13}});
+    w.exit("t", 13, left, readable, same_slot);
+    return w.outcome("tctx.exit.no-dangling");
+  };
+  EXPECT_EQ(run(std::nullopt), Outcome::kPass);
+  EXPECT_EQ(run(hidden()), Outcome::kPass);
+  EXPECT_EQ(run(Rec{}), Outcome::kPass);
+  EXPECT_EQ(run(Rec{}, /*readable=*/false), Outcome::kFail);
+  // What malloc writes into memory that was freed.
+  EXPECT_EQ(run(shown("e1d7a40505000000b0f3c2d1e0f1a2b3", kSpan)), Outcome::kFail);
+  // The memory of the thread itself is gone already.
+  EXPECT_EQ(run(Rec{}, false, /*same_slot=*/false), Outcome::kUnobservable);
+}
+
+TEST(NoDangling, AThreadWithoutAContextLeavesNone) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+  w.exit("t", 13, std::nullopt);
+  EXPECT_EQ(w.outcome("tctx.exit.no-dangling"), Outcome::kUnobservable);
+}
+
 // ---- records
 
 TEST(Ids, InReverseOrder) {
@@ -677,14 +723,14 @@ TEST(SurvivesOtherUpdates, TheEntriesStay) {
 }
 
 TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
-  const auto run = [](bool attached, const Names& after) {
+  const auto run = [](bool attached, const Names& after, bool hides = false) {
     World w;
     w.context(Ctx{Names{"a", "b"}});
     const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
     w.operate(given("main", "A"), threads);
     if (!attached) w.operate(kDetach, {{kMain, std::nullopt}});
     w.context(std::nullopt);
-    w.operate({{"op", "process.drop"}}, threads);
+    w.operate({{"op", "process.drop"}}, hides ? Threads{{kMain, std::nullopt}} : threads);
     w.context(Ctx{after});
     w.operate(kPublish, threads);
     return w.outcome("tctx.keymap.stable-across-republish");
@@ -692,6 +738,7 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   EXPECT_EQ(run(true, {"a", "b", "c"}), Outcome::kPass);
   EXPECT_EQ(run(true, {"b", "a"}), Outcome::kFail);
   EXPECT_EQ(run(false, {"b", "a"}), Outcome::kUnobservable);
+  EXPECT_EQ(run(true, {"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
 }
 
 TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {

@@ -20,20 +20,6 @@ std::string text_member(const Json& object, const char* name) {
   return object[name].get<std::string>();
 }
 
-std::vector<GivenAttribute> given_attributes(const Json& request) {
-  std::vector<GivenAttribute> out;
-  if (!request.contains("attributes") || !request["attributes"].is_array()) return out;
-  for (const Json& pair : request["attributes"]) {
-    auto& a = out.emplace_back();
-    a.key = text_member(pair, "key");
-    const Json value = pair.is_object() ? pair.value("value", Json()) : Json();
-    if (value.is_object() && value.contains("stringValue") && value["stringValue"].is_string()) {
-      a.text = value["stringValue"].get<std::string>();
-    }
-  }
-  return out;
-}
-
 std::shared_ptr<const GivenContext> given_context(const Json& request, std::size_t operation) {
   auto out = std::make_shared<GivenContext>();
   out->name = text_member(request, "ctx");
@@ -62,9 +48,11 @@ class Given {
     const Json requests = d.request.value("requests", Json::array());
     const Json results =
         d.reply.is_object() ? d.reply.value("results", Json::array()) : Json::array();
-    for (std::size_t i = 0; i < requests.size(); ++i) {
+    for (std::size_t i = 0; requests.is_array() && i < requests.size(); ++i) {
       const Json reply = results.is_array() && i < results.size() ? results[i] : Json();
-      apply(text_member(requests[i], "op"), requests[i], reply, index);
+      if (requests[i].is_object()) {
+        apply(text_member(requests[i], "op"), requests[i], reply, index);
+      }
     }
   }
 
@@ -200,6 +188,21 @@ bool is_named(const ImageEvidence& e, std::string_view key) {
 }
 
 }  // namespace
+
+std::vector<GivenAttribute> given_attributes(const Json& request) {
+  std::vector<GivenAttribute> out;
+  if (!request.is_object() || !request.contains("attributes") || !request["attributes"].is_array())
+    return out;
+  for (const Json& pair : request["attributes"]) {
+    auto& a = out.emplace_back();
+    a.key = text_member(pair, "key");
+    const Json value = pair.is_object() ? pair.value("value", Json()) : Json();
+    if (value.is_object() && value.contains("stringValue") && value["stringValue"].is_string()) {
+      a.text = value["stringValue"].get<std::string>();
+    }
+  }
+  return out;
+}
 
 std::vector<std::string> GivenContext::texts_of(std::string_view key) const {
   std::vector<std::string> out;

@@ -19,6 +19,9 @@ struct GivenAttribute {
   std::optional<std::string> text;  // nothing: a value of another kind
 };
 
+// The member `attributes` of a request, whatever it is.
+std::vector<GivenAttribute> given_attributes(const nlohmann::json& request);
+
 struct GivenContext {
   std::string name;      // the member `ctx`
   std::string trace_id;  // hexadecimal, as given; empty: attributes only

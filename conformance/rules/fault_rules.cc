@@ -879,6 +879,7 @@ constexpr std::array<NamedRule, 14> kRules = {{
 std::span<const NamedRule> fault_rules() { return kRules; }
 
 bool is_about_faults(std::string_view requirement) {
+  if (requirement == "pctx.update.failure-recoverable") return true;
   return std::ranges::find(kRules, requirement, &NamedRule::requirement) != kRules.end();
 }
 

@@ -11,18 +11,18 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::vector<Attribute> resource_of(const Json& request) {
-  const Json& resource = request["resource"];
-  return resource.is_object() && resource.contains("attributes")
-             ? attributes_of(resource["attributes"])
-             : std::vector<Attribute>{};
-}
-
 bool is_of_second_sdk(const Json& request) {
   return request.is_object() && request.contains("sdk") && request["sdk"] != 1;
 }
 
 }  // namespace
+
+std::vector<Attribute> resource_of(const Json& request) {
+  if (!request.is_object() || !request.contains("resource")) return {};
+  const Json& resource = request["resource"];
+  if (!resource.is_object() || !resource.contains("attributes")) return {};
+  return attributes_of(resource["attributes"]);
+}
 
 bool Given::is_removed(std::string_view key) const { return find_key(removed, key) != nullptr; }
 
@@ -79,7 +79,10 @@ Published published_at(const SessionEvidence& session, const ImageView* view) {
   const ImageEvidence* image = session.image(view->image);
   if (image == nullptr || !view->snapshot || *view->snapshot >= image->contexts.size()) return out;
   out.image = image;
-  out.has_mappings = !image->contexts[*view->snapshot].empty();
+  const auto& all = image->contexts[*view->snapshot];
+  out.has_mappings = !all.empty();
+  out.contexts = static_cast<std::size_t>(std::ranges::count_if(
+      all, [](const Context& c) { return c.candidate->named && c.usable(); }));
   out.context = context_at(*image, *view);
   if (out.context == nullptr || out.context->payload == nullptr) return out;
   const Payload& p = *out.context->payload;
@@ -109,6 +112,15 @@ const ImageView* view_of(const DrivenOperation& d, std::int64_t pid) {
   const auto it =
       std::ranges::find(d.operation->after, pid, [](const ImageView& v) { return v.image.pid; });
   return it == d.operation->after.end() ? nullptr : &*it;
+}
+
+std::vector<Json> list_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) return {};
+  return object[name].get<std::vector<Json>>();
+}
+
+bool says(const Json& object, const char* name, std::string_view text) {
+  return object.is_object() && object.contains(name) && object[name] == text;
 }
 
 std::int64_t pid_member(const Json& object, const char* name) {

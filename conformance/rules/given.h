@@ -26,6 +26,9 @@ struct Given {
   void forget() { *this = {}; }
 };
 
+// The attributes of a request's, or a child's, member `resource`; none where it has none.
+std::vector<Attribute> resource_of(const nlohmann::json& request);
+
 bool is_same(const Attribute& a, const Attribute& b);
 const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);
 
@@ -37,6 +40,7 @@ struct Published {
   const ImageEvidence* image = nullptr;  // null: it was not looked at
   const Context* context = nullptr;      // a reader's; null: none was there
   const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
+  std::size_t contexts = 0;              // that a reader accepts
   bool has_mappings = false;             // anything that is named or looks like a context
 
   const Attribute* find(std::string_view key) const;  // in the Resource, then in field 2
@@ -49,6 +53,10 @@ const Attribute* first_missing(const Given& given, const Published& published);
 
 // The look at another process right after the operation; null: there was none.
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);
+// The list that is this member; empty where it is none.
+std::vector<nlohmann::json> list_member(const nlohmann::json& object, const char* name);
+// Is this member that text?
+bool says(const nlohmann::json& object, const char* name, std::string_view text);
 // A member of the reply that is a process number; 0: it is none.
 std::int64_t pid_member(const nlohmann::json& object, const char* name);
 

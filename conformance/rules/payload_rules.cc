@@ -167,10 +167,7 @@ Finding semantic_conventions(const ImageEvidence& e) {
 
 Finding resource_matches_sdk(const ImageEvidence& e) {
   const auto& expected = e.timeline->expected_resource;
-  if (expected.empty() && e.session != nullptr) {
-    if (e.image->key == e.session->session->root) return resource_as_given(e);
-    return unobservable("what it was given came before an exec", "the process before the exec");
-  }
+  if (expected.empty() && e.session != nullptr) return resource_as_given(e);
   if (expected.empty()) {
     return unobservable("the harness was not told what the SDK is configured with",
                         "--expect-resource KEY=VALUE");

@@ -15,8 +15,7 @@ using Driven = Testee::Answer<void>;
 
 struct Check {
   std::string_view name;
-  // Capabilities without which it is left out; "process.fork:publish" is one of the children that
-  // process.fork lists.
+  // Capabilities without which it is left out, as in is_declared().
   std::vector<std::string_view> needs;
   // Globs over ids: rows that a crash, a hang or a refusal in this check decides, and which are not
   // applicable where it is left out and no other check is for them.
@@ -33,6 +32,9 @@ struct Group {
   // Stores to the record of the thread that was asked last are recorded, instead of those to the
   // header.
   bool records = false;
+  // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
+  // clocks are read by system calls then. Left out where the host cannot answer calls.
+  std::string_view injections = "";
 };
 
 std::span<const Group> process_groups();

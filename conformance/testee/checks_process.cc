@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -168,6 +167,21 @@ Driven update_sizes(Testee& t) {
   return {};
 }
 
+// One update while calls fail, then one that is to work.
+Driven update_with_failures(Testee& t) {
+  CTX_CHECK(publish(t));
+  t.inject(true);
+  const auto failing = t.ask("process.update", {{"resource", named("ctxconf-while-a-call-fails")}});
+  t.inject(false);
+  if (!failing) return std::unexpected(failing.error());
+  const auto next = t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed")}});
+  if (!next) return std::unexpected(next.error());
+  if ((*next)["ok"] != true) {
+    CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
+  }
+  return {};
+}
+
 Driven update_in_parallel(Testee& t) {
   CTX_CHECK(publish(t));
   Json requests = Json::array();
@@ -189,17 +203,11 @@ Driven fork_and_reap(Testee& t, const Json& child) {
   return {};
 }
 
-bool can_fork(const Testee& t, std::string_view what) {
-  const Json& fork = t.capabilities()["process.fork"];
-  return fork.contains("child") && fork["child"].is_array() &&
-         std::ranges::find(fork["child"], what) != fork["child"].end();
-}
-
 Driven fork_idle(Testee& t) {
   const Json child = {{"do", "idle"}};
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child));
-  if (can_fork(t, "fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
+  if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
   if (!t.can("process.parallel") || !t.can("process.update")) return {};
   Json requests = Json::array();
   for (int i = 0; i < 4; ++i) {
@@ -219,7 +227,7 @@ Driven fork_publish(Testee& t) {
   };
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
-  if (!can_fork(t, "fork")) return {};
+  if (!t.can("process.fork:fork")) return {};
   return fork_and_reap(t,
                        {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
 }
@@ -235,7 +243,7 @@ const Group kGroups[] = {
     {"publish",
      {{"publish",
        {"process.publish"},
-       {"pctx.publish.discoverable", "pctx.publish.on-init"},
+       {"pctx.publish.discoverable"},
        {"pctx.header.*", "pctx.payload.*", "pctx.publish.*", "pctx.fork.dontfork*"},
        initialise}}},
     {"resource",
@@ -304,6 +312,20 @@ const Group kGroups[] = {
        {"pctx.update.one-writer-at-a-time"},
        {"pctx.update.*"},
        update_in_parallel}}},
+    {.name = "update-without-clock",
+     .checks = {{"clock_gettime",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.failure-recoverable"},
+                 {},
+                 update_with_failures}},
+     .injections = "clock_gettime:error=EINVAL"},
+    {.name = "update-without-name",
+     .checks = {{"prctl",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.failure-recoverable"},
+                 {},
+                 update_with_failures}},
+     .injections = "prctl(PR_SET_VMA):error=EPERM"},
     {"drop",
      {{"drop",
        {"process.publish", "process.drop"},

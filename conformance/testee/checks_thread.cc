@@ -57,7 +57,7 @@ Driven detach(Testee& t, const char* thread) {
 
 // Attaches what an SDK may refuse by design, and ends it again.
 Driven offer(Testee& t, Json members) {
-  const auto reply = t.ask("thread.attach", std::move(members));
+  const auto reply = t.offer("thread.attach", std::move(members));
   if (!reply) return std::unexpected(reply.error());
   if ((*reply)["ok"] == true) CTX_CHECK(detach(t, "main"));
   return {};
@@ -307,15 +307,21 @@ Driven many_names(Testee& t) {
                           Json::array({attribute("no_index_left", "must-not-show")})));
 }
 
-Driven fork(Testee& t) {
+Driven fork_and_reap(Testee& t, const char* name, unsigned number, const Json& child) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "of-parent", 0x1301,
+  CTX_CHECK(t.request("thread.attach", context("main", name, number,
                                                Json::array({attribute("http_route", "/cart")}))));
-  const auto forked = t.request(
-      "process.fork", {{"child", {{"do", "publish"}, {"resource", resource("ctxconf-child")}}}});
+  const auto forked = t.request("process.fork", {{"child", child}});
   if (!forked) return std::unexpected(forked.error());
   CTX_CHECK(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
   return detach(t, "main");
+}
+
+Driven fork_idle(Testee& t) { return fork_and_reap(t, "before-idle", 0x1302, {{"do", "idle"}}); }
+
+Driven fork_publishing(Testee& t) {
+  return fork_and_reap(t, "before-fork", 0x1301,
+                       {{"do", "publish"}, {"resource", resource("ctxconf-child")}});
 }
 
 const Group kGroups[] = {
@@ -395,7 +401,12 @@ const Group kGroups[] = {
        {"process.publish", "process.fork:publish", "thread.attach"},
        {"tctx.fork.inherited-record"},
        {},
-       fork}}},
+       fork_publishing},
+      {"child-idles",
+       {"process.publish", "process.fork:idle", "thread.attach"},
+       {},
+       {"tctx.fork.inherited-record"},
+       fork_idle}}},
 };
 
 }  // namespace

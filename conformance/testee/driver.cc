@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <ranges>
 #include <utility>
+
+#include "conformance/observe/injection.h"
+#include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -22,16 +26,22 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
   return out;
 }
 
-// As in Check::needs.
-bool is_declared(const nlohmann::json& capabilities, std::string_view need) {
-  const auto colon = need.find(':');
-  const std::string name(need.substr(0, colon));
-  if (!capabilities.contains(name)) return false;
-  if (colon == std::string_view::npos) return true;
-  const auto& declared = capabilities[name];
-  if (!declared.contains("child") || !declared["child"].is_array()) return false;
-  return std::any_of(declared["child"].begin(), declared["child"].end(),
-                     [&](const auto& kind) { return kind == need.substr(colon + 1); });
+std::optional<CheckEnding> ending_of(Stop stop) {
+  switch (stop) {
+    case Stop::kCrashed:
+      return CheckEnding::kCrash;
+    case Stop::kHung:
+      return CheckEnding::kTimeout;
+    case Stop::kRefused:
+      return CheckEnding::kRefused;
+    case Stop::kDone:
+      return CheckEnding::kDone;
+    case Stop::kAdapterFault:
+    case Stop::kInterrupted:
+    case Stop::kHarnessFault:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -50,8 +60,8 @@ bool Driver::learn_capabilities() {
   return !take_faults(testee);
 }
 
-bool Driver::drive(std::span<const Group> groups) {
-  return std::ranges::all_of(groups, [this](const Group& group) { return drive(group); });
+bool Driver::drive(std::span<const Group> groups, std::uint32_t repeat) {
+  return std::ranges::all_of(groups, [&](const Group& group) { return drive(group, repeat); });
 }
 
 bool Driver::is_wanted(const Check& check) const {
@@ -72,13 +82,39 @@ bool Driver::has_all(const Check& check) {
   return true;
 }
 
+// What is recorded of a group, and which calls fail.
+TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
+  TesteeOptions options = options_;
+  options.repeat = repeat;
+  auto& recording = options.recording;
+  if (group.records && recording.stores) {
+    recording.record_stores = true;
+    recording.stores = false;
+    recording.no_stores = "the records of threads were watched instead";
+  }
+  if (group.injections.empty()) return options;
+  recording.first_injection = timeline_.injections.size();
+  recording.hide_vdso = true;
+  for (const auto part : std::views::split(group.injections, ' ')) {
+    auto spec = parse_injection(std::string_view(part.begin(), part.end()));
+    if (!spec) {
+      harness_fault_ = sys::to_string(spec.error());
+      continue;
+    }
+    timeline_.injections.push_back(to_injection(*spec));
+    recording.injections.push_back(std::move(*spec));
+  }
+  return options;
+}
+
 bool Driver::take_faults(const Testee& testee) {
   if (adapter_fault_.empty()) adapter_fault_ = testee.adapter_fault();
   if (harness_fault_.empty()) harness_fault_ = testee.harness_fault();
   return interrupted_ || !adapter_fault_.empty() || !harness_fault_.empty();
 }
 
-bool Driver::drive(const Group& group) {
+bool Driver::drive(const Group& group, std::uint32_t repeat) {
+  if (!group.injections.empty() && options_.recording.no_filter) return true;
   std::vector<const Check*> checks;
   for (const Check& check : group.checks) {
     if (is_wanted(check) && has_all(check)) checks.push_back(&check);
@@ -97,13 +133,8 @@ bool Driver::drive(const Group& group) {
       continue;
     }
     if (testee == nullptr) {
-      TesteeOptions options = options_;
-      if (group.records && options.recording.stores) {
-        options.recording.record_stores = true;
-        options.recording.stores = false;
-        options.recording.no_stores = "the records of threads were watched instead";
-      }
-      testee = std::make_unique<Testee>(std::move(options), std::string(group.name), timeline_);
+      testee =
+          std::make_unique<Testee>(options_for(group, repeat), std::string(group.name), timeline_);
       if (const auto started = testee->start(); !started) {
         testee->end();
         if (started.error() == Stop::kInterrupted) interrupted_ = true;
@@ -114,7 +145,14 @@ bool Driver::drive(const Group& group) {
     if (on_check_) on_check_(group.name, check->name);
     testee->begin_check(std::string(check->name), std::move(requirements));
     const Driven driven = check->drive(*testee);
-    if (driven) continue;
+    const auto told = [&](std::optional<CheckEnding> ending) {
+      if (on_check_end_) on_check_end_(group.name, check->name, ending);
+    };
+    if (driven) {
+      told(CheckEnding::kDone);
+      continue;
+    }
+    told(ending_of(driven.error()));
     testee->end_check(driven.error());
     if (driven.error() == Stop::kInterrupted) interrupted_ = true;
     if (driven.error() == Stop::kRefused) continue;

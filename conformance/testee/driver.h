@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,15 +26,19 @@ class Driver {
   Driver(const TesteeOptions& options, std::vector<const Requirement*> selected,
          Timeline& timeline);
 
-  // Called before each check.
-  void on_check(std::function<void(std::string_view group, std::string_view check)> call) {
-    on_check_ = std::move(call);
+  // Called before each check, and after it with how it ended; nothing: it could not be ended.
+  using Call = std::function<void(std::string_view group, std::string_view check)>;
+  using EndCall = std::function<void(std::string_view group, std::string_view check,
+                                     std::optional<CheckEnding> ending)>;
+  void on_check(Call begin, EndCall end) {
+    on_check_ = std::move(begin);
+    on_check_end_ = std::move(end);
   }
 
   // Starts the adapter once to learn what it declares; asked before anything is driven. False, here
   // and below: nothing more can be asked, and faults or interrupted() say why.
   bool learn_capabilities();
-  bool drive(std::span<const Group> groups);
+  bool drive(std::span<const Group> groups, std::uint32_t repeat = 0);
 
   const nlohmann::json& capabilities() const { return capabilities_; }  // hostile
   const std::string& adapter_fault() const { return adapter_fault_; }   // as Testee's
@@ -43,13 +48,15 @@ class Driver {
  private:
   bool is_wanted(const Check& check) const;
   bool has_all(const Check& check);
+  TesteeOptions options_for(const Group& group, std::uint32_t repeat);
   bool take_faults(const Testee& testee);
-  bool drive(const Group& group);
+  bool drive(const Group& group, std::uint32_t repeat);
 
   const TesteeOptions& options_;
   std::vector<const Requirement*> selected_;
   Timeline& timeline_;
-  std::function<void(std::string_view, std::string_view)> on_check_;
+  Call on_check_;
+  EndCall on_check_end_;
   nlohmann::json capabilities_ = nlohmann::json::object();
   std::string adapter_fault_;
   std::string harness_fault_;

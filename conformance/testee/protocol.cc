@@ -134,6 +134,18 @@ std::optional<std::string> problem_of(const Json& line, Definition definition) {
   return (where.empty() ? "the object" : where) + ": " + error.description;
 }
 
+bool is_declared(const nlohmann::json& capabilities, std::string_view capability) {
+  const auto colon = capability.find(':');
+  const std::string name(capability.substr(0, colon));
+  if (!capabilities.is_object() || !capabilities.contains(name)) return false;
+  if (colon == std::string_view::npos) return true;
+  const auto& declared = capabilities[name];
+  if (!declared.is_object() || !declared.contains("child")) return false;
+  return std::ranges::any_of(declared["child"], [&](const nlohmann::json& child) {
+    return child == capability.substr(colon + 1);
+  });
+}
+
 std::string_view capability_of(std::string_view op) {
   if (op == "process.reap") return "process.fork";
   if (op == "process.exec_self") return "process.exec";

@@ -52,6 +52,10 @@ Definition definition_of_reply(std::string_view op);
 // What is wrong with it, in one line that may quote it: hostile; nothing: it keeps the schema.
 std::optional<std::string> problem_of(const nlohmann::json& line, Definition definition);
 
+// Do the capabilities of a hello have this one? "process.fork:publish" is one of the children that
+// process.fork lists.
+bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
+
 // The capability that allows an operation; empty: always allowed, or unknown.
 std::string_view capability_of(std::string_view op);
 

@@ -472,6 +472,7 @@ struct Testee::State {
 Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
     : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
+  state_->session.repeat = state_->options.repeat;
 }
 
 Testee::~Testee() {
@@ -505,6 +506,7 @@ Testee::Answer<void> Testee::start() {
   WrapOptions recording = s.options.recording;
   recording.argv = s.options.argv;
   recording.keep_all = true;
+  recording.inject_at_once = false;
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
@@ -569,7 +571,7 @@ Testee::Answer<void> Testee::start() {
 }
 
 bool Testee::can(std::string_view capability) const {
-  return state_->caps.contains(std::string(capability));
+  return is_declared(state_->caps, capability);
 }
 const Json& Testee::capabilities() const { return state_->caps; }
 pid_t Testee::pid() const { return state_->pid; }
@@ -621,12 +623,24 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
 Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
   auto reply = ask(op, std::move(members));
   if (!reply || (*reply)["ok"] == true) return reply;
-  const Json& error = (*reply)["error"];
+  return refused(op, *reply);
+}
+
+std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
+  const Json& error = reply["error"];
   state_->session.checks.back().text =
       "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
       error.value("kind", std::string("failed")) + ": " +
       cut(error.value("message", std::string("no message")), kMostMembers);
   return std::unexpected(Stop::kRefused);
+}
+
+Testee::Answer<Json> Testee::offer(const std::string& op, Json members) {
+  auto reply = ask(op, std::move(members));
+  if (!reply || (*reply)["ok"] == true) return reply;
+  const std::string kind = (*reply)["error"].value("kind", std::string("failed"));
+  if (kind == "rejected" || kind == "unsupported") return reply;
+  return refused(op, *reply);
 }
 
 Testee::Answer<void> Testee::exec_self() {
@@ -689,6 +703,8 @@ Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
   }
   return std::unexpected(Stop::kDone);
 }
+
+void Testee::inject(bool on) { state_->recording->inject(on); }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
   return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });

@@ -32,6 +32,7 @@ enum class Stop {
 struct TesteeOptions {
   std::vector<std::string> argv;
   bool descriptor3 = false;  // --channel fd3
+  std::uint32_t repeat = 0;  // which of --repeat this is
   std::string seed;          // hexadecimal
   SpecSelection spec;
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
@@ -70,11 +71,15 @@ class Testee {
   // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
   // ok:false is kRefused.
   Answer<Json> request(const std::string& op, Json members = Json::object());
-  // The same where a refusal is an answer, too.
+  // The same where an SDK may refuse by design: "rejected" and "unsupported" are answers, too.
+  Answer<Json> offer(const std::string& op, Json members);
+  // ... and where any refusal is an answer.
   Answer<Json> ask(const std::string& op, Json members = Json::object());
   // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
   Answer<void> exec_self();
   Answer<void> exec(const std::vector<std::string>& argv);
+  // options.recording.injections hold from now on, or no longer; from the start they do not.
+  void inject(bool on);
   // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
   // The same, but only where no context was seen yet, and until there is one.
@@ -89,6 +94,8 @@ class Testee {
 
  private:
   struct State;
+  // Says so in the check.
+  std::unexpected<Stop> refused(const std::string& op, const Json& reply);
   std::unique_ptr<State> state_;
 };
 

@@ -58,6 +58,12 @@ std::string good;  // a variant
 bool is_bad(std::string_view row) { return bad == row; }
 bool is_good(std::string_view name) { return good == name; }
 
+// As the switch, the pointer staying where it is.
+bool uses_valid_byte() {
+  return is_good("valid-byte") || is_good("record-from-the-start") ||
+         is_bad("tctx.tls.per-thread") || is_bad("tctx.attach.fixed-record-pointer");
+}
+
 std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
   return std::unexpected(Refusal{kind, std::move(message), err});
 }
@@ -172,7 +178,7 @@ class Process {
   Reply publish(const json& request) {
     const std::lock_guard guard(lock_);
     resource_ = attributes_of(request);
-    send(is_good("reference-data-later") ? without_threads() : whole());
+    send(is_good("reference-data-later") && names_.empty() ? without_threads() : whole());
     return json();
   }
 
@@ -292,6 +298,12 @@ constexpr std::size_t kLongestValue = 255;
 
 // Never freed: a reader may come late.
 char* new_record() {
+  if (is_bad("tctx.exit.no-dangling")) {
+    void* p =
+        mmap(nullptr, kRecordBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) die("mmap");
+    return static_cast<char*>(p);
+  }
   auto* record = static_cast<char*>(aligned_alloc(64, kRecordBytes));
   if (record == nullptr) die("aligned_alloc");
   memset(record, 0, kRecordBytes);
@@ -377,6 +389,15 @@ void point_at(char* record) {
   fence();
 }
 
+// Frees the record of a thread that ends, and does not say so.
+struct Destructor {
+  ~Destructor() {
+    if (is_bad("tctx.exit.no-dangling") && otel_thread_ctx_v1 != nullptr) {
+      munmap(otel_thread_ctx_v1, kRecordBytes);
+    }
+  }
+};
+
 struct Stack {
   std::vector<Content> contexts;  // innermost last
   char* fixed = nullptr;          // the thread's only record, where the valid byte is the switch
@@ -400,6 +421,8 @@ class Threads {
   }
 
   void begin_thread() {
+    static thread_local const Destructor at_the_end;
+    (void)&at_the_end;
     if (is_bad("tctx.tls.fresh-thread-null")) {
       otel_thread_ctx_v1 = __atomic_load_n(main_slot_, __ATOMIC_RELAXED);
     }
@@ -513,6 +536,7 @@ class Threads {
       moving = std::move(*it);
       stack.contexts.erase(it);
       if (!stack.contexts.empty() || !is_bad("tctx.detach.hidden")) show(stack, false);
+      if (is_bad("tctx.tls.per-thread")) point_at(nullptr);  // the other thread has the record
       return json();
     });
     if (!reply) return reply;
@@ -530,7 +554,7 @@ class Threads {
     stacks_.erase(thread);
   }
 
-  void forget_in_child(const json& request) {
+  void forget_in_child() {
     if (is_bad("tctx.fork.inherited-record")) return;
     stacks_.clear();
     if (!is_good("child-attaches")) return point_at(nullptr);
@@ -541,19 +565,12 @@ class Threads {
     fill(c.record, c);
     set_valid(c.record, 1);
     point_at(c.record);
-    (void)request;
   }
 
  private:
-  static bool uses_valid_byte() {
-    return is_good("valid-byte") || is_good("record-from-the-start") ||
-           is_bad("tctx.attach.fixed-record-pointer");
-  }
-
   Stack& stack_of(const json& request) { return stacks_[request.value("thread", "main")]; }
 
   char* record_of(const Stack& stack) const {
-    if (is_bad("tctx.tls.per-thread")) return shared_;
     return uses_valid_byte() ? stack.fixed : stack.contexts.back().record;
   }
 
@@ -562,12 +579,15 @@ class Threads {
     const bool hides_plain = is_good("hidden-without-a-trace");
     const bool shown = !stack.contexts.empty() && !(hides_plain && !stack.contexts.back().traced);
     if (is_bad("tctx.tls.per-thread")) {
-      if (!shown) return point_at(nullptr);
       if (shared_ == nullptr) shared_ = new_record();
-      set_valid(shared_, 0);
-      fill(shared_, stack.contexts.back());
-      set_valid(shared_, 1);
-      return point_at(shared_);
+      stack.fixed = shared_;
+    }
+    if (is_bad("tctx.attach.fixed-record-pointer")) {
+      if (!shown) return set_valid(stack.fixed, 0);
+      stack.fixed = new_record();
+      fill(stack.fixed, stack.contexts.back());
+      set_valid(stack.fixed, 1);
+      return point_at(stack.fixed);
     }
     if (uses_valid_byte()) {
       if (stack.fixed == nullptr && is_good("record-from-the-start")) {
@@ -575,9 +595,7 @@ class Threads {
       }
       if (stack.fixed != nullptr) set_valid(stack.fixed, 0);
       if (!shown) return;
-      if (stack.fixed == nullptr || is_bad("tctx.attach.fixed-record-pointer")) {
-        stack.fixed = new_record();
-      }
+      if (stack.fixed == nullptr) stack.fixed = new_record();
       fill(stack.fixed, stack.contexts.back());
       point_at(stack.fixed);
       return set_valid(stack.fixed, 1);
@@ -692,7 +710,7 @@ class Threads {
   if (getppid() != parent) _exit(1);
   loop.leave_channel();
   if (child.at("do") == "publish") {
-    threads.forget_in_child(child);
+    threads.forget_in_child();
     process.publish_in_child(child);
   }
   if (write(ends[1], "", 1) != 1) _exit(1);
@@ -702,10 +720,8 @@ class Threads {
 }
 
 json hello() {
-  const bool valid_byte = is_good("valid-byte") || is_good("record-from-the-start") ||
-                          is_bad("tctx.attach.fixed-record-pointer");
   json caps = {{"process.fork", {{"child", {"idle", "publish"}}}},
-               {"thread", {{"style", valid_byte ? "valid" : "pointer"}}}};
+               {"thread", {{"style", uses_valid_byte() ? "valid" : "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "thread.attach", "thread.detach",
         "thread.append", "thread.shrink", "thread.move"}) {
@@ -786,6 +802,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.attach.fixed-record-pointer",
                              "tctx.attach.restores-outer",
                              "tctx.detach.hidden",
+                             "tctx.exit.no-dangling",
                              "tctx.fork.inherited-record"};
 constexpr std::array kGood = {"pointer",
                               "valid-byte",

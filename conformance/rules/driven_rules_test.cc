@@ -1,0 +1,902 @@
+// The rules about driven programs, OTEP 4719, against sessions that are written down.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+using sys::MapEntry;
+using sys::RemoteAddr;
+using sys::RemoteRange;
+
+constexpr std::uint64_t kMapping = 0x7f0000000000;
+constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::int32_t kPid = 12;
+constexpr std::int32_t kChild = 30;
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+std::string varint(std::size_t n) {
+  std::string out;
+  for (; n > 127; n >>= 7U) out += static_cast<char>((n & 127U) | 128U);
+  return out + static_cast<char>(n);
+}
+std::string field(int number, const std::string& content) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) + varint(content.size()) + content;
+}
+std::string pairs_in(int number, const Pairs& pairs) {
+  std::string out;
+  for (const auto& [key, value] : pairs) {
+    out += field(number, field(1, key) + field(2, field(1, value)));
+  }
+  return out;
+}
+
+Json given(const Pairs& pairs) {
+  Json out = Json::array();
+  for (const auto& [key, value] : pairs) {
+    out.push_back({{"key", key}, {"value", {{"stringValue", value}}}});
+  }
+  return out;
+}
+Json with_resource(const Pairs& pairs) { return {{"resource", {{"attributes", given(pairs)}}}}; }
+
+MemoryBlock block(std::uint64_t at, const std::string& content) {
+  MemoryBlock b;
+  b.at = RemoteAddr(at);
+  b.wanted = b.readable = content.size();
+  b.bytes.resize(content.size());
+  std::memcpy(b.bytes.data(), content.data(), content.size());
+  b.hash = std::hash<std::string>()(content);
+  return b;
+}
+
+// What a process published.
+struct Writer {
+  Pairs resource = {{"service.name", "shop"}};
+  Pairs attributes;
+  std::uint64_t timestamp = 1000;
+  std::uint64_t mapping = kMapping;
+  std::string tail;  // behind the message, and announced with it
+
+  std::string payload() const {
+    return field(1, pairs_in(1, resource)) + pairs_in(2, attributes) + tail;
+  }
+  abi::ProcessHeader header() const {
+    return {abi::kSignature, abi::kVersion, static_cast<std::uint32_t>(payload().size()), timestamp,
+            kHeap};
+  }
+  Candidate candidate() const {
+    const auto h = header();
+    MapEntry entry;
+    entry.range = *RemoteRange::from_size(RemoteAddr(mapping), 4096);
+    entry.readable = entry.writable = true;
+    entry.inode = 7;
+    entry.name = "/memfd:OTEL_CTX (deleted)";
+    Candidate c;
+    c.entries = {entry};
+    c.memory = {block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h)),
+                block(kHeap, payload())};
+    return c;
+  }
+};
+
+// A session with process 12. What was published is looked at after each operation.
+struct Driven : LiteralRecording {
+  Session session;
+  std::vector<Writer> state;     // of process 12
+  std::vector<Writer> of_child;  // of process 30, while it lives
+  bool child_lives = false;
+
+  Driven() {
+    t.mode = Mode::kRun;
+    session.group = "literal";
+    session.root = {kPid, 0};
+    session.hello = R"({"id":1,"ok":true,"caps":{}})";
+    session.checks.emplace_back().name = "literal";
+    ask("hello", {});
+  }
+
+  ImageView look_at(Image& i, const std::vector<Writer>& published) {
+    Snapshot s;
+    s.moment = Moment::kOperation;
+    s.moments = {s.moment};
+    s.first_seen_ns = s.last_seen_ns = now += kStep;
+    for (const Writer& w : published) s.candidates.push_back(w.candidate());
+    i.snapshots.push_back(std::move(s));
+    ImageView view;
+    view.image = i.key;
+    view.order = order;
+    view.snapshot = i.snapshots.size() - 1;
+    return view;
+  }
+
+  Operation& ask(const std::string& op, Json members, Json reply = {{"ok", true}}) {
+    Operation o;
+    if (!op.empty()) {
+      members["op"] = op;
+      o.request = members.dump();
+      o.reply = reply.dump();
+    }
+    o.sent_ns = now += kStep;
+    o.after.push_back(look_at(image(), state));
+    if (child_lives) o.after.push_back(look_at(child().images.front(), of_child));
+    o.answered_ns = now += kStep;
+    session.operations.push_back(std::move(o));
+    return session.operations.back();
+  }
+  Operation& idle() { return ask("", {}); }
+  Operation& refused(const std::string& op, const Json& members) {
+    return ask(op, members, {{"ok", false}, {"error", {{"kind", "rejected"}, {"message", "no"}}}});
+  }
+
+  Process& child() {
+    for (Process& p : t.processes) {
+      if (p.pid == kChild) return p;
+    }
+    Process p;
+    p.pid = kChild;
+    p.parent = kPid;
+    p.images.emplace_back().key = {kChild, 0};
+    t.processes.push_back(std::move(p));
+    return t.processes.back();
+  }
+
+  Store& store(std::int32_t tid, const Writer& before, const Writer& after) {
+    Store s;
+    s.tid = tid;
+    s.order = ++order;
+    s.at_ns = now += kStep;
+    s.header = before.mapping;
+    const auto bytes = [](const abi::ProcessHeader& h) {
+      std::vector<std::byte> out(sizeof h);
+      std::memcpy(out.data(), &h, sizeof h);
+      return out;
+    };
+    s.before = bytes(before.header());
+    s.after = bytes(after.header());
+    s.payload = block(kHeap, after.payload());
+    s.threads = 1;
+    image().stores.push_back(std::move(s));
+    return image().stores.back();
+  }
+
+  Finding judge(std::string_view id) {
+    Timeline timeline = t;
+    timeline.sessions = {session};
+    const auto all = evidence_of(timeline);
+    const Rule rule = rule_for(id);
+    EXPECT_NE(rule, nullptr) << id;
+    for (const auto& e : all) {
+      if (rule != nullptr && e.image->key == session.root) return rule(e);
+    }
+    ADD_FAILURE() << "nobody to ask";
+    return {};
+  }
+  Outcome outcome(std::string_view id) { return judge(id).outcome; }
+};
+
+Writer named(const std::string& name, std::uint64_t timestamp) {
+  Writer w;
+  w.resource = {{"service.name", name}};
+  w.timestamp = timestamp;
+  return w;
+}
+Driven published(const Writer& w = {}) {
+  Driven d;
+  d.state = {w};
+  d.ask("process.publish", with_resource(w.resource));
+  return d;
+}
+
+TEST(DrivenRules, NothingWasAsked) {
+  for (const auto group : {driven_resource_rules(), driven_process_rules(), driven_fork_rules()}) {
+    for (const NamedRule& rule : group) {
+      Driven d;
+      const Finding f = d.judge(rule.requirement);
+      EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.requirement;
+      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+    }
+  }
+  Driven d;
+  EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kUnobservable);
+}
+
+// ---- updates
+
+constexpr const char* kVisible = "pctx.update.visible";
+
+TEST(UpdateVisible, TheNewValue) {
+  Driven d = published();
+  d.state = {named("shop-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
+}
+
+TEST(UpdateVisible, TheOldValue) {
+  Driven d = published();
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  const Finding f = d.judge(kVisible);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("\"shop\""), std::string::npos) << f.saw;
+  EXPECT_NE(f.saw.find("\"shop-2\""), std::string::npos) << f.saw;
+}
+
+TEST(UpdateVisible, WhatIsInTheOtherListShowsAsWell) {
+  Driven d = published();
+  Writer w;
+  w.resource = {};
+  w.attributes = {{"service.name", "shop-2"}};
+  d.state = {w};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
+}
+
+TEST(UpdateVisible, NoContextAnyMore) {
+  Driven d = published();
+  d.state = {};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+}
+
+TEST(UpdateVisible, WithoutAnyContextNothingIsKnown) {
+  Driven d;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, ARefusedChangeNeedNotShow) {
+  Driven d = published();
+  d.refused("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
+constexpr const char* kState = "pctx.update.complete-state";
+const Pairs kTwo = {{"service.name", "shop"}, {"extra", "canary"}};
+
+Driven with_two() {
+  Writer w;
+  w.resource = kTwo;
+  return published(w);
+}
+
+TEST(UpdateCompleteState, ARemovedAttributeIsGone) {
+  Driven d = with_two();
+  d.state = {named("shop", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  d.state = {named("longer", 3000)};
+  d.ask("process.update", with_resource({{"service.name", "longer"}}));
+  EXPECT_EQ(d.outcome(kState), Outcome::kPass);
+}
+
+TEST(UpdateCompleteState, ItLivesOn) {
+  Driven d = with_two();
+  d.state.front().timestamp = 2000;
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kState), Outcome::kFail);
+}
+
+TEST(UpdateCompleteState, TheSdkHasAValueOfItsOwn) {
+  Driven d = with_two();
+  Writer w = named("shop", 2000);
+  w.resource.emplace_back("extra", "default");
+  d.state = {w};
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  d.state = {named("longer", 3000)};
+  d.ask("process.update", with_resource({{"service.name", "longer"}}));
+  EXPECT_EQ(d.outcome(kState), Outcome::kPass);
+}
+
+TEST(UpdateCompleteState, TheSizeIsThatOfTheOldMessage) {
+  Driven d = with_two();
+  d.state = {named("shop", 2000)};
+  d.state.front().tail = std::string(18, '\0');
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  const Finding f = d.judge(kState);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.signature, "the state after an update does not decode");
+}
+
+TEST(UpdateCompleteState, AnUpdateThatDoesNotShowIsAnotherRow) {
+  Driven d = with_two();
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kState), Outcome::kUnobservable);
+}
+
+TEST(UpdateCompleteState, WhatIsGivenInParallelIsNotCertain) {
+  Driven d = with_two();
+  d.ask("parallel", {{"requests", {{{"op", "process.update"}}}}});
+  d.ask("process.update", {{"attributes", Json::array()}});
+  EXPECT_EQ(d.outcome(kState), Outcome::kUnobservable);
+}
+
+// ---- publication
+
+constexpr const char* kAgain = "pctx.publish.existing-becomes-update";
+
+TEST(ExistingBecomesUpdate, TheSameMapping) {
+  Driven d = published();
+  d.state = {named("again", 2000)};
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kPass);
+}
+
+TEST(ExistingBecomesUpdate, AnotherMapping) {
+  Driven d = published();
+  d.state = {named("again", 2000)};
+  d.state.front().mapping += 0x10000;
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kFail);
+}
+
+TEST(ExistingBecomesUpdate, UnmappedAndMadeAgainAtItsPlace) {
+  Driven d = published();
+  d.call("munmap", {kMapping, 4096}, 0);
+  d.state = {named("again", 2000)};
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  const Finding f = d.judge(kAgain);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.level, "syscalls");
+}
+
+TEST(ExistingBecomesUpdate, OtherCallsAndOtherTimes) {
+  Driven d = published();
+  d.call("munmap", {kMapping + 4096, 4096}, 0);  // what lies behind
+  d.call("munmap", {kMapping, 4096}, -22);
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.call("munmap", {kMapping, 4096}, 0);
+  d.state = {};
+  d.ask("process.drop", {});
+  d.state = {named("shop", 3000)};
+  d.state.front().mapping += 0x10000;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kPass);
+}
+
+TEST(ExistingBecomesUpdate, ARefusalLeavesTheFirst) {
+  Driven d = published();
+  d.refused("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kPass);
+  d.state.front().mapping += 0x10000;
+  d.refused("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kFail);
+}
+
+TEST(ExistingBecomesUpdate, AnotherCopyOfTheSdkIsAnotherRow) {
+  Driven d = published();
+  d.state.push_back(named("other", 2000));
+  d.state.back().mapping -= 0x10000;
+  Json request = with_resource({{"service.name", "other"}});
+  request["sdk"] = 2;
+  d.ask("process.publish", request);
+  EXPECT_EQ(d.outcome(kAgain), Outcome::kUnobservable);
+}
+
+constexpr const char* kInit = "pctx.publish.on-init";
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+TEST(PublishOnInit, AtOnce) {
+  Driven d = published();
+  EXPECT_EQ(d.outcome(kInit), Outcome::kPass);
+}
+
+TEST(PublishOnInit, InTheBackground) {
+  Driven d;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.state = {Writer{}};
+  d.idle();
+  EXPECT_EQ(d.outcome(kInit), Outcome::kPass);
+}
+
+TEST(PublishOnInit, NotWhileOneWaits) {
+  Driven d;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.now += kSecond;
+  d.idle();
+  const Finding f = d.judge(kInit);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.saw.find("one came with"), std::string::npos) << f.saw;
+  d.state = {Writer{}};
+  d.ask("thread.attach", {});
+  EXPECT_NE(d.judge(kInit).saw.find("one came with thread.attach"), std::string::npos);
+}
+
+TEST(PublishOnInit, NobodyWaited) {
+  Driven d;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.state = {Writer{}};
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kInit), Outcome::kUnobservable);
+}
+
+constexpr const char* kIdle = "pctx.publish.available-while-idle";
+
+TEST(AvailableWhileIdle, TheSameContent) {
+  Driven d = published();
+  d.idle();
+  EXPECT_EQ(d.outcome(kIdle), Outcome::kPass);
+}
+
+TEST(AvailableWhileIdle, AnUpdateOfItsOwnIsLegal) {
+  Driven d = published();
+  d.state.front().timestamp = 2000;
+  d.state.front().resource.emplace_back("host.name", "detected");
+  d.idle();
+  EXPECT_EQ(d.outcome(kIdle), Outcome::kPass);
+}
+
+TEST(AvailableWhileIdle, Withdrawn) {
+  Driven d = published();
+  d.state = {};
+  d.idle();
+  EXPECT_EQ(d.outcome(kIdle), Outcome::kFail);
+}
+
+TEST(AvailableWhileIdle, AnotherValue) {
+  Driven d = published();
+  d.state = {named("unknown_service", 2000)};
+  d.idle();
+  EXPECT_EQ(d.outcome(kIdle), Outcome::kFail);
+}
+
+TEST(AvailableWhileIdle, WhatWasWrongBeforeIsAnotherRow) {
+  Driven d = published();
+  d.state = {named("unknown_service", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  d.idle();
+  EXPECT_NE(d.outcome(kIdle), Outcome::kFail);
+}
+
+// ---- withdrawal
+
+constexpr const char* kDead = "pctx.drop.no-dead-payload";
+
+Writer zeroed(Writer w) {
+  w.timestamp = 0;
+  return w;
+}
+
+TEST(NoDeadPayload, ZeroedAndUnmapped) {
+  Driven d = published();
+  d.store(kPid, Writer{}, zeroed({}));
+  d.call("munmap", {kMapping, 4096}, 0);
+  d.state = {};
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kDead), Outcome::kPass);
+}
+
+TEST(NoDeadPayload, TheHeaderStays) {
+  Driven d = published();
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kDead), Outcome::kPass);
+  d.state = {named("gone", 1000)};  // another payload under the same header
+  d.state.front().resource = {{"service.nam3", "shop"}};
+  d.idle();
+  EXPECT_EQ(d.outcome(kDead), Outcome::kFail);
+}
+
+TEST(NoDeadPayload, OverwrittenBeforeTheZero) {
+  Driven d = published();
+  d.store(kPid, Writer{}, zeroed({})).payload = block(kHeap, std::string(24, '\0'));
+  d.state = {};
+  d.ask("process.drop", {});
+  const Finding f = d.judge(kDead);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.level, "stores");
+}
+
+TEST(NoDeadPayload, UnmappedBeforeTheZero) {
+  Driven d = published();
+  d.store(kPid, Writer{}, zeroed({})).payload.reset();
+  d.state = {};
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kDead), Outcome::kFail);
+}
+
+TEST(NoDeadPayload, AnotherThreadMayHaveSeenTheZero) {
+  Driven d = published();
+  Store& s = d.store(kPid, Writer{}, zeroed({}));
+  s.payload.reset();
+  s.threads = 2;
+  d.state = {};
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kDead), Outcome::kUnobservable);
+}
+
+TEST(NoDeadPayload, StoresOfAnUpdateAreNone) {
+  Driven d = published();
+  d.store(kPid, Writer{}, zeroed({})).payload.reset();
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kDead), Outcome::kUnobservable);
+}
+
+// ---- several writers
+
+constexpr const char* kWriters = "pctx.update.one-writer-at-a-time";
+
+Json parallel_updates() {
+  Json requests = Json::array();
+  for (const char* const name : {"a", "b"}) {
+    Json r = with_resource({{"service.name", name}, {"writer", name}});
+    r["op"] = "process.update";
+    requests.push_back(r);
+  }
+  return {{"requests", requests}};
+}
+Json all_ok() { return {{"ok", true}, {"results", {{{"ok", true}}, {{"ok", true}}}}}; }
+
+// An update of which `middle` does the fields.
+void update(Driven& d, std::int32_t tid, std::int32_t middle, const Writer& from,
+            const Writer& to) {
+  Writer between = zeroed(to);
+  d.store(tid, from, zeroed(from));
+  d.store(middle, zeroed(from), between);
+  d.store(tid, between, to);
+}
+
+Driven watched() {
+  Driven d = published();
+  Watch w;
+  w.header = kMapping;
+  w.armed_order = ++d.order;
+  const auto h = Writer{}.header();
+  w.found.resize(sizeof h);
+  std::memcpy(w.found.data(), &h, sizeof h);
+  d.image().watches.push_back(std::move(w));
+  d.idle();
+  return d;
+}
+
+Writer of_both(const std::string& name, const std::string& writer) {
+  Writer w;
+  w.timestamp = 2000;
+  w.resource = {{"service.name", name}, {"writer", writer}};
+  return w;
+}
+
+TEST(OneWriterAtATime, EachByOneThread) {
+  Driven d = watched();
+  const Writer b = of_both("b", "b");
+  update(d, 20, 20, Writer{}, b);
+  Writer a = of_both("a", "a");
+  a.timestamp = 3000;
+  update(d, 21, 21, b, a);
+  d.state = {a};
+  d.ask("parallel", parallel_updates(), all_ok());
+  const Finding f = d.judge(kWriters);
+  EXPECT_EQ(f.outcome, Outcome::kPass) << f.saw;
+}
+
+TEST(OneWriterAtATime, AStoreOfAnotherThread) {
+  Driven d = watched();
+  const Writer b = of_both("b", "b");
+  update(d, 20, 21, Writer{}, b);
+  d.state = {b};
+  d.ask("parallel", parallel_updates(), all_ok());
+  EXPECT_EQ(d.outcome(kWriters), Outcome::kFail);
+}
+
+TEST(OneWriterAtATime, AMixture) {
+  Driven d = watched();
+  const Writer mixed = of_both("a", "b");
+  update(d, 20, 20, Writer{}, mixed);
+  d.state = {mixed};
+  d.ask("parallel", parallel_updates(), all_ok());
+  EXPECT_EQ(d.outcome(kWriters), Outcome::kFail);
+}
+
+TEST(OneWriterAtATime, NoneOfThemIsNoMixture) {
+  Driven d = watched();
+  const Writer b = of_both("c", "b");
+  update(d, 20, 20, Writer{}, b);
+  d.state = {b};
+  d.ask("parallel", parallel_updates(), all_ok());
+  EXPECT_EQ(d.outcome(kWriters), Outcome::kPass);
+}
+
+TEST(OneWriterAtATime, WithoutStores) {
+  Driven d = published();
+  d.state = {of_both("b", "b")};
+  d.ask("parallel", parallel_updates(), all_ok());
+  EXPECT_EQ(d.outcome(kWriters), Outcome::kUnobservable);
+}
+
+// ---- failures
+
+constexpr const char* kRecoverable = "pctx.update.failure-recoverable";
+
+// An update during which the clock could not be read, and `after` is seen.
+Driven failed_update(const std::vector<Writer>& after) {
+  Driven d = published();
+  d.call("clock_gettime", {7}, -22).injected = true;
+  d.state = after;
+  d.refused("process.update", with_resource({{"service.name", "next"}}));
+  return d;
+}
+
+TEST(UpdateFailureRecoverable, AnOldContextANewOneAndNone) {
+  for (const auto& after :
+       {std::vector{Writer{}}, std::vector{named("next", 2000)}, std::vector<Writer>{}}) {
+    Driven d = failed_update(after);
+    d.state = {named("next", 3000)};
+    d.ask("process.update", with_resource({{"service.name", "next"}}));
+    EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass) << after.size();
+  }
+}
+
+TEST(UpdateFailureRecoverable, TheTimestampStaysZero) {
+  Driven d = failed_update({zeroed({})});
+  d.state = {named("next", 3000)};
+  d.ask("process.update", with_resource({{"service.name", "next"}}));
+  const Finding f = d.judge(kRecoverable);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.signature, "timestamp left at zero");
+}
+
+TEST(UpdateFailureRecoverable, NothingCanBePublishedAnyMore) {
+  Driven d = failed_update({});
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);  // nobody tried
+  d.refused("process.update", with_resource({{"service.name", "next"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kFail);
+  d.state = {named("anew", 3000)};
+  d.ask("process.publish", with_resource({{"service.name", "anew"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
+}
+
+TEST(UpdateFailureRecoverable, ACallThatFailedByItself) {
+  Driven d = published();
+  d.call("prctl", {0x53564d41}, -22);
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kUnobservable);
+}
+
+// ---- what is given
+
+TEST(DefaultResource, OneOfTwo) {
+  constexpr const char* kId = "pctx.payload.default-resource";
+  Driven d = published();
+  d.ask("process.second_resource", with_resource({{"service.name", "tenant"}}));
+  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+  d.state = {named("other", 2000)};
+  d.idle();
+  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+  d.state = {named("tenant", 3000)};
+  d.idle();
+  EXPECT_EQ(d.outcome(kId), Outcome::kFail);
+}
+
+TEST(ExtraKeys, InFieldTwo) {
+  constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
+  Json request = with_resource({{"service.name", "shop"}});
+  request["attributes"] = given({{"canary", "1"}});
+  Driven d;
+  Writer w;
+  w.attributes = {{"canary", "1"}};
+  d.state = {w};
+  d.ask("process.publish", request);
+  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+  w.resource.emplace_back("canary", "1");
+  d.state = {w};
+  d.ask("process.publish", request);
+  EXPECT_EQ(d.outcome(kId), Outcome::kFail);
+
+  Driven refusing;
+  refusing.refused("process.publish", request);
+  EXPECT_EQ(refusing.outcome(kId), Outcome::kNa);
+  Driven missing = published();
+  missing.ask("process.publish", request);
+  EXPECT_EQ(missing.outcome(kId), Outcome::kUnobservable);
+}
+
+constexpr const char* kAsGiven = "pctx.payload.resource-matches-sdk";
+
+TEST(ResourceAsGiven, FoundAndChanged) {
+  Driven d = published();
+  EXPECT_EQ(d.outcome(kAsGiven), Outcome::kPass);
+
+  Driven changed;
+  changed.state = {named("sho", 1000)};
+  changed.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(changed.outcome(kAsGiven), Outcome::kFail);
+
+  Driven lost;
+  lost.state = {Writer{}};
+  lost.ask("process.publish", with_resource(kTwo));
+  EXPECT_EQ(lost.outcome(kAsGiven), Outcome::kFail);
+}
+
+TEST(ResourceAsGiven, WhatALimitOrTheApiLeavesOut) {
+  Driven d;
+  d.state = {Writer{}};
+  Json request = with_resource({{"service.name", "shop"}, {"long", std::string(16384, 's')}});
+  request["resource"]["attributes"].push_back({{"key", "flag"}, {"value", {{"boolValue", true}}}});
+  d.ask("process.publish", request);
+  const Finding f = d.judge(kAsGiven);
+  EXPECT_EQ(f.outcome, Outcome::kPass);
+  EXPECT_EQ(f.evidence.size(), 2U);
+
+  Driven cut;
+  Writer w;
+  w.resource.emplace_back("long", std::string(16383, 's'));
+  cut.state = {w};
+  cut.ask("process.publish", request);
+  EXPECT_EQ(cut.outcome(kAsGiven), Outcome::kFail);
+}
+
+TEST(ResourceAsGiven, ASecondPublicationIsForOtherRows) {
+  Driven d = published();
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kAsGiven), Outcome::kPass);
+}
+
+// ---- other processes
+
+Json child_that(const char* what, const Pairs& pairs = {}) {
+  Json child = with_resource(pairs);
+  child["do"] = what;
+  return {{"child", child}};
+}
+Json child_reply() { return {{"ok", true}, {"child_pid", kChild}}; }
+
+TEST(ForkChildHasNone, NothingAndSomething) {
+  constexpr const char* kId = "pctx.fork.child-has-none";
+  Driven d = published();
+  d.child_lives = true;
+  d.ask("process.fork", child_that("idle"), child_reply());
+  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+
+  Driven own = published();
+  own.child_lives = true;
+  own.of_child = {named("worker", 2000)};
+  own.ask("process.fork", child_that("idle"), child_reply());
+  EXPECT_EQ(own.outcome(kId), Outcome::kPass);
+
+  Driven inherited = published();
+  inherited.child_lives = true;
+  inherited.of_child = {Writer{}};
+  inherited.ask("process.fork", child_that("idle"), child_reply());
+  EXPECT_EQ(inherited.outcome(kId), Outcome::kFail);
+
+  Driven unseen = published();
+  unseen.ask("process.fork", child_that("idle"), child_reply());
+  EXPECT_EQ(unseen.outcome(kId), Outcome::kUnobservable);
+}
+
+TEST(ForkChildHasNone, OneOfSeveralAtOnceAndAGrandchild) {
+  constexpr const char* kId = "pctx.fork.child-has-none";
+  Json fork = child_that("idle");
+  fork["op"] = "process.fork";
+  Driven d = published();
+  d.child_lives = true;
+  d.of_child = {Writer{}};
+  d.ask("parallel", {{"requests", {{{"op", "process.update"}}, fork}}},
+        {{"ok", true}, {"results", {{{"ok", true}}, child_reply()}}});
+  EXPECT_EQ(d.outcome(kId), Outcome::kFail);
+
+  Driven deeper = published();
+  deeper.child_lives = true;
+  deeper.of_child = {Writer{}};
+  deeper.ask("process.fork", {{"child", {{"do", "fork"}, {"child", {{"do", "idle"}}}}}},
+             {{"ok", true}, {"child_pid", kChild + 1}, {"grandchild_pid", kChild}});
+  EXPECT_EQ(deeper.outcome(kId), Outcome::kFail);
+}
+
+const Pairs kWorker = {{"service.instance.id", "worker-1"}};
+
+TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
+  constexpr const char* kId = "pctx.fork.child-publishes-own";
+  const auto outcome_of = [&](const std::vector<Writer>& of_child) {
+    Driven d = published();
+    d.child_lives = true;
+    d.of_child = of_child;
+    d.ask("process.fork", child_that("publish", kWorker), child_reply());
+    return d.outcome(kId);
+  };
+  Writer own;
+  own.resource = kWorker;
+  EXPECT_EQ(outcome_of({own}), Outcome::kPass);
+  EXPECT_EQ(outcome_of({}), Outcome::kFail);
+  EXPECT_EQ(outcome_of({Writer{}}), Outcome::kFail);
+  Writer second = own;
+  second.mapping += 0x10000;
+  EXPECT_EQ(outcome_of({own, second}), Outcome::kFail);
+}
+
+TEST(ForkChildPublishesOwn, ItDied) {
+  constexpr const char* kId = "pctx.fork.child-publishes-own";
+  Driven d = published();
+  d.child().killed_by = 11;
+  d.ask("process.fork", child_that("publish", kWorker), child_reply());
+  EXPECT_EQ(d.outcome(kId), Outcome::kFail);
+  d.child().ended_by_us = true;
+  EXPECT_EQ(d.outcome(kId), Outcome::kUnobservable);
+}
+
+TEST(ForkParentUntouched, BeforeAndAfter) {
+  constexpr const char* kId = "pctx.fork.parent-untouched";
+  const auto outcome_of = [&](const std::vector<Writer>& of_parent, bool at_end) {
+    Driven d = published();
+    if (!at_end) d.state = of_parent;
+    d.ask("process.fork", child_that("publish", kWorker), child_reply());
+    d.state = of_parent;
+    d.ask("process.reap", {{"child_pid", kChild}}, {{"ok", true}, {"status", 9}});
+    return d.outcome(kId);
+  };
+  Writer of_worker;
+  of_worker.timestamp = 2000;
+  of_worker.resource = kWorker;
+  Writer other_payload;
+  other_payload.resource = {{"service.name", "sh0p"}};
+  for (const bool at_end : {false, true}) {
+    EXPECT_EQ(outcome_of({Writer{}}, at_end), Outcome::kPass) << at_end;
+    EXPECT_EQ(outcome_of({named("own update", 2000)}, at_end), Outcome::kPass) << at_end;
+    EXPECT_EQ(outcome_of({of_worker}, at_end), Outcome::kFail) << at_end;
+    EXPECT_EQ(outcome_of({other_payload}, at_end), Outcome::kFail) << at_end;
+    EXPECT_EQ(outcome_of({}, at_end), Outcome::kFail) << at_end;
+  }
+}
+
+TEST(ExecMemfdNotLeaked, TheFirstLookAtTheNextProgram) {
+  constexpr const char* kId = "pctx.exec.memfd-not-leaked";
+  const auto with = [&](const std::vector<DescriptorLink>& links, Moment moment) {
+    Driven d = published();
+    Image next;
+    next.key = {kPid, 1};
+    Snapshot s;
+    s.moments = {moment};
+    s.descriptors = links;
+    next.snapshots.push_back(std::move(s));
+    d.process().images.push_back(std::move(next));
+    d.ask("process.exec_self", {}, Json());
+    return d.outcome(kId);
+  };
+  const DescriptorLink memfd{4, "/memfd:OTEL_CTX (deleted)"};
+  EXPECT_EQ(with({}, Moment::kStart), Outcome::kPass);
+  EXPECT_EQ(with({memfd}, Moment::kStart), Outcome::kFail);
+  EXPECT_EQ(with({memfd}, Moment::kOperation), Outcome::kUnobservable);
+}
+
+// ---- whatever a testee says
+
+TEST(DrivenRules, RepliesAndRequestsThatMakeNoSense) {
+  const std::vector<Json> strange = {
+      {{"ok", true}, {"child_pid", "30"}},
+      {{"ok", true}, {"child_pid", -1}, {"grandchild_pid", 1e300}},
+      {{"ok", true}, {"results", Json::array()}},
+      {{"ok", true}, {"results", {1, "two", nullptr}}},
+      {{"ok", "yes"}},
+      Json::array(),
+      Json(),
+  };
+  for (const Json& reply : strange) {
+    Driven d = published();
+    d.ask("process.fork", child_that("publish", kWorker), reply);
+    d.ask("process.fork", {}, reply);
+    d.ask("parallel", parallel_updates(), reply);
+    d.ask("process.update", {{"resource", 1}, {"attributes", "none"}}, reply);
+    d.ask("process.second_resource", {{"resource", Json::object()}}, reply);
+    d.ask("process.exec_self", {}, reply);
+    d.session.operations.back().after.front().snapshot = 1000;
+    d.ask("process.drop", {}, reply);
+    for (const auto group :
+         {driven_resource_rules(), driven_process_rules(), driven_fork_rules()}) {
+      for (const NamedRule& rule : group) {
+        EXPECT_NE(d.outcome(rule.requirement), Outcome::kFail) << rule.requirement << reply;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

@@ -1,0 +1,617 @@
+// An adapter with a small publisher of process context, wrong in one way (--bad ROW-ID[:HOW]) or
+// legal in an unusual one (--good NAME); for `ctxconf selftest`.
+#include <errno.h>
+#include <fcntl.h>
+#include <google/protobuf/util/json_util.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <latch>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "conformance/testees/adapter_loop.h"
+#include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+
+namespace ctxconf::adapter {
+namespace {
+
+using opentelemetry::proto::processcontext::v1development::ProcessContext;
+
+constexpr int kPrSetVma = 0x53564d41;
+constexpr unsigned long kPrSetVmaAnonName = 0;
+constexpr const char* kHandedOver = "CTXCONF_HANDED_OVER";
+constexpr std::size_t kSizeAt = offsetof(abi::ProcessHeader, payload_size);
+constexpr std::size_t kTimestampAt = offsetof(abi::ProcessHeader, monotonic_published_at_ns);
+constexpr std::size_t kPayloadAt = offsetof(abi::ProcessHeader, payload);
+
+std::string chosen;  // "--bad ...", "--good ..."
+
+bool is_bad(std::string_view name) { return chosen == "--bad " + std::string(name); }
+bool is_good(std::string_view name) { return chosen == "--good " + std::string(name); }
+
+constexpr std::array kChoices = {
+    "--bad pctx.payload.default-resource",
+    "--bad pctx.payload.resource-matches-sdk",
+    "--bad pctx.payload.extra-keys-in-attributes",
+    "--bad pctx.publish.existing-becomes-update",
+    "--bad pctx.publish.singleton",
+    "--bad pctx.publish.singleton:second-sdk",
+    "--bad pctx.publish.on-init",
+    "--bad pctx.publish.available-while-idle",
+    "--bad pctx.drop.no-dead-payload",
+    "--bad pctx.drop.no-dead-payload:left",
+    "--bad pctx.update.visible",
+    "--bad pctx.update.complete-state",
+    "--bad pctx.update.complete-state:size",
+    "--bad pctx.update.failure-recoverable",
+    "--bad pctx.update.one-writer-at-a-time",
+    "--bad pctx.update.one-writer-at-a-time:mixed",
+    "--bad pctx.fork.child-has-none",
+    "--bad pctx.fork.child-publishes-own",
+    "--bad pctx.fork.child-publishes-own:parent",
+    "--bad pctx.fork.parent-untouched",
+    "--bad pctx.exec.memfd-not-leaked",
+    "--bad pctx.exec.memfd-not-leaked:open",
+    "--good default",
+    "--good limits",
+    "--good no-extra-pairs",
+    "--good refuses-second-publish",
+    "--good background",
+    "--good unmap-only",
+    "--good zero-only",
+    "--good never-withdraws",
+    "--good merged-updates",
+    "--good vfork-child",
+    "--good child-of-its-own",
+    "--good withdraws-on-failure",
+    "--good keeps-on-failure",
+};
+
+std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
+  return std::unexpected(Refusal{kind, std::move(message), err});
+}
+
+json text(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+
+// ---- one context
+
+struct Content {
+  json resource = json::array();
+  json attributes = json::array();
+};
+
+std::string encode(const Content& content) {
+  const json whole = {{"resource", {{"attributes", content.resource}}},
+                      {"attributes", content.attributes}};
+  ProcessContext message;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  if (!google::protobuf::util::JsonStringToMessage(whole.dump(), &message, options).ok()) {
+    throw std::invalid_argument("no attributes");
+  }
+  return message.SerializeAsString();
+}
+
+template <class T>
+void store(char* at, T value) {
+  // In one piece, as a reader has to see it.
+  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, std::memory_order_seq_cst);
+}
+
+std::optional<std::uint64_t> boot_ns() {
+  timespec now{};
+  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// Header and payload of this process. Its callers hold a lock.
+class Context {
+ public:
+  bool exists() const { return at_ != nullptr; }
+
+  Reply publish(const std::string& bytes) {
+    const auto now = boot_ns();
+    if (!now) return refuse("failed", "clock_gettime", errno);
+    if (at_ != nullptr && timestamp() == 0 && withdrawn_) return announce(bytes, *now);
+    if (at_ != nullptr) return update(bytes);
+    const int keeps = is_bad("pctx.exec.memfd-not-leaked:open") ? 0 : MFD_CLOEXEC;
+    int fd = memfd_create("OTEL_CTX", keeps | MFD_ALLOW_SEALING | kMfdNoexecSeal);
+    if (fd < 0) fd = memfd_create("OTEL_CTX", keeps | MFD_ALLOW_SEALING);
+    if (fd < 0) return refuse("failed", "memfd_create", errno);
+    size_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    if (ftruncate(fd, static_cast<off_t>(size_)) != 0) return refuse("failed", "ftruncate", errno);
+    void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    if (keeps != 0) close(fd);
+    if (memory == MAP_FAILED) return refuse("failed", "mmap", errno);
+    if (madvise(memory, size_, MADV_DONTFORK) != 0) {
+      const int err = errno;
+      munmap(memory, size_);
+      return refuse("failed", "madvise", err);
+    }
+    at_ = static_cast<char*>(memory);
+    return announce(bytes, *now);
+  }
+
+  Reply update(const std::string& bytes) {
+    const bool late = is_bad("pctx.update.failure-recoverable");
+    const bool withdraws = is_good("withdraws-on-failure");
+    std::optional<std::uint64_t> now;
+    if (!late) now = boot_ns();
+    if (!late && !now) {
+      const int err = errno;
+      if (withdraws) drop();
+      return refuse("failed", "clock_gettime", err);
+    }
+    auto next = bytes;
+    if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
+      next.resize(payload_.size());
+    }
+    set_timestamp(0);
+    if (late) now = boot_ns();
+    if (!now) return refuse("failed", "clock_gettime", errno);
+    set_payload(std::move(next));
+    set_timestamp(later(*now));
+    set_name();
+    return json();
+  }
+
+  // Two updates at once: the middle of one comes from another thread.
+  void update_with_another(std::string bytes) {
+    const auto now = boot_ns().value_or(0);
+    std::latch zeroed(1);
+    std::thread other([&] {
+      zeroed.wait();
+      set_payload(std::move(bytes));
+    });
+    set_timestamp(0);
+    zeroed.count_down();
+    other.join();
+    set_timestamp(later(now));
+    set_name();
+  }
+
+  void drop() {
+    if (at_ == nullptr) return;
+    const bool dead =
+        is_bad("pctx.drop.no-dead-payload") || is_bad("pctx.drop.no-dead-payload:left");
+    if (dead) memset(payload_.data(), 0, payload_.size());
+    if (is_bad("pctx.drop.no-dead-payload:left")) return;
+    if (!is_good("unmap-only")) set_timestamp(0);
+    if (is_good("zero-only")) {
+      withdrawn_ = true;
+      return;
+    }
+    remove();
+  }
+
+  void remove() {
+    munmap(at_, size_);
+    at_ = nullptr;
+  }
+
+  // What fork left out is not there in the child.
+  void forget() { at_ = nullptr; }
+
+  // Like a program that does not know that it was forked.
+  void write_anyway() {
+    volatile char* const at = at_;
+    at[0] = 'O';
+  }
+
+ private:
+  static constexpr unsigned kMfdNoexecSeal = 8;
+
+  std::uint64_t timestamp() const {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
+  }
+  void set_timestamp(std::uint64_t value) const { store(at_ + kTimestampAt, value); }
+  std::uint64_t later(std::uint64_t now) { return last_ = std::max(now, last_ + 1); }
+
+  void set_payload(std::string bytes) {
+    kept_ = std::exchange(payload_, std::move(bytes));
+    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()));
+    store(at_ + kPayloadAt,
+          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())));
+  }
+
+  Reply announce(std::string bytes, std::uint64_t now) {
+    withdrawn_ = false;
+    memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
+    store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
+    set_payload(std::move(bytes));
+    set_timestamp(later(now));
+    set_name();
+    return json();
+  }
+
+  void set_name() const { prctl(kPrSetVma, kPrSetVmaAnonName, at_, size_, "OTEL_CTX"); }
+
+  char* at_ = nullptr;
+  std::size_t size_ = 0;
+  bool withdrawn_ = false;
+  std::string payload_;
+  std::string kept_;  // the one before, which a reader may be about to copy
+  std::uint64_t last_ = 0;
+};
+
+// ---- an SDK with it
+
+// What parent and children see alike, where they should not.
+struct Shared {
+  std::size_t size = 0;
+  std::array<char, 4000> resource{};
+};
+
+class Sdk {
+ public:
+  Sdk() {
+    void* const memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("mmap");
+    shared_ = new (memory) Shared;
+  }
+
+  Reply publish(const json& request) {
+    const std::lock_guard guard(lock_);
+    if (request.value("sdk", 1) == 2) {
+      if (is_bad("pctx.publish.singleton:second-sdk"))
+        return second_.publish(encode(given({}, request)));
+    } else if (is_good("refuses-second-publish") && context_.exists()) {
+      return refuse("rejected", "there is a context");
+    }
+    if (is_good("no-extra-pairs") && !request.value("attributes", json::array()).empty()) {
+      return refuse("rejected", "no pairs beside the Resource");
+    }
+    if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
+    content_ = given({}, request);
+    if (is_good("background")) {
+      std::thread([this] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        const std::lock_guard later(lock_);
+        (void)context_.publish(encode(content_));
+      }).detach();
+      return json();
+    }
+    if (is_bad("pctx.publish.existing-becomes-update") && context_.exists()) context_.remove();
+    return context_.publish(encode(content_));
+  }
+
+  Reply update(const json& request) {
+    const std::lock_guard guard(lock_);
+    return update_locked(request);
+  }
+
+  Reply drop() {
+    const std::lock_guard guard(lock_);
+    context_.drop();
+    return json();
+  }
+
+  Reply second_resource(const json& request) {
+    if (!is_bad("pctx.payload.default-resource")) return json();
+    return update({{"resource", request.at("resource")}});
+  }
+
+  // A watchdog that takes a blocked process for a dead one.
+  void main_thread_blocks() {
+    if (!is_bad("pctx.publish.available-while-idle")) return;
+    std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      (void)drop();
+    }).detach();
+  }
+
+  // One after the other where nothing else was chosen.
+  Reply parallel(const json& requests) {
+    if (!at_once(requests)) {
+      for (const json& r : requests) {
+        auto reply = r.at("op") == "process.publish" ? publish(r) : update(r);
+        if (!reply) return reply;
+      }
+    }
+    return json{{"results", std::vector<json>(requests.size(), json{{"ok", true}})}};
+  }
+
+  // In a child, which has one thread.
+  void in_child(const json& child) {
+    if (child.at("do") == "publish") {
+      if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
+      context_.forget();
+      if (is_bad("pctx.fork.child-publishes-own:parent")) {
+        content_.resource.push_back(text("ctxconf.forked", "yes"));
+      } else {
+        content_ = given({}, child);
+      }
+      (void)context_.publish(encode(content_));
+      if (is_bad("pctx.fork.parent-untouched")) {
+        const std::string resource = content_.resource.dump();
+        shared_->size = resource.copy(shared_->resource.data(), shared_->resource.size());
+      }
+      return;
+    }
+    context_.forget();
+    if (is_bad("pctx.fork.child-has-none")) (void)context_.publish(encode(content_));
+    if (is_good("child-of-its-own")) {
+      content_.resource = {text("service.name", "worker"),
+                           text("service.instance.id", std::to_string(getpid()))};
+      (void)context_.publish(encode(content_));
+    }
+  }
+
+  void before_fork() { lock_.lock(); }
+  void after_fork() { lock_.unlock(); }
+
+  // In the parent, once the child has done what it was to do.
+  void child_is_ready() {
+    if (shared_->size == 0) return;
+    const std::string resource(shared_->resource.data(), std::exchange(shared_->size, 0));
+    (void)update({{"resource", {{"attributes", json::parse(resource)}}}});
+  }
+
+  void before_exec() {
+    if (!is_bad("pctx.exec.memfd-not-leaked")) return;
+    // What the next program is to go on with.
+    (void)drop();
+    const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const int kept = fcntl(fd, F_DUPFD, 0);
+    setenv(kHandedOver, std::to_string(kept).c_str(), 1);
+  }
+  static void after_exec() {
+    if (const char* const fd = getenv(kHandedOver)) close(atoi(fd));
+  }
+
+ private:
+  bool at_once(const json& requests) {
+    const std::lock_guard guard(lock_);
+    const auto all = [&](const char* op) {
+      return std::ranges::all_of(requests, [&](const json& r) { return r.at("op") == op; });
+    };
+    const bool updates = all("process.update");
+    if (all("process.publish") && is_bad("pctx.publish.singleton")) {
+      content_ = given({}, requests[0]);
+      (void)context_.publish(encode(content_));
+      (void)second_.publish(encode(given({}, requests[1])));
+    } else if (updates && is_good("merged-updates")) {
+      (void)update_locked(requests.back());
+    } else if (updates && is_bad("pctx.update.one-writer-at-a-time")) {
+      content_ = given(content_, requests.back());
+      context_.update_with_another(encode(content_));
+    } else if (updates && is_bad("pctx.update.one-writer-at-a-time:mixed")) {
+      json mixed = requests[0];
+      mixed["resource"]["attributes"].back() = requests[1]["resource"]["attributes"].back();
+      (void)update_locked(mixed);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  Reply update_locked(const json& request) {
+    if (is_bad("pctx.update.visible")) return json();
+    auto next = given(content_, request);
+    if (is_bad("pctx.update.complete-state")) {
+      for (const json& old : content_.resource) {
+        const auto is_old = [&](const json& a) { return a["key"] == old["key"]; };
+        if (std::ranges::none_of(next.resource, is_old)) next.resource.push_back(old);
+      }
+    }
+    auto reply = context_.exists() ? context_.update(encode(next)) : context_.publish(encode(next));
+    if (reply) content_ = std::move(next);
+    return reply;
+  }
+
+  static Content given(Content content, const json& request) {
+    if (request.contains("resource")) content.resource = request["resource"].at("attributes");
+    if (request.contains("attributes")) content.attributes = request["attributes"];
+    if (is_bad("pctx.payload.extra-keys-in-attributes")) {
+      for (const json& a : std::exchange(content.attributes, json::array())) {
+        content.resource.push_back(a);
+      }
+    }
+    if (is_bad("pctx.payload.resource-matches-sdk")) {
+      constexpr std::size_t kTwoByteLength = 16383;
+      for (json& a : content.resource) {
+        if (!a["value"].contains("stringValue")) continue;
+        auto value = a["value"]["stringValue"].get<std::string>();
+        value.resize(std::min(value.size(), kTwoByteLength));
+        a["value"]["stringValue"] = value;
+      }
+    }
+    if (is_good("limits")) {
+      constexpr std::size_t kMost = 128;
+      constexpr std::size_t kLongest = 16383;
+      json kept = json::array();
+      for (const json& a : content.resource) {
+        const json& value = a.at("value");
+        if (value.contains("stringValue") && kept.size() < kMost &&
+            value["stringValue"].get_ref<const std::string&>().size() <= kLongest) {
+          kept.push_back(a);
+        }
+      }
+      kept.push_back(text("telemetry.sdk.name", "ctxconf"));
+      content.resource = std::move(kept);
+    }
+    return content;
+  }
+
+  std::mutex lock_;
+  Content content_;
+  Context context_;
+  Context second_;
+  Shared* shared_ = nullptr;
+};
+
+// ---- its children
+
+class Children {
+ public:
+  Children(const Loop& loop, Sdk& sdk) : loop_(loop), sdk_(sdk) {}
+
+  Reply fork_child(const json& request) {
+    const json& child = request.at("child");
+    if (is_good("vfork-child") && child.at("do") == "idle") return share_memory();
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
+    const pid_t parent = getpid();
+    sdk_.before_fork();
+    const pid_t pid = fork();
+    sdk_.after_fork();
+    if (pid == 0) be_child(parent, ends, child);
+    const int err = errno;
+    close(ends[1]);
+    pid_t last = 0;
+    const bool told = pid > 0 && read(ends[0], &last, sizeof last) == sizeof last;
+    close(ends[0]);
+    if (pid < 0) return refuse("failed", "fork", err);
+    children_.insert(pid);
+    if (!told) return refuse("failed", "the child has ended");
+    sdk_.child_is_ready();
+    json reply = {{"child_pid", pid}};
+    if (child.at("do") == "fork") reply["grandchild_pid"] = last;
+    return reply;
+  }
+
+  Reply reap(const json& request) {
+    const auto pid = request.at("child_pid").get<pid_t>();
+    if (children_.erase(pid) == 0) return refuse("bad-request", "not a child of this process");
+    kill(pid, SIGKILL);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0) {
+      if (errno != EINTR) return refuse("failed", "waitpid", errno);
+    }
+    return json{{"status", status}};
+  }
+
+ private:
+  [[noreturn]] void be_child(pid_t parent, const std::array<int, 2>& ends,
+                             const json& child) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    loop_.leave_channel();
+    const pid_t self = getpid();
+    if (child.at("do") == "fork") {
+      const pid_t pid = fork();
+      if (pid == 0) be_child(self, ends, child.at("child"));
+      if (pid < 0) _exit(1);
+    } else {
+      sdk_.in_child(child);
+      if (write(ends[1], &self, sizeof self) != sizeof self) _exit(1);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    for (;;) pause();
+  }
+
+  // Its memory is the parent's, and so is the thread pointer: it makes system calls and nothing
+  // else.
+  Reply share_memory() {
+    constexpr std::size_t kStack = std::size_t{64} << 10U;
+    stacks_.emplace_back(kStack);
+    const auto idle = [](void*) -> int {
+      syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
+    };
+    const pid_t pid = clone(idle, stacks_.back().data() + kStack, CLONE_VM | SIGCHLD, nullptr);
+    if (pid < 0) return refuse("failed", "clone", errno);
+    children_.insert(pid);
+    return json{{"child_pid", pid}};
+  }
+
+  const Loop& loop_;
+  Sdk& sdk_;
+  std::set<pid_t> children_;
+  std::vector<std::vector<char>> stacks_;
+};
+
+// ---- the adapter
+
+json capabilities() {
+  if (is_bad("pctx.publish.on-init") || is_good("background")) {
+    return {{"process.publish", json::object()}};
+  }
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "fork"}}}},
+               {"thread", {{"style", "pointer"}}}};
+  for (const char* const cap :
+       {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
+        "process.parallel", "process.second_resource", "process.second_sdk"}) {
+    caps[cap] = json::object();
+  }
+  if (is_good("never-withdraws")) caps.erase("process.drop");
+  return caps;
+}
+
+int run(char** argv) {
+  Sdk::after_exec();
+  Sdk sdk;
+  Loop loop({{"adapter", {{"name", "driven_process_writer"}, {"version", "1"}}},
+             {"caps", capabilities()}});
+  Children children(loop, sdk);
+  loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
+  loop.on("process.update", [&](const json& r) { return sdk.update(r); });
+  loop.on("process.drop", [&](const json&) { return sdk.drop(); });
+  loop.on("process.second_resource", [&](const json& r) { return sdk.second_resource(r); });
+  loop.on("process.fork", [&](const json& r) { return children.fork_child(r); });
+  loop.on("process.reap", [&](const json& r) { return children.reap(r); });
+  loop.on("process.exec_self", [&](const json&) -> Reply {
+    sdk.before_exec();
+    return std::unexpected(exec_self(argv));
+  });
+  loop.on("sdk.load", [](const json&) { return json(); });
+  loop.on("sdk.unload", [](const json&) { return json(); });
+  if (chosen.contains("pctx.publish.singleton") || chosen.contains("one-writer-at-a-time") ||
+      is_good("merged-updates")) {
+    loop.on("parallel", [&](const json& r) { return sdk.parallel(r.at("requests")); });
+  }
+  loop.on("thread.block", [&](const json&) {
+    sdk.main_thread_blocks();
+    return json{{"tid", gettid()}};
+  });
+  _exit(loop.run());
+}
+
+}  // namespace
+}  // namespace ctxconf::adapter
+
+int main(int argc, char** argv) {
+  using namespace ctxconf::adapter;
+  if (argc == 3) chosen = std::string(argv[1]) + " " + argv[2];
+  if (std::ranges::find(kChoices, chosen) == kChoices.end()) {
+    fprintf(stderr, "usage: driven_process_writer --bad ROW-ID[:HOW] | --good NAME; these are\n");
+    for (const char* const choice : kChoices) fprintf(stderr, "  %s\n", choice);
+    return 2;
+  }
+  try {
+    return run(argv);
+  } catch (const std::exception& e) {
+    fprintf(stderr, "driven_process_writer: %s\n", e.what());
+    return 1;
+  }
+}

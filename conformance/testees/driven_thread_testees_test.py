@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The table of adapters for driven rows of OTEP 4947 against the catalogue and their program.
+
+    driven_thread_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import jsonschema
+
+SOURCE = sys.argv[1] if len(sys.argv) > 2 else ""
+BIN = sys.argv[2] if len(sys.argv) > 2 else ""
+PROGRAM = os.path.join(BIN, "driven_thread_writer")
+DEADLINE_S = 60
+
+
+def load(*path):
+    with open(os.path.join(SOURCE, "conformance", *path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+TABLE = load("testees", "driven_thread_mutants.json") if SOURCE else {"mutants": []}
+ROWS = {} if not SOURCE else {
+    row["id"]: row for row in load("requirements", "4947-2026-07-17.json")["requirements"]
+    if row["observe"] == {"level": "snapshot", "modes": ["run"]}}
+OWN = [e for e in TABLE["mutants"] if e["program"] == "driven_thread_writer"]
+MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
+
+
+class Table(unittest.TestCase):
+    def test_it_keeps_to_its_schema(self):
+        schema = load("testees", "mutants.schema.json")
+        jsonschema.validate(TABLE, schema, jsonschema.Draft202012Validator)
+
+    def test_names_are_unique_and_programs_declared(self):
+        names = [e["name"] for e in TABLE["mutants"]]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertEqual({e["program"] for e in TABLE["mutants"]}, set(TABLE["programs"]))
+
+    def test_each_mutant_breaks_the_row_that_it_is_named_after(self):
+        words = {"error": "fail", "warning": "warn"}
+        for entry in MUTANTS:
+            [row] = entry["requirements"]
+            self.assertEqual(entry["args"], ["--bad", row])
+            self.assertEqual(entry["expect"][row], words[ROWS[row]["severity"]], row)
+            self.assertLessEqual(set(entry["expect"].values()) - {entry["expect"][row]}, {"info"})
+        self.assertEqual({e["requirements"][0] for e in MUTANTS}, set(ROWS))
+
+    def test_every_variant_is_shown(self):
+        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
+        shown = set()
+        for entry in OWN:
+            for text in entry.get("variants", []):
+                rows = {(row, text) for row in entry["requirements"]} & texts
+                self.assertTrue(rows, f"{entry['name']}: no row of it has the variant {text!r}")
+                shown |= rows
+        self.assertEqual(shown, texts)
+
+
+class Program(unittest.TestCase):
+    def test_it_and_the_table_know_the_same_cases(self):
+        out = subprocess.run([PROGRAM, "--list"], check=True, capture_output=True, text=True,
+                             timeout=DEADLINE_S).stdout
+        listed = sorted("--" + line for line in out.splitlines())
+        self.assertEqual(listed, sorted(" ".join(e["args"]) for e in OWN))
+
+    def test_mistakes_are_answered_with_the_usage(self):
+        for arguments in ([], ["--bad"], ["--bad", "x"], ["--good", "tctx.record.trace-id"]):
+            done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True,
+                                  timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("--list", done.stderr)
+
+
+if __name__ == "__main__":
+    if not SOURCE or not BIN:
+        sys.exit(__doc__)
+    unittest.main(argv=sys.argv[:1])
