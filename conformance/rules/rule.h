@@ -46,8 +46,8 @@ std::span<const NamedRule> record_store_rules();  // level stores
 // Whether a rule is one of those.
 bool is_driven(std::string_view requirement);
 
-// Rows, also driven ones, about what a writer does when calls fail, or about the clock it reads. They are asked of
-// the images in which a call was answered by --inject, if there are any.
+// Rows, also driven ones, about what a writer does when calls fail, or about the clock it reads.
+// They are asked of the images in which a call was answered by --inject, if there are any.
 bool is_about_faults(std::string_view requirement);
 // Rows that any context keeps, whatever happened to the calls of its writer. In an image with an
 // answered call only these and those about faults are judged: it may explain all others.
