@@ -144,7 +144,10 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   timeline.notes.push_back("seed " + *seed);
-  if (run.interrupted()) timeline.notes.emplace_back("the run was interrupted");
+  if (run.interrupted()) {
+    timeline.notes.emplace_back("the run was interrupted");
+    prepared.problems.push_back({0, kExitNotJudged, "--: the run was interrupted", "run it again"});
+  }
   if (!run.harness_fault().empty()) {
     return complain(kExitHarnessError, run.harness_fault(), "a bug in ctxconf: please report it");
   }

@@ -39,7 +39,7 @@ PYTHON = sys.executable
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
 # Levels static to stores: 69 of OTEP 4719, 38 of OTEP 4947.
-JUDGED_ROWS = 107
+JUDGED_ROWS = 149
 NOBODY = 65534
 
 with open(CTXCONF, "rb") as binary:
@@ -575,7 +575,7 @@ class UsageTest(Case):
                 (["attach"], ["--all"]),
                 (["attach", "--all", "1"], ["--all"]),
                 (["attach", "--faults", "1"], ["--faults"]),
-                (["attach", "--", "true"], ["only wrap"]),
+                (["attach", "--", "true"], ["only run, wrap"]),
                 (["attach", "self"], ["self is no process id"]),
                 (["attach", "12x"], ["12x is no process id"]),
                 (["attach", "0"], ["0 is no process id"]),

@@ -177,7 +177,7 @@ int run_command_line(int argc, char** argv) {
   run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
   run->add_option("--repeat", run_command.repeat,
                   "ask for everything so often; a requirement's outcome is its worst")
-      ->check(CLI::Range(1, 1000));
+      ->check(CLI::Range(1, 100));
   run->add_option("--require-caps", run_command.require_caps,
                   "globs over capabilities that the adapter must declare (repeatable)")
       ->allow_extra_args(false);

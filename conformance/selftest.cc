@@ -326,88 +326,87 @@ int command_selftest(const SelftestCommand& c) {
     return (!c.only.empty() && std::ranges::none_of(c.only, named)) ||
            (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
   });
-});
-if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
+  if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
 
-std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
-if (mkdtemp(scratch.data()) == nullptr) {
-  return complain(kExitHarnessError, "selftest: cannot make " + scratch);
-}
-std::vector<Outcomes> outcomes(zoo.size());
-std::atomic<std::size_t> next = 0;
-std::atomic<std::size_t> done = 0;
-std::mutex output;
-const bool progress = isatty(STDERR_FILENO) != 0;
-const auto work = [&] {
-  for (std::size_t i = next++; i < zoo.size(); i = next++) {
-    outcomes[i] = judge_entry(zoo[i], self, directory, scratch);
-    ++done;
-    if (progress) {
-      const std::scoped_lock lock(output);
-      fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name);
+  std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
+  if (mkdtemp(scratch.data()) == nullptr) {
+    return complain(kExitHarnessError, "selftest: cannot make " + scratch);
+  }
+  std::vector<Outcomes> outcomes(zoo.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<std::size_t> done = 0;
+  std::mutex output;
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < zoo.size(); i = next++) {
+      outcomes[i] = judge_entry(zoo[i], self, directory, scratch);
+      ++done;
+      if (progress) {
+        const std::scoped_lock lock(output);
+        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name);
+      }
+    }
+  };
+  const unsigned jobs = c.jobs != 0 ? c.jobs : std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::min<unsigned>(jobs, 64); ++i) threads.emplace_back(work);
+  for (auto& t : threads) t.join();
+  if (progress) fmt::print(stderr, "\r\033[K");
+  fs::remove_all(scratch, error);
+
+  std::map<Verdict, int> counts;
+  std::map<std::string, int> killed;  // row: mutants that it caught
+  std::set<std::string> not_shown;    // rows with a mutant that this host cannot show
+  for (std::size_t i = 0; i < zoo.size(); ++i) {
+    const Entry& e = zoo[i];
+    const Outcomes& o = outcomes[i];
+    ++counts[o.verdict];
+    fmt::print("{:<11} {:<44}", word(o.verdict), e.name);
+    std::string rows;
+    for (const auto& [id, outcome] : e.expect) {
+      rows += fmt::format("{}{} {}", rows.empty() ? "" : ", ", id, outcome);
+      if (o.verdict == Verdict::kKilled) ++killed[id];
+      if (o.verdict == Verdict::kSkipped) not_shown.insert(id);
+    }
+    if (rows.empty() && !e.requirements.empty()) rows = "keeps " + e.requirements.front();
+    fmt::print(" {}\n", rows);
+    if (!o.text.empty()) {
+      fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
+    }
+    const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
+                       o.verdict == Verdict::kBroken;
+    if (wrong && c.verbose) fmt::print("{}\n", o.report);
+  }
+  int rows = 0;
+  int unproven = 0;
+  if (whole) {
+    for (const auto& spec : Catalogue::builtin().specifications()) {
+      for (const auto& r : spec.requirements) {
+        if (r.role != Role::kWriter || r.level > kDeepestRecorded || rule_for(r.id) == nullptr) {
+          continue;
+        }
+        ++rows;
+        if (killed.contains(r.id)) continue;
+        if (not_shown.contains(r.id)) {
+          fmt::print("not shown   {}: its broken program cannot run on this host\n", r.id);
+          continue;
+        }
+        ++unproven;
+        fmt::print("UNPROVEN    {}: no broken program was caught by it\n", r.id);
+      }
     }
   }
-};
-const unsigned jobs = c.jobs != 0 ? c.jobs : std::max(1U, std::thread::hardware_concurrency());
-std::vector<std::thread> threads;
-for (unsigned i = 0; i < std::min<unsigned>(jobs, 64); ++i) threads.emplace_back(work);
-for (auto& t : threads) t.join();
-if (progress) fmt::print(stderr, "\r\033[K");
-fs::remove_all(scratch, error);
-
-std::map<Verdict, int> counts;
-std::map<std::string, int> killed;  // row: mutants that it caught
-std::set<std::string> not_shown;    // rows with a mutant that this host cannot show
-for (std::size_t i = 0; i < zoo.size(); ++i) {
-  const Entry& e = zoo[i];
-  const Outcomes& o = outcomes[i];
-  ++counts[o.verdict];
-  fmt::print("{:<11} {:<44}", word(o.verdict), e.name);
-  std::string rows;
-  for (const auto& [id, outcome] : e.expect) {
-    rows += fmt::format("{}{} {}", rows.empty() ? "" : ", ", id, outcome);
-    if (o.verdict == Verdict::kKilled) ++killed[id];
-    if (o.verdict == Verdict::kSkipped) not_shown.insert(id);
-  }
-  if (rows.empty() && !e.requirements.empty()) rows = "keeps " + e.requirements.front();
-  fmt::print(" {}\n", rows);
-  if (!o.text.empty()) {
-    fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
-  }
-  const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
-                     o.verdict == Verdict::kBroken;
-  if (wrong && c.verbose) fmt::print("{}\n", o.report);
-}
-int rows = 0;
-int unproven = 0;
-if (whole) {
-  for (const auto& spec : Catalogue::builtin().specifications()) {
-    for (const auto& r : spec.requirements) {
-      if (r.role != Role::kWriter || r.level > kDeepestRecorded || rule_for(r.id) == nullptr) {
-        continue;
-      }
-      ++rows;
-      if (killed.contains(r.id)) continue;
-      if (not_shown.contains(r.id)) {
-        fmt::print("not shown   {}: its broken program cannot run on this host\n", r.id);
-        continue;
-      }
-      ++unproven;
-      fmt::print("UNPROVEN    {}: no broken program was caught by it\n", r.id);
-    }
-  }
-}
-std::fflush(stdout);
-fmt::print(
-    "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
-    "alarms, {} broken\n",
-    counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
-    counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
-if (whole)
-  fmt::print("{} of {} rows with a check have caught a broken program\n", rows - unproven, rows);
-const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
-                   counts[Verdict::kBroken] == 0 && unproven == 0;
-return clean ? kExitClean : kExitFailed;
+  std::fflush(stdout);
+  fmt::print(
+      "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
+      "alarms, {} broken\n",
+      counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
+      counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
+  if (whole)
+    fmt::print("{} of {} rows with a check have caught a broken program\n", rows - unproven, rows);
+  const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
+                     counts[Verdict::kBroken] == 0 && unproven == 0;
+  return clean ? kExitClean : kExitFailed;
 }
 
 }  // namespace ctxconf::conformance

@@ -660,6 +660,9 @@ void check_views(const Reader& in, const Timeline& t) {
           in.complain("sessions", "name a snapshot that is not listed");
         }
         for (const auto& thread : v.threads) {
+          if (thread.module >= image.modules.size()) {
+            in.complain("sessions", "name a module that is not listed");
+          }
           if (thread.sample && *thread.sample >= image.threads.size()) {
             in.complain("sessions", "name a thread sample that is not listed");
           }

@@ -87,6 +87,7 @@ class Live {
   void last_look();
   sys::Result<> finish();
   std::vector<ImageView> look(Look look, Clock::time_point deadline);
+  bool may_wait() const { return runaway_.empty() && !tracee_.interrupted(); }
 
   sys::Tracee& tracee() { return tracee_; }
   const std::string& runaway() const { return runaway_; }
@@ -571,6 +572,7 @@ void Live::on(const sys::Execed& e) {
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
   std::erase_if(awaited_, [&](pid_t tid) { return !threads_.contains(tid) || tid == e.process; });
+  looked_.erase(e.process);
   interrupted_.erase(e.process);
   if (options_.hide_vdso) {
     if (const auto hidden = tracee_.hide_vdso(e.process); !hidden && hidden.error().err != ESRCH) {
@@ -723,7 +725,7 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     return out;
   };
   for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
-  while (!missing().empty() && Clock::now() < deadline) {
+  while (!missing().empty() && Clock::now() < deadline && may_wait()) {
     const auto stepped = step(deadline);
     if (!stepped || !*stepped || !alive_.contains(pid)) return;
   }
@@ -747,7 +749,7 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
       if (tracee_.interrupt(tid)) awaited_.insert(tid);
     }
   }
-  while (!awaited_.empty() && Clock::now() < deadline) {
+  while (!awaited_.empty() && Clock::now() < deadline && may_wait()) {
     const auto stepped = step(deadline);
     if (!stepped || !*stepped) break;
   }

@@ -316,7 +316,8 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   return append(std::move(s));
 }
 
-std::uint64_t SnapshotRecorder::append(Snapshot s) {
+std::optional<std::uint64_t> SnapshotRecorder::append(Snapshot s) {
+  keeps_named_ = keeps_named_ || s.moment == Moment::kOperation;
   if (!image_.snapshots.empty()) {
     Snapshot& last = image_.snapshots.back();
     if (last.descriptors == s.descriptors &&
@@ -330,6 +331,13 @@ std::uint64_t SnapshotRecorder::append(Snapshot s) {
     }
   }
   const std::uint64_t bytes = bytes_of(s);
+  const bool full =
+      image_.snapshots.size() >= limits_.snapshots || stored_bytes_ + bytes > limits_.image_bytes;
+  // What an operation's view names stays what it is.
+  if (full && keeps_named_) {
+    ++image_.snapshots_dropped;
+    return std::nullopt;
+  }
   // The last state is the one that says how it ended; those before it give way.
   while (!image_.snapshots.empty() && (image_.snapshots.size() >= limits_.snapshots ||
                                        stored_bytes_ + bytes > limits_.image_bytes)) {

@@ -52,12 +52,13 @@ class SnapshotRecorder {
 
  private:
   void note(const std::string& text);
-  std::uint64_t append(Snapshot snapshot);  // its index
+  std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept
 
   SnapshotLimits limits_;
   sys::ProcessMemory memory_;
   Image image_;
   bool saw_candidate_ = false;
+  bool keeps_named_ = false;  // an operation's view may name a state: none gives way any more
   std::uint64_t stored_bytes_ = 0;
   std::uint64_t last_publication_ns_ = 0;
   std::vector<std::uint64_t> published_at_;  // starts of mappings with a valid header, last look

@@ -71,7 +71,9 @@ bool is_of_parent(const Context& c, const ImageEvidence& parent) {
   }
   for (const Context* p : parent.first_sights) {
     if (p->payload_block == nullptr || p->header.payload_size == 0) continue;
-    if (p->payload_block->wanted == c.payload_block->wanted &&
+    // A publication of its own has a timestamp of its own, whatever it says.
+    if (p->header.monotonic_published_at_ns == c.header.monotonic_published_at_ns &&
+        p->payload_block->wanted == c.payload_block->wanted &&
         p->payload_block->hash == c.payload_block->hash) {
       return true;
     }

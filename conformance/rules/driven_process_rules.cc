@@ -87,7 +87,7 @@ Finding update_complete_state(const ImageEvidence& e) {
       return f;
     }
     // Whether it shows at all is pctx.update.visible.
-    if (now.payload == nullptr || first_missing(given, now) != nullptr) continue;
+    if (now.payload == nullptr || first_missing(given, now, /*every=*/true) != nullptr) continue;
     sizes.insert(c.header.payload_size);
     for (const Attribute& gone : given.removed) {
       ++removals;
@@ -116,7 +116,9 @@ bool is_about_mapping(const SystemCall& c, std::uint64_t start) {
   if (c.name == "munmap") {
     return *c.result == 0 && c.args[0] <= start && start - c.args[0] < c.args[1];
   }
-  if (c.name == "mremap") return *c.result > 0 && c.args[0] == start;
+  if (c.name == "mremap") {
+    return c.args[0] == start && std::cmp_not_equal(*c.result, start);
+  }
   return c.name == "mmap" && static_cast<std::uint64_t>(*c.result) == start;
 }
 
@@ -144,7 +146,10 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     // With several of them it is not known which one is to change.
     if (was.contexts != 1 || now.image == nullptr) continue;
     if (!d.ok && d.reply.is_null()) continue;
-    ++(d.ok ? judged : refused);
+    // Accepted, and nothing was done.
+    const bool ignored =
+        d.ok && now.context != nullptr && now.context->header == was.context->header;
+    if (!ignored) ++(d.ok ? judged : refused);
     const std::uint64_t start = was.context->start();
     const auto calls = calls_between(*now.image->image, before->view->order, d.view->order);
     const auto remade = std::ranges::find_if(
@@ -245,6 +250,10 @@ Finding available_while_idle(const ImageEvidence& e) {
     const auto at = fmt::format("after {} ms without a request", idle / 1'000'000);
     std::string saw;
     if (now.context == nullptr) {
+      // In the middle of an update of its own, which the next look finds done.
+      const bool updated = now.has_mappings && i + 1 < operations.size() &&
+                           published_at(*e.session, operations[i + 1]).context != nullptr;
+      if (updated) continue;
       saw = at + " no valid context is there";
     } else if (now.payload == nullptr) {
       saw = at + " the payload can no longer be decoded";
@@ -333,7 +342,10 @@ Finding no_dead_payload(const ImageEvidence& e) {
       }
       return f;
     };
-    ++judged;
+    const Published now = published_at(*e.session, d);
+    const bool withdrawn = d.ok && (now.context == nullptr || now.context->header != c.header ||
+                                    now.context->start() != c.start());
+    if (withdrawn) ++judged;
     // When the timestamp went to zero the payload had to be there still.
     for (const Store& s : image.stores) {
       if (s.header != c.start() || s.order <= from || s.order > to) continue;
@@ -422,10 +434,21 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
       const auto order = op.announcing().store->order;
       if (order <= before->order || order > d.view->order) continue;
       ++seen;
+      // A writer may go on in another thread of the kernel's, as goroutines do; it does not come
+      // back for the other's sake.
       const std::int32_t first = op.stores[op.zero_first].store->tid;
+      std::int32_t current = first;
+      std::set<std::int32_t> before_it;
       for (std::size_t k = op.zero_first; k <= op.announce; ++k) {
-        const std::int32_t tid = op.stores[k].store->tid;
-        if (tid == first || tid == 0 || first == 0) continue;
+        const auto& by = op.stores[k];
+        const std::int32_t tid = by.store->tid;
+        if (tid == 0 || first == 0 || tid == current) continue;
+        constexpr std::uint8_t kTimestampWord = 4;
+        const bool zeroes_again = k > op.zero && (by.store->words & kTimestampWord) != 0 &&
+                                  by.after.monotonic_published_at_ns == 0;
+        before_it.insert(current);
+        current = tid;
+        if (!before_it.contains(tid) && !zeroes_again) continue;
         return wrong_store(*now.image->image, op, op.stores[k],
                            fmt::format("thread {} stored into the update of thread {}", tid, first),
                            "two updates at once");
@@ -519,8 +542,12 @@ Finding failure_recoverable(const ImageEvidence& e) {
       const bool again =
           operations[next].op == "process.update" || operations[next].op == "process.publish";
       tried = tried || (again && !operations[next].reply.is_null());
-      recovered = published_at(*e.session, operations[next]).context != nullptr &&
-                  operations[next].ok && again;
+      const Published there = published_at(*e.session, operations[next]);
+      const auto asked = resource_of(operations[next].request);
+      const Attribute* name = find_key(asked, "service.name");
+      const Attribute* seen = there.payload == nullptr ? nullptr : there.find("service.name");
+      recovered = operations[next].ok && again && there.context != nullptr &&
+                  (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
     }
     if (tried && !recovered) {
       return wrong("after an update that failed nothing could be published any more",

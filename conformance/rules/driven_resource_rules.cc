@@ -88,14 +88,6 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
                       "an adapter whose process.publish takes `attributes`");
 }
 
-// What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
-bool may_be_left_out(const Attribute& given, std::size_t count) {
-  constexpr std::size_t kUsualCount = 128;
-  constexpr std::size_t kUsualSize = 127;
-  return given.kind != ValueKind::kString || given.value.empty() ||
-         given.value.size() > kUsualSize || count > kUsualCount;
-}
-
 }  // namespace
 
 Finding resource_as_given(const ImageEvidence& e) {

@@ -63,8 +63,10 @@ bool is_of(const DrivenLook& look, std::string_view op) {
 Finding attach_visible(const ImageEvidence& e) {
   std::size_t attached = 0;
   for (const auto& look : driven_looks(e)) {
-    // Attributes alone need not show.
+    // Attributes alone need not show, nor does what is not sampled.
+    constexpr unsigned kSampled = 1;
     if (!is_of(look, "thread.attach") || !look.context()->has_ids()) continue;
+    if ((look.context()->flags & kSampled) == 0 && !look.shows_record()) continue;
     ++attached;
     if (look.shows_record()) continue;
     return against(
@@ -76,6 +78,17 @@ Finding attach_visible(const ImageEvidence& e) {
                         "an adapter that declares thread.attach");
   }
   return passed(fmt::format("{} contexts, each visible on its thread", attached));
+}
+
+// Has any context this value for the key?
+bool was_given(const std::vector<DrivenLook>& looks, std::string_view key,
+               const std::string& value) {
+  return std::ranges::any_of(looks, [&](const DrivenLook& look) {
+    return std::ranges::any_of(look.thread.stack, [&](const auto& c) {
+      const auto texts = c->texts_of(key);
+      return std::ranges::find(texts, value) != texts.end();
+    });
+  });
 }
 
 Finding matches_context(const ImageEvidence& e) {
@@ -115,6 +128,8 @@ Finding matches_context(const ImageEvidence& e) {
       const auto entry = entry_named(r, a.key);
       // Shortened is another matter.
       if (!entry || a.text->starts_with(text_of(*entry))) continue;
+      // An SDK may normalise a value; that of another context is another matter.
+      if (!was_given(looks, a.key, text_of(*entry))) continue;
       Finding f =
           against(look,
                   fmt::format("{} is {}, and {} was given", conformance::quoted(a.key),

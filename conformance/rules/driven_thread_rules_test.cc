@@ -346,7 +346,11 @@ TEST(MatchesContext, AttributesAreLeftOutButNotWrong) {
   w.operate(given("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "of its own"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
   w.operate(kDetach, {{kMain, std::nullopt}});
-  w.operate(given("main", "B", kTrace, kSpan, a), {{kMain, with({{0, "/b"}})}});
+  w.operate(given("main", "B", kTrace, kSpan, a), {{kMain, with({{0, "/A"}})}});  // normalised
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  w.operate(kDetach, {{kMain, std::nullopt}});
+  const auto b = Json::array({text("route", "/b")});
+  w.operate(given("main", "C", kTrace, kSpan, b), {{kMain, with({{0, "/a"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
 }
 

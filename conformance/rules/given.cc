@@ -94,7 +94,14 @@ Published published_at(const SessionEvidence& session, const DrivenOperation& d)
   return published_at(session, d.view);
 }
 
-const Attribute* first_missing(const Given& given, const Published& published) {
+bool may_be_left_out(const Attribute& given, std::size_t count) {
+  constexpr std::size_t kUsualCount = 128;
+  constexpr std::size_t kUsualSize = 127;
+  return given.kind != ValueKind::kString || given.value.empty() ||
+         given.value.size() > kUsualSize || count > kUsualCount;
+}
+
+const Attribute* first_missing(const Given& given, const Published& published, bool every) {
   for (const auto* list : {&given.resource, &given.attributes}) {
     if (!*list) continue;
     for (const Attribute& g : **list) {
@@ -102,6 +109,8 @@ const Attribute* first_missing(const Given& given, const Published& published) {
       const Attribute* in_attributes = find_key(published.payload->attributes, g.key);
       if (in_resource != nullptr && is_same(g, *in_resource)) continue;
       if (in_attributes != nullptr && is_same(g, *in_attributes)) continue;
+      const bool absent = in_resource == nullptr && in_attributes == nullptr;
+      if (!every && absent && may_be_left_out(g, (*list)->size())) continue;
       return &g;
     }
   }

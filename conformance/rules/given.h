@@ -48,8 +48,13 @@ struct Published {
 Published published_at(const SessionEvidence& session, const ImageView* view);
 Published published_at(const SessionEvidence& session, const DrivenOperation& d);
 
-// The first given attribute that is in neither list as it was given; null: all are there.
-const Attribute* first_missing(const Given& given, const Published& published);
+// What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
+// `count`: attributes that were given with it.
+bool may_be_left_out(const Attribute& given, std::size_t count);
+
+// The first given attribute that is in neither list as it was given; null: all are there. Unless
+// `every` is asked for, what may be left out is not missed.
+const Attribute* first_missing(const Given& given, const Published& published, bool every = false);
 
 // The look at another process right after the operation; null: there was none.
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);

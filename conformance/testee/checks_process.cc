@@ -72,10 +72,16 @@ Driven resource_sizes(Testee& t) {
   for (const std::size_t size : {0, 1, 127, 128, 16383, 16384}) {
     more.push_back(text("ctxconf.size." + std::to_string(size), std::string(size, 's')));
   }
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
+  return {};
+}
+
+Driven resource_many(Testee& t) {
+  Json more = Json::array();
   for (int i = 0; i < 300; ++i) {
     more.push_back(text("ctxconf.many." + std::to_string(i), "value-" + std::to_string(i)));
   }
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-many", more)}}));
   return {};
 }
 
@@ -148,8 +154,7 @@ Driven drop(Testee& t) {
 
 Driven update(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("process.update",
-                      {{"resource", resource({text("service.name", "ctxconf-checkout-2")})}}));
+  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-checkout-2")}}));
   return {};
 }
 
@@ -162,7 +167,14 @@ Driven update_sizes(Testee& t) {
     Json more = {text("ctxconf.padding", std::string(size, 'p'))};
     if (!is_removed) more.push_back(extra.front());
     is_removed = !is_removed;
-    CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-state", more)}}));
+    // An SDK may refuse what is too long for it.
+    constexpr std::size_t kUsual = 255;
+    const Json whole = {{"resource", named("ctxconf-state", more)}};
+    if (size <= kUsual) {
+      CTX_CHECK(t.request("process.update", whole));
+    } else {
+      CTX_CHECK(t.offer("process.update", whole));
+    }
   }
   return {};
 }
@@ -258,6 +270,12 @@ const Group kGroups[] = {
        {},
        {"pctx.payload.resource-matches-sdk", "pctx.header.payload-size", "pctx.payload.*"},
        resource_sizes}}},
+    {"many",
+     {{"many",
+       {"process.publish"},
+       {},
+       {"pctx.payload.resource-matches-sdk", "pctx.header.payload-size", "pctx.payload.*"},
+       resource_many}}},
     {"extra-pairs",
      {{"extra-pairs",
        {"process.publish"},

@@ -34,8 +34,6 @@ std::optional<CheckEnding> ending_of(Stop stop) {
       return CheckEnding::kTimeout;
     case Stop::kRefused:
       return CheckEnding::kRefused;
-    case Stop::kDone:
-      return CheckEnding::kDone;
     case Stop::kAdapterFault:
     case Stop::kInterrupted:
     case Stop::kHarnessFault:

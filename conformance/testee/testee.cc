@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -32,9 +33,10 @@ using std::chrono::milliseconds;
 constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
 constexpr std::size_t kNoiseKept = 200;
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
-constexpr std::size_t kReplyKept = std::size_t{64} << 10U;
+constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
-constexpr int kMostMembers = 200;  // of an error message that is quoted
+constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
+constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
 // Both ends close on exec; ours does not block.
 struct Channel {
@@ -78,6 +80,12 @@ std::string signal_name(int signo) {
                                  : std::string("SIG") + abbreviation;
 }
 
+// A line of protocol.
+struct Said {
+  LineKind kind = LineKind::kNoise;
+  Json value;
+};
+
 }  // namespace
 
 struct Testee::State {
@@ -92,6 +100,7 @@ struct Testee::State {
   sys::Fd errors;
   sys::Fd noise;  // stdout beside --channel fd3
   LineBuffer lines;
+  std::deque<Said> said;  // lines of protocol that nobody has asked for yet
   std::string to_send;
   std::string tail;  // of stderr
   std::string last_noise;
@@ -100,9 +109,8 @@ struct Testee::State {
   pid_t pid = 0;
   std::int64_t next_id = 1;
   bool out_ended = false;
-  bool nothing_left = false;    // no process, known or not
-  bool became_another = false;  // a program that was asked for
-  bool ended = false;           // session and processes are in the timeline
+  bool nothing_left = false;  // no process, known or not
+  bool ended = false;         // session and processes are in the timeline
   bool bye_answered = false;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
@@ -150,8 +158,31 @@ struct Testee::State {
     fd.reset();
   }
 
+  // Noise goes at once: of what floods the channel nothing is kept.
+  void hear(std::string_view bytes) {
+    lines.add(bytes);
+    while (const auto line = lines.next()) {
+      Said next;
+      next.kind = classify_line(*line, next.value);
+      if (next.kind == LineKind::kNoise) {
+        note_noise(*line);
+      } else if (said.size() < kMostAhead) {
+        said.push_back(std::move(next));
+      } else {
+        blame("sent a line without a request: " + cut(dumped(next.value), 200));
+      }
+    }
+  }
+
+  std::optional<Said> take_said() {
+    if (said.empty()) return std::nullopt;
+    Said next = std::move(said.front());
+    said.pop_front();
+    return next;
+  }
+
   void pump_descriptors() {
-    if (out.is_open() && !out_ended && !read_from(out, [&](std::string_view b) { lines.add(b); })) {
+    if (out.is_open() && !out_ended && !read_from(out, [&](std::string_view b) { hear(b); })) {
       out_ended = true;
       (void)recording->wake_for(out.get(), 0);
     }
@@ -206,16 +237,12 @@ struct Testee::State {
   }
 
   // The next line that is protocol, or nothing: `until` has passed.
-  Answer<std::optional<std::pair<LineKind, Json>>> next_line(Clock::time_point until) {
+  Answer<std::optional<Said>> next_line(Clock::time_point until) {
     const pid_t watched = pid != 0 ? pid : recording->root();
     bool drained = false;
     while (true) {
-      while (auto line = lines.next()) {
-        Json value;
-        const LineKind kind = classify_line(*line, value);
-        if (kind != LineKind::kNoise) return std::pair(kind, std::move(value));
-        note_noise(*line);
-      }
+      if (auto next = take_said()) return next;
+      if (!adapter_fault.empty()) return std::unexpected(Stop::kAdapterFault);
       if (!is_alive(watched)) {
         if (drained) return std::unexpected(Stop::kCrashed);
         pump_descriptors();  // what was said before the end counts
@@ -233,8 +260,8 @@ struct Testee::State {
     auto line = next_line(until);
     if (!line) return std::unexpected(line.error());
     if (!*line) return std::nullopt;
-    auto& [kind, value] = **line;
-    if (kind == LineKind::kEvent) {
+    Json& value = (*line)->value;
+    if ((*line)->kind == LineKind::kEvent) {
       return std::unexpected(
           blame("sent an event that was not asked for: " + cut(dumped(value), 200)));
     }
@@ -252,13 +279,9 @@ struct Testee::State {
   // Nothing may have been said since the last reply.
   Answer<void> expect_silence() {
     pump_descriptors();
-    while (auto line = lines.next()) {
-      Json value;
-      if (classify_line(*line, value) == LineKind::kNoise) {
-        note_noise(*line);
-        continue;
-      }
-      return std::unexpected(blame("sent a line without a request: " + cut(dumped(value), 200)));
+    if (const auto line = take_said()) {
+      return std::unexpected(
+          blame("sent a line without a request: " + cut(dumped(line->value), 200)));
     }
     return {};
   }
@@ -399,7 +422,7 @@ struct Testee::State {
     if (!id) return;
     auto reply = await_reply(*id, until);
     if (reply && *reply) {
-      session.operations.back().reply = dumped(**reply);
+      session.operations.back().reply = cut(dumped(**reply), kReplyKept);
       bye_answered = true;
       wait_for_end(until);
     } else if (reply) {
@@ -604,7 +627,6 @@ void Testee::end_check(Stop stop) {
     case Stop::kHung:
       check.ending = CheckEnding::kTimeout;
       break;
-    case Stop::kDone:
     case Stop::kAdapterFault:
     case Stop::kInterrupted:
     case Stop::kHarnessFault:
@@ -631,7 +653,7 @@ std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) 
   state_->session.checks.back().text =
       "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
       error.value("kind", std::string("failed")) + ": " +
-      cut(error.value("message", std::string("no message")), kMostMembers);
+      cut(error.value("message", std::string("no message")), kMessageKept);
   return std::unexpected(Stop::kRefused);
 }
 
@@ -649,19 +671,17 @@ Testee::Answer<void> Testee::exec_self() {
   auto id = s.say("process.exec_self", Json::object());
   if (!id) return std::unexpected(id.error());
   const auto until = Clock::now() + s.scaled(s.options.reply_within);
-  while (s.recording->image_of(s.pid) == before) {
+  while (true) {
+    const auto now = s.recording->image_of(s.pid);
+    if (now && now != before) break;
     if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
     if (Clock::now() >= until) return std::unexpected(s.hang("process.exec_self"));
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
     // A reply says that it did not work.
-    if (auto line = s.lines.next()) {
-      Json value;
-      if (classify_line(*line, value) == LineKind::kNoise) {
-        s.note_noise(*line);
-        continue;
-      }
-      s.session.operations.back().reply = cut(*line, kReplyKept);
-      s.session.checks.back().text = "declared process.exec, and answered: " + cut(*line, 200);
+    if (const auto line = s.take_said()) {
+      const std::string reply = dumped(line->value);
+      s.session.operations.back().reply = cut(reply, kReplyKept);
+      s.session.checks.back().text = "declared process.exec, and answered: " + cut(reply, 200);
       return std::unexpected(Stop::kRefused);
     }
   }
@@ -673,35 +693,6 @@ Testee::Answer<void> Testee::exec_self() {
   }
   s.look();
   return {};
-}
-
-Testee::Answer<void> Testee::exec(const std::vector<std::string>& argv) {
-  auto& s = *state_;
-  const auto before = s.recording->image_of(s.pid);
-  auto id = s.say("process.exec", {{"argv", argv}, {"env", Json::object()}});
-  if (!id) return std::unexpected(id.error());
-  const auto until = Clock::now() + s.scaled(s.options.reply_within);
-  // The other program may be over before it is asked for.
-  while (s.recording->image_of(s.pid) == before) {
-    if (!s.is_alive(s.pid)) break;
-    if (Clock::now() >= until) return std::unexpected(s.hang("process.exec"));
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-    if (auto line = s.lines.next()) {
-      Json value;
-      if (classify_line(*line, value) == LineKind::kNoise) {
-        s.note_noise(*line);
-        continue;
-      }
-      s.session.operations.back().reply = cut(*line, kReplyKept);
-      s.session.checks.back().text = "declared process.exec, and answered: " + cut(*line, 200);
-      return std::unexpected(Stop::kRefused);
-    }
-  }
-  s.became_another = true;
-  while (s.is_alive(s.pid) && Clock::now() < until) {
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-  }
-  return std::unexpected(Stop::kDone);
 }
 
 void Testee::inject(bool on) { state_->recording->inject(on); }
@@ -723,8 +714,8 @@ void Testee::end() {
   const auto last =
       s.session.checks.empty() ? CheckEnding::kNotRun : s.session.checks.back().ending;
   const bool in_order = last == CheckEnding::kDone || last == CheckEnding::kRefused;
-  if (in_order && s.recording && s.pid != 0 && !s.became_another && s.adapter_fault.empty() &&
-      s.harness_fault.empty() && !s.recording->interrupted()) {
+  if (in_order && s.recording && s.pid != 0 && s.adapter_fault.empty() && s.harness_fault.empty() &&
+      !s.recording->interrupted()) {
     begin_check("bye", {});
     s.say_bye();
   }

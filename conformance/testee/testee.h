@@ -23,7 +23,6 @@ enum class Stop {
   kCrashed,       // it died or left
   kHung,          // it did not answer in time, and is to be killed
   kRefused,       // it refused what it had declared: the check ends, the testee goes on
-  kDone,          // it became another program, as it was asked to
   kAdapterFault,  // it broke the protocol, or never said hello: adapter_fault() says how
   kInterrupted,   // a signal to ourselves
   kHarnessFault,  // ours: harness_fault() says what
@@ -50,7 +49,7 @@ class Testee {
   using Answer = std::expected<T, Stop>;
 
   // Starts it and says hello. `timeline` outlives it. What went wrong before hello
-  // was answered is kAdapterFault. The session ends with end() or the destructor.
+  // was answered is kAdapterFault, unless it was us. The session ends with end() or the destructor.
   Testee(TesteeOptions options, std::string group, Timeline& timeline);
   ~Testee();
   Testee(const Testee&) = delete;
@@ -65,7 +64,7 @@ class Testee {
 
   // What follows belongs to this check.
   void begin_check(std::string name, std::vector<std::string> requirements);
-  // The current check ended so; `what` is said in its text.
+  // The current check ended so.
   void end_check(Stop stop);
 
   // Sends {"op":op, ...members} and waits for the reply, then looks at everything. A reply with
@@ -75,9 +74,8 @@ class Testee {
   Answer<Json> offer(const std::string& op, Json members);
   // ... and where any refusal is an answer.
   Answer<Json> ask(const std::string& op, Json members = Json::object());
-  // Sends what is answered by an exec: of the testee itself, or of another program (kDone then).
+  // Sends what is answered by an exec of the testee itself, which then says hello again.
   Answer<void> exec_self();
-  Answer<void> exec(const std::vector<std::string>& argv);
   // options.recording.injections hold from now on, or no longer; from the start they do not.
   void inject(bool on);
   // Lets it run on for a while without a request, then looks at everything.

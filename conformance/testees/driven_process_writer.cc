@@ -88,6 +88,7 @@ constexpr std::array kChoices = {
     "--good merged-updates",
     "--good vfork-child",
     "--good child-of-its-own",
+    "--good child-publishes-again",
     "--good withdraws-on-failure",
     "--good keeps-on-failure",
 };
@@ -220,6 +221,12 @@ class Context {
   // What fork left out is not there in the child.
   void forget() { at_ = nullptr; }
 
+  // With the header of the publication before, its timestamp too.
+  Reply publish_copy(const std::string& bytes) {
+    copied_ = last_;
+    return publish(bytes);
+  }
+
   // Like a program that does not know that it was forked.
   void write_anyway() {
     volatile char* const at = at_;
@@ -233,7 +240,10 @@ class Context {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
   }
   void set_timestamp(std::uint64_t value) const { store(at_ + kTimestampAt, value); }
-  std::uint64_t later(std::uint64_t now) { return last_ = std::max(now, last_ + 1); }
+  std::uint64_t later(std::uint64_t now) {
+    if (copied_ != 0) return copied_;
+    return last_ = std::max(now, last_ + 1);
+  }
 
   void set_payload(std::string bytes) {
     kept_ = std::exchange(payload_, std::move(bytes));
@@ -260,6 +270,7 @@ class Context {
   std::string payload_;
   std::string kept_;  // the one before, which a reader may be about to copy
   std::uint64_t last_ = 0;
+  std::uint64_t copied_ = 0;  // not 0: the timestamp of what is published
 };
 
 // ---- an SDK with it
@@ -358,7 +369,8 @@ class Sdk {
       return;
     }
     context_.forget();
-    if (is_bad("pctx.fork.child-has-none")) (void)context_.publish(encode(content_));
+    if (is_bad("pctx.fork.child-has-none")) (void)context_.publish_copy(encode(content_));
+    if (is_good("child-publishes-again")) (void)context_.publish(encode(content_));
     if (is_good("child-of-its-own")) {
       content_.resource = {text("service.name", "worker"),
                            text("service.instance.id", std::to_string(getpid()))};
