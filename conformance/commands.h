@@ -91,7 +91,7 @@ struct SelftestCommand {
   std::string directory;  // where the programs and mutants.json are; empty: beside ctxconf
   std::vector<std::string> only;
   std::vector<std::string> commands;  // wrap, run, elf; empty: all
-  unsigned jobs = 0;  // 0: one a processor
+  unsigned jobs = 0;                  // 0: one a processor
   bool verbose = false;
 };
 int command_selftest(const SelftestCommand& command);

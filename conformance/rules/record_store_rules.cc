@@ -23,7 +23,6 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::size_t kValid = 24;
-constexpr std::size_t kSize = 26;
 constexpr std::size_t kShown = 6;
 
 abi::ThreadRecordHead head_of(const Bytes& record) {

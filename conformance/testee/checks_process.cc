@@ -47,7 +47,7 @@ Driven initialise(Testee& t) {
 Json values_of_every_kind(const std::string& prefix) {
   const auto key = [&](const char* name) { return prefix + name; };
   const Json words = {{"values", {{{"stringValue", "one"}}, {{"stringValue", "two"}}}}};
-  const Json pairs = {{"values", {text("inner", "value")}}};
+  const Json pairs = {{"values", Json::array({text("inner", "value")})}};
   return {attribute(key("true"), {{"boolValue", true}}),
           attribute(key("false"), {{"boolValue", false}}),
           attribute(key("integer"), {{"intValue", "-9007199254740993"}}),
@@ -106,7 +106,7 @@ Driven second_resource(Testee& t) {
 Driven publish_again(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-again")}}));
-  const Json more = {text("ctxconf.padding", std::string(9000, 'p'))};
+  const Json more = Json::array({text("ctxconf.padding", std::string(9000, 'p'))});
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-larger", more)}}));
   return {};
 }
@@ -160,11 +160,11 @@ Driven update(Testee& t) {
 
 // Grows and shrinks, by a byte, tenfold and a hundredfold, with an attribute less every other time.
 Driven update_sizes(Testee& t) {
-  const Json extra = {text("ctxconf.removed", "to be removed")};
+  const Json extra = Json::array({text("ctxconf.removed", "to be removed")});
   CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-state", extra)}}));
   bool is_removed = true;
   for (const std::size_t size : {100, 101, 1000, 10000, 9999, 1000, 100, 1}) {
-    Json more = {text("ctxconf.padding", std::string(size, 'p'))};
+    Json more = Json::array({text("ctxconf.padding", std::string(size, 'p'))});
     if (!is_removed) more.push_back(extra.front());
     is_removed = !is_removed;
     // An SDK may refuse what is too long for it.
@@ -199,7 +199,7 @@ Driven update_in_parallel(Testee& t) {
   Json requests = Json::array();
   for (std::size_t i = 0; i < 8; ++i) {
     const auto number = std::to_string(i);
-    const Json more = {text("ctxconf.writer", number + std::string(40 * i, 'w'))};
+    const Json more = Json::array({text("ctxconf.writer", number + std::string(40 * i, 'w'))});
     requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
   }
   CTX_CHECK(t.request("parallel", {{"requests", requests}}));

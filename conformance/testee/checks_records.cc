@@ -30,7 +30,8 @@ Driven publish(Testee& t) {
   if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
   CTX_CHECK(
       t.request("process.publish",
-                {{"resource", {{"attributes", {attribute("service.name", "ctxconf-stores")}}}}}));
+                {{"resource",
+                  {{"attributes", Json::array({attribute("service.name", "ctxconf-stores")})}}}}));
   return {};
 }
 
@@ -48,8 +49,8 @@ Driven detach(Testee& t) {
 // The first attach shows where the record is; from the second on its stores are seen.
 Driven switch_contexts(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 1, {attribute("http_route", "/cart")}));
-  CTX_CHECK(attach(t, 2, {attribute("http_route", "/checkout")}));
+  CTX_CHECK(attach(t, 1, Json::array({attribute("http_route", "/cart")})));
+  CTX_CHECK(attach(t, 2, Json::array({attribute("http_route", "/checkout")})));
   CTX_CHECK(detach(t));
   CTX_CHECK(detach(t));
   for (unsigned i = 3; i < 6; ++i) {
@@ -61,16 +62,16 @@ Driven switch_contexts(Testee& t) {
 
 Driven append(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 7, {attribute("http_route", "/cart")}));
-  CTX_CHECK(
-      t.request("thread.append", {{"thread", "main"}, {"attributes", {attribute("user", "42")}}}));
+  CTX_CHECK(attach(t, 7, Json::array({attribute("http_route", "/cart")})));
+  CTX_CHECK(t.request("thread.append", {{"thread", "main"},
+                                        {"attributes", Json::array({attribute("user", "42")})}}));
   // From below to above 255 bytes.
-  CTX_CHECK(
-      t.request("thread.append",
-                {{"thread", "main"}, {"attributes", {attribute("path", std::string(200, 'p'))}}}));
-  CTX_CHECK(
-      t.request("thread.append",
-                {{"thread", "main"}, {"attributes", {attribute("query", std::string(90, 'q'))}}}));
+  CTX_CHECK(t.request("thread.append",
+                      {{"thread", "main"},
+                       {"attributes", Json::array({attribute("path", std::string(200, 'p'))})}}));
+  CTX_CHECK(t.request("thread.append",
+                      {{"thread", "main"},
+                       {"attributes", Json::array({attribute("query", std::string(90, 'q'))})}}));
   CTX_CHECK(detach(t));
   return {};
 }
@@ -82,8 +83,9 @@ Driven shrink(Testee& t) {
                     attribute("path", "/a/longer/one/that/goes/on")}));
   CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
   if (t.can("thread.append")) {
-    CTX_CHECK(t.request("thread.append",
-                        {{"thread", "main"}, {"attributes", {attribute("path", "/another")}}}));
+    CTX_CHECK(t.request(
+        "thread.append",
+        {{"thread", "main"}, {"attributes", Json::array({attribute("path", "/another")})}}));
   }
   CTX_CHECK(detach(t));
   return {};
