@@ -444,16 +444,7 @@ class Children {
     return reply;
   }
 
-  Reply reap(const json& request) {
-    const auto pid = request.at("child_pid").get<pid_t>();
-    if (children_.erase(pid) == 0) return refuse("bad-request", "not a child of this process");
-    kill(pid, SIGKILL);
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0) {
-      if (errno != EINTR) return refuse("failed", "waitpid", errno);
-    }
-    return json{{"status", status}};
-  }
+  Reply reap(const json& request) { return reap_child(children_, request); }
 
  private:
   struct Report {

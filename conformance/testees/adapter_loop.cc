@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -353,6 +354,19 @@ void Loop::leave_channel() const {
   dup2(nowhere, in_);
   dup2(nowhere, out_);
   if (nowhere != in_ && nowhere != out_) close(nowhere);
+}
+
+Reply reap_child(std::set<pid_t>& children, const json& request) {
+  const auto pid = request.at("child_pid").get<pid_t>();
+  if (children.erase(pid) == 0) {
+    return std::unexpected(Refusal{"bad-request", "not a child of this process"});
+  }
+  kill(pid, SIGKILL);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return std::unexpected(Refusal{"failed", "waitpid", errno});
+  }
+  return json{{"status", status}};
 }
 
 Refusal exec_program(const json& argv, const json& env) {

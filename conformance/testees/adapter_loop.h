@@ -12,6 +12,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -96,6 +97,9 @@ class Loop {
   std::string pending_;  // read, not yet used
   bool ended_ = false;
 };
+
+// process.reap: one of `children`, which is then none of them any more.
+Reply reap_child(std::set<pid_t>& children, const json& request);
 
 // Becomes the program at `path`, or this program again with CTXCONF_RESUME=1. Returns why not.
 Refusal exec_program(const json& argv, const json& env);

@@ -511,16 +511,7 @@ class Children {
     return reply;
   }
 
-  Reply reap(const json& request) {
-    const auto pid = request.at("child_pid").get<pid_t>();
-    if (children_.erase(pid) == 0) return refuse("bad-request", "not a child of this process");
-    kill(pid, SIGKILL);
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0) {
-      if (errno != EINTR) return refuse("failed", "waitpid", errno);
-    }
-    return json{{"status", status}};
-  }
+  Reply reap(const json& request) { return reap_child(children_, request); }
 
  private:
   [[noreturn]] void be_child(pid_t parent, const std::array<int, 2>& ends,
