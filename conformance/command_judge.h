@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conformance/commands.h"
+#include "conformance/observe/wrap.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/timeline.h"
 #include "conformance/verdict/expectations.h"
@@ -19,9 +20,8 @@ struct Prepared {
   std::vector<const Requirement*> selected;
   SpecSelection spec;
   std::optional<Expectations> expectations;
-  // Beside those of the expectations file.
-  std::vector<ExpectationProblem> problems;
-  int exit_code = 0;  // not 0: it was said on stderr, stop
+  std::string incomplete;  // not empty: what could not be judged although it was asked for
+  int exit_code = 0;       // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);
 
@@ -32,6 +32,11 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
 // the target could not be reached; empty: it was.
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
                  const std::string& mode, std::string unreachable = {});
+
+// What a recording of a started program needs of this host, and where it lacks something that it
+// can do without, a note. `what` is the command. Not 0: the exit code, it was said on stderr.
+int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
+                      Timeline& timeline);
 
 // What does not end when it is asked to: says so and exits with kExitUnreachable.
 [[noreturn]] void give_up_on(pid_t pid);

@@ -194,9 +194,9 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   if (prepared.expectations) {
     apply(*prepared.expectations, today(), {options.strict, options.require_observable}, run);
   }
-  run.expectation_problems.insert(run.expectation_problems.end(), prepared.problems.begin(),
-                                  prepared.problems.end());
-  conclude({options.strict, options.require_observable, std::move(unreachable)}, run);
+  conclude(
+      {options.strict, options.require_observable, std::move(unreachable), prepared.incomplete},
+      run);
   int code = run.exit_code;
   if (!options.out.empty()) {
     const std::string dir = options.out + "/";
@@ -244,6 +244,35 @@ void give_up_on(pid_t pid) {
   _exit(kExitUnreachable);
 }
 
+int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
+                      Timeline& timeline) {
+  const auto trampoline = sys::find_trampoline();
+  if (!trampoline) {
+    return complain(kExitHarnessError, sys::to_string(trampoline.error()),
+                    "install ctxconf-trampoline beside ctxconf");
+  }
+  const auto& host = sys::Capabilities::of_this_host();
+  if (!host.has(sys::kHostPtrace)) {
+    return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",
+                    "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
+  }
+  recording.trampoline = *trampoline;
+  recording.timeout_scale = options.timeout_scale;
+  recording.unreachable = give_up_on;
+  recording.no_filter = !host.has(sys::kHostSeccompTrace);
+  if (recording.no_filter) {
+    timeline.notes.emplace_back(
+        "no system call filter here: no system call is seen, and what happens right before an exec "
+        "may be missed");
+  }
+  if (recording.stores && !(host.has(sys::kHostWatchpoints) && !recording.no_filter)) {
+    recording.stores = false;
+    recording.no_stores = recording.no_filter ? "this host has no system call filter for tracers"
+                                              : "this host has no watchpoints for tracers";
+  }
+  return 0;
+}
+
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
@@ -258,40 +287,17 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   }
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
-  const auto trampoline = sys::find_trampoline();
-  if (!trampoline) {
-    return complain(kExitHarnessError, sys::to_string(trampoline.error()),
-                    "install ctxconf-trampoline beside ctxconf");
-  }
   Timeline timeline = begin_timeline(options, Mode::kWrap, command);
-  const auto& host = sys::Capabilities::of_this_host();
-  if (!host.has(sys::kHostPtrace)) {
-    return complain(kExitUnreachable, "wrap needs ptrace, which this host refuses",
-                    "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
-  }
   wrap.argv = command;
-  wrap.trampoline = *trampoline;
   wrap.run_for = options.run_for;
-  wrap.timeout_scale = options.timeout_scale;
-  wrap.unreachable = give_up_on;
-  wrap.no_filter = !host.has(sys::kHostSeccompTrace);
-  if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
-    return complain(kExitUnreachable, "--inject and --hide-vdso need a system call filter",
-                    "`ctxconf doctor` says what would allow it");
-  }
-  if (wrap.no_filter) {
-    timeline.notes.emplace_back(
-        "no system call filter here: no system call is seen, and what happens right before an exec "
-        "may be missed");
-  }
   wrap.stores = std::ranges::any_of(prepared.selected, [](const Requirement* r) {
     return r->level == Level::kStores && r->has_mode(Mode::kWrap);
   });
   wrap.watch_lifetime = options.watch == "lifetime";
-  if (wrap.stores && !(host.has(sys::kHostWatchpoints) && !wrap.no_filter)) {
-    wrap.stores = false;
-    wrap.no_stores = wrap.no_filter ? "this host has no system call filter for tracers"
-                                    : "this host has no watchpoints for tracers";
+  if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
+  if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
+    return complain(kExitUnreachable, "--inject and --hide-vdso need a system call filter",
+                    "`ctxconf doctor` says what would allow it");
   }
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   if (show_progress) {

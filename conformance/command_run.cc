@@ -15,8 +15,6 @@
 #include "conformance/testee/checks.h"
 #include "conformance/testee/driver.h"
 #include "conformance/verdict/exit_code.h"
-#include "sys/capabilities.h"
-#include "sys/tracee.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -69,9 +67,8 @@ void require_capabilities(const std::vector<std::string>& globs, const nlohmann:
     bool found = false;
     for (const auto& [name, value] : declared.items()) found = found || glob_matches(glob, name);
     if (found) continue;
-    prepared.problems.push_back(
-        {0, kExitNotJudged, "--require-caps: the adapter does not declare " + glob,
-         "declare it in the reply to hello, or take it out of --require-caps"});
+    prepared.incomplete =
+        "the adapter does not declare " + glob + ", which --require-caps asks for";
   }
 }
 
@@ -88,33 +85,17 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   }
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
-  const auto trampoline = sys::find_trampoline();
-  if (!trampoline) {
-    return complain(kExitHarnessError, sys::to_string(trampoline.error()),
-                    "install ctxconf-trampoline beside ctxconf");
-  }
-  const auto& host = sys::Capabilities::of_this_host();
-  if (!host.has(sys::kHostPtrace)) {
-    return complain(kExitUnreachable, "run needs ptrace, which this host refuses",
-                    "`ctxconf doctor` says what would allow it");
-  }
   Timeline timeline = begin_timeline(options, Mode::kRun, command.adapter);
   TesteeOptions testee;
   testee.argv = command.adapter;
   testee.descriptor3 = command.channel == "fd3";
   testee.seed = *seed;
   testee.spec = prepared.spec;
-  auto& recording = testee.recording;
-  recording.trampoline = *trampoline;
-  recording.timeout_scale = options.timeout_scale;
-  recording.unreachable = give_up_on;
-  recording.no_filter = !host.has(sys::kHostSeccompTrace);
-  recording.stores = host.has(sys::kHostWatchpoints) && !recording.no_filter;
-  if (!recording.stores) {
-    recording.no_stores = recording.no_filter ? "this host has no system call filter for tracers"
-                                              : "this host has no watchpoints for tracers";
+  testee.recording.stores = true;
+  if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {
+    return code;
   }
-  timeline.watches_lifetime = recording.stores;
+  timeline.watches_lifetime = testee.recording.stores;
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
   Driver run(testee, prepared.selected, timeline);
@@ -146,7 +127,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   timeline.notes.push_back("seed " + *seed);
   if (run.interrupted()) {
     timeline.notes.emplace_back("the run was interrupted");
-    prepared.problems.push_back({0, kExitNotJudged, "--: the run was interrupted", "run it again"});
+    prepared.incomplete = "the run was interrupted";
   }
   if (!run.harness_fault().empty()) {
     return complain(kExitHarnessError, run.harness_fault(), "a bug in ctxconf: please report it");

@@ -53,7 +53,6 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
     return at == run.expectation_problems.end() ? nullptr : &*at;
   };
   const auto from_file = [](const ExpectationProblem& p) {
-    if (p.text.starts_with("--")) return p.text;  // an option's
     return "expectations file" + (p.line == 0 ? "" : ", line " + std::to_string(p.line)) + ": " +
            p.text;
   };
@@ -97,6 +96,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
                                   return r.outcome == Outcome::kUnobservable;
                                 }))};
   }
+  if (!options.incomplete.empty()) return {kExitNotJudged, options.incomplete};
   if (const auto* p = problem(kExitNotJudged)) return {kExitNotJudged, from_file(*p)};
 
   std::string reason = std::to_string(judged.size()) + of + " judged, ";

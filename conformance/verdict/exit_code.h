@@ -19,6 +19,7 @@ struct ExitOptions {
   bool strict = false;              // warnings fail
   bool require_observable = false;  // unobservable is exit code 4
   std::string unreachable;          // not empty: why the target could not be reached
+  std::string incomplete;           // not empty: what was asked for and could not be judged
 };
 
 // Counts the outcomes. An expected failure is counted under its outcome as well.
