@@ -24,9 +24,6 @@ using Json = nlohmann::json;
 using Clock = LineSession::Clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHello{30000};
-constexpr milliseconds kReply{10000};
-constexpr milliseconds kEnd{2000};
 constexpr std::size_t kQuoted = 200;
 constexpr std::string_view kSeed = "5eed";
 
@@ -124,7 +121,8 @@ class Lint {
   }
 
   // The reply, where there is one in the right form.
-  std::optional<Json> ask(LineSession& session, const Json& request, milliseconds within = kReply) {
+  std::optional<Json> ask(LineSession& session, const Json& request,
+                          milliseconds within = kReplyWithin) {
     const std::string op = request.at("op");
     const auto id = session.send(request);
     ++asked_;
@@ -177,7 +175,7 @@ class Lint {
   bool hello(LineSession& session) {
     Json request = hello_request();
     request["example.unknown"] = {{"to", "be ignored"}};
-    const auto reply = ask(session, request, kHello);
+    const auto reply = ask(session, request, kHelloWithin);
     if (!reply) return false;
     if ((*reply)["ok"] != true || (*reply)["v"] != 1) {
       find("refuses hello, or speaks another version: " + quoted(*reply));
@@ -260,7 +258,7 @@ class Lint {
 
   void finish(LineSession& session, const std::string& when, bool judged) {
     // Its children end with it; that takes a moment.
-    const auto ended = session.end(kEnd);
+    const auto ended = session.end(kEndWithin);
     if (ended && judged) {
       if (ended->timed_out) find("does not exit within 2 s " + when);
       if (!ended->timed_out && ended->exit_code != 0) {

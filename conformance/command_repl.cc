@@ -30,9 +30,6 @@ using Json = nlohmann::json;
 using Clock = LineSession::Clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHello{30000};
-constexpr milliseconds kReply{10000};
-constexpr milliseconds kEnd{2000};
 constexpr std::size_t kShown = 512;  // bytes of a block
 constexpr std::size_t kColumns = 16;
 constexpr std::size_t kLineShown = 20'000;
@@ -167,7 +164,7 @@ bool exchange(LineSession& session, const Json& request, milliseconds within, Js
 }
 
 int no_reply(LineSession& session) {
-  const auto ended = session.end(kEnd);
+  const auto ended = session.end(kEndWithin);
   std::string how = "it did not answer in time";
   if (ended && ended->exit_code) how = fmt::format("it exited {}", *ended->exit_code);
   if (ended && ended->killed_by && !ended->timed_out) {
@@ -194,7 +191,7 @@ int command_repl(const std::vector<std::string>& adapter) {
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts) fmt::print("{}", kGrammar);
   Json reply;
-  if (!exchange(*session, hello_request(), kHello, reply)) return no_reply(*session);
+  if (!exchange(*session, hello_request(), kHelloWithin, reply)) return no_reply(*session);
   pid_t pid = 0;
   if (reply.contains("pid") && reply["pid"].is_number_integer()) {
     const auto said = reply["pid"].get<std::int64_t>();
@@ -215,11 +212,11 @@ int command_repl(const std::vector<std::string>& adapter) {
       continue;
     }
     if ((*request)["op"] == "bye") break;
-    if (!exchange(*session, *request, kReply, reply)) return no_reply(*session);
+    if (!exchange(*session, *request, kReplyWithin, reply)) return no_reply(*session);
     if (pid != 0) fmt::print("{}", view_of(pid));
   }
-  if (!exchange(*session, {{"op", "bye"}}, kEnd, reply)) return no_reply(*session);
-  (void)session->end(kEnd);
+  if (!exchange(*session, {{"op", "bye"}}, kEndWithin, reply)) return no_reply(*session);
+  (void)session->end(kEndWithin);
   return kExitClean;
 }
 

@@ -214,19 +214,6 @@ bool is_fault_signal(int signo) {
          signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
 }
 
-std::string signal_name(int signo) {
-  const char* abbreviation = sigabbrev_np(signo);
-  return abbreviation == nullptr ? "signal " + std::to_string(signo)
-                                 : std::string("SIG") + abbreviation;
-}
-
-std::string ending_of(const Process& p, const Image& image, bool last) {
-  if (last && p.killed_by) {
-    return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
-  }
-  return image.ending;
-}
-
 // A row about faults has said that the image did not live through one.
 bool is_explained(const RunResult& out, const ImageKey& image) {
   return std::ranges::any_of(out.results, [&](const RequirementResult& r) {
@@ -367,7 +354,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       s.parent = p.parent;
       s.executable = i.executable;
       s.command_line = i.command_line;
-      s.ending = ending_of(p, i, &i == &p.images.back());
+      const bool killed = &i == &p.images.back() && p.killed_by;
+      s.ending = killed ? ending_of(p) : i.ending;
       s.notes = i.notes;
       for (const auto& shot : i.snapshots) s.snapshots += shot.times;
       const auto e = std::ranges::find(evidence, &i, &ImageEvidence::image);
@@ -383,11 +371,8 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     }
   }
   if (t.mode == Mode::kWrap && !t.processes.empty()) {
-    const Process& root = t.processes.front();
-    if (root.exit_code) out.target_ending = "exited " + std::to_string(*root.exit_code);
-    if (root.killed_by) {
-      out.target_ending =
-          "killed by " + signal_name(*root.killed_by) + (root.ended_by_us ? " (by ctxconf)" : "");
+    if (auto ending = ending_of(t.processes.front()); !ending.empty()) {
+      out.target_ending = std::move(ending);
     }
   }
   std::set<const CheckRun*> told;

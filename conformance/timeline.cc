@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 #include <utility>
@@ -683,6 +684,19 @@ std::string_view to_string(Moment m) {
     if (moment == m) return word;
   }
   return "periodic";
+}
+
+std::string signal_name(int signo) {
+  const char* abbreviation = sigabbrev_np(signo);
+  return abbreviation == nullptr ? "signal " + std::to_string(signo)
+                                 : std::string("SIG") + abbreviation;
+}
+
+std::string ending_of(const Process& p) {
+  if (p.killed_by) {
+    return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
+  }
+  return p.exit_code ? "exited " + std::to_string(*p.exit_code) : "";
 }
 
 std::string to_json(const Timeline& t) {

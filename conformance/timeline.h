@@ -335,6 +335,11 @@ struct Timeline {
   std::vector<SkippedCheck> skipped;
 };
 
+// "SIGSEGV", or "signal 99".
+std::string signal_name(int signo);
+// "exited 0", "killed by SIGKILL (by ctxconf)"; empty: it is not known to have ended.
+std::string ending_of(const Process& process);
+
 std::string to_json(const Timeline& timeline);
 // Refuses another version, numbers out of range and anything of the wrong type.
 sys::Result<Timeline> timeline_from_json(std::string_view json);

@@ -18,11 +18,6 @@ Json parsed(const std::string& line) {
   return value.is_object() ? value : Json();
 }
 
-std::string text_member(const Json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return {};
-  return object[name].get<std::string>();
-}
-
 std::shared_ptr<const SessionEvidence> evidence_of(
     const Session& session, std::map<ImageKey, const ImageEvidence*> images) {
   auto out = std::make_shared<SessionEvidence>();
@@ -52,6 +47,11 @@ std::shared_ptr<const SessionEvidence> evidence_of(
 }
 
 }  // namespace
+
+std::string text_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return {};
+  return object[name].get<std::string>();
+}
 
 bool DrivenOperation::of_thread(std::string_view name) const {
   return text_member(request, "thread") == name;

@@ -57,6 +57,9 @@ struct Slot {
 };
 Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid);
 
+// A member that is text; empty: there is none.
+std::string text_member(const nlohmann::json& object, const char* name);
+
 // The attributes of a record by name, the last entry of a key winning; a key without a name in the
 // map as "#7". Values are any bytes.
 std::map<std::string, std::string> attributes_of(const Record& record);

@@ -15,11 +15,6 @@ namespace {
 using Json = nlohmann::json;
 using Threads = std::map<std::string, GivenThread>;
 
-std::string text_member(const Json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return {};
-  return object[name].get<std::string>();
-}
-
 std::shared_ptr<const GivenContext> given_context(const Json& request, std::size_t operation) {
   auto out = std::make_shared<GivenContext>();
   out->name = text_member(request, "ctx");

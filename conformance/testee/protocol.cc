@@ -18,9 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::pair<Definition, const char*>, 10> kDefinitions = {{
+constexpr std::array<std::pair<Definition, const char*>, 9> kDefinitions = {{
     {Definition::kRequest, "request"},
-    {Definition::kGo, "go"},
     {Definition::kReply, "reply"},
     {Definition::kEvent, "event"},
     {Definition::kHelloReply, "hello_reply"},

@@ -2,6 +2,7 @@
 // and what they may hold.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,11 @@
 #include <string_view>
 
 namespace ctxconf::conformance {
+
+// How long is waited for a reply, for that to hello, and for the end after bye.
+inline constexpr std::chrono::milliseconds kReplyWithin{10000};
+inline constexpr std::chrono::milliseconds kHelloWithin{30000};
+inline constexpr std::chrono::milliseconds kEndWithin{2000};
 
 inline constexpr std::size_t kLongestLine = std::size_t{1} << 20U;
 // Deeper lines are noise: who reads them recurses.
@@ -37,7 +43,6 @@ LineKind classify_line(const std::string& line, nlohmann::json& out);
 // Which part of conformance/testee/protocol.schema.json a line must keep.
 enum class Definition {
   kRequest,
-  kGo,
   kReply,
   kEvent,
   kHelloReply,

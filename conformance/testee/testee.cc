@@ -74,12 +74,6 @@ std::string cut(std::string text, std::size_t size) {
   return text + "...";
 }
 
-std::string signal_name(int signo) {
-  const char* abbreviation = sigabbrev_np(signo);
-  return abbreviation == nullptr ? "signal " + std::to_string(signo)
-                                 : std::string("SIG") + abbreviation;
-}
-
 // A line of protocol.
 struct Said {
   LineKind kind = LineKind::kNoise;
@@ -392,11 +386,7 @@ struct Testee::State {
     const auto it = std::find_if(timeline.processes.rbegin(), timeline.processes.rend(),
                                  [&](const Process& p) { return p.pid == process; });
     if (it == timeline.processes.rend()) return {};
-    if (it->exit_code) return "exited " + std::to_string(*it->exit_code);
-    if (it->killed_by) {
-      return "killed by " + signal_name(*it->killed_by) + (it->ended_by_us ? " (by ctxconf)" : "");
-    }
-    return {};
+    return conformance::ending_of(*it);
   }
 
   std::vector<std::string> tail_lines() const {

@@ -14,6 +14,7 @@
 #include "conformance/observe/wrap.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/session.h"
+#include "conformance/testee/protocol.h"
 #include "conformance/timeline.h"
 
 namespace ctxconf::conformance {
@@ -37,9 +38,9 @@ struct TesteeOptions {
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
   // was asked last is watched.
   WrapOptions recording;
-  std::chrono::milliseconds reply_within{10000};
-  std::chrono::milliseconds hello_within{30000};
-  std::chrono::milliseconds end_within{2000};  // bye, and to leave
+  std::chrono::milliseconds reply_within = kReplyWithin;
+  std::chrono::milliseconds hello_within = kHelloWithin;
+  std::chrono::milliseconds end_within = kEndWithin;
 };
 
 class Testee {
