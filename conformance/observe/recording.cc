@@ -134,6 +134,7 @@ class Live {
   void on(const sys::SignalStop& e);
   void on(const sys::Interrupted& e);
   void on(const sys::WatchpointHit& e);
+  void on(const sys::Stepped& e) { go_on(e.process, e.tid); }
   void on(const sys::Gone& e);
 
   Clock::duration scaled(milliseconds d) const {
