@@ -16,6 +16,7 @@
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
 #include "conformance/observe/record_stores.h"
+#include "conformance/observe/steps.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
@@ -61,6 +62,7 @@ struct Watched {
   std::unique_ptr<ThreadRecorder> threads;       // beside each recorder
   std::unique_ptr<CallRecorder> calls;           // the same
   std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
+  std::unique_ptr<StepRecorder> steps;           // beside `stores`, where they are asked for
   std::unique_ptr<RecordStoreRecorder> records;  // the same
   std::shared_ptr<EventOrder> order;             // of its image
   std::optional<Arming> arming;
@@ -123,6 +125,8 @@ class Live {
   void disarm(Watched& w);
   void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
+  void move(pid_t pid, pid_t tid, int signo = 0);
+  void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void finish(Watched& w, const std::string& ending);
 
@@ -134,7 +138,7 @@ class Live {
   void on(const sys::SignalStop& e);
   void on(const sys::Interrupted& e);
   void on(const sys::WatchpointHit& e);
-  void on(const sys::Stepped& e) { go_on(e.process, e.tid); }
+  void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
   Clock::duration scaled(milliseconds d) const {
@@ -193,6 +197,10 @@ void Live::start_image(Watched& w) {
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
     w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
                                                order, copies_, code_files_, store_limits);
+    if (options_.steps) {
+      w.steps =
+          std::make_unique<StepRecorder>(w.recorder->image().elf64, order, w.stores->places());
+    }
   }
   if (options_.record_stores) {
     w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
@@ -215,6 +223,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
   w.threads.reset();
   std::move(*w.calls).add_to(image, any);
   w.calls.reset();
+  if (w.steps) {
+    std::move(*w.steps).add_to(image);
+    w.steps.reset();
+  }
   if (w.stores) {
     stored_ += w.stores->stored_bytes();
     std::move(*w.stores).add_to(image, any);
@@ -438,8 +450,7 @@ void Live::finish_arming(Watched& w) {
   if (w.stores->header() == arming.header) {
     w.stores->armed(arming.caller, {arming.missing.begin(), arming.missing.end()});
   }
-  settle(w.process.pid, arming.caller);
-  (void)tracee_.resume(arming.caller);
+  go_on(w.process.pid, arming.caller);
 }
 
 void Live::give_up_arming() {
@@ -479,7 +490,15 @@ void Live::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
 
 void Live::go_on(pid_t pid, pid_t tid, int signo) {
   settle(pid, tid);
-  (void)tracee_.resume(tid, signo);
+  move(pid, tid, signo);
+}
+
+// By an instruction where the thread is watched so closely, freely elsewhere.
+void Live::move(pid_t pid, pid_t tid, int signo) {
+  const auto it = alive_.find(pid);
+  const bool walks = it != alive_.end() && it->second.steps && it->second.steps->is_walking(tid);
+  if (walks && signo == SIGTRAP) it->second.steps->end("the program's own SIGTRAP");
+  (void)(walks && signo != SIGTRAP ? tracee_.step(tid, signo) : tracee_.resume(tid, signo));
 }
 
 void Live::finish(Watched& w, const std::string& ending) {
@@ -537,7 +556,11 @@ void Live::on(const sys::SyscallEntry& e) {
   }
   const bool result_wanted = begin_call(e);
   settle(e.process, e.tid);
-  (void)(result_wanted ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
+  if (result_wanted) {
+    (void)tracee_.resume_to_exit(e.tid);
+  } else {
+    move(e.process, e.tid);
+  }
 }
 
 void Live::on(const sys::SyscallExit& e) {
@@ -593,6 +616,10 @@ void Live::on(const sys::Exiting& e) {
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
   look_at_filters(e.process, e.tid);
+  if (const auto it = alive_.find(e.process);
+      it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
+    it->second.steps->end("the thread ended");
+  }
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
@@ -610,7 +637,35 @@ void Live::on(const sys::Interrupted& e) {
   not_running(e.process, e.tid);
   // This stop goes before the trap of a store that the thread has just made.
   settle(e.process, e.tid, /*hit_may_wait=*/true);
-  (void)tracee_.resume(e.tid);
+  move(e.process, e.tid);
+}
+
+// Right behind a store to the watched header; a change that it begins is walked through.
+void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
+  const auto header = w.stores->header();
+  const bool may_begin = w.steps && header && w.stores->is_armed() && !w.steps->is_walking(e.tid);
+  const auto before = may_begin ? w.stores->last_header() : std::vector<std::byte>();
+  w.stores->hit(e, is_alone(e.process, e.tid));
+  if (!may_begin || w.stores->header() != header || !threads_.contains(e.tid)) return;
+  if (w.steps->is_walking()) return w.steps->stored_beside(e);
+  if (const auto free = sys::has_default_action(e.tid, SIGTRAP); !free || !*free) {
+    return w.steps->unseen("the program has an action of its own for SIGTRAP");
+  }
+  w.steps->begin(e, *header, before);
+}
+
+void Live::on(const sys::Stepped& e) {
+  const auto it = alive_.find(e.process);
+  const auto thread = threads_.find(e.tid);
+  if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
+    it->second.steps->stepped(e);
+    if (e.words != 0 && thread != threads_.end() &&
+        thread->second.watches == it->second.stores->header()) {
+      look_at_store(it->second, {e.tid, e.process, e.words, e.pc});
+      if (arm(it->second, e.tid)) return;
+    }
+  }
+  go_on(e.process, e.tid);
 }
 
 void Live::on(const sys::WatchpointHit& e) {
@@ -621,7 +676,7 @@ void Live::on(const sys::WatchpointHit& e) {
     if (thread != threads_.end() && thread->second.watches == records.watched()) records.hit(e);
   }
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
-    stores->hit(e, is_alone(e.process, e.tid));
+    look_at_store(alive_.at(e.process), e);
     if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
