@@ -10,11 +10,16 @@
 
 namespace ctxconf::conformance {
 
-// The deepest level that this version records.
-inline constexpr Level kDeepestRecorded = Level::kStores;
-// ... in one mode.
+// The deepest level that this version judges in one mode.
 constexpr Level deepest_recorded(Mode mode) {
-  return mode == Mode::kWrap || mode == Mode::kRun ? kDeepestRecorded : Level::kSnapshot;
+  switch (mode) {
+    case Mode::kRun:
+      return Level::kRace;
+    case Mode::kWrap:
+      return Level::kStores;
+    default:
+      return Level::kSnapshot;
+  }
 }
 
 // Fills what follows from the evidence: images, results, problems, notes, host.

@@ -90,6 +90,7 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
     recording.stores = false;
     recording.no_stores = "the records of threads were watched instead";
   }
+  recording.steps = group.steps && recording.stores;
   const std::string_view specs = group.injections;
   if (specs.empty()) return options;
   recording.first_injection = timeline_.injections.size();
