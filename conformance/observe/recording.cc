@@ -98,6 +98,13 @@ class Live {
   Clock::duration late() const { return late_; }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
+  void set_stepping(bool on) {
+    stepping_ = on;
+    if (on) return;
+    for (const auto& [pid, w] : alive_) {
+      if (w.steps) w.steps->end_now("the operation was answered");
+    }
+  }
   std::optional<ImageKey> image_of(pid_t pid) const;
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
@@ -164,6 +171,7 @@ class Live {
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
   bool injecting_ = options_.inject_at_once;
+  bool stepping_ = options_.steps_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
@@ -643,7 +651,8 @@ void Live::on(const sys::Interrupted& e) {
 // Right behind a store to the watched header; a change that it begins is walked through.
 void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
   const auto header = w.stores->header();
-  const bool may_begin = w.steps && header && w.stores->is_armed() && !w.steps->is_walking(e.tid);
+  const bool may_begin =
+      stepping_ && w.steps && header && w.stores->is_armed() && !w.steps->is_walking(e.tid);
   const auto before = may_begin ? w.stores->last_header() : std::vector<std::byte>();
   w.stores->hit(e, is_alone(e.process, e.tid));
   if (!may_begin || w.stores->header() != header || !threads_.contains(e.tid)) return;
@@ -899,6 +908,7 @@ Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
+void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::last_look() { state_->live.last_look(); }
 void Recording::terminate(bool politely) {
   state_->live.set_ending();

@@ -156,8 +156,7 @@ void StepRecorder::stepped(const sys::Stepped& e) {
     if (!walk_) return;
   }
   if (walk_->steps - settled_at_ >= limits_.settled) {
-    const auto announced = announced_by(last_.header);
-    if (announced.valid && announced.timestamp) return end("over");
+    if (announced_by(last_.header).valid) return end("over");
   }
   if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) end("too many instructions");
 }
@@ -174,8 +173,12 @@ void StepRecorder::end(const std::string& because) {
   walks_.push_back(*std::exchange(walk_, std::nullopt));
 }
 
+void StepRecorder::end_now(const std::string& otherwise) {
+  if (walk_) end(announced_by(last_.header).valid ? "over" : otherwise);
+}
+
 void StepRecorder::add_to(Image& image) && {
-  end("the program was replaced or ended");
+  end_now("the program was replaced or ended");
   image.walks = std::move(walks_);
   image.walks_unseen = std::move(unseen_);
 }

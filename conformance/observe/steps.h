@@ -27,7 +27,7 @@ struct StepLimits {
   std::uint64_t steps = 100'000;      // of one walk
   std::uint64_t all_steps = 400'000;  // of one image
   // A header that a reader accepts has stayed so for so long: the change is over.
-  std::uint64_t settled = 500;
+  std::uint64_t settled = 3000;
   std::size_t walks = kMaxWalks;
   std::size_t views = kMaxViews;
   std::uint64_t payload = std::uint64_t{64} << 10U;  // bytes that are compared
@@ -50,6 +50,8 @@ class StepRecorder {
   // Another thread stands right behind its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);
+  // Where a reader accepts what there is, the change is over.
+  void end_now(const std::string& otherwise);
   void unseen(const std::string& why);  // of walks that do not take place
 
   void add_to(Image& image) &&;

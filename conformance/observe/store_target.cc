@@ -181,7 +181,7 @@ int in_zero(const std::string& what) {
     spin(1'000'000);
   }
   h->timestamp = now();
-  spin(1000);
+  spin(5000);
   return 0;
 }
 

@@ -29,6 +29,7 @@ struct WrapOptions {
   bool stores = false;         // level stores: needs kHostWatchpoints and the filter
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   bool steps = false;          // level steps: with `stores`
+  bool steps_at_once = true;   // false: from Recording::step_changes() on
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
   std::size_t first_injection = 0;  // index into Timeline::injections of the first of these

@@ -69,6 +69,8 @@ constexpr std::array kChoices = {
     "--bad pctx.update.complete-state",
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
+    "--bad pctx.update.no-mixed-read",
+    "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -86,6 +88,7 @@ constexpr std::array kChoices = {
     "--good zero-only",
     "--good never-withdraws",
     "--good merged-updates",
+    "--good in-place",
     "--good vfork-child",
     "--good child-of-its-own",
     "--good child-publishes-again",
@@ -175,11 +178,18 @@ class Context {
     if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
       next.resize(payload_.size());
     }
+    if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
     set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
-    set_payload(std::move(next));
+    if (is_good("in-place") && next.size() <= payload_.size()) {
+      std::ranges::copy(next, payload_.begin());
+      store(at_ + kSizeAt, static_cast<std::uint32_t>(next.size()));
+    } else {
+      set_payload(std::move(next));
+    }
     set_timestamp(later(*now));
+    if (is_bad("pctx.update.no-mixed-read")) rewrite_payload();
     set_name();
     return json();
   }
@@ -235,6 +245,15 @@ class Context {
 
  private:
   static constexpr unsigned kMfdNoexecSeal = 8;
+
+  // The same bytes once more.
+  void rewrite_payload() {
+    for (volatile char& c : payload_) {
+      const char same = c;
+      c = 0;
+      c = same;
+    }
+  }
 
   std::uint64_t timestamp() const {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
