@@ -81,7 +81,7 @@ KINDS = {
     "reply-invalid-utf8": (TIMEOUT, INSTEAD),
     "reply-that-nests": (TIMEOUT, INSTEAD),
     "event-unasked": (BROKEN, "an event that was not asked for"),
-    "refuses": (REFUSED, "declared process.publish, and then process.publish was unsupported"),
+    "refuses": (REFUSED, 'declares process.publish, and answered process.publish with "unsupported"'),
     "refuses-with-escapes": (REFUSED, "declared process.publish"),
     "exits-0": (CRASH, "exited 0 in process.publish"),
     "exits-7": (CRASH, "exited 7 in process.publish"),
