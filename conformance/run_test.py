@@ -85,6 +85,7 @@ class RunTest(unittest.TestCase):
         done = self.run_it(BROKEN, "--out", self.out, code=1)
         again = re.search(r"^  again  (.*)$", done.stdout, re.MULTILINE)
         self.assertIsNotNone(again, done.stdout)
+        self.assertNotIn(self.out, again[1], "it replaces the reports of the whole run")
         alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=60,
                                check=False)
         self.assertEqual(alone.returncode, 1, alone.stdout + alone.stderr)
