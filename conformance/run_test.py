@@ -93,6 +93,11 @@ class RunTest(unittest.TestCase):
         trace = os.path.join(self.out, "traces", "pctx.update.visible.trace")
         self.assertEqual(ctxconf("replay", "--only", "pctx.update.visible", trace).returncode, 1)
 
+    def test_a_death_after_all_was_answered_is_not_one_of_an_injected_fault(self):
+        self.run_it([os.path.join(BIN, "bad_adapter"), "bye-then-dies"], "--only", "pctx.*",
+                    "--out", self.out, code=1)
+        self.assertNotIn("fail", outcomes(self.out).values())
+
     def test_only_what_is_selected_is_asked(self):
         self.run_it(CPP, "--only", "pctx.fork.parent-untouched", "--out", self.out)
         with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
