@@ -460,8 +460,9 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
           e.line, unseen, listed + ": no image that matches " + quoted(*e.image) + " was seen",
           edit(file, e.line, "mend image=GLOB, or remove the line")};
     case Fate::kUnobservable:
-      return ExpectationProblem{e.line, unseen, listed + ": could not be observed in this run",
-                                for_shell(options.program) + " doctor  # what would make it observable"};
+      return ExpectationProblem{
+          e.line, unseen, listed + ": could not be observed in this run",
+          for_shell(options.program) + " doctor  # what would make it observable"};
     case Fate::kNotApplicable:
       return ExpectationProblem{e.line, 0, listed + ": does not apply to this run",
                                 edit(file, e.line, "remove the line if it never applies")};
