@@ -641,9 +641,9 @@ Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
 std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
   const Json& error = reply["error"];
   state_->session.checks.back().text =
-      "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
-      error.value("kind", std::string("failed")) + ": " +
-      cut(error.value("message", std::string("no message")), kMessageKept);
+      "declares " + std::string(capability_of(op)) + ", and answered " + op + " with \"" +
+      error.value("kind", std::string("failed")) +
+      "\": " + cut(error.value("message", std::string("no message")), kMessageKept);
   return std::unexpected(Stop::kRefused);
 }
 

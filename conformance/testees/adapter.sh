@@ -5,6 +5,7 @@
 # usage: adapter.sh [WRITER_REF]
 
 writer=${1:-$(dirname "$0")/writer_ref}
+[ -x "$writer" ] || writer=writer_ref # a copy finds it in PATH
 folder=$(mktemp -d) || exit 1
 mkfifo "$folder/arguments" "$folder/published" || exit 1
 # Waits for the arguments, one a line, and becomes the writer: exec keeps the number that hello says.
