@@ -57,6 +57,7 @@ bool is_good(std::string_view name) { return chosen == "--good " + std::string(n
 constexpr std::array kChoices = {
     "--bad pctx.payload.default-resource",
     "--bad pctx.payload.resource-matches-sdk",
+    "--bad pctx.payload.resource-matches-sdk:16-bits",
     "--bad pctx.payload.extra-keys-in-attributes",
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
@@ -69,6 +70,7 @@ constexpr std::array kChoices = {
     "--bad pctx.update.complete-state",
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
+    "--bad pctx.update.failure-recoverable:memory",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -163,6 +165,7 @@ class Context {
 
   Reply update(const std::string& bytes) {
     const bool late = is_bad("pctx.update.failure-recoverable");
+    const bool allocates_late = is_bad("pctx.update.failure-recoverable:memory");
     const bool withdraws = is_good("withdraws-on-failure");
     std::optional<std::uint64_t> now;
     if (!late) now = boot_ns();
@@ -178,6 +181,7 @@ class Context {
     set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
+    if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
     set_payload(std::move(next));
     set_timestamp(later(*now));
     set_name();
@@ -235,6 +239,14 @@ class Context {
 
  private:
   static constexpr unsigned kMfdNoexecSeal = 8;
+
+  static bool can_allocate(std::size_t size) {
+    void* const memory =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    munmap(memory, size);
+    return true;
+  }
 
   std::uint64_t timestamp() const {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
@@ -448,12 +460,13 @@ class Sdk {
         content.resource.push_back(a);
       }
     }
-    if (is_bad("pctx.payload.resource-matches-sdk")) {
+    const bool has_16_bits = is_bad("pctx.payload.resource-matches-sdk:16-bits");
+    if (is_bad("pctx.payload.resource-matches-sdk") || has_16_bits) {
       constexpr std::size_t kTwoByteLength = 16383;
       for (json& a : content.resource) {
         if (!a["value"].contains("stringValue")) continue;
         auto value = a["value"]["stringValue"].get<std::string>();
-        value.resize(std::min(value.size(), kTwoByteLength));
+        value.resize(has_16_bits ? value.size() & 0xffffU : std::min(value.size(), kTwoByteLength));
         a["value"]["stringValue"] = value;
       }
     }
@@ -564,7 +577,7 @@ json capabilities() {
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
-        "process.parallel", "process.second_resource", "process.second_sdk"}) {
+        "process.parallel", "process.second_resource", "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
   if (is_good("never-withdraws")) caps.erase("process.drop");
