@@ -263,6 +263,13 @@ Driven fork_publish(Testee& t) {
   };
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
+  if (t.can("process.fork:update")) {
+    Json updating = child("5b0dd7e1-3b4e-4f0a-a2b5-7d6c0b7f4d03");
+    updating["do"] = "update";
+    updating["update"] = {
+        {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
+    CTX_CHECK(fork_and_reap(t, updating));
+  }
   if (!t.can("process.fork:fork")) return {};
   return fork_and_reap(t,
                        {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});

@@ -77,6 +77,7 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.child-publishes-own",
     "--bad pctx.fork.child-publishes-own:parent",
     "--bad pctx.fork.parent-untouched",
+    "--bad pctx.fork.parent-untouched:update",
     "--bad pctx.exec.memfd-not-leaked",
     "--bad pctx.exec.memfd-not-leaked:open",
     "--good default",
@@ -365,7 +366,8 @@ class Sdk {
 
   // In a child, which has one thread.
   void in_child(const json& child) {
-    if (child.at("do") == "publish") {
+    const bool updates = child.at("do") == "update";
+    if (child.at("do") == "publish" || updates) {
       if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
       context_.forget();
       if (is_bad("pctx.fork.child-publishes-own:parent")) {
@@ -374,7 +376,13 @@ class Sdk {
         content_ = given({}, child);
       }
       (void)context_.publish(encode(content_));
-      if (is_bad("pctx.fork.parent-untouched")) {
+      if (updates) {
+        auto next = given(content_, child.at("update"));
+        (void)context_.update(encode(next));
+        content_ = std::move(next);
+      }
+      if (is_bad("pctx.fork.parent-untouched") ||
+          (updates && is_bad("pctx.fork.parent-untouched:update"))) {
         const std::string resource = content_.resource.dump();
         shared_->size = resource.copy(shared_->resource.data(), shared_->resource.size());
       }
@@ -573,7 +581,7 @@ json capabilities() {
   if (is_bad("pctx.publish.on-init") || is_good("background")) {
     return {{"process.publish", json::object()}};
   }
-  json caps = {{"process.fork", {{"child", {"idle", "publish", "fork"}}}},
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "fork"}}}},
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
