@@ -145,6 +145,7 @@ Driven idle(Testee& t) {
         t.request("thread.block", {{"thread", "main"}, {"how", "futex"}, {"ms", kIdle.count()}}));
   }
   CTX_CHECK(t.wait(kIdle));
+  CTX_CHECK(t.wait_stopped(kIdle / 5, kIdle / 5));
   return {};
 }
 

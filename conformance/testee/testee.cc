@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -735,6 +736,15 @@ Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json membe
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
   return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
+}
+
+Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds running) {
+  const auto& s = *state_;
+  if (!s.is_alive(s.pid) || kill(s.pid, SIGSTOP) != 0) return std::unexpected(Stop::kCrashed);
+  auto waited = wait(stopped);
+  kill(s.pid, SIGCONT);
+  if (!waited) return waited;
+  return wait(running);
 }
 
 Testee::Answer<void> Testee::wait_for_context(milliseconds most) {

@@ -64,6 +64,7 @@ constexpr std::array kChoices = {
     "--bad pctx.publish.singleton:second-sdk",
     "--bad pctx.publish.on-init",
     "--bad pctx.publish.available-while-idle",
+    "--bad pctx.publish.available-while-idle:stopped",
     "--bad pctx.drop.no-dead-payload",
     "--bad pctx.drop.no-dead-payload:left",
     "--bad pctx.update.visible",
@@ -353,6 +354,17 @@ class Sdk {
     }).detach();
   }
 
+  // Takes the end of a stop for a resurrection, and begins with nothing. In the main thread, which
+  // is between two requests.
+  void watch_for_stops() {
+    if (!is_bad("pctx.publish.available-while-idle:stopped")) return;
+    static Sdk* self = this;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { (void)self->drop(); };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGCONT, &action, nullptr);
+  }
+
   // One after the other where nothing else was chosen.
   Reply parallel(const json& requests) {
     if (!at_once(requests)) {
@@ -598,6 +610,7 @@ int run(char** argv) {
   Loop loop({{"adapter", {{"name", "driven_process_writer"}, {"version", "1"}}},
              {"caps", capabilities()}});
   Children children(loop, sdk);
+  sdk.watch_for_stops();
   loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
   loop.on("process.update", [&](const json& r) { return sdk.update(r); });
   loop.on("process.drop", [&](const json&) { return sdk.drop(); });
