@@ -96,6 +96,10 @@ class Live {
   Clock::duration late() const { return late_; }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
+  void begins_to_publish(pid_t pid, pid_t tid) {
+    const auto it = alive_.find(pid);
+    if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
+  }
   std::optional<ImageKey> image_of(pid_t pid) const;
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
@@ -843,6 +847,9 @@ Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
+void Recording::begins_to_publish(pid_t pid, pid_t tid) {
+  state_->live.begins_to_publish(pid, tid);
+}
 void Recording::last_look() { state_->live.last_look(); }
 void Recording::terminate(bool politely) {
   state_->live.set_ending();

@@ -56,6 +56,9 @@ class Recording {
   // had none, what is watched stays.
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
+  // A thread of the process is about to publish or to update: what it maps is recorded and may
+  // fail.
+  void begins_to_publish(pid_t pid, pid_t tid);
   void inject(bool on);           // options.injections: from now on, or no longer
   void last_look();               // at all that run, before they are ended
   void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
