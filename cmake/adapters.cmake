@@ -17,6 +17,10 @@ endforeach()
 
 ctxconf_script_test(run_test LABELS ptrace
   conformance/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(run_expectations_test LABELS ptrace
+  conformance/run_expectations_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(run_reports_test LABELS ptrace
+  conformance/run_reports_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 

@@ -192,7 +192,11 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   run.suite_commit = kCommitText;
   run.command_line = options.command_line;
   if (prepared.expectations) {
-    apply(*prepared.expectations, today(), {options.strict, options.require_observable}, run);
+    apply(*prepared.expectations, today(),
+          {options.strict, options.require_observable,
+           options.command_line.empty() ? "ctxconf" : options.command_line.front(),
+           options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
+          run);
   }
   conclude(
       {options.strict, options.require_observable, std::move(unreachable), prepared.incomplete},

@@ -85,12 +85,18 @@ class RunTest(unittest.TestCase):
         done = self.run_it(BROKEN, "--out", self.out, code=1)
         again = re.search(r"^  again  (.*)$", done.stdout, re.MULTILINE)
         self.assertIsNotNone(again, done.stdout)
+        self.assertNotIn(self.out, again[1], "it replaces the reports of the whole run")
         alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=60,
                                check=False)
         self.assertEqual(alone.returncode, 1, alone.stdout + alone.stderr)
         self.assertIn("of 1 selected", alone.stdout)
         trace = os.path.join(self.out, "traces", "pctx.update.visible.trace")
         self.assertEqual(ctxconf("replay", "--only", "pctx.update.visible", trace).returncode, 1)
+
+    def test_a_death_after_all_was_answered_is_not_one_of_an_injected_fault(self):
+        self.run_it([os.path.join(BIN, "bad_adapter"), "bye-then-dies"], "--only", "pctx.*",
+                    "--out", self.out, code=1)
+        self.assertNotIn("fail", outcomes(self.out).values())
 
     def test_only_what_is_selected_is_asked(self):
         self.run_it(CPP, "--only", "pctx.fork.parent-untouched", "--out", self.out)

@@ -198,9 +198,7 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
     if (calls_.empty() && in_progress_.empty()) return std::nullopt;
   } else if (call.name == "memfd_create") {
     call.text = name_at(e.tid, e.args[0]);
-    if (call.text.starts_with(abi::kMemfdName) && publishing_.size() < kPublishingThreads) {
-      publishing_.insert_or_assign(e.tid, 0);
-    }
+    if (call.text.starts_with(abi::kMemfdName)) begins_to_publish(e.tid);
   } else if (call.name == "mmap" && is_anonymous(call)) {
     const auto it = publishing_.find(e.tid);
     const bool plain = (e.args[3] & MAP_SHARED) == 0 && e.args[1] <= kLargestAnonymous;
@@ -239,6 +237,10 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
     return std::nullopt;
   }
   return call;
+}
+
+void CallRecorder::begins_to_publish(pid_t tid) {
+  if (publishing_.size() < kPublishingThreads) publishing_.insert_or_assign(tid, 0);
 }
 
 void CallRecorder::entered(SystemCall call, bool short_time) {

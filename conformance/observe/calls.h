@@ -68,6 +68,9 @@ class CallRecorder {
   void made_process(pid_t tid, const std::string& how, pid_t child);
   // What returned, if entered() was told of it: "prctl".
   std::string left(const sys::SyscallExit& e);
+  // The thread is about to publish or to update: anonymous memory that it maps from now on is for
+  // that, as if it had called memfd_create.
+  void begins_to_publish(pid_t tid);
   // The time that the thread's clock_gettime gave, right after left().
   std::optional<std::uint64_t> last_reading(pid_t tid) const;
 

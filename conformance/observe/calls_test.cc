@@ -69,6 +69,10 @@ TEST_F(CallRecorderTest, KeepsAnonymousMemoryOfAThreadThatPublishes) {
   EXPECT_FALSE(is_recorded(entry(SYS_mmap, {0, 4096, 3, MAP_SHARED | MAP_ANONYMOUS, UINT64_MAX})));
   EXPECT_TRUE(is_recorded(naming(address_of(memory_.data()), "OTEL_CTX")));
   EXPECT_FALSE(is_recorded(anonymous));
+  calls_.begins_to_publish(getpid() + 1);
+  EXPECT_FALSE(is_recorded(anonymous));
+  calls_.begins_to_publish(getpid());
+  EXPECT_TRUE(is_recorded(anonymous));
 }
 
 TEST_F(CallRecorderTest, KeepsTheReadingsNextToACallOfTheirThread) {

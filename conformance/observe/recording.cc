@@ -105,6 +105,10 @@ class Live {
       if (w.steps) w.steps->end_now("the operation was answered");
     }
   }
+  void begins_to_publish(pid_t pid, pid_t tid) {
+    const auto it = alive_.find(pid);
+    if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
+  }
   std::optional<ImageKey> image_of(pid_t pid) const;
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
@@ -909,6 +913,9 @@ std::optional<Clock::time_point> Recording::published() const { return state_->l
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
+void Recording::begins_to_publish(pid_t pid, pid_t tid) {
+  state_->live.begins_to_publish(pid, tid);
+}
 void Recording::last_look() { state_->live.last_look(); }
 void Recording::terminate(bool politely) {
   state_->live.set_ending();

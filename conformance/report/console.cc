@@ -369,7 +369,7 @@ void Page::other_findings(const RequirementResult& result) {
       list += (i == 0 ? "" : ", ") + finding_image(*same[i]);
     }
     if (same.size() > most) list += fmt::format(", … and {} more", same.size() - most);
-    field("also", fmt::format("the same in {}: {}", counted(same.size(), "image more", ""), list));
+    field("also", fmt::format("the same in {}: {}", counted(same.size(), "more image"), list));
   }
   for (std::size_t i = 0; i < std::min(most, different.size()); ++i) {
     field("also", fmt::format("{} in {}: {}", to_string(different[i]->outcome),

@@ -142,7 +142,7 @@ TEST(Console, SaysPlainlyThatNothingWasPublished) {
 TEST(Console, ShowsOneFailureForAllImagesThatHaveIt) {
   const std::string text = plain(run_of_two_images());
   EXPECT_EQ(count(text, "FAIL  pctx.header.version"), 1U);
-  EXPECT_THAT(text, HasSubstr("  also   the same in 1 image more: 5000 /opt/shop/checkout\n"
+  EXPECT_THAT(text, HasSubstr("  also   the same in 1 more image: 5000 /opt/shop/checkout\n"
                               "  also   warn in 5001 /opt/shop/cart: version is 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("unobservable in 4242")));
 }
@@ -274,6 +274,14 @@ TEST(Console, CapsWhatItPrints) {
   EXPECT_THAT(text, HasSubstr("… and 992 lines more\n"));
   EXPECT_THAT(text, HasSubstr("… and 1980 images more (-v shows more)\n"));
   EXPECT_THAT(text, HasSubstr("… and 84 marks more\n"));
+}
+
+TEST(Console, RunsAFailureAgainBesideTheReportsOfTheWholeRun) {
+  RunResult run = ordinary_run();
+  run.command_line = {"ctxconf",    "run", "--out", "o",     "--skip=x", "--out=p",
+                      "--repeat=2", "--",  "./a",   "--out", "q"};
+  EXPECT_THAT(plain(run), HasSubstr("  again  ctxconf run --only pctx.header.version --repeat=2 -- "
+                                    "./a --out q\n"));
 }
 
 TEST(Console, FallsBackToTheGivenCommand) {

@@ -574,7 +574,7 @@ class Page {
 
   void evidence(const Finding& finding) {
     if (finding.evidence.empty()) return;
-    out_ += "<pre tabindex=\"0\" role=\"region\" aria-label=\"evidence\">";
+    out_ += "<pre class=\"lines\">";
     const std::size_t lines = std::min(finding.evidence.size(), kMostEvidence);
     for (const std::string& line : std::span(finding.evidence).first(lines)) {
       out_ += quote(line, 500) + "\n";

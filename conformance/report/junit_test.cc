@@ -10,13 +10,15 @@
 namespace ctxconf::conformance {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
 TEST(Junit, NamesSectionAndRequirementAndCountsRight) {
   const std::string xml = to_junit(ordinary_run(), {});
   EXPECT_THAT(xml, HasSubstr("<testsuites name=\"ctxconf\" tests=\"7\" failures=\"1\" errors=\"0\" "
-                             "skipped=\"3\" time=\"1.250\">"));
+                             "time=\"1.250\">"));
+  EXPECT_THAT(xml, HasSubstr("errors=\"0\" time=\"1.250\" skipped=\"3\">"));
   EXPECT_THAT(xml, HasSubstr("timestamp=\"2026-01-02T03:04:05\""));
   EXPECT_THAT(xml, HasSubstr("<testcase classname=\"otep4719.header-structure\" "
                              "name=\"pctx.header.signature\" time=\"0\"/>"));
@@ -89,12 +91,12 @@ TEST(Junit, SkipsExpectedFailuresAndFailsForAStaleFile) {
   EXPECT_THAT(xml, HasSubstr("<failure type=\"expectations\" message=\"pctx.header.signature is "
                              "listed as fail and passed\">"));
   EXPECT_THAT(xml, HasSubstr("mend: ctxconf expect prune expect.txt"));
-  EXPECT_THAT(xml, HasSubstr("failures=\"1\" errors=\"0\" skipped=\"4\""));
+  EXPECT_THAT(xml, AllOf(HasSubstr("failures=\"1\" errors=\"0\""), HasSubstr("skipped=\"4\"")));
 }
 
 TEST(Junit, IsNotGreenWhenNothingCouldBeJudged) {
   const std::string xml = to_junit(silent_run(), {});
-  EXPECT_THAT(xml, HasSubstr("failures=\"0\" errors=\"1\" skipped=\"2\""));
+  EXPECT_THAT(xml, AllOf(HasSubstr("failures=\"0\" errors=\"1\""), HasSubstr("skipped=\"2\"")));
   EXPECT_THAT(xml, HasSubstr("<testcase classname=\"ctxconf.run\" name=\"exit\""));
   EXPECT_THAT(xml, HasSubstr("message=\"exit 4: nothing could be judged\""));
 }

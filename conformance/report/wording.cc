@@ -123,12 +123,16 @@ std::string again_for(const RunResult& run, std::string_view id) {
   const auto& words = run.command_line;
   if (words.size() < 2) return inert(run.again, kTextLimit);
   std::vector<std::string> out = {words[0], words[1], "--only", std::string(id)};
+  // The reports of the whole run stay as they are.
+  constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out"};
   bool ours = true;  // before `--`, which begins the target's command
   for (std::size_t i = 2; i < words.size(); ++i) {
-    ours = ours && words[i] != "--";
-    if (ours && (words[i] == "--only" || words[i] == "--skip")) {
+    const std::string_view word = words[i];
+    ours = ours && word != "--";
+    if (ours && std::ranges::find(kReplaced, word) != std::end(kReplaced)) {
       ++i;
-    } else if (!ours || (!words[i].starts_with("--only=") && !words[i].starts_with("--skip="))) {
+    } else if (!ours || std::ranges::find(kReplaced, word.substr(0, word.find('='))) ==
+                            std::end(kReplaced)) {
       out.push_back(words[i]);
     }
   }

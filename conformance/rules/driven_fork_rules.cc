@@ -25,6 +25,13 @@ struct Child {
   std::int64_t pid = 0;
   Json asked;  // `child` of the request: of the last one where it forked again
   bool is(std::string_view what) const { return says(asked, "do", what); }
+  bool publishes() const { return (is("publish") || is("update")) && asked.contains("resource"); }
+  // What it is to have when it is done.
+  std::vector<Attribute> given() const {
+    const bool updates = is("update") && asked.contains("update") && asked["update"].is_object() &&
+                         asked["update"].contains("resource");
+    return resource_of(updates ? asked["update"] : asked);
+  }
 };
 
 void add_children(const Json& request, const Json& reply, std::vector<Child>& out) {
@@ -124,8 +131,8 @@ Finding child_publishes_own(const ImageEvidence& e) {
   std::size_t judged = 0;
   for (const DrivenOperation& d : e.session->operations) {
     for (const Child& child : children_of(d)) {
-      if (!child.is("publish") || !child.asked.contains("resource")) continue;
-      const auto given = resource_of(child.asked);
+      if (!child.publishes()) continue;
+      const auto given = child.given();
       const auto wrong = [&](std::string saw, std::string signature) {
         Finding f = contradicted(std::move(saw), std::move(signature));
         f.evidence = {request_line(d)};
@@ -191,8 +198,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     given.apply(d);
     if (d.op == "hello") publishers.clear();
     for (const Child& child : children_of(d)) {
-      if (!child.is("publish") || !child.asked.contains("resource")) continue;
-      publishers.push_back({child.pid, resource_of(child.asked)});
+      if (child.publishes()) publishers.push_back({child.pid, child.given()});
     }
     const bool reaped = d.op == "process.reap" && d.ok && d.request.contains("child_pid");
     if ((d.op != "process.fork" && !reaped) || !d.ok || before == nullptr || publishers.empty()) {

@@ -4,9 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_threads.h"
+#include "conformance/rules/header_operations.h"
+#include "conformance/rules/store_evidence.h"
 #include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
@@ -321,11 +328,172 @@ Finding index_not_wrapped(const ImageEvidence& e) {
   return passed(fmt::format("{} attributes too many, all left out", judged));
 }
 
+// ---- how it grows
+
+// What came between two looks at the same image.
+struct Window {
+  std::uint64_t after = 0;
+  std::uint64_t until = 0;
+  bool holds(const HeaderOperation& op) const {
+    return op.stores.front().store->order > after && op.stores.back().store->order <= until;
+  }
+};
+std::optional<Window> window_of(const ImageEvidence& e, std::size_t operation) {
+  const auto& operations = e.session->operations;
+  const ImageView* view = operations[operation].view;
+  const ImageView* before = operation == 0 ? nullptr : operations[operation - 1].view;
+  if (view == nullptr || before == nullptr) return std::nullopt;
+  if (view->image != e.image->key || before->image != e.image->key) return std::nullopt;
+  return Window{before->order, view->order};
+}
+
+// Nothing: a context whose key map is not known. A context without one has no names.
+std::optional<Names> names_at(const ImageEvidence& e, const DrivenOperation& d) {
+  const Context* c = context_after(e, d);
+  if (c == nullptr) return std::nullopt;
+  if (threadlocal_entry(*c, abi::kAttributeKeyMapKey) == nullptr) return Names{};
+  return key_map_at(e, d);
+}
+
+Finding update_protocol(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  std::vector<Window> windows;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const auto window = window_of(e, i);
+    const auto parts = parts_of(operations[i]);
+    const bool only_keys = std::ranges::all_of(
+        parts, [](const RequestPart& part) { return may_name_keys(part.request); });
+    if (!window || !only_keys) continue;
+    const auto before = names_at(e, operations[i - 1]);
+    const auto after = names_at(e, operations[i]);
+    if (!before || !after) continue;
+    if (std::ranges::all_of(*after, [&](const auto& name) { return has(*before, name); })) continue;
+    windows.push_back(*window);
+  }
+  if (windows.empty()) {
+    return unobservable("no new name was published while threads attached",
+                        "an adapter that declares process.publish and thread.attach");
+  }
+  return judge_updates(e, [&](const HeaderOperation& op) {
+    return std::ranges::any_of(windows, [&](const Window& window) { return window.holds(op); });
+  });
+}
+
+// A value that was given once, on whatever thread, and under which name.
+std::map<std::string, std::string> values_given_once(const std::vector<RequestPart>& parts) {
+  std::map<std::string, std::string> out;
+  std::set<std::string> twice;
+  for (const RequestPart& part : parts) {
+    for (const auto& [key, text] : given_attributes(part.request)) {
+      if (!text || text->empty()) continue;
+      if (!out.emplace(*text, key).second) twice.insert(*text);
+    }
+  }
+  for (const auto& text : twice) out.erase(text);
+  return out;
+}
+
+// What a record of these threads has under an index of another name, or of none.
+std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::size_t operation,
+                                   const std::map<std::string, std::string>& given,
+                                   const Names& names) {
+  for (const auto& look : looks) {
+    if (look.operation != operation || !look.shows_record() || look.context() == nullptr) continue;
+    if (look.context()->attached_by != operation) continue;
+    const Record& r = *look.slot.record;
+    abi::AttributeCursor cursor(r.attributes);
+    while (const auto entry = cursor.next()) {
+      const auto it = given.find(text_of(*entry));
+      if (it == given.end()) continue;
+      const bool named = entry->key < names.size();
+      // An SDK may have another name for it.
+      const bool of_another =
+          named && names[entry->key] != it->second &&
+          std::ranges::any_of(given, [&](const auto& g) { return g.second == names[entry->key]; });
+      if (named && !of_another) continue;
+      Finding f = contradicted(
+          named
+              ? fmt::format("{} and {} have index {}, with {} for its name",
+                            conformance::quoted(it->second), conformance::quoted(names[entry->key]),
+                            entry->key, conformance::quoted(names[entry->key]))
+              : fmt::format("{} has index {}, and the key map has {} names",
+                            conformance::quoted(it->second), entry->key, names.size()),
+          named ? "two names have one index" : "a name is lost");
+      for (auto& line : record_lines(r)) f.evidence.push_back(std::move(line));
+      f.hexdumps = {record_dump(r, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
+                                     fmt::format("index {}", entry->key)}})};
+      return f;
+    }
+  }
+  return std::nullopt;
+}
+
+Finding single_writer(const ImageEvidence& e) {
+  const auto& operations = e.session->operations;
+  const auto looks = driven_looks(e);
+  std::size_t threads = 0;
+  std::size_t updates = 0;
+  for (std::size_t i = 1; i < operations.size(); ++i) {
+    const DrivenOperation& d = operations[i];
+    const auto window = window_of(e, i);
+    const auto parts = parts_of(d);
+    const auto answered = static_cast<std::size_t>(std::ranges::count_if(
+        parts, [](const RequestPart& part) { return part.ok && may_name_keys(part.request); }));
+    if (d.op != "parallel" || !window || answered < 2 || answered != parts.size()) continue;
+    const auto before = names_at(e, operations[i - 1]);
+    const auto names = names_at(e, d);
+    if (!names || (before && *before == *names)) continue;
+    threads = std::max(threads, answered);
+    const auto given = values_given_once(parts);
+    const auto against = [&](Finding f) {
+      f.evidence.insert(f.evidence.begin(), "after " + request_line(d));
+      add_names(f, "key map", *names);
+      return f;
+    };
+    if (auto f = wrong_index(looks, i, given, *names)) return against(std::move(*f));
+    for (const auto& [text, key] : given) {
+      if (std::ranges::count(*names, key) < 2) continue;
+      return against(
+          contradicted(fmt::format("the key map has the name {} twice", conformance::quoted(key)),
+                       "a name is there twice"));
+    }
+    for (const HeaderOperation& op : header_history_of(e).operations) {
+      if (op.kind != HeaderOperation::Kind::kUpdate || !window->holds(op)) continue;
+      const HeaderStore* by = store_of_another_writer(op);
+      if (by != nullptr) {
+        return against(wrong_store(*e.image, op, *by,
+                                   fmt::format("thread {} stored into the update of thread {}",
+                                               by->store->tid, op.stores[op.zero_first].store->tid),
+                                   "two updates at once"));
+      }
+      if (op.was_zeroed() && op.is_announced()) ++updates;
+    }
+  }
+  if (threads == 0) {
+    return unobservable(
+        "no names were published that threads gave at once",
+        "an adapter that declares process.publish, process.parallel, thread and thread.attach");
+  }
+  if (!e.image->stores_unseen.empty()) {
+    return unobservable(e.image->stores_unseen, "a host with hardware watchpoints");
+  }
+  if (updates == 0) {
+    return unobservable("none of these updates was seen as stores",
+                        "a process context that is updated in its place");
+  }
+  Finding f = passed(fmt::format("names of {} threads at once in {} updates, each by one thread",
+                                 threads, updates));
+  f.level = "stores";
+  return f;
+}
+
 constexpr auto kRules = std::to_array<NamedRule>({
     {"tctx.refdata.before-first-record", before_first_record},
     {"tctx.keymap.survives-other-updates", survives_other_updates},
     {"tctx.keymap.stable-across-republish", stable_across_republish},
     {"tctx.keymap.append-updates-context", append_updates_context},
+    {"tctx.keymap.update-protocol", update_protocol},
+    {"tctx.keymap.single-writer", single_writer},
     {"tctx.keymap.index-not-wrapped", index_not_wrapped},
 });
 

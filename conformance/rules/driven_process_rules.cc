@@ -434,23 +434,10 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
       const auto order = op.announcing().store->order;
       if (order <= before->order || order > d.view->order) continue;
       ++seen;
-      // A writer may go on in another thread of the kernel's, as goroutines do; it does not come
-      // back for the other's sake.
-      const std::int32_t first = op.stores[op.zero_first].store->tid;
-      std::int32_t current = first;
-      std::set<std::int32_t> before_it;
-      for (std::size_t k = op.zero_first; k <= op.announce; ++k) {
-        const auto& by = op.stores[k];
-        const std::int32_t tid = by.store->tid;
-        if (tid == 0 || first == 0 || tid == current) continue;
-        constexpr std::uint8_t kTimestampWord = 4;
-        const bool zeroes_again = k > op.zero && (by.store->words & kTimestampWord) != 0 &&
-                                  by.after.monotonic_published_at_ns == 0;
-        before_it.insert(current);
-        current = tid;
-        if (!before_it.contains(tid) && !zeroes_again) continue;
-        return wrong_store(*now.image->image, op, op.stores[k],
-                           fmt::format("thread {} stored into the update of thread {}", tid, first),
+      if (const HeaderStore* by = store_of_another_writer(op)) {
+        return wrong_store(*now.image->image, op, *by,
+                           fmt::format("thread {} stored into the update of thread {}",
+                                       by->store->tid, op.stores[op.zero_first].store->tid),
                            "two updates at once");
       }
     }

@@ -816,6 +816,22 @@ TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
   EXPECT_EQ(outcome_of({own, second}), Outcome::kFail);
 }
 
+TEST(ForkChildPublishesOwn, AndAnUpdateOfIt) {
+  Json request = child_that("update", {{"service.instance.id", "worker-0"}});
+  request["child"]["update"] = with_resource(kWorker);
+  const auto outcome_of = [&](const Pairs& of_child) {
+    Driven d = published();
+    d.child_lives = true;
+    Writer own;
+    own.resource = of_child;
+    d.of_child = {own};
+    d.ask("process.fork", request, child_reply());
+    return d.outcome("pctx.fork.child-publishes-own");
+  };
+  EXPECT_EQ(outcome_of(kWorker), Outcome::kPass);
+  EXPECT_EQ(outcome_of({{"service.instance.id", "worker-0"}}), Outcome::kFail);
+}
+
 TEST(ForkChildPublishesOwn, ItDied) {
   constexpr const char* kId = "pctx.fork.child-publishes-own";
   Driven d = published();

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_threads.h"
@@ -308,6 +309,31 @@ Finding detach_hidden(const ImageEvidence& e) {
 
 // ---- one thread and another
 
+std::span<const std::byte> content_of(const Record& r) {
+  return r.bytes.first(
+      std::min(r.bytes.size(), sizeof(abi::ThreadRecordHead) + r.attributes.size()));
+}
+
+// A later look at the record, on whatever thread, that shows another content while this thread
+// still has it: its owner goes on with it. Null: there is none.
+const DrivenLook* changed_since(const std::vector<DrivenLook>& looks, const DrivenLook& first) {
+  std::set<std::size_t> held;  // operations
+  for (const auto& look : looks) {
+    if (look.thread.name == first.thread.name && look.thread.tid == first.thread.tid &&
+        !look.thread.used && address_of(look) == address_of(first)) {
+      held.insert(look.operation);
+    }
+  }
+  for (const auto& look : looks) {
+    if (look.operation <= first.operation || address_of(look) != address_of(first)) continue;
+    if (!held.contains(look.operation)) continue;
+    if (!std::ranges::equal(content_of(*look.slot.record), content_of(*first.slot.record))) {
+      return &look;
+    }
+  }
+  return nullptr;
+}
+
 Finding fresh_thread_null(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
   std::set<std::int32_t> judged;
@@ -323,9 +349,11 @@ Finding fresh_thread_null(const ImageEvidence& e) {
       return o.operation <= look.operation && o.thread.name != look.thread.name && value != 0 &&
              address_of(o) == value;
     });
+    // Its own, or one that never changes: nothing of another thread will show here.
     const bool own = look.shows_record() && same == looks.end();
-    if (own) {
-      handed_on = &look;
+    const DrivenLook* changed = look.shows_record() && !own ? changed_since(looks, look) : nullptr;
+    if (look.shows_record() && changed == nullptr) {
+      if (handed_on == nullptr || own) handed_on = &look;
       continue;
     }
     Finding f =
@@ -341,11 +369,16 @@ Finding fresh_thread_null(const ImageEvidence& e) {
                                          conformance::quoted(o.thread.name), seen_on(o)));
       }
     }
+    if (changed != nullptr) {
+      f.evidence.push_back(fmt::format("after {} the same record has {}",
+                                       request_line(*changed->driven), seen_on(*changed)));
+      f.hexdumps.push_back(record_dump(*changed->slot.record, {}));
+    }
     return f;
   }
   if (handed_on != nullptr) {
-    Finding f = noted(fmt::format("nothing was attached on thread {}, and it has a record of its "
-                                  "own: {}",
+    Finding f = noted(fmt::format("nothing was attached on thread {}, and it has a record that no "
+                                  "other thread changes: {}",
                                   handed_on->thread.tid, seen_on(*handed_on)),
                       "a context is handed on to a new thread");
     f.evidence = record_lines(*handed_on->slot.record);

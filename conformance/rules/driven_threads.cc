@@ -15,11 +15,21 @@ namespace {
 using Json = nlohmann::json;
 using Threads = std::map<std::string, GivenThread>;
 
-std::shared_ptr<const GivenContext> given_context(const Json& request, std::size_t operation) {
+// An SDK that makes ids itself names them in its reply.
+std::string attached_id(const Json& request, const Json& reply, const char* member,
+                        std::size_t digits) {
+  auto made = text_member(reply, member);
+  const bool is_id =
+      made.size() == digits && made.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return is_id ? made : text_member(request, member);
+}
+
+std::shared_ptr<const GivenContext> given_context(const Json& request, const Json& reply,
+                                                  std::size_t operation) {
   auto out = std::make_shared<GivenContext>();
   out->name = text_member(request, "ctx");
-  out->trace_id = text_member(request, "trace_id");
-  out->span_id = text_member(request, "span_id");
+  out->trace_id = attached_id(request, reply, "trace_id", 32);
+  out->span_id = attached_id(request, reply, "span_id", 16);
   if (request.contains("flags") && request["flags"].is_number_unsigned()) {
     out->flags = request["flags"].get<unsigned>();
   }
@@ -103,7 +113,7 @@ class Given {
     }
     if (op == "thread.attach") {
       thread.used = true;
-      thread.stack.push_back(given_context(request, index));
+      thread.stack.push_back(given_context(request, reply, index));
     } else if (thread.stack.empty()) {
       thread.known = false;  // answered what cannot be
     } else if (op == "thread.detach") {
@@ -183,6 +193,30 @@ bool is_named(const ImageEvidence& e, std::string_view key) {
 }
 
 }  // namespace
+
+std::vector<RequestPart> parts_of(const DrivenOperation& d) {
+  std::vector<RequestPart> out;
+  if (d.op != "parallel") {
+    out.push_back({d.request, d.ok});
+    return out;
+  }
+  const auto list = [](const Json& object, const char* name) {
+    const bool is_there = object.is_object() && object.contains(name) && object[name].is_array();
+    return is_there ? object[name] : Json::array();
+  };
+  const Json requests = list(d.request, "requests");
+  const Json results = list(d.reply, "results");
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const bool answered = i < results.size() && results[i].is_object();
+    out.push_back({requests[i], answered && results[i].value("ok", Json()) == true});
+  }
+  return out;
+}
+
+bool may_name_keys(const Json& request) {
+  const std::string op = text_member(request, "op");
+  return op == "thread.attach" || op == "thread.append";
+}
 
 std::vector<GivenAttribute> given_attributes(const Json& request) {
   std::vector<GivenAttribute> out;
@@ -297,11 +331,13 @@ std::optional<std::string> never_named(const ImageEvidence& e, const Record& rec
   }
   const std::string value = text_of(entry);
   for (const DrivenOperation& d : e.session->operations) {
-    if (!d.ok || (d.op != "thread.attach" && d.op != "thread.append")) continue;
-    for (auto& a : given_attributes(d.request)) {
-      // Cut, or made text of another type.
-      const bool may_be = !a.text || (a.text->starts_with(value) && !value.empty());
-      if (may_be && !is_named(e, a.key)) return std::move(a.key);
+    for (const RequestPart& part : parts_of(d)) {
+      if (!part.ok || !may_name_keys(part.request)) continue;
+      for (auto& a : given_attributes(part.request)) {
+        // Cut, or made text of another type.
+        const bool may_be = !a.text || (a.text->starts_with(value) && !value.empty());
+        if (may_be && !is_named(e, a.key)) return std::move(a.key);
+      }
     }
   }
   return std::nullopt;

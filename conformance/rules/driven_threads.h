@@ -22,9 +22,18 @@ struct GivenAttribute {
 // The member `attributes` of a request, whatever it is.
 std::vector<GivenAttribute> given_attributes(const nlohmann::json& request);
 
+// The requests that an operation consists of, which is several with `parallel`.
+struct RequestPart {
+  nlohmann::json request;
+  bool ok = false;  // answered so
+};
+std::vector<RequestPart> parts_of(const DrivenOperation& operation);
+bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
+
 struct GivenContext {
-  std::string name;      // the member `ctx`
-  std::string trace_id;  // hexadecimal, as given; empty: attributes only
+  std::string name;  // the member `ctx`
+  // Hexadecimal, as the reply names it, else as given; empty: attributes only.
+  std::string trace_id;
   std::string span_id;
   unsigned flags = 0;
   std::vector<GivenAttribute> attributes;  // in the order in which they were given, repeated or not

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "abi/process_header.h"
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -66,10 +67,18 @@ Calls faults_in(const ImageEvidence& e, std::string_view name) {
 
 bool is_last_image(const ImageEvidence& e) { return e.image == &e.process->images.back(); }
 
+// Of a program that was driven: it did all that it was asked, so that it ended by itself.
+bool answered_all(const ImageEvidence& e) {
+  return e.session != nullptr &&
+         std::ranges::none_of(e.session->operations, [](const DrivenOperation& o) {
+           return !o.op.empty() && o.op != "bye" && o.operation->reply.empty();
+         });
+}
+
 bool died(const ImageEvidence& e) {
   static constexpr std::array<int, 7> kOfFaults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE,
                                                    SIGABRT, SIGSYS, SIGTRAP};
-  return is_last_image(e) && e.process->killed_by && !e.process->ended_by_us &&
+  return is_last_image(e) && e.process->killed_by && !e.process->ended_by_us && !answered_all(e) &&
          std::ranges::find(kOfFaults, *e.process->killed_by) != kOfFaults.end();
 }
 

@@ -263,6 +263,25 @@ std::vector<const HeaderStore*> HeaderOperation::pieces(std::size_t first, std::
   return out;
 }
 
+const HeaderStore* store_of_another_writer(const HeaderOperation& update) {
+  constexpr std::uint8_t kTimestampWord = 4;
+  if (!update.was_zeroed() || !update.is_announced()) return nullptr;
+  const std::int32_t first = update.stores[update.zero_first].store->tid;
+  std::int32_t current = first;
+  std::set<std::int32_t> before;
+  for (std::size_t k = update.zero_first; k <= update.announce; ++k) {
+    const HeaderStore& by = update.stores[k];
+    const std::int32_t tid = by.store->tid;
+    if (tid == 0 || first == 0 || tid == current) continue;
+    const bool zeroes_again = k > update.zero && (by.store->words & kTimestampWord) != 0 &&
+                              by.after.monotonic_published_at_ns == 0;
+    before.insert(current);
+    current = tid;
+    if (before.contains(tid) || zeroes_again) return &by;
+  }
+  return nullptr;
+}
+
 HeaderHistory header_history_of(const ImageEvidence& e) {
   HeaderHistory out;
   const Image& image = *e.image;

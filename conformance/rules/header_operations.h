@@ -53,6 +53,7 @@ struct HeaderOperation {
   std::size_t announce_first = kNone;
   std::size_t announce = kNone;
   std::uint64_t until_ns = UINT64_MAX;  // the first store of the next operation
+  bool is_asked_for = true;             // false: only part of the history of those that are
 
   bool was_zeroed() const { return zero != kNone; }
   bool is_announced() const { return announce != kNone; }
@@ -67,6 +68,11 @@ struct HeaderHistory {
   std::size_t unknown = 0;                  // stores whose bytes are missing or contradict the last
   bool late = false;                        // a watch began when the header was announced already
 };
+
+// A store into an update that was another thread's: by one that comes back into it, or that takes
+// the timestamp to zero again. A writer may go on in another thread of the kernel's, as goroutines
+// do; it does not come back for the other's sake. Null: there is none.
+const HeaderStore* store_of_another_writer(const HeaderOperation& update);
 
 // Bounded by the recording: each store is in one operation at most. A withdrawal is no operation,
 // nor is an update that the program did not live to finish.

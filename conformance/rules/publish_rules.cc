@@ -5,6 +5,7 @@
 #include <set>
 
 #include "abi/process_header.h"
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -183,13 +184,24 @@ Finding singleton(const ImageEvidence& e) {
   return e.has_usable ? passed() : no_valid_header();
 }
 
+// Of a driven program as large as what it was given to publish.
+std::uint64_t usual_payload(const ImageEvidence& e) {
+  std::uint64_t most = abi::kUsualPayloadBytes;
+  if (e.session == nullptr) return most;
+  for (const DrivenOperation& d : e.session->operations) {
+    most = std::max(most, abi::kUsualPayloadBytes + d.operation->request.size());
+  }
+  return most;
+}
+
 Finding footprint(const ImageEvidence& e) {
+  const std::uint64_t most = usual_payload(e);
   for (const Context* c : e.first_sights) {
     const std::uint64_t mapping = c->candidate->entries.back().range.end().raw() - c->start();
     const std::uint64_t payload = c->header.payload_size;
     const bool inline_payload =
         c->header.payload >= c->start() && c->header.payload - c->start() < mapping;
-    const bool large_payload = payload > abi::kUsualPayloadBytes;
+    const bool large_payload = payload > most;
     // A mapping that holds its payload may be as large as that needs.
     const std::uint64_t usual =
         abi::kUsualMappingPages * e.timeline->page_size + (inline_payload ? payload : 0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,11 @@ std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
 // Adds both hashes, the first difference and the bytes around it.
 void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
                      const std::string& then_label, const std::string& later_label, Finding& f);
+
+// What all rows pctx.update.* that are about stores say of those updates together. Against one that
+// is an error it is kFail, against another kWarn.
+Finding judge_updates(const ImageEvidence& e,
+                      const std::function<bool(const HeaderOperation&)>& is_asked_for);
 
 // "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
 std::string place_text(const CodePlace& place);

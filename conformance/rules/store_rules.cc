@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 
 #include "conformance/rules/header_operations.h"
@@ -31,7 +32,7 @@ struct Tally {
 using History = std::vector<HeaderOperation>;
 using StoreRule = std::optional<Finding> (*)(const ImageEvidence&, const History&, Tally&);
 
-bool is_update(const HeaderOperation& op) { return op.kind == Kind::kUpdate; }
+bool is_update(const HeaderOperation& op) { return op.kind == Kind::kUpdate && op.is_asked_for; }
 
 // Its window was open when the watch began.
 bool is_late(const HeaderOperation& op) {
@@ -570,6 +571,22 @@ Finding at_stores(const ImageEvidence& e) {
   return f;
 }
 
+// The rows about an update, and whether they are errors.
+struct UpdateRow {
+  const char* requirement;
+  StoreRule rule;
+  bool is_error;
+};
+constexpr std::array<UpdateRow, 7> kUpdateRows = {{
+    {"pctx.update.zero-timestamp-first", zero_timestamp_first, true},
+    {"pctx.update.fields-while-zero", fields_while_zero, true},
+    {"pctx.update.timestamp-single-store", update_timestamp_single_store, true},
+    {"pctx.update.old-payload-until-zero", old_payload_until_zero, true},
+    {"pctx.update.prepare-before-zero", prepare_before_zero, false},
+    {"pctx.update.zero-single-store", zero_single_store, false},
+    {"pctx.update.signature-untouched", signature_untouched, false},
+}};
+
 constexpr auto kPublications = About::kPublications;
 constexpr auto kAnnouncements = About::kAnnouncements;
 constexpr auto kUpdates = About::kUpdates;
@@ -590,5 +607,41 @@ constexpr std::array<NamedRule, 10> kRules = {{
 }  // namespace
 
 std::span<const NamedRule> store_rules() { return kRules; }
+
+Finding judge_updates(const ImageEvidence& e,
+                      const std::function<bool(const HeaderOperation&)>& is_asked_for) {
+  if (!e.image->stores_unseen.empty()) {
+    return unobservable(e.image->stores_unseen, "a host with hardware watchpoints");
+  }
+  HeaderHistory history = header_history_of(e);
+  for (HeaderOperation& op : history.operations) op.is_asked_for = is_asked_for(op);
+  const auto updates =
+      static_cast<std::size_t>(std::ranges::count_if(history.operations, is_update));
+  std::optional<Finding> milder;
+  Tally sum;
+  for (const UpdateRow& row : kUpdateRows) {
+    Tally tally;
+    auto found = row.rule(e, history.operations, tally);
+    sum.judged = std::max(sum.judged, tally.judged);
+    sum.unordered += tally.unordered;
+    sum.late += tally.late;
+    sum.unread += tally.unread;
+    sum.contended += tally.contended;
+    sum.uncopied += tally.uncopied;
+    if (found && !row.is_error) found->outcome = Outcome::kWarn;
+    if (!found) found = std::move(tally.noted);
+    if (!found) continue;
+    found->level = to_string(Level::kStores);
+    found->evidence.insert(found->evidence.begin(), fmt::format("against {}", row.requirement));
+    if (found->outcome == Outcome::kFail) return *found;
+    if (!milder || milder->outcome == Outcome::kInfo) milder = std::move(found);
+  }
+  if (milder) return *milder;
+  Finding f = sum.judged == 0
+                  ? nothing_judged(e, history, About::kUpdates, sum)
+                  : passed(fmt::format("{} update{} judged", updates, updates == 1 ? "" : "s"));
+  f.level = to_string(Level::kStores);
+  return f;
+}
 
 }  // namespace ctxconf::conformance

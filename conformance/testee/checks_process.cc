@@ -76,6 +76,13 @@ Driven resource_sizes(Testee& t) {
   return {};
 }
 
+// More than a length of 16 bits can say.
+Driven resource_large(Testee& t) {
+  const Json more = Json::array({text("ctxconf.size.70000", std::string(70000, 's'))});
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-large", more)}}));
+  return {};
+}
+
 Driven resource_many(Testee& t) {
   Json more = Json::array();
   for (int i = 0; i < 300; ++i) {
@@ -138,6 +145,7 @@ Driven idle(Testee& t) {
         t.request("thread.block", {{"thread", "main"}, {"how", "futex"}, {"ms", kIdle.count()}}));
   }
   CTX_CHECK(t.wait(kIdle));
+  CTX_CHECK(t.wait_stopped(kIdle / 5, kIdle / 5));
   return {};
 }
 
@@ -179,19 +187,36 @@ Driven update_sizes(Testee& t) {
   return {};
 }
 
-// One update while calls fail, then one that is to work.
+// After an update while calls failed, one that is to work.
+Driven update_after_failures(Testee& t, const Json& more = Json::array()) {
+  const auto next =
+      t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed", more)}});
+  if (!next) return std::unexpected(next.error());
+  if ((*next)["ok"] != true) {
+    CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
+  }
+  return {};
+}
+
 Driven update_with_failures(Testee& t) {
   CTX_CHECK(publish(t));
   t.inject(true);
   const auto failing = t.ask("process.update", {{"resource", named("ctxconf-while-a-call-fails")}});
   t.inject(false);
   if (!failing) return std::unexpected(failing.error());
-  const auto next = t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed")}});
-  if (!next) return std::unexpected(next.error());
-  if ((*next)["ok"] != true) {
-    CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
+  return update_after_failures(t);
+}
+
+// So much that an allocator asks the kernel for it. The adapter itself has got its memory before.
+Driven update_without_memory(Testee& t) {
+  Json more = Json::array();
+  for (int i = 0; i < 40; ++i) {
+    more.push_back(text("ctxconf.padding." + std::to_string(i), std::string(10000, 'p')));
   }
-  return {};
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.ask_with_failures("process.update",
+                                {{"resource", named("ctxconf-while-memory-fails", more)}}));
+  return update_after_failures(t, more);
 }
 
 // The content grows and shrinks; the last one is as large as the one before.
@@ -249,6 +274,13 @@ Driven fork_publish(Testee& t) {
   };
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
+  if (t.can("process.fork:update")) {
+    Json updating = child("5b0dd7e1-3b4e-4f0a-a2b5-7d6c0b7f4d03");
+    updating["do"] = "update";
+    updating["update"] = {
+        {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
+    CTX_CHECK(fork_and_reap(t, updating));
+  }
   if (!t.can("process.fork:fork")) return {};
   return fork_and_reap(t,
                        {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
@@ -277,14 +309,20 @@ const Group kGroups[] = {
     {"sizes",
      {{"sizes",
        {"process.publish"},
-       {},
-       {"pctx.payload.resource-matches-sdk", "pctx.header.payload-size", "pctx.payload.*"},
+       {"pctx.payload.resource-matches-sdk"},
+       {"pctx.header.payload-size", "pctx.payload.*"},
        resource_sizes}}},
-    {"many",
-     {{"many",
+    {"size-of-70000",
+     {{"size-of-70000",
        {"process.publish"},
        {},
        {"pctx.payload.resource-matches-sdk", "pctx.header.payload-size", "pctx.payload.*"},
+       resource_large}}},
+    {"many",
+     {{"many",
+       {"process.publish"},
+       {"pctx.payload.resource-matches-sdk"},
+       {"pctx.header.payload-size", "pctx.payload.*"},
        resource_many}}},
     {"extra-pairs",
      {{"extra-pairs",
@@ -361,6 +399,13 @@ const Group kGroups[] = {
                  {},
                  update_with_failures}},
      .injections = "prctl(PR_SET_VMA):error=EPERM"},
+    {.name = "update-without-memory",
+     .checks = {{"mmap",
+                 {"process.publish", "process.update", "gate"},
+                 {"pctx.update.failure-recoverable"},
+                 {},
+                 update_without_memory}},
+     .injections = "mmap(MAP_ANONYMOUS):error=ENOMEM"},
     {"drop",
      {{"drop",
        {"process.publish", "process.drop"},

@@ -194,6 +194,14 @@ Driven fresh_threads(Testee& t) {
   CTX_CHECK(t.request("thread.spawn", on("plain")));
   CTX_CHECK(t.request("thread.attach", context("main", "busy", 0x801)));
   CTX_CHECK(t.request("thread.spawn", on("from-busy")));
+  // What the one goes on with is not to show on the other.
+  if (t.can("thread.append")) {
+    CTX_CHECK(t.request(
+        "thread.append",
+        {{"thread", "main"}, {"attributes", Json::array({attribute("http_route", "/later")})}}));
+  }
+  CTX_CHECK(t.request("thread.attach", context("main", "busier", 0x802)));
+  CTX_CHECK(detach(t, "main"));
   CTX_CHECK(detach(t, "main"));
   for (const char* thread : {"early", "plain", "from-busy"}) {
     CTX_CHECK(t.request("thread.exit", on(thread)));
@@ -201,16 +209,17 @@ Driven fresh_threads(Testee& t) {
   return {};
 }
 
-int most_threads(const Testee& t) {
+// At most so many, as the testee has declared.
+int most_threads(const Testee& t, int wanted) {
   const Json thread = t.capabilities().value("thread", Json::object());
-  const Json most = thread.value("max_threads", Json(4));
-  return most.is_number_integer() && most < 4 ? most.get<int>() : 4;
+  const Json most = thread.value("max_threads", Json(wanted));
+  return most.is_number_integer() && most < wanted ? most.get<int>() : wanted;
 }
 
 Driven canaries(Testee& t) {
   CTX_CHECK(publish(t));
   std::vector<std::string> names;
-  for (int i = 1; i < most_threads(t); ++i) names.push_back(fmt::format("t{}", i));
+  for (int i = 1; i < most_threads(t, 4); ++i) names.push_back(fmt::format("t{}", i));
   CTX_CHECK(t.request("thread.attach", context("main", "on-main", 0x900)));
   unsigned number = 0x900;
   for (const auto& name : names) {
@@ -252,11 +261,15 @@ Driven exit(Testee& t) {
   return {};
 }
 
-Driven new_names(Testee& t) {
-  CTX_CHECK(publish(t));
+Driven attach_first(Testee& t) {
   CTX_CHECK(t.request("thread.attach", context("main", "first", 0xc01,
                                                Json::array({attribute("http_route", "/cart")}))));
-  CTX_CHECK(detach(t, "main"));
+  return detach(t, "main");
+}
+
+Driven new_names(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(attach_first(t));
   CTX_CHECK(t.request("thread.attach", context("main", "one-more", 0xc02,
                                                Json::array({attribute("user_tier", "gold"),
                                                             attribute("http_route", "/pay")}))));
@@ -265,6 +278,37 @@ Driven new_names(Testee& t) {
                                                Json::array({attribute("db_table", "carts"),
                                                             attribute("db_shard", "7")}))));
   return detach(t, "main");
+}
+
+// Each a name that nobody has given before.
+Driven names_at_once(Testee& t) {
+  constexpr int kThreads = 8;
+  CTX_CHECK(publish(t));
+  std::vector<std::string> threads;
+  Json requests = Json::array();
+  const int most = most_threads(t, 1 + kThreads);
+  if (most < 2) return {};
+  for (int i = 1; i < most; ++i) {
+    threads.push_back(fmt::format("writer-{}", i));
+    CTX_CHECK(t.request("thread.spawn", on(threads.back().c_str())));
+    Json request = context(threads.back().c_str(), "named-" + threads.back(),
+                           0xc80U + static_cast<unsigned>(i),
+                           Json::array({attribute(fmt::format("name_of_writer_{}", i),
+                                                  fmt::format("value of writer {}", i))}));
+    request["op"] = "thread.attach";
+    requests.push_back(std::move(request));
+  }
+  CTX_CHECK(attach_first(t));
+  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  if (t.can("thread.detach")) {
+    for (Json& request : requests) {
+      request = on(request["thread"].get<std::string>().c_str());
+      request["op"] = "thread.detach";
+    }
+    CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  }
+  for (const auto& thread : threads) CTX_CHECK(t.request("thread.exit", on(thread.c_str())));
+  return {};
 }
 
 Driven other_update(Testee& t) {
@@ -293,16 +337,25 @@ Driven republish(Testee& t) {
   return {};
 }
 
-Driven many_names(Testee& t) {
-  constexpr unsigned kAtOnce = 32;
-  CTX_CHECK(publish(t));
-  for (unsigned i = 0; i < 256; i += kAtOnce) {
-    Json attributes = Json::array();
-    for (unsigned k = i; k < i + kAtOnce; ++k) {
-      attributes.push_back(attribute(fmt::format("name_{}", k), "v"));
-    }
-    CTX_CHECK(offer(t, context("main", fmt::format("names-{}", i), 0x1000 + i, attributes)));
+// In one context, from `first` on.
+Driven offer_names(Testee& t, unsigned first, unsigned count) {
+  Json attributes = Json::array();
+  for (unsigned k = first; k < first + count; ++k) {
+    attributes.push_back(attribute(fmt::format("name_{}", k), "v"));
   }
+  return offer(t, context("main", fmt::format("names-{}", first), 0x1000 + first, attributes));
+}
+
+// 300 names. Where a context has some of them for which there is room and others for which there is
+// none, an SDK may refuse it whole.
+Driven many_names(Testee& t) {
+  constexpr unsigned kMost = 256;
+  constexpr unsigned kAtOnce = 30;
+  constexpr unsigned kFitting = 240;  // beside a few that are there before
+  CTX_CHECK(publish(t));
+  for (unsigned i = 0; i < kFitting; i += kAtOnce) CTX_CHECK(offer_names(t, i, kAtOnce));
+  CTX_CHECK(offer_names(t, kFitting, 300 - kFitting));
+  for (unsigned i = kFitting; i < kMost; ++i) CTX_CHECK(offer_names(t, i, 1));
   return offer(t, context("main", "one-too-many", 0x1200,
                           Json::array({attribute("no_index_left", "must-not-show")})));
 }
@@ -366,7 +419,7 @@ const Group kGroups[] = {
     {"key-map",
      {{"new-names",
        {"process.publish", "thread.attach"},
-       {"tctx.keymap.append-updates-context"},
+       {"tctx.keymap.append-updates-context", "tctx.keymap.update-protocol"},
        {"tctx.keymap.never-*"},
        new_names},
       {"other-update",
@@ -374,6 +427,12 @@ const Group kGroups[] = {
        {"tctx.keymap.survives-other-updates"},
        {"tctx.keymap.never-*"},
        other_update}}},
+    {"names-at-once",
+     {{"names-at-once",
+       {"process.publish", "process.parallel", "thread", "thread.attach"},
+       {"tctx.keymap.single-writer"},
+       {"tctx.keymap.never-*"},
+       names_at_once}}},
     {"republish",
      {{"republish",
        {"process.publish", "process.drop", "thread.attach", "thread.detach"},

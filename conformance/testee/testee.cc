@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -336,7 +337,34 @@ struct Testee::State {
   Answer<Json> exchange(const std::string& op, Json members, milliseconds within) {
     auto id = say(op, std::move(members));
     if (!id) return std::unexpected(id.error());
-    auto reply = await_reply(*id, Clock::now() + scaled(within));
+    return take_reply(op, *id, within);
+  }
+
+  // The thread that stands before its call; 0: it has refused, and that is the next line.
+  Answer<pid_t> await_armed(const std::string& op, std::int64_t id, milliseconds within) {
+    auto line = next_line(Clock::now() + scaled(within));
+    if (!line) return std::unexpected(line.error());
+    if (!*line) return std::unexpected(hang(op));
+    if ((*line)->kind != LineKind::kEvent) {
+      said.push_front(std::move(**line));
+      return 0;
+    }
+    const Json& value = (*line)->value;
+    const auto problem = problem_of(value, Definition::kEvent);
+    if (problem || value["id"] != id) {
+      return std::unexpected(
+          blame("sent an event that was not asked for: " + cut(dumped(value), 200)));
+    }
+    return value["tid"].get<pid_t>();
+  }
+
+  void say_go(std::int64_t id) {
+    to_send += Json{{"op", "go"}, {"id", id}}.dump() + "\n";
+    pump_descriptors();
+  }
+
+  Answer<Json> take_reply(const std::string& op, std::int64_t id, milliseconds within) {
+    auto reply = await_reply(id, Clock::now() + scaled(within));
     if (!reply) return std::unexpected(reply.error());
     if (!*reply) return std::unexpected(hang(op));
     Json& value = **reply;
@@ -643,9 +671,9 @@ Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
 std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
   const Json& error = reply["error"];
   state_->session.checks.back().text =
-      "declared " + std::string(capability_of(op)) + ", and then " + op + " was " +
-      error.value("kind", std::string("failed")) + ": " +
-      cut(error.value("message", std::string("no message")), kMessageKept);
+      "declares " + std::string(capability_of(op)) + ", and answered " + op + " with \"" +
+      error.value("kind", std::string("failed")) +
+      "\": " + cut(error.value("message", std::string("no message")), kMessageKept);
   return std::unexpected(Stop::kRefused);
 }
 
@@ -689,8 +717,36 @@ Testee::Answer<void> Testee::exec_self() {
 
 void Testee::inject(bool on) { state_->recording->inject(on); }
 
+Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json members) {
+  auto& s = *state_;
+  members["gate"] = true;
+  const auto id = s.say(op, std::move(members));
+  if (!id) return std::unexpected(id.error());
+  const auto armed = s.await_armed(op, *id, s.options.reply_within);
+  if (!armed) return std::unexpected(armed.error());
+  if (*armed != 0) {
+    s.recording->begins_to_publish(s.pid, *armed);
+    inject(true);
+    s.say_go(*id);
+  }
+  auto reply = s.take_reply(op, *id, s.options.reply_within);
+  inject(false);
+  if (!reply) return std::unexpected(reply.error());
+  s.look();
+  return reply;
+}
+
 Testee::Answer<void> Testee::wait(milliseconds duration) {
   return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
+}
+
+Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds running) {
+  const auto& s = *state_;
+  if (!s.is_alive(s.pid) || kill(s.pid, SIGSTOP) != 0) return std::unexpected(Stop::kCrashed);
+  auto waited = wait(stopped);
+  kill(s.pid, SIGCONT);
+  if (!waited) return waited;
+  return wait(running);
 }
 
 Testee::Answer<void> Testee::wait_for_context(milliseconds most) {

@@ -79,8 +79,12 @@ class Testee {
   Answer<void> exec_self();
   // options.recording.injections hold from now on, or no longer; from the start they do not.
   void inject(bool on);
+  // The same as ask(), with a gate: they hold from when it is passed until the reply.
+  Answer<Json> ask_with_failures(const std::string& op, Json members);
   // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
+  // The same while it is stopped by SIGSTOP, and then while it runs again.
+  Answer<void> wait_stopped(std::chrono::milliseconds stopped, std::chrono::milliseconds running);
   // The same, but only where no context was seen yet, and until there is one.
   Answer<void> wait_for_context(std::chrono::milliseconds most);
 

@@ -415,20 +415,27 @@ class Children {
     const bool deeper = child.at("do") == "fork";
     const json& last = deeper ? child.at("child") : child;
     const auto todo = last.at("do").get<std::string>();
-    if (todo != "idle" && todo != "publish") return refuse("unsupported", "a child's " + todo);
+    const bool updates = todo == "update";
+    if (todo != "idle" && todo != "publish" && !updates) {
+      return refuse("unsupported", "a child's " + todo);
+    }
     // Here, where other threads cannot have stopped in the middle of something.
-    std::optional<std::string> payload;
-    if (todo == "publish") {
-      auto bytes = process_.encode(Process::merged({}, last));
-      if (!bytes) return std::unexpected(bytes.error());
-      payload = std::move(*bytes);
+    std::vector<std::string> payloads;
+    if (todo != "idle") {
+      std::vector<Process::Content> contents = {Process::merged({}, last)};
+      if (updates) contents.push_back(Process::merged(contents.front(), last.at("update")));
+      for (const auto& content : contents) {
+        auto bytes = process_.encode(content);
+        if (!bytes) return std::unexpected(bytes.error());
+        payloads.push_back(std::move(*bytes));
+      }
     }
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
     gate();
     const pid_t parent = getpid();
     const pid_t pid = fork();
-    if (pid == 0) be_child(parent, ends, deeper, payload);
+    if (pid == 0) be_child(parent, ends, deeper, payloads);
     const int err = errno;
     close(ends[1]);
     Report report;
@@ -454,7 +461,7 @@ class Children {
   };
 
   [[noreturn]] void be_child(pid_t parent, const std::array<int, 2>& ends, bool deeper,
-                             const std::optional<std::string>& payload) const {
+                             const std::vector<std::string>& payloads) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     loop_.leave_channel();
@@ -462,15 +469,19 @@ class Children {
     if (deeper) {
       const pid_t self = getpid();
       const pid_t pid = fork();
-      if (pid == 0) be_child(self, ends, false, payload);
+      if (pid == 0) be_child(self, ends, false, payloads);
       report.grandchild = pid;
       report.err = pid < 0 ? errno : 0;
       if (pid > 0) idle(ends);  // the grandchild reports
     } else {
       report.grandchild = getpid();
-      if (payload) {
+      if (!payloads.empty()) {
         otel_thread_ctx_attach_inline(nullptr);
-        otel_ctx_publish(payload->data(), payload->size(), &report.publish);
+        const std::string& first = payloads.front();
+        otel_ctx_publish(first.data(), first.size(), &report.publish);
+      }
+      if (payloads.size() > 1 && report.publish.status == OTEL_CTX_OK) {
+        otel_ctx_update(payloads[1].data(), payloads[1].size(), &report.publish);
       }
     }
     if (write(ends[1], &report, sizeof report) != sizeof report) _exit(1);
@@ -489,7 +500,7 @@ class Children {
 };
 
 json hello() {
-  json caps = {{"process.fork", {{"child", {"idle", "publish", "fork"}}}},
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "fork"}}}},
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",

@@ -511,6 +511,16 @@ class Cpp(Context, Processes, Threads, unittest.TestCase):
             self.assertNotIn("OTEL_CTX", maps(forked["child_pid"]))
             self.assertEqual(refused["error"]["kind"], "failed")
 
+    def test_a_child_that_updates(self):
+        with self.start() as a:
+            a.ask("process.publish", resource=resource(a="1"))
+            child = a.ask("process.fork", child={
+                "do": "update", "resource": resource(a="2"), "attributes": pairs(b="3"),
+                "update": {"resource": resource(a="4")}})["child_pid"]
+            seen = context_of(child)
+            self.assertEqual((seen["resource"], seen["attributes"]), ({"a": "4"}, {"b": "3"}))
+            self.assertEqual(a.context()["resource"], {"a": "1"})
+
     def test_grandchildren(self):
         with self.start() as a:
             a.ask("process.publish", resource=resource(a="1"))

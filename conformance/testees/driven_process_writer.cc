@@ -57,18 +57,21 @@ bool is_good(std::string_view name) { return chosen == "--good " + std::string(n
 constexpr std::array kChoices = {
     "--bad pctx.payload.default-resource",
     "--bad pctx.payload.resource-matches-sdk",
+    "--bad pctx.payload.resource-matches-sdk:16-bits",
     "--bad pctx.payload.extra-keys-in-attributes",
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
     "--bad pctx.publish.singleton:second-sdk",
     "--bad pctx.publish.on-init",
     "--bad pctx.publish.available-while-idle",
+    "--bad pctx.publish.available-while-idle:stopped",
     "--bad pctx.drop.no-dead-payload",
     "--bad pctx.drop.no-dead-payload:left",
     "--bad pctx.update.visible",
     "--bad pctx.update.complete-state",
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
+    "--bad pctx.update.failure-recoverable:memory",
     "--bad pctx.update.no-mixed-read",
     "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.one-writer-at-a-time",
@@ -77,6 +80,7 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.child-publishes-own",
     "--bad pctx.fork.child-publishes-own:parent",
     "--bad pctx.fork.parent-untouched",
+    "--bad pctx.fork.parent-untouched:update",
     "--bad pctx.exec.memfd-not-leaked",
     "--bad pctx.exec.memfd-not-leaked:open",
     "--good default",
@@ -166,6 +170,7 @@ class Context {
 
   Reply update(const std::string& bytes) {
     const bool late = is_bad("pctx.update.failure-recoverable");
+    const bool allocates_late = is_bad("pctx.update.failure-recoverable:memory");
     const bool withdraws = is_good("withdraws-on-failure");
     std::optional<std::uint64_t> now;
     if (!late) now = boot_ns();
@@ -182,6 +187,7 @@ class Context {
     set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
+    if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
     if (is_good("in-place") && next.size() <= payload_.size()) {
       std::ranges::copy(next, payload_.begin());
       store(at_ + kSizeAt, static_cast<std::uint32_t>(next.size()));
@@ -253,6 +259,13 @@ class Context {
       c = 0;
       c = same;
     }
+  }
+  static bool can_allocate(std::size_t size) {
+    void* const memory =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    munmap(memory, size);
+    return true;
   }
 
   std::uint64_t timestamp() const {
@@ -359,6 +372,17 @@ class Sdk {
     }).detach();
   }
 
+  // Takes the end of a stop for a resurrection, and begins with nothing. In the main thread, which
+  // is between two requests.
+  void watch_for_stops() {
+    if (!is_bad("pctx.publish.available-while-idle:stopped")) return;
+    static Sdk* self = this;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { (void)self->drop(); };
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGCONT, &action, nullptr);
+  }
+
   // One after the other where nothing else was chosen.
   Reply parallel(const json& requests) {
     if (!at_once(requests)) {
@@ -372,7 +396,8 @@ class Sdk {
 
   // In a child, which has one thread.
   void in_child(const json& child) {
-    if (child.at("do") == "publish") {
+    const bool updates = child.at("do") == "update";
+    if (child.at("do") == "publish" || updates) {
       if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
       context_.forget();
       if (is_bad("pctx.fork.child-publishes-own:parent")) {
@@ -381,7 +406,13 @@ class Sdk {
         content_ = given({}, child);
       }
       (void)context_.publish(encode(content_));
-      if (is_bad("pctx.fork.parent-untouched")) {
+      if (updates) {
+        auto next = given(content_, child.at("update"));
+        (void)context_.update(encode(next));
+        content_ = std::move(next);
+      }
+      if (is_bad("pctx.fork.parent-untouched") ||
+          (updates && is_bad("pctx.fork.parent-untouched:update"))) {
         const std::string resource = content_.resource.dump();
         shared_->size = resource.copy(shared_->resource.data(), shared_->resource.size());
       }
@@ -467,12 +498,13 @@ class Sdk {
         content.resource.push_back(a);
       }
     }
-    if (is_bad("pctx.payload.resource-matches-sdk")) {
+    const bool has_16_bits = is_bad("pctx.payload.resource-matches-sdk:16-bits");
+    if (is_bad("pctx.payload.resource-matches-sdk") || has_16_bits) {
       constexpr std::size_t kTwoByteLength = 16383;
       for (json& a : content.resource) {
         if (!a["value"].contains("stringValue")) continue;
         auto value = a["value"]["stringValue"].get<std::string>();
-        value.resize(std::min(value.size(), kTwoByteLength));
+        value.resize(has_16_bits ? value.size() & 0xffffU : std::min(value.size(), kTwoByteLength));
         a["value"]["stringValue"] = value;
       }
     }
@@ -579,11 +611,11 @@ json capabilities() {
   if (is_bad("pctx.publish.on-init") || is_good("background")) {
     return {{"process.publish", json::object()}};
   }
-  json caps = {{"process.fork", {{"child", {"idle", "publish", "fork"}}}},
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "fork"}}}},
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
-        "process.parallel", "process.second_resource", "process.second_sdk"}) {
+        "process.parallel", "process.second_resource", "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
   if (is_good("never-withdraws")) caps.erase("process.drop");
@@ -596,6 +628,7 @@ int run(char** argv) {
   Loop loop({{"adapter", {{"name", "driven_process_writer"}, {"version", "1"}}},
              {"caps", capabilities()}});
   Children children(loop, sdk);
+  sdk.watch_for_stops();
   loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
   loop.on("process.update", [&](const json& r) { return sdk.update(r); });
   loop.on("process.drop", [&](const json&) { return sdk.drop(); });

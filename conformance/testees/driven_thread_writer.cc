@@ -20,6 +20,8 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -115,15 +117,25 @@ class Region {
     if (madvise(at_, kRegionSize, MADV_DONTFORK) != 0) die("madvise");
     memcpy(at_, "OTEL_CTX", 8);
     store<std::uint32_t>(at_ + 8, 2);
-    set_payload(bytes);
+    set_payload(copy_of(bytes), bytes.size());
     set_timestamp(next_timestamp());
     set_name();
   }
 
   void update(const Bytes& bytes) {
+    if (is_bad("tctx.keymap.update-protocol") && bytes.size() < kRoom) {
+      // Over the old message, of which it is a continuation.
+      bytes.copy(payload_, bytes.size());
+      store<std::uint32_t>(at_ + kSizeAt, static_cast<std::uint32_t>(bytes.size()));
+      set_timestamp(next_timestamp());
+      set_name();
+      return;
+    }
+    char* const copy = copy_of(bytes);
+    const std::uint64_t timestamp = next_timestamp();
     set_timestamp(0);
-    set_payload(bytes);
-    set_timestamp(next_timestamp());
+    set_payload(copy, bytes.size());
+    set_timestamp(timestamp);
     set_name();
   }
 
@@ -145,12 +157,16 @@ class Region {
     return last;
   }
   // Messages are never freed: a reader may still copy the one before.
-  void set_payload(const Bytes& bytes) {
-    auto* copy = static_cast<char*>(malloc(bytes.size()));
+  static char* copy_of(const Bytes& bytes) {
+    auto* copy = static_cast<char*>(malloc(std::max(bytes.size(), kRoom)));
     if (copy == nullptr) die("malloc");
     bytes.copy(copy, bytes.size());
-    store<std::uint32_t>(at_ + kSizeAt, static_cast<std::uint32_t>(bytes.size()));
-    store<std::uint64_t>(at_ + kPointerAt, reinterpret_cast<std::uintptr_t>(copy));
+    return copy;
+  }
+  void set_payload(char* payload, std::size_t size) {
+    payload_ = payload;
+    store<std::uint32_t>(at_ + kSizeAt, static_cast<std::uint32_t>(size));
+    store<std::uint64_t>(at_ + kPointerAt, reinterpret_cast<std::uintptr_t>(payload));
   }
   void set_timestamp(std::uint64_t value) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -159,7 +175,10 @@ class Region {
   }
   void set_name() { prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, at_, kRegionSize, "OTEL_CTX"); }
 
+  static constexpr std::size_t kRoom = 1024;  // of a message, for the next one
+
   char* at_ = nullptr;
+  char* payload_ = nullptr;
 };
 
 constexpr std::size_t kMostNames = 256;
@@ -205,8 +224,13 @@ class Process {
 
   // The indexes, -1 where there is none, once readers can look them up.
   std::vector<int> indexes_of(const std::vector<std::string>& names) {
+    if (is_bad("tctx.keymap.single-writer") && threads_ >= kManyThreads) {
+      return indexes_without_lock(names);
+    }
     const std::lock_guard guard(lock_);
     std::vector<int> out;
+    const bool checks_once = is_bad("tctx.keymap.at-most-256");
+    const bool room = names_.size() < kMostNames;
     bool news = !said_ && !is_good("reference-data-later");
     for (const auto& name : names) {
       const auto it = std::ranges::find(names_, name);
@@ -214,8 +238,8 @@ class Process {
         out.push_back(static_cast<int>(it - names_.begin()));
       } else if (is_good("fixed-names")) {
         out.push_back(-1);
-      } else if (names_.size() < kMostNames) {
-        out.push_back(static_cast<int>(names_.size()));
+      } else if (checks_once ? room : names_.size() < kMostNames) {
+        out.push_back(names_.size() < kMostNames ? static_cast<int>(names_.size()) : -1);
         names_.push_back(name);
         news = true;
       } else {
@@ -230,6 +254,8 @@ class Process {
     }
     return out;
   }
+
+  void add_thread(int count) { threads_ += count; }
 
   void say_now() {
     const std::lock_guard guard(lock_);
@@ -247,6 +273,31 @@ class Process {
 
  private:
   using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+  // Every thread takes the next index before any has used it. Where fewer come, they wait a while.
+  std::vector<int> indexes_without_lock(const std::vector<std::string>& names) {
+    std::unique_lock guard(lock_);
+    const auto wait_for_all = [&](int& arrived) {
+      ++arrived;
+      all_there_.notify_all();
+      all_there_.wait_for(guard, std::chrono::seconds(1), [&] { return arrived >= threads_; });
+    };
+    const std::size_t first = names_.size();
+    wait_for_all(took_index_);
+    names_.resize(std::max(names_.size(), first + names.size()));
+    std::vector<int> out;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      names_[first + i] = names[i];
+      out.push_back(static_cast<int>(first + i));
+    }
+    wait_for_all(wrote_name_);
+    if (region_.is_there() && published_names_ != names_.size()) {
+      send(whole());
+      said_ = true;
+      published_names_ = names_.size();
+    }
+    return out;
+  }
 
   static Pairs attributes_of(const json& request) {
     Pairs out;
@@ -279,7 +330,13 @@ class Process {
     region_.publish(bytes);
   }
 
-  std::mutex lock_;  // from a new name to the end of its publication
+  static constexpr int kManyThreads = 5;
+
+  std::mutex lock_;               // from a new name to the end of its publication
+  std::atomic<int> threads_ = 0;  // beside the first
+  std::condition_variable all_there_;
+  int took_index_ = 0;
+  int wrote_name_ = 0;
   Region region_;
   Pairs resource_;
   std::vector<std::string> names_;
@@ -334,6 +391,15 @@ Bytes bytes_of_hex(const std::string& hex) {
       throw std::invalid_argument("not hexadecimal: '" + hex + "'");
     }
     out.push_back(static_cast<char>(value));
+  }
+  return out;
+}
+
+std::string hex_of(const Bytes& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    for (const int shift : {4, 0})
+      out += "0123456789abcdef"[static_cast<unsigned char>(c) >> shift & 15];
   }
   return out;
 }
@@ -421,10 +487,14 @@ class Threads {
   }
 
   void begin_thread() {
+    process_.add_thread(1);
     static thread_local const Destructor at_the_end;
     (void)&at_the_end;
     if (is_bad("tctx.tls.fresh-thread-null")) {
       otel_thread_ctx_v1 = __atomic_load_n(main_slot_, __ATOMIC_RELAXED);
+    }
+    if (is_good("handed-on-as-it-is")) {
+      point_at(static_cast<char*>(__atomic_load_n(main_slot_, __ATOMIC_RELAXED)));
     }
     if (is_good("handed-on") && *main_slot_ != nullptr) {
       char* record = new_record();
@@ -451,16 +521,23 @@ class Threads {
       c.span = bytes_of_hex(request.at("span_id").get<std::string>());
       c.flags = request.value("flags", 0U);
     }
+    if (auto added = add_attributes(c, request.value("attributes", json::array())); !added) {
+      return added;
+    }
     const std::lock_guard guard(lock_);
     Stack& stack = stack_of(request);
     const bool nested = !stack.contexts.empty() && stack.contexts.front().traced;
     if (is_bad("tctx.attach.matches-context") && nested) c.span = stack.contexts.front().span;
-    if (auto added = add_attributes(c, request.value("attributes", json::array())); !added) {
-      return added;
+    json reply;
+    if (c.traced && is_good("ids-of-its-own")) {
+      ++made_;
+      c.trace = nested ? stack.contexts.front().trace : bytes_of_hex(numbered(32));
+      c.span = bytes_of_hex(numbered(16));
+      reply = {{"trace_id", hex_of(c.trace)}, {"span_id", hex_of(c.span)}};
     }
     stack.contexts.push_back(std::move(c));
     show(stack, true);
-    return json();
+    return reply;
   }
 
   Reply append(const json& request) {
@@ -473,7 +550,7 @@ class Threads {
     Content changed = c;
     if (auto added = add_attributes(changed, request.at("attributes")); !added) return added;
     const bool in_front = is_bad("tctx.attrs.last-occurrence-wins");
-    if (in_front || is_good("rewritten")) {
+    if (in_front || is_good("rewritten") || is_good("handed-on-as-it-is")) {
       // A record that nobody sees, then the pointer; or hidden for as long.
       if (in_front) {
         std::rotate(changed.entries.begin(),
@@ -505,6 +582,11 @@ class Threads {
     const auto keep = request.at("keep").get<std::size_t>();
     if (keep >= c.entries.size()) return json();
     c.entries.resize(keep);
+    if (is_good("handed-on-as-it-is")) {
+      c.record = nullptr;
+      show(stack, true);
+      return json();
+    }
     set_size(record_of(stack), c.size());
     return json();
   }
@@ -550,6 +632,7 @@ class Threads {
 
   // The thread is about to end, with what is attached.
   void end_thread(const std::string& thread) {
+    process_.add_thread(-1);
     const std::lock_guard guard(lock_);
     stacks_.erase(thread);
   }
@@ -568,6 +651,12 @@ class Threads {
   }
 
  private:
+  // As many digits, no two alike.
+  std::string numbered(std::size_t digits) const {
+    std::string out = std::to_string(made_);
+    return std::string("5d").append(digits - 2 - out.size(), '0') + out;
+  }
+
   Stack& stack_of(const json& request) { return stacks_[request.value("thread", "main")]; }
 
   char* record_of(const Stack& stack) const {
@@ -700,6 +789,7 @@ class Threads {
   void** main_slot_ = nullptr;
   char* shared_ = nullptr;
   char* last_ = nullptr;  // the record that was shown last
+  unsigned made_ = 0;     // contexts with ids of its own
 };
 
 // ---- children
@@ -723,8 +813,8 @@ json hello() {
   json caps = {{"process.fork", {{"child", {"idle", "publish"}}}},
                {"thread", {{"style", uses_valid_byte() ? "valid" : "pointer"}}}};
   for (const char* const cap :
-       {"process.publish", "process.update", "process.drop", "thread.attach", "thread.detach",
-        "thread.append", "thread.shrink", "thread.move"}) {
+       {"process.publish", "process.update", "process.drop", "process.parallel", "thread.attach",
+        "thread.detach", "thread.append", "thread.shrink", "thread.move"}) {
     caps[cap] = json::object();
   }
   return {{"adapter", {{"name", "driven_thread_writer"}, {"version", "1"}}},
@@ -787,6 +877,9 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.keymap.survives-other-updates",
                              "tctx.keymap.stable-across-republish",
                              "tctx.keymap.append-updates-context",
+                             "tctx.keymap.update-protocol",
+                             "tctx.keymap.single-writer",
+                             "tctx.keymap.at-most-256",
                              "tctx.keymap.index-not-wrapped",
                              "tctx.tls.fresh-thread-null",
                              "tctx.tls.per-thread",
@@ -814,6 +907,8 @@ constexpr std::array kGood = {"pointer",
                               "names-at-start",
                               "refuses-names",
                               "handed-on",
+                              "handed-on-as-it-is",
+                              "ids-of-its-own",
                               "hidden-without-a-trace",
                               "no-context-without-a-trace",
                               "higher-flags-cleared",

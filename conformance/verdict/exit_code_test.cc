@@ -10,8 +10,8 @@
 namespace ctxconf::conformance {
 namespace {
 
-const ExitOptions kStrict{true, false, ""};
-const ExitOptions kRequireObservable{false, true, ""};
+const ExitOptions kStrict{true, false, "", ""};
+const ExitOptions kRequireObservable{false, true, "", ""};
 
 RunResult run_of(std::initializer_list<Outcome> outcomes) {
   RunResult run;
@@ -129,7 +129,7 @@ TEST(ExitCode, SeesAHarnessErrorBehindAnotherOutcome) {
 // Takes away the reason that wins, until none is left.
 TEST(ExitCode, HasAnOrderOfPrecedence) {
   RunResult run = run_of({Outcome::kUnobservable, Outcome::kHarnessError, Outcome::kFail});
-  ExitOptions options{false, true, "no such process"};
+  ExitOptions options{false, true, "no such process", ""};
   run.expectation_problems = {{0, 5, "stale", "m"}, {1, 1, "differs", "m"}, {2, 2, "syntax", "m"}};
   EXPECT_EQ(concluded(run, options).substr(0, 3), "70 ");
   run.results[1].outcome = Outcome::kPass;
@@ -150,7 +150,7 @@ TEST(ExitCode, HasAnOrderOfPrecedence) {
 }
 
 TEST(ExitCode, SaysUnreachableEvenWithoutResults) {
-  EXPECT_EQ(concluded({}, {false, false, "cannot start x"}), "3 cannot start x");
+  EXPECT_EQ(concluded({}, {false, false, "cannot start x", ""}), "3 cannot start x");
 }
 
 }  // namespace

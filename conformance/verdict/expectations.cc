@@ -15,6 +15,7 @@ constexpr std::string_view kKeys[] = {"issue", "until", "saw", "reason", "image"
 constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kMaxPattern = 100;
 constexpr std::size_t kMaxQuoted = 120;
+constexpr std::size_t kMaxValue = 200;
 
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -56,7 +57,24 @@ std::string edit(std::string_view file, int line, std::string_view what) {
          std::string(what);
 }
 
-std::string prune(std::string_view file) { return "ctxconf expect prune " + for_shell(file); }
+// These leave the numbers of all lines as they are, so that several commands can follow each other.
+std::string sed(std::string_view file, const std::string& script, std::string_view what = "") {
+  return "sed -E -i " + for_shell(script) + " " + for_shell(file) +
+         (what.empty() ? "" : "  # " + std::string(what));
+}
+std::string comment_out(std::string_view file, int line, std::string_view what = "") {
+  return sed(file, std::to_string(line) + "s/^/# /", what);
+}
+
+// Text for the right side of sed's s///.
+std::string for_sed(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '/' || c == '&') out += '\\';
+    out += c;
+  }
+  return out;
+}
 
 std::string date_text(Date d) {
   const auto two = [](unsigned n) { return (n < 10 ? "-0" : "-") + std::to_string(n); };
@@ -281,9 +299,9 @@ class Parser {
       problem(e.line, 5,
               "no requirement is called " + quoted(e.pattern) +
                   (near.empty() ? "" : "; did you mean " + near + "?"),
-              near.empty() || !plain ? prune(out_.file)
-                                     : "sed -i '" + std::to_string(e.line) + "s/" + e.pattern +
-                                           "/" + near + "/' " + for_shell(out_.file));
+              near.empty() || !plain
+                  ? comment_out(out_.file, e.line)
+                  : sed(out_.file, std::to_string(e.line) + "s/" + e.pattern + "/" + near + "/"));
       return;
     }
     if (na_ok ? !e.reason : !e.issue) {
@@ -344,7 +362,7 @@ class Parser {
                 (first.verb == second.verb ? " repeats line " : " contradicts line ") +
                 std::to_string(first.line) + " (" + std::string(to_string(first.verb)) + " " +
                 first.pattern + ")",
-            edit(out_.file, second.line, "keep one, or give each its image=GLOB"));
+            comment_out(out_.file, second.line, "or give each its image=GLOB"));
   }
 
   Expectations out_;
@@ -389,8 +407,46 @@ std::string note_of(const Expectation& e) {
 
 std::string in_image(const Observed& o) { return o.image.empty() ? "" : " in " + quoted(o.image); }
 
+// `ctxconf expect prune` or `update`, which need the results of the run.
+std::string from_result(const ApplyOptions& options, std::string_view action,
+                        std::string_view file) {
+  return for_shell(options.program) + " expect " + std::string(action) + " " + for_shell(file) +
+         " --from " + for_shell(options.result.value_or(""));
+}
+
+// What makes a line hold that names another way to fail than `all` have.
+std::string accept(const Expectation& e, std::span<const Observed> all, const std::string& file) {
+  bool died = false;
+  bool failed = false;
+  std::set<std::string_view> signatures;
+  for (const Observed& o : all) {
+    if (!e.names(o.id) || !e.covers_image(o.image) || !is_contradiction(o.outcome)) continue;
+    const bool dies = o.outcome == Outcome::kCrash || o.outcome == Outcome::kTimeout;
+    (dies ? died : failed) = true;
+    signatures.insert(trimmed(o.signature));
+  }
+  if (died && failed) return edit(file, e.line, "one image=GLOB for each way to fail");
+  const std::string line = std::to_string(e.line);
+  const ExpectVerb verb = died ? ExpectVerb::kCrash : ExpectVerb::kFail;
+  std::string script;
+  if (died != (e.verb == ExpectVerb::kCrash)) {
+    script =
+        line + "s/" + std::string(to_string(e.verb)) + "/" + std::string(to_string(verb)) + "/";
+  }
+  if (e.saw) {
+    script += (script.empty() ? "" : ";") + line + R"(s/[ \t]saw=("(\\.|[^"\\])*"|[^" \t]+)/)";
+    // Several signatures have no one text to compare with.
+    if (signatures.size() == 1 && !signatures.begin()->empty()) {
+      script += " saw=" + for_sed(quoted_glob(*signatures.begin()));
+    }
+    script += "/";
+  }
+  return sed(file, script, "if that is known too");
+}
+
 // The problem of a line whose fate is `f`, if that is one.
 std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFate& f,
+                                             std::span<const Observed> all,
                                              const ApplyOptions& options, const std::string& file) {
   const std::string listed = std::string(to_string(e.verb)) + " " + e.pattern;
   const int unseen = options.require_observable ? 4 : 0;
@@ -404,8 +460,9 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
           e.line, unseen, listed + ": no image that matches " + quoted(*e.image) + " was seen",
           edit(file, e.line, "mend image=GLOB, or remove the line")};
     case Fate::kUnobservable:
-      return ExpectationProblem{e.line, unseen, listed + ": could not be observed in this run",
-                                "ctxconf doctor  # what would make it observable"};
+      return ExpectationProblem{
+          e.line, unseen, listed + ": could not be observed in this run",
+          for_shell(options.program) + " doctor  # what would make it observable"};
     case Fate::kNotApplicable:
       return ExpectationProblem{e.line, 0, listed + ": does not apply to this run",
                                 edit(file, e.line, "remove the line if it never applies")};
@@ -416,7 +473,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
               (e.verb == ExpectVerb::kNaOk ? ": applies now, it ended as "
                                            : ": does not fail any more, it ended as ") +
               std::string(to_string(f.because->outcome)) + in_image(*f.because),
-          prune(file)};
+          options.result ? from_result(options, "prune", file) : comment_out(file, e.line)};
     case Fate::kDiffers:
       break;
   }
@@ -425,13 +482,10 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
   std::string text = listed + ": ended as " + std::string(to_string(o.outcome)) + in_image(o);
   const bool died = o.outcome == Outcome::kCrash || o.outcome == Outcome::kTimeout;
   if (died != (e.verb == ExpectVerb::kCrash)) {
-    return ExpectationProblem{
-        e.line, code, text,
-        edit(file, e.line, died ? "if that is known too: crash" : "if that is known too: fail")};
+    return ExpectationProblem{e.line, code, text, accept(e, all, file)};
   }
   text += " with " + quoted(trimmed(o.signature)) + ", listed is " + quoted(*e.saw);
-  return ExpectationProblem{e.line, code, text,
-                            edit(file, e.line, "if it is the same mistake: mend saw")};
+  return ExpectationProblem{e.line, code, text, accept(e, all, file)};
 }
 
 // What the lines say about one result. `lines` are those that name it.
@@ -463,7 +517,8 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
                         std::string(to_string((*listed)->verb)) + " " + (*listed)->pattern +
                             ": listed for other images, but it also ended as " +
                             std::string(to_string(o.outcome)) + in_image(o),
-                        "ctxconf expect update " + for_shell(file)});
+                        options.result ? from_result(options, "update", file)
+                                       : edit(file, (*listed)->line, "add a line for that image")});
   }
   if (contradicted) {
     result.expected = excused ? Expected::kAsExpected : Expected::kUnexpected;
@@ -513,6 +568,15 @@ std::vector<ExpectationProblem> expired(const Expectations& expectations, Date t
                         edit(expectations.file, e.line, "a later until=, or remove the line")});
   }
   return problems;
+}
+
+std::string quoted_glob(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text.substr(0, kMaxValue)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += is_control(c) ? '?' : c;
+  }
+  return out + (text.size() > kMaxValue ? "*\"" : "\"");
 }
 
 std::vector<Observed> observed(const RequirementResult& result) {
@@ -565,7 +629,7 @@ void apply(const Expectations& expectations, Date today, const ApplyOptions& opt
   for (ExpectationProblem& p : expired(expectations, today)) problems.push_back(std::move(p));
   const std::vector<Observed> all = observed(run);
   for (const Expectation& e : expectations.lines) {
-    if (auto p = problem_of(e, fate_of(e, all), options, expectations.file)) {
+    if (auto p = problem_of(e, fate_of(e, all), all, options, expectations.file)) {
       problems.push_back(*std::move(p));
     }
   }

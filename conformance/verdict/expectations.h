@@ -71,6 +71,10 @@ struct Observed {
   Outcome outcome = Outcome::kUnobservable;
   std::string signature;
 };
+// A value of `saw` or `image` in quotes that matches `text`: what a line cannot hold becomes `?`,
+// and what is too long ends in `*`.
+std::string quoted_glob(std::string_view text);
+
 // One an image; a result without findings stands for itself.
 std::vector<Observed> observed(const RequirementResult& result);
 std::vector<Observed> observed(const RunResult& run);
@@ -95,6 +99,10 @@ LineFate fate_of(const Expectation& line, std::span<const Observed> all);
 struct ApplyOptions {
   bool strict = false;              // warnings fail
   bool require_observable = false;  // what cannot be seen fails
+  // For the commands that mend the file: ctxconf as it was called, and the result.json that the
+  // run writes, if it writes one.
+  std::string program = "ctxconf";
+  std::optional<std::string> result = std::nullopt;
 };
 
 // Fills RequirementResult::expected and expectation_note, and appends to

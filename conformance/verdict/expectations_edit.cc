@@ -7,10 +7,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMaxValue = 200;
-
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
 bool needs_line(Outcome o, bool strict) {
   return o == Outcome::kFail || o == Outcome::kTimeout || o == Outcome::kCrash ||
          (strict && o == Outcome::kWarn);
@@ -18,17 +14,6 @@ bool needs_line(Outcome o, bool strict) {
 
 ExpectVerb verb_for(Outcome o) {
   return o == Outcome::kFail || o == Outcome::kWarn ? ExpectVerb::kFail : ExpectVerb::kCrash;
-}
-
-// A glob in quotes that matches `text`: what a line cannot hold becomes `?`, and
-// what is too long ends in `*`.
-std::string quoted_glob(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text.substr(0, kMaxValue)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += is_control(c) ? '?' : c;
-  }
-  return out + (text.size() > kMaxValue ? "*\"" : "\"");
 }
 
 std::string_view trimmed(std::string_view s) {

@@ -210,14 +210,14 @@ TEST(ParseExpectations, NamesTheNearestIdForAnUnknownOne) {
   EXPECT_EQ(first_problem(e),
             "5 2 no requirement is called \"pctx.header.versoin\"; did you mean "
             "pctx.header.version?");
-  EXPECT_EQ(e.problems[0].mend, "sed -i '2s/pctx.header.versoin/pctx.header.version/' known");
+  EXPECT_EQ(e.problems[0].mend, "sed -E -i 2s/pctx.header.versoin/pctx.header.version/ known");
   EXPECT_EQ(e.usage_error(), nullptr);
   EXPECT_TRUE(e.lines.empty());
   const Expectations far = parsed("crash other issue=x\n", "it's");
   EXPECT_EQ(first_problem(far), "5 2 no requirement is called \"other\"");
-  EXPECT_EQ(far.problems[0].mend, "ctxconf expect prune 'it'\\''s'");
+  EXPECT_EQ(far.problems[0].mend, "sed -E -i '2s/^/# /' 'it'\\''s'");
   const Expectations glob = parsed("na-ok pctx.header.vers/n* reason=x\n", "-f");
-  EXPECT_EQ(glob.problems.at(0).mend, "ctxconf expect prune '-f'");
+  EXPECT_EQ(glob.problems.at(0).mend, "sed -E -i '2s/^/# /' '-f'");
 }
 
 TEST(ParseExpectations, RefusesLinesThatRepeatOrContradict) {
@@ -357,6 +357,31 @@ TEST(Apply, ComparesSawOfCrashesAndWarningsToo) {
             "1 fail pctx.header.version: ended as warn with \"b\", listed is \"a\"");
 }
 
+TEST(Apply, NamesTheCommandThatMends) {
+  const auto mend = [](const std::string& line, const std::vector<Finding>& findings,
+                       ApplyOptions options = {}) {
+    const RunResult run = applied(line + "\n", findings, std::move(options));
+    return run.expectation_problems.empty() ? "none" : run.expectation_problems[0].mend;
+  };
+  const std::string fail = "fail pctx.header.version issue=x";
+  const Finding passed = finding(kId, Outcome::kPass);
+  EXPECT_EQ(mend(fail, {passed}), "sed -E -i '2s/^/# /' known");
+  EXPECT_EQ(mend(fail, {passed}, {.program = "./my ctxconf", .result = "-o/result.json"}),
+            "'./my ctxconf' expect prune known --from '-o/result.json'");
+  const Finding crashed = finding(kId, Outcome::kCrash, "a/b & \\", "");
+  EXPECT_EQ(mend(fail, {crashed}), "sed -E -i 2s/fail/crash/ known  # if that is known too");
+  const std::string replaced = R"(2s/[ \t]saw=("(\\.|[^"\\])*"|[^" \t]+)/)";
+  EXPECT_EQ(mend(fail + " saw=z", {crashed}), "sed -E -i '2s/fail/crash/;" + replaced +
+                                                  R"( saw="a\/b \& \\\\"/' known)" +
+                                                  "  # if that is known too");
+  // Two ways to fail have no one text to compare with.
+  EXPECT_EQ(mend(fail + " saw=z", {finding(kId, Outcome::kFail, "a", "1 /a"),
+                                   finding(kId, Outcome::kFail, "b", "2 /a")}),
+            "sed -E -i '" + replaced + "/' known  # if that is known too");
+  EXPECT_EQ(mend(fail, {crashed, finding(kId, Outcome::kFail, "b", "")}),
+            "${EDITOR:-vi} +2 known  # one image=GLOB for each way to fail");
+}
+
 TEST(Apply, KeepsALineToItsImages) {
   const std::string line = "fail pctx.header.version issue=x image=\"* /bin/launcher\"\n";
   const Finding known = finding(kId, Outcome::kFail, "", "12 /bin/launcher");
@@ -367,7 +392,12 @@ TEST(Apply, KeepsALineToItsImages) {
             "1 fail pctx.header.version: listed for other images, but it also ended as fail in "
             "\"13 /bin/app\"");
   EXPECT_EQ(both.results[0].expected, Expected::kUnexpected);
-  EXPECT_EQ(both.expectation_problems[0].mend, "ctxconf expect update known");
+  EXPECT_EQ(both.expectation_problems[0].mend,
+            "${EDITOR:-vi} +2 known  # add a line for that image");
+  const RunResult written = applied(line, {known, finding(kId, Outcome::kFail, "", "13 /bin/app")},
+                                    {.result = "out/result.json"});
+  EXPECT_EQ(written.expectation_problems[0].mend,
+            "ctxconf expect update known --from out/result.json");
   const RunResult other = applied(line, {finding(kId, Outcome::kPass, "", "13 /bin/app")});
   EXPECT_EQ(problems(other),
             "0 fail pctx.header.version: no image that matches \"* /bin/launcher\" was seen");

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Known failures of driven programs: each problem of the file names a command, which is run here as
+it is printed; then the same run is as expected.
+
+usage: run_expectations_test.py SOURCE_DIR BIN_DIR
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+CTXCONF = os.path.join(BIN, "ctxconf")
+WRITER = os.path.join(BIN, "driven_process_writer")
+ROW = "pctx.update.visible"
+GOOD = [WRITER, "--good", "default"]
+BROKEN = [WRITER, "--bad", ROW]
+CRASHES = [os.path.join(BIN, "bad_adapter"), "dies-in-update"]
+REFUSES = [os.path.join(BIN, "bad_adapter"), "refuses"]
+SELECTED = ["--only", "pctx.update.*"]
+PASSED, FAILED, USAGE, STALE = 0, 1, 2, 5
+ISSUE = "issue=https://bugs.example/1"
+# What else CRASHES, and REFUSES, do not keep.
+OTHERS = ("pctx.update.complete-state", "pctx.update.failure-recoverable")
+
+
+class ExpectationsTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def expect(self, *lines, adapter=None, name="known"):
+        others = {id(CRASHES): "crash", id(REFUSES): "fail"}
+        if id(adapter) in others:
+            lines += tuple(f"{others[id(adapter)]} {row} {ISSUE}" for row in OTHERS)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write("\n".join(["# ctxconf-expect 1", *lines, ""]))
+
+    def file(self, name="known"):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read().splitlines()[1:]
+
+    def sh(self, command, **environment):
+        return subprocess.run(["sh", "-c", command], cwd=self.folder, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, errors="backslashreplace", timeout=60,
+                              env=os.environ | environment, check=False)
+
+    def run_it(self, adapter, *options, code=PASSED, selected=SELECTED, name="known"):
+        words = [CTXCONF, "run", "--color", "never", *selected, "--expect", name, *options, "--",
+                 *adapter]
+        done = self.sh(shlex.join(words))
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, code, said)
+        return said
+
+    def mends(self, said):
+        """The commands that a report or a complaint names, each once."""
+        lines = said.splitlines()
+        found = re.findall(r"^ +mend +(.*)$", said, re.MULTILINE)
+        found += [after.strip() for line, after in zip(lines, lines[1:])
+                  if line.startswith("ctxconf: ")]
+        return list(dict.fromkeys(found))
+
+    def mend(self, said, **environment):
+        commands = self.mends(said)
+        self.assertTrue(commands, said)
+        for command in commands:
+            done = self.sh(command, **environment)
+            self.assertEqual(done.returncode, 0, command + "\n" + done.stdout + done.stderr)
+        return commands
+
+    def editor(self, script):
+        """Stands for the user, who sees +LINE FILE."""
+        path = self.path("editor")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nsed -E -i "${{1#+}}{script}" "$2"\n')
+        os.chmod(path, 0o755)
+        return path
+
+    def test_what_is_listed_is_excused(self):
+        for adapter, verb in ((BROKEN, "fail"), (CRASHES, "crash"), (REFUSES, "flaky")):
+            with self.subTest(adapter=adapter, verb=verb):
+                self.expect(f"{verb} {ROW} {ISSUE} until=2999-01-01", adapter=adapter)
+                self.assertRegex(self.run_it(adapter), r"\nexit 0: .*, [13] failed as expected")
+        self.expect('na-ok tctx.* reason="no thread context"')
+        self.run_it(GOOD, selected=["--only", ROW, "--only", "tctx.attach.*"])
+
+    def test_what_init_writes_holds(self):
+        for adapter in (CRASHES, REFUSES):
+            with self.subTest(adapter=adapter):
+                self.expect(name="none")
+                self.run_it(adapter, "--out", "out", code=FAILED, selected=["--only", "pctx.*"],
+                            name="none")
+                init = f"{shlex.quote(CTXCONF)} expect init known --from out/result.json"
+                self.assertEqual(self.sh(init).returncode, 0)
+                while "issue=TODO" in "".join(self.file()):
+                    said = self.run_it(adapter, code=USAGE)
+                    self.assertIn("  # issue=URL", said)
+                    self.mend(said, EDITOR=self.editor(f"s,issue=TODO,{ISSUE},"))
+                self.run_it(adapter, selected=["--only", "pctx.*"])
+                os.unlink(self.path("known"))
+
+    def test_a_failure_that_is_gone(self):
+        for verb, options, command in (("fail", ["--out", "out"], " expect prune "),
+                                       ("crash", [], "sed ")):
+            with self.subTest(verb=verb):
+                self.expect(f"{verb} {ROW} {ISSUE}")
+                said = self.run_it(GOOD, *options, code=STALE)
+                self.assertIn("does not fail any more, it ended as pass", said)
+                self.assertIn(command, "".join(self.mend(said)))
+                self.run_it(GOOD)
+                self.assertFalse([line for line in self.file() if not line.startswith("#")])
+
+    def test_what_applies_although_it_may_not(self):
+        self.expect("na-ok pctx.update.* reason=frozen")
+        said = self.run_it(GOOD, code=STALE)
+        self.assertIn("applies now, it ended as pass", said)
+        self.mend(said)
+        self.run_it(GOOD)
+
+    def test_another_way_to_fail(self):
+        for line, adapter, mended in (
+                (f"fail {ROW} {ISSUE}", CRASHES, f"crash {ROW} {ISSUE}"),
+                (f"flaky {ROW} {ISSUE}  # why", CRASHES, f"crash {ROW} {ISSUE}  # why"),
+                (f'fail {ROW} saw="a \\" b" {ISSUE}', BROKEN,
+                 f'fail {ROW} saw="an accepted change does not show" {ISSUE}'),
+                (f"crash {ROW} {ISSUE} saw=died until=2999-01-01", BROKEN,
+                 f'fail {ROW} {ISSUE} saw="an accepted change does not show" until=2999-01-01')):
+            with self.subTest(line=line):
+                self.expect("", line, adapter=adapter)
+                said = self.run_it(adapter, code=FAILED)
+                self.assertIn("  # if that is known too", "".join(self.mend(said)))
+                self.assertEqual(self.file()[:2], ["", mended])
+                self.run_it(adapter)
+
+    def test_a_line_past_its_day(self):
+        self.expect(f"fail {ROW} {ISSUE} until=2020-02-29")
+        said = self.run_it(BROKEN, code=STALE)
+        self.assertIn("was good until 2020-02-29", said)
+        self.assertIn("1 failed", said)
+        self.mend(said, EDITOR=self.editor("s/until=2020/until=2996/"))
+        self.run_it(BROKEN)
+
+    def test_unknown_requirements(self):
+        self.expect(f"fail pctx.update.visibel {ISSUE}", f"fail nothing.at.all {ISSUE}")
+        said = self.run_it(BROKEN, code=FAILED)
+        self.assertIn("did you mean pctx.update.visible?", said)
+        self.mend(said)
+        self.assertEqual(self.file()[0], f"fail {ROW} {ISSUE}")
+        self.run_it(BROKEN)
+
+    def test_lines_that_repeat_or_contradict(self):
+        for second in (f"fail {ROW} {ISSUE}", f"crash {ROW} {ISSUE}"):
+            with self.subTest(second=second):
+                self.expect(f"fail {ROW} {ISSUE}", second)
+                self.mend(self.run_it(BROKEN, code=USAGE))
+                self.run_it(BROKEN)
+
+    def test_all_at_once(self):
+        """The commands do not move each other's lines."""
+        self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {ROW} {ISSUE}",
+                    f"fail pctx.nothing.like.it {ISSUE}", f"fail pctx.update.same-mapping {ISSUE}",
+                    "na-ok pctx.header.version reason=none")
+        selected = ["--only", "pctx.update.*", "--only", "pctx.header.*"]
+        said = self.run_it(BROKEN, code=FAILED, selected=selected)
+        self.assertEqual(len(self.mend(said)), 5, said)
+        self.run_it(BROKEN, selected=selected)
+
+    def test_flaky(self):
+        """Every other process of this adapter does not show its updates."""
+        adapter = self.path("sometimes")
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+echo x >>'{self.path("count")}'
+if [ $(($(wc -l <'{self.path("count")}') % 2)) -eq 0 ]; then exec {shlex.join(BROKEN)}; fi
+exec {shlex.join(GOOD)}
+""")
+        os.chmod(adapter, 0o755)
+        repeat = ["--repeat", "4"]
+        self.expect(f"flaky {ROW} {ISSUE}")
+        said = self.run_it([adapter], *repeat)
+        self.assertIn("1 failed as expected", said)
+        self.run_it(GOOD, *repeat)
+        # It holds where it fails in some of the repeats; it is stale only where it fails in none.
+        self.expect(f"fail {ROW} {ISSUE}")
+        self.run_it([adapter], *repeat)
+        self.run_it(GOOD, *repeat, code=STALE)
+
+
+if __name__ == "__main__":
+    unittest.main()
