@@ -70,8 +70,10 @@ struct CheckRun {
 struct Session {
   std::string group;
   std::uint32_t repeat = 0;  // which of --repeat, from 0
-  ImageKey root;             // that hello named; pid 0: it never said hello
-  std::string hello;         // its reply; hostile
+  // The image that hello named; pid 0: it never said hello. Its `session` is the number of this
+  // one: no other has it.
+  ImageKey root;
+  std::string hello;  // its reply; hostile
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;     // hello is the first
   std::string ending;                    // "exited 0", "killed by SIGSEGV"; empty: unknown

@@ -177,7 +177,8 @@ void Live::start_image(Watched& w) {
   limits.image_bytes =
       std::min(limits.image_bytes,
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
-  w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
+  w.recorder = std::make_unique<SnapshotRecorder>(
+      ImageKey{w.process.pid, w.next_image++, options_.session}, limits);
   w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
@@ -234,6 +235,7 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   Watched& w = alive_[pid];
   w.process.pid = pid;
   w.process.parent = parent;
+  w.process.session = options_.session;
   w.shares_memory = shares_memory;
   if (!shares_memory) start_image(w);
 }

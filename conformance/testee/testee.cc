@@ -83,7 +83,9 @@ struct Said {
 }  // namespace
 
 struct Testee::State {
-  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {}
+  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {
+    session.root.session = static_cast<std::uint32_t>(t.sessions.size() + 1);
+  }
 
   const TesteeOptions options;
   Timeline& timeline;
@@ -383,8 +385,9 @@ struct Testee::State {
 
   // How a process ended, once the timeline has it.
   std::string ending_of(pid_t process) const {
-    const auto it = std::find_if(timeline.processes.rbegin(), timeline.processes.rend(),
-                                 [&](const Process& p) { return p.pid == process; });
+    const auto it = std::find_if(
+        timeline.processes.rbegin(), timeline.processes.rend(),
+        [&](const Process& p) { return p.pid == process && p.session == session.root.session; });
     if (it == timeline.processes.rend()) return {};
     return conformance::ending_of(*it);
   }
@@ -520,6 +523,7 @@ Testee::Answer<void> Testee::start() {
   recording.argv = s.options.argv;
   recording.keep_all = true;
   recording.inject_at_once = false;
+  recording.session = s.session.root.session;
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
