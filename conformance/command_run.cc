@@ -129,9 +129,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     timeline.notes.emplace_back("the run was interrupted");
     prepared.incomplete = "the run was interrupted";
   }
-  if (!run.harness_fault().empty()) {
-    return complain(kExitHarnessError, run.harness_fault(), "a bug in ctxconf: please report it");
-  }
+  timeline.harness_fault = run.harness_fault();
   // Its first line says what is wrong, the others are evidence.
   std::string unreachable;
   if (const std::string& fault = run.adapter_fault(); !fault.empty()) {

@@ -438,6 +438,12 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     result.outcome = result.findings.front().outcome;
     out.results.push_back(std::move(result));
   }
+  if (!t.harness_fault.empty()) {
+    RunProblem problem;
+    problem.outcome = Outcome::kHarnessError;
+    problem.text = "ctxconf could not go on, a bug in it that you may report: " + t.harness_fault;
+    out.problems.push_back(std::move(problem));
+  }
   add_crashes(t, evidence, out);
   add_ended_adapters(t, told, out);
   add_adapter_notes(t, out);

@@ -208,5 +208,17 @@ TEST(Judge, RefusesSessionsThatShareANumber) {
   EXPECT_NE(read.error().detail.find("share a number"), std::string::npos) << read.error().detail;
 }
 
+TEST(Judge, AFaultOfOursIsAProblemBesideWhatWasRecorded) {
+  Timeline t = two_sessions_of_one_pid();
+  t.harness_fault = "pipe: Too many open files";
+  const auto read = timeline_from_json(to_json(t));
+  ASSERT_TRUE(read) << sys::to_string(read.error());
+  const RunResult run = judge(*read, all_rows());
+  ASSERT_EQ(run.problems.size(), 1U);
+  EXPECT_EQ(run.problems[0].outcome, Outcome::kHarnessError);
+  EXPECT_NE(run.problems[0].text.find("Too many open files"), std::string::npos);
+  EXPECT_EQ(row(run, "pctx.header.version").outcome, Outcome::kPass);
+}
+
 }  // namespace
 }  // namespace ctxconf::conformance

@@ -781,7 +781,8 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
 
 sys::Result<> Live::finish() {
   timeline_.stops += tracee_.stops();
-  CTX_CHECK(tracee_.end());
+  // What was recorded is there even if something could not be ended.
+  auto ended = tracee_.end();
   for (auto& [pid, w] : alive_) {
     w.process.killed_by = SIGKILL;
     w.process.ended_by_us = true;
@@ -800,7 +801,7 @@ sys::Result<> Live::finish() {
     timeline_.notes.push_back(std::move(problem));
   }
   for (auto& p : done_) timeline_.processes.push_back(std::move(p));
-  return {};
+  return ended;
 }
 
 }  // namespace
