@@ -134,6 +134,9 @@ OTHER = {
 # Over descriptor 3 the same kinds end alike.
 FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twice",
        "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
+# Driven by several processes at once, too.
+JOBS = ("none", "reply-twice", "dies-of-segv", "daemonises-later", "ignores-sigterm",
+        "joins-our-group", "leaves-children")
 # Their limits are awaited.
 SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
         "bye-then-stays", "leaves-children"}
@@ -165,9 +168,9 @@ def control_characters(text):
 class Ending:
     """One run of one kind, and what it left."""
 
-    def __init__(self, kind, channel):
+    def __init__(self, kind, *options):
         self.problems = []
-        self.name = kind + (" over fd3" if channel == "fd3" else "")
+        self.name = " ".join((kind, *options))
         expected = KINDS.get(kind)
         hangs = expected is not None and expected[0] == TIMEOUT
         waits = hangs or kind in SLOW
@@ -178,7 +181,7 @@ class Ending:
             tmp = os.path.join(folder, "tmp")
             for path in (cwd, tmp):
                 os.mkdir(path)
-            command = [CTXCONF, "run", "--color", "never", "--channel", channel, "--out", out]
+            command = [CTXCONF, "run", "--color", "never", *options, "--out", out]
             for row in self.rows:
                 command += ["--only", row]
             if waits:
@@ -245,7 +248,8 @@ class BadAdapters(unittest.TestCase):
         self.assertEqual(set(kinds) - documented, set(), "not in docs/testee-protocol.md")
         mounted = mounts()
         descriptors = len(os.listdir("/proc/self/fd"))
-        runs = [(kind, "stdio") for kind in kinds] + [(kind, "fd3") for kind in FD3]
+        runs = [(kind,) for kind in kinds] + [(kind, "--channel", "fd3") for kind in FD3]
+        runs += [(kind, "--jobs", "3") for kind in JOBS]
         # Those that wait first: they are the longest.
         runs.sort(key=lambda run: run[0] not in SLOW and KINDS.get(run[0], ("",))[0] != TIMEOUT)
         with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:

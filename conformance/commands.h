@@ -41,6 +41,7 @@ struct RunCommand {
   std::string seed;                       // hexadecimal; empty: a new one
   std::vector<std::string> require_caps;  // globs over capabilities that must be declared
   unsigned repeat = 1;                    // how often all is asked
+  unsigned jobs = 1;                      // groups of checks driven at once
 };
 int command_run(const JudgeOptions& options, const RunCommand& command);
 // 0 clean, 1 a finding, 2 it cannot be started.

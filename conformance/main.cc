@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "conformance/commands.h"
+#include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/version.h"
 
@@ -177,7 +178,11 @@ int run_command_line(int argc, char** argv) {
   run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
   run->add_option("--repeat", run_command.repeat,
                   "ask for everything so often; a requirement's outcome is its worst")
-      ->check(CLI::Range(1, 100));
+      ->check(CLI::Range(1, 1000));
+  run->add_option("--jobs", run_command.jobs,
+                  "how many groups of checks are driven at once, each in a process of its own; "
+                  "default: 1")
+      ->check(CLI::Range(1U, kMostJobs));
   run->add_option("--require-caps", run_command.require_caps,
                   "globs over capabilities that the adapter must declare (repeatable)")
       ->allow_extra_args(false);

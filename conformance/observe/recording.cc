@@ -350,7 +350,7 @@ bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
     timeline_.notes.push_back("a call was not answered: " + sys::to_string(given.error()));
     return false;
   }
-  ++timeline_.injections[options_.first_injection + answer.spec].times;
+  ++timeline_.injections[answer.spec].times;
   return true;
 }
 

@@ -31,7 +31,6 @@ struct WrapOptions {
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
-  std::size_t first_injection = 0;  // index into Timeline::injections of the first of these
   bool inject_at_once = true;  // false: from Recording::inject() on
   bool hide_vdso = false;      // readings of clocks are system calls, and recorded
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
