@@ -34,11 +34,12 @@ struct ImageView {
 
 // One request and its answer, or a time without any.
 struct Operation {
-  std::uint32_t check = 0;        // index into Session::checks
-  std::string request;            // the line as it was sent; empty: none was, it was left alone
-  std::string reply;              // the line that answered; empty: none did. Hostile
-  std::uint64_t sent_ns = 0;      // CLOCK_BOOTTIME of the harness
-  std::uint64_t answered_ns = 0;  // 0: never
+  std::uint32_t check = 0;    // index into Session::checks
+  std::string request;        // the line as it was sent; empty: none was, it was left alone
+  std::string reply;          // the line that answered; empty: none did. Hostile
+  std::uint64_t sent_ns = 0;  // CLOCK_BOOTTIME of the harness
+  // When the reply was read; without a request: when it had been looked at. 0: never.
+  std::uint64_t answered_ns = 0;
   // Every image of the session that lived once the reply was there, and before the next request.
   std::vector<ImageView> after;
   friend bool operator==(const Operation&, const Operation&) = default;

@@ -727,8 +727,9 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     return out;
   };
   for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
-  while (!missing().empty() && Clock::now() < deadline && may_wait()) {
-    const auto stepped = step(deadline);
+  const auto late_before = late_;
+  while (!missing().empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late_ - late_before));
     if (!stepped || !*stepped || !alive_.contains(pid)) return;
   }
   records.armed(missing());
@@ -751,8 +752,9 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
       if (tracee_.interrupt(tid)) awaited_.insert(tid);
     }
   }
-  while (!awaited_.empty() && Clock::now() < deadline && may_wait()) {
-    const auto stepped = step(deadline);
+  const auto late_before = late_;
+  while (!awaited_.empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late_ - late_before));
     if (!stepped || !*stepped) break;
   }
   std::vector<ImageView> out;
