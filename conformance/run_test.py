@@ -235,6 +235,42 @@ exec '{BROKEN[0]}' --good default
             time.sleep(0.01)
         self.assertEqual(marked(mark), [])
 
+    def test_a_time_for_which_the_run_was_stopped_is_no_time_to_answer(self):
+        adapter, begun, go = (self.out + end for end in (".sh", ".begun", ".go"))
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+while read -r line; do
+  case $line in
+  *'"op":"hello"'*) echo '{{"id":1,"ok":true,"v":1,"pid":'$$',"adapter":{{"name":"sh","version":"1"}},"sdk":{{"name":"none","version":"1","language":"sh"}},"caps":{{"process.publish":{{}}}}}}' ;;
+  *'"op":"process.publish"'*)
+    : >'{begun}'
+    until [ -e '{go}' ]; do sleep 0.02; done
+    echo '{{"id":2,"ok":true}}' ;;
+  *'"op":"bye"'*) echo '{{"id":'$(echo "$line" | sed 's/.*"id":\\([0-9]*\\).*/\\1/')',"ok":true}}'; exit ;;
+  esac
+done
+""")
+        os.chmod(adapter, 0o755)
+        run = subprocess.Popen(
+            [os.path.join(BIN, "ctxconf"), "run", "--quiet", "--color", "never", "--timeout-scale",
+             "0.2", "--only", "pctx.publish.discoverable", "--out", self.out, "--", adapter],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        until = time.monotonic() + 60
+        while not os.path.exists(begun) and time.monotonic() < until:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)  # it waits for 2 s
+        run.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+        with open(go, "w", encoding="utf-8"):
+            pass
+        text = run.communicate(timeout=60)[0]
+        # It publishes nothing, but it answers.
+        self.assertNotIn("no reply", text)
+        self.assertNotEqual(outcomes(self.out)["pctx.publish.discoverable"], "timeout")
+
     def test_progress_is_lines_where_there_is_no_terminal(self):
         words = ["--only", "pctx.update.*"]
         done = self.run_it(CPP, *words)
