@@ -11,7 +11,8 @@ add_custom_command(
 ctxconf_library(ctxconf_testee
   SRCS conformance/testee/checks_process.cc conformance/testee/checks_records.cc
        conformance/testee/checks_thread.cc conformance/testee/driver.cc
-       conformance/testee/line_session.cc conformance/testee/protocol.cc
+       conformance/testee/jobs.cc conformance/testee/line_session.cc
+       conformance/testee/protocol.cc
        conformance/testee/testee.cc
        conformance/testee/thread_states.cc ${PROJECT_BINARY_DIR}/builtin_schema.cc
   DEPS ctxconf_observe fmt::fmt ${json})

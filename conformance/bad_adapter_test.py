@@ -102,7 +102,7 @@ KINDS = {
     "blocks-signals": (TIMEOUT, NO_REPLY),
     "stops-itself": (TIMEOUT, NO_REPLY),
     "spins": (TIMEOUT, NO_REPLY + r"(.|\n)*running"),
-    "hangs-under-a-bad-name": (TIMEOUT, NO_REPLY),
+    "hangs-under-a-bad-name": (TIMEOUT, NO_REPLY + r"(.|\n)*\(\\x1b\[31m\) S\\x0a\\x07\): S"),
     "deletes-its-folder": (FINE, ""),
     "joins-our-group": (FINE, ""),
     "traces-itself": (FINE, ""),
@@ -134,6 +134,9 @@ OTHER = {
 # Over descriptor 3 the same kinds end alike.
 FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twice",
        "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
+# Driven by several processes at once, too.
+JOBS = ("none", "reply-twice", "dies-of-segv", "daemonises-later", "ignores-sigterm",
+        "joins-our-group", "leaves-children")
 # Their limits are awaited.
 SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
         "bye-then-stays", "leaves-children"}
@@ -165,9 +168,9 @@ def control_characters(text):
 class Ending:
     """One run of one kind, and what it left."""
 
-    def __init__(self, kind, channel):
+    def __init__(self, kind, *options):
         self.problems = []
-        self.name = kind + (" over fd3" if channel == "fd3" else "")
+        self.name = " ".join((kind, *options))
         expected = KINDS.get(kind)
         hangs = expected is not None and expected[0] == TIMEOUT
         waits = hangs or kind in SLOW
@@ -178,7 +181,7 @@ class Ending:
             tmp = os.path.join(folder, "tmp")
             for path in (cwd, tmp):
                 os.mkdir(path)
-            command = [CTXCONF, "run", "--color", "never", "--channel", channel, "--out", out]
+            command = [CTXCONF, "run", "--color", "never", *options, "--out", out]
             for row in self.rows:
                 command += ["--only", row]
             if waits:
@@ -245,7 +248,8 @@ class BadAdapters(unittest.TestCase):
         self.assertEqual(set(kinds) - documented, set(), "not in docs/testee-protocol.md")
         mounted = mounts()
         descriptors = len(os.listdir("/proc/self/fd"))
-        runs = [(kind, "stdio") for kind in kinds] + [(kind, "fd3") for kind in FD3]
+        runs = [(kind,) for kind in kinds] + [(kind, "--channel", "fd3") for kind in FD3]
+        runs += [(kind, "--jobs", "3") for kind in JOBS]
         # Those that wait first: they are the longest.
         runs.sort(key=lambda run: run[0] not in SLOW and KINDS.get(run[0], ("",))[0] != TIMEOUT)
         with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
@@ -263,10 +267,10 @@ class BadAdapters(unittest.TestCase):
 class ByHand(unittest.TestCase):
     """adapter-lint and repl."""
 
-    def ctxconf(self, command, kind, given=""):
+    def ctxconf(self, command, kind, given="", options=()):
         self.mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
         ran = subprocess.run(
-            [CTXCONF, command, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
+            [CTXCONF, command, *options, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
             input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             timeout=DEADLINE_S, check=False,
             env={**os.environ, **dict([self.mark.split("=", 1)])})
@@ -298,6 +302,38 @@ class ByHand(unittest.TestCase):
                 code, text = self.ctxconf("adapter-lint", adapter)
                 self.assertEqual(code, 0, text)
                 self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+
+    def test_lint_speaks_over_descriptor_3(self):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+            with self.subTest(adapter):
+                code, text = self.ctxconf("adapter-lint", adapter, options=("--channel", "fd3"))
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+        # It knows only standard input and output.
+        code, text = self.ctxconf("adapter-lint", os.path.join(BIN, "adapter.sh"),
+                                  options=("--channel", "fd3"))
+        self.assertEqual(code, 1, text)
+        self.assertIn("hello was not answered", text)
+
+    def test_lint_waits_as_long_as_it_is_told_to(self):
+        scale = ("--timeout-scale", "0.1")
+        code, text = self.ctxconf("adapter-lint", "bye-then-stays", options=scale)
+        self.assertEqual(code, 1, text)
+        self.assertIn("does not exit within 0.2 s after bye", text)
+        for wrong in ("0", "nan", "x"):
+            code, text = self.ctxconf("adapter-lint", "none", options=("--timeout-scale", wrong))
+            self.assertEqual(code, 2, text)
+
+    def test_repl_speaks_over_descriptor_3(self):
+        code, text = self.ctxconf("repl", os.path.join(BIN, "adapter_cpp"),
+                                  "process.publish @service.name=shop\n",
+                                  options=("--channel", "fd3"))
+        self.assertEqual(code, 0, text)
+        self.assertIn("a reader sees service.name=shop", text)
+        code, text = self.ctxconf("repl", "reply-never", "process.publish @a=b\n",
+                                  options=("--timeout-scale", "0.05"))
+        self.assertEqual(code, 3, text)
+        self.assertIn("did not answer in time", text)
 
     def test_what_cannot_be_started_is_usage(self):
         code, text = self.ctxconf("adapter-lint", "/no/such")

@@ -82,7 +82,9 @@ std::vector<Step> steps() {
 
 class Lint {
  public:
-  explicit Lint(const std::vector<std::string>& argv) : argv_(argv) {}
+  explicit Lint(const AdapterCommand& command)
+      : options_{command.adapter, std::string(kSeed), command.channel == "fd3"},
+        timeout_scale_(command.timeout_scale) {}
 
   // False: it cannot be started; error() says why.
   bool run() {
@@ -114,7 +116,7 @@ class Lint {
   }
 
   std::optional<LineSession> begin() {
-    auto session = LineSession::start(argv_, std::string(kSeed));
+    auto session = LineSession::start(options_);
     if (session) return std::move(*session);
     error_ = sys::to_string(session.error());
     return std::nullopt;
@@ -126,7 +128,7 @@ class Lint {
     const std::string op = request.at("op");
     const auto id = session.send(request);
     ++asked_;
-    const auto until = Clock::now() + within;
+    const auto until = Clock::now() + scaled(within);
     auto reply = session.receive(until);
     if (reply && request.contains("gate") && reply->contains("ev")) {
       if (const auto problem = problem_of(*reply, Definition::kEvent)) {
@@ -258,9 +260,11 @@ class Lint {
 
   void finish(LineSession& session, const std::string& when, bool judged) {
     // Its children end with it; that takes a moment.
-    const auto ended = session.end(kEndWithin);
+    const auto ended = session.end(scaled(kEndWithin));
     if (ended && judged) {
-      if (ended->timed_out) find("does not exit within 2 s " + when);
+      if (ended->timed_out)
+        find(fmt::format("does not exit within {:g} s {}",
+                         std::chrono::duration<double>(scaled(kEndWithin)).count(), when));
       if (!ended->timed_out && ended->exit_code != 0) {
         find(when + (ended->exit_code
                          ? fmt::format(" it exits {}", *ended->exit_code)
@@ -269,7 +273,7 @@ class Lint {
     }
     if (ended && !judged) note_end(*ended);
     auto left = processes_with(session.mark());
-    for (const auto until = Clock::now() + milliseconds(500);
+    for (const auto until = Clock::now() + scaled(milliseconds(500));
          !left.empty() && Clock::now() < until;) {
       usleep(10'000);
       left = processes_with(session.mark());
@@ -281,9 +285,10 @@ class Lint {
     for (const pid_t pid : left) kill(pid, SIGKILL);
     if (session.noise_lines() > 0 && !noisy_) {
       noisy_ = true;
-      notes_.push_back(fmt::format(
-          "{} lines on its standard output are no protocol, which does no harm; the last: {}",
-          session.noise_lines(), session.noise()));
+      notes_.push_back(
+          fmt::format("{} lines on its {} are no protocol, which does no harm; the last: {}",
+                      session.noise_lines(),
+                      options_.descriptor3 ? "descriptor 3" : "standard output", session.noise()));
     }
   }
 
@@ -298,7 +303,12 @@ class Lint {
     }
   }
 
-  const std::vector<std::string>& argv_;
+  milliseconds scaled(milliseconds limit) const {
+    return std::chrono::duration_cast<milliseconds>(limit * timeout_scale_);
+  }
+
+  const LineOptions options_;
+  const double timeout_scale_;
   Json declared_;  // `caps`; null: there was no right hello
   std::vector<std::string> findings_;
   std::vector<std::string> notes_;
@@ -310,12 +320,12 @@ class Lint {
 
 }  // namespace
 
-int command_adapter_lint(const std::vector<std::string>& adapter) {
-  if (adapter.empty()) {
+int command_adapter_lint(const AdapterCommand& command) {
+  if (command.adapter.empty()) {
     return complain(kExitUsage, "adapter-lint: no adapter",
-                    "ctxconf adapter-lint -- ADAPTER [ARGS]");
+                    "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
   }
-  Lint lint(adapter);
+  Lint lint(command);
   if (!lint.run()) {
     return complain(kExitUsage, "adapter-lint: cannot start it: " + lint.error(),
                     "name a program that exists and may be executed");

@@ -163,8 +163,8 @@ bool exchange(LineSession& session, const Json& request, milliseconds within, Js
   return true;
 }
 
-int no_reply(LineSession& session) {
-  const auto ended = session.end(kEndWithin);
+int no_reply(LineSession& session, milliseconds within) {
+  const auto ended = session.end(within);
   std::string how = "it did not answer in time";
   if (ended && ended->exit_code) how = fmt::format("it exited {}", *ended->exit_code);
   if (ended && ended->killed_by && !ended->timed_out) {
@@ -179,11 +179,14 @@ int no_reply(LineSession& session) {
 
 }  // namespace
 
-int command_repl(const std::vector<std::string>& adapter) {
-  if (adapter.empty()) {
-    return complain(kExitUsage, "repl: no adapter", "ctxconf repl -- ADAPTER [ARGS]");
+int command_repl(const AdapterCommand& command) {
+  if (command.adapter.empty()) {
+    return complain(kExitUsage, "repl: no adapter", "ctxconf repl [options] -- ADAPTER [ARGS]");
   }
-  auto session = LineSession::start(adapter, "5eed");
+  auto session = LineSession::start({command.adapter, "5eed", command.channel == "fd3"});
+  const auto scaled = [&](milliseconds limit) {
+    return std::chrono::duration_cast<milliseconds>(limit * command.timeout_scale);
+  };
   if (!session) {
     return complain(kExitUnreachable, "repl: cannot start it: " + sys::to_string(session.error()),
                     "name a program that exists and may be executed");
@@ -191,7 +194,8 @@ int command_repl(const std::vector<std::string>& adapter) {
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts) fmt::print("{}", kGrammar);
   Json reply;
-  if (!exchange(*session, hello_request(), kHelloWithin, reply)) return no_reply(*session);
+  if (!exchange(*session, hello_request(), scaled(kHelloWithin), reply))
+    return no_reply(*session, scaled(kEndWithin));
   pid_t pid = 0;
   if (reply.contains("pid") && reply["pid"].is_number_integer()) {
     const auto said = reply["pid"].get<std::int64_t>();
@@ -212,11 +216,13 @@ int command_repl(const std::vector<std::string>& adapter) {
       continue;
     }
     if ((*request)["op"] == "bye") break;
-    if (!exchange(*session, *request, kReplyWithin, reply)) return no_reply(*session);
+    if (!exchange(*session, *request, scaled(kReplyWithin), reply))
+      return no_reply(*session, scaled(kEndWithin));
     if (pid != 0) fmt::print("{}", view_of(pid));
   }
-  if (!exchange(*session, {{"op", "bye"}}, kEndWithin, reply)) return no_reply(*session);
-  (void)session->end(kEndWithin);
+  if (!exchange(*session, {{"op", "bye"}}, scaled(kEndWithin), reply))
+    return no_reply(*session, scaled(kEndWithin));
+  (void)session->end(scaled(kEndWithin));
   return kExitClean;
 }
 

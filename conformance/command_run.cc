@@ -2,18 +2,22 @@
 // was recorded.
 #include <fmt/format.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
+#include "conformance/repeats.h"
+#include "conformance/run_progress.h"
 #include "conformance/testee/checks.h"
 #include "conformance/testee/driver.h"
+#include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
@@ -72,6 +76,71 @@ void require_capabilities(const std::vector<std::string>& globs, const nlohmann:
   }
 }
 
+// Why a run did not come to its end; all empty: it did.
+struct Ending {
+  std::string adapter_fault;
+  std::string harness_fault;
+  bool interrupted = false;
+  std::optional<int> exit_code;  // it was said on stderr
+};
+
+std::vector<Unit> units_of(std::uint32_t repeats) {
+  std::vector<Unit> out;
+  for (std::uint32_t repeat = 0; repeat < repeats; ++repeat) {
+    for (const auto& groups : {process_groups(), thread_groups(), record_groups()}) {
+      for (const Group& group : groups) out.push_back({&group, repeat});
+    }
+  }
+  return out;
+}
+
+Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& options,
+             Prepared& prepared, Timeline& timeline, Events& events) {
+  const auto units = units_of(command.repeat);
+  std::size_t checks = 0;
+  for (const Unit& unit : units) checks += driver.checks_of(*unit.group);
+  RunProgress progress(options.console.quiet, checks, command.repeat);
+  Repeats repeats(prepared.selected, timeline);
+  Ending ending;
+  std::size_t taken = 0;
+  JobCalls calls;
+  calls.begin = [&](std::string_view group, std::string_view check) {
+    progress.begin(group, check);
+    events.write({{"event", "check"}, {"group", group}, {"check", check}});
+  };
+  calls.end = [&](std::string_view group, std::string_view check, std::optional<CheckEnding> how) {
+    progress.end();
+    events.write({{"event", "checked"},
+                  {"group", group},
+                  {"check", check},
+                  {"ending", how ? to_string(*how) : "stopped"}});
+  };
+  calls.take = [&](const Unit& unit, GroupRun run) {
+    ++taken;
+    progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
+    repeats.add(std::move(run.part));
+    if (!run.goes_on()) {
+      if (ending.adapter_fault.empty()) ending.adapter_fault = std::move(run.adapter_fault);
+      if (ending.harness_fault.empty()) ending.harness_fault = std::move(run.harness_fault);
+      ending.interrupted = ending.interrupted || run.interrupted;
+      return false;
+    }
+    if (command.repeat == 1 || taken % (units.size() / command.repeat) != 0) return true;
+    progress.end_repeat(unit.repeat);
+    if (repeats.end(unit.repeat) || taken == units.size()) return true;
+    prepared.incomplete =
+        fmt::format("it was repeated {} times instead of {}: {} repeats differ from all others",
+                    unit.repeat + 1, command.repeat, kMostDiffering);
+    return false;
+  };
+  JobsEnding jobs = drive_all(driver, units, command.jobs, options.timeout_scale, calls);
+  repeats.finish();
+  ending.interrupted = ending.interrupted || jobs.interrupted;
+  if (ending.harness_fault.empty()) ending.harness_fault = std::move(jobs.harness_fault);
+  ending.exit_code = jobs.exit_code;
+  return ending;
+}
+
 }  // namespace
 
 int command_run(const JudgeOptions& options, const RunCommand& command) {
@@ -96,45 +165,33 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return code;
   }
   timeline.watches_lifetime = testee.recording.stores;
-  const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   const auto begin = std::chrono::steady_clock::now();
-  Driver run(testee, prepared.selected, timeline);
+  Driver driver(testee, prepared.selected);
   Events events;
   if (!options.out.empty() && !events.open(options.out + "/events.jsonl")) {
     return complain(kExitUsage, "--out: cannot write " + options.out + "/events.jsonl");
   }
   events.write({{"event", "begin"}, {"target", command.adapter}, {"seed", *seed}});
-  run.on_check(
-      [&](std::string_view group, std::string_view check) {
-        if (show_progress) fmt::print(stderr, "\r\033[K{}/{}\r", group, check);
-        events.write({{"event", "check"}, {"group", group}, {"check", check}});
-      },
-      [&](std::string_view group, std::string_view check, std::optional<CheckEnding> ending) {
-        events.write({{"event", "checked"},
-                      {"group", group},
-                      {"check", check},
-                      {"ending", ending ? to_string(*ending) : "stopped"}});
-      });
-  bool goes_on = run.learn_capabilities();
-  if (goes_on) require_capabilities(command.require_caps, run.capabilities(), prepared);
-  for (std::uint32_t repeat = 0; goes_on && repeat < command.repeat; ++repeat) {
-    goes_on = run.drive(process_groups(), repeat) && run.drive(thread_groups(), repeat) &&
-              run.drive(record_groups(), repeat);
+  std::optional<EndingSignals> signals(std::in_place);
+  const GroupRun asked = driver.learn_capabilities();
+  Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted, {}};
+  if (asked.goes_on()) {
+    require_capabilities(command.require_caps, driver.capabilities(), prepared);
+    ending = drive(driver, command, options, prepared, timeline, events);
+    if (ending.exit_code) return *ending.exit_code;
   }
-  if (show_progress) fmt::print(stderr, "\r\033[K");
+  signals.reset();
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   timeline.notes.push_back("seed " + *seed);
-  if (run.interrupted()) {
+  if (ending.interrupted) {
     timeline.notes.emplace_back("the run was interrupted");
     prepared.incomplete = "the run was interrupted";
   }
-  if (!run.harness_fault().empty()) {
-    return complain(kExitHarnessError, run.harness_fault(), "a bug in ctxconf: please report it");
-  }
+  timeline.harness_fault = ending.harness_fault;
   // Its first line says what is wrong, the others are evidence.
   std::string unreachable;
-  if (const std::string& fault = run.adapter_fault(); !fault.empty()) {
+  if (const std::string& fault = ending.adapter_fault; !fault.empty()) {
     unreachable = "the adapter " + shown(command.adapter) + " " + fault.substr(0, fault.find('\n'));
     std::istringstream lines(fault);
     std::string line;

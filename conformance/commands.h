@@ -41,12 +41,19 @@ struct RunCommand {
   std::string seed;                       // hexadecimal; empty: a new one
   std::vector<std::string> require_caps;  // globs over capabilities that must be declared
   unsigned repeat = 1;                    // how often all is asked
+  unsigned jobs = 1;                      // groups of checks driven at once
 };
 int command_run(const JudgeOptions& options, const RunCommand& command);
+// How adapter-lint and repl speak to ADAPTER.
+struct AdapterCommand {
+  std::vector<std::string> adapter;
+  std::string channel = "stdio";  // or "fd3"
+  double timeout_scale = 1;
+};
 // 0 clean, 1 a finding, 2 it cannot be started.
-int command_adapter_lint(const std::vector<std::string>& adapter);
+int command_adapter_lint(const AdapterCommand& command);
 // Requests are read from stdin. 3: it cannot be started, or did not answer.
-int command_repl(const std::vector<std::string>& adapter);
+int command_repl(const AdapterCommand& command);
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
 int command_replay(const JudgeOptions& options, const std::string& file);
 // Only `only`, `skip`, `out`, `console` and `command_line` are asked; `json`: result.json on

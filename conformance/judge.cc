@@ -170,6 +170,12 @@ void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told
   }
 }
 
+// How many repeats one that is kept stands for.
+std::uint32_t times_of(const Timeline& t, std::uint32_t repeat) {
+  const auto it = std::ranges::find(t.repeats, repeat, &RepeatCount::repeat);
+  return it == t.repeats.end() ? 1 : it->times;
+}
+
 // What is odd about the adapter and decides nothing.
 void add_adapter_notes(const Timeline& t, RunResult& out) {
   std::uint64_t noise_lines = 0;
@@ -180,13 +186,14 @@ void add_adapter_notes(const Timeline& t, RunResult& out) {
   std::set<std::string> codes;
   for (const Session& s : t.sessions) {
     if (noise_lines == 0) noise = s.noise;
-    noise_lines += s.noise_lines;
+    const std::uint64_t repeats = times_of(t, s.repeat);
+    noise_lines += repeats * s.noise_lines;
     if (left_behind == 0 && !s.left_behind.empty()) left = s.left_behind.front();
-    left_behind += s.left_behind.size();
+    left_behind += repeats * s.left_behind.size();
     const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
                           s.checks.back().ending == CheckEnding::kDone;
     if (!said_bye) continue;
-    if (s.ending.starts_with("killed by")) ++stayed;
+    if (s.ending.starts_with("killed by")) stayed += repeats;
     if (s.ending.starts_with("exited ") && s.ending != "exited 0") codes.insert(s.ending);
   }
   const auto times = [](std::size_t n) {
@@ -235,7 +242,9 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     const bool root = t.mode == Mode::kWrap && i == 0;
     // That is in the findings of a check.
-    const auto of_process = [&](const Session& s) { return s.root.pid == p.pid; };
+    const auto of_process = [&](const Session& s) {
+      return s.root.session == p.session && s.root.pid == p.pid;
+    };
     if (std::ranges::any_of(t.sessions, of_process)) continue;
     if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
     if (is_explained(out, p.images.back().key)) continue;
@@ -259,16 +268,17 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
 // know why there is nothing.
 void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
   if (!std::ranges::all_of(findings, is_silent)) return;
-  std::vector<std::int32_t> asked;
+  using SessionProcess = std::pair<std::uint32_t, std::int32_t>;
+  std::set<SessionProcess> asked;
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
       if (std::ranges::find(c.requirements, r.id) != c.requirements.end()) {
-        asked.push_back(s.root.pid);
+        asked.emplace(s.root.session, s.root.pid);
       }
     }
   }
   const auto is_asked = [&](const Finding& f) {
-    return std::ranges::find(asked, f.image.pid) != asked.end();
+    return asked.contains(SessionProcess(f.image.session, f.image.pid));
   };
   if (std::ranges::any_of(findings, is_asked)) std::erase_if(findings, std::not_fn(is_asked));
   const auto is_na = [](const Finding& f) { return f.outcome == Outcome::kNa; };
@@ -280,15 +290,19 @@ std::string repeats_of(const Timeline& t, const std::vector<Finding>& findings) 
   std::map<std::uint32_t, Outcome> of_repeat;
   for (const Session& s : t.sessions) {
     for (const Finding& f : findings) {
-      if (f.image.pid != s.root.pid || is_silent(f)) continue;
+      if (f.image.session != s.root.session || f.image.pid != s.root.pid || is_silent(f)) continue;
       const auto [it, added] = of_repeat.emplace(s.repeat, f.outcome);
       if (!added) it->second = std::max(it->second, f.outcome);
     }
   }
-  std::map<Outcome, int> counts;
-  for (const auto& [repeat, outcome] : of_repeat) ++counts[outcome];
+  std::map<Outcome, std::uint32_t> counts;
+  std::uint32_t all = 0;
+  for (const auto& [repeat, outcome] : of_repeat) {
+    counts[outcome] += times_of(t, repeat);
+    all += times_of(t, repeat);
+  }
   if (counts.size() < 2) return {};
-  std::string out = fmt::format("in {} repeats:", of_repeat.size());
+  std::string out = fmt::format("in {} repeats:", all);
   for (const auto& [outcome, count] : counts)
     out += fmt::format(" {} {}", count, to_string(outcome));
   return out;
@@ -423,6 +437,12 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     if (!repeats.empty()) result.findings.front().evidence.push_back(repeats);
     result.outcome = result.findings.front().outcome;
     out.results.push_back(std::move(result));
+  }
+  if (!t.harness_fault.empty()) {
+    RunProblem problem;
+    problem.outcome = Outcome::kHarnessError;
+    problem.text = "ctxconf could not go on, a bug in it that you may report: " + t.harness_fault;
+    out.problems.push_back(std::move(problem));
   }
   add_crashes(t, evidence, out);
   add_ended_adapters(t, told, out);

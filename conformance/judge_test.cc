@@ -6,6 +6,8 @@
 #include <csignal>
 
 #include "abi/process_header.h"
+#include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/evidence.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -162,6 +164,60 @@ TEST(Judge, ARunawayIsATimeout) {
   const RunResult run = judge(t, all_rows());
   ASSERT_EQ(run.problems.size(), 1U);
   EXPECT_EQ(run.problems[0].outcome, Outcome::kTimeout);
+}
+
+Timeline two_sessions_of_one_pid() {
+  Timeline t;
+  t.mode = Mode::kRun;
+  for (const std::uint32_t number : {1, 2}) {
+    Process& p = t.processes.emplace_back(process(12, {kEmptyButValid}));
+    p.session = p.images[0].key.session = number;
+    Session& s = t.sessions.emplace_back();
+    s.group = "group " + std::to_string(number);
+    s.root = p.images[0].key;
+    s.hello = R"({"id":1,"ok":true,"caps":{}})";
+    s.checks.emplace_back().name = "hello";
+    Operation& o = s.operations.emplace_back();
+    o.after.emplace_back().image = s.root;
+    o.after[0].snapshot = 0;
+  }
+  return t;
+}
+
+TEST(Judge, TellsSessionsApartThatHadOnePid) {
+  const Timeline recorded = two_sessions_of_one_pid();
+  const auto read = timeline_from_json(to_json(recorded));
+  ASSERT_TRUE(read) << sys::to_string(read.error());
+  for (const Timeline* t : {&recorded, &*read}) {
+    const auto evidence = evidence_of(*t);
+    ASSERT_EQ(evidence.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      ASSERT_NE(evidence[i].session, nullptr);
+      EXPECT_EQ(evidence[i].session->session, &t->sessions[i]);
+      EXPECT_EQ(evidence[i].session->image(t->sessions[i].operations[0].after[0].image),
+                &evidence[i]);
+    }
+  }
+}
+
+TEST(Judge, RefusesSessionsThatShareANumber) {
+  Timeline t = two_sessions_of_one_pid();
+  t.sessions[1].root.session = 1;
+  const auto read = timeline_from_json(to_json(t));
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().detail.find("share a number"), std::string::npos) << read.error().detail;
+}
+
+TEST(Judge, AFaultOfOursIsAProblemBesideWhatWasRecorded) {
+  Timeline t = two_sessions_of_one_pid();
+  t.harness_fault = "pipe: Too many open files";
+  const auto read = timeline_from_json(to_json(t));
+  ASSERT_TRUE(read) << sys::to_string(read.error());
+  const RunResult run = judge(*read, all_rows());
+  ASSERT_EQ(run.problems.size(), 1U);
+  EXPECT_EQ(run.problems[0].outcome, Outcome::kHarnessError);
+  EXPECT_NE(run.problems[0].text.find("Too many open files"), std::string::npos);
+  EXPECT_EQ(row(run, "pctx.header.version").outcome, Outcome::kPass);
 }
 
 }  // namespace

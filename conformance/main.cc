@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "conformance/commands.h"
+#include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/version.h"
 
@@ -69,6 +70,14 @@ void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
   app.add_option("--timeout-scale", o.judge.timeout_scale,
                  "stretch every time limit by this factor")
       ->check(CLI::Range(0.01, 1000.0));
+}
+
+void add_channel(CLI::App& app, std::string& channel, double& timeout_scale) {
+  app.add_option("--timeout-scale", timeout_scale, "stretch every time limit by this factor")
+      ->check(CLI::Range(0.01, 1000.0));
+  app.add_option("--channel", channel,
+                 "stdio (default), or fd3: a socket as descriptor 3, for adapters that print a lot")
+      ->check(CLI::IsMember({"stdio", "fd3"}));
 }
 
 // False when --for is no duration; it was said.
@@ -167,30 +176,31 @@ int run_command_line(int argc, char** argv) {
                          "drive a program under test over the testee protocol and judge it:\n"
                          "ctxconf run [options] -- ADAPTER [ARGS]");
   add_common(*run, given);
-  run->add_option("--timeout-scale", given.judge.timeout_scale,
-                  "stretch every time limit by this factor")
-      ->check(CLI::Range(0.01, 1000.0));
-  run->add_option(
-         "--channel", run_command.channel,
-         "stdio (default), or fd3: a socket as descriptor 3, for adapters that print a lot")
-      ->check(CLI::IsMember({"stdio", "fd3"}));
+  add_channel(*run, run_command.channel, given.judge.timeout_scale);
   run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
   run->add_option("--repeat", run_command.repeat,
                   "ask for everything so often; a requirement's outcome is its worst")
-      ->check(CLI::Range(1, 100));
+      ->check(CLI::Range(1, 1000));
+  run->add_option("--jobs", run_command.jobs,
+                  "how many groups of checks are driven at once, each in a process of its own; "
+                  "default: 1")
+      ->check(CLI::Range(1U, kMostJobs));
   run->add_option("--require-caps", run_command.require_caps,
                   "globs over capabilities that the adapter must declare (repeatable)")
       ->allow_extra_args(false);
 
   auto* adapter_lint = app.add_subcommand("adapter-lint",
                                           "is an adapter itself right?\n"
-                                          "ctxconf adapter-lint -- ADAPTER [ARGS]");
+                                          "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
+  AdapterCommand by_hand;
+  add_channel(*adapter_lint, by_hand.channel, given.judge.timeout_scale);
   adapter_lint->footer(
       "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 70 a bug in ctxconf.");
 
   auto* repl = app.add_subcommand("repl",
                                   "type operations by hand; memory is shown after each:\n"
-                                  "ctxconf repl -- ADAPTER [ARGS]");
+                                  "ctxconf repl [options] -- ADAPTER [ARGS]");
+  add_channel(*repl, by_hand.channel, given.judge.timeout_scale);
 
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
@@ -355,8 +365,10 @@ int run_command_line(int argc, char** argv) {
     run_command.adapter = command;
     return command_run(given.judge, run_command);
   }
-  if (*adapter_lint) return command_adapter_lint(command);
-  if (*repl) return command_repl(command);
+  by_hand.adapter = command;
+  by_hand.timeout_scale = given.judge.timeout_scale;
+  if (*adapter_lint) return command_adapter_lint(by_hand);
+  if (*repl) return command_repl(by_hand);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
   if (*elf) return command_elf(given.judge, elf_files, elf_json);

@@ -6,11 +6,15 @@ usage: run_test.py SOURCE_DIR BIN_DIR
 
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import uuid
 
 SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
@@ -39,6 +43,27 @@ def ctxconf(*words, timeout=120):
 def outcomes(path):
     with open(os.path.join(path, "result.json"), encoding="utf-8") as file:
         return {row["id"]: row["outcome"] for row in json.load(file)["results"]}
+
+
+def marked(mark):
+    """Processes with this in their environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if mark.encode() in environment.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
 
 
 class RunTest(unittest.TestCase):
@@ -120,7 +145,186 @@ exec '{BROKEN[0]}' --good default
         words = ["--only", "pctx.update.visible", "--repeat", "3", "--out", self.out]
         done = ctxconf("run", "--color", "never", *words, "--", sometimes)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"in 3 repeats: \d pass, \d fail|in 3 repeats: \d pass \d fail")
+        self.assertRegex(done.stdout, r"in 3 repeats: 2 pass 1 fail")
+
+    def findings(self):
+        """What a result says, without what differs from one time to the next."""
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        return {row["id"]: sorted((f["outcome"], f["signature"]) for f in row["findings"])
+                for row in result["results"]}
+
+    def sessions(self):
+        with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
+            timeline = json.load(file)
+        return [(s["group"], s["repeat"], s["number"], [(c["name"], c["ending"]) for c in s["checks"]])
+                for s in timeline["sessions"]], timeline["injections"], timeline["skipped"]
+
+    def test_several_jobs_say_the_same_in_the_same_order(self):
+        for adapter, code in ((CPP, 0), (BROKEN, 1)):
+            with self.subTest(adapter=adapter[0]):
+                self.run_it(adapter, "--out", self.out, code=code)
+                one, sessions = self.findings(), self.sessions()
+                self.run_it(adapter, "--out", self.out, "--jobs", "3", code=code)
+                self.assertEqual(one, self.findings())
+                self.assertEqual(sessions, self.sessions())
+
+    def start_hanging(self, *options):
+        """A run of which each group hangs, and its environment's mark."""
+        mark = f"CTXCONF_RUN_TEST={uuid.uuid4()}"
+        run = subprocess.Popen(
+            [os.path.join(BIN, "ctxconf"), "run", "--color", "never", "--only", "pctx.*", "--out",
+             self.out, *options, "--", os.path.join(BIN, "bad_adapter"), "reply-never"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, **dict([mark.split("=")])})
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        return run, mark
+
+    def wait_for_check(self):
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                with open(os.path.join(self.out, "events.jsonl"), encoding="utf-8") as file:
+                    if '"event":"check"' in file.read():
+                        return
+            except OSError:
+                pass
+            time.sleep(0.01)
+        self.fail("no check")
+
+    def wait_for_jobs(self, run, count):
+        """Its processes that have an adapter."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            jobs = [child for child in children(run.pid) if children(child)]
+            if len(jobs) >= count:
+                return jobs
+            time.sleep(0.01)
+        self.fail("no jobs")
+
+    def test_a_job_that_dies_is_a_fault_of_ours_and_the_rest_is_told(self):
+        run, mark = self.start_hanging("--jobs", "2")
+        os.kill(self.wait_for_jobs(run, 2)[0], signal.SIGKILL)
+        text = run.communicate(timeout=60)[0]
+        self.assertEqual(run.returncode, 70, text)
+        self.assertRegex(text, r"the process that drove group \S+ was killed by SIGKILL")
+        self.assertEqual(marked(mark), [])
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertEqual(result["exit"]["code"], 70)
+        self.assertEqual([p["outcome"] for p in result["problems"]], ["harness-error"])
+        done = ctxconf("replay", "--only", "pctx.*", os.path.join(self.out, "timeline.json"))
+        self.assertEqual(done.returncode, 70, done.stdout)
+
+    def test_a_signal_ends_all_jobs(self):
+        for options in ([], ["--jobs", "2"]):
+            with self.subTest(options=options):
+                run, mark = self.start_hanging(*options)
+                if options:
+                    self.wait_for_jobs(run, 2)
+                else:
+                    self.wait_for_check()
+                run.send_signal(signal.SIGTERM)
+                text = run.communicate(timeout=60)[0]
+                self.assertEqual(run.returncode, 4, text)
+                self.assertIn("the run was interrupted", text)
+                self.assertEqual(marked(mark), [])
+
+    def test_jobs_do_not_outlive_a_run_that_was_killed(self):
+        run, mark = self.start_hanging("--jobs", "2")
+        self.wait_for_jobs(run, 2)
+        run.kill()
+        run.communicate(timeout=60)
+        until = time.monotonic() + 60
+        while marked(mark) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(marked(mark), [])
+
+    def test_a_time_for_which_the_run_was_stopped_is_no_time_to_answer(self):
+        adapter, begun, go = (self.out + end for end in (".sh", ".begun", ".go"))
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+while read -r line; do
+  case $line in
+  *'"op":"hello"'*) echo '{{"id":1,"ok":true,"v":1,"pid":'$$',"adapter":{{"name":"sh","version":"1"}},"sdk":{{"name":"none","version":"1","language":"sh"}},"caps":{{"process.publish":{{}}}}}}' ;;
+  *'"op":"process.publish"'*)
+    : >'{begun}'
+    until [ -e '{go}' ]; do sleep 0.02; done
+    echo '{{"id":2,"ok":true}}' ;;
+  *'"op":"bye"'*) echo '{{"id":'$(echo "$line" | sed 's/.*"id":\\([0-9]*\\).*/\\1/')',"ok":true}}'; exit ;;
+  esac
+done
+""")
+        os.chmod(adapter, 0o755)
+        run = subprocess.Popen(
+            [os.path.join(BIN, "ctxconf"), "run", "--quiet", "--color", "never", "--timeout-scale",
+             "0.2", "--only", "pctx.publish.discoverable", "--out", self.out, "--", adapter],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        until = time.monotonic() + 60
+        while not os.path.exists(begun) and time.monotonic() < until:
+            time.sleep(0.01)
+        run.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)  # it waits for 2 s
+        run.send_signal(signal.SIGCONT)
+        time.sleep(0.3)
+        with open(go, "w", encoding="utf-8"):
+            pass
+        text = run.communicate(timeout=60)[0]
+        # It publishes nothing, but it answers.
+        self.assertNotIn("no reply", text)
+        self.assertNotEqual(outcomes(self.out)["pctx.publish.discoverable"], "timeout")
+
+    def test_progress_is_lines_where_there_is_no_terminal(self):
+        words = ["--only", "pctx.update.*"]
+        done = self.run_it(CPP, *words)
+        lines = done.stderr.splitlines()
+        self.assertRegex(lines[0], r"^\S+  \d+ of \d+ checks$")
+        counts = [re.match(r"\S+  (\d+) of (\d+) checks$", line).groups() for line in lines]
+        self.assertEqual(counts[-1][0], counts[-1][1])
+        self.assertEqual([int(c) for c, _ in counts], sorted(int(c) for c, _ in counts))
+        self.assertEqual(self.run_it(CPP, *words, "--quiet").stderr, "")
+        self.assertEqual(self.run_it(CPP, *words, "--repeat", "2", "--jobs", "2").stderr,
+                         "repeat 1 of 2\nrepeat 2 of 2\n")
+
+    def test_progress_is_one_line_on_a_terminal(self):
+        for options in ([], ["--jobs", "2"], ["--quiet"]):
+            with self.subTest(options=options):
+                leader, follower = pty.openpty()
+                done = subprocess.run(
+                    [os.path.join(BIN, "ctxconf"), "run", "--only", "pctx.update.*", *options, "--",
+                     *CPP], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower,
+                    timeout=120, check=False)
+                os.close(follower)
+                seen = b""
+                try:
+                    while piece := os.read(leader, 65536):
+                        seen += piece
+                except OSError:  # EIO: the other side is closed
+                    pass
+                os.close(leader)
+                self.assertEqual(done.returncode, 0, seen)
+                if "--quiet" in options:
+                    self.assertEqual(seen, b"")
+                    continue
+                self.assertNotIn(b"\n", seen)
+                self.assertTrue(seen.endswith(b"\r\x1b[K"), seen)
+                shown = re.findall(r"\r\x1b\[K(\S+)/(\S+)  (\d+) of (\d+)", seen.decode())
+                self.assertTrue(shown)
+                self.assertEqual(len(shown), int(shown[-1][3]))
+
+    def test_repeats_that_say_the_same_are_kept_once(self):
+        words = ["--only", "pctx.publish.*", "--only", "pctx.fork.*", "--out", self.out]
+        self.run_it(ADAPTERS["adapter.sh"], *words)
+        once = self.sessions()
+        done = self.run_it(ADAPTERS["adapter.sh"], *words, "--repeat", "4")
+        self.assertEqual(once[0], self.sessions()[0])
+        self.assertEqual(once[2], self.sessions()[2])
+        with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["repeats"], [{"repeat": 0, "times": 4}])
+        self.assertNotIn("repeats:", done.stdout)
 
     def test_events_are_told_while_they_happen(self):
         self.run_it(CPP, "--only", "pctx.update.*", "--out", self.out, "--seed", "5eed")
@@ -153,6 +357,8 @@ exec '{BROKEN[0]}' --good default
     def test_wrong_words_are_usage(self):
         for words in (["run"], ["run", "--"], ["run", *CPP], ["run", "--seed", "X", "--", *CPP],
                       ["run", "--channel", "tcp", "--", *CPP], ["run", "--repeat", "0", "--", *CPP],
+                      ["run", "--jobs", "0", "--", *CPP], ["run", "--jobs", "-1", "--", *CPP],
+                      ["run", "--jobs", "1000", "--", *CPP], ["run", "--jobs", "two", "--", *CPP],
                       ["run", "--only", "no.such.row", "--", *CPP]):
             with self.subTest(words=words):
                 done = ctxconf(*words)

@@ -34,11 +34,12 @@ struct ImageView {
 
 // One request and its answer, or a time without any.
 struct Operation {
-  std::uint32_t check = 0;        // index into Session::checks
-  std::string request;            // the line as it was sent; empty: none was, it was left alone
-  std::string reply;              // the line that answered; empty: none did. Hostile
-  std::uint64_t sent_ns = 0;      // CLOCK_BOOTTIME of the harness
-  std::uint64_t answered_ns = 0;  // 0: never
+  std::uint32_t check = 0;    // index into Session::checks
+  std::string request;        // the line as it was sent; empty: none was, it was left alone
+  std::string reply;          // the line that answered; empty: none did. Hostile
+  std::uint64_t sent_ns = 0;  // CLOCK_BOOTTIME of the harness
+  // When the reply was read; without a request: when it had been looked at. 0: never.
+  std::uint64_t answered_ns = 0;
   // Every image of the session that lived once the reply was there, and before the next request.
   std::vector<ImageView> after;
   friend bool operator==(const Operation&, const Operation&) = default;
@@ -70,8 +71,10 @@ struct CheckRun {
 struct Session {
   std::string group;
   std::uint32_t repeat = 0;  // which of --repeat, from 0
-  ImageKey root;             // that hello named; pid 0: it never said hello
-  std::string hello;         // its reply; hostile
+  // The image that hello named; pid 0: it never said hello. Its `session` is the number of this
+  // one: no other has it.
+  ImageKey root;
+  std::string hello;  // its reply; hostile
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;     // hello is the first
   std::string ending;                    // "exited 0", "killed by SIGSEGV"; empty: unknown

@@ -59,7 +59,7 @@ ThreadView thread_view(const JsonReader& in) {
 }
 
 ImageKey image_key(const JsonReader& in) {
-  return {in.number<std::int32_t>("pid", 0), in.number<std::uint32_t>("image")};
+  return {.pid = in.number<std::int32_t>("pid", 0), .image = in.number<std::uint32_t>("image")};
 }
 
 ImageView image_view(const JsonReader& in) {
@@ -110,17 +110,12 @@ std::string_view to_string(CheckEnding ending) {
 }
 
 Json json_of(const Session& s) {
-  Json out = {{"group", s.group},
-              {"repeat", s.repeat},
-              {"pid", s.root.pid},
-              {"image", s.root.image},
-              {"hello", text(s.hello)},
-              {"checks", Json::array()},
-              {"operations", Json::array()},
-              {"ending", text(s.ending)},
-              {"noise_lines", s.noise_lines},
-              {"noise", text(s.noise)},
-              {"left_behind", texts(s.left_behind)}};
+  Json out = {{"group", s.group},         {"number", s.root.session},
+              {"repeat", s.repeat},       {"pid", s.root.pid},
+              {"image", s.root.image},    {"hello", text(s.hello)},
+              {"checks", Json::array()},  {"operations", Json::array()},
+              {"ending", text(s.ending)}, {"noise_lines", s.noise_lines},
+              {"noise", text(s.noise)},   {"left_behind", texts(s.left_behind)}};
   for (const auto& c : s.checks) out["checks"].push_back(json_of(c));
   for (const auto& o : s.operations) out["operations"].push_back(json_of(o));
   return out;
@@ -135,11 +130,13 @@ Session session_from(const JsonReader& in) {
   s.group = in.string("group");
   s.repeat = in.number<std::uint32_t>("repeat");
   s.root = image_key(in);
+  s.root.session = in.number<std::uint32_t>("number");
   s.hello = in.string("hello");
   s.checks = in.list<CheckRun>("checks", check_run);
   s.operations = in.list<Operation>("operations", operation);
-  for (const auto& o : s.operations) {
+  for (auto& o : s.operations) {
     if (o.check >= s.checks.size()) in.complain("operations", "name a check that is not listed");
+    for (auto& v : o.after) v.image.session = s.root.session;
   }
   s.ending = in.string("ending");
   s.noise_lines = in.number<std::uint64_t>("noise_lines");

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "conformance/json_text.h"
@@ -286,6 +287,7 @@ Json json_of(const Image& i) {
 Json json_of(const Process& p) {
   Json out = {{"pid", p.pid},
               {"parent", p.parent},
+              {"session", p.session},
               {"exit_code", optional_number(p.exit_code)},
               {"killed_by", optional_number(p.killed_by)},
               {"ended_by_us", p.ended_by_us},
@@ -698,7 +700,9 @@ Process process(const Reader& in) {
   p.exit_code = in.optional_number<int>("exit_code");
   p.killed_by = in.optional_number<int>("killed_by");
   p.ended_by_us = in.boolean("ended_by_us");
+  p.session = in.number<std::uint32_t>("session");
   p.images = in.list<Image>("images", image);
+  for (Image& i : p.images) i.key.session = p.session;
   return p;
 }
 
@@ -717,6 +721,17 @@ FaultRun fault_run(const Reader& in) {
 Injection injection(const Reader& in) {
   return {in.string("spec"), in.string("call"), in.number<std::int64_t>("result"),
           in.number<std::uint64_t>("times")};
+}
+
+RepeatCount repeat_count(const Reader& in) {
+  return {in.number<std::uint32_t>("repeat"), in.number<std::uint32_t>("times", 1)};
+}
+
+void check_session_numbers(const Reader& in, const Timeline& t) {
+  std::set<std::uint32_t> numbers;
+  for (const auto& s : t.sessions) {
+    if (!numbers.insert(s.root.session).second) in.complain("sessions", "share a number");
+  }
 }
 
 // What an operation's views name is there, or was left out of this recording with its image.
@@ -798,9 +813,14 @@ std::string to_json(const Timeline& t) {
               {"processes", Json::array()},
               {"faults", Json::array()},
               {"sessions", Json::array()},
-              {"skipped", Json::array()}};
+              {"skipped", Json::array()},
+              {"repeats", Json::array()},
+              {"harness_fault", text(t.harness_fault)}};
   for (const auto& s : t.sessions) out["sessions"].push_back(json_of(s));
   for (const auto& s : t.skipped) out["skipped"].push_back(json_of(s));
+  for (const auto& r : t.repeats) {
+    out["repeats"].push_back({{"repeat", r.repeat}, {"times", r.times}});
+  }
   for (const auto& f : t.host) {
     out["host"].push_back(
         {{"name", f.name}, {"available", f.available}, {"detail", f.detail}, {"remedy", f.remedy}});
@@ -858,6 +878,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.faults = in.list<FaultRun>("faults", fault_run);
   t.sessions = in.list<Session>("sessions", session_from);
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
+  t.repeats = in.list<RepeatCount>("repeats", repeat_count);
+  t.harness_fault = in.string("harness_fault");
+  check_session_numbers(in, t);
   check_views(in, t);
   if (!problem.empty()) return sys::fail("read timeline", EINVAL, problem);
   return t;

@@ -310,6 +310,7 @@ struct Image {
 struct Process {
   std::int32_t pid = 0;
   std::int32_t parent = 0;
+  std::uint32_t session = 0;  // as in the keys of its images
   std::vector<Image> images;
   std::optional<int> exit_code;
   std::optional<int> killed_by;  // signal number
@@ -345,7 +346,14 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-inline constexpr int kTimelineVersion = 6;
+// run: a repeat whose evidence is kept, and how many repeats said the same when judged alone.
+struct RepeatCount {
+  std::uint32_t repeat = 0;
+  std::uint32_t times = 1;  // itself counted
+  friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
+};
+
+inline constexpr int kTimelineVersion = 7;
 
 struct Timeline {
   std::string suite_version;
@@ -372,6 +380,9 @@ struct Timeline {
   // run: in order. A snapshot or sample that an operation's view names is in the image it names.
   std::vector<Session> sessions;
   std::vector<SkippedCheck> skipped;
+  std::vector<RepeatCount> repeats;  // those not named stand for themselves
+  // run: not empty: why ctxconf could not record all that it was to; the rest is here.
+  std::string harness_fault;
 };
 
 // "SIGSEGV", or "signal 99".

@@ -219,7 +219,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"{", "not JSON"},
       {"[]", "no recording"},
       {"{\"format\":\"other\"}", "no recording"},
-      {replaced(good, "\"version\": 6", "\"version\": 5"), "version 5"},
+      {replaced(good, "\"version\": 7", "\"version\": 6"), "version 6"},
       {replaced(good, "\"words\": 15", "\"words\": 16"), "out of range"},
       {replaced(good, "\"place\": 0", "\"place\": 1"), "a place that is not listed"},
       {replaced(good, "\"order\": 6", "\"order\": 5"), "not in their order"},

@@ -34,6 +34,7 @@ std::vector<Process> processes_with(const std::vector<Process>& all,
     Process kept;
     kept.pid = p.pid;
     kept.parent = p.parent;
+    kept.session = p.session;
     kept.exit_code = p.exit_code;
     kept.killed_by = p.killed_by;
     kept.ended_by_us = p.ended_by_us;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -133,6 +134,7 @@ struct Child::State {
   // Lets input and output flow until something happened, the deadline or a little while.
   void step(Clock::time_point deadline, bool watch_end);
   void send_some();
+  void close_input();
   void end_group();
 };
 
@@ -142,7 +144,20 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
   CTX_TRY(in, make_pipe());
   CTX_TRY(out, make_pipe());
   CTX_TRY(err, make_pipe());
+  Fd third;
+  if (options.descriptor3) {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      return fail("socketpair", errno, "");
+    }
+    in.writer = Fd(ends[0]);
+    third = Fd(ends[1]);
+    out.reader = Fd(fcntl(ends[0], F_DUPFD_CLOEXEC, 3));
+    out.writer = Fd(fcntl(err.writer.get(), F_DUPFD_CLOEXEC, 3));
+    if (!out.reader.is_open() || !out.writer.is_open()) return fail("fcntl", errno, "");
+  }
   Spawn what;
+  what.third = third.get();
   what.path = path;
   what.argv = options.argv;
   what.extra_env = options.extra_env;
@@ -209,6 +224,12 @@ void Child::State::send_some() {
     in.reset();
     unsent.clear();
   }
+}
+
+// A socket has no end of its own for input.
+void Child::State::close_input() {
+  if (options.descriptor3 && in.is_open()) shutdown(in.get(), SHUT_WR);
+  in.reset();
 }
 
 void Child::State::step(Clock::time_point deadline, bool watch_end) {
@@ -310,10 +331,10 @@ Result<ChildResult> Child::wait(milliseconds deadline) {
       result.timed_out = true;
       break;
     }
-    if (s.unsent.empty()) s.in.reset();
+    if (s.unsent.empty()) s.close_input();
     s.step(until, true);
   }
-  s.in.reset();
+  s.close_input();
   s.end_group();
   if (!s.status) return fail("wait", ETIMEDOUT, s.options.argv[0] + ": survived SIGKILL");
   const auto drain_deadline = Clock::now() + kKillDeadline;

@@ -17,6 +17,9 @@ struct ChildOptions {
   std::vector<std::string> argv;       // argv[0] is looked up in PATH
   std::vector<std::string> extra_env;  // "KEY=VALUE", on top of ours
   std::string input;                   // written to its stdin, which is then closed
+  // In the place of its stdin and stdout: a socket, as descriptor 3. Its stdin is at its end then,
+  // and its stdout goes where its stderr does.
+  bool descriptor3 = false;
   std::chrono::milliseconds deadline{10000};
   std::size_t output_limit = 16U << 20U;  // of each stream; the rest is read and dropped
 };

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <optional>
@@ -279,14 +280,33 @@ ThreadStop::~ThreadStop() {
 pid_t ThreadStop::tid() const { return tracer_->tid; }
 Result<RemoteAddr> ThreadStop::thread_pointer() const { return tracer_->answer->thread_pointer; }
 
+namespace {
+
+// Whether it was off its processor at some moment from now on. A thread on its way to sleep has the
+// state S already while the switch is not counted yet: by these alone, one that has run since its
+// last sleep can look like one that has not. Linux waits for the switch before it fills this file.
+bool was_off_processor(pid_t pid, pid_t tid) {
+  const Fd fd(
+      open(("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/syscall").c_str(),
+           O_RDONLY | O_CLOEXEC));
+  std::array<char, 8> text{};
+  if (!fd.is_open()) return false;
+  const ssize_t n = read(fd.get(), text.data(), text.size());
+  return n > 0 && text[0] != 'r';  // "running"
+}
+
+}  // namespace
+
 Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
+  const bool off = was_off_processor(pid, tid);
   CTX_TRY(text,
           read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
                       tid));
   const auto state = field(text, "State");
   if (!state || state->empty()) return fail("parse status", 0, subject(tid));
   ThreadActivity activity;
-  activity.sleeping = std::string_view("SDTt").find(state->front()) != std::string_view::npos;
+  activity.sleeping =
+      off && std::string_view("SDTt").find(state->front()) != std::string_view::npos;
   for (const auto* key : {"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"}) {
     const auto value = field(text, key);
     std::uint64_t count = 0;

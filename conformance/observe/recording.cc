@@ -194,7 +194,8 @@ void Live::start_image(Watched& w) {
   limits.image_bytes =
       std::min(limits.image_bytes,
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
-  w.recorder = std::make_unique<SnapshotRecorder>(ImageKey{w.process.pid, w.next_image++}, limits);
+  w.recorder = std::make_unique<SnapshotRecorder>(
+      ImageKey{w.process.pid, w.next_image++, options_.session}, limits);
   w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
@@ -259,6 +260,7 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   Watched& w = alive_[pid];
   w.process.pid = pid;
   w.process.parent = parent;
+  w.process.session = options_.session;
   w.shares_memory = shares_memory;
   if (!shares_memory) start_image(w);
 }
@@ -373,7 +375,7 @@ bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
     timeline_.notes.push_back("a call was not answered: " + sys::to_string(given.error()));
     return false;
   }
-  ++timeline_.injections[options_.first_injection + answer.spec].times;
+  ++timeline_.injections[answer.spec].times;
   return true;
 }
 
@@ -794,8 +796,9 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     return out;
   };
   for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
-  while (!missing().empty() && Clock::now() < deadline && may_wait()) {
-    const auto stepped = step(deadline);
+  const auto late_before = late_;
+  while (!missing().empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late_ - late_before));
     if (!stepped || !*stepped || !alive_.contains(pid)) return;
   }
   records.armed(missing());
@@ -818,8 +821,9 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
       if (tracee_.interrupt(tid)) awaited_.insert(tid);
     }
   }
-  while (!awaited_.empty() && Clock::now() < deadline && may_wait()) {
-    const auto stepped = step(deadline);
+  const auto late_before = late_;
+  while (!awaited_.empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late_ - late_before));
     if (!stepped || !*stepped) break;
   }
   std::vector<ImageView> out;
@@ -848,7 +852,8 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
 
 sys::Result<> Live::finish() {
   timeline_.stops += tracee_.stops();
-  CTX_CHECK(tracee_.end());
+  // What was recorded is there even if something could not be ended.
+  auto ended = tracee_.end();
   for (auto& [pid, w] : alive_) {
     w.process.killed_by = SIGKILL;
     w.process.ended_by_us = true;
@@ -867,7 +872,7 @@ sys::Result<> Live::finish() {
     timeline_.notes.push_back(std::move(problem));
   }
   for (auto& p : done_) timeline_.processes.push_back(std::move(p));
-  return {};
+  return ended;
 }
 
 }  // namespace

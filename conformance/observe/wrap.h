@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -32,11 +33,11 @@ struct WrapOptions {
   bool steps_at_once = true;   // false: from Recording::step_changes() on
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
-  std::size_t first_injection = 0;  // index into Timeline::injections of the first of these
-  bool inject_at_once = true;       // false: from Recording::inject() on
-  bool hide_vdso = false;           // readings of clocks are system calls, and recorded
-  bool record_stores = false;       // instead of stores to the header: those to a thread's record
-  bool keep_all = false;            // also snapshots of images that showed no context
+  bool inject_at_once = true;  // false: from Recording::inject() on
+  bool hide_vdso = false;      // readings of clocks are system calls, and recorded
+  bool record_stores = false;  // instead of stores to the header: those to a thread's record
+  bool keep_all = false;       // also snapshots of images that showed no context
+  std::uint32_t session = 0;   // ImageKey::session of all images
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;

@@ -75,6 +75,10 @@ void note_omitted(json& in, const char* member, std::size_t all, std::size_t kep
   if (all > kept) in[member] = all - kept;
 }
 
+void note_session(json& in, const ImageKey& image) {
+  if (image.session != 0) in["session"] = image.session;
+}
+
 // Of the first kMostDumpBytes.
 std::string hex_of(const std::vector<std::uint8_t>& bytes) {
   const std::size_t size = std::min(bytes.size(), kMostDumpBytes);
@@ -154,6 +158,7 @@ json finding_json(const Finding& f, Budget& budget) {
               {"signature", json_text(f.signature, kShort)},
               {"remedy", json_text(f.remedy, kShort)},
               {"level", json_text(f.level, 100)}};
+  note_session(out, f.image);
   if (f.outcome == Outcome::kNa) out["na_reason"] = to_string(f.na_reason);
   if (!f.at.empty()) out["at"] = json_text(f.at, kShort);
   note_omitted(out, "evidence_omitted", f.evidence.size(), evidence.size());
@@ -191,16 +196,18 @@ json result_entry(const RequirementResult& r, Budget& budget) {
 }
 
 json image_json(const ImageSummary& image, Budget& budget) {
-  return {{"pid", image.key.pid},
-          {"image", image.key.image},
-          {"parent", image.parent},
-          {"executable", json_text(image.executable)},
-          {"command_line", text_list(image.command_line, budget)},
-          {"ending", json_text(image.ending, kShort)},
-          {"published", image.published},
-          {"context", json_text(image.context)},
-          {"snapshots", image.snapshots},
-          {"notes", text_list(image.notes, budget)}};
+  json out = {{"pid", image.key.pid},
+              {"image", image.key.image},
+              {"parent", image.parent},
+              {"executable", json_text(image.executable)},
+              {"command_line", text_list(image.command_line, budget)},
+              {"ending", json_text(image.ending, kShort)},
+              {"published", image.published},
+              {"context", json_text(image.context)},
+              {"snapshots", image.snapshots},
+              {"notes", text_list(image.notes, budget)}};
+  note_session(out, image.key);
+  return out;
 }
 
 // One value of the file and the way to it. The first thing that is wrong is kept for all, and
@@ -372,8 +379,10 @@ Hexdump hexdump_from(const Node& node) {
 }
 
 ImageKey key_from(const Node& node) {
+  const Node session = node.maybe("session");
   return {.pid = node["pid"].integer<std::int32_t>(),
-          .image = node["image"].integer<std::uint32_t>()};
+          .image = node["image"].integer<std::uint32_t>(),
+          .session = session.present() ? session.integer<std::uint32_t>() : 0};
 }
 
 Finding finding_from(const Node& node, const std::string& id) {
@@ -593,10 +602,12 @@ std::string to_result_json(const RunResult& run) {
   json run_problems = json::array();
   for (std::size_t i = 0; i < std::min(kMostItems, run.problems.size()); ++i) {
     const RunProblem& problem = run.problems[i];
-    run_problems.push_back({{"outcome", to_string(problem.outcome)},
-                            {"pid", problem.image.pid},
-                            {"image", problem.image.image},
-                            {"text", json_text(problem.text)}});
+    json entry = {{"outcome", to_string(problem.outcome)},
+                  {"pid", problem.image.pid},
+                  {"image", problem.image.image},
+                  {"text", json_text(problem.text)}};
+    note_session(entry, problem.image);
+    run_problems.push_back(std::move(entry));
   }
   out["problems"] = std::move(run_problems);
   out["images"] = std::move(images);

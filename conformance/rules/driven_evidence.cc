@@ -147,7 +147,8 @@ void add_sessions(const Timeline& timeline, std::vector<ImageEvidence>& evidence
   for (const Session& s : timeline.sessions) {
     const auto of_session = evidence_of(s, images);
     for (ImageEvidence& e : evidence) {
-      if (e.image->key.pid == s.root.pid && e.image->key.image >= s.root.image) {
+      const ImageKey& key = e.image->key;
+      if (key.session == s.root.session && key.pid == s.root.pid && key.image >= s.root.image) {
         e.session = of_session;
       }
     }

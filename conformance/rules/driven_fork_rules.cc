@@ -119,7 +119,9 @@ Finding child_has_none(const ImageEvidence& e) {
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
-  const auto process = std::ranges::find(e.timeline->processes, pid, &Process::pid);
+  const auto process = std::ranges::find_if(e.timeline->processes, [&](const Process& p) {
+    return p.session == e.process->session && p.pid == pid;
+  });
   if (process == e.timeline->processes.end()) return "";
   if (process->killed_by && !process->ended_by_us) {
     return fmt::format("killed by signal {}", *process->killed_by);
@@ -257,8 +259,8 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
       return &o < &d && published_at(*e.session, o).context != nullptr;
     });
     if (!had_context) continue;
-    const ImageEvidence* next =
-        e.session->image({before->view->image.pid, before->view->image.image + 1});
+    const ImageEvidence* next = e.session->image(
+        {before->view->image.pid, before->view->image.image + 1, before->view->image.session});
     if (next == nullptr || next->image->snapshots.empty()) continue;
     // The first look, before it ran.
     const Image& image = *next->image;

@@ -42,46 +42,104 @@ std::optional<CheckEnding> ending_of(Stop stop) {
   return std::nullopt;
 }
 
+void take_faults(const Testee& testee, GroupRun& out) {
+  if (out.adapter_fault.empty()) out.adapter_fault = testee.adapter_fault();
+  if (out.harness_fault.empty()) out.harness_fault = testee.harness_fault();
+}
+
+template <class T>
+void add_new(std::vector<T> from, std::vector<T>& to) {
+  for (T& one : from) {
+    if (std::ranges::find(to, one) == to.end()) to.push_back(std::move(one));
+  }
+}
+
 }  // namespace
 
-Driver::Driver(const TesteeOptions& options, std::vector<const Requirement*> selected,
-               Timeline& timeline)
-    : options_(options), selected_(std::move(selected)), timeline_(timeline) {}
+void append(Timeline part, Timeline& to) {
+  const auto before = static_cast<std::uint32_t>(to.sessions.size());
+  for (Process& p : part.processes) {
+    p.session += before;
+    for (Image& i : p.images) i.key.session = p.session;
+    to.processes.push_back(std::move(p));
+  }
+  for (Session& s : part.sessions) {
+    s.root.session += before;
+    for (Operation& o : s.operations) {
+      for (ImageView& v : o.after) v.image.session = s.root.session;
+    }
+    to.sessions.push_back(std::move(s));
+  }
+  for (Injection& i : part.injections) {
+    const auto known = std::ranges::find(to.injections, i.spec, &Injection::spec);
+    if (known == to.injections.end()) {
+      to.injections.push_back(std::move(i));
+    } else {
+      known->times += i.times;
+    }
+  }
+  add_new(std::move(part.skipped), to.skipped);
+  add_new(std::move(part.notes), to.notes);
+  to.stops += part.stops;
+}
 
-bool Driver::learn_capabilities() {
+Driver::Driver(const TesteeOptions& options, std::vector<const Requirement*> selected)
+    : options_(options), selected_(std::move(selected)) {}
+
+GroupRun Driver::learn_capabilities() {
+  GroupRun out;
   Timeline asked;  // it says nothing about requirements
   Testee testee(options_, "hello", asked);
   const auto started = testee.start();
   if (started) capabilities_ = testee.capabilities();
   testee.end();
-  if (!started && started.error() == Stop::kInterrupted) interrupted_ = true;
-  return !take_faults(testee);
+  out.interrupted = !started && started.error() == Stop::kInterrupted;
+  take_faults(testee, out);
+  return out;
 }
 
-bool Driver::drive(std::span<const Group> groups, std::uint32_t repeat) {
-  return std::ranges::all_of(groups, [&](const Group& group) { return drive(group, repeat); });
+bool Driver::is_left_out(const Group& group) const {
+  return *group.injections != '\0' && options_.recording.no_filter;
 }
 
 bool Driver::is_wanted(const Check& check) const {
   return !ids_of(selected_, check.requirements).empty() || !ids_of(selected_, check.also).empty();
 }
 
-bool Driver::has_all(const Check& check) {
+std::string_view Driver::missing(const Check& check) const {
   for (const auto capability : check.needs) {
-    if (is_declared(capabilities_, capability)) continue;
+    if (!is_declared(capabilities_, capability)) return capability;
+  }
+  return {};
+}
+
+std::size_t Driver::checks_of(const Group& group) const {
+  if (is_left_out(group)) return 0;
+  return static_cast<std::size_t>(std::ranges::count_if(
+      group.checks, [&](const Check& c) { return is_wanted(c) && missing(c).empty(); }));
+}
+
+std::vector<const Check*> Driver::checks_to_ask(const Group& group, Timeline& part) const {
+  std::vector<const Check*> out;
+  for (const Check& check : group.checks) {
+    if (!is_wanted(check)) continue;
+    const auto lacks = missing(check);
+    if (lacks.empty()) {
+      out.push_back(&check);
+      continue;
+    }
     SkippedCheck skipped;
     skipped.name = check.name;
     skipped.requirements = ids_of(selected_, check.requirements);
     for (auto& id : ids_of(selected_, check.also)) skipped.requirements.push_back(std::move(id));
-    skipped.missing = capability;
-    timeline_.skipped.push_back(std::move(skipped));
-    return false;
+    skipped.missing = lacks;
+    part.skipped.push_back(std::move(skipped));
   }
-  return true;
+  return out;
 }
 
 // What is recorded of a group, and which calls fail.
-TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
+TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, GroupRun& out) const {
   TesteeOptions options = options_;
   options.repeat = repeat;
   auto& recording = options.recording;
@@ -94,38 +152,30 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat) {
   recording.steps_at_once = false;
   const std::string_view specs = group.injections;
   if (specs.empty()) return options;
-  recording.first_injection = timeline_.injections.size();
   recording.hide_vdso = true;
-  for (const auto part : std::views::split(specs, ' ')) {
-    auto spec = parse_injection(std::string_view(part.begin(), part.end()));
+  for (const auto word : std::views::split(specs, ' ')) {
+    auto spec = parse_injection(std::string_view(word.begin(), word.end()));
     if (!spec) {
-      harness_fault_ = sys::to_string(spec.error());
+      out.harness_fault = sys::to_string(spec.error());
       continue;
     }
-    timeline_.injections.push_back(to_injection(*spec));
+    if (recording.injections.size() == out.part.injections.size()) {
+      out.part.injections.push_back(to_injection(*spec));
+    }
     recording.injections.push_back(std::move(*spec));
   }
   return options;
 }
 
-bool Driver::take_faults(const Testee& testee) {
-  if (adapter_fault_.empty()) adapter_fault_ = testee.adapter_fault();
-  if (harness_fault_.empty()) harness_fault_ = testee.harness_fault();
-  return interrupted_ || !adapter_fault_.empty() || !harness_fault_.empty();
-}
-
-bool Driver::drive(const Group& group, std::uint32_t repeat) {
-  if (*group.injections != '\0' && options_.recording.no_filter) return true;
-  std::vector<const Check*> checks;
-  for (const Check& check : group.checks) {
-    if (is_wanted(check) && has_all(check)) checks.push_back(&check);
-  }
+GroupRun Driver::drive(const Group& group, std::uint32_t repeat) {
+  GroupRun out;
+  if (is_left_out(group)) return out;
   std::unique_ptr<Testee> testee;
   int crashes = 0;
-  for (const Check* check : checks) {
+  for (const Check* check : checks_to_ask(group, out.part)) {
     auto requirements = ids_of(selected_, check->requirements);
     if (crashes >= kMostCrashes) {
-      CheckRun& left_out = timeline_.sessions.back().checks.emplace_back();
+      CheckRun& left_out = out.part.sessions.back().checks.emplace_back();
       left_out.name = check->name;
       left_out.requirements = std::move(requirements);
       left_out.ending = CheckEnding::kNotRun;
@@ -134,19 +184,20 @@ bool Driver::drive(const Group& group, std::uint32_t repeat) {
       continue;
     }
     if (testee == nullptr) {
-      testee =
-          std::make_unique<Testee>(options_for(group, repeat), std::string(group.name), timeline_);
+      testee = std::make_unique<Testee>(options_for(group, repeat, out), std::string(group.name),
+                                        out.part);
       if (const auto started = testee->start(); !started) {
         testee->end();
-        if (started.error() == Stop::kInterrupted) interrupted_ = true;
-        take_faults(*testee);
-        return false;
+        out.interrupted = started.error() == Stop::kInterrupted;
+        take_faults(*testee, out);
+        return out;
       }
     }
     if (on_check_) on_check_(group.name, check->name);
     testee->begin_check(std::string(check->name), std::move(requirements));
     const Driven driven = check->drive(*testee);
     const auto told = [&](std::optional<CheckEnding> ending) {
+      ++out.asked;
       if (on_check_end_) on_check_end_(group.name, check->name, ending);
     };
     if (driven) {
@@ -155,16 +206,19 @@ bool Driver::drive(const Group& group, std::uint32_t repeat) {
     }
     told(ending_of(driven.error()));
     testee->end_check(driven.error());
-    if (driven.error() == Stop::kInterrupted) interrupted_ = true;
+    out.interrupted = driven.error() == Stop::kInterrupted;
     if (driven.error() == Stop::kRefused) continue;
     if (driven.error() == Stop::kCrashed || driven.error() == Stop::kHung) ++crashes;
     testee->end();
-    if (take_faults(*testee)) return false;
+    take_faults(*testee, out);
+    if (!out.goes_on()) return out;
     testee.reset();
   }
-  if (testee == nullptr) return true;
-  testee->end();
-  return !take_faults(*testee);
+  if (testee != nullptr) {
+    testee->end();
+    take_faults(*testee, out);
+  }
+  return out;
 }
 
 }  // namespace ctxconf::conformance

@@ -5,7 +5,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,11 +19,26 @@ namespace ctxconf::conformance {
 // Of a group; then the rest of it is not run.
 inline constexpr int kMostCrashes = 3;
 
+// What driving one group gave.
+struct GroupRun {
+  // Sessions, processes, skipped checks, injections, notes and stops, and nothing else.
+  Timeline part;
+  std::string adapter_fault;  // as Testee's; hostile
+  std::string harness_fault;
+  bool interrupted = false;
+  std::size_t asked = 0;  // checks that were asked, whatever became of them
+  // False: nothing more can be asked of this adapter.
+  bool goes_on() const { return adapter_fault.empty() && harness_fault.empty() && !interrupted; }
+};
+
+// Adds what was recorded of a group. Skipped checks, notes and injections of a group that is there
+// already, from an earlier repeat, are not told again.
+void append(Timeline part, Timeline& to);
+
 class Driver {
  public:
-  // Both outlive it. Checks for none of `selected` are left out.
-  Driver(const TesteeOptions& options, std::vector<const Requirement*> selected,
-         Timeline& timeline);
+  // `options` outlive it. Checks for none of `selected` are left out.
+  Driver(const TesteeOptions& options, std::vector<const Requirement*> selected);
 
   // Called before each check, and after it with how it ended; nothing: it could not be ended.
   using Call = std::function<void(std::string_view group, std::string_view check)>;
@@ -35,32 +49,27 @@ class Driver {
     on_check_end_ = std::move(end);
   }
 
-  // Starts the adapter once to learn what it declares; asked before anything is driven. False, here
-  // and below: nothing more can be asked, and faults or interrupted() say why.
-  bool learn_capabilities();
-  bool drive(std::span<const Group> groups, std::uint32_t repeat = 0);
-
+  // Starts the adapter once to learn what it declares; asked before anything is driven. Its part is
+  // empty.
+  GroupRun learn_capabilities();
   const nlohmann::json& capabilities() const { return capabilities_; }  // hostile
-  const std::string& adapter_fault() const { return adapter_fault_; }   // as Testee's
-  const std::string& harness_fault() const { return harness_fault_; }
-  bool interrupted() const { return interrupted_; }
+
+  // How many checks of a group are asked, where it lives through them.
+  std::size_t checks_of(const Group& group) const;
+  GroupRun drive(const Group& group, std::uint32_t repeat = 0);
 
  private:
+  bool is_left_out(const Group& group) const;
   bool is_wanted(const Check& check) const;
-  bool has_all(const Check& check);
-  TesteeOptions options_for(const Group& group, std::uint32_t repeat);
-  bool take_faults(const Testee& testee);
-  bool drive(const Group& group, std::uint32_t repeat);
+  std::string_view missing(const Check& check) const;  // a capability; empty: none
+  std::vector<const Check*> checks_to_ask(const Group& group, Timeline& part) const;
+  TesteeOptions options_for(const Group& group, std::uint32_t repeat, GroupRun& out) const;
 
   const TesteeOptions& options_;
   std::vector<const Requirement*> selected_;
-  Timeline& timeline_;
   Call on_check_;
   EndCall on_check_end_;
   nlohmann::json capabilities_ = nlohmann::json::object();
-  std::string adapter_fault_;
-  std::string harness_fault_;
-  bool interrupted_ = false;
 };
 
 }  // namespace ctxconf::conformance

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/judge.h"
@@ -64,7 +65,17 @@ class DriverTest : public testing::Test {
   Driver driver(const std::string& kind) {
     options_.argv = {CTXCONF_BIN_DIR "/bad_adapter", kind};
     timeline_.mode = Mode::kRun;
-    return {options_, selected_, timeline_};
+    return {options_, selected_};
+  }
+  // Until one does not go on.
+  GroupRun drive(Driver& driver, const std::vector<Group>& groups) {
+    GroupRun last;
+    for (const Group& group : groups) {
+      last = driver.drive(group);
+      append(std::exchange(last.part, {}), timeline_);
+      if (!last.goes_on()) break;
+    }
+    return last;
   }
   std::vector<CheckEnding> endings() const {
     std::vector<CheckEnding> out;
@@ -84,10 +95,10 @@ class DriverTest : public testing::Test {
 TEST_F(DriverTest, ChecksOfAGroupShareAProcess) {
   Driver d = driver("none");
   const std::vector<Group> groups = {group_of("one", 3, publish), group_of("two", 1, publish)};
-  ASSERT_TRUE(d.learn_capabilities()) << d.adapter_fault() << d.harness_fault();
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
   EXPECT_TRUE(d.capabilities().contains("process.update"));
   EXPECT_THAT(timeline_.sessions, IsEmpty());
-  ASSERT_TRUE(d.drive(groups)) << d.adapter_fault() << d.harness_fault();
+  ASSERT_TRUE(drive(d, groups).goes_on());
   ASSERT_THAT(timeline_.sessions, SizeIs(2));
   EXPECT_EQ(timeline_.sessions[0].group, "one");
   EXPECT_EQ(timeline_.sessions[0].ending, "exited 0");
@@ -101,8 +112,8 @@ TEST_F(DriverTest, WhatIsNotDeclaredIsLeftOut) {
   Driver d = driver("none");
   Group group = group_of("one", 2, publish);
   group.checks[0].needs = {"process.fork"};
-  ASSERT_TRUE(d.learn_capabilities());
-  ASSERT_TRUE(d.drive({&group, 1}));
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  ASSERT_TRUE(drive(d, {group}).goes_on());
   ASSERT_THAT(timeline_.skipped, SizeIs(1));
   EXPECT_EQ(timeline_.skipped[0].missing, "process.fork");
   EXPECT_THAT(endings(), ElementsAre(CheckEnding::kDone));
@@ -111,8 +122,8 @@ TEST_F(DriverTest, WhatIsNotDeclaredIsLeftOut) {
 TEST_F(DriverTest, AfterThreeCrashesTheRestOfTheGroupIsNotRun) {
   Driver d = driver("dies-of-segv");
   const std::vector<Group> groups = {group_of("one", 5, publish), group_of("two", 1, publish)};
-  ASSERT_TRUE(d.learn_capabilities());
-  ASSERT_TRUE(d.drive(groups)) << d.adapter_fault() << d.harness_fault();
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  ASSERT_TRUE(drive(d, groups).goes_on());
   using enum CheckEnding;
   EXPECT_THAT(endings(), ElementsAre(kCrash, kCrash, kCrash, kNotRun, kNotRun, kCrash));
   ASSERT_THAT(timeline_.sessions, SizeIs(4)) << "a process for each that was run";
@@ -126,8 +137,8 @@ TEST_F(DriverTest, AfterThreeCrashesTheRestOfTheGroupIsNotRun) {
 TEST_F(DriverTest, ARefusalEndsTheCheckAndNotTheProcess) {
   Driver d = driver("refuses");
   const std::vector<Group> groups = {group_of("one", 4, publish)};
-  ASSERT_TRUE(d.learn_capabilities());
-  ASSERT_TRUE(d.drive(groups));
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  ASSERT_TRUE(drive(d, groups).goes_on());
   using enum CheckEnding;
   EXPECT_THAT(endings(), ElementsAre(kRefused, kRefused, kRefused, kRefused));
   ASSERT_THAT(timeline_.sessions, SizeIs(1));
@@ -137,10 +148,10 @@ TEST_F(DriverTest, ARefusalEndsTheCheckAndNotTheProcess) {
 TEST_F(DriverTest, ABrokenProtocolEndsTheRun) {
   Driver d = driver("reply-twice");
   const std::vector<Group> groups = {group_of("one", 2, publish), group_of("two", 1, publish)};
-  ASSERT_TRUE(d.learn_capabilities());
-  EXPECT_FALSE(d.drive(groups));
-  EXPECT_THAT(d.adapter_fault(), HasSubstr("without a request"));
-  EXPECT_EQ(d.harness_fault(), "");
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  const GroupRun last = drive(d, groups);
+  EXPECT_THAT(last.adapter_fault, HasSubstr("without a request"));
+  EXPECT_EQ(last.harness_fault, "");
   EXPECT_THAT(timeline_.sessions, SizeIs(1));
 }
 
@@ -149,8 +160,8 @@ TEST_F(DriverTest, ACrashThatNoSelectedRowIsToShowIsAProblemOfTheRun) {
   Group group = group_of("one", 1, update);
   group.checks[0].requirements = {};
   group.checks[0].also = {kPublishRow};
-  ASSERT_TRUE(d.learn_capabilities());
-  ASSERT_TRUE(d.drive({&group, 1}));
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  ASSERT_TRUE(drive(d, {group}).goes_on());
   const RunResult result = judge(timeline_, selected_);
   ASSERT_THAT(result.problems, SizeIs(1));
   EXPECT_EQ(result.problems[0].outcome, Outcome::kCrash);
@@ -160,8 +171,7 @@ TEST_F(DriverTest, ACrashThatNoSelectedRowIsToShowIsAProblemOfTheRun) {
 TEST_F(DriverTest, AMissingProgramIsTheAdapters) {
   Driver d = driver("none");
   options_.argv = {"/no/such/adapter"};
-  EXPECT_FALSE(d.learn_capabilities());
-  EXPECT_THAT(d.adapter_fault(), HasSubstr("cannot be started"));
+  EXPECT_THAT(d.learn_capabilities().adapter_fault, HasSubstr("cannot be started"));
 }
 
 }  // namespace

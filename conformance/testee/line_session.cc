@@ -29,14 +29,15 @@ constexpr milliseconds kWriting{2000};
 LineSession::LineSession(sys::Child child, std::string mark)
     : child_(std::move(child)), mark_(std::move(mark)) {}
 
-sys::Result<LineSession> LineSession::start(const std::vector<std::string>& argv,
-                                            const std::string& seed) {
+sys::Result<LineSession> LineSession::start(const LineOptions& given) {
   static std::atomic<int> sessions{0};
-  std::string mark = fmt::format("CTXCONF_SESSION={}-{}-{}", getpid(), seed, ++sessions);
+  std::string mark = fmt::format("CTXCONF_SESSION={}-{}-{}", getpid(), given.seed, ++sessions);
   sys::ChildOptions options;
-  options.argv = argv;
+  options.argv = given.argv;
+  options.descriptor3 = given.descriptor3;
   options.extra_env = {"CTXCONF=1", "CTXCONF_PROTOCOL=1", "CTXCONF_TEST=by-hand",
-                       "CTXCONF_SEED=" + seed, mark};
+                       "CTXCONF_SEED=" + given.seed, mark};
+  if (given.descriptor3) options.extra_env.emplace_back("CTXCONF_CHANNEL=fd3");
   options.deadline = kWriting;
   CTX_TRY(child, sys::Child::start(options));
   return LineSession(std::move(child), std::move(mark));

@@ -16,14 +16,19 @@
 
 namespace ctxconf::conformance {
 
+struct LineOptions {
+  std::vector<std::string> argv;
+  std::string seed;          // hexadecimal
+  bool descriptor3 = false;  // --channel fd3
+};
+
 class LineSession {
  public:
   using Clock = std::chrono::steady_clock;
   using Json = nlohmann::json;
 
-  // Over stdin and stdout. The error is that of starting it.
-  static sys::Result<LineSession> start(const std::vector<std::string>& argv,
-                                        const std::string& seed);
+  // The error is that of starting it.
+  static sys::Result<LineSession> start(const LineOptions& options);
 
   // Adds the id and writes the line; an adapter that does not read is seen at the reply.
   std::int64_t send(Json request);

@@ -84,7 +84,9 @@ struct Said {
 }  // namespace
 
 struct Testee::State {
-  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {}
+  State(TesteeOptions o, Timeline& t) : options(std::move(o)), timeline(t) {
+    session.root.session = static_cast<std::uint32_t>(t.sessions.size() + 1);
+  }
 
   const TesteeOptions options;
   Timeline& timeline;
@@ -113,6 +115,11 @@ struct Testee::State {
 
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options.recording.timeout_scale);
+  }
+  // Stands still while job control stops this process: deadlines are in this time. `late()` is
+  // known at the end of a step.
+  Clock::time_point now() const {
+    return Clock::now() - (recording ? recording->late() : Clock::duration::zero());
   }
   int descriptor_in() const { return in.is_open() ? in.get() : out.get(); }
 
@@ -222,7 +229,7 @@ struct Testee::State {
 
   // One step of everything. An error ends whatever is waited for.
   Answer<void> step(Clock::time_point until) {
-    const auto stepped = recording->step(until);
+    const auto stepped = recording->step(until + recording->late());
     if (!stepped) return std::unexpected(own_fault(sys::to_string(stepped.error())));
     nothing_left = !*stepped;
     if (!recording->runaway().empty()) return std::unexpected(Stop::kCrashed);
@@ -245,8 +252,8 @@ struct Testee::State {
         continue;
       }
       // Alive without a way to answer.
-      if (out_ended) until = std::min(until, Clock::now() + scaled(milliseconds(500)));
-      if (Clock::now() >= until) return std::nullopt;
+      if (out_ended) until = std::min(until, now() + scaled(milliseconds(500)));
+      if (now() >= until) return std::nullopt;
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
     }
   }
@@ -291,9 +298,9 @@ struct Testee::State {
   }
 
   void look() {
-    session.operations.back().after =
-        recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
-    session.operations.back().answered_ns = sys::boottime_now_ns();
+    Operation& operation = session.operations.back();
+    operation.after = recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
+    if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
     if (options.recording.record_stores && pid != 0) {
       recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
     }
@@ -305,7 +312,7 @@ struct Testee::State {
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.sent_ns = sys::boottime_now_ns();
-    while (Clock::now() < until && !is_done()) {
+    while (now() < until && !is_done()) {
       if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
     }
@@ -342,7 +349,7 @@ struct Testee::State {
 
   // The thread that stands before its call; 0: it has refused, and that is the next line.
   Answer<pid_t> await_armed(const std::string& op, std::int64_t id, milliseconds within) {
-    auto line = next_line(Clock::now() + scaled(within));
+    auto line = next_line(now() + scaled(within));
     if (!line) return std::unexpected(line.error());
     if (!*line) return std::unexpected(hang(op));
     if ((*line)->kind != LineKind::kEvent) {
@@ -364,10 +371,11 @@ struct Testee::State {
   }
 
   Answer<Json> take_reply(const std::string& op, std::int64_t id, milliseconds within) {
-    auto reply = await_reply(id, Clock::now() + scaled(within));
+    auto reply = await_reply(id, now() + scaled(within));
     if (!reply) return std::unexpected(reply.error());
     if (!*reply) return std::unexpected(hang(op));
     Json& value = **reply;
+    session.operations.back().answered_ns = sys::boottime_now_ns();
     session.operations.back().reply = cut(dumped(value), kReplyKept);
     if (value["ok"] == true) {
       if (const auto problem = problem_of(value, definition_of_reply(op))) {
@@ -411,8 +419,9 @@ struct Testee::State {
 
   // How a process ended, once the timeline has it.
   std::string ending_of(pid_t process) const {
-    const auto it = std::find_if(timeline.processes.rbegin(), timeline.processes.rend(),
-                                 [&](const Process& p) { return p.pid == process; });
+    const auto it = std::find_if(
+        timeline.processes.rbegin(), timeline.processes.rend(),
+        [&](const Process& p) { return p.pid == process && p.session == session.root.session; });
     if (it == timeline.processes.rend()) return {};
     return conformance::ending_of(*it);
   }
@@ -434,12 +443,13 @@ struct Testee::State {
 
   // A process that has ended before it could be asked is no other case than one that ends then.
   void say_bye() {
-    const auto until = Clock::now() + scaled(options.end_within);
+    const auto until = now() + scaled(options.end_within);
     const std::size_t bye = session.checks.size() - 1;
     const auto id = say("bye", Json::object());
     if (!id) return;
     auto reply = await_reply(*id, until);
     if (reply && *reply) {
+      session.operations.back().answered_ns = sys::boottime_now_ns();
       session.operations.back().reply = cut(dumped(**reply), kReplyKept);
       bye_answered = true;
       wait_for_end(until);
@@ -461,12 +471,12 @@ struct Testee::State {
     }
     if (out.is_open()) shutdown(out.get(), SHUT_WR);  // a socket's; a pipe has no other way
     const pid_t root = recording->root();
-    while ((is_alive(pid) || is_alive(root)) && Clock::now() < until) {
+    while ((is_alive(pid) || is_alive(root)) && now() < until) {
       if (!step(until)) break;
     }
     // Children that were asked for end with their parent; that takes a moment, and so does it
     // until a new one is known.
-    while (!nothing_left && !is_alive(pid) && Clock::now() < until) {
+    while (!nothing_left && !is_alive(pid) && now() < until) {
       if (!step(until)) break;
     }
     (void)expect_silence();
@@ -548,6 +558,7 @@ Testee::Answer<void> Testee::start() {
   recording.argv = s.options.argv;
   recording.keep_all = true;
   recording.inject_at_once = false;
+  recording.session = s.session.root.session;
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
@@ -690,16 +701,17 @@ Testee::Answer<void> Testee::exec_self() {
   const auto before = s.recording->image_of(s.pid);
   auto id = s.say("process.exec_self", Json::object());
   if (!id) return std::unexpected(id.error());
-  const auto until = Clock::now() + s.scaled(s.options.reply_within);
+  const auto until = s.now() + s.scaled(s.options.reply_within);
   while (true) {
     const auto now = s.recording->image_of(s.pid);
     if (now && now != before) break;
     if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
-    if (Clock::now() >= until) return std::unexpected(s.hang("process.exec_self"));
+    if (s.now() >= until) return std::unexpected(s.hang("process.exec_self"));
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
     // A reply says that it did not work.
     if (const auto line = s.take_said()) {
       const std::string reply = dumped(line->value);
+      s.session.operations.back().answered_ns = sys::boottime_now_ns();
       s.session.operations.back().reply = cut(reply, kReplyKept);
       s.session.checks.back().text = "declared process.exec, and answered: " + cut(reply, 200);
       return std::unexpected(Stop::kRefused);
@@ -737,7 +749,7 @@ Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json membe
 }
 
 Testee::Answer<void> Testee::wait(milliseconds duration) {
-  return state_->leave_alone(Clock::now() + state_->scaled(duration), [] { return false; });
+  return state_->leave_alone(state_->now() + state_->scaled(duration), [] { return false; });
 }
 
 Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds running) {
@@ -753,7 +765,7 @@ Testee::Answer<void> Testee::wait_for_context(milliseconds most) {
   auto& s = *state_;
   const auto is_there = [&] { return s.recording->published().has_value(); };
   if (is_there()) return {};
-  return s.leave_alone(Clock::now() + s.scaled(most), is_there);
+  return s.leave_alone(s.now() + s.scaled(most), is_there);
 }
 
 void Testee::end() {

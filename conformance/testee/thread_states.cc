@@ -22,6 +22,16 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
+// All of it: the name of a thread may hold line feeds.
+std::string whole(const std::string& path) {
+  constexpr std::size_t kMost = 4096;
+  std::ifstream in(path, std::ios::binary);
+  std::string out(kMost, '\0');
+  in.read(out.data(), static_cast<std::streamsize>(out.size()));
+  out.resize(static_cast<std::size_t>(in.gcount()));
+  return out;
+}
+
 // "[<0>] futex_wait_queue+0x5e/0x90" becomes "futex_wait_queue"; the first is the innermost.
 std::string kernel_stack(const std::string& path) {
   std::ifstream in(path);
@@ -48,11 +58,13 @@ std::vector<std::string> thread_states(pid_t pid) {
       break;
     }
     const std::string folder = fmt::format("/proc/{}/task/{}/", pid, tid);
-    const std::string stat = first_line(folder + "stat");
+    // "12 (its name) S ..."
+    const std::string stat = whole(folder + "stat");
+    const auto name = stat.find('(');
     const auto name_end = stat.rfind(") ");
-    if (name_end == std::string::npos) continue;
-    std::string line =
-        fmt::format("{} ({}): {}", tid, first_line(folder + "comm"), stat.substr(name_end + 2, 1));
+    if (name == std::string::npos || name_end == std::string::npos) continue;
+    std::string line = fmt::format("{} {}: {}", tid, stat.substr(name, name_end + 1 - name),
+                                   stat.substr(name_end + 2, 1));
     const std::string channel = first_line(folder + "wchan");
     if (!channel.empty() && channel != "0") line += ", " + channel;
     // "running", or the number of the call and its arguments.

@@ -458,7 +458,7 @@ constexpr Kind kKinds[] =
          }},
         {.name = "hangs-under-a-bad-name",
          .begin = [](const json&, const std::string&) -> std::optional<std::string> {
-           prctl(PR_SET_NAME, "\x1b[31m) S\x07");
+           prctl(PR_SET_NAME, "\x1b[31m) S\n\x07");
            sleep_for_ever();
          }},
         {.name = "deletes-its-folder", .start = delete_working_directory},

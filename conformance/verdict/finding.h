@@ -1,10 +1,12 @@
 // What a rule says about one image of one process, and what is said about a run.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace ctxconf::conformance {
@@ -33,7 +35,12 @@ std::optional<NaReason> na_reason_from(std::string_view);
 struct ImageKey {
   std::int32_t pid = 0;
   std::uint32_t image = 0;  // 0 for the first, counted per process
-  friend auto operator<=>(const ImageKey&, const ImageKey&) = default;
+  // run: in which session, from 1; 0: in none. Two sessions may have had one pid.
+  std::uint32_t session = 0;
+  friend bool operator==(const ImageKey&, const ImageKey&) = default;
+  friend std::strong_ordering operator<=>(const ImageKey& a, const ImageKey& b) {
+    return std::tie(a.session, a.pid, a.image) <=> std::tie(b.session, b.pid, b.image);
+  }
 };
 
 // Bytes of the testee with the wrong ones marked, perhaps beside those of a golden vector.

@@ -1,0 +1,66 @@
+#include "conformance/repeats.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "conformance/judge.h"
+#include "conformance/testee/driver.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+// "4243 died" and "517 died" are the same.
+std::string without_numbers(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) out += c;
+    if (digit && (out.empty() || out.back() != '0')) out += '0';
+  }
+  return out;
+}
+
+// Whatever a difference between two repeats would show in: no addresses, no numbers that vary.
+std::string gist_of(const RunResult& run) {
+  std::string out;
+  for (const RequirementResult& r : run.results) {
+    std::set<std::string> findings;
+    for (const Finding& f : r.findings) {
+      findings.insert(std::string(to_string(f.outcome)) + " " + f.signature);
+    }
+    out += r.requirement->id + "\n";
+    for (const auto& f : findings) out += " " + f + "\n";
+  }
+  for (const RunProblem& p : run.problems) {
+    out += std::string(to_string(p.outcome)) + " " + without_numbers(p.text) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+Repeats::Repeats(std::vector<const Requirement*> selected, Timeline& kept)
+    : selected_(std::move(selected)), kept_(kept), empty_(kept), current_(kept) {}
+
+void Repeats::add(Timeline part) { append(std::move(part), current_); }
+
+bool Repeats::end(std::uint32_t repeat) {
+  const auto [same, is_new] = seen_.emplace(gist_of(judge(current_, selected_)), repeat);
+  if (!is_new) {
+    const auto count = std::ranges::find(kept_.repeats, same->second, &RepeatCount::repeat);
+    if (count == kept_.repeats.end()) {
+      kept_.repeats.push_back({same->second, 2});
+    } else {
+      ++count->times;
+    }
+    current_.sessions.clear();
+    current_.processes.clear();
+  }
+  finish();
+  return seen_.size() < kMostDiffering;
+}
+
+void Repeats::finish() { append(std::exchange(current_, empty_), kept_); }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,456 @@
+#include "conformance/testee/jobs.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conformance/json_text.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/fd.h"
+#include "sys/process.h"
+#include "sys/spawn.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{1000};
+// In ticks, so that a time for which job control stopped this process counts as one.
+constexpr int kMostSilent = 600;        // more than all requests of a check may take together
+constexpr int kEnding = 20;             // a job that was told to end
+constexpr milliseconds kReaping{5000};  // of what was killed
+constexpr std::uint32_t kLongestFrame = std::uint32_t{300} << 20U;
+constexpr std::size_t kMostAhead = 64;  // units whose recordings wait for an earlier one
+constexpr std::size_t kMostRead = std::size_t{1} << 16U;
+
+// What a job says: a head and as many bytes as it announces.
+enum class Frame : std::uint32_t {
+  kBegin,     // the name of a check
+  kEnd,       // how it ended, a space, its name
+  kTimeline,  // of the unit, as JSON
+  kDone,      // what else is in a GroupRun, as JSON: the unit is over
+};
+struct FrameHead {
+  Frame frame;
+  std::uint32_t size;
+};
+constexpr std::string_view kStopped = "stopped";  // for a check that could not be ended
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+bool read_all(int fd, void* to, std::size_t size) {
+  auto* at = static_cast<char*>(to);
+  while (size > 0) {
+    const ssize_t n = recv(fd, at, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    size -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool say(int fd, Frame frame, std::string_view text) {
+  const FrameHead head{frame, static_cast<std::uint32_t>(text.size())};
+  return write_all(fd, {reinterpret_cast<const char*>(&head), sizeof head}) && write_all(fd, text);
+}
+
+std::optional<CheckEnding> ending_from(std::string_view word) {
+  using enum CheckEnding;
+  for (const CheckEnding e : {kDone, kRefused, kCrash, kTimeout, kNotRun}) {
+    if (to_string(e) == word) return e;
+  }
+  return std::nullopt;
+}
+
+// In a process of its own: drives the units whose index is read, until there are no more. Does not
+// return, and nothing of the parent's is destroyed or flushed here.
+[[noreturn]] void work(Driver& driver, std::span<const Unit> units, int channel) {
+  driver.on_check(
+      [&](std::string_view, std::string_view check) { (void)say(channel, Frame::kBegin, check); },
+      [&](std::string_view, std::string_view check, std::optional<CheckEnding> ending) {
+        const auto word = ending ? to_string(*ending) : kStopped;
+        (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
+      });
+  std::uint32_t index = 0;
+  while (read_all(channel, &index, sizeof index)) {
+    GroupRun run;
+    std::string timeline;
+    try {
+      run = driver.drive(*units[index].group, units[index].repeat);
+      timeline = to_json(run.part);
+    } catch (const std::exception& e) {
+      run.harness_fault = e.what();
+    }
+    if (timeline.size() > kLongestFrame) {
+      timeline.clear();
+      run.harness_fault = "the recording of a group is too large to be handed over";
+    }
+    const Json rest = {{"adapter_fault", text(run.adapter_fault)},
+                       {"harness_fault", text(run.harness_fault)},
+                       {"interrupted", run.interrupted},
+                       {"asked", run.asked}};
+    if (!timeline.empty() && !say(channel, Frame::kTimeline, timeline)) break;
+    if (!say(channel, Frame::kDone, rest.dump())) break;
+  }
+  _exit(kExitClean);
+}
+
+struct Job {
+  pid_t pid = 0;
+  sys::Fd channel;
+  std::string heard;
+  std::optional<std::size_t> unit;  // index: what it drives
+  GroupRun run;                     // of that, as far as it was heard
+  int silent = 0;                   // ticks
+  bool gave_up = false;             // and it was killed for that
+  bool ended = false;               // and reaped
+  int status = 0;
+};
+
+class Jobs {
+ public:
+  Jobs(Driver& driver, std::span<const Unit> units, double timeout_scale, const JobCalls& calls)
+      : driver_(driver),
+        units_(units),
+        patience_(std::max(1.0, timeout_scale)),
+        calls_(calls),
+        last_(units.size()) {
+    const auto before = sys::children_of_this_process();
+    earlier_children_.insert(before.begin(), before.end());
+  }
+
+  JobsEnding run(unsigned count) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a job leaves behind becomes ours
+    const EndingSignals signals;
+    signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
+    for (unsigned i = 0; i < count && ending_.harness_fault.empty(); ++i) start();
+    for (Job& job : jobs_) hand_out(job);
+    while (is_anything_driven()) wait();
+    end_all();
+    return std::move(ending_);
+  }
+
+ private:
+  bool is_over() const {
+    return ending_.interrupted || ending_.exit_code || !ending_.harness_fault.empty();
+  }
+  bool is_anything_driven() const {
+    return std::ranges::any_of(jobs_, [](const Job& j) { return !j.ended && j.unit.has_value(); });
+  }
+  int scaled(int ticks) const { return static_cast<int>(ticks * patience_); }
+
+  void own_fault(std::string what) {
+    if (ending_.harness_fault.empty()) ending_.harness_fault = std::move(what);
+  }
+
+  void start() {
+    std::array<int, 2> fds{};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
+      return own_fault(fmt::format("socketpair: {}", std::strerror(errno)));
+    }
+    sys::Fd ours(fds[0]);
+    const sys::Fd theirs(fds[1]);
+    std::fflush(nullptr);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) return own_fault(fmt::format("fork: {}", std::strerror(errno)));
+    if (pid == 0) {
+      // Its death is that of all that it traces.
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(kExitHarnessError);
+      for (Job& job : jobs_) job.channel.reset();
+      ours.reset();
+      signals_.reset();
+      work(driver_, units_, theirs.get());
+    }
+    Job& job = jobs_.emplace_back();
+    job.pid = pid;
+    job.channel = std::move(ours);
+  }
+
+  void hand_out(Job& job) {
+    if (job.ended || job.unit || is_over()) return;
+    if (next_ >= std::min(last_, taken_ + kMostAhead)) return;
+    job.silent = 0;
+    job.run = {};
+    job.unit = next_++;
+    const auto index = static_cast<std::uint32_t>(*job.unit);
+    // Where it does not read any more its end is seen soon.
+    (void)write_all(job.channel.get(), {reinterpret_cast<const char*>(&index), sizeof index});
+  }
+
+  // Nothing after this unit is wanted.
+  void stop_after(std::size_t unit) { last_ = std::min(last_, unit + 1); }
+
+  void finish(std::size_t unit, GroupRun run) {
+    // With one job these would not have been driven.
+    if (!run.goes_on()) stop_after(unit);
+    done_.emplace(unit, std::move(run));
+    while (!done_.empty() && done_.begin()->first == taken_ && taken_ < last_) take_first();
+    if (taken_ == last_) end_driven();
+  }
+
+  void take_first() {
+    const auto first = done_.begin();
+    const std::size_t unit = first->first;
+    GroupRun run = std::move(first->second);
+    done_.erase(first);
+    taken_ = unit + 1;
+    if (!calls_.take(units_[unit], std::move(run))) stop_after(unit);
+  }
+
+  void end_driven() {
+    for (Job& job : jobs_) {
+      if (job.ended || !job.unit || is_ending_) continue;
+      kill(job.pid, SIGTERM);
+      job.silent = 0;
+    }
+    is_ending_ = true;
+  }
+
+  void wait() {
+    std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
+    std::vector<Job*> listed;
+    for (Job& job : jobs_) {
+      if (job.ended) continue;
+      fds.push_back({job.channel.get(), POLLIN, 0});
+      listed.push_back(&job);
+    }
+    const int ready = poll(fds.data(), fds.size(), static_cast<int>(kTick.count()));
+    if (ready < 0 && errno != EINTR) {
+      own_fault(fmt::format("poll: {}", std::strerror(errno)));
+      end_driven();
+    }
+    if (fds[0].revents != 0) {
+      signalfd_siginfo signal{};
+      if (read(signals_.get(), &signal, sizeof signal) > 0) {
+        ending_.interrupted = true;
+        end_driven();
+      }
+    }
+    for (std::size_t i = 0; i < listed.size(); ++i) {
+      if (fds[i + 1].revents != 0) hear(*listed[i]);
+    }
+    if (ready == 0) {
+      for (Job* job : listed) be_patient(*job);
+    }
+  }
+
+  void be_patient(Job& job) {
+    if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEnding : kMostSilent)) return;
+    job.gave_up = true;
+    kill(job.pid, SIGKILL);  // that is told when its channel ends
+  }
+
+  void hear(Job& job) {
+    std::array<char, kMostRead> buffer;
+    const ssize_t n = recv(job.channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) return lose(job);
+    job.silent = 0;
+    job.heard.append(buffer.data(), static_cast<std::size_t>(n));
+    FrameHead head{};
+    std::size_t at = 0;
+    while (!job.ended && job.heard.size() - at >= sizeof head) {
+      std::memcpy(&head, job.heard.data() + at, sizeof head);
+      if (job.heard.size() - at - sizeof head < head.size) break;
+      const std::string_view said(job.heard.data() + at + sizeof head, head.size);
+      at += sizeof head + head.size;
+      if (job.unit) understand(job, head.frame, said);
+    }
+    job.heard.erase(0, at);
+  }
+
+  void understand(Job& job, Frame frame, std::string_view said) {
+    const std::string_view group = units_[*job.unit].group->name;
+    switch (frame) {
+      case Frame::kBegin:
+        if (calls_.begin) calls_.begin(group, said);
+        break;
+      case Frame::kEnd: {
+        const auto space = said.find(' ');
+        if (calls_.end) {
+          calls_.end(group, said.substr(space + 1), ending_from(said.substr(0, space)));
+        }
+        break;
+      }
+      case Frame::kTimeline:
+        if (auto part = timeline_from_json(said)) {
+          job.run.part = std::move(*part);
+        } else {
+          job.run.harness_fault = fmt::format(
+              "what was recorded of group {} was not understood: {}", group, part.error().detail);
+        }
+        break;
+      case Frame::kDone: {
+        std::string problem;
+        const Json value = Json::parse(said, nullptr, /*allow_exceptions=*/false);
+        const JsonReader in(value, "", &problem);
+        job.run.adapter_fault = in.string("adapter_fault");
+        if (job.run.harness_fault.empty()) job.run.harness_fault = in.string("harness_fault");
+        job.run.interrupted = in.boolean("interrupted");
+        job.run.asked = in.number<std::size_t>("asked");
+        if (!problem.empty()) job.run.harness_fault = problem;
+        // One that was only told to end is no interruption.
+        if (job.run.interrupted && !is_ending_) {
+          ending_.interrupted = true;
+          end_driven();
+        }
+        const std::size_t unit = *std::exchange(job.unit, std::nullopt);
+        finish(unit, std::move(job.run));
+        for (Job& idle : jobs_) hand_out(idle);
+        break;
+      }
+    }
+  }
+
+  // Its channel has ended, and so has it, or it will be.
+  void lose(Job& job) {
+    reap(job);
+    const auto unit = std::exchange(job.unit, std::nullopt);
+    if (WIFEXITED(job.status) && WEXITSTATUS(job.status) == kExitUnreachable) {
+      ending_.exit_code = kExitUnreachable;
+      return end_driven();
+    }
+    if (!unit || is_ending_) return;
+    GroupRun run;
+    std::string how = job.gave_up ? "said nothing for too long and was killed"
+                      : WIFSIGNALED(job.status)
+                          ? "was killed by " + signal_name(WTERMSIG(job.status))
+                          : fmt::format("exited {}", WEXITSTATUS(job.status));
+    run.harness_fault =
+        fmt::format("the process that drove group {} {}", units_[*unit].group->name, how);
+    finish(*unit, std::move(run));
+    for (Job& idle : jobs_) hand_out(idle);
+  }
+
+  void reap(Job& job) {
+    job.channel.reset();
+    const auto kill_at = Clock::now() + milliseconds(kTick * scaled(kEnding));
+    const auto give_up = kill_at + kReaping;
+    bool killed = false;
+    while (!job.ended) {
+      const pid_t got = waitpid(job.pid, &job.status, WNOHANG);
+      if (got == job.pid || (got < 0 && errno != EINTR)) break;
+      const auto now = Clock::now();
+      if (now >= give_up) {
+        own_fault("a process of ctxconf could not be ended");
+        break;
+      }
+      if (now >= kill_at && !std::exchange(killed, true)) kill(job.pid, SIGKILL);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    job.ended = true;
+  }
+
+  // Children of a job that died, which have become ours.
+  void end_orphans() {
+    const auto give_up = Clock::now() + kReaping;
+    while (true) {
+      bool any = false;
+      for (const pid_t pid : sys::children_of_this_process()) {
+        if (earlier_children_.contains(pid) || sys::is_registered_child(pid)) continue;
+        any = true;
+        kill(pid, SIGKILL);
+        (void)waitpid(pid, nullptr, WNOHANG | __WALL);
+      }
+      if (!any) return;
+      if (Clock::now() >= give_up) return own_fault("not all that was started could be ended");
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  }
+
+  void end_all() {
+    for (Job& job : jobs_) job.channel.reset();
+    for (Job& job : jobs_) reap(job);
+    end_orphans();
+    // What came of an interrupted run is kept, with gaps.
+    if (ending_.interrupted) {
+      while (!done_.empty()) take_first();
+    }
+  }
+
+  Driver& driver_;
+  const std::span<const Unit> units_;
+  const double patience_;
+  const JobCalls& calls_;
+  sys::Fd signals_;
+  std::set<pid_t> earlier_children_;
+  std::vector<Job> jobs_;
+  std::size_t next_ = 0;   // unit to be handed out
+  std::size_t taken_ = 0;  // units before this one were taken
+  std::size_t last_;       // and those from this one on are not wanted
+  std::map<std::size_t, GroupRun> done_;
+  bool is_ending_ = false;
+  JobsEnding ending_;
+};
+
+}  // namespace
+
+EndingSignals::EndingSignals() {
+  sigemptyset(&set_);
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      sigaddset(&set_, signo);
+    }
+  }
+  pthread_sigmask(SIG_BLOCK, &set_, &before_);
+}
+
+EndingSignals::~EndingSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+bool EndingSignals::take() const {
+  const timespec none{};
+  return sigtimedwait(&set_, nullptr, &none) > 0;
+}
+
+JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
+                     double timeout_scale, const JobCalls& calls) {
+  const auto count = static_cast<unsigned>(std::min<std::size_t>(jobs, units.size()));
+  if (count > 1) return Jobs(driver, units, timeout_scale, calls).run(count);
+  JobsEnding ending;
+  const EndingSignals signals;
+  driver.on_check(calls.begin, calls.end);
+  for (const Unit& unit : units) {
+    GroupRun run = driver.drive(*unit.group, unit.repeat);
+    run.interrupted = run.interrupted || signals.take();
+    ending.interrupted = run.interrupted;
+    const bool goes_on = run.goes_on();
+    if (!calls.take(unit, std::move(run)) || !goes_on) break;
+  }
+  return ending;
+}
+
+}  // namespace ctxconf::conformance

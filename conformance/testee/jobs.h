@@ -1,0 +1,62 @@
+// Groups of checks driven in this process, or side by side: in processes of ours, since ptrace,
+// SIGCHLD and the orphans of what is started belong to one process.
+#pragma once
+
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "conformance/testee/driver.h"
+
+namespace ctxconf::conformance {
+
+// More than there are groups.
+inline constexpr unsigned kMostJobs = 64;
+
+// While it lives the signals that end a run (SIGINT, SIGTERM, SIGHUP) are blocked in this thread: a
+// program under test that is being recorded is ended for them, and between two they wait. Those
+// that this process ignores (nohup) are left alone.
+class EndingSignals {
+ public:
+  EndingSignals();
+  ~EndingSignals();
+  EndingSignals(const EndingSignals&) = delete;
+  EndingSignals& operator=(const EndingSignals&) = delete;
+
+  const sigset_t& set() const { return set_; }
+  bool take() const;  // true: one was pending
+
+ private:
+  sigset_t set_{};
+  sigset_t before_{};
+};
+
+struct Unit {
+  const Group* group = nullptr;
+  std::uint32_t repeat = 0;
+};
+
+struct JobCalls {
+  Driver::Call begin;  // of a check, while it happens: in no order with several jobs
+  Driver::EndCall end;
+  // Called with what each unit gave, in the order of the units, whatever ended first. False: the
+  // rest is not driven, or ended and forgotten.
+  std::function<bool(const Unit& unit, GroupRun run)> take;
+};
+
+struct JobsEnding {
+  bool interrupted = false;      // by SIGINT, SIGTERM or SIGHUP, and everything was ended
+  std::string harness_fault;     // of no unit
+  std::optional<int> exit_code;  // a process of ours has said why it exits with this
+};
+
+// Drives every unit, at most `jobs` at once. With one job in this process; with more this process
+// must have one thread. Nothing that was started is left
+// when this returns. The longest that a job may be silent is stretched by `timeout_scale`.
+JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
+                     double timeout_scale, const JobCalls& calls);
+
+}  // namespace ctxconf::conformance
