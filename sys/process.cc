@@ -145,8 +145,11 @@ Result<std::vector<int>> numbers_in(const ProcDir& dir, const char* name, std::s
 struct Stat {
   char state = '?';
   pid_t parent = 0;
+  std::uint64_t flags = 0;  // PF_*
   std::uint64_t start_ticks = 0;
 };
+
+constexpr std::uint64_t kKernelThread = 0x200000;  // PF_KTHREAD, which no header for programs has
 
 Result<Stat> read_stat(const ProcDir& dir) {
   CTX_TRY(text, read_start(dir, "stat", kSmallFileLimit));
@@ -164,6 +167,7 @@ Result<Stat> read_stat(const ProcDir& dir) {
     rest.remove_prefix(value.size());
     if (field == 3) stat.state = value.empty() ? '?' : value.front();
     if (field == 4) good = to_number(value, 10, stat.parent);
+    if (field == 9) good = to_number(value, 10, stat.flags);
     if (field == 22) good = to_number(value, 10, stat.start_ticks);
   }
   if (!good) return fail("parse /proc/PID/stat", 0, subject(dir.id));
@@ -469,7 +473,10 @@ Result<ProcessFacts> process_facts(pid_t pid) {
     facts.executable = std::move(*executable);
   } else if (const int err = executable.error().err; err == EACCES || err == EPERM) {
     return std::unexpected(std::move(executable).error());
-  }  // else a zombie, a kernel thread or a path of more than PATH_MAX: no name
+  } else if (err == ENOENT && (living_stat.flags & kKernelThread) == 0) {
+    // On its way to a zombie it has lost its memory, and with it this link.
+    facts.state = 'Z';
+  }  // else a kernel thread or a path of more than PATH_MAX: no name
 
   if (const auto ident = read_start(living, "exe", 6); ident && ident->starts_with("\177ELF")) {
     facts.elf64 = ident->size() <= 4 || (*ident)[4] != 1;          // ELFCLASS32

@@ -24,7 +24,7 @@ struct ProcessFacts {
   bool little_endian = true;              // EI_DATA
   std::uint32_t personality = 0;          // READ_IMPLIES_EXEC and others; 0 when unreadable
   std::int64_t boottime_offset_ns = 0;    // its time namespace against ours: theirs - ours
-  char state = '?';                       // 'Z' for a zombie without living threads
+  char state = '?';                       // 'Z' for one that has ended, or has lost its memory
 };
 // ESRCH when there is no such process, EACCES/EPERM when it may not be looked at.
 Result<ProcessFacts> process_facts(pid_t pid);
