@@ -431,6 +431,7 @@ std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::si
 Finding single_writer(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   const auto looks = driven_looks(e);
+  const auto history = header_history_of(e).operations;
   std::size_t threads = 0;
   std::size_t updates = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
@@ -457,7 +458,7 @@ Finding single_writer(const ImageEvidence& e) {
           contradicted(fmt::format("the key map has the name {} twice", conformance::quoted(key)),
                        "a name is there twice"));
     }
-    for (const HeaderOperation& op : header_history_of(e).operations) {
+    for (const HeaderOperation& op : history) {
       if (op.kind != HeaderOperation::Kind::kUpdate || !window->holds(op)) continue;
       const HeaderStore* by = store_of_another_writer(op);
       if (by != nullptr) {
