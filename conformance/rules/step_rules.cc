@@ -145,18 +145,19 @@ Finding no_mixed_read(const ImageEvidence& e) {
 
 // ---- barriers
 
-// Whether it keeps the stores before it from those behind it. `behind`: plain stores follow, which
-// a store-release does not hold back.
-bool orders_stores(const std::string& text, bool behind) {
+// Whether stores before it are seen before those behind it. A store-release holds back itself, and
+// no store that follows.
+bool orders_later_stores(const std::string& text) {
   if (text.starts_with("dmb") || text.starts_with("dsb")) {
     return text.find("ld") == std::string::npos;  // ishld and the like order loads
   }
-  if (text.starts_with("stl")) return !behind;
-  if (!behind || text.starts_with("lock") || text.starts_with("xchg")) return true;
-  if (text.ends_with("fence")) return true;
-  // An atomic of aarch64 with release alone: as a store-release.
-  const auto name = text.substr(0, text.find(' '));
-  return name.find("al") != std::string::npos;
+  if (text.starts_with("lock") || text.starts_with("xchg") || text.ends_with("fence")) return true;
+  // An atomic of aarch64 with acquire and release.
+  return !text.starts_with("stl") && text.substr(0, text.find(' ')).find("al") != std::string::npos;
+}
+
+bool orders_loads_only(const std::string& text) {
+  return (text.starts_with("dmb") || text.starts_with("dsb")) && !orders_later_stores(text);
 }
 
 struct Gap {
@@ -165,18 +166,17 @@ struct Gap {
   Seen after;   // the store behind it
 };
 
-// Walks the gaps that `wanted` picks out of each walk; the row is about all of them.
-Finding barrier_in(const ImageEvidence& e, std::vector<Gap> gaps, bool behind, const char* where) {
+// A barrier in each gap: behind the instruction of the first store, or in that of the second.
+Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const char* where) {
   const Image& image = *e.image;
   if (gaps.empty()) return not_walked(image);
   std::vector<std::string> witnesses;
   for (const Gap& gap : gaps) {
-    // The store in front of the gap may be the barrier, and so may the one behind it.
-    const std::uint64_t first = gap.before.view->step == 0 ? 0 : gap.before.view->step - 1;
+    const std::uint64_t second = gap.after.view->step - 1;
     const auto found = std::ranges::find_if(gap.walk->barriers, [&](const Barrier& b) {
-      const bool in_front = b.step == first && behind;
-      return (in_front || b.step >= gap.before.view->step) && b.step < gap.after.view->step &&
-             orders_stores(b.text, behind);
+      if (b.step == second) return !orders_loads_only(b.text);
+      // The first store may be an exchange, which orders what follows, too.
+      return b.step + 1 >= gap.before.view->step && b.step < second && orders_later_stores(b.text);
     });
     if (found != gap.walk->barriers.end()) {
       witnesses.push_back(found->place ? fmt::format("{} at {}", found->text,
@@ -228,29 +228,35 @@ std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
   return out;
 }
 
+// From the zero to each of the stores that follow while it is there.
 std::vector<Gap> gaps_after_zero(const Image& image) {
   std::vector<Gap> out;
   for (const StepWalk& walk : image.walks) {
     const auto seen = seen_in(image, walk);
-    for (std::size_t i = 1; i + 1 < seen.size(); ++i) {
-      const bool zeroed = seen[i - 1].accepted() && seen[i].timestamp() == 0;
-      if (zeroed && seen[i + 1].timestamp() == 0) out.push_back({&walk, seen[i], seen[i + 1]});
+    const Seen* zero = nullptr;
+    for (std::size_t i = 1; i < seen.size(); ++i) {
+      if (seen[i].timestamp() != 0) {
+        zero = nullptr;
+      } else if (zero != nullptr) {
+        out.push_back({&walk, *zero, seen[i]});
+      } else if (seen[i - 1].accepted()) {
+        zero = &seen[i];
+      }
     }
   }
   return out;
 }
 
 Finding publish_fence(const ImageEvidence& e) {
-  return barrier_in(e, gaps_before_timestamp(*e.image, false), false,
+  return barrier_in(e, gaps_before_timestamp(*e.image, false),
                     "between the header's fields and its timestamp");
 }
 Finding update_fence(const ImageEvidence& e) {
-  return barrier_in(e, gaps_before_timestamp(*e.image, true), false,
+  return barrier_in(e, gaps_before_timestamp(*e.image, true),
                     "between the updated fields and the new timestamp");
 }
 Finding zero_fence(const ImageEvidence& e) {
-  return barrier_in(e, gaps_after_zero(*e.image), true,
-                    "between the zero and the first changed field");
+  return barrier_in(e, gaps_after_zero(*e.image), "between the zero and the changed fields");
 }
 
 constexpr NamedRule kRules[] = {

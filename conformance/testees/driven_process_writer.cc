@@ -72,6 +72,9 @@ constexpr std::array kChoices = {
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
     "--bad pctx.update.failure-recoverable:memory",
+    "--bad pctx.publish.fence-before-timestamp",
+    "--bad pctx.update.fence-after-zero",
+    "--bad pctx.update.fence-before-timestamp",
     "--bad pctx.update.no-mixed-read",
     "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.one-writer-at-a-time",
@@ -128,9 +131,13 @@ std::string encode(const Content& content) {
 }
 
 template <class T>
-void store(char* at, T value) {
+void store(char* at, T value, std::memory_order order = std::memory_order_seq_cst) {
   // In one piece, as a reader has to see it.
-  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, std::memory_order_seq_cst);
+  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, order);
+}
+
+std::memory_order relaxed_if_bad(std::string_view name) {
+  return is_bad(name) ? std::memory_order_relaxed : std::memory_order_seq_cst;
 }
 
 std::optional<std::uint64_t> boot_ns() {
@@ -194,7 +201,7 @@ class Context {
     } else {
       set_payload(std::move(next));
     }
-    set_timestamp(later(*now));
+    set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
     if (is_bad("pctx.update.no-mixed-read")) rewrite_payload();
     set_name();
     return json();
@@ -271,7 +278,10 @@ class Context {
   std::uint64_t timestamp() const {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
   }
-  void set_timestamp(std::uint64_t value) const { store(at_ + kTimestampAt, value); }
+  void set_timestamp(std::uint64_t value,
+                     std::memory_order order = std::memory_order_seq_cst) const {
+    store(at_ + kTimestampAt, value, order);
+  }
   std::uint64_t later(std::uint64_t now) {
     if (copied_ != 0) return copied_;
     return last_ = std::max(now, last_ + 1);
@@ -279,9 +289,10 @@ class Context {
 
   void set_payload(std::string bytes) {
     kept_ = std::exchange(payload_, std::move(bytes));
-    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()));
+    const auto order = relaxed_if_bad("pctx.update.fence-after-zero");
+    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()), order);
     store(at_ + kPayloadAt,
-          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())));
+          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())), order);
   }
 
   Reply announce(std::string bytes, std::uint64_t now) {
@@ -289,7 +300,7 @@ class Context {
     memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
     store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
     set_payload(std::move(bytes));
-    set_timestamp(later(now));
+    set_timestamp(later(now), relaxed_if_bad("pctx.publish.fence-before-timestamp"));
     set_name();
     return json();
   }
