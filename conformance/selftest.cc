@@ -388,8 +388,7 @@ int command_selftest(const SelftestCommand& c) {
   if (whole) {
     for (const auto& spec : Catalogue::builtin().specifications()) {
       for (const auto& r : spec.requirements) {
-        if (r.role != Role::kWriter || r.level > deepest_recorded(Mode::kRun) ||
-            rule_for(r.id) == nullptr) {
+        if (r.role != Role::kWriter || !is_recorded(r, Mode::kRun) || rule_for(r.id) == nullptr) {
           continue;
         }
         ++rows;

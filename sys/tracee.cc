@@ -877,9 +877,10 @@ void Tracee::State::restart(pid_t tid, Task& task, int signo) {
                                           : PTRACE_CONT;
   task.at = task.in_group_stop ? At::kListening : At::kRunning;
   task.stop = Stop::kOther;
-  // A stop that waitpid has not given us yet (after a SIGKILL) must not be ended unseen.
+  // A stop that waitpid has not given us yet (after a SIGKILL) must not be ended unseen. A step is
+  // over before anybody kills, nearly always, and the question would be a tenth of what it costs.
   int status = 0;
-  if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
+  if (request != PTRACE_SINGLESTEP && waitpid(tid, &status, WNOHANG | __WALL) == tid) {
     raw.emplace_back(tid, status);
     return;
   }
@@ -898,12 +899,12 @@ void Tracee::State::await_step() {
   if (tid == 0 || !raw.empty() || ++steps_in_a_row % kStepsInARow == 0) return;
   constexpr unsigned kLooks = 200;
   for (unsigned look = 0; look < kLooks; ++look) {
+    sched_yield();  // it may need this processor
     int status = 0;
     if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
       raw.emplace_back(tid, status);
       return;
     }
-    sched_yield();
   }
 }
 
@@ -1171,8 +1172,13 @@ Result<> Tracee::unwatch(pid_t tid) {
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end() || !it->second.watched) return {};
   if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
-  // `watched` stays, for a trap that is on its way.
-  if (set_debug_register(tid, kControlRegister, kNoWatches) || errno == ESRCH) return {};
+  if (set_debug_register(tid, kControlRegister, kNoWatches)) {
+    // A trap may be on its way.
+    const auto status = user_word(tid, debug_register(kStatusRegister));
+    it->second.watched = !status || (*status & 0xfU) != 0;
+    return {};
+  }
+  if (errno == ESRCH) return {};
   return fail("debug registers", errno, pid_text(tid));
 #else
   (void)tid;

@@ -415,7 +415,9 @@ void Live::set_watchpoints(Watched& w, pid_t tid) {
     return;
   }
   if (!w.stores) return;
-  const auto wanted = w.stores->header();
+  // A walk sees what it stores, and armed registers would cost it a tenth of its steps.
+  const bool walks = w.steps && w.steps->is_walking(tid);
+  const auto wanted = walks ? std::nullopt : w.stores->header();
   if (thread->second.watches == wanted) return;
   if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
     w.stores->unseen(sys::to_string(set.error()));
@@ -671,12 +673,9 @@ void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
 
 void Live::on(const sys::Stepped& e) {
   const auto it = alive_.find(e.process);
-  const auto thread = threads_.find(e.tid);
   if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
-    it->second.steps->stepped(e);
-    if (e.words != 0 && thread != threads_.end() &&
-        thread->second.watches == it->second.stores->header()) {
-      look_at_store(it->second, {e.tid, e.process, e.words, e.pc});
+    if (const std::uint8_t words = it->second.steps->stepped(e); words != 0) {
+      it->second.stores->hit({e.tid, e.process, words, e.pc}, is_alone(e.process, e.tid));
       if (arm(it->second, e.tid)) return;
     }
   }

@@ -32,6 +32,17 @@ Announced announced_by(std::span<const std::byte> header) {
           .size = h->payload_size};
 }
 
+std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
+  constexpr std::size_t kWord = 8;
+  std::uint8_t out = 0;
+  for (std::size_t i = 0; i < std::min(before.size(), after.size()) / kWord; ++i) {
+    if (std::memcmp(&before[i * kWord], &after[i * kWord], kWord) != 0) {
+      out |= static_cast<std::uint8_t>(1U << i);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 StepRecorder::StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, CodePlaces& places,
@@ -142,23 +153,27 @@ void StepRecorder::look_at_instruction(pid_t tid, std::uint64_t pc) {
       {.step = walk_->steps, .text = *known->second, .place = places_->place_of(tid, pc + 1, 0)});
 }
 
-void StepRecorder::stepped(const sys::Stepped& e) {
+std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
   look_at_instruction(e.tid, pc_);
   ++walk_->steps;
   ++steps_;
   const std::uint64_t at = std::exchange(pc_, e.pc);
+  std::uint8_t words = 0;
   if (differs(e.tid)) {
     Seen now = look(e.tid);
+    words = changed_words(last_.header, now.header);
     // As for a store: the instruction that ends before the next; one that does not go straight on
     // is known by its beginning.
     const bool straight = e.pc > at && e.pc - at < BarrierDecoder::kLongest;
     if (now != last_) add(std::move(now), places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
-    if (!walk_) return;
+    if (!walk_) return words;
   }
-  if (walk_->steps - settled_at_ >= limits_.settled) {
-    if (announced_by(last_.header).valid) return end("over");
+  if (walk_->steps - settled_at_ >= limits_.settled && announced_by(last_.header).valid) {
+    end("over");
+  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) {
+    end("too many instructions");
   }
-  if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) end("too many instructions");
+  return words;
 }
 
 void StepRecorder::stored_beside(const sys::WatchpointHit& hit) {

@@ -46,7 +46,8 @@ class StepRecorder {
   // A thread stands right behind its store to the header, which was `before`, and no walk is on.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);
-  void stepped(const sys::Stepped& e);  // of the thread that walks
+  // Of the thread that walks. Bit i: bytes 8i to 8i+7 of the header are others than before.
+  std::uint8_t stepped(const sys::Stepped& e);
   // Another thread stands right behind its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);
