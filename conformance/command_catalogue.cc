@@ -41,7 +41,7 @@ std::string facts_text(std::span<const sys::HostFact> facts) {
 }
 
 bool is_checked(const Requirement& r) {
-  return r.role == Role::kWriter && r.level <= kDeepestRecorded && rule_for(r.id) != nullptr;
+  return r.role == Role::kWriter && is_recorded(r, Mode::kRun) && rule_for(r.id) != nullptr;
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
                           fmt::format("not judged by {}: needs {}", to_string(mode),
                                       r.modes.empty() ? "nothing" : to_string(r.modes.front())));
   }
-  if (r.level > deepest_recorded(mode)) {
+  if (!is_recorded(r, mode)) {
     Finding f =
         unobservable(fmt::format("needs level {}; this version records up to level {}",
                                  to_string(r.level), to_string(deepest_recorded(mode))),

@@ -10,11 +10,23 @@
 
 namespace ctxconf::conformance {
 
-// The deepest level that this version records.
-inline constexpr Level kDeepestRecorded = Level::kStores;
-// ... in one mode.
+// The deepest level that this version records in one mode.
 constexpr Level deepest_recorded(Mode mode) {
-  return mode == Mode::kWrap || mode == Mode::kRun ? kDeepestRecorded : Level::kSnapshot;
+  switch (mode) {
+    case Mode::kRun:
+      return Level::kSteps;
+    case Mode::kWrap:
+      return Level::kStores;
+    default:
+      return Level::kSnapshot;
+  }
+}
+
+// Whether what it records decides a row: a mixture that shows between two instructions needs no
+// race.
+inline bool is_recorded(const Requirement& r, Mode mode) {
+  return r.level <= deepest_recorded(mode) ||
+         (mode == Mode::kRun && r.id == "pctx.update.no-mixed-read");
 }
 
 // Fills what follows from the evidence: images, results, problems, notes, host.

@@ -226,6 +226,7 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   std::vector<std::string> unexpected;
   std::vector<std::string> unseen;
   bool all_unseen = true;
+  bool all_unobservable = true;
   for (const auto& r : run->results) {
     const std::string& id = r.requirement->id;
     const auto want = entry.expect.find(id);
@@ -233,6 +234,7 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
       if (to_string(r.outcome) != want->second) {
         missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
         all_unseen = all_unseen && !is_contradiction(r.outcome);
+        all_unobservable = all_unobservable && r.outcome == Outcome::kUnobservable;
       }
     } else if (const auto may = entry.host_may_add.find(id);
                may != entry.host_may_add.end() && to_string(r.outcome) == may->second) {
@@ -248,7 +250,11 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   for (const auto& p : run->problems) {
     unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
   }
-  if (!missed.empty()) {
+  if (entry.may_skip && missed.size() == entry.expect.size() && all_unobservable &&
+      unexpected.empty()) {
+    out.verdict = Verdict::kSkipped;
+    out.text = "its rows cannot be observed on this host";
+  } else if (!missed.empty()) {
     out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
     out.text = missed.front();
     out.unseen = all_unseen && unexpected.empty();
@@ -382,7 +388,7 @@ int command_selftest(const SelftestCommand& c) {
   if (whole) {
     for (const auto& spec : Catalogue::builtin().specifications()) {
       for (const auto& r : spec.requirements) {
-        if (r.role != Role::kWriter || r.level > kDeepestRecorded || rule_for(r.id) == nullptr) {
+        if (r.role != Role::kWriter || !is_recorded(r, Mode::kRun) || rule_for(r.id) == nullptr) {
           continue;
         }
         ++rows;

@@ -127,6 +127,32 @@ Json json_of(const Watch& w) {
           {"unwatched", w.unwatched}};
 }
 
+Json json_of(const ReaderView& v) {
+  Json out = {{"step", v.step},
+              {"order", v.order},
+              {"header", hex(v.header)},
+              {"place", v.place ? Json(*v.place) : Json(nullptr)}};
+  if (v.payload) out["payload"] = json_of(*v.payload);
+  return out;
+}
+
+Json json_of(const StepWalk& w) {
+  Json out = {{"tid", w.tid},
+              {"header", hex(w.header)},
+              {"began_order", w.began_order},
+              {"steps", w.steps},
+              {"ended_because", text(w.ended_because)},
+              {"views", Json::array()},
+              {"barriers", Json::array()}};
+  for (const auto& v : w.views) out["views"].push_back(json_of(v));
+  for (const auto& b : w.barriers) {
+    out["barriers"].push_back({{"step", b.step},
+                               {"text", text(b.text)},
+                               {"place", b.place ? Json(*b.place) : Json(nullptr)}});
+  }
+  return out;
+}
+
 Json json_of(const RecordStore& s) {
   return {{"tid", s.tid},
           {"order", s.order},
@@ -232,6 +258,8 @@ Json json_of(const Image& i) {
               {"stores_dropped", i.stores_dropped},
               {"stores_unseen", text(i.stores_unseen)},
               {"places", Json::array()},
+              {"walks", Json::array()},
+              {"walks_unseen", text(i.walks_unseen)},
               {"record_watches", Json::array()},
               {"record_stores", Json::array()},
               {"record_stores_dropped", i.record_stores_dropped},
@@ -247,6 +275,7 @@ Json json_of(const Image& i) {
   for (const auto& w : i.watches) out["watches"].push_back(json_of(w));
   for (const auto& st : i.stores) out["stores"].push_back(json_of(st));
   for (const auto& p : i.places) out["places"].push_back(json_of(p));
+  for (const auto& w : i.walks) out["walks"].push_back(json_of(w));
   for (const auto& w : i.record_watches) out["record_watches"].push_back(json_of(w));
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
@@ -441,6 +470,42 @@ Watch watch(const Reader& in) {
   return w;
 }
 
+ReaderView reader_view(const Reader& in) {
+  ReaderView v;
+  v.step = in.number<std::uint64_t>("step");
+  v.order = in.number<std::uint64_t>("order");
+  v.header = in.bytes("header");
+  if (v.header.size() > kHeader) in.complain("header", "is more than a header");
+  v.payload = in.optional<MemoryBlock>("payload", memory_block);
+  v.place = in.optional_number<std::uint32_t>("place");
+  return v;
+}
+
+Barrier barrier(const Reader& in) {
+  Barrier b;
+  b.step = in.number<std::uint64_t>("step");
+  b.text = in.string("text");
+  b.place = in.optional_number<std::uint32_t>("place");
+  return b;
+}
+
+StepWalk step_walk(const Reader& in) {
+  StepWalk w;
+  w.tid = in.number<std::int32_t>("tid", 1);
+  w.header = in.address("header");
+  w.began_order = in.number<std::uint64_t>("began_order");
+  w.steps = in.number<std::uint64_t>("steps");
+  w.ended_because = in.string("ended_because");
+  w.views = in.list<ReaderView>("views", reader_view);
+  w.barriers = in.list<Barrier>("barriers", barrier);
+  if (w.views.size() > kMaxViews) in.complain("views", "are more than a walk can have");
+  if (w.barriers.size() > kMaxBarriers) in.complain("barriers", "are more than a walk can have");
+  if (!std::ranges::is_sorted(w.views, std::ranges::less_equal{}, &ReaderView::order)) {
+    in.complain("views", "are not in their order");
+  }
+  return w;
+}
+
 RecordStore record_store(const Reader& in) {
   RecordStore s;
   s.tid = in.number<std::int32_t>("tid", 1);
@@ -583,6 +648,15 @@ Image image(const Reader& in) {
     }
   }
   i.stores_dropped = in.number<std::uint64_t>("stores_dropped");
+  i.walks = in.list<StepWalk>("walks", step_walk);
+  i.walks_unseen = in.string("walks_unseen");
+  if (i.walks.size() > kMaxWalks) in.complain("walks", "are more than an image can have");
+  const auto is_listed = [&](const auto& at) { return !at.place || *at.place < i.places.size(); };
+  for (const auto& w : i.walks) {
+    if (!std::ranges::all_of(w.views, is_listed) || !std::ranges::all_of(w.barriers, is_listed)) {
+      in.complain("walks", "name a place that is not listed");
+    }
+  }
   i.record_watches = in.list<RecordWatch>("record_watches", record_watch);
   i.record_stores = in.list<RecordStore>("record_stores", record_store);
   if (i.record_stores.size() > kMaxRecordStores) {

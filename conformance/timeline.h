@@ -156,6 +156,40 @@ struct Watch {
   friend bool operator==(const Watch&, const Watch&) = default;
 };
 
+// What a reader could have copied at one boundary between two instructions, and at each further one
+// up to the next view.
+struct ReaderView {
+  std::uint64_t step = 0;         // instructions of the walk until then
+  std::uint64_t order = 0;        // in the image's order of events
+  std::vector<std::byte> header;  // the 32 bytes; shorter: not readable
+  // What a header with a timestamp announces; `bytes` is empty where the block of an earlier view
+  // of the walk has the same address, size and hash. Nothing: no timestamp, or no payload.
+  std::optional<MemoryBlock> payload;
+  // Index into Image::places: of the instruction before it; nothing: of the first view, and where
+  // it is not known.
+  std::optional<std::uint32_t> place;
+};
+
+// An instruction that orders stores: a fence, a release store, an atomic read-modify-write.
+struct Barrier {
+  std::uint64_t step = 0;  // it is the first instruction after so many
+  std::string text;        // "lock or dword ptr [rsp], 0"
+  std::optional<std::uint32_t> place;
+};
+
+// One thread was moved instruction by instruction, from the store that began a change to a header
+// until the change was over (level steps).
+struct StepWalk {
+  std::int32_t tid = 0;
+  std::uint64_t header = 0;
+  std::uint64_t began_order = 0;  // of the view behind that store
+  std::uint64_t steps = 0;        // instructions
+  std::string ended_because;      // "over", or what was in the way: "too many instructions"
+  std::vector<ReaderView> views;  // the first is from before that store
+  std::vector<Barrier> barriers;  // at most kMaxBarriers
+  bool whole() const { return ended_because == "over"; }
+};
+
 // One ELF file as the thread-context rules need it: those that have the slot variable
 // under any symbol or relocation, and always the executable. Recorded from a running
 // process or from a file (`ctxconf elf`).
@@ -232,6 +266,9 @@ inline constexpr std::size_t kMaxCalls = 4096;  // of one image
 inline constexpr std::size_t kMaxStores = 8192;
 inline constexpr std::size_t kMaxExits = 1024;
 inline constexpr std::size_t kMaxRecordStores = 4096;
+inline constexpr std::size_t kMaxWalks = 256;
+inline constexpr std::size_t kMaxViews = 1024;  // of one walk
+inline constexpr std::size_t kMaxBarriers = 256;
 
 struct Image {
   ImageKey key;
@@ -253,6 +290,8 @@ struct Image {
   std::uint64_t stores_dropped = 0;
   std::string stores_unseen;                // why they were not recorded; empty: they were
   std::vector<CodePlace> places;            // distinct
+  std::vector<StepWalk> walks;              // level steps; at most kMaxWalks, in order
+  std::string walks_unseen;                 // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;

@@ -637,6 +637,22 @@ Result<unsigned> seccomp_filters(pid_t tid) {
   return count;
 }
 
+Result<bool> has_default_action(pid_t tid, int signo) {
+  CTX_TRY(process, open_process(tid));
+  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
+  for (const std::string_view key : {"\nSigIgn:\t", "\nSigCgt:\t"}) {
+    const auto at = status.find(key);
+    std::uint64_t set = 0;
+    if (at == std::string::npos ||
+        std::from_chars(status.data() + at + key.size(), status.data() + status.size(), set, 16)
+                .ec != std::errc()) {
+      return fail("action of a signal", ENOTSUP, subject(tid));
+    }
+    if ((set >> (static_cast<unsigned>(signo) - 1) & 1U) != 0) return false;
+  }
+  return true;
+}
+
 Result<std::vector<pid_t>> thread_list(pid_t pid) {
   CTX_TRY(process, open_process(pid));
   return numbers_in(process, "task", kListLimit);

@@ -76,6 +76,9 @@ Result<std::string> descriptor_link(pid_t pid, int fd);
 // How many seccomp filters a thread runs under (Linux 5.9; ENOTSUP before).
 Result<unsigned> seccomp_filters(pid_t tid);
 
+// Whether the process of a thread neither ignores a signal nor handles it.
+Result<bool> has_default_action(pid_t tid, int signo);
+
 // Thread ids, ascending; at most 65536.
 Result<std::vector<pid_t>> thread_list(pid_t pid);
 // How many there are, of the process of a thread: a tenth of the time of the list.

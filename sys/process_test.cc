@@ -715,6 +715,20 @@ TEST(SeccompFilters, AreCountedForEachThread) {
   EXPECT_EQ(error_of(seccomp_filters(gone_pid())), ESRCH);
 }
 
+TEST(SignalActions, AreThoseOfTheProcess) {
+  const Forked plain([] { return 1; });
+  EXPECT_EQ(has_default_action(plain.pid(), SIGTRAP).value(), true);
+  const Forked other([] {
+    signal(SIGTRAP, SIG_IGN);
+    signal(SIGRTMAX, [](int) {});
+    return 1;
+  });
+  EXPECT_EQ(has_default_action(other.pid(), SIGTRAP).value(), false);
+  EXPECT_EQ(has_default_action(other.pid(), SIGRTMAX).value(), false);
+  EXPECT_EQ(has_default_action(other.pid(), SIGUSR1).value(), true);
+  EXPECT_EQ(error_of(has_default_action(gone_pid(), SIGTRAP)), ESRCH);
+}
+
 TEST(Lists, AreAscending) {
   const Forked child([] {
     for (int i = 0; i < 3; ++i) {

@@ -58,6 +58,8 @@ constexpr auto kLongestSleep = milliseconds(20);
 constexpr auto kSpin = std::chrono::microseconds(40);
 // How often pending wake-up signals are looked for: not at every store of a program.
 constexpr auto kWakeUpsAsked = milliseconds(1);
+// A thread that steps is waited for alone so many times before the others get their turn.
+constexpr unsigned kStepsInARow = 64;
 // A new task whose maker was killed before it could report it is announced after this long.
 constexpr auto kMakerPatience = milliseconds(200);
 
@@ -117,6 +119,7 @@ struct Registers {
   std::int64_t result = 0;
   std::uint64_t stack = 0;
   bool compat = false;
+  std::uint64_t pc = 0;
 };
 
 #if defined(__x86_64__)
@@ -148,14 +151,17 @@ Result<Registers> registers_of(pid_t tid) {
            {r.ebx, r.ecx, r.edx, r.esi, r.edi, r.ebp},
            static_cast<std::int32_t>(r.eax),
            r.esp,
-           true};
+           true,
+           r.eip};
   } else {
     const auto& r = u.native;
     out = {AUDIT_ARCH_X86_64,
            r.orig_rax,
            {r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9},
            static_cast<std::int64_t>(r.rax),
-           r.rsp};
+           r.rsp,
+           false,
+           r.rip};
   }
 #elif defined(__aarch64__)
   if (area.iov_len == sizeof u.compat) {
@@ -165,14 +171,17 @@ Result<Registers> registers_of(pid_t tid) {
            {r.orig_r0, r.r[1], r.r[2], r.r[3], r.r[4], r.r[5]},
            static_cast<std::int32_t>(r.r[0]),
            r.r[13],
-           true};
+           true,
+           r.r[15]};
   } else {
     const auto& r = u.native;
     out = {AUDIT_ARCH_AARCH64,
            r.regs[8],
            {r.regs[0], r.regs[1], r.regs[2], r.regs[3], r.regs[4], r.regs[5]},
            static_cast<std::int64_t>(r.regs[0]),
-           r.sp};
+           r.sp,
+           false,
+           r.pc};
   }
 #endif
   return out;
@@ -299,21 +308,30 @@ std::optional<unsigned long> user_word(pid_t tid, std::size_t offset) {
   return static_cast<unsigned long>(value);
 }
 
-// The SIGTRAP that a stopped thread stands at, if its siginfo is that of a watchpoint. A program
-// can make that up; `words`, from the status register, is zero then.
-std::optional<WatchpointHit> watchpoint_hit(pid_t tid, pid_t process) {
-  siginfo_t info{};
-  if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return std::nullopt;
-  if (info.si_code != TRAP_HWBKPT) return std::nullopt;
+// Which watched words the instruction before the stop touched; the processor keeps them until they
+// are cleared.
+std::uint8_t take_words(pid_t tid) {
   const auto status = user_word(tid, debug_register(kStatusRegister));
-  if (!status) return std::nullopt;
-  const auto words = static_cast<std::uint8_t>(*status & 0xfU);
-  // The kernel puts the program counter there.
-  const auto pc = reinterpret_cast<std::uint64_t>(info.si_addr);
+  const auto words = static_cast<std::uint8_t>(status.value_or(0) & 0xfU);
   if (words != 0) set_debug_register(tid, kStatusRegister, 0);
-  return WatchpointHit{tid, process, words, pc};
+  return words;
 }
+#else
+std::uint8_t take_words(pid_t) { return 0; }
 #endif
+
+// Where the trap of a single step says that the thread is; nothing: the signal came otherwise.
+// After a system call the kernel says TRAP_BRKPT, at the beginning of a handler it gives no
+// address.
+std::optional<std::uint64_t> stepped_to(pid_t tid, const siginfo_t& info) {
+  if (info.si_code == TRAP_TRACE || info.si_code == TRAP_BRKPT) {
+    return reinterpret_cast<std::uint64_t>(info.si_addr);
+  }
+  if (info.si_code != SIGTRAP) return std::nullopt;
+  const auto registers = registers_of(tid);
+  if (!registers) return std::nullopt;
+  return registers->pc;
+}
 
 // SIGCHLD and the wake-up signals are blocked in this thread and taken one by
 // one. A wake-up signal that this process ignores (nohup) would become pending
@@ -439,6 +457,7 @@ struct Tracee::State {
     bool handed_out = false;  // the user has, or will get, an event to answer with resume
     bool in_group_stop = false;
     bool to_exit = false;
+    bool stepping = false;
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
     bool watched = false;       // it has, or had, armed watchpoints in this image
@@ -465,6 +484,8 @@ struct Tracee::State {
   Clock::time_point last_raw;    // when a status was there last
   Clock::time_point last_asked;  // whether a wake-up signal is pending
   bool just_resumed = false;     // no time has passed in which anything could stop
+  pid_t just_stepped = 0;        // its next stop is a moment away
+  unsigned steps_in_a_row = 0;
   std::map<pid_t, Task> tasks;
   std::vector<pid_t> births;              // announced processes
   std::map<pid_t, FirstStop> unclaimed;   // new tasks whose maker has not reported them yet
@@ -485,6 +506,7 @@ struct Tracee::State {
   bool drain();  // false when this process has no children at all
   void dispatch(pid_t pid, int status);
   void stopped(pid_t tid, Task& task, int status);
+  bool trapped(pid_t tid, Task& task);
   void made(pid_t maker_tid, Task& maker, int status);
   void execed(pid_t pid, Task& task, int status);
   void ended(pid_t pid, int status);
@@ -493,6 +515,8 @@ struct Tracee::State {
   void announce_overdue();
   void adopt_silently(pid_t tid);
   void restart(pid_t tid, Task& task, int signo);
+  void await_step();
+  Result<> go_on(pid_t tid, int signo, bool stepping);
   void hand_out(Task& task, const TraceEvent& event) {
     task.handed_out = true;
     events.push_back(event);
@@ -674,15 +698,7 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
     default:
       return restart(tid, task, 0);
   }
-#if defined(__x86_64__)
-  if (signo == SIGTRAP && task.watched) {
-    if (const auto hit = watchpoint_hit(tid, task.process)) {
-      const bool stale = std::exchange(task.stale_hit, false);
-      if (hit->words != 0) return hand_out(task, *hit);
-      if (stale) return restart(tid, task, 0);
-    }
-  }
-#endif
+  if (signo == SIGTRAP && (task.watched || task.stepping) && trapped(tid, task)) return;
   if (signo != (SIGTRAP | 0x80)) {
     task.stop = Stop::kSignal;
     return hand_out(task, SignalStop{tid, task.process, signo});
@@ -697,6 +713,33 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
   if (info || !registers) return restart(tid, task, 0);
   task.to_exit = false;
   hand_out(task, SyscallExit{tid, task.process, registers->result});
+}
+
+// Whether the SIGTRAP is ours: of a step, or of a watchpoint.
+bool Tracee::State::trapped(pid_t tid, Task& task) {
+  siginfo_t info{};
+  if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return false;
+  if (task.stepping) {
+    if (const auto pc = stepped_to(tid, info)) {
+      // Where a watched word is touched by a step, one trap says both.
+      const std::uint8_t words = task.watched ? take_words(tid) : 0;
+      const bool stale = std::exchange(task.stale_hit, false);
+      hand_out(task, Stepped{tid, task.process, stale ? std::uint8_t{0} : words, *pc});
+      return true;
+    }
+  }
+  if (info.si_code != TRAP_HWBKPT || !task.watched) return false;
+  const bool stale = std::exchange(task.stale_hit, false);
+  // A program can make such a signal up: no word is touched then.
+  const std::uint8_t words = take_words(tid);
+  if (words == 0) {
+    if (stale) restart(tid, task, 0);
+    return stale;
+  }
+  // The kernel puts the program counter there.
+  hand_out(task,
+           WatchpointHit{tid, task.process, words, reinterpret_cast<std::uint64_t>(info.si_addr)});
+  return true;
 }
 
 void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
@@ -796,6 +839,7 @@ void Tracee::State::execed(pid_t pid, Task& task, int status) {
       tasks, [&](const auto& other) { return other.second.process == pid && other.first != pid; });
   task.exiting = false;
   task.to_exit = false;
+  task.stepping = false;
   task.watched = false;
   task.stale_hit = false;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
@@ -829,12 +873,14 @@ void Tracee::State::ended(pid_t pid, int status) {
 void Tracee::State::restart(pid_t tid, Task& task, int signo) {
   const auto request = task.in_group_stop ? PTRACE_LISTEN
                        : task.to_exit     ? PTRACE_SYSCALL
+                       : task.stepping    ? PTRACE_SINGLESTEP
                                           : PTRACE_CONT;
   task.at = task.in_group_stop ? At::kListening : At::kRunning;
   task.stop = Stop::kOther;
-  // A stop that waitpid has not given us yet (after a SIGKILL) must not be ended unseen.
+  // A stop that waitpid has not given us yet (after a SIGKILL) must not be ended unseen. A step is
+  // over before anybody kills, nearly always, and the question would be a tenth of what it costs.
   int status = 0;
-  if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
+  if (request != PTRACE_SINGLESTEP && waitpid(tid, &status, WNOHANG | __WALL) == tid) {
     raw.emplace_back(tid, status);
     return;
   }
@@ -844,6 +890,22 @@ void Tracee::State::restart(pid_t tid, Task& task, int signo) {
   const long signal_to_deliver = signo;
   ptrace(request, tid, nullptr, signal_to_deliver);
   just_resumed = true;
+  just_stepped = request == PTRACE_SINGLESTEP ? tid : 0;
+}
+
+// The way through all tasks and clocks takes as long as the step itself.
+void Tracee::State::await_step() {
+  const pid_t tid = std::exchange(just_stepped, 0);
+  if (tid == 0 || !raw.empty() || ++steps_in_a_row % kStepsInARow == 0) return;
+  constexpr unsigned kLooks = 200;
+  for (unsigned look = 0; look < kLooks; ++look) {
+    sched_yield();  // it may need this processor
+    int status = 0;
+    if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
+      raw.emplace_back(tid, status);
+      return;
+    }
+  }
 }
 
 std::set<pid_t> Tracee::State::all_processes() const {
@@ -957,6 +1019,7 @@ Result<std::optional<TraceEvent>> Tracee::next(Clock::time_point deadline) {
       return event;
     }
     // The only task has just gone on: it first needs the processor, perhaps this one.
+    s.await_step();
     if (std::exchange(s.just_resumed, false) && s.tasks.size() == 1 && s.raw.empty()) sched_yield();
     bool children = true;
     if (s.raw.empty()) children = s.drain();
@@ -1014,22 +1077,25 @@ Result<> Tracee::wake_for(int fd, short events) {
   return {};
 }
 
-Result<> Tracee::resume(pid_t tid, int signo) {
-  auto& s = *state_;
-  const auto it = s.tasks.find(tid);
-  if (it == s.tasks.end()) return {};
+Result<> Tracee::resume(pid_t tid, int signo) { return state_->go_on(tid, signo, false); }
+Result<> Tracee::step(pid_t tid, int signo) { return state_->go_on(tid, signo, true); }
+
+Result<> Tracee::State::go_on(pid_t tid, int signo, bool stepping) {
+  const auto it = tasks.find(tid);
+  if (it == tasks.end()) return {};
   auto& task = it->second;
   if (!task.handed_out) return fail("resume", EINVAL, pid_text(tid) + " is not stopped");
-  if (signo != 0 && task.stop != State::Stop::kSignal) {
+  if (signo != 0 && task.stop != Stop::kSignal) {
     return fail("resume", EINVAL, pid_text(tid) + " is not at a signal");
   }
   task.handed_out = false;
+  task.stepping = stepping;
   if (task.held) {
-    s.raw.emplace_front(tid, *task.held);
+    raw.emplace_front(tid, *task.held);
     task.held.reset();
     return {};
   }
-  s.restart(tid, task, signo);
+  restart(tid, task, signo);
   return {};
 }
 
@@ -1106,8 +1172,13 @@ Result<> Tracee::unwatch(pid_t tid) {
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end() || !it->second.watched) return {};
   if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
-  // `watched` stays, for a trap that is on its way.
-  if (set_debug_register(tid, kControlRegister, kNoWatches) || errno == ESRCH) return {};
+  if (set_debug_register(tid, kControlRegister, kNoWatches)) {
+    // A trap may be on its way.
+    const auto status = user_word(tid, debug_register(kStatusRegister));
+    it->second.watched = !status || (*status & 0xfU) != 0;
+    return {};
+  }
+  if (errno == ESRCH) return {};
   return fail("debug registers", errno, pid_text(tid));
 #else
   (void)tid;

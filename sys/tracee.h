@@ -90,13 +90,22 @@ struct WatchpointHit {
   std::uint8_t words = 0;  // bit i: the store touched bytes 8i to 8i+7
   std::uint64_t pc = 0;    // of the next instruction, or of the store itself: see is_under_way()
 };
+// After step(): the thread has executed one instruction, one round of a `rep` instruction, or one
+// system call; or it stands at the first instruction of a signal handler. No signal is delivered to
+// the program for it.
+struct Stepped {
+  pid_t tid = 0;
+  pid_t process = 0;
+  std::uint8_t words = 0;  // of watch(), as in a WatchpointHit
+  std::uint64_t pc = 0;    // of the next instruction
+};
 struct Gone {  // a process has ended and was reaped; threads end without a Gone
   pid_t process = 0;
   std::optional<int> exit_code;
   std::optional<int> killed_by;
 };
 using TraceEvent = std::variant<NewTask, SyscallEntry, SyscallExit, Execed, Exiting, SignalStop,
-                                Interrupted, WatchpointHit, Gone>;
+                                Interrupted, WatchpointHit, Stepped, Gone>;
 
 class Tracee {
  public:
@@ -128,6 +137,10 @@ class Tracee {
   // EINVAL: the thread is not stopped, or a signal without a SignalStop.
   Result<> resume(pid_t tid, int signo = 0);
   Result<> resume_to_exit(pid_t tid);  // from a SyscallEntry: SyscallExit comes next
+  // As resume(), for one instruction: a Stepped follows, or the event of what came in between. As
+  // for watch(), a thread that blocks or ignores SIGTRAP loses that, and one that is about to run
+  // its own handler of SIGTRAP (SignalStop) blocks it.
+  Result<> step(pid_t tid, int signo = 0);
 
   // At a SyscallEntry: the kernel does not make the call, and its caller gets `result` (-errno for
   // a failure). The thread is still to be resumed; resume_to_exit() shows the result as well.

@@ -79,6 +79,7 @@ std::string maps_of(pid_t pid) {
 struct Recording {
   std::vector<TraceEvent> events;
   bool to_exit = false;                         // resume_to_exit from every entry
+  std::size_t steps = 0;                        // so many times step, not resume
   bool killed = false;                          // the test has sent SIGKILL
   std::function<void(const TraceEvent&)> also;  // before the resume
   std::set<pid_t> announced;
@@ -131,17 +132,26 @@ struct Recording {
     return e.nr == SYS_mprotect || e.nr == SYS_munmap;
   }
 
-  Result<> answer(Tracee& tracee, const TraceEvent& event) const {
+  Result<> go_on(Tracee& tracee, pid_t tid, int signo = 0) {
+    // A handler of SIGTRAP runs while that is blocked.
+    if (signo == SIGTRAP) steps = 0;
+    if (steps == 0) return tracee.resume(tid, signo);
+    --steps;
+    return tracee.step(tid, signo);
+  }
+
+  Result<> answer(Tracee& tracee, const TraceEvent& event) {
     if (const auto* e = std::get_if<SyscallEntry>(&event)) {
-      return to_exit ? tracee.resume_to_exit(e->tid) : tracee.resume(e->tid);
+      return to_exit ? tracee.resume_to_exit(e->tid) : go_on(tracee, e->tid);
     }
-    if (const auto* e = std::get_if<SignalStop>(&event)) return tracee.resume(e->tid, e->signo);
-    if (const auto* e = std::get_if<NewTask>(&event)) return tracee.resume(e->tid);
-    if (const auto* e = std::get_if<SyscallExit>(&event)) return tracee.resume(e->tid);
-    if (const auto* e = std::get_if<Execed>(&event)) return tracee.resume(e->process);
-    if (const auto* e = std::get_if<Exiting>(&event)) return tracee.resume(e->tid);
-    if (const auto* e = std::get_if<Interrupted>(&event)) return tracee.resume(e->tid);
-    if (const auto* e = std::get_if<WatchpointHit>(&event)) return tracee.resume(e->tid);
+    if (const auto* e = std::get_if<SignalStop>(&event)) return go_on(tracee, e->tid, e->signo);
+    if (const auto* e = std::get_if<NewTask>(&event)) return go_on(tracee, e->tid);
+    if (const auto* e = std::get_if<SyscallExit>(&event)) return go_on(tracee, e->tid);
+    if (const auto* e = std::get_if<Execed>(&event)) return go_on(tracee, e->process);
+    if (const auto* e = std::get_if<Exiting>(&event)) return go_on(tracee, e->tid);
+    if (const auto* e = std::get_if<Interrupted>(&event)) return go_on(tracee, e->tid);
+    if (const auto* e = std::get_if<WatchpointHit>(&event)) return go_on(tracee, e->tid);
+    if (const auto* e = std::get_if<Stepped>(&event)) return go_on(tracee, e->tid);
     return {};
   }
 
@@ -188,7 +198,7 @@ class TraceeTest : public testing::Test {
     return out;
   }
   // Runs it traced to its end and expects the same end as alone.
-  Recording run_as_alone(const Launch& launch, bool to_exit = false) {
+  Recording run_as_alone(const Launch& launch, bool to_exit = false, std::size_t steps = 0) {
     ChildOptions alone;
     alone.argv = launch.argv;
     alone.extra_env = launch.extra_env;
@@ -196,6 +206,7 @@ class TraceeTest : public testing::Test {
     EXPECT_TRUE(reference) << to_string(reference.error());
     Recording run;
     run.to_exit = to_exit;
+    run.steps = steps;
     auto tracee = Tracee::launch(launch, kTrampoline);
     EXPECT_TRUE(tracee) << to_string(tracee.error());
     if (!tracee || !reference) return run;
@@ -351,6 +362,18 @@ TEST_F(TraceeTest, LosesNoSignal) {
   EXPECT_EQ(std::count_if(stops.begin(), stops.end(),
                           [](const SignalStop& e) { return e.signo == SIGRTMIN; }),
             500);
+}
+
+// All its tasks from their first instruction on, so many altogether, and the rest of the way
+// freely.
+TEST_F(TraceeTest, AProgramThatIsSteppedEndsAsAlone) {
+  constexpr std::size_t kSteps = 4000;
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"exit", "4"}, {"fork-exec", "2"}, {"vfork-exec"}, {"exec-chain", "2"}}) {
+    const auto run = run_as_alone(target(arguments), false, kSteps);
+    EXPECT_GT(run.all<Stepped>().size(), kSteps / 2) << arguments[0];
+    for (const auto& e : run.all<Stepped>()) EXPECT_NE(e.pc, 0U);
+  }
 }
 
 TEST_F(TraceeTest, StopsAtTheNamingOfMemoryAndItsResult) {
@@ -563,6 +586,7 @@ class WatchTest : public TraceeTest {
       if (const auto* call = std::get_if<SyscallEntry>(&event);
           call != nullptr && call->nr == SYS_prctl && !first) {
         first = RemoteAddr(call->args[2]);
+        run_.steps = steps_;
         watch(call->tid);
         if (threads) also_watched_(*tracee, call->tid);
       } else if (const auto* made = std::get_if<NewTask>(&event);
@@ -588,7 +612,15 @@ class WatchTest : public TraceeTest {
     for (const auto& e : run_.all<WatchpointHit>()) out.push_back(e.words);
     return out;
   }
+  std::vector<int> stepped_words() const {
+    std::vector<int> out;
+    for (const auto& e : run_.all<Stepped>()) {
+      if (e.words != 0) out.push_back(e.words);
+    }
+    return out;
+  }
   Recording run_;
+  std::size_t steps_ = 0;        // from the beginning of the watch
   std::vector<bool> under_way_;  // of each hit
   int exit_code_ = -1;
   // Called when the watch begins.
@@ -647,6 +679,39 @@ TEST_F(WatchTest, AStringInstructionHitsAtEveryStep) {
 TEST_F(WatchTest, AFailedExchangeIsAStore) {
   watch_stores("failed-exchange");
   EXPECT_THAT(words(), testing::ElementsAre(2));
+}
+
+// The trap of a step and that of its store are one.
+TEST_F(WatchTest, AStepSaysWhichWordsItTouched) {
+  steps_ = 5000;
+  watch_stores("words");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(stepped_words(), testing::ElementsAre(1, 2, 4, 8));
+  EXPECT_TRUE(words().empty());
+  EXPECT_TRUE(run_.all<SignalStop>().empty());
+  run_ = {};
+  watch_stores("rep");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(stepped_words(), testing::SizeIs(32)) << "a step for each round";
+}
+
+TEST_F(WatchTest, TheProgramsOwnTrapsAreNoSteps) {
+  steps_ = 5000;
+  watch_stores("own-sigtrap");
+  EXPECT_EQ(exit_code_, 0);
+  EXPECT_THAT(stepped_words(), testing::ElementsAre(1));
+  EXPECT_THAT(words(), testing::ElementsAre(2));
+  EXPECT_EQ(run_.all<SignalStop>().size(), 3U);
+}
+
+TEST_F(WatchTest, ForksAndThreadsOfASteppedThreadAreStepped) {
+  for (const auto* how : {"by-fork", "by-vfork", "by-the-kernel", "by-a-new-thread"}) {
+    steps_ = 20000;
+    run_ = {};
+    watch_stores(how);
+    EXPECT_EQ(exit_code_, 0) << how;
+    EXPECT_GT(run_.all<Stepped>().size(), 10U) << how;
+  }
 }
 
 TEST_F(WatchTest, AThreadIsWatchedFromItsOwnCallOn) {

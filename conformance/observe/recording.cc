@@ -16,6 +16,7 @@
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
 #include "conformance/observe/record_stores.h"
+#include "conformance/observe/steps.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
@@ -61,6 +62,7 @@ struct Watched {
   std::unique_ptr<ThreadRecorder> threads;       // beside each recorder
   std::unique_ptr<CallRecorder> calls;           // the same
   std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
+  std::unique_ptr<StepRecorder> steps;           // beside `stores`, where they are asked for
   std::unique_ptr<RecordStoreRecorder> records;  // the same
   std::shared_ptr<EventOrder> order;             // of its image
   std::optional<Arming> arming;
@@ -96,6 +98,13 @@ class Live {
   Clock::duration late() const { return late_; }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
+  void set_stepping(bool on) {
+    stepping_ = on;
+    if (on) return;
+    for (const auto& [pid, w] : alive_) {
+      if (w.steps) w.steps->end_now("the operation was answered");
+    }
+  }
   void begins_to_publish(pid_t pid, pid_t tid) {
     const auto it = alive_.find(pid);
     if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
@@ -127,6 +136,8 @@ class Live {
   void disarm(Watched& w);
   void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
+  void move(pid_t pid, pid_t tid, int signo = 0);
+  void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void finish(Watched& w, const std::string& ending);
 
@@ -138,6 +149,7 @@ class Live {
   void on(const sys::SignalStop& e);
   void on(const sys::Interrupted& e);
   void on(const sys::WatchpointHit& e);
+  void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
   Clock::duration scaled(milliseconds d) const {
@@ -163,6 +175,7 @@ class Live {
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
   bool injecting_ = options_.inject_at_once;
+  bool stepping_ = options_.steps_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
@@ -197,6 +210,10 @@ void Live::start_image(Watched& w) {
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
     w.stores = std::make_unique<StoreRecorder>(w.recorder->image().elf64, options_.watch_lifetime,
                                                order, copies_, code_files_, store_limits);
+    if (options_.steps) {
+      w.steps =
+          std::make_unique<StepRecorder>(w.recorder->image().elf64, order, w.stores->places());
+    }
   }
   if (options_.record_stores) {
     w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
@@ -219,6 +236,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
   w.threads.reset();
   std::move(*w.calls).add_to(image, any);
   w.calls.reset();
+  if (w.steps) {
+    std::move(*w.steps).add_to(image);
+    w.steps.reset();
+  }
   if (w.stores) {
     stored_ += w.stores->stored_bytes();
     std::move(*w.stores).add_to(image, any);
@@ -394,7 +415,9 @@ void Live::set_watchpoints(Watched& w, pid_t tid) {
     return;
   }
   if (!w.stores) return;
-  const auto wanted = w.stores->header();
+  // A walk sees what it stores, and armed registers would cost it a tenth of its steps.
+  const bool walks = w.steps && w.steps->is_walking(tid);
+  const auto wanted = walks ? std::nullopt : w.stores->header();
   if (thread->second.watches == wanted) return;
   if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
     w.stores->unseen(sys::to_string(set.error()));
@@ -443,8 +466,7 @@ void Live::finish_arming(Watched& w) {
   if (w.stores->header() == arming.header) {
     w.stores->armed(arming.caller, {arming.missing.begin(), arming.missing.end()});
   }
-  settle(w.process.pid, arming.caller);
-  (void)tracee_.resume(arming.caller);
+  go_on(w.process.pid, arming.caller);
 }
 
 void Live::give_up_arming() {
@@ -484,7 +506,15 @@ void Live::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
 
 void Live::go_on(pid_t pid, pid_t tid, int signo) {
   settle(pid, tid);
-  (void)tracee_.resume(tid, signo);
+  move(pid, tid, signo);
+}
+
+// By an instruction where the thread is watched so closely, freely elsewhere.
+void Live::move(pid_t pid, pid_t tid, int signo) {
+  const auto it = alive_.find(pid);
+  const bool walks = it != alive_.end() && it->second.steps && it->second.steps->is_walking(tid);
+  if (walks && signo == SIGTRAP) it->second.steps->end("the program's own SIGTRAP");
+  (void)(walks && signo != SIGTRAP ? tracee_.step(tid, signo) : tracee_.resume(tid, signo));
 }
 
 void Live::finish(Watched& w, const std::string& ending) {
@@ -542,7 +572,11 @@ void Live::on(const sys::SyscallEntry& e) {
   }
   const bool result_wanted = begin_call(e);
   settle(e.process, e.tid);
-  (void)(result_wanted ? tracee_.resume_to_exit(e.tid) : tracee_.resume(e.tid));
+  if (result_wanted) {
+    (void)tracee_.resume_to_exit(e.tid);
+  } else {
+    move(e.process, e.tid);
+  }
 }
 
 void Live::on(const sys::SyscallExit& e) {
@@ -598,6 +632,10 @@ void Live::on(const sys::Exiting& e) {
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
   look_at_filters(e.process, e.tid);
+  if (const auto it = alive_.find(e.process);
+      it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
+    it->second.steps->end("the thread ended");
+  }
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
@@ -615,7 +653,33 @@ void Live::on(const sys::Interrupted& e) {
   not_running(e.process, e.tid);
   // This stop goes before the trap of a store that the thread has just made.
   settle(e.process, e.tid, /*hit_may_wait=*/true);
-  (void)tracee_.resume(e.tid);
+  move(e.process, e.tid);
+}
+
+// Right behind a store to the watched header; a change that it begins is walked through.
+void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
+  const auto header = w.stores->header();
+  const bool may_begin =
+      stepping_ && w.steps && header && w.stores->is_armed() && !w.steps->is_walking(e.tid);
+  const auto before = may_begin ? w.stores->last_header() : std::vector<std::byte>();
+  w.stores->hit(e, is_alone(e.process, e.tid));
+  if (!may_begin || w.stores->header() != header || !threads_.contains(e.tid)) return;
+  if (w.steps->is_walking()) return w.steps->stored_beside(e);
+  if (const auto free = sys::has_default_action(e.tid, SIGTRAP); !free || !*free) {
+    return w.steps->unseen("the program has an action of its own for SIGTRAP");
+  }
+  w.steps->begin(e, *header, before);
+}
+
+void Live::on(const sys::Stepped& e) {
+  const auto it = alive_.find(e.process);
+  if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
+    if (const std::uint8_t words = it->second.steps->stepped(e); words != 0) {
+      it->second.stores->hit({e.tid, e.process, words, e.pc}, is_alone(e.process, e.tid));
+      if (arm(it->second, e.tid)) return;
+    }
+  }
+  go_on(e.process, e.tid);
 }
 
 void Live::on(const sys::WatchpointHit& e) {
@@ -626,7 +690,7 @@ void Live::on(const sys::WatchpointHit& e) {
     if (thread != threads_.end() && thread->second.watches == records.watched()) records.hit(e);
   }
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
-    stores->hit(e, is_alone(e.process, e.tid));
+    look_at_store(alive_.at(e.process), e);
     if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
@@ -852,6 +916,7 @@ Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
+void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {
   state_->live.begins_to_publish(pid, tid);
 }

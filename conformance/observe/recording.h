@@ -56,10 +56,13 @@ class Recording {
   // had none, what is watched stays.
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
+  void inject(bool on);  // options.injections: from now on, or no longer
+  // options.steps: changes to a header that begin from now on are walked through, or no more; one
+  // that is under way is left alone then.
+  void step_changes(bool on);
   // A thread of the process is about to publish or to update: what it maps is recorded and may
   // fail.
   void begins_to_publish(pid_t pid, pid_t tid);
-  void inject(bool on);           // options.injections: from now on, or no longer
   void last_look();               // at all that run, before they are ended
   void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
   // Kills what is left and appends processes, stops and notes to the timeline.

@@ -120,6 +120,71 @@ int updates(int count) {
   return 0;
 }
 
+// The last byte of the payload changes when its timestamp is there.
+[[gnu::noinline]] int late_payload() {
+  Header* h = publish();
+  update(h);
+  reinterpret_cast<volatile char*>(h->payload)[kMessage - 1] = '!';
+  return 0;
+}
+
+int barriers() {
+  Header* h = publish();
+  h->timestamp = 0;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#if defined(__x86_64__)
+  __asm__ volatile("mfence" ::: "memory");
+#endif
+  std::atomic_ref(*const_cast<std::uint64_t*>(&h->timestamp)).exchange(now());
+  return 0;
+}
+
+[[gnu::noinline]] int rep_payload() {
+  Header* h = publish();
+  update(h);
+#if defined(__x86_64__)
+  const char* from = "overlaid";
+  auto* to = reinterpret_cast<char*>(h->payload) + 4;
+  long n = 8;
+  __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(n) : : "memory");
+#else
+  for (int i = 4; i < 12; ++i) reinterpret_cast<volatile char*>(h->payload)[i] = '!';
+#endif
+  return 0;
+}
+
+void spin(int rounds) {
+  for (int i = 0; i < rounds; ++i) __asm__ volatile("" ::: "memory");
+}
+
+// What can come between the stores of an update.
+int in_zero(const std::string& what) {
+  Header* h = publish();
+  h->timestamp = 0;
+  if (what == "signals-in-zero") {
+    signal(SIGUSR1, count_trap);
+    for (int i = 0; i < 10; ++i) raise(SIGUSR1);
+    if (traps != 10) return 1;
+  } else if (what == "fork-in-zero") {
+    const pid_t pid = fork();
+    if (pid == 0) _exit(3);
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 3) return 1;
+  } else if (what == "thread-in-zero") {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, [](void*) -> void* { return nullptr; }, nullptr);
+    pthread_join(thread, nullptr);
+  } else if (what == "sleep-in-zero") {
+    const timespec pause{0, 50'000'000};
+    nanosleep(&pause, nullptr);
+  } else {
+    spin(1'000'000);
+  }
+  h->timestamp = now();
+  spin(5000);
+  return 0;
+}
+
 int unmap() {
   Header* h = publish();
   munmap(h, kPage);
@@ -491,6 +556,10 @@ int main(int argc, char** argv) {
   const int number = atoi(text.c_str());
   if (mode == "updates") return updates(number);
   if (mode == "exit-in-zero") return publish()->timestamp = 0, 0;
+  if (mode == "late-payload") return late_payload();
+  if (mode == "barriers") return barriers();
+  if (mode == "rep-payload") return rep_payload();
+  if (mode.ends_with("-zero")) return in_zero(mode);
   if (mode == "unmap") return unmap();
   if (mode == "map-before-size") return map_before_size();
   if (mode == "remap") return remap();

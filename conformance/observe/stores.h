@@ -53,6 +53,9 @@ class StoreRecorder {
 
   std::optional<sys::RemoteAddr> header() const;
   bool is_armed() const { return current_ && current_->armed; }
+  // Where is_armed(): the header at the last look, 32 bytes or fewer.
+  const std::vector<std::byte>& last_header() const { return current_->last; }
+  CodePlaces& places() { return places_; }
 
   // A call that concerns a publication begins, or is back; `tid` is stopped there.
   void entered(const SystemCall& call);

@@ -29,6 +29,8 @@ struct WrapOptions {
   bool no_filter = false;      // the host has no SECCOMP_RET_TRACE
   bool stores = false;         // level stores: needs kHostWatchpoints and the filter
   bool watch_lifetime = true;  // --watch lifetime; false: publication
+  bool steps = false;          // level steps: with `stores`
+  bool steps_at_once = true;   // false: from Recording::step_changes() on
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
   bool inject_at_once = true;  // false: from Recording::inject() on

@@ -30,6 +30,7 @@ std::span<const NamedRule> update_rules();
 std::span<const NamedRule> call_rules();            // level syscalls, without injected faults
 std::span<const NamedRule> fault_rules();           // ... with them, and with a clock that calls
 std::span<const NamedRule> store_rules();           // level stores
+std::span<const NamedRule> step_rules();            // level steps
 std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable in its ELF files
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries

@@ -32,6 +32,8 @@ struct Group {
   // Stores to the record of the thread that was asked last are recorded, instead of those to the
   // header.
   bool records = false;
+  // Changes to the header are walked through instruction by instruction.
+  bool steps = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
   // clocks are read by system calls then. Left out where the host cannot answer calls.
   const char* injections = "";

@@ -219,6 +219,16 @@ Driven update_without_memory(Testee& t) {
   return update_after_failures(t, more);
 }
 
+// The content grows and shrinks; the last one is as large as the one before.
+Driven update_by_instructions(Testee& t) {
+  CTX_CHECK(publish(t));
+  for (const std::size_t size : {8, 2000, 40, 40}) {
+    const Json more = Json::array({text("ctxconf.padding", std::string(size, 'p'))});
+    CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-steps", more)}}));
+  }
+  return {};
+}
+
 Driven update_in_parallel(Testee& t) {
   CTX_CHECK(publish(t));
   Json requests = Json::array();
@@ -368,6 +378,13 @@ const Group kGroups[] = {
        {"pctx.update.one-writer-at-a-time"},
        {"pctx.update.*"},
        update_in_parallel}}},
+    {.name = "update-by-instructions",
+     .checks = {{"update",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.no-mixed-read", "pctx.*.fence-*"},
+                 {"pctx.update.*"},
+                 update_by_instructions}},
+     .steps = true},
     {.name = "update-without-clock",
      .checks = {{"clock_gettime",
                  {"process.publish", "process.update"},

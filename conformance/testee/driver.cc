@@ -148,6 +148,8 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
     recording.stores = false;
     recording.no_stores = "the records of threads were watched instead";
   }
+  recording.steps = group.steps && recording.stores;
+  recording.steps_at_once = false;
   const std::string_view specs = group.injections;
   if (specs.empty()) return options;
   recording.hide_vdso = true;

@@ -665,7 +665,9 @@ void Testee::end_check(Stop stop) {
 
 Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   auto& s = *state_;
+  if (s.options.recording.steps) s.recording->step_changes(true);
   auto reply = s.exchange(op, std::move(members), s.options.reply_within);
+  if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
   if (!reply) return std::unexpected(reply.error());
   s.look();
   return reply;

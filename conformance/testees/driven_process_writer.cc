@@ -72,6 +72,11 @@ constexpr std::array kChoices = {
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
     "--bad pctx.update.failure-recoverable:memory",
+    "--bad pctx.publish.fence-before-timestamp",
+    "--bad pctx.update.fence-after-zero",
+    "--bad pctx.update.fence-before-timestamp",
+    "--bad pctx.update.no-mixed-read",
+    "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -90,6 +95,7 @@ constexpr std::array kChoices = {
     "--good zero-only",
     "--good never-withdraws",
     "--good merged-updates",
+    "--good in-place",
     "--good vfork-child",
     "--good child-of-its-own",
     "--good child-publishes-again",
@@ -125,9 +131,13 @@ std::string encode(const Content& content) {
 }
 
 template <class T>
-void store(char* at, T value) {
+void store(char* at, T value, std::memory_order order = std::memory_order_seq_cst) {
   // In one piece, as a reader has to see it.
-  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, std::memory_order_seq_cst);
+  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, order);
+}
+
+std::memory_order relaxed_if_bad(std::string_view name) {
+  return is_bad(name) ? std::memory_order_relaxed : std::memory_order_seq_cst;
 }
 
 std::optional<std::uint64_t> boot_ns() {
@@ -180,12 +190,19 @@ class Context {
     if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
       next.resize(payload_.size());
     }
+    if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
     set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
     if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
-    set_payload(std::move(next));
-    set_timestamp(later(*now));
+    if (is_good("in-place") && next.size() <= payload_.size()) {
+      std::ranges::copy(next, payload_.begin());
+      store(at_ + kSizeAt, static_cast<std::uint32_t>(next.size()));
+    } else {
+      set_payload(std::move(next));
+    }
+    set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
+    if (is_bad("pctx.update.no-mixed-read")) rewrite_payload();
     set_name();
     return json();
   }
@@ -242,6 +259,14 @@ class Context {
  private:
   static constexpr unsigned kMfdNoexecSeal = 8;
 
+  // The same bytes once more.
+  void rewrite_payload() {
+    for (volatile char& c : payload_) {
+      const char same = c;
+      c = 0;
+      c = same;
+    }
+  }
   static bool can_allocate(std::size_t size) {
     void* const memory =
         mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -253,7 +278,10 @@ class Context {
   std::uint64_t timestamp() const {
     return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(at_ + kTimestampAt)).load();
   }
-  void set_timestamp(std::uint64_t value) const { store(at_ + kTimestampAt, value); }
+  void set_timestamp(std::uint64_t value,
+                     std::memory_order order = std::memory_order_seq_cst) const {
+    store(at_ + kTimestampAt, value, order);
+  }
   std::uint64_t later(std::uint64_t now) {
     if (copied_ != 0) return copied_;
     return last_ = std::max(now, last_ + 1);
@@ -261,9 +289,10 @@ class Context {
 
   void set_payload(std::string bytes) {
     kept_ = std::exchange(payload_, std::move(bytes));
-    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()));
+    const auto order = relaxed_if_bad("pctx.update.fence-after-zero");
+    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()), order);
     store(at_ + kPayloadAt,
-          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())));
+          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())), order);
   }
 
   Reply announce(std::string bytes, std::uint64_t now) {
@@ -271,7 +300,7 @@ class Context {
     memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
     store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
     set_payload(std::move(bytes));
-    set_timestamp(later(now));
+    set_timestamp(later(now), relaxed_if_bad("pctx.publish.fence-before-timestamp"));
     set_name();
     return json();
   }

@@ -1,0 +1,88 @@
+// Steps a second of a change that is walked through, against those of a loop that only steps; both
+// and their programs on one processor.
+//   step_bench [ROUNDS]
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "conformance/observe/wrap.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using ctxconf::conformance::Timeline;
+using ctxconf::conformance::WrapOptions;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double bare(std::uint64_t steps) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    raise(SIGSTOP);
+    while (true) __asm__ volatile("" ::: "memory");
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  const auto begin = Clock::now();
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr);
+    waitpid(pid, &status, 0);
+  }
+  const double out = static_cast<double>(steps) / seconds_since(begin);
+  kill(pid, SIGKILL);
+  waitpid(pid, &status, 0);
+  return out;
+}
+
+double recorded(bool steps, std::uint64_t& walked) {
+  WrapOptions o;
+  o.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "long-zero"};
+  o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
+  o.stores = true;
+  o.steps = steps;
+  Timeline timeline;
+  const auto begin = Clock::now();
+  if (const auto r = record_wrap(o, timeline); !r) {
+    fmt::print(stderr, "{}\n", ctxconf::sys::to_string(r.error()));
+    std::exit(1);
+  }
+  const double out = seconds_since(begin);
+  walked = 0;
+  for (const auto& walk : timeline.processes.at(0).images.at(0).walks) walked += walk.steps;
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 9;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  sched_setaffinity(0, sizeof one, &one);
+  std::vector<double> ratios;
+  for (int i = 0; i < rounds; ++i) {
+    std::uint64_t walked = 0;
+    std::uint64_t none = 0;
+    const double without = recorded(false, none);
+    const double with = recorded(true, walked);
+    const double ours = static_cast<double>(walked) / (with - without);
+    const double theirs = bare(walked);
+    ratios.push_back(ours / theirs);
+    fmt::print("walked {:.0f}/s, bare {:.0f}/s: {:.2f}\n", ours, theirs, ratios.back());
+  }
+  std::ranges::sort(ratios);
+  fmt::print("median {:.2f}\n", ratios[ratios.size() / 2]);
+  return 0;
+}

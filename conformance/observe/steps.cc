@@ -1,0 +1,201 @@
+#include "conformance/observe/steps.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "conformance/observe/memory_block.h"
+#include "sys/memory_reader.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
+constexpr std::size_t kKnownInstructions = std::size_t{1} << 16U;
+
+// What a reader goes on with, once it has seen it.
+struct Announced {
+  bool timestamp = false;
+  bool valid = false;
+  std::uint64_t payload = 0;
+  std::uint64_t size = 0;
+};
+
+Announced announced_by(std::span<const std::byte> header) {
+  const auto h = abi::decode_process_header(header);
+  if (!h) return {};
+  return {.timestamp = h->monotonic_published_at_ns != 0,
+          .valid = abi::is_valid(*h),
+          .payload = h->payload,
+          .size = h->payload_size};
+}
+
+std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
+  constexpr std::size_t kWord = 8;
+  std::uint8_t out = 0;
+  for (std::size_t i = 0; i < std::min(before.size(), after.size()) / kWord; ++i) {
+    if (std::memcmp(&before[i * kWord], &after[i * kWord], kWord) != 0) {
+      out |= static_cast<std::uint8_t>(1U << i);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, CodePlaces& places,
+                           StepLimits limits)
+    : elf64_(elf64), order_(std::move(order)), places_(&places), limits_(limits) {}
+
+void StepRecorder::unseen(const std::string& why) {
+  if (unseen_.empty()) unseen_ = why;
+}
+
+// Of a thread that stands still.
+StepRecorder::Seen StepRecorder::look(pid_t tid) const {
+  const sys::ProcessMemory memory(tid);
+  Seen out;
+  out.header.resize(kHeaderBytes);
+  out.header.resize(memory.read_some(sys::RemoteAddr(walk_->header), out.header).value_or(0));
+  const auto announced = announced_by(out.header);
+  if (!announced.timestamp || announced.size == 0) return out;
+  out.payload_at = sys::RemoteAddr(payload_address(announced.payload, elf64_));
+  out.wanted = announced.size;
+  out.payload.resize(std::min(announced.size, limits_.payload));
+  out.payload.resize(memory.read_some(out.payload_at, out.payload).value_or(0));
+  return out;
+}
+
+// Whether look() would give anything else than the last time: two copies in one call, at every
+// instruction.
+bool StepRecorder::differs(pid_t tid) {
+  const sys::ProcessMemory memory(tid);
+  next_.header.resize(kHeaderBytes);
+  if (last_.header.size() < kHeaderBytes) return true;
+  if (last_.payload.empty()) {
+    const auto got = memory.read_some(sys::RemoteAddr(walk_->header), next_.header);
+    return !got || *got != kHeaderBytes || next_.header != last_.header || last_.wanted != 0;
+  }
+  next_.payload.resize(last_.payload.size());
+  const auto got = memory.read_two({sys::RemoteAddr(walk_->header), next_.header},
+                                   {last_.payload_at, next_.payload});
+  return !got || (*got)[0] != kHeaderBytes || (*got)[1] != last_.payload.size() ||
+         next_.header != last_.header || next_.payload != last_.payload;
+}
+
+void StepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
+  last_ = std::move(now);
+  settled_at_ = walk_->steps;
+  if (walk_->views.size() >= limits_.views) return end("too many changes");
+  ReaderView view;
+  view.step = walk_->steps;
+  view.order = order_->next();
+  view.header = last_.header;
+  view.place = place;
+  if (last_.wanted != 0) {
+    MemoryBlock block{.at = last_.payload_at,
+                      .wanted = last_.wanted,
+                      .readable = last_.payload.size(),
+                      .bytes = {},
+                      .hash = fnv1a(kFnvBasis, last_.payload)};
+    const bool known = !payloads_.insert({block.at.raw(), block.readable, block.hash}).second;
+    if (!known && bytes_ + last_.payload.size() <= limits_.bytes) {
+      bytes_ += last_.payload.size();
+      block.bytes = last_.payload;
+    }
+    view.payload = std::move(block);
+  }
+  walk_->views.push_back(std::move(view));
+}
+
+void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
+                         std::span<const std::byte> before) {
+  if (walks_.size() >= limits_.walks || steps_ >= limits_.all_steps) {
+    return unseen("of later changes not every instruction was looked at: there were too many");
+  }
+  walk_.emplace();
+  walk_->tid = hit.tid;
+  walk_->header = header.raw();
+  payloads_.clear();
+  // What the header announced before the store is where it was, and nobody has run since.
+  Seen then;
+  then.header.assign(before.begin(), before.end());
+  const auto announced = announced_by(then.header);
+  if (announced.timestamp && announced.size != 0) {
+    then.payload_at = sys::RemoteAddr(payload_address(announced.payload, elf64_));
+    then.wanted = announced.size;
+    then.payload.resize(std::min(announced.size, limits_.payload));
+    then.payload.resize(
+        sys::ProcessMemory(hit.tid).read_some(then.payload_at, then.payload).value_or(0));
+  }
+  add(std::move(then), std::nullopt);
+  ++walk_->steps;
+  ++steps_;
+  walk_->began_order = order_->last() + 1;
+  // The end of the instruction's first byte is taken for its end where it is under way.
+  add(look(hit.tid), places_->place_of(hit.tid, hit.pc, 0));
+  pc_ = hit.pc;
+}
+
+void StepRecorder::look_at_instruction(pid_t tid, std::uint64_t pc) {
+  auto known = instructions_.find(pc);
+  if (known == instructions_.end()) {
+    if (instructions_.size() >= kKnownInstructions) return;
+    std::array<std::byte, BarrierDecoder::kLongest> code{};
+    const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(pc), code);
+    known = instructions_.emplace(pc, decoder_.barrier(std::span(code).first(got.value_or(0)), pc))
+                .first;
+  }
+  if (!known->second || walk_->barriers.size() >= kMaxBarriers) return;
+  walk_->barriers.push_back(
+      {.step = walk_->steps, .text = *known->second, .place = places_->place_of(tid, pc + 1, 0)});
+}
+
+std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
+  look_at_instruction(e.tid, pc_);
+  ++walk_->steps;
+  ++steps_;
+  const std::uint64_t at = std::exchange(pc_, e.pc);
+  std::uint8_t words = 0;
+  if (differs(e.tid)) {
+    Seen now = look(e.tid);
+    words = changed_words(last_.header, now.header);
+    // As for a store: the instruction that ends before the next; one that does not go straight on
+    // is known by its beginning.
+    const bool straight = e.pc > at && e.pc - at < BarrierDecoder::kLongest;
+    if (now != last_) add(std::move(now), places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
+    if (!walk_) return words;
+  }
+  if (walk_->steps - settled_at_ >= limits_.settled && announced_by(last_.header).valid) {
+    end("over");
+  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) {
+    end("too many instructions");
+  }
+  return words;
+}
+
+void StepRecorder::stored_beside(const sys::WatchpointHit& hit) {
+  if (!walk_) return;
+  Seen now = look(hit.tid);
+  if (now != last_) add(std::move(now), places_->place_of(hit.tid, hit.pc, 0));
+}
+
+void StepRecorder::end(const std::string& because) {
+  if (!walk_) return;
+  walk_->ended_because = because;
+  walks_.push_back(*std::exchange(walk_, std::nullopt));
+}
+
+void StepRecorder::end_now(const std::string& otherwise) {
+  if (walk_) end(announced_by(last_.header).valid ? "over" : otherwise);
+}
+
+void StepRecorder::add_to(Image& image) && {
+  end_now("the program was replaced or ended");
+  image.walks = std::move(walks_);
+  image.walks_unseen = std::move(unseen_);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,273 @@
+// Rules about what a reader could have copied between two instructions (level steps).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <optional>
+
+#include "conformance/rules/rule.h"
+#include "conformance/rules/store_evidence.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr const char* kNotStepped = "an update that is walked through instruction by instruction";
+constexpr std::size_t kLinesShown = 12;
+
+// A view as a reader takes it.
+struct Seen {
+  const ReaderView* view = nullptr;
+  abi::ProcessHeader header{};
+  bool accepted() const { return abi::is_valid(header); }
+  std::uint64_t timestamp() const { return header.monotonic_published_at_ns; }
+};
+
+std::vector<Seen> seen_in(const Image& image, const StepWalk& walk) {
+  const bool native = image.little_endian == (std::endian::native == std::endian::little);
+  std::vector<Seen> out;
+  out.reserve(walk.views.size());
+  for (const ReaderView& view : walk.views) {
+    auto h = abi::decode_process_header(view.header).value_or(abi::ProcessHeader{});
+    out.push_back({&view, native ? h : abi::byte_swapped(h)});
+  }
+  return out;
+}
+
+bool same_place(const Seen& a, const Seen& b) {
+  return a.header.payload == b.header.payload && a.header.payload_size == b.header.payload_size;
+}
+
+// What a reader takes away from both: header fields and bytes.
+bool same_content(const Seen& a, const Seen& b) {
+  if (!same_place(a, b) || a.view->payload.has_value() != b.view->payload.has_value()) return false;
+  if (!a.view->payload) return true;
+  return a.view->payload->hash == b.view->payload->hash &&
+         a.view->payload->readable == b.view->payload->readable;
+}
+
+std::string place_of(const Image& image, const StepWalk& walk, const Seen& s) {
+  if (!s.view->place) return fmt::format("thread {}", walk.tid);
+  return fmt::format("{}, thread {}", place_text(image.places[*s.view->place]), walk.tid);
+}
+
+std::string line_of(const Image& image, const Seen& s) {
+  const auto& h = s.header;
+  std::string out =
+      fmt::format("after {} instructions: timestamp {}, payload {} of {} bytes", s.view->step,
+                  h.monotonic_published_at_ns, hex_text(h.payload), h.payload_size);
+  if (s.view->payload) out += fmt::format(", hash {:016x}", s.view->payload->hash);
+  if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
+  return out;
+}
+
+// The views around the one at `index`.
+void show_walk(const Image& image, const StepWalk& walk, const std::vector<Seen>& seen,
+               std::size_t index, Finding& f) {
+  f.at = place_of(image, walk, seen[index]);
+  f.level = to_string(Level::kSteps);
+  const std::size_t first = index < kLinesShown / 2 ? 0 : index - kLinesShown / 2;
+  for (std::size_t i = first; i < seen.size() && i < first + kLinesShown; ++i) {
+    f.evidence.push_back((i == index ? "> " : "  ") + line_of(image, seen[i]));
+  }
+}
+
+std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
+                                  std::map<std::uint64_t, Seen>& known) {
+  const auto seen = seen_in(image, walk);
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    const Seen& now = seen[i];
+    if (!now.accepted()) continue;
+    const auto [first, is_new] = known.emplace(now.timestamp(), now);
+    if (is_new || same_content(first->second, now)) continue;
+    const bool adjacent =
+        i > 0 && seen[i - 1].accepted() && seen[i - 1].timestamp() == now.timestamp();
+    const bool moved = !same_place(first->second, now);
+    Finding f = contradicted(
+        adjacent
+            ? fmt::format(
+                  "under the timestamp {} the {} changed: a reader that finds it before and "
+                  "after its copy may have some of both",
+                  now.timestamp(), moved ? "payload's place" : "payload's bytes")
+            : fmt::format("the timestamp {} came back with other content: a reader that finds it "
+                          "before and after its copy may have some of both",
+                          now.timestamp()),
+        adjacent ? "content changed under its timestamp" : "timestamp came back");
+    show_walk(image, walk, seen, i, f);
+    return f;
+  }
+  return std::nullopt;
+}
+
+// How often one content gave way to another one without a fault.
+std::size_t updates_in(const Image& image, const StepWalk& walk) {
+  const Seen* last = nullptr;
+  std::size_t count = 0;
+  const auto seen = seen_in(image, walk);
+  for (const Seen& s : seen) {
+    if (!s.accepted()) continue;
+    if (last != nullptr && last->timestamp() != s.timestamp()) ++count;
+    last = &s;
+  }
+  return count;
+}
+
+Finding not_walked(const Image& image) {
+  std::string why = "no update was walked through instruction by instruction";
+  if (!image.walks_unseen.empty()) why += ": " + image.walks_unseen;
+  for (const auto& walk : image.walks) {
+    if (!walk.whole()) {
+      why += ": a walk ended early: " + walk.ended_because;
+      break;
+    }
+  }
+  return unobservable(std::move(why), kNotStepped);
+}
+
+Finding no_mixed_read(const ImageEvidence& e) {
+  const Image& image = *e.image;
+  std::map<std::uint64_t, Seen> known;  // by timestamp: the first content under it
+  std::size_t updates = 0;
+  std::uint64_t steps = 0;
+  for (const StepWalk& walk : image.walks) {
+    if (auto f = mixture_in(image, walk, known)) return *std::move(f);
+    if (!walk.whole()) continue;
+    updates += updates_in(image, walk);
+    steps += walk.steps;
+  }
+  if (updates == 0) return not_walked(image);
+  Finding f = passed(fmt::format(
+      "{} {}: after each of {} instructions a reader finds the old content, none or the new",
+      updates, updates == 1 ? "update" : "updates", steps));
+  f.level = to_string(Level::kSteps);
+  return f;
+}
+
+// ---- barriers
+
+// Whether stores before it are seen before those behind it. A store-release holds back itself, and
+// no store that follows.
+bool orders_later_stores(const std::string& text) {
+  if (text.starts_with("dmb") || text.starts_with("dsb")) {
+    return text.find("ld") == std::string::npos;  // ishld and the like order loads
+  }
+  if (text.starts_with("lock") || text.starts_with("xchg") || text.ends_with("fence")) return true;
+  // An atomic of aarch64 with acquire and release.
+  return !text.starts_with("stl") && text.substr(0, text.find(' ')).find("al") != std::string::npos;
+}
+
+bool orders_loads_only(const std::string& text) {
+  return (text.starts_with("dmb") || text.starts_with("dsb")) && !orders_later_stores(text);
+}
+
+struct Gap {
+  const StepWalk* walk = nullptr;
+  Seen before;  // the store in front of it
+  Seen after;   // the store behind it
+};
+
+// A barrier in each gap: behind the instruction of the first store, or in that of the second.
+Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const char* where) {
+  const Image& image = *e.image;
+  if (gaps.empty()) return not_walked(image);
+  std::vector<std::string> witnesses;
+  for (const Gap& gap : gaps) {
+    const std::uint64_t second = gap.after.view->step - 1;
+    const auto found = std::ranges::find_if(gap.walk->barriers, [&](const Barrier& b) {
+      if (b.step == second) return !orders_loads_only(b.text);
+      // The first store may be an exchange, which orders what follows, too.
+      return b.step + 1 >= gap.before.view->step && b.step < second && orders_later_stores(b.text);
+    });
+    if (found != gap.walk->barriers.end()) {
+      witnesses.push_back(found->place ? fmt::format("{} at {}", found->text,
+                                                     place_text(image.places[*found->place]))
+                                       : found->text);
+      continue;
+    }
+    const auto window =
+        fmt::format("{} instructions, from {} to {}", gap.after.view->step - gap.before.view->step,
+                    place_of(image, *gap.walk, gap.before), place_of(image, *gap.walk, gap.after));
+    if (e.timeline->arch == "x86_64") {
+      Finding f = unobservable(
+          fmt::format("no barrier {}, and none is needed: this processor keeps stores in order",
+                      where),
+          "the same program on aarch64");
+      f.evidence.push_back(window);
+      f.level = to_string(Level::kSteps);
+      return f;
+    }
+    Finding f = contradicted(fmt::format("no barrier {}", where), "no barrier");
+    f.at = place_of(image, *gap.walk, gap.after);
+    f.evidence.push_back(window);
+    f.level = to_string(Level::kSteps);
+    return f;
+  }
+  Finding f = passed(fmt::format("{}: {}", where, witnesses.front()));
+  for (std::size_t i = 1; i < witnesses.size() && i < kLinesShown; ++i) {
+    f.evidence.push_back(witnesses[i]);
+  }
+  f.level = to_string(Level::kSteps);
+  return f;
+}
+
+// Between the last other field and the timestamp. Of an update the walk begins at its zero.
+std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
+  std::vector<Gap> out;
+  for (const StepWalk& walk : image.walks) {
+    const auto seen = seen_in(image, walk);
+    bool was_accepted = false;
+    for (std::size_t i = 0; i + 1 < seen.size(); ++i) {
+      was_accepted = was_accepted || seen[i].accepted();
+      const bool announces = seen[i].timestamp() == 0 && seen[i + 1].accepted();
+      // The view before it must be there because of a store, and not because the walk began.
+      if (announces && i > 0 && was_accepted == of_updates) {
+        out.push_back({&walk, seen[i], seen[i + 1]});
+      }
+    }
+  }
+  return out;
+}
+
+// From the zero to each of the stores that follow while it is there.
+std::vector<Gap> gaps_after_zero(const Image& image) {
+  std::vector<Gap> out;
+  for (const StepWalk& walk : image.walks) {
+    const auto seen = seen_in(image, walk);
+    const Seen* zero = nullptr;
+    for (std::size_t i = 1; i < seen.size(); ++i) {
+      if (seen[i].timestamp() != 0) {
+        zero = nullptr;
+      } else if (zero != nullptr) {
+        out.push_back({&walk, *zero, seen[i]});
+      } else if (seen[i - 1].accepted()) {
+        zero = &seen[i];
+      }
+    }
+  }
+  return out;
+}
+
+Finding publish_fence(const ImageEvidence& e) {
+  return barrier_in(e, gaps_before_timestamp(*e.image, false),
+                    "between the header's fields and its timestamp");
+}
+Finding update_fence(const ImageEvidence& e) {
+  return barrier_in(e, gaps_before_timestamp(*e.image, true),
+                    "between the updated fields and the new timestamp");
+}
+Finding zero_fence(const ImageEvidence& e) {
+  return barrier_in(e, gaps_after_zero(*e.image), "between the zero and the changed fields");
+}
+
+constexpr NamedRule kRules[] = {
+    {"pctx.publish.fence-before-timestamp", publish_fence},
+    {"pctx.update.fence-after-zero", zero_fence},
+    {"pctx.update.fence-before-timestamp", update_fence},
+    {"pctx.update.no-mixed-read", no_mixed_read},
+};
+
+}  // namespace
+
+std::span<const NamedRule> step_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,233 @@
+// The rules about what a reader finds between two instructions, against literal walks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kHeap = 0x55001000;
+constexpr std::uint64_t kOtherHeap = 0x55002000;
+constexpr const char* kMixed = "pctx.update.no-mixed-read";
+constexpr const char* kPublishFence = "pctx.publish.fence-before-timestamp";
+constexpr const char* kZeroFence = "pctx.update.fence-after-zero";
+constexpr const char* kUpdateFence = "pctx.update.fence-before-timestamp";
+
+struct Walk : LiteralRecording {
+  abi::ProcessHeader header{};
+  std::uint64_t hash = 1;
+  std::uint64_t readable = 40;
+  std::uint64_t step = 0;
+
+  explicit Walk(const std::string& arch = "x86_64") {
+    t.mode = Mode::kRun;  // of others only what published is evidence
+    t.arch = arch;
+    image().places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "update", 12, "src/ctx.cc", 118}};
+    header.signature = abi::kSignature;
+    header.version = abi::kVersion;
+    header.payload = kHeap;
+    header.payload_size = 40;
+    header.monotonic_published_at_ns = 111;
+    begin();
+  }
+  Walk& begin() {
+    auto& walk = image().walks.emplace_back();
+    walk.tid = 12;
+    walk.ended_because = "over";
+    step = 0;
+    return view(false);
+  }
+  Walk& view(bool known_place = true) {
+    ReaderView v;
+    v.step = step;
+    v.order = ++order;
+    v.header.resize(sizeof header);
+    std::memcpy(v.header.data(), &header, sizeof header);
+    if (header.monotonic_published_at_ns != 0) {
+      MemoryBlock b;
+      b.at = sys::RemoteAddr(header.payload);
+      b.wanted = header.payload_size;
+      b.readable = readable;
+      b.hash = hash;
+      v.payload = b;
+    }
+    if (known_place) v.place = 0;
+    auto& walk = image().walks.back();
+    walk.views.push_back(std::move(v));
+    walk.steps = step;
+    return *this;
+  }
+  // After three more instructions.
+  Walk& timestamp(std::uint64_t value) {
+    header.monotonic_published_at_ns = value;
+    step += 3;
+    return view();
+  }
+  Walk& payload(std::uint64_t at, std::uint64_t new_hash) {
+    header.payload = at;
+    hash = new_hash;
+    step += 3;
+    return view();
+  }
+  Walk& rewritten(std::uint64_t new_hash) {
+    hash = new_hash;
+    step += 3;
+    return view();
+  }
+  // The instruction in front of the last view, or so many before it.
+  Walk& barrier(const std::string& text, std::uint64_t before = 0) {
+    auto& walk = image().walks.back();
+    walk.barriers.push_back({.step = step - 1 - before, .text = text, .place = 0});
+    return *this;
+  }
+  Walk& update() { return timestamp(0).payload(kOtherHeap, 2).timestamp(222); }
+  Finding judged(const char* row) {
+    const auto evidence = evidence_of(t);
+    return evidence.empty() ? Finding{} : rule_for(row)(evidence.front());
+  }
+};
+
+void expect(Walk& walk, const char* row, Outcome outcome, const std::string& signature = "") {
+  const Finding f = walk.judged(row);
+  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << f.saw;
+  EXPECT_EQ(f.signature, signature) << f.saw;
+}
+
+TEST(NoMixedRead, TheOldContentNoneOrTheNewPasses) {
+  Walk walk;
+  walk.update();
+  expect(walk, kMixed, Outcome::kPass);
+  EXPECT_EQ(walk.judged(kMixed).level, "steps");
+  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9 instructions"));
+}
+
+TEST(NoMixedRead, AReplacedTimestampMakesAReaderTryAgain) {
+  Walk walk;
+  walk.payload(kHeap, 1).timestamp(222);
+  expect(walk, kMixed, Outcome::kPass);
+}
+
+TEST(NoMixedRead, ContentMayNotChangeUnderATimestamp) {
+  Walk before;
+  before.payload(kOtherHeap, 2).timestamp(0).timestamp(222);
+  expect(before, kMixed, Outcome::kFail, "content changed under its timestamp");
+  EXPECT_THAT(before.judged(kMixed).at, HasSubstr("src/ctx.cc:118 in update"));
+  EXPECT_THAT(before.judged(kMixed).saw, HasSubstr("payload's place"));
+  Walk behind;
+  behind.update().rewritten(3);
+  expect(behind, kMixed, Outcome::kFail, "content changed under its timestamp");
+  EXPECT_THAT(behind.judged(kMixed).saw, HasSubstr("payload's bytes"));
+  Walk gone;
+  gone.update();
+  gone.readable = 0;
+  gone.rewritten(2);
+  expect(gone, kMixed, Outcome::kFail, "content changed under its timestamp");
+}
+
+TEST(NoMixedRead, ATimestampMayNotComeBack) {
+  Walk walk;
+  walk.timestamp(0).payload(kOtherHeap, 2).timestamp(111);
+  expect(walk, kMixed, Outcome::kFail, "timestamp came back");
+  Walk later;
+  later.update().begin().timestamp(0).payload(kHeap, 3).timestamp(111);
+  expect(later, kMixed, Outcome::kFail, "timestamp came back");
+  Walk same;
+  same.timestamp(0).timestamp(111);
+  expect(same, kMixed, Outcome::kUnobservable);
+}
+
+TEST(NoMixedRead, WhatNoReaderAcceptsIsNoContent) {
+  Walk walk;
+  walk.image().walks.clear();
+  walk.header.signature = {};
+  walk.begin().rewritten(2).rewritten(3);
+  walk.header.signature = abi::kSignature;
+  walk.rewritten(4).update();
+  expect(walk, kMixed, Outcome::kPass);
+}
+
+TEST(NoMixedRead, NothingIsSaidOfWhatWasNotWalked) {
+  Walk none;
+  none.image().walks.clear();
+  none.image().walks_unseen = "the program has an action of its own for SIGTRAP";
+  expect(none, kMixed, Outcome::kUnobservable);
+  EXPECT_THAT(none.judged(kMixed).saw, HasSubstr("SIGTRAP"));
+  Walk half;
+  half.timestamp(0);
+  half.image().walks.back().ended_because = "too many instructions";
+  expect(half, kMixed, Outcome::kUnobservable);
+  EXPECT_THAT(half.judged(kMixed).saw, HasSubstr("too many instructions"));
+  // A contradiction counts all the same.
+  Walk broken;
+  broken.payload(kOtherHeap, 2);
+  broken.image().walks.back().ended_because = "too many instructions";
+  expect(broken, kMixed, Outcome::kFail, "content changed under its timestamp");
+}
+
+TEST(Fences, ABarrierIsAWitnessEverywhere) {
+  for (const auto* arch : {"x86_64", "aarch64"}) {
+    for (const auto* text : {"mfence", "sfence", "lock or dword ptr [rsp], 0", "dmb ishst",
+                             "dmb ish", "dsb sy", "swpal x1, x2, [x3]"}) {
+      Walk walk(arch);
+      walk.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text, 1);
+      expect(walk, kZeroFence, Outcome::kPass);
+      expect(walk, kUpdateFence, Outcome::kPass);
+    }
+  }
+}
+
+TEST(Fences, WithoutOneOnlyAProcessorThatKeepsOrderIsExcused) {
+  Walk x86;
+  x86.update();
+  expect(x86, kZeroFence, Outcome::kUnobservable);
+  expect(x86, kUpdateFence, Outcome::kUnobservable);
+  Walk arm("aarch64");
+  arm.update();
+  expect(arm, kZeroFence, Outcome::kFail, "no barrier");
+  expect(arm, kUpdateFence, Outcome::kFail, "no barrier");
+  for (const auto* text : {"dmb ishld", "dsb ld"}) {
+    Walk loads("aarch64");
+    loads.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text);
+    expect(loads, kZeroFence, Outcome::kFail, "no barrier");
+    expect(loads, kUpdateFence, Outcome::kFail, "no barrier");
+  }
+}
+
+TEST(Fences, AStoreReleaseHoldsBackItselfAndNothingBehindIt) {
+  Walk timestamp("aarch64");
+  timestamp.update().barrier("stlr x1, [x2]");
+  expect(timestamp, kUpdateFence, Outcome::kPass);
+  expect(timestamp, kZeroFence, Outcome::kFail, "no barrier");
+  Walk zero("aarch64");
+  zero.timestamp(0).barrier("stlr xzr, [x2]").payload(kOtherHeap, 2).timestamp(222);
+  expect(zero, kZeroFence, Outcome::kFail, "no barrier");
+  Walk exchanged("aarch64");
+  exchanged.timestamp(0).barrier("swpal xzr, x1, [x2]").payload(kOtherHeap, 2).timestamp(222);
+  expect(exchanged, kZeroFence, Outcome::kPass);
+  Walk every("aarch64");
+  every.timestamp(0).payload(kOtherHeap, 2).barrier("stlr x1, [x2]").timestamp(222);
+  expect(every, kZeroFence, Outcome::kPass);
+}
+
+TEST(Fences, APublicationHasOneOfItsOwn) {
+  Walk walk("aarch64");
+  walk.image().walks.clear();
+  walk.header = {};
+  walk.begin();
+  walk.header.signature = abi::kSignature;
+  walk.header.version = abi::kVersion;
+  walk.payload(kHeap, 1).timestamp(111);
+  expect(walk, kPublishFence, Outcome::kFail, "no barrier");
+  expect(walk, kUpdateFence, Outcome::kUnobservable);
+  walk.barrier("dmb ish", 1);
+  expect(walk, kPublishFence, Outcome::kPass);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
