@@ -123,6 +123,13 @@ class RunTest(unittest.TestCase):
                     "--out", self.out, code=1)
         self.assertNotIn("fail", outcomes(self.out).values())
 
+    def test_an_adapter_that_publishes_nothing_is_not_judged(self):
+        words = ["--only", "pctx.publish.*", "--only", "pctx.update.*"]
+        done = self.run_it([os.path.join(BIN, "bad_adapter"), "publishes-nothing"], *words,
+                           "--out", self.out, code=4)
+        self.assertEqual(outcomes(self.out)["pctx.publish.on-init"], "info")
+        self.assertIn("no published context was seen", done.stdout)
+
     def test_only_what_is_selected_is_asked(self):
         self.run_it(CPP, "--only", "pctx.fork.parent-untouched", "--out", self.out)
         with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
