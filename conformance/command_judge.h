@@ -21,6 +21,7 @@ struct Prepared {
   SpecSelection spec;
   std::optional<Expectations> expectations;
   std::string incomplete;  // not empty: what could not be judged although it was asked for
+  bool partial = false;    // the recording has not come to its end
   int exit_code = 0;       // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);

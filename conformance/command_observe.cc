@@ -194,6 +194,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   if (prepared.expectations) {
     apply(*prepared.expectations, today(),
           {options.strict, options.require_observable,
+           prepared.partial || !unreachable.empty() || !timeline.harness_fault.empty(),
            options.command_line.empty() ? "ctxconf" : options.command_line.front(),
            options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
           run);

@@ -131,6 +131,7 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
     prepared.incomplete =
         fmt::format("it was repeated {} times instead of {}: {} repeats differ from all others",
                     unit.repeat + 1, command.repeat, kMostDiffering);
+    prepared.partial = true;
     return false;
   };
   JobsEnding jobs = drive_all(driver, units, command.jobs, options.timeout_scale, calls);
@@ -187,6 +188,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   if (ending.interrupted) {
     timeline.notes.emplace_back("the run was interrupted");
     prepared.incomplete = "the run was interrupted";
+    prepared.partial = true;
   }
   timeline.harness_fault = ending.harness_fault;
   // Its first line says what is wrong, the others are evidence.
