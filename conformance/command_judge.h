@@ -22,6 +22,7 @@ struct Prepared {
   std::optional<Expectations> expectations;
   std::string incomplete;  // not empty: what could not be judged although it was asked for
   bool partial = false;    // the recording has not come to its end
+  std::string seed;        // that the program under test was given; empty: none
   int exit_code = 0;       // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);

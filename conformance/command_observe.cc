@@ -191,6 +191,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   run.spec = prepared.spec;
   run.suite_commit = kCommitText;
   run.command_line = options.command_line;
+  run.seed = prepared.seed;
   if (prepared.expectations) {
     apply(*prepared.expectations, today(),
           {options.strict, options.require_observable,

@@ -155,6 +155,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   }
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  prepared.seed = *seed;
   Timeline timeline = begin_timeline(options, Mode::kRun, command.adapter);
   TesteeOptions testee;
   testee.argv = command.adapter;

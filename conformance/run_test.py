@@ -111,6 +111,9 @@ class RunTest(unittest.TestCase):
         again = re.search(r"^  again  (.*)$", done.stdout, re.MULTILINE)
         self.assertIsNotNone(again, done.stdout)
         self.assertNotIn(self.out, again[1], "it replaces the reports of the whole run")
+        with open(os.path.join(self.out, "events.jsonl"), encoding="utf-8") as file:
+            seed = json.loads(file.readline())["seed"]
+        self.assertIn(f" --seed {seed} ", again[1])
         alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=60,
                                check=False)
         self.assertEqual(alone.returncode, 1, alone.stdout + alone.stderr)
