@@ -201,6 +201,10 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     std::getline(lines, line);
     while (std::getline(lines, line)) timeline.notes.push_back(line);
   }
+  if (asked.start_error != 0) {
+    complain(kExitUnreachable, unreachable, advice_for_start(asked.start_error, "run"));
+    prepared.is_told = true;
+  }
   const int code = conclude_run(options, prepared, timeline, "run", unreachable);
   events.write({{"event", "end"}, {"exit", code}});
   return code;

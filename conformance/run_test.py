@@ -376,9 +376,18 @@ done
                 self.assertTrue(done.stderr)
 
     def test_no_such_adapter(self):
-        done = ctxconf("run", "--", os.path.join(BIN, "no_such_adapter"))
+        done = ctxconf("run", "--out", self.out, "--", os.path.join(BIN, "no_such_adapter"))
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("no_such_adapter", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"no_such_adapter` cannot be started: .*\n +name a program ")
+        self.assertEqual(done.stdout, "")
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["exit"]["code"], 3)
+        script = self.out + ".py"
+        with open(script, "w", encoding="utf-8"):
+            pass
+        done = ctxconf("run", "--", script)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("ctxconf run -- python3 app.py", done.stderr)
 
     @unittest.skipIf(jsonschema is None, "python3-jsonschema is missing")
     def test_the_result_keeps_its_schema(self):
