@@ -1,6 +1,7 @@
 # ctxconf with its helpers; the reference library installs itself (writer.cmake).
 install(TARGETS ctxconf reader_ref RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
 install(TARGETS ctxconf-trampoline process_writer
+  adapter_cpp driven_process_writer driven_record_writer driven_thread_writer
   thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 if(CTXCONF_HAVE_M32)
@@ -22,3 +23,6 @@ install(DIRECTORY golden/maps golden/process-context golden/schema golden/src go
 install(FILES golden/manifest.json
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
+
+ctxconf_script_test(ctxconf_install_test LABELS ptrace
+  conformance/install_test.py ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})

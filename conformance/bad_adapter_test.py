@@ -39,7 +39,8 @@ with open(os.path.join(SOURCE, "conformance/report/result.schema.json"), encodin
 # Kind: what its publish row becomes, and what the report says besides. Kinds that end in another
 # way are in `OTHER`.
 TIMEOUT, CRASH, BROKEN, FINE, REFUSED = "timeout", "crash", "exit 3", "pass", "fail"
-EXIT = {TIMEOUT: 1, CRASH: 1, BROKEN: 3, FINE: 0, REFUSED: 1}
+UNSEEN = "unobservable"
+EXIT = {TIMEOUT: 1, CRASH: 1, BROKEN: 3, FINE: 0, REFUSED: 1, UNSEEN: 4}
 NO_REPLY = "no reply to process.publish in time"
 NOT_PROTOCOL = "that (is|are) no protocol"
 INSTEAD = "instead it wrote a line that is no protocol"
@@ -82,6 +83,7 @@ KINDS = {
     "reply-that-nests": (TIMEOUT, INSTEAD),
     "event-unasked": (BROKEN, "an event that was not asked for"),
     "refuses": (REFUSED, 'declares process.publish, and answered process.publish with "unsupported"'),
+    "publishes-nothing": (UNSEEN, "no published context was seen"),
     "refuses-with-escapes": (REFUSED, "declares process.publish"),
     "exits-0": (CRASH, "exited 0 in process.publish"),
     "exits-7": (CRASH, "exited 7 in process.publish"),

@@ -21,6 +21,9 @@ struct Prepared {
   SpecSelection spec;
   std::optional<Expectations> expectations;
   std::string incomplete;  // not empty: what could not be judged although it was asked for
+  bool partial = false;    // the recording has not come to its end
+  std::string seed;        // that the program under test was given; empty: none
+  bool is_told = false;    // why there is nothing to judge was said on stderr: print no report
   int exit_code = 0;       // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);
@@ -37,6 +40,9 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
 // can do without, a note. `what` is the command. Not 0: the exit code, it was said on stderr.
 int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
                       Timeline& timeline);
+
+// What to do where a program cannot be started; `command` is ctxconf's.
+std::string advice_for_start(int err, std::string_view command);
 
 // What does not end when it is asked to: says so and exits with kExitUnreachable.
 [[noreturn]] void give_up_on(pid_t pid);

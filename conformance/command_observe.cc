@@ -191,9 +191,11 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   run.spec = prepared.spec;
   run.suite_commit = kCommitText;
   run.command_line = options.command_line;
+  run.seed = prepared.seed;
   if (prepared.expectations) {
     apply(*prepared.expectations, today(),
           {options.strict, options.require_observable,
+           prepared.partial || !unreachable.empty() || !timeline.harness_fault.empty(),
            options.command_line.empty() ? "ctxconf" : options.command_line.front(),
            options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
           run);
@@ -214,19 +216,19 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                       "the verdicts follow, but --out has not all of them");
     }
   }
+  if (prepared.is_told) return code;
   const std::string report = to_console(run, options.console);
   return print(report, code);
 }
 
-namespace {
-
-std::string advice_for_start(int err) {
+std::string advice_for_start(int err, std::string_view command) {
   switch (err) {
     case ENOENT:
       return "name a program that exists, with its path or in PATH";
     case EACCES:
-      return "make it executable (chmod +x), or start its interpreter: ctxconf wrap -- python3 "
-             "app.py";
+      return fmt::format(
+          "make it executable (chmod +x), or start its interpreter: ctxconf {} -- python3 app.py",
+          command);
     case ENOEXEC:
       return "it is no program of this machine; a script needs a first line like #!/bin/sh";
     case EPERM:
@@ -235,8 +237,6 @@ std::string advice_for_start(int err) {
       return "`ctxconf doctor` says what this host allows";
   }
 }
-
-}  // namespace
 
 // The thread that reads cannot be told: it waits in the kernel.
 void give_up_on(pid_t pid) {
@@ -319,7 +319,7 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
       return complain(kExitHarnessError, sys::to_string(e), "a bug in ctxconf: please report it");
     }
     return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),
-                    advice_for_start(e.err));
+                    advice_for_start(e.err, "wrap"));
   }
   if (options.faults) {
     const auto fault = run_with_file_size_limit(wrap);

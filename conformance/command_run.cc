@@ -131,6 +131,7 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
     prepared.incomplete =
         fmt::format("it was repeated {} times instead of {}: {} repeats differ from all others",
                     unit.repeat + 1, command.repeat, kMostDiffering);
+    prepared.partial = true;
     return false;
   };
   JobsEnding jobs = drive_all(driver, units, command.jobs, options.timeout_scale, calls);
@@ -154,6 +155,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   }
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  prepared.seed = *seed;
   Timeline timeline = begin_timeline(options, Mode::kRun, command.adapter);
   TesteeOptions testee;
   testee.argv = command.adapter;
@@ -187,6 +189,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   if (ending.interrupted) {
     timeline.notes.emplace_back("the run was interrupted");
     prepared.incomplete = "the run was interrupted";
+    prepared.partial = true;
   }
   timeline.harness_fault = ending.harness_fault;
   // Its first line says what is wrong, the others are evidence.
@@ -197,6 +200,10 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     std::string line;
     std::getline(lines, line);
     while (std::getline(lines, line)) timeline.notes.push_back(line);
+  }
+  if (asked.start_error != 0) {
+    complain(kExitUnreachable, unreachable, advice_for_start(asked.start_error, "run"));
+    prepared.is_told = true;
   }
   const int code = conclude_run(options, prepared, timeline, "run", unreachable);
   events.write({{"event", "end"}, {"exit", code}});

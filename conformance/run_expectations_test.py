@@ -8,9 +8,11 @@ usage: run_expectations_test.py SOURCE_DIR BIN_DIR
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
@@ -20,9 +22,10 @@ ROW = "pctx.update.visible"
 GOOD = [WRITER, "--good", "default"]
 BROKEN = [WRITER, "--bad", ROW]
 CRASHES = [os.path.join(BIN, "bad_adapter"), "dies-in-update"]
+HANGS = [os.path.join(BIN, "bad_adapter"), "reply-never"]
 REFUSES = [os.path.join(BIN, "bad_adapter"), "refuses"]
 SELECTED = ["--only", "pctx.update.*"]
-PASSED, FAILED, USAGE, STALE = 0, 1, 2, 5
+PASSED, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = 0, 1, 2, 3, 4, 5
 ISSUE = "issue=https://bugs.example/1"
 # What else CRASHES, and REFUSES, do not keep.
 OTHERS = ("pctx.update.complete-state", "pctx.update.failure-recoverable")
@@ -111,15 +114,67 @@ class ExpectationsTest(unittest.TestCase):
                 os.unlink(self.path("known"))
 
     def test_a_failure_that_is_gone(self):
-        for verb, options, command in (("fail", ["--out", "out"], " expect prune "),
-                                       ("crash", [], "sed ")):
+        for verb, options in (("fail", ["--out", "out"]), ("crash", [])):
             with self.subTest(verb=verb):
                 self.expect(f"{verb} {ROW} {ISSUE}")
                 said = self.run_it(GOOD, *options, code=STALE)
                 self.assertIn("does not fail any more, it ended as pass", said)
-                self.assertIn(command, "".join(self.mend(said)))
+                self.assertIn("sed ", "".join(self.mend(said)))
                 self.run_it(GOOD)
                 self.assertFalse([line for line in self.file() if not line.startswith("#")])
+
+    def test_all_that_is_gone_at_once(self):
+        self.expect(f"fail {ROW} {ISSUE}", f"fail pctx.update.same-mapping {ISSUE}")
+        said = self.run_it(GOOD, "--out", "out", code=STALE)
+        prune = re.findall(r"^note: .* at once, after all else:\s+(.*)$", said, re.MULTILINE)
+        self.assertEqual(len(prune), 1, said)
+        self.assertEqual(self.sh(prune[0]).returncode, 0)
+        self.assertEqual(self.file(), [])
+        self.run_it(GOOD)
+
+    def test_a_run_without_an_end_makes_no_line_stale(self):
+        adapter = [os.path.join(BIN, "bad_adapter"), "bye-twice"]
+        self.expect(f"fail pctx.update.complete-state {ISSUE}", f"fail {ROW} {ISSUE}",
+                    f"fail {ROW}x {ISSUE}")
+        said = self.run_it(adapter, "--out", "out", code=UNREACHABLE)
+        self.assertNotIn("does not fail any more", said)
+        self.assertNotIn("prune", said)
+        self.assertEqual(len(self.mends(said)), 1, said)  # of the requirement that nobody knows
+
+    def test_an_interrupted_run_makes_no_line_stale(self):
+        adapter = self.path("hangs-later")
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+echo x >>'{self.path("count")}'
+if [ $(wc -l <'{self.path("count")}') -le 2 ]; then exec {shlex.join(GOOD)}; fi
+exec {shlex.join(HANGS)}
+""")
+        os.chmod(adapter, 0o755)
+        first = "pctx.publish.discoverable"
+        self.expect(f"fail {first} {ISSUE}")
+        run = subprocess.Popen(
+            [CTXCONF, "run", "--color", "never", "--only", first, "--only", ROW, "--expect", "known",
+             "--out", "out", "--", adapter], cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(run.stdout.close)
+        self.addCleanup(run.kill)
+        until = time.monotonic() + 60
+        while self.checks_begun() < 2:
+            self.assertLess(time.monotonic(), until, "no second check")
+            time.sleep(0.01)
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate(timeout=60)[0]
+        self.assertEqual(run.returncode, NOT_JUDGED, said)
+        self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
+        self.assertIn(f"fail {first}: not seen, and the run has not come to its end", said)
+        self.assertEqual(self.mends(said), [])
+
+    def checks_begun(self):
+        try:
+            with open(self.path("out/events.jsonl"), encoding="utf-8") as file:
+                return file.read().count('"event":"check"')
+        except OSError:
+            return 0
 
     def test_what_applies_although_it_may_not(self):
         self.expect("na-ok pctx.update.* reason=frozen")
@@ -168,13 +223,16 @@ class ExpectationsTest(unittest.TestCase):
 
     def test_all_at_once(self):
         """The commands do not move each other's lines."""
-        self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {ROW} {ISSUE}",
-                    f"fail pctx.nothing.like.it {ISSUE}", f"fail pctx.update.same-mapping {ISSUE}",
-                    "na-ok pctx.header.version reason=none")
         selected = ["--only", "pctx.update.*", "--only", "pctx.header.*"]
-        said = self.run_it(BROKEN, code=FAILED, selected=selected)
-        self.assertEqual(len(self.mend(said)), 5, said)
-        self.run_it(BROKEN, selected=selected)
+        for options in ([], ["--out", "out"]):
+            with self.subTest(options=options):
+                self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {ROW} {ISSUE}",
+                            f"fail pctx.nothing.like.it {ISSUE}",
+                            f"fail pctx.update.same-mapping {ISSUE}",
+                            "na-ok pctx.header.version reason=none")
+                said = self.run_it(BROKEN, *options, code=FAILED, selected=selected)
+                self.assertEqual(len(self.mend(said)), 5, said)
+                self.run_it(BROKEN, selected=selected)
 
     def test_flaky(self):
         """Every other process of this adapter does not show its updates."""

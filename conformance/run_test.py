@@ -111,6 +111,9 @@ class RunTest(unittest.TestCase):
         again = re.search(r"^  again  (.*)$", done.stdout, re.MULTILINE)
         self.assertIsNotNone(again, done.stdout)
         self.assertNotIn(self.out, again[1], "it replaces the reports of the whole run")
+        with open(os.path.join(self.out, "events.jsonl"), encoding="utf-8") as file:
+            seed = json.loads(file.readline())["seed"]
+        self.assertIn(f" --seed {seed} ", again[1])
         alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=60,
                                check=False)
         self.assertEqual(alone.returncode, 1, alone.stdout + alone.stderr)
@@ -122,6 +125,13 @@ class RunTest(unittest.TestCase):
         self.run_it([os.path.join(BIN, "bad_adapter"), "bye-then-dies"], "--only", "pctx.*",
                     "--out", self.out, code=1)
         self.assertNotIn("fail", outcomes(self.out).values())
+
+    def test_an_adapter_that_publishes_nothing_is_not_judged(self):
+        words = ["--only", "pctx.publish.*", "--only", "pctx.update.*"]
+        done = self.run_it([os.path.join(BIN, "bad_adapter"), "publishes-nothing"], *words,
+                           "--out", self.out, code=4)
+        self.assertEqual(outcomes(self.out)["pctx.publish.on-init"], "info")
+        self.assertIn("no published context was seen", done.stdout)
 
     def test_only_what_is_selected_is_asked(self):
         self.run_it(CPP, "--only", "pctx.fork.parent-untouched", "--out", self.out)
@@ -366,9 +376,18 @@ done
                 self.assertTrue(done.stderr)
 
     def test_no_such_adapter(self):
-        done = ctxconf("run", "--", os.path.join(BIN, "no_such_adapter"))
+        done = ctxconf("run", "--out", self.out, "--", os.path.join(BIN, "no_such_adapter"))
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("no_such_adapter", done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"no_such_adapter` cannot be started: .*\n +name a program ")
+        self.assertEqual(done.stdout, "")
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["exit"]["code"], 3)
+        script = self.out + ".py"
+        with open(script, "w", encoding="utf-8"):
+            pass
+        done = ctxconf("run", "--", script)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("ctxconf run -- python3 app.py", done.stderr)
 
     @unittest.skipIf(jsonschema is None, "python3-jsonschema is missing")
     def test_the_result_keeps_its_schema(self):

@@ -284,6 +284,25 @@ TEST(Console, RunsAFailureAgainBesideTheReportsOfTheWholeRun) {
                                     "./a --out q\n"));
 }
 
+TEST(Console, RunsAFailureAgainWithItsSeed) {
+  const auto again = [](const std::string& mode, const std::vector<std::string>& options) {
+    RunResult run = ordinary_run();
+    run.mode = mode;
+    run.seed = "5eed";
+    run.command_line = {"ctxconf", mode};
+    run.command_line.insert(run.command_line.end(), options.begin(), options.end());
+    run.command_line.insert(run.command_line.end(), {"--", "./a", "--seed", "1"});
+    const std::string text = plain(run);
+    const std::size_t at = text.find("  again  ");
+    return text.substr(at + 9, text.find('\n', at) - at - 9);
+  };
+  const std::string only = " --only pctx.header.version ";
+  EXPECT_EQ(again("run", {}), "ctxconf run" + only + "--seed 5eed -- ./a --seed 1");
+  EXPECT_EQ(again("run", {"--seed", "5eed"}), "ctxconf run" + only + "--seed 5eed -- ./a --seed 1");
+  EXPECT_EQ(again("run", {"--seed=5eed"}), "ctxconf run" + only + "--seed=5eed -- ./a --seed 1");
+  EXPECT_EQ(again("wrap", {}), "ctxconf wrap" + only + "-- ./a --seed 1");
+}
+
 TEST(Console, FallsBackToTheGivenCommand) {
   RunResult run = ordinary_run();
   run.command_line.clear();

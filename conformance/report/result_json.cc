@@ -480,6 +480,7 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
   }
   out.trace_path = run["trace"].text();
   out.again = run["again"].text();
+  if (const Node seed = run.maybe("seed"); seed.present()) out.seed = seed.text();
   const Node host = root["host"];
   out.kernel = host["kernel"].text();
   out.arch = host["arch"].text();
@@ -560,6 +561,7 @@ std::string to_result_json(const RunResult& run) {
                 {"notes", text_list(run.notes, lists)},
                 {"trace", json_text(run.trace_path)},
                 {"again", json_text(run.again)}};
+  if (!run.seed.empty()) about["seed"] = json_text(run.seed);
   if (run.target_ending) about["target_ending"] = json_text(*run.target_ending);
   json results = json::array();
   for (const RequirementResult& result : run.results) {

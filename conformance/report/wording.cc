@@ -126,6 +126,13 @@ std::string again_for(const RunResult& run, std::string_view id) {
   // The reports of the whole run stay as they are.
   constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out"};
   bool ours = true;  // before `--`, which begins the target's command
+  const auto targets = std::ranges::find(words, "--");
+  const bool has_seed = std::any_of(words.begin(), targets, [](std::string_view word) {
+    return word == "--seed" || word.starts_with("--seed=");
+  });
+  if (run.mode == to_string(Mode::kRun) && !run.seed.empty() && !has_seed) {
+    out.insert(out.end(), {"--seed", run.seed});
+  }
   for (std::size_t i = 2; i < words.size(); ++i) {
     const std::string_view word = words[i];
     ours = ours && word != "--";

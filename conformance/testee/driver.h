@@ -26,6 +26,7 @@ struct GroupRun {
   std::string adapter_fault;  // as Testee's; hostile
   std::string harness_fault;
   bool interrupted = false;
+  int start_error = 0;    // with adapter_fault: errno, where the adapter cannot be started
   std::size_t asked = 0;  // checks that were asked, whatever became of them
   // False: nothing more can be asked of this adapter.
   bool goes_on() const { return adapter_fault.empty() && harness_fault.empty() && !interrupted; }

@@ -112,6 +112,7 @@ struct Testee::State {
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
   std::string harness_fault;
+  int start_error = 0;
 
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options.recording.timeout_scale);
@@ -562,6 +563,7 @@ Testee::Answer<void> Testee::start() {
   auto started = Recording::start(recording, launch, s.timeline);
   if (!started) {
     s.ended = true;
+    s.start_error = started.error().err;
     return std::unexpected(s.blame("cannot be started: " + sys::to_string(started.error())));
   }
   s.recording.emplace(std::move(*started));
@@ -635,6 +637,7 @@ bool Testee::has_asked(std::string_view op) const {
 }
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
+int Testee::start_error() const { return state_->start_error; }
 
 void Testee::begin_check(std::string name, std::vector<std::string> requirements) {
   auto& check = state_->session.checks.emplace_back();

@@ -375,6 +375,11 @@ constexpr Kind kKinds[] =
                        "31m\x7f</failure>]]><script>"));
            return std::nullopt;
          }},
+        {.name = "publishes-nothing",
+         .begin = [](const json& q, const std::string&) -> std::optional<std::string> {
+           say(ok(q));
+           return std::nullopt;
+         }},
 
         // Ends in an operation
         {.name = "exits-0", .begin = leave<0>},

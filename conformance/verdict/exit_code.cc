@@ -25,6 +25,11 @@ bool is_judged(Outcome o) {
   return o != Outcome::kNa && o != Outcome::kUnobservable && o != Outcome::kHarnessError;
 }
 
+// That there is no context is all that this says where no process published one.
+bool is_mere_absence(const RequirementResult& r) {
+  return r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.");
+}
+
 bool fails(Outcome o, bool strict) {
   return o == Outcome::kFail || o == Outcome::kCrash || o == Outcome::kTimeout ||
          (strict && o == Outcome::kWarn);
@@ -84,10 +89,15 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (const auto* p = problem(kExitStale)) return {kExitStale, from_file(*p)};
 
   const auto judged = where([](const RequirementResult& r) { return is_judged(r.outcome); });
-  if (judged.empty()) {
-    const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
-    return {kExitNotJudged, "none" + of + " could be judged" +
-                                (published ? "" : ": no published context was seen")};
+  const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
+  const bool absent = !published && std::ranges::all_of(judged, [](const RequirementResult* r) {
+    return is_mere_absence(*r);
+  });
+  if (judged.empty() || absent) {
+    return {kExitNotJudged,
+            "none" + of + " could be judged" +
+                (judged.empty() ? "" : " but " + names(judged) + ", which is no more than info") +
+                (published ? "" : ": no published context was seen")};
   }
   if (options.require_observable && totals.unobservable > 0) {
     return {kExitNotJudged, std::to_string(totals.unobservable) + of +

@@ -94,6 +94,18 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   RunResult run = run_of({Outcome::kUnobservable});
   run.images.emplace_back().published = true;
   EXPECT_EQ(concluded(run), "4 none of 1 requirement could be judged");
+  // That a context is missing, and no more.
+  EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kUnobservable}),
+            "4 none of 2 requirements could be judged but pctx.header.signature, which is no more "
+            "than info: no published context was seen");
+  RunResult seen = run_of({Outcome::kInfo});
+  seen.images.emplace_back().published = true;
+  EXPECT_EQ(concluded(seen).front(), '0');
+  EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kPass}).front(), '0');
+  EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kFail}).front(), '1');
+  RunResult threads = run_of({Outcome::kInfo});
+  threads.results[0].requirement = Catalogue::builtin().find("tctx.tls.prefers-tlsdesc");
+  EXPECT_EQ(concluded(threads).front(), '0');
   // Whatever na-ok says of it, nothing was judged.
   RunResult na = run_of({Outcome::kNa});
   na.results[0].expected = Expected::kAsExpected;

@@ -449,7 +449,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
                                              std::span<const Observed> all,
                                              const ApplyOptions& options, const std::string& file) {
   const std::string listed = std::string(to_string(e.verb)) + " " + e.pattern;
-  const int unseen = options.require_observable ? 4 : 0;
+  const int unseen = options.require_observable && !options.partial ? 4 : 0;
   switch (f.fate) {
     case Fate::kNotRun:
     case Fate::kHolds:
@@ -458,34 +458,42 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
     case Fate::kNoImage:
       return ExpectationProblem{
           e.line, unseen, listed + ": no image that matches " + quoted(*e.image) + " was seen",
-          edit(file, e.line, "mend image=GLOB, or remove the line")};
+          options.partial ? "" : edit(file, e.line, "mend image=GLOB, or remove the line")};
     case Fate::kUnobservable:
-      return ExpectationProblem{
-          e.line, unseen, listed + ": could not be observed in this run",
-          for_shell(options.program) + " doctor  # what would make it observable"};
+      return ExpectationProblem{e.line, unseen, listed + ": could not be observed in this run",
+                                options.partial ? ""
+                                                : for_shell(options.program) +
+                                                      " doctor  # what would make it observable"};
     case Fate::kNotApplicable:
-      return ExpectationProblem{e.line, 0, listed + ": does not apply to this run",
-                                edit(file, e.line, "remove the line if it never applies")};
+      return ExpectationProblem{
+          e.line, 0, listed + ": does not apply to this run",
+          options.partial ? "" : edit(file, e.line, "remove the line if it never applies")};
     case Fate::kPassed:
+      if (options.partial) {
+        return ExpectationProblem{e.line, 0,
+                                  listed + ": not seen, and the run has not come to its end", ""};
+      }
       return ExpectationProblem{
           e.line, 5,
           listed +
               (e.verb == ExpectVerb::kNaOk ? ": applies now, it ended as "
                                            : ": does not fail any more, it ended as ") +
               std::string(to_string(f.because->outcome)) + in_image(*f.because),
-          options.result ? from_result(options, "prune", file) : comment_out(file, e.line)};
+          comment_out(file, e.line)};
     case Fate::kDiffers:
       break;
   }
   const Observed& o = *f.because;
-  const int code = is_failure(o.outcome) || options.strict ? 1 : 5;
+  const bool fails = is_failure(o.outcome) || options.strict;
+  const int code = fails ? 1 : (options.partial ? 0 : 5);
+  const std::string mend = code == 0 ? "" : accept(e, all, file);
   std::string text = listed + ": ended as " + std::string(to_string(o.outcome)) + in_image(o);
   const bool died = o.outcome == Outcome::kCrash || o.outcome == Outcome::kTimeout;
   if (died != (e.verb == ExpectVerb::kCrash)) {
-    return ExpectationProblem{e.line, code, text, accept(e, all, file)};
+    return ExpectationProblem{e.line, code, text, mend};
   }
   text += " with " + quoted(trimmed(o.signature)) + ", listed is " + quoted(*e.saw);
-  return ExpectationProblem{e.line, code, text, accept(e, all, file)};
+  return ExpectationProblem{e.line, code, text, mend};
 }
 
 // What the lines say about one result. `lines` are those that name it.
@@ -530,7 +538,7 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
   }
   for (const Expectation* e : lines) {
     // A pattern of na-ok is judged over all that it names.
-    if (e->pattern != result.requirement->id) continue;
+    if (options.partial || e->pattern != result.requirement->id) continue;
     if (fate_of(*e, all).fate == Fate::kPassed) result.expected = Expected::kUnexpected;
   }
 }
@@ -628,10 +636,18 @@ void apply(const Expectations& expectations, Date today, const ApplyOptions& opt
   problems.insert(problems.end(), expectations.unexplained.begin(), expectations.unexplained.end());
   for (ExpectationProblem& p : expired(expectations, today)) problems.push_back(std::move(p));
   const std::vector<Observed> all = observed(run);
+  bool is_gone = false;
   for (const Expectation& e : expectations.lines) {
-    if (auto p = problem_of(e, fate_of(e, all), all, options, expectations.file)) {
+    const LineFate fate = fate_of(e, all);
+    is_gone = is_gone || fate.fate == Fate::kPassed;
+    if (auto p = problem_of(e, fate, all, options, expectations.file)) {
       problems.push_back(*std::move(p));
     }
+  }
+  // This one moves lines, so it is none of the commands that may follow each other.
+  if (is_gone && !options.partial && options.result) {
+    run.notes.push_back("lines that do not hold any more can be removed at once, after all else: " +
+                        from_result(options, "prune", expectations.file));
   }
   for (RequirementResult& result : run.results) {
     std::vector<const Expectation*> lines;

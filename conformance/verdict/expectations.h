@@ -99,6 +99,8 @@ LineFate fate_of(const Expectation& line, std::span<const Observed> all);
 struct ApplyOptions {
   bool strict = false;              // warnings fail
   bool require_observable = false;  // what cannot be seen fails
+  // The run has not come to its end: what it did not show may be there all the same.
+  bool partial = false;
   // For the commands that mend the file: ctxconf as it was called, and the result.json that the
   // run writes, if it writes one.
   std::string program = "ctxconf";
