@@ -158,10 +158,11 @@ exec '{BROKEN[0]}' --good default
         self.assertRegex(done.stdout, r"in 3 repeats: 2 pass 1 fail")
 
     def findings(self):
-        """What a result says, without what differs from one time to the next."""
+        """What a result says, without what differs from one time to the next: how many images
+        have something to say, for one."""
         with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
             result = json.load(file)
-        return {row["id"]: sorted((f["outcome"], f["signature"]) for f in row["findings"])
+        return {row["id"]: {(f["outcome"], f["signature"]) for f in row["findings"]}
                 for row in result["results"]}
 
     def sessions(self):
