@@ -27,7 +27,7 @@ struct StepLimits {
   std::uint64_t steps = 100'000;      // of one walk
   std::uint64_t all_steps = 400'000;  // of one image
   // A header that a reader accepts has stayed so for so long: the change is over.
-  std::uint64_t settled = 3000;
+  std::uint64_t settled = 1000;
   std::size_t walks = kMaxWalks;
   std::size_t views = kMaxViews;
   std::uint64_t payload = std::uint64_t{64} << 10U;  // bytes that are compared

@@ -201,8 +201,9 @@ class Context {
     } else {
       set_payload(std::move(next));
     }
+    const bool rewrites = is_bad("pctx.update.no-mixed-read");
     set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
-    if (is_bad("pctx.update.no-mixed-read")) rewrite_payload();
+    if (rewrites) rewrite_payload();
     set_name();
     return json();
   }
