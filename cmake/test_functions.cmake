@@ -2,7 +2,8 @@
 
 # GoogleTest is most of what a test's compiler reads, and optimising most of what it does.
 add_library(ctxconf_test_flags INTERFACE)
-target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_flags GTest::gmock fmt::fmt)
+target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_flags GTest::gmock fmt::fmt
+  nlohmann_json::nlohmann_json)
 target_compile_options(ctxconf_test_flags INTERFACE -O0 -g1)
 target_compile_definitions(ctxconf_test_flags INTERFACE
   CTXCONF_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CTXCONF_BIN_DIR="${PROJECT_BINARY_DIR}/bin")
@@ -10,7 +11,8 @@ file(CONFIGURE OUTPUT empty.cc CONTENT "")
 add_library(ctxconf_test_headers OBJECT "${PROJECT_BINARY_DIR}/empty.cc")
 target_link_libraries(ctxconf_test_headers PRIVATE ctxconf_test_flags)
 target_precompile_headers(ctxconf_test_headers PRIVATE
-  <gmock/gmock.h> <gtest/gtest.h> <algorithm> <functional> <map> <optional> <string> <vector>)
+  <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <map> <optional>
+  <string> <vector>)
 
 # ctxconf_test(NAME SRCS file... [DEPS target...] [LABELS unit|process|ptrace|slow...])
 # One CTest entry for the whole program; its working directory is scratch.

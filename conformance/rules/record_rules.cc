@@ -49,7 +49,7 @@ void add_entries(Finding& f, const Record& r) {
     if (!entry) return;
     f.evidence.push_back(fmt::format("offset {}: index {}, length {}, {}", kHead + entry->offset,
                                      entry->key, entry->value.size(),
-                                     quoted(text_of(entry->value), 32)));
+                                     conformance::quoted(text_of(entry->value), 32)));
   }
 }
 
@@ -512,7 +512,8 @@ Finding utf8(const ImageEvidence& e) {
       }
       bad = against(*j.record,
                     fmt::format("the value of index {} is not UTF-8: {}", entry.key,
-                                quoted(value.substr(wrong->at > 16 ? wrong->at - 16 : 0, 40), 80)),
+                                conformance::quoted(
+                                    value.substr(wrong->at > 16 ? wrong->at - 16 : 0, 40), 80)),
                     "value is not UTF-8", {{at, wrong->count, "not UTF-8"}});
       return false;
     });

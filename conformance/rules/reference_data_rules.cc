@@ -43,7 +43,7 @@ std::vector<Seen> seen(const ImageEvidence& e, std::string_view key) {
 }
 
 std::string shown(const ThreadlocalEntry& t) {
-  return fmt::format("{} = {} ({})", t.key, quoted(t.text), to_string(t.kind));
+  return fmt::format("{} = {} ({})", t.key, conformance::quoted(t.text), to_string(t.kind));
 }
 
 Finding against(const Seen& s, std::string saw, std::string signature, std::string label) {
@@ -57,7 +57,7 @@ Finding against(const Seen& s, std::string saw, std::string signature, std::stri
 void add_elements(Finding& f, const ThreadlocalEntry& map, std::size_t from = 0) {
   const std::size_t end = std::min(map.elements.size(), from + kMaxListed);
   for (std::size_t i = from; i < end; ++i) {
-    f.evidence.push_back(fmt::format("index {}: {}", i, quoted(map.elements[i].text)));
+    f.evidence.push_back(fmt::format("index {}: {}", i, conformance::quoted(map.elements[i].text)));
   }
   if (map.element_count > end) {
     f.evidence.push_back(fmt::format("and {} more", map.element_count - end));
@@ -69,7 +69,7 @@ void add_keys(Finding& f, const Context& c) {
   std::size_t count = 0;
   for (const auto& a : c.payload->attributes) {
     if (++count > kMaxListed) break;
-    keys += (keys.empty() ? "" : ", ") + quoted(a.key);
+    keys += (keys.empty() ? "" : ", ") + conformance::quoted(a.key);
   }
   if (count > kMaxListed) keys += ", ...";
   f.evidence.push_back("keys of field 2: " + (keys.empty() ? "none" : keys));
@@ -273,10 +273,11 @@ Finding key_map_array(const ImageEvidence& e) {
   for (const Seen& s : maps) {
     if (s.entry->kind == ValueKind::kArray) continue;
     const bool draft = s.entry->kind == ValueKind::kKvlist;
-    return against(s,
-                   fmt::format("the key map is a {}{}: {}", to_string(s.entry->kind),
-                               draft ? ", as in the draft of 2025" : "", quoted(s.entry->text)),
-                   draft ? "key map is a key-value list" : "key map is no array", "this entry");
+    return against(
+        s,
+        fmt::format("the key map is a {}{}: {}", to_string(s.entry->kind),
+                    draft ? ", as in the draft of 2025" : "", conformance::quoted(s.entry->text)),
+        draft ? "key map is a key-value list" : "key map is no array", "this entry");
   }
   return maps.empty() ? no_map(e) : passed();
 }
@@ -321,9 +322,9 @@ Finding key_map_names_usable(const ImageEvidence& e) {
       if (fresh && !element.text.empty()) continue;
       Finding f = against(
           s,
-          element.text.empty()
-              ? fmt::format("the name of index {} is empty", i)
-              : fmt::format("{} is index {} and index {}", quoted(element.text), it->second, i),
+          element.text.empty() ? fmt::format("the name of index {} is empty", i)
+                               : fmt::format("{} is index {} and index {}",
+                                             conformance::quoted(element.text), it->second, i),
           element.text.empty() ? "empty name in the key map" : "repeated name in the key map",
           "this entry");
       add_elements(f, *s.entry, it->second);
@@ -419,10 +420,11 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     Finding f =
         judged == MapChange::kRemoved
             ? contradicted(fmt::format("the name {} of index {} is gone after an update",
-                                       quoted(name), change.index),
+                                       conformance::quoted(name), change.index),
                            after == nullptr ? "key map removed" : "key removed")
             : contradicted(fmt::format("index {} was {} and is {} after an update", change.index,
-                                       quoted(name), quoted(after->elements[change.index].text)),
+                                       conformance::quoted(name),
+                                       conformance::quoted(after->elements[change.index].text)),
                            "key moved");
     f.evidence = {maps_line(now), fmt::format("{} elements before:", before->element_count)};
     add_elements(f, *before, change.index);
@@ -448,12 +450,13 @@ Finding go_value(const ImageEvidence& e) {
     if (s.entry->kind != ValueKind::kString || s.entry->text == abi::kGoSchemaVersion) continue;
     if (!e.definers.empty()) {
       return noted(fmt::format("a Go program with {} exports the variable, and announces {}",
-                               quoted(e.definers.front()->path), quoted(s.entry->text)),
+                               conformance::quoted(e.definers.front()->path),
+                               conformance::quoted(s.entry->text)),
                    "native component in a Go program");
     }
     Finding f = against(s,
                         fmt::format("a Go program announces {} and no module exports the variable",
-                                    quoted(s.entry->text)),
+                                    conformance::quoted(s.entry->text)),
                         "another schema in a Go program", "this value");
     f.evidence.push_back("the executable carries Go build information");
     return f;
