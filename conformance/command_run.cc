@@ -100,9 +100,8 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   std::size_t checks = 0;
   for (const Unit& unit : units) checks += driver.checks_of(*unit.group);
   RunProgress progress(options.console.quiet, checks, command.repeat);
-  Repeats repeats(prepared.selected, timeline);
+  Repeats repeats(prepared.selected, units.size() / command.repeat, timeline);
   Ending ending;
-  std::size_t taken = 0;
   JobCalls calls;
   calls.begin = [&](std::string_view group, std::string_view check) {
     progress.begin(group, check);
@@ -116,18 +115,18 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
                   {"ending", how ? to_string(*how) : "stopped"}});
   };
   calls.take = [&](const Unit& unit, GroupRun run) {
-    ++taken;
+    const auto number = static_cast<std::size_t>(&unit - units.data());
     progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
-    repeats.add(std::move(run.part));
+    repeats.add(number, std::move(run.part), run.goes_on());
     if (!run.goes_on()) {
       if (ending.adapter_fault.empty()) ending.adapter_fault = std::move(run.adapter_fault);
       if (ending.harness_fault.empty()) ending.harness_fault = std::move(run.harness_fault);
       ending.interrupted = ending.interrupted || run.interrupted;
       return false;
     }
-    if (command.repeat == 1 || taken % (units.size() / command.repeat) != 0) return true;
+    if (command.repeat == 1 || !repeats.is_full()) return true;
     progress.end_repeat(unit.repeat);
-    if (repeats.end(unit.repeat) || taken == units.size()) return true;
+    if (repeats.end(unit.repeat) || number + 1 == units.size()) return true;
     prepared.incomplete =
         fmt::format("it was repeated {} times instead of {}: {} repeats differ from all others",
                     unit.repeat + 1, command.repeat, kMostDiffering);

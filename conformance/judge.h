@@ -2,10 +2,13 @@
 // that published.
 #pragma once
 
+#include <compare>
+#include <string>
 #include <vector>
 
 #include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
+#include "conformance/session.h"
 #include "conformance/timeline.h"
 
 namespace ctxconf::conformance {
@@ -16,6 +19,16 @@ inline constexpr Level kDeepestRecorded = Level::kStores;
 constexpr Level deepest_recorded(Mode mode) {
   return mode == Mode::kWrap || mode == Mode::kRun ? kDeepestRecorded : Level::kSnapshot;
 }
+
+// What is odd about the process of an adapter, and decides nothing.
+struct Oddities {
+  bool noise = false;        // wrote what is no protocol
+  bool left_behind = false;  // processes that outlived it
+  bool stayed = false;       // after bye
+  std::string exit_code;     // after bye: "exited 5"; empty: 0, or none
+  friend auto operator<=>(const Oddities&, const Oddities&) = default;
+};
+Oddities oddities_of(const Session& session);
 
 // Fills what follows from the evidence: images, results, problems, notes, host.
 // Expectations, totals and exit code come later (verdict/).
