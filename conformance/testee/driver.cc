@@ -45,6 +45,7 @@ std::optional<CheckEnding> ending_of(Stop stop) {
 void take_faults(const Testee& testee, GroupRun& out) {
   if (out.adapter_fault.empty()) out.adapter_fault = testee.adapter_fault();
   if (out.harness_fault.empty()) out.harness_fault = testee.harness_fault();
+  out.interrupted = out.interrupted || testee.interrupted();
 }
 
 template <class T>

@@ -109,6 +109,7 @@ struct Testee::State {
   bool nothing_left = false;  // no process, known or not
   bool ended = false;         // session and processes are in the timeline
   bool bye_answered = false;
+  bool interrupted = false;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
   std::string harness_fault;
@@ -480,7 +481,7 @@ struct Testee::State {
       if (!step(until)) break;
     }
     (void)expect_silence();
-    if (is_alive(pid) || is_alive(root)) return;
+    if (is_alive(pid) || is_alive(root) || recording->interrupted()) return;
     for (const pid_t process : recording->processes()) {
       const auto facts = sys::process_facts(process);
       session.left_behind.push_back(
@@ -504,8 +505,14 @@ struct Testee::State {
     if (const auto finished = recording->finish(); !finished) {
       own_fault(sys::to_string(finished.error()));
     }
+    interrupted = recording->interrupted();
     recording.reset();
     session.ending = ending_of(pid != 0 ? pid : root);
+    if (interrupted && !session.checks.empty() && session.checks.back().name == "bye" &&
+        session.checks.back().ending == CheckEnding::kDone &&
+        session.ending.starts_with("killed by")) {
+      session.checks.back().ending = CheckEnding::kNotRun;  // whether it would have ended is open
+    }
     if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
     if (bye_answered && session.ending.starts_with("killed by") && !session.ending.ends_with(")")) {
       session.checks.back().ending = CheckEnding::kCrash;
@@ -635,6 +642,7 @@ bool Testee::has_asked(std::string_view op) const {
 }
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
+bool Testee::interrupted() const { return state_->interrupted; }
 
 void Testee::begin_check(std::string name, std::vector<std::string> requirements) {
   auto& check = state_->session.checks.emplace_back();
@@ -752,9 +760,14 @@ Testee::Answer<void> Testee::wait(milliseconds duration) {
 
 Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds running) {
   const auto& s = *state_;
-  if (!s.is_alive(s.pid) || kill(s.pid, SIGSTOP) != 0) return std::unexpected(Stop::kCrashed);
+  if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
+  if (kill(s.pid, SIGSTOP) != 0) {
+    if (errno == ESRCH) return std::unexpected(Stop::kCrashed);
+    return {};  // EPERM: it has become another user
+  }
   auto waited = wait(stopped);
-  kill(s.pid, SIGCONT);
+  // The number of one that has ended may be another's.
+  if (s.is_alive(s.pid)) kill(s.pid, SIGCONT);
   if (!waited) return waited;
   return wait(running);
 }

@@ -94,6 +94,7 @@ class Testee {
 
   const std::string& adapter_fault() const;  // one line and more; hostile
   const std::string& harness_fault() const;
+  bool interrupted() const;  // by a signal to ourselves, whenever; known once it has ended
 
  private:
   struct State;
