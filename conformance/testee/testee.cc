@@ -313,6 +313,7 @@ struct Testee::State {
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.sent_ns = sys::boottime_now_ns();
+    recording->begin_wait();
     while (now() < until && !is_done()) {
       if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
@@ -337,6 +338,7 @@ struct Testee::State {
     operation.request = line;
     noise_before = session.noise_lines;
     operation.sent_ns = sys::boottime_now_ns();
+    recording->begin_wait();
     to_send += line + "\n";
     pump_descriptors();
     return id;
