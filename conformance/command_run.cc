@@ -2,6 +2,7 @@
 // was recorded.
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -81,7 +82,6 @@ struct Ending {
   std::string adapter_fault;
   std::string harness_fault;
   bool interrupted = false;
-  std::optional<int> exit_code;  // it was said on stderr
 };
 
 std::vector<Unit> units_of(std::uint32_t repeats) {
@@ -136,7 +136,9 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   repeats.finish();
   ending.interrupted = ending.interrupted || jobs.interrupted;
   if (ending.harness_fault.empty()) ending.harness_fault = std::move(jobs.harness_fault);
-  ending.exit_code = jobs.exit_code;
+  if (jobs.unreachable && ending.adapter_fault.empty()) {
+    ending.adapter_fault = "cannot be observed: a page of it could not be read in time";
+  }
   return ending;
 }
 
@@ -171,13 +173,17 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return complain(kExitUsage, "--out: cannot write " + options.out + "/events.jsonl");
   }
   events.write({{"event", "begin"}, {"target", command.adapter}, {"seed", *seed}});
+  testee.recording.unreachable = [&events, self = getpid()](pid_t pid) {
+    // A job's is told by the process that started it. Here nothing else goes on any more.
+    if (getpid() == self) events.write({{"event", "end"}, {"exit", kExitUnreachable}});
+    give_up_on(pid);
+  };
   std::optional<EndingSignals> signals(std::in_place);
   const GroupRun asked = driver.learn_capabilities();
-  Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted, {}};
+  Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted};
   if (asked.goes_on()) {
     require_capabilities(command.require_caps, driver.capabilities(), prepared);
     ending = drive(driver, command, options, prepared, timeline, events);
-    if (ending.exit_code) return *ending.exit_code;
   }
   signals.reset();
   timeline.seconds =

@@ -242,6 +242,49 @@ exec '{BROKEN[0]}' --good default
                 self.assertIn("the run was interrupted", text)
                 self.assertEqual(marked(mark), [])
 
+    def test_a_page_that_does_not_come_leaves_no_report_of_an_earlier_run(self):
+        adapter = self.out + ".sh"
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write(f"""#!/bin/sh
+while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\\([0-9]*\\).*/\\1/')
+  case $line in
+  *'"op":"hello"'*) echo '{{"id":'$id',"ok":true,"v":1,"pid":'$$',"adapter":{{"name":"sh","version":"1"}},"caps":{{"process.publish":{{}}}}}}' ;;
+  *'"op":"process.publish"'*) '{BIN}/store_target' withheld; [ $? -ne 77 ] || : >'{self.out}.refused' ;;
+  *) echo '{{"id":'$id',"ok":true}}' ;;
+  esac
+done
+""")
+        os.chmod(adapter, 0o755)
+        runs = {}
+        for jobs in ("1", "2"):
+            out = self.out + jobs
+            os.mkdir(out)
+            for name in ("result.json", "junit.xml", "timeline.json"):
+                with open(os.path.join(out, name), "w", encoding="ascii") as file:
+                    file.write("of an earlier run")
+            runs[out] = subprocess.Popen(
+                [os.path.join(BIN, "ctxconf"), "run", "--color", "never", "--timeout-scale", "0.05",
+                 "--only", "pctx.publish.*", "--jobs", jobs, "--out", out, "--", adapter],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(runs[out].stdout.close)
+            self.addCleanup(runs[out].kill)
+        texts = {out: run.communicate(timeout=60)[0] for out, run in runs.items()}
+        if os.path.exists(self.out + ".refused"):
+            self.skipTest("this user may not withhold pages from the kernel")
+        for out, run in runs.items():
+            with self.subTest(out):
+                self.assertEqual(run.returncode, 3, texts[out])
+                self.assertIn("could not be read in time", texts[out])
+                with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as file:
+                    events = [json.loads(line) for line in file]
+                self.assertEqual([(e["event"], e["exit"]) for e in events if "exit" in e],
+                                 [("end", 3)])
+        # The process that was stuck is that of a job: the run itself has its reports.
+        self.assertEqual(sorted(os.listdir(self.out + "1")), ["events.jsonl"])
+        with open(os.path.join(self.out + "2", "result.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["exit"]["code"], 3)
+
     def test_jobs_do_not_outlive_a_run_that_was_killed(self):
         run, mark = self.start_hanging("--jobs", "2")
         self.wait_for_jobs(run, 2)
