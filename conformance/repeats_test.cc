@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "conformance/judge.h"
 
@@ -12,7 +13,6 @@ namespace ctxconf::conformance {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::SizeIs;
 
 // One unit: an adapter that was asked for nothing and ended in order.
