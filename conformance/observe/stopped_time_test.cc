@@ -19,7 +19,7 @@ class StoppedTimeTest : public testing::Test {
   }
 
   StoppedTime stopped_;
-  StoppedTime::Clock::time_point now_{};
+  StoppedTime::Clock::time_point now_;
 };
 
 TEST_F(StoppedTimeTest, LoadStopsNothing) {
