@@ -11,13 +11,14 @@ add_custom_command(
 ctxconf_library(ctxconf_testee
   SRCS conformance/testee/checks_process.cc conformance/testee/checks_records.cc
        conformance/testee/checks_thread.cc conformance/testee/driver.cc
-       conformance/testee/jobs.cc conformance/testee/line_session.cc
+       conformance/repeats.cc conformance/testee/jobs.cc conformance/testee/line_session.cc
        conformance/testee/protocol.cc
        conformance/testee/testee.cc
        conformance/testee/thread_states.cc ${PROJECT_BINARY_DIR}/builtin_schema.cc
   DEPS ctxconf_observe fmt::fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
 ctxconf_test(testee_test
-  SRCS conformance/testee/driver_test.cc conformance/testee/protocol_line_test.cc
+  SRCS conformance/repeats_test.cc conformance/testee/driver_test.cc
+       conformance/testee/protocol_line_test.cc
   DEPS ctxconf_testee LABELS ptrace)
 add_dependencies(testee_test bad_adapter ctxconf-trampoline)

@@ -138,7 +138,7 @@ FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twi
        "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
 # Driven by several processes at once, too.
 JOBS = ("none", "reply-twice", "dies-of-segv", "daemonises-later", "ignores-sigterm",
-        "joins-our-group", "leaves-children")
+        "joins-our-group", "leaves-children", "hello-huge-caps", "floods")
 # Their limits are awaited.
 SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
         "bye-then-stays", "leaves-children"}

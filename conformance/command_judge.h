@@ -37,7 +37,8 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                  const std::string& mode, std::string unreachable = {});
 
 // What a recording of a started program needs of this host, and where it lacks something that it
-// can do without, a note. `what` is the command. Not 0: the exit code, it was said on stderr.
+// can do without, a note. Removes the reports of an earlier run. `what` is the command. Not 0: the
+// exit code, it was said on stderr.
 int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
                       Timeline& timeline);
 

@@ -148,6 +148,18 @@ void remove_traces(const std::filesystem::path& folder) {
   }
 }
 
+// Whatever becomes of this run, what an earlier one has left there is not about it.
+void remove_reports(const std::string& dir) {
+  if (dir.empty()) return;
+  std::error_code error;
+  for (const char* name :
+       {"result.json", "junit.xml", "report.html", "summary.md", "timeline.json"}) {
+    const std::filesystem::path path = std::filesystem::path(dir) / name;
+    if (std::filesystem::is_regular_file(path, error)) std::filesystem::remove(path, error);
+  }
+  remove_traces(dir + "/traces");
+}
+
 // For each requirement that is broken the part of the recording that shows it.
 sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult& run) {
   const std::string folder = dir + "traces";
@@ -274,6 +286,7 @@ int prepare_recording(const JudgeOptions& options, const std::string& what, Wrap
     recording.no_stores = recording.no_filter ? "this host has no system call filter for tracers"
                                               : "this host has no watchpoints for tracers";
   }
+  remove_reports(options.out);
   return 0;
 }
 

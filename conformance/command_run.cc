@@ -2,6 +2,7 @@
 // was recorded.
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -81,7 +82,6 @@ struct Ending {
   std::string adapter_fault;
   std::string harness_fault;
   bool interrupted = false;
-  std::optional<int> exit_code;  // it was said on stderr
 };
 
 std::vector<Unit> units_of(std::uint32_t repeats) {
@@ -100,9 +100,8 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   std::size_t checks = 0;
   for (const Unit& unit : units) checks += driver.checks_of(*unit.group);
   RunProgress progress(options.console.quiet, checks, command.repeat);
-  Repeats repeats(prepared.selected, timeline);
+  Repeats repeats(prepared.selected, units.size() / command.repeat, timeline);
   Ending ending;
-  std::size_t taken = 0;
   JobCalls calls;
   calls.begin = [&](std::string_view group, std::string_view check) {
     progress.begin(group, check);
@@ -116,18 +115,18 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
                   {"ending", how ? to_string(*how) : "stopped"}});
   };
   calls.take = [&](const Unit& unit, GroupRun run) {
-    ++taken;
+    const auto number = static_cast<std::size_t>(&unit - units.data());
     progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
-    repeats.add(std::move(run.part));
+    repeats.add(number, std::move(run.part), run.goes_on());
     if (!run.goes_on()) {
       if (ending.adapter_fault.empty()) ending.adapter_fault = std::move(run.adapter_fault);
       if (ending.harness_fault.empty()) ending.harness_fault = std::move(run.harness_fault);
       ending.interrupted = ending.interrupted || run.interrupted;
       return false;
     }
-    if (command.repeat == 1 || taken % (units.size() / command.repeat) != 0) return true;
+    if (command.repeat == 1 || !repeats.is_full()) return true;
     progress.end_repeat(unit.repeat);
-    if (repeats.end(unit.repeat) || taken == units.size()) return true;
+    if (repeats.end(unit.repeat) || number + 1 == units.size()) return true;
     prepared.incomplete =
         fmt::format("it was repeated {} times instead of {}: {} repeats differ from all others",
                     unit.repeat + 1, command.repeat, kMostDiffering);
@@ -138,7 +137,9 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   repeats.finish();
   ending.interrupted = ending.interrupted || jobs.interrupted;
   if (ending.harness_fault.empty()) ending.harness_fault = std::move(jobs.harness_fault);
-  ending.exit_code = jobs.exit_code;
+  if (jobs.unreachable && ending.adapter_fault.empty()) {
+    ending.adapter_fault = "cannot be observed: a page of it could not be read in time";
+  }
   return ending;
 }
 
@@ -174,13 +175,17 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return complain(kExitUsage, "--out: cannot write " + options.out + "/events.jsonl");
   }
   events.write({{"event", "begin"}, {"target", command.adapter}, {"seed", *seed}});
+  testee.recording.unreachable = [&events, self = getpid()](pid_t pid) {
+    // A job's is told by the process that started it. Here nothing else goes on any more.
+    if (getpid() == self) events.write({{"event", "end"}, {"exit", kExitUnreachable}});
+    give_up_on(pid);
+  };
   std::optional<EndingSignals> signals(std::in_place);
   const GroupRun asked = driver.learn_capabilities();
-  Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted, {}};
+  Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted};
   if (asked.goes_on()) {
     require_capabilities(command.require_caps, driver.capabilities(), prepared);
     ending = drive(driver, command, options, prepared, timeline, events);
-    if (ending.exit_code) return *ending.exit_code;
   }
   signals.reset();
   timeline.seconds =

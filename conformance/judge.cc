@@ -176,44 +176,84 @@ std::uint32_t times_of(const Timeline& t, std::uint32_t repeat) {
   return it == t.repeats.end() ? 1 : it->times;
 }
 
-// What is odd about the adapter and decides nothing.
+// Which repeats say something, with all that are not kept because they say the same.
+class InRepeats {
+ public:
+  explicit InRepeats(const Timeline& t) : timeline_(t) {
+    std::set<std::uint32_t> all;
+    for (const Session& s : t.sessions) all.insert(s.repeat);
+    all_ = count(all);
+  }
+  bool any() const { return all_ > 1; }
+  // "" without repeats, ", in 3 of 4 repeats" with.
+  std::string text(const std::set<std::uint32_t>& some) const {
+    return any() ? fmt::format(", in {} of {} repeats", count(some), all_) : "";
+  }
+
+ private:
+  std::uint32_t count(const std::set<std::uint32_t>& repeats) const {
+    std::uint32_t out = 0;
+    for (const std::uint32_t repeat : repeats) out += times_of(timeline_, repeat);
+    return out;
+  }
+
+  const Timeline& timeline_;
+  std::uint32_t all_ = 0;
+};
+
 void add_adapter_notes(const Timeline& t, RunResult& out) {
+  const InRepeats in_repeats(t);
   std::uint64_t noise_lines = 0;
   std::string noise;
+  std::set<std::uint32_t> noisy;
   std::size_t left_behind = 0;
   std::string left;
+  std::set<std::uint32_t> leaving;
   std::size_t stayed = 0;
-  std::set<std::string> codes;
+  std::set<std::uint32_t> staying;
+  std::map<std::string, std::set<std::uint32_t>> codes;
   for (const Session& s : t.sessions) {
-    if (noise_lines == 0) noise = s.noise;
-    const std::uint64_t repeats = times_of(t, s.repeat);
-    noise_lines += repeats * s.noise_lines;
-    if (left_behind == 0 && !s.left_behind.empty()) left = s.left_behind.front();
-    left_behind += repeats * s.left_behind.size();
-    const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
-                          s.checks.back().ending == CheckEnding::kDone;
-    if (!said_bye) continue;
-    if (s.ending.starts_with("killed by")) stayed += repeats;
-    if (s.ending.starts_with("exited ") && s.ending != "exited 0") codes.insert(s.ending);
+    const Oddities odd = oddities_of(s);
+    if (odd.noise) {
+      if (noise_lines == 0) noise = s.noise;
+      noise_lines += s.noise_lines;
+      noisy.insert(s.repeat);
+    }
+    if (odd.left_behind) {
+      if (left_behind == 0) left = s.left_behind.front();
+      left_behind += s.left_behind.size();
+      leaving.insert(s.repeat);
+    }
+    if (odd.stayed) {
+      ++stayed;
+      staying.insert(s.repeat);
+    }
+    if (!odd.exit_code.empty()) codes[odd.exit_code].insert(s.repeat);
   }
-  const auto times = [](std::size_t n) {
-    return n == 1 ? std::string("once") : fmt::format("{} times", n);
-  };
+  // A number says nothing about repeats that are not kept.
+  const auto lines = in_repeats.any()   ? "lines that are"
+                     : noise_lines == 1 ? "1 line that is"
+                                        : fmt::format("{} lines that are", noise_lines);
+  const auto processes =
+      in_repeats.any()   ? "processes outlived the adapter and were"
+      : left_behind == 1 ? "1 process outlived the adapter and was"
+                         : fmt::format("{} processes outlived the adapter and were", left_behind);
   if (noise_lines > 0) {
-    out.notes.push_back(fmt::format("the adapter wrote {} {} that {} no protocol, the first: {}",
-                                    noise_lines, noise_lines == 1 ? "line" : "lines",
-                                    noise_lines == 1 ? "is" : "are", noise));
+    out.notes.push_back(fmt::format("the adapter wrote {} no protocol{}, the first: {}", lines,
+                                    in_repeats.text(noisy), noise));
   }
   if (left_behind > 0) {
-    out.notes.push_back(fmt::format(
-        "warning: {} {} outlived the adapter and {} killed, the first: {}", left_behind,
-        left_behind == 1 ? "process" : "processes", left_behind == 1 ? "was" : "were", left));
+    out.notes.push_back(fmt::format("warning: {} killed{}, the first: {}", processes,
+                                    in_repeats.text(leaving), left));
   }
   if (stayed > 0) {
-    out.notes.push_back("warning: the adapter did not exit in time after bye and was killed, " +
-                        times(stayed));
+    const auto times = stayed == 1 ? ", once" : fmt::format(", {} times", stayed);
+    out.notes.push_back("warning: the adapter did not exit in time after bye and was killed" +
+                        (in_repeats.any() ? in_repeats.text(staying) : times));
   }
-  for (const auto& code : codes) out.notes.push_back("warning: after bye the adapter " + code);
+  for (const auto& [code, repeats] : codes) {
+    out.notes.push_back("warning: after bye the adapter " + code + in_repeats.text(repeats));
+  }
 }
 
 bool is_fault_signal(int signo) {
@@ -337,6 +377,18 @@ std::vector<std::string> adapter_notes(const Timeline& t) {
 }
 
 }  // namespace
+
+Oddities oddities_of(const Session& s) {
+  Oddities out;
+  out.noise = s.noise_lines > 0;
+  out.left_behind = !s.left_behind.empty();
+  const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
+                        s.checks.back().ending == CheckEnding::kDone;
+  if (!said_bye) return out;
+  out.stayed = s.ending.starts_with("killed by");
+  if (s.ending.starts_with("exited ") && s.ending != "exited 0") out.exit_code = s.ending;
+  return out;
+}
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
   RunResult out;

@@ -2,10 +2,13 @@
 // that published.
 #pragma once
 
+#include <compare>
+#include <string>
 #include <vector>
 
 #include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
+#include "conformance/session.h"
 #include "conformance/timeline.h"
 
 namespace ctxconf::conformance {
@@ -28,6 +31,16 @@ inline bool is_recorded(const Requirement& r, Mode mode) {
   return r.level <= deepest_recorded(mode) ||
          (mode == Mode::kRun && r.id == "pctx.update.no-mixed-read");
 }
+
+// What is odd about the process of an adapter, and decides nothing.
+struct Oddities {
+  bool noise = false;        // wrote what is no protocol
+  bool left_behind = false;  // processes that outlived it
+  bool stayed = false;       // after bye
+  std::string exit_code;     // after bye: "exited 5"; empty: 0, or none
+  friend auto operator<=>(const Oddities&, const Oddities&) = default;
+};
+Oddities oddities_of(const Session& session);
 
 // Fills what follows from the evidence: images, results, problems, notes, host.
 // Expectations, totals and exit code come later (verdict/).

@@ -1,5 +1,7 @@
 #include "conformance/repeats.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -22,8 +24,9 @@ std::string without_numbers(const std::string& text) {
 }
 
 // Whatever a difference between two repeats would show in: no addresses, no numbers that vary.
-std::string gist_of(const RunResult& run) {
+std::string gist_of(const Timeline& recorded, const std::vector<const Requirement*>& selected) {
   std::string out;
+  const RunResult run = judge(recorded, selected);
   for (const RequirementResult& r : run.results) {
     std::set<std::string> findings;
     for (const Finding& f : r.findings) {
@@ -35,18 +38,27 @@ std::string gist_of(const RunResult& run) {
   for (const RunProblem& p : run.problems) {
     out += std::string(to_string(p.outcome)) + " " + without_numbers(p.text) + "\n";
   }
+  std::set<Oddities> odd;
+  for (const Session& s : recorded.sessions) odd.insert(oddities_of(s));
+  for (const Oddities& o : odd) {
+    out += fmt::format("{:d} {:d} {:d} {}\n", o.noise, o.left_behind, o.stayed, o.exit_code);
+  }
   return out;
 }
 
 }  // namespace
 
-Repeats::Repeats(std::vector<const Requirement*> selected, Timeline& kept)
-    : selected_(std::move(selected)), kept_(kept), empty_(kept), current_(kept) {}
+Repeats::Repeats(std::vector<const Requirement*> selected, std::size_t units, Timeline& kept)
+    : selected_(std::move(selected)), units_(units), kept_(kept), empty_(kept), current_(kept) {}
 
-void Repeats::add(Timeline part) { append(std::move(part), current_); }
+void Repeats::add(std::size_t unit, Timeline part, bool whole) {
+  without_gap_ = without_gap_ && whole && unit == next_;
+  next_ = unit + 1;
+  append(std::move(part), current_);
+}
 
 bool Repeats::end(std::uint32_t repeat) {
-  const auto [same, is_new] = seen_.emplace(gist_of(judge(current_, selected_)), repeat);
+  const auto [same, is_new] = seen_.emplace(gist_of(current_, selected_), repeat);
   if (!is_new) {
     const auto count = std::ranges::find(kept_.repeats, same->second, &RepeatCount::repeat);
     if (count == kept_.repeats.end()) {

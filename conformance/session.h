@@ -51,7 +51,7 @@ enum class CheckEnding {
   kRefused,  // an operation that the testee had declared was not done
   kCrash,    // the testee died or left
   kTimeout,  // it did not answer
-  kNotRun,   // after too many crashes of its group
+  kNotRun,   // after too many crashes of its group; of bye: the run was interrupted
 };
 
 std::string_view to_string(CheckEnding ending);

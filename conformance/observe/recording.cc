@@ -17,6 +17,7 @@
 #include "conformance/observe/calls.h"
 #include "conformance/observe/record_stores.h"
 #include "conformance/observe/steps.h"
+#include "conformance/observe/stopped_time.h"
 #include "conformance/observe/stores.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
@@ -33,9 +34,6 @@ constexpr milliseconds kTick{100};
 // A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
-
-// So late wakes up who was stopped, and hardly one that other load keeps waiting.
-constexpr milliseconds kStopped{1000};
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -95,7 +93,8 @@ class Live {
   const std::string& runaway() const { return runaway_; }
   Clock::time_point begun() const { return begin_; }
   std::optional<Clock::time_point> published() const { return published_; }
-  Clock::duration late() const { return late_; }
+  Clock::duration late() const { return stopped_.in_all(); }
+  void begin_wait() { stopped_.begin_wait(); }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
   void set_stepping(bool on) {
@@ -179,7 +178,7 @@ class Live {
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
-  Clock::duration late_{};
+  StoppedTime stopped_;
   // Threads of a look that are still to stop for it, and what was seen of the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -730,15 +729,13 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   }
   const auto awake_by = std::max(wake, Clock::now());
   auto event = tracee_.next(wake);
-  // Job control stops this process together with the program: that time counts for neither.
-  if (const auto late = Clock::now() - awake_by; late > kStopped) {
+  if (const auto late = stopped_.woke(awake_by, Clock::now()); late > Clock::duration::zero()) {
     begin_ += late;
     if (published_) *published_ += late;
     for (const pid_t pid : arming_) {
       const auto w = alive_.find(pid);
       if (w != alive_.end() && w->second.arming) w->second.arming->give_up += late;
     }
-    late_ += late;
   }
   if (!event) {
     if (event.error().err == ECHILD) return false;
@@ -795,9 +792,9 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     return out;
   };
   for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
-  const auto late_before = late_;
-  while (!missing().empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
-    const auto stepped = step(deadline + (late_ - late_before));
+  const auto late_before = late();
+  while (!missing().empty() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late() - late_before));
     if (!stepped || !*stepped || !alive_.contains(pid)) return;
   }
   records.armed(missing());
@@ -820,9 +817,9 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
       if (tracee_.interrupt(tid)) awaited_.insert(tid);
     }
   }
-  const auto late_before = late_;
-  while (!awaited_.empty() && Clock::now() < deadline + (late_ - late_before) && may_wait()) {
-    const auto stepped = step(deadline + (late_ - late_before));
+  const auto late_before = late();
+  while (!awaited_.empty() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late() - late_before));
     if (!stepped || !*stepped) break;
   }
   std::vector<ImageView> out;
@@ -915,6 +912,7 @@ const std::string& Recording::runaway() const { return state_->live.runaway(); }
 Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }
 Clock::duration Recording::late() const { return state_->live.late(); }
+void Recording::begin_wait() { state_->live.begin_wait(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {

@@ -43,6 +43,9 @@ class Recording {
   Clock::time_point begun() const;
   std::optional<Clock::time_point> published() const;  // a context appeared last
   Clock::duration late() const;                        // that time, in all
+  // Somebody waits from now on, with a deadline that is moved, too: a bounded number of times until
+  // the next is begun.
+  void begin_wait();
 
   std::vector<pid_t> processes() const;  // alive, in order of birth
   // Which image of a process runs; nothing for those that are not recorded.

@@ -46,6 +46,7 @@ void take_faults(const Testee& testee, GroupRun& out) {
   if (out.adapter_fault.empty()) out.adapter_fault = testee.adapter_fault();
   if (out.harness_fault.empty()) out.harness_fault = testee.harness_fault();
   if (out.start_error == 0) out.start_error = testee.start_error();
+  out.interrupted = out.interrupted || testee.interrupted();
 }
 
 template <class T>

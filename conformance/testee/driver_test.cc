@@ -2,8 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -166,6 +171,72 @@ TEST_F(DriverTest, ACrashThatNoSelectedRowIsToShowIsAProblemOfTheRun) {
   ASSERT_THAT(result.problems, SizeIs(1));
   EXPECT_EQ(result.problems[0].outcome, Outcome::kCrash);
   EXPECT_THAT(result.problems[0].text, HasSubstr("killed by SIGSEGV in process.update"));
+}
+
+// An adapter that answers everything; `at_bye` is what its shell does after it has answered that.
+std::vector<std::string> shell_adapter(const std::string& at_bye) {
+  return {"/bin/sh", "-c", R"(parent=$PPID
+while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  case $line in
+    *'"op":"hello"'*) echo '{"id":'$id',"ok":true,"v":1,"pid":'$$',"adapter":{"name":"sh","version":"1"},"caps":{"process.publish":{}}}' ;;
+    *'"op":"bye"'*) echo '{"id":'$id',"ok":true}'
+)" + at_bye + R"( ;;
+    *) echo '{"id":'$id',"ok":true}' ;;
+  esac
+done)"};
+}
+
+TEST_F(DriverTest, ASignalWhileAnAdapterStaysAfterByeEndsTheRun) {
+  Driver d = driver("none");
+  options_.argv = shell_adapter("kill -TERM $parent; exec sleep 60");
+  const std::vector<Group> groups = {group_of("one", 1, publish), group_of("two", 1, publish)};
+  EXPECT_TRUE(d.learn_capabilities().interrupted);
+  const GroupRun last = drive(d, groups);
+  EXPECT_TRUE(last.interrupted);
+  EXPECT_EQ(last.adapter_fault, "");
+  EXPECT_EQ(last.harness_fault, "");
+  ASSERT_THAT(timeline_.sessions, SizeIs(1));
+  EXPECT_THAT(timeline_.sessions[0].left_behind, IsEmpty());
+  EXPECT_EQ(oddities_of(timeline_.sessions[0]), Oddities()) << "it was not given its time";
+}
+
+// This thread cannot signal processes of other users while it lives.
+class NoKill {
+ public:
+  NoKill() {
+    if (syscall(SYS_capget, &header_, before_.data()) != 0) return;
+    auto without = before_;
+    without[0].effective &= ~(1U << CAP_KILL);
+    done_ = without[0].effective != before_[0].effective &&
+            syscall(SYS_capset, &header_, without.data()) == 0;
+  }
+  ~NoKill() {
+    if (done_) syscall(SYS_capset, &header_, before_.data());
+  }
+  NoKill(const NoKill&) = delete;
+  NoKill& operator=(const NoKill&) = delete;
+  bool done() const { return done_; }
+
+ private:
+  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> before_{};
+  bool done_ = false;
+};
+
+TEST_F(DriverTest, AnAdapterThatMayNotBeSignalledHasNotCrashed) {
+  Driver d = driver("changes-user");
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  const NoKill no_kill;
+  if (!no_kill.done()) GTEST_SKIP() << "only who may signal all users can stop doing so";
+  const Group group = group_of("one", 1, [](Testee& t) -> Driven {
+    CTX_CHECK(publish(t));
+    if (kill(t.pid(), 0) == 0) return std::unexpected(Stop::kRefused);
+    CTX_CHECK(t.wait_stopped(std::chrono::milliseconds(1), std::chrono::milliseconds(1)));
+    return {};
+  });
+  EXPECT_TRUE(drive(d, {group}).goes_on());
+  EXPECT_THAT(endings(), ElementsAre(CheckEnding::kDone));
 }
 
 TEST_F(DriverTest, AMissingProgramIsTheAdapters) {

@@ -41,7 +41,8 @@ constexpr int kMostSilent = 600;        // more than all requests of a check may
 constexpr int kEnding = 20;             // a job that was told to end
 constexpr milliseconds kReaping{5000};  // of what was killed
 constexpr std::uint32_t kLongestFrame = std::uint32_t{300} << 20U;
-constexpr std::size_t kMostAhead = 64;  // units whose recordings wait for an earlier one
+constexpr std::size_t kMostAhead =
+    16;  // units whose recordings wait for an earlier one, or a job each
 constexpr std::size_t kMostRead = std::size_t{1} << 16U;
 
 // What a job says: a head and as many bytes as it announces.
@@ -113,7 +114,8 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
     }
     if (timeline.size() > kLongestFrame) {
       timeline.clear();
-      run.harness_fault = "the recording of a group is too large to be handed over";
+      run.harness_fault =
+          "the recording of a group is too large to be handed over, which --jobs 1 does not need";
     }
     const Json rest = {{"adapter_fault", text(run.adapter_fault)},
                        {"harness_fault", text(run.harness_fault)},
@@ -163,7 +165,7 @@ class Jobs {
 
  private:
   bool is_over() const {
-    return ending_.interrupted || ending_.exit_code || !ending_.harness_fault.empty();
+    return ending_.interrupted || ending_.unreachable || !ending_.harness_fault.empty();
   }
   bool is_anything_driven() const {
     return std::ranges::any_of(jobs_, [](const Job& j) { return !j.ended && j.unit.has_value(); });
@@ -201,7 +203,7 @@ class Jobs {
 
   void hand_out(Job& job) {
     if (job.ended || job.unit || is_over()) return;
-    if (next_ >= std::min(last_, taken_ + kMostAhead)) return;
+    if (next_ >= std::min(last_, taken_ + std::max(kMostAhead, jobs_.size()))) return;
     job.silent = 0;
     job.run = {};
     job.unit = next_++;
@@ -340,7 +342,7 @@ class Jobs {
     reap(job);
     const auto unit = std::exchange(job.unit, std::nullopt);
     if (WIFEXITED(job.status) && WEXITSTATUS(job.status) == kExitUnreachable) {
-      ending_.exit_code = kExitUnreachable;
+      ending_.unreachable = true;
       return end_driven();
     }
     if (!unit || is_ending_) return;
@@ -395,8 +397,8 @@ class Jobs {
     for (Job& job : jobs_) job.channel.reset();
     for (Job& job : jobs_) reap(job);
     end_orphans();
-    // What came of an interrupted run is kept, with gaps.
-    if (ending_.interrupted) {
+    // What came of a run that was ended is kept, with gaps.
+    if (ending_.interrupted || ending_.unreachable) {
       while (!done_.empty()) take_first();
     }
   }

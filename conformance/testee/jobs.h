@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -48,9 +47,9 @@ struct JobCalls {
 };
 
 struct JobsEnding {
-  bool interrupted = false;      // by SIGINT, SIGTERM or SIGHUP, and everything was ended
-  std::string harness_fault;     // of no unit
-  std::optional<int> exit_code;  // a process of ours has said why it exits with this
+  bool interrupted = false;   // by SIGINT, SIGTERM or SIGHUP, and everything was ended
+  std::string harness_fault;  // of no unit
+  bool unreachable = false;   // a process of ours has said why, and exited with kExitUnreachable
 };
 
 // Drives every unit, at most `jobs` at once. With one job in this process; with more this process

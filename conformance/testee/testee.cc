@@ -36,6 +36,8 @@ constexpr std::size_t kNoiseKept = 200;
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
 constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
+// Until a process is announced that says its name itself.
+constexpr milliseconds kAnnounced{500};
 constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
 constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
@@ -109,6 +111,7 @@ struct Testee::State {
   bool nothing_left = false;  // no process, known or not
   bool ended = false;         // session and processes are in the timeline
   bool bye_answered = false;
+  bool interrupted = false;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
   std::string harness_fault;
@@ -313,6 +316,7 @@ struct Testee::State {
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.sent_ns = sys::boottime_now_ns();
+    recording->begin_wait();
     while (now() < until && !is_done()) {
       if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
@@ -337,6 +341,7 @@ struct Testee::State {
     operation.request = line;
     noise_before = session.noise_lines;
     operation.sent_ns = sys::boottime_now_ns();
+    recording->begin_wait();
     to_send += line + "\n";
     pump_descriptors();
     return id;
@@ -481,7 +486,7 @@ struct Testee::State {
       if (!step(until)) break;
     }
     (void)expect_silence();
-    if (is_alive(pid) || is_alive(root)) return;
+    if (is_alive(pid) || is_alive(root) || recording->interrupted()) return;
     for (const pid_t process : recording->processes()) {
       const auto facts = sys::process_facts(process);
       session.left_behind.push_back(
@@ -505,8 +510,14 @@ struct Testee::State {
     if (const auto finished = recording->finish(); !finished) {
       own_fault(sys::to_string(finished.error()));
     }
+    interrupted = recording->interrupted();
     recording.reset();
     session.ending = ending_of(pid != 0 ? pid : root);
+    if (interrupted && !session.checks.empty() && session.checks.back().name == "bye" &&
+        session.checks.back().ending == CheckEnding::kDone &&
+        session.ending.starts_with("killed by")) {
+      session.checks.back().ending = CheckEnding::kNotRun;  // whether it would have ended is open
+    }
     if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
     if (bye_answered && session.ending.starts_with("killed by") && !session.ending.ends_with(")")) {
       session.checks.back().ending = CheckEnding::kCrash;
@@ -609,8 +620,17 @@ Testee::Answer<void> Testee::start() {
                                    " of the protocol, and 1 is spoken here"));
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
-  const auto image =
-      std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid)) : std::nullopt;
+  const auto image_now = [&] {
+    return std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid))
+                                     : std::nullopt;
+  };
+  auto image = image_now();
+  // A process that its maker names can be younger than the first stop that we have seen of it.
+  const auto patience = s.now() + s.scaled(kAnnounced);
+  while (!image && s.now() < patience) {
+    if (auto stepped = s.step(patience); !stepped) return std::unexpected(stepped.error());
+    image = image_now();
+  }
   if (!image) {
     return std::unexpected(
         s.blame(fmt::format("says that its process is {}, which is none that it has started",
@@ -638,6 +658,7 @@ bool Testee::has_asked(std::string_view op) const {
 const std::string& Testee::adapter_fault() const { return state_->adapter_fault; }
 const std::string& Testee::harness_fault() const { return state_->harness_fault; }
 int Testee::start_error() const { return state_->start_error; }
+bool Testee::interrupted() const { return state_->interrupted; }
 
 void Testee::begin_check(std::string name, std::vector<std::string> requirements) {
   auto& check = state_->session.checks.emplace_back();
@@ -757,9 +778,14 @@ Testee::Answer<void> Testee::wait(milliseconds duration) {
 
 Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds running) {
   const auto& s = *state_;
-  if (!s.is_alive(s.pid) || kill(s.pid, SIGSTOP) != 0) return std::unexpected(Stop::kCrashed);
+  if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
+  if (kill(s.pid, SIGSTOP) != 0) {
+    if (errno == ESRCH) return std::unexpected(Stop::kCrashed);
+    return {};  // EPERM: it has become another user
+  }
   auto waited = wait(stopped);
-  kill(s.pid, SIGCONT);
+  // The number of one that has ended may be another's.
+  if (s.is_alive(s.pid)) kill(s.pid, SIGCONT);
   if (!waited) return waited;
   return wait(running);
 }
