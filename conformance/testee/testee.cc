@@ -627,7 +627,7 @@ Testee::Answer<void> Testee::start() {
   auto image = image_now();
   // A process that its maker names can be younger than the first stop that we have seen of it.
   const auto patience = s.now() + s.scaled(kAnnounced);
-  while (!image && s.now() < patience) {
+  while (!image && !s.nothing_left && s.now() < patience) {
     if (auto stepped = s.step(patience); !stepped) return std::unexpected(stepped.error());
     image = image_now();
   }
