@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@
 #include "conformance/testee/driver.h"
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/capabilities.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -165,6 +167,8 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return code;
   }
   timeline.watches_lifetime = testee.recording.stores;
+  const auto names = std::ranges::find(timeline.host, sys::kHostAnonVmaName, &sys::HostFact::name);
+  testee.names_memory = names != timeline.host.end() && names->available;
   const auto begin = std::chrono::steady_clock::now();
   Driver driver(testee, prepared.selected);
   Events events;
