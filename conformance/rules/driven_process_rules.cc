@@ -524,7 +524,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
     if (was.context == nullptr || now.image == nullptr || was.image != now.image) continue;
     std::vector<std::string> calls;
     for (const SystemCall* c : calls_between(*now.image->image, before->order, d.view->order)) {
-      if (c->injected) calls.push_back(call_line(*c));
+      if (c->injected && c->result.value_or(0) < 0) calls.push_back(call_line(*c));
     }
     if (calls.empty()) continue;
     ++failed;

@@ -37,6 +37,7 @@ constexpr std::size_t kNoiseKept = 200;
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
 constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
+constexpr milliseconds kFirstStop{1000};
 constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
 constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
@@ -640,8 +641,16 @@ Testee::Answer<void> Testee::start() {
                                    " of the protocol, and 1 is spoken here"));
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
-  const auto image =
-      std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid)) : std::nullopt;
+  const auto known = [&] {
+    return std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid))
+                                     : std::nullopt;
+  };
+  auto image = known();
+  // What a parent says of its new child may be here before the child's first stop.
+  for (const auto until = s.now() + s.scaled(kFirstStop); !image && s.now() < until;) {
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+    image = known();
+  }
   if (!image) {
     return std::unexpected(
         s.blame(fmt::format("says that its process is {}, which is none that it has started",

@@ -175,8 +175,8 @@ class Context {
     const int flags = MAP_PRIVATE | (anonymous_ ? MAP_ANONYMOUS : 0);
     void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, flags, fd, 0);
     const int err = errno;
-    const bool stays_open = is_bad("pctx.exec.memfd-not-leaked:open") ||
-                            (is_bad("pctx.publish.failure-mmap:open") && memory == MAP_FAILED);
+    const bool stays_open = memory == MAP_FAILED ? is_bad("pctx.publish.failure-mmap:open")
+                                                 : is_bad("pctx.exec.memfd-not-leaked:open");
     if (fd >= 0 && !stays_open) close(fd);
     if (memory == MAP_FAILED && !is_bad("pctx.publish.failure-mmap")) {
       return refuse("failed", "mmap", err);
