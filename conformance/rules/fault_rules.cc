@@ -123,7 +123,7 @@ bool has_clock_calls(const ImageEvidence& e) {
 
 // Of `ctxconf wrap`.
 std::string remedy(const ImageEvidence& e, std::string_view options) {
-  const std::string wrap = fmt::format("ctxconf wrap {} -- CMD", options);
+  std::string wrap = fmt::format("ctxconf wrap {} -- CMD", options);
   if (e.timeline->mode != Mode::kRun) return wrap;
   return "an SDK that makes this call when it is asked to publish or to update; for others " + wrap;
 }
