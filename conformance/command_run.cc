@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "conformance/testee/driver.h"
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/capabilities.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -168,6 +170,8 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return code;
   }
   timeline.watches_lifetime = testee.recording.stores;
+  const auto names = std::ranges::find(timeline.host, sys::kHostAnonVmaName, &sys::HostFact::name);
+  testee.names_memory = names != timeline.host.end() && names->available;
   const auto begin = std::chrono::steady_clock::now();
   Driver driver(testee, prepared.selected);
   Events events;

@@ -49,6 +49,8 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
   return std::nullopt;
 }
 
+constexpr const char* kDied = "died";  // signature: the adapter, in a check
+
 bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
 
 std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
@@ -140,7 +142,7 @@ void add_ended_checks(const Timeline& t, RequirementResult& result,
         case CheckEnding::kCrash:
         case CheckEnding::kNotRun:
           f.outcome = Outcome::kCrash;
-          f.signature = c.ending == CheckEnding::kCrash ? "died" : "not run";
+          f.signature = c.ending == CheckEnding::kCrash ? kDied : "not run";
           break;
       }
       f.image = s.root;
@@ -201,6 +203,22 @@ class InRepeats {
   std::uint32_t all_ = 0;
 };
 
+// The rule has said what the process died of, which says more than that the check ended so.
+void leave_out_told_deaths(std::vector<Finding>& findings) {
+  const auto is_told = [&](const Finding& f) {
+    return f.outcome == Outcome::kCrash && f.signature == kDied &&
+           std::ranges::any_of(findings, [&](const Finding& other) {
+             return other.signature == kDiedOfFault && other.image == f.image;
+           });
+  };
+  std::vector<Finding> kept;
+  for (const Finding& f : findings) {
+    if (!is_told(f)) kept.push_back(f);
+  }
+  findings = std::move(kept);
+}
+
+// What is odd about the adapter and decides nothing.
 void add_adapter_notes(const Timeline& t, RunResult& out) {
   const InRepeats in_repeats(t);
   std::uint64_t noise_lines = 0;
@@ -376,6 +394,24 @@ std::vector<std::string> adapter_notes(const Timeline& t) {
   return {who.substr(0, 200), std::move(declares)};
 }
 
+// run: in each of its sessions another of its faults came first, like the one that ended the
+// publication.
+bool is_beside_another(const Timeline& t, const Injection& injection) {
+  std::set<std::uint32_t> faulted;
+  for (const Process& p : t.processes) {
+    for (const Image& i : p.images) {
+      if (std::ranges::any_of(i.calls, &SystemCall::injected)) faulted.insert(p.session);
+    }
+  }
+  bool any = false;
+  for (const Session& s : t.sessions) {
+    if (std::ranges::find(s.faults, injection.spec) == s.faults.end()) continue;
+    if (!faulted.contains(s.root.session)) return false;
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 Oddities oddities_of(const Session& s) {
@@ -406,7 +442,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
   for (const Injection& i : t.injections) {
     out.injections.push_back(times_of(i));
-    if (i.times > 0) continue;
+    if (i.times > 0 || is_beside_another(t, i)) continue;
     out.notes.push_back((t.mode == Mode::kRun ? "the failure " : "--inject ") + i.spec +
                         " was never applied: no such call was made for a publication, and nothing "
                         "can be concluded about it");
@@ -469,6 +505,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         f.image_name = e->name();
         result.findings.push_back(std::move(f));
       }
+      leave_out_told_deaths(result.findings);
       repeats = repeats_of(t, result.findings);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);

@@ -12,6 +12,8 @@
 
 namespace ctxconf::conformance {
 
+inline constexpr const char* kFileSizeLimit = "RLIMIT_FSIZE=0";
+
 // The slot of one thread at a look, while the thread could not run.
 struct ThreadView {
   std::int32_t tid = 0;
@@ -75,6 +77,9 @@ struct Session {
   // one: no other has it.
   ImageKey root;
   std::string hello;  // its reply; hostile
+  // What was made to fail for a while: Injection::spec, where clocks were read by system calls, or
+  // kFileSizeLimit.
+  std::vector<std::string> faults;
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;     // hello is the first
   std::string ending;                    // "exited 0", "killed by SIGSEGV"; empty: unknown

@@ -115,7 +115,8 @@ Json json_of(const Session& s) {
               {"image", s.root.image},    {"hello", text(s.hello)},
               {"checks", Json::array()},  {"operations", Json::array()},
               {"ending", text(s.ending)}, {"noise_lines", s.noise_lines},
-              {"noise", text(s.noise)},   {"left_behind", texts(s.left_behind)}};
+              {"noise", text(s.noise)},   {"left_behind", texts(s.left_behind)},
+              {"faults", texts(s.faults)}};
   for (const auto& c : s.checks) out["checks"].push_back(json_of(c));
   for (const auto& o : s.operations) out["operations"].push_back(json_of(o));
   return out;
@@ -142,6 +143,7 @@ Session session_from(const JsonReader& in) {
   s.noise_lines = in.number<std::uint64_t>("noise_lines");
   s.noise = in.string("noise");
   s.left_behind = in.strings("left_behind");
+  s.faults = in.strings("faults");
   return s;
 }
 

@@ -353,7 +353,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 7;
+inline constexpr int kTimelineVersion = 8;
 
 struct Timeline {
   std::string suite_version;

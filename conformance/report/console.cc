@@ -145,6 +145,8 @@ void Page::headline(const RunResult& run) {
   if (!run.mode.empty()) text += "   " + inert(run.mode);
   if (!run.level.empty()) text += ", level " + inert(run.level);
   line(text);
+  // Those of `ctxconf run` nobody has asked for.
+  if (run.mode == to_string(Mode::kRun) && verbosity_ == 0) return;
   for (std::size_t i = 0; i < std::min(run.injections.size(), kMostNotes); ++i) {
     line("injected: " + inert(run.injections[i]));
   }

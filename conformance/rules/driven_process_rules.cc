@@ -490,9 +490,31 @@ const Context* left_at_zero(const ImageEvidence& image, const ImageView& view) {
   return nullptr;
 }
 
+// Calls that were answered from outside in the last operation, where there was no reply to it.
+std::vector<std::string> answered_at_the_end(const ImageEvidence& e) {
+  std::vector<std::string> out;
+  const auto& operations = e.session->operations;
+  if (operations.size() < 2 || operations.back().op != "process.update") return out;
+  const ImageView* before = operations[operations.size() - 2].view;
+  if (!operations.back().operation->reply.empty() || before == nullptr) return out;
+  for (const SystemCall* c : calls_between(*e.image, before->order, UINT64_MAX)) {
+    if (c->injected && c->name == "mmap") out.push_back(call_line(*c));
+  }
+  return out;
+}
+
 Finding failure_recoverable(const ImageEvidence& e) {
   std::size_t failed = 0;
   const auto& operations = e.session->operations;
+  if (auto calls = answered_at_the_end(e); !calls.empty()) {
+    Finding f = noted("the process ended (" + e.session->session->ending +
+                          ") while memory was refused, which also its runtime may have asked for",
+                      "ended without memory");
+    f.level = "syscalls";
+    f.evidence = std::move(calls);
+    f.evidence.push_back(request_line(operations.back()));
+    return f;
+  }
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     const ImageView* before = operations[i - 1].view;
@@ -502,7 +524,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
     if (was.context == nullptr || now.image == nullptr || was.image != now.image) continue;
     std::vector<std::string> calls;
     for (const SystemCall* c : calls_between(*now.image->image, before->order, d.view->order)) {
-      if (c->injected) calls.push_back(call_line(*c));
+      if (c->injected && c->result.value_or(0) < 0) calls.push_back(call_line(*c));
     }
     if (calls.empty()) continue;
     ++failed;

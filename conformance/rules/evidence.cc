@@ -237,6 +237,14 @@ void add_thread_facts(ImageEvidence& e) {
   if (!e.records.empty() || !e.unreadable.empty()) e.uses_threads = true;
 }
 
+// run: its files could not grow while it was asked to publish.
+bool is_limited(const Timeline& timeline, const Process& process) {
+  return std::ranges::any_of(timeline.sessions, [&](const Session& s) {
+    return s.root.session == process.session &&
+           std::ranges::find(s.faults, kFileSizeLimit) != s.faults.end();
+  });
+}
+
 }  // namespace
 
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
@@ -281,7 +289,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
         }
       }
       add_thread_facts(e);
-      e.faulted = std::ranges::any_of(image.calls, &SystemCall::injected);
+      e.faulted =
+          is_limited(timeline, process) || std::ranges::any_of(image.calls, &SystemCall::injected);
       const bool silent = !e.published() && !e.uses_threads && !e.faulted;
       if (silent && timeline.mode != Mode::kRun) continue;
       std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;

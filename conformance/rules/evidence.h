@@ -95,7 +95,7 @@ struct ImageEvidence {
   // The slot symbol in a module, a record, or a threadlocal.* attribute: without any of
   // them the rows about threads do not apply.
   bool uses_threads = false;
-  bool faulted = false;  // a call of this image was answered by --inject
+  bool faulted = false;  // a call of this image was answered by --inject, or a limit was set
   // run: what was asked of the process, which hello named; null: none of those.
   std::shared_ptr<const SessionEvidence> session;
   bool published() const { return has_named || has_hidden; }

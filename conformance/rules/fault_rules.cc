@@ -75,6 +75,14 @@ bool answered_all(const ImageEvidence& e) {
          });
 }
 
+// ... and was there after each answer.
+bool lived_on(const ImageEvidence& e) {
+  return answered_all(e) &&
+         std::ranges::all_of(e.session->operations, [](const DrivenOperation& o) {
+           return o.op == "bye" || o.view != nullptr;
+         });
+}
+
 bool died(const ImageEvidence& e) {
   static constexpr std::array<int, 7> kOfFaults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE,
                                                    SIGABRT, SIGSYS, SIGTRAP};
@@ -89,9 +97,39 @@ bool is_concluded(const ImageEvidence& e) {
   return ended && is_complete(*e.image) && e.image->calls_unseen.empty();
 }
 
-Finding needs(std::string_view options) {
-  return unobservable("no call was made to fail as this needs",
-                      fmt::format("ctxconf wrap {} -- CMD", options));
+// What of `run` this image was in; null: it was not driven.
+const Session* session_of(const ImageEvidence& e) {
+  const auto& all = e.timeline->sessions;
+  const auto it = std::ranges::find_if(
+      all, [&](const Session& s) { return s.root.session == e.process->session; });
+  return it == all.end() ? nullptr : &*it;
+}
+
+// Calls of this name were made to fail, whether one came or not.
+bool is_denied(const ImageEvidence& e, std::string_view call) {
+  const Session* s = session_of(e);
+  return std::ranges::any_of(e.timeline->injections, [&](const Injection& i) {
+    const bool holds = s == nullptr || std::ranges::find(s->faults, i.spec) != s->faults.end();
+    return holds && i.call == call && i.result < 0;
+  });
+}
+
+// Every reading of a clock was a system call.
+bool has_clock_calls(const ImageEvidence& e) {
+  const Session* s = session_of(e);
+  if (s == nullptr) return e.timeline->clock_calls;
+  return !s->faults.empty() && s->faults.front() != kFileSizeLimit;
+}
+
+// Of `ctxconf wrap`.
+std::string remedy(const ImageEvidence& e, std::string_view options) {
+  std::string wrap = fmt::format("ctxconf wrap {} -- CMD", options);
+  if (e.timeline->mode != Mode::kRun) return wrap;
+  return "an SDK that makes this call when it is asked to publish or to update; for others " + wrap;
+}
+
+Finding needs(const ImageEvidence& e, std::string_view options) {
+  return unobservable("no call was made to fail as this needs", remedy(e, options));
 }
 
 Finding not_concluded(const ImageEvidence& e) {
@@ -196,7 +234,7 @@ Calls refused_with_seal(const ImageEvidence& e) {
 }
 
 Finding no_refused_seal(const ImageEvidence& e) {
-  if (faults_in(e, "memfd_create").empty()) return needs(kRefuseOnce);
+  if (faults_in(e, "memfd_create").empty()) return needs(e, kRefuseOnce);
   return unobservable("no memfd_create with MFD_NOEXEC_SEAL was refused",
                       "a program that asks for MFD_NOEXEC_SEAL first");
 }
@@ -272,22 +310,19 @@ const SystemCall* published_anonymously(const ImageEvidence& e, const SystemCall
   return found == end ? nullptr : found;
 }
 
-bool refuses_names(const ImageEvidence& e) {
-  return std::ranges::any_of(e.timeline->injections,
-                             [](const Injection& i) { return i.call == "prctl" && i.result < 0; });
-}
+bool refuses_names(const ImageEvidence& e) { return is_denied(e, "prctl"); }
 
 Finding fallback(const ImageEvidence& e, std::span<const int> errors, std::string_view option) {
   const Calls refused = faults_of(e, [&](const SystemCall& c) {
     return is_context_memfd(c) &&
            std::ranges::find(errors, static_cast<int>(-*c.result)) != errors.end();
   });
-  if (refused.empty()) return needs(option);
+  if (refused.empty()) return needs(e, option);
   const Calls made =
       calls_that(e, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
   if (!made.empty()) {
     return unobservable("a later memfd_create worked",
-                        fmt::format("ctxconf wrap {} -- CMD, without when=", option));
+                        remedy(e, fmt::format("{} without when=", option)));
   }
   for (const Context* c : e.judged) {
     if (c->usable() && c->candidate->entries.front().name.starts_with("[anon:OTEL_CTX")) {
@@ -387,7 +422,7 @@ Finding name_failure_ignored(const ImageEvidence& e) {
     const auto h = header_before(e, c);
     return is_context_naming(c) && failed(c) && h && abi::is_valid(*h);
   });
-  if (refused.empty() || !memfd) return needs("--inject 'prctl(PR_SET_VMA):error=EINVAL'");
+  if (refused.empty() || !memfd) return needs(e, "--inject 'prctl(PR_SET_VMA):error=EINVAL'");
   const SystemCall& first = *refused.front();
   const bool injected = std::ranges::any_of(refused, &SystemCall::injected);
   if (died(e) && injected) return death(e, "its naming call was refused", refused);
@@ -429,7 +464,7 @@ Finding no_name_at_all(const ImageEvidence& e) {
   const Calls named =
       calls_that(e, [](const SystemCall& c) { return is_context_naming(c) && worked(c); });
   const bool nameless = !host_names_anonymous_memory(e) || refuses_names(e);
-  if (refused.empty() || !made.empty() || !named.empty() || !nameless) return needs(kOptions);
+  if (refused.empty() || !made.empty() || !named.empty() || !nameless) return needs(e, kOptions);
   if (!is_concluded(e)) return not_concluded(e);
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
     Finding f = contradicted("a valid header is left in memory that no reader can find",
@@ -442,23 +477,21 @@ Finding no_name_at_all(const ImageEvidence& e) {
 }
 
 Finding survives_total_denial(const ImageEvidence& e) {
-  const auto denies = [&](std::string_view call) {
-    return std::ranges::any_of(e.timeline->injections,
-                               [&](const Injection& i) { return i.call == call && i.result < 0; });
-  };
   const Calls refused = faults_of(e, is_context_memfd);
-  if (refused.empty() || !denies("madvise") || !denies("prctl")) {
-    return needs(
-        "--inject memfd_create:error=EPERM --inject madvise:error=EPERM --inject "
-        "'prctl(PR_SET_VMA):error=EPERM'");
+  if (refused.empty() || !is_denied(e, "madvise") || !is_denied(e, "prctl")) {
+    return needs(e,
+                 "--inject memfd_create:error=EPERM --inject madvise:error=EPERM --inject "
+                 "'prctl(PR_SET_VMA):error=EPERM'");
   }
   if (died(e)) return death(e, "all calls were denied", refused);
+  if (lived_on(e)) return passed("it answered all that it was asked then and later");
   if (!is_concluded(e)) return not_concluded(e);
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
     return unobservable(fmt::format("it exited {}, and how it ends when nothing is denied is not "
                                     "known",
                                     *e.process->exit_code),
-                        "compare with the same command without --inject");
+                        e.session != nullptr ? "an adapter that lives on and answers ok:false"
+                                             : "compare with the same command without --inject");
   }
   return passed();
 }
@@ -480,7 +513,7 @@ bool is_protected(const ImageEvidence& e, const Context& c) {
 
 Finding failure_madvise(const ImageEvidence& e) {
   const Calls refused = faults_in(e, "madvise");
-  if (refused.empty()) return needs("--inject madvise:error=EINVAL");
+  if (refused.empty()) return needs(e, "--inject madvise:error=EINVAL");
   if (died(e)) return death(e, "fork protection was refused", refused);
   const SystemCall& first = *refused.front();
   for (const Context* c : left_after(e, first.entered_ns)) {
@@ -508,7 +541,8 @@ Finding failure_madvise(const ImageEvidence& e) {
 Finding failure_mmap(const ImageEvidence& e) {
   const Calls refused = faults_of(e, maps_memfd);
   if (refused.empty()) {
-    return needs("--inject mmap:error=ENOMEM --inject 'mmap(MAP_ANONYMOUS):error=ENOMEM:when=1'");
+    return needs(e,
+                 "--inject mmap:error=ENOMEM --inject 'mmap(MAP_ANONYMOUS):error=ENOMEM:when=1'");
   }
   if (died(e)) return death(e, "its memfd was not mapped", refused);
   if (!is_concluded(e)) return not_concluded(e);
@@ -520,7 +554,7 @@ Finding failure_mmap(const ImageEvidence& e) {
 
 Finding failure_ftruncate(const ImageEvidence& e) {
   const Calls refused = faults_in(e, "ftruncate");
-  if (refused.empty()) return needs("--inject ftruncate:error=ENOSPC");
+  if (refused.empty()) return needs(e, "--inject ftruncate:error=ENOSPC");
   if (died(e)) return death(e, "its memfd was not sized", refused);
   if (!is_concluded(e)) return not_concluded(e);
   const bool named = std::ranges::any_of(
@@ -561,9 +595,16 @@ Calls other_faults(const ImageEvidence& e) {
 
 Finding failure_other_steps(const ImageEvidence& e) {
   const Calls refused = other_faults(e);
-  if (refused.empty()) return needs("--inject clock_gettime:error=EINVAL");
+  if (refused.empty()) return needs(e, "--inject clock_gettime:error=EINVAL");
   const bool root = e.process == &e.timeline->processes.front();
-  if (died(e) && (root || tried(e))) return death(e, refused.front()->name + " failed", refused);
+  if (died(e) && (root || tried(e))) {
+    Finding f = death(e, refused.front()->name + " failed", refused);
+    // What asked for the memory may be the runtime as well, which has its ways without any.
+    const bool memory =
+        std::ranges::all_of(refused, [](const SystemCall* c) { return maps_anonymous(*c); });
+    if (memory && e.session != nullptr) f.outcome = Outcome::kInfo;
+    return f;
+  }
   if (!is_concluded(e)) return not_concluded(e);
   if (!tried(e)) return not_tried();
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
@@ -581,7 +622,7 @@ Finding failure_other_steps(const ImageEvidence& e) {
 // A publication ends with its naming call: without one it was given up.
 Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
   const Calls refused = faults_of(e, [](const SystemCall& c) { return c.name != "prctl"; });
-  if (refused.empty()) return needs("--inject clock_gettime:error=EINVAL");
+  if (refused.empty()) return needs(e, "--inject clock_gettime:error=EINVAL");
   if (!is_concluded(e)) return not_concluded(e);
   if (!tried(e)) return not_tried();
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
@@ -650,8 +691,12 @@ bool is_wall_clock(const SystemCall& c) {
 
 Finding timestamp_clock(const ImageEvidence& e) {
   constexpr std::uint64_t kSmallStep = 1000;
-  if (!e.timeline->clock_calls) {
-    return unobservable("clocks were read without system calls", "ctxconf wrap --hide-vdso -- CMD");
+  if (!has_clock_calls(e)) {
+    return unobservable("clocks were read without system calls", remedy(e, "--hide-vdso"));
+  }
+  if (!faults_in(e, "clock_gettime").empty()) {
+    return unobservable("a reading was refused, and another clock may replace it",
+                        remedy(e, "--hide-vdso"));
   }
   bool judged = false;
   std::optional<Finding> otherwise;
@@ -846,7 +891,7 @@ Finding timestamp_later(const ImageEvidence& e) {
     }
     return *f;
   }
-  if (readings.empty()) return needs("--inject clock_gettime:value=back");
+  if (readings.empty()) return needs(e, "--inject clock_gettime:value=back");
   if (judged) return passed();
   return unobservable("no update followed an answered reading of the clock",
                       "a program that updates its context while it is watched");
@@ -888,7 +933,10 @@ constexpr std::array<NamedRule, 14> kRules = {{
 std::span<const NamedRule> fault_rules() { return kRules; }
 
 bool is_about_faults(std::string_view requirement) {
-  if (requirement == "pctx.update.failure-recoverable") return true;
+  if (requirement == "pctx.update.failure-recoverable" ||
+      requirement == "pctx.publish.survives-file-size-limit") {
+    return true;
+  }
   return std::ranges::find(kRules, requirement, &NamedRule::requirement) != kRules.end();
 }
 

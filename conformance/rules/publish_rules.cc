@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <set>
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -129,7 +131,37 @@ Finding fields_nonzero(const ImageEvidence& e) {
   return e.first_sights.empty() ? no_valid_header() : passed();
 }
 
+constexpr int kSigxfsz = 25;
+
+// run: the limit held while it was asked to publish.
+Finding survives_file_size_limit_when_asked(const ImageEvidence& e) {
+  const auto& faults = e.session->session->faults;
+  if (std::ranges::find(faults, kFileSizeLimit) == faults.end()) {
+    return unobservable("it was not asked to publish under a file size limit",
+                        "a host where ctxconf can stop calls, and may set limits");
+  }
+  const auto cut = std::ranges::find_if(e.image->calls, [](const SystemCall& c) {
+    return c.name == "ftruncate" && c.file.starts_with(abi::kMemfdFile) && c.result == -EFBIG;
+  });
+  if (!e.process->killed_by || e.process->ended_by_us || e.image != &e.process->images.back()) {
+    return passed(e.published() ? "a context was published under the limit"
+                                : "no context was published under the limit, which is legal");
+  }
+  if (e.process->killed_by != kSigxfsz || cut == e.image->calls.end()) {
+    return unobservable(fmt::format("under the limit signal {} ended the program, and not where it "
+                                    "sized a memfd",
+                                    *e.process->killed_by),
+                        "an adapter that writes no files while it publishes");
+  }
+  Finding f =
+      contradicted("SIGXFSZ ended the program while it sized the memfd", "killed by SIGXFSZ");
+  f.level = "syscalls";
+  f.evidence = {fmt::format("under {}: {}", kFileSizeLimit, call_line(*cut))};
+  return f;
+}
+
 Finding survives_file_size_limit(const ImageEvidence& e) {
+  if (e.session != nullptr) return survives_file_size_limit_when_asked(e);
   const Timeline& t = *e.timeline;
   const auto run = std::ranges::find(t.faults, std::string("RLIMIT_FSIZE=0"), &FaultRun::fault);
   if (run == t.faults.end()) {
@@ -140,7 +172,6 @@ Finding survives_file_size_limit(const ImageEvidence& e) {
   const std::string where = run->last_syscall.empty()
                                 ? "no call was cut short"
                                 : fmt::format("{} on {}", run->last_syscall, run->last_file);
-  constexpr int kSigxfsz = 25;
   if (run->killed_by == kSigxfsz) {
     if (!run->last_file.starts_with(abi::kMemfdFile)) {
       return unobservable("SIGXFSZ ended the program while it wrote a file of its own: " + where,

@@ -35,8 +35,11 @@ struct Group {
   // Changes to the header are walked through instruction by instruction.
   bool steps = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
-  // clocks are read by system calls then. Left out where the host cannot answer calls.
+  // clocks are read by system calls then. Or kFileSizeLimit. Left out where the host cannot answer
+  // calls.
   const char* injections = "";
+  // The same, and only where the kernel names no anonymous memory.
+  const char* without_names = "";
 };
 
 std::span<const Group> process_groups();

@@ -158,6 +158,25 @@ Driven drop(Testee& t) {
   return {};
 }
 
+// A failed publication is an answer. One that is to come in the background begins while it fails.
+Driven publish_with_failures(Testee& t) {
+  t.inject(true);
+  const auto reply = t.ask("process.publish", {{"resource", plain_resource()}});
+  if (!reply && reply.error() == Stop::kCrashed && t.has_injected()) {
+    return std::unexpected(t.gives_up());
+  }
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] == true && !t.has_injected()) CTX_CHECK(t.wait_for_context(kIdle));
+  t.inject(false);
+  return {};
+}
+
+Driven publish_after_failures(Testee& t) {
+  CTX_CHECK(publish_with_failures(t));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-the-denial")}}));
+  return {};
+}
+
 // ---- updates
 
 Driven update(Testee& t) {
@@ -205,6 +224,17 @@ Driven update_with_failures(Testee& t) {
   t.inject(false);
   if (!failing) return std::unexpected(failing.error());
   return update_after_failures(t);
+}
+
+// From the publication on.
+Driven update_with_another_clock(Testee& t) {
+  t.inject(true);
+  CTX_CHECK(t.ask("process.publish", {{"resource", plain_resource()}}));
+  for (const char* const name : {"ctxconf-first", "ctxconf-second", "ctxconf-third"}) {
+    CTX_CHECK(t.ask("process.update", {{"resource", named(name)}}));
+  }
+  t.inject(false);
+  return {};
 }
 
 // So much that an allocator asks the kernel for it. The adapter itself has got its memory before.
@@ -293,6 +323,8 @@ Driven exec_self(Testee& t) {
   return {};
 }
 
+constexpr const char* kSeemsNamed = " prctl(PR_SET_VMA):value=0";
+
 const Group kGroups[] = {
     {"publish",
      {{"publish",
@@ -336,6 +368,115 @@ const Group kGroups[] = {
        {"pctx.payload.default-resource"},
        {},
        second_resource}}},
+    {.name = "publish-without-seal",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.memfd-retry", "pctx.publish.memfd-retry-flags"},
+                 {"pctx.header.timestamp-clock"},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EINVAL:when=1"},
+    {.name = "publish-denied-eperm",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EPERM",
+     .without_names = kSeemsNamed},
+    {.name = "publish-denied-eacces",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EACCES",
+     .without_names = kSeemsNamed},
+    {.name = "publish-denied-enosys",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=ENOSYS",
+     .without_names = kSeemsNamed},
+    {.name = "publish-denied-einval",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EINVAL",
+     .without_names = kSeemsNamed},
+    {.name = "publish-exhausted-emfile",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon-exhausted"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EMFILE",
+     .without_names = kSeemsNamed},
+    {.name = "publish-exhausted-enfile",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon-exhausted"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=ENFILE",
+     .without_names = kSeemsNamed},
+    {.name = "publish-exhausted-enomem",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.fallback-anon-exhausted"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=ENOMEM",
+     .without_names = kSeemsNamed},
+    {.name = "publish-without-protection",
+     .checks = {{"madvise",
+                 {"process.publish"},
+                 {"pctx.publish.failure-madvise"},
+                 {},
+                 publish_with_failures}},
+     .injections = "madvise:error=EINVAL"},
+    {.name = "publish-without-mapping",
+     .checks =
+         {{"mmap", {"process.publish"}, {"pctx.publish.failure-mmap"}, {}, publish_with_failures}},
+     .injections = "mmap:error=ENOMEM"},
+    {.name = "publish-without-size",
+     .checks = {{"ftruncate",
+                 {"process.publish"},
+                 {"pctx.publish.failure-ftruncate"},
+                 {},
+                 publish_with_failures}},
+     .injections = "ftruncate:error=ENOSPC"},
+    {.name = "publish-without-right-to-size",
+     .checks = {{"ftruncate",
+                 {"process.publish"},
+                 {"pctx.publish.failure-ftruncate"},
+                 {},
+                 publish_with_failures}},
+     .injections = "ftruncate:error=EPERM"},
+    {.name = "publish-without-name",
+     .checks = {{"memfd_create",
+                 {"process.publish"},
+                 {"pctx.publish.no-name-at-all"},
+                 {},
+                 publish_with_failures}},
+     .injections = "memfd_create:error=EPERM prctl(PR_SET_VMA):error=EINVAL"},
+    {.name = "publish-without-file-size",
+     .checks = {{"RLIMIT_FSIZE",
+                 {"process.publish"},
+                 {"pctx.publish.survives-file-size-limit"},
+                 {},
+                 publish_with_failures}},
+     .injections = kFileSizeLimit},
+    {.name = "publish-with-all-denied",
+     .checks = {{"denied",
+                 {"process.publish"},
+                 {"pctx.publish.survives-total-denial"},
+                 {},
+                 publish_after_failures}},
+     .injections = "memfd_create:error=EPERM madvise:error=EPERM prctl(PR_SET_VMA):error=EPERM"},
     {"again",
      {{"again",
        {"process.publish"},
@@ -385,6 +526,27 @@ const Group kGroups[] = {
                  {"pctx.update.*"},
                  update_by_instructions}},
      .steps = true},
+    {.name = "update-at-one-time",
+     .checks = {{"clock_gettime",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.timestamp-later"},
+                 {"pctx.header.timestamp-clock"},
+                 update_with_another_clock}},
+     .injections = "clock_gettime:value=frozen"},
+    {.name = "update-with-the-clock-back",
+     .checks = {{"clock_gettime",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.timestamp-later"},
+                 {"pctx.header.timestamp-clock"},
+                 update_with_another_clock}},
+     .injections = "clock_gettime:value=back"},
+    {.name = "update-at-time-zero",
+     .checks = {{"clock_gettime",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.timestamp-later"},
+                 {"pctx.header.timestamp-clock"},
+                 update_with_another_clock}},
+     .injections = "clock_gettime:value=0:when=2+"},
     {.name = "update-without-clock",
      .checks = {{"clock_gettime",
                  {"process.publish", "process.update"},

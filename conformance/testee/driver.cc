@@ -34,6 +34,8 @@ std::optional<CheckEnding> ending_of(Stop stop) {
       return CheckEnding::kTimeout;
     case Stop::kRefused:
       return CheckEnding::kRefused;
+    case Stop::kGaveUp:
+      return CheckEnding::kDone;
     case Stop::kAdapterFault:
     case Stop::kInterrupted:
     case Stop::kHarnessFault:
@@ -152,10 +154,13 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
-  const std::string_view specs = group.injections;
+  std::string specs = group.injections;
   if (specs.empty()) return options;
+  options.file_size_limit = specs == kFileSizeLimit;
+  if (options.file_size_limit) return options;
+  if (!options.names_memory) specs += group.without_names;
   recording.hide_vdso = true;
-  for (const auto word : std::views::split(specs, ' ')) {
+  for (const auto word : std::views::split(std::string_view(specs), ' ')) {
     auto spec = parse_injection(std::string_view(word.begin(), word.end()));
     if (!spec) {
       out.harness_fault = sys::to_string(spec.error());
@@ -206,8 +211,13 @@ GroupRun Driver::drive(const Group& group, std::uint32_t repeat) {
       told(CheckEnding::kDone);
       continue;
     }
-    told(ending_of(driven.error()));
-    testee->end_check(driven.error());
+    if (driven.error() == Stop::kGaveUp) {
+      testee->end();
+      told(out.part.sessions.back().checks.back().ending);
+    } else {
+      told(ending_of(driven.error()));
+      testee->end_check(driven.error());
+    }
     out.interrupted = driven.error() == Stop::kInterrupted;
     if (driven.error() == Stop::kRefused) continue;
     if (driven.error() == Stop::kCrashed || driven.error() == Stop::kHung) ++crashes;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,8 +37,7 @@ constexpr std::size_t kNoiseKept = 200;
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
 constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
-// Until a process is announced that says its name itself.
-constexpr milliseconds kAnnounced{500};
+constexpr milliseconds kFirstStop{1000};
 constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
 constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
@@ -112,6 +112,9 @@ struct Testee::State {
   bool ended = false;         // session and processes are in the timeline
   bool bye_answered = false;
   bool interrupted = false;
+  bool injecting = false;
+  bool gave_up = false;  // Stop::kGaveUp
+  rlim_t file_size = RLIM_INFINITY;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
   std::string harness_fault;
@@ -376,8 +379,29 @@ struct Testee::State {
     pump_descriptors();
   }
 
+  void inject(bool on) {
+    injecting = on;
+    if (!options.file_size_limit) return recording->inject(on);
+    rlimit limit{};
+    if (pid == 0 || prlimit(pid, RLIMIT_FSIZE, nullptr, &limit) != 0) return;
+    if (on) file_size = limit.rlim_cur;
+    limit.rlim_cur = on ? 0 : file_size;
+    const bool limited = prlimit(pid, RLIMIT_FSIZE, &limit, nullptr) == 0;
+    if (on && limited && session.faults.empty()) session.faults.emplace_back(kFileSizeLimit);
+  }
+
+  bool has_refused_memory() const {
+    return std::ranges::any_of(timeline.injections, [](const Injection& i) {
+      return i.times > 0 && i.spec.starts_with("mmap(MAP_ANONYMOUS)");
+    });
+  }
+
   Answer<Json> take_reply(const std::string& op, std::int64_t id, milliseconds within) {
-    auto reply = await_reply(id, now() + scaled(within));
+    auto reply = await_reply(id, now() + scaled(within / 2));
+    if (reply && !*reply) {
+      if (injecting) inject(false);
+      reply = await_reply(id, now() + scaled(within / 2));
+    }
     if (!reply) return std::unexpected(reply.error());
     if (!*reply) return std::unexpected(hang(op));
     Json& value = **reply;
@@ -523,6 +547,11 @@ struct Testee::State {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
+    if (gave_up && session.ending.starts_with("killed by") && !has_refused_memory() &&
+        !options.file_size_limit) {
+      session.checks.back().ending = CheckEnding::kCrash;
+      unexplained = session.checks.size() - 1;
+    }
     if (unexplained) {
       auto& check = session.checks[*unexplained];
       check.text = session.ending + " " + last_operation();
@@ -536,6 +565,9 @@ Testee::Testee(TesteeOptions options, std::string group, Timeline& timeline)
     : state_(std::make_unique<State>(std::move(options), timeline)) {
   state_->session.group = std::move(group);
   state_->session.repeat = state_->options.repeat;
+  for (const auto& spec : state_->options.recording.injections) {
+    state_->session.faults.push_back(spec.text);
+  }
 }
 
 Testee::~Testee() {
@@ -620,16 +652,16 @@ Testee::Answer<void> Testee::start() {
                                    " of the protocol, and 1 is spoken here"));
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
-  const auto image_now = [&] {
+  const auto known = [&] {
     return std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid))
                                      : std::nullopt;
   };
-  auto image = image_now();
-  // A process that its maker names can be younger than the first stop that we have seen of it.
-  const auto patience = s.now() + s.scaled(kAnnounced);
-  while (!image && !s.nothing_left && s.now() < patience) {
-    if (auto stepped = s.step(patience); !stepped) return std::unexpected(stepped.error());
-    image = image_now();
+  auto image = known();
+  // What a parent says of its new child may be here before the child's first stop.
+  for (const auto until = s.now() + s.scaled(kFirstStop);
+       !image && !s.nothing_left && s.now() < until;) {
+    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
+    image = known();
   }
   if (!image) {
     return std::unexpected(
@@ -680,6 +712,7 @@ void Testee::end_check(Stop stop) {
     case Stop::kHung:
       check.ending = CheckEnding::kTimeout;
       break;
+    case Stop::kGaveUp:
     case Stop::kAdapterFault:
     case Stop::kInterrupted:
     case Stop::kHarnessFault:
@@ -694,6 +727,8 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
   if (!reply) return std::unexpected(reply.error());
   s.look();
+  // Another process of the adapter may answer for it.
+  if (s.injecting && !s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
   return reply;
 }
 
@@ -751,7 +786,18 @@ Testee::Answer<void> Testee::exec_self() {
   return {};
 }
 
-void Testee::inject(bool on) { state_->recording->inject(on); }
+void Testee::inject(bool on) { state_->inject(on); }
+
+Stop Testee::gives_up() {
+  state_->gave_up = true;
+  return Stop::kGaveUp;
+}
+
+bool Testee::has_injected() const {
+  if (state_->options.file_size_limit) return !state_->session.faults.empty();
+  return std::ranges::any_of(state_->timeline.injections,
+                             [](const Injection& i) { return i.times > 0; });
+}
 
 Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json members) {
   auto& s = *state_;
@@ -767,6 +813,9 @@ Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json membe
   }
   auto reply = s.take_reply(op, *id, s.options.reply_within);
   inject(false);
+  if (!reply && reply.error() == Stop::kCrashed && has_injected()) {
+    return std::unexpected(gives_up());
+  }
   if (!reply) return std::unexpected(reply.error());
   s.look();
   return reply;
@@ -803,8 +852,8 @@ void Testee::end() {
   const auto last =
       s.session.checks.empty() ? CheckEnding::kNotRun : s.session.checks.back().ending;
   const bool in_order = last == CheckEnding::kDone || last == CheckEnding::kRefused;
-  if (in_order && s.recording && s.pid != 0 && s.adapter_fault.empty() && s.harness_fault.empty() &&
-      !s.recording->interrupted()) {
+  if (in_order && !s.gave_up && s.recording && s.pid != 0 && s.adapter_fault.empty() &&
+      s.harness_fault.empty() && !s.recording->interrupted()) {
     begin_check("bye", {});
     s.say_bye();
   }

@@ -23,6 +23,7 @@ namespace ctxconf::conformance {
 enum class Stop {
   kCrashed,       // it died or left
   kHung,          // it did not answer in time, and is to be killed
+  kGaveUp,        // it ended while calls failed, as a program may: Testee::gives_up()
   kRefused,       // it refused what it had declared: the check ends, the testee goes on
   kAdapterFault,  // it broke the protocol, or never said hello: adapter_fault() says how
   kInterrupted,   // a signal to ourselves
@@ -31,9 +32,11 @@ enum class Stop {
 
 struct TesteeOptions {
   std::vector<std::string> argv;
-  bool descriptor3 = false;  // --channel fd3
-  std::uint32_t repeat = 0;  // which of --repeat this is
-  std::string seed;          // hexadecimal
+  bool descriptor3 = false;      // --channel fd3
+  bool names_memory = true;      // the kernel can name anonymous memory
+  bool file_size_limit = false;  // what inject() turns on is kFileSizeLimit
+  std::uint32_t repeat = 0;      // which of --repeat this is
+  std::string seed;              // hexadecimal
   SpecSelection spec;
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
   // was asked last is watched.
@@ -77,8 +80,13 @@ class Testee {
   Answer<Json> ask(const std::string& op, Json members = Json::object());
   // Sends what is answered by an exec of the testee itself, which then says hello again.
   Answer<void> exec_self();
-  // options.recording.injections hold from now on, or no longer; from the start they do not.
+  // options.recording.injections hold from now on, or no longer; from the start they do not. Nor
+  // do they for a request that has had half of its time: a program may wait for a call to work.
   void inject(bool on);
+  bool has_injected() const;  // a call was answered, or the limit was set
+  // For a check that the testee did not survive while calls failed: that decides nothing but by
+  // what the rules see, unless a signal ended it that neither refused memory nor the limit brings.
+  Stop gives_up();
   // The same as ask(), with a gate: they hold from when it is passed until the reply.
   Answer<Json> ask_with_failures(const std::string& op, Json members);
   // Lets it run on for a while without a request, then looks at everything.

@@ -45,7 +45,12 @@ publish() {
   } >"$folder/arguments"
   line=
   read -r line <"$folder/published"
-  if [ "$line" ]; then succeed; else refuse failed "writer_ref says why on standard error"; fi
+  if [ "$line" ]; then
+    succeed
+  else
+    wait "$publisher"
+    refuse failed "writer_ref says why on standard error"
+  fi
 }
 
 while IFS= read -r request; do

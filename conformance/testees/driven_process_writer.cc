@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -65,6 +66,17 @@ constexpr std::array kChoices = {
     "--bad pctx.publish.on-init",
     "--bad pctx.publish.available-while-idle",
     "--bad pctx.publish.available-while-idle:stopped",
+    "--bad pctx.publish.memfd-retry",
+    "--bad pctx.publish.memfd-retry-flags",
+    "--bad pctx.publish.failure-madvise",
+    "--bad pctx.publish.failure-mmap",
+    "--bad pctx.publish.failure-mmap:open",
+    "--bad pctx.publish.failure-ftruncate",
+    "--bad pctx.publish.no-name-at-all",
+    "--bad pctx.publish.survives-total-denial",
+    "--bad pctx.publish.survives-file-size-limit",
+    "--bad pctx.update.timestamp-later",
+    "--bad pctx.header.timestamp-clock",
     "--bad pctx.drop.no-dead-payload",
     "--bad pctx.drop.no-dead-payload:left",
     "--bad pctx.update.visible",
@@ -101,6 +113,9 @@ constexpr std::array kChoices = {
     "--good child-publishes-again",
     "--good withdraws-on-failure",
     "--good keeps-on-failure",
+    "--good aborts-without-memory",
+    "--good waits-for-a-memfd",
+    "--good waits-for-the-clock",
 };
 
 std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
@@ -142,7 +157,8 @@ std::memory_order relaxed_if_bad(std::string_view name) {
 
 std::optional<std::uint64_t> boot_ns() {
   timespec now{};
-  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
+  const bool wall = is_bad("pctx.header.timestamp-clock");
+  if (clock_gettime(wall ? CLOCK_REALTIME : CLOCK_BOOTTIME, &now) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
          static_cast<std::uint64_t>(now.tv_nsec);
 }
@@ -157,19 +173,29 @@ class Context {
     if (!now) return refuse("failed", "clock_gettime", errno);
     if (at_ != nullptr && timestamp() == 0 && withdrawn_) return announce(bytes, *now);
     if (at_ != nullptr) return update(bytes);
-    const int keeps = is_bad("pctx.exec.memfd-not-leaked:open") ? 0 : MFD_CLOEXEC;
-    int fd = memfd_create("OTEL_CTX", keeps | MFD_ALLOW_SEALING | kMfdNoexecSeal);
-    if (fd < 0) fd = memfd_create("OTEL_CTX", keeps | MFD_ALLOW_SEALING);
-    if (fd < 0) return refuse("failed", "memfd_create", errno);
     size_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (ftruncate(fd, static_cast<off_t>(size_)) != 0) return refuse("failed", "ftruncate", errno);
-    void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-    if (keeps != 0) close(fd);
-    if (memory == MAP_FAILED) return refuse("failed", "mmap", errno);
-    if (madvise(memory, size_, MADV_DONTFORK) != 0) {
+    const int fd = make_memfd();
+    const bool sized = fd >= 0 && ftruncate(fd, static_cast<off_t>(size_)) == 0;
+    if (fd >= 0 && !sized) {
       const int err = errno;
+      if (!is_bad("pctx.publish.failure-ftruncate")) close(fd);
+      return refuse("failed", "ftruncate", err);
+    }
+    anonymous_ = fd < 0;
+    const int flags = MAP_PRIVATE | (anonymous_ ? MAP_ANONYMOUS : 0);
+    void* const memory = mmap(nullptr, size_, PROT_READ | PROT_WRITE, flags, fd, 0);
+    const int err = errno;
+    const bool stays_open = memory == MAP_FAILED ? is_bad("pctx.publish.failure-mmap:open")
+                                                 : is_bad("pctx.exec.memfd-not-leaked:open");
+    if (fd >= 0 && !stays_open) close(fd);
+    if (memory == MAP_FAILED && !is_bad("pctx.publish.failure-mmap")) {
+      return refuse("failed", "mmap", err);
+    }
+    if (madvise(memory, size_, MADV_DONTFORK) != 0 && !is_bad("pctx.publish.failure-madvise") &&
+        !is_bad("pctx.publish.failure-mmap")) {
+      const int why = errno;
       munmap(memory, size_);
-      return refuse("failed", "madvise", err);
+      return refuse("failed", "madvise", why);
     }
     at_ = static_cast<char*>(memory);
     return announce(bytes, *now);
@@ -181,11 +207,13 @@ class Context {
     const bool withdraws = is_good("withdraws-on-failure");
     std::optional<std::uint64_t> now;
     if (!late) now = boot_ns();
+    while (is_good("waits-for-the-clock") && now && *now <= last_) now = boot_ns();
     if (!late && !now) {
       const int err = errno;
       if (withdraws) drop();
       return refuse("failed", "clock_gettime", err);
     }
+    if (is_good("aborts-without-memory") && !can_allocate(bytes.size())) abort();
     auto next = bytes;
     if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
       next.resize(payload_.size());
@@ -268,6 +296,26 @@ class Context {
       c = same;
     }
   }
+
+  // -1: anonymous memory is next. Beyond its limit a file does not grow, and SIGXFSZ says so.
+  int make_memfd() const {
+    rlimit limit{};
+    const bool heeds = !is_bad("pctx.publish.survives-file-size-limit");
+    if (heeds && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size_) return -1;
+    const int keeps = is_bad("pctx.exec.memfd-not-leaked:open") ? 0 : MFD_CLOEXEC;
+    const int flags = keeps | MFD_ALLOW_SEALING;
+    int fd = memfd_create("OTEL_CTX", flags | kMfdNoexecSeal);
+    if (fd < 0 && !is_bad("pctx.publish.memfd-retry")) {
+      fd = memfd_create("OTEL_CTX", is_bad("pctx.publish.memfd-retry-flags") ? 0 : flags);
+    }
+    if (fd < 0 && is_bad("pctx.publish.survives-total-denial")) abort();
+    while (fd < 0 && is_good("waits-for-a-memfd") && errno == EMFILE) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      fd = memfd_create("OTEL_CTX", flags);
+    }
+    return fd;
+  }
+
   static bool can_allocate(std::size_t size) {
     void* const memory =
         mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -285,6 +333,7 @@ class Context {
   }
   std::uint64_t later(std::uint64_t now) {
     if (copied_ != 0) return copied_;
+    if (is_bad("pctx.update.timestamp-later")) return last_ = now;
     return last_ = std::max(now, last_ + 1);
   }
 
@@ -302,14 +351,20 @@ class Context {
     store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
     set_payload(std::move(bytes));
     set_timestamp(later(now), relaxed_if_bad("pctx.publish.fence-before-timestamp"));
-    set_name();
+    if (!set_name() && anonymous_ && !is_bad("pctx.publish.no-name-at-all")) {
+      const int err = errno;
+      remove();
+      return refuse("failed", "neither a memfd nor a name", err);
+    }
     return json();
   }
 
-  void set_name() const { prctl(kPrSetVma, kPrSetVmaAnonName, at_, size_, "OTEL_CTX"); }
+  // False: the kernel gives none.
+  bool set_name() const { return prctl(kPrSetVma, kPrSetVmaAnonName, at_, size_, "OTEL_CTX") == 0; }
 
   char* at_ = nullptr;
   std::size_t size_ = 0;
+  bool anonymous_ = false;
   bool withdrawn_ = false;
   std::string payload_;
   std::string kept_;  // the one before, which a reader may be about to copy
