@@ -1324,7 +1324,8 @@ class CatalogueTest(Case):
         self.assertEqual(len(set(ids)), len(ids))
         self.assertLess({row["id"] for row in checks}, set(ids))
         for row in checks:
-            self.assertIn(row["level"], ("static", "snapshot", "syscalls", "stores"), row)
+            self.assertIn(row["level"], ("static", "snapshot", "syscalls", "stores", "steps",
+                                         "race"), row)
             self.assertEqual(row["role"], "writer", row)
         self.expect_exit(CLEAN, "list", out=f"^{len(rows)} requirements")
         self.expect_exit(CLEAN, "list", "--checks", out=f"^{len(checks)} requirements")

@@ -28,7 +28,8 @@ SELECTED = ["--only", "pctx.update.*"]
 PASSED, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = 0, 1, 2, 3, 4, 5
 ISSUE = "issue=https://bugs.example/1"
 # What else CRASHES, and REFUSES, do not keep.
-OTHERS = ("pctx.update.complete-state", "pctx.update.failure-recoverable")
+OTHERS = ("pctx.update.complete-state", "pctx.update.failure-recoverable",
+          "pctx.update.no-mixed-read", "pctx.update.timestamp-later")
 
 
 class ExpectationsTest(unittest.TestCase):
@@ -94,7 +95,7 @@ class ExpectationsTest(unittest.TestCase):
         for adapter, verb in ((BROKEN, "fail"), (CRASHES, "crash"), (REFUSES, "flaky")):
             with self.subTest(adapter=adapter, verb=verb):
                 self.expect(f"{verb} {ROW} {ISSUE} until=2999-01-01", adapter=adapter)
-                self.assertRegex(self.run_it(adapter), r"\nexit 0: .*, [13] failed as expected")
+                self.assertRegex(self.run_it(adapter), r"\nexit 0: .*, [1345] failed as expected")
         self.expect('na-ok tctx.* reason="no thread context"')
         self.run_it(GOOD, selected=["--only", ROW, "--only", "tctx.attach.*"])
 

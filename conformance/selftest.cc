@@ -226,7 +226,6 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   std::vector<std::string> unexpected;
   std::vector<std::string> unseen;
   bool all_unseen = true;
-  bool all_unobservable = true;
   for (const auto& r : run->results) {
     const std::string& id = r.requirement->id;
     const auto want = entry.expect.find(id);
@@ -234,7 +233,6 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
       if (to_string(r.outcome) != want->second) {
         missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
         all_unseen = all_unseen && !is_contradiction(r.outcome);
-        all_unobservable = all_unobservable && r.outcome == Outcome::kUnobservable;
       }
     } else if (const auto may = entry.host_may_add.find(id);
                may != entry.host_may_add.end() && to_string(r.outcome) == may->second) {
@@ -250,10 +248,9 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   for (const auto& p : run->problems) {
     unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
   }
-  if (entry.may_skip && missed.size() == entry.expect.size() && all_unobservable &&
-      unexpected.empty()) {
+  if (entry.may_skip && missed.size() == entry.expect.size() && all_unseen && unexpected.empty()) {
     out.verdict = Verdict::kSkipped;
-    out.text = "its rows cannot be observed on this host";
+    out.text = "what it does breaks nothing on this host";
   } else if (!missed.empty()) {
     out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
     out.text = missed.front();

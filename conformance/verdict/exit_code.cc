@@ -25,9 +25,11 @@ bool is_judged(Outcome o) {
   return o != Outcome::kNa && o != Outcome::kUnobservable && o != Outcome::kHarnessError;
 }
 
-// That there is no context is all that this says where no process published one.
+// Says no more than that there is no context, where no process published one: that it is missing,
+// and that a program without one survives what it would not.
 bool is_mere_absence(const RequirementResult& r) {
-  return r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.");
+  return (r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.")) ||
+         r.requirement->id.starts_with("pctx.publish.survives-");
 }
 
 bool fails(Outcome o, bool strict) {
@@ -96,7 +98,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (judged.empty() || absent) {
     return {kExitNotJudged,
             "none" + of + " could be judged" +
-                (judged.empty() ? "" : " but " + names(judged) + ", which is no more than info") +
+                (judged.empty() ? "" : " but " + names(judged) + ", which says no more") +
                 (published ? "" : ": no published context was seen")};
   }
   if (options.require_observable && totals.unobservable > 0) {
