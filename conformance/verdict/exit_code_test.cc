@@ -96,8 +96,8 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   EXPECT_EQ(concluded(run), "4 none of 1 requirement could be judged");
   // That a context is missing, and no more.
   EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kUnobservable}),
-            "4 none of 2 requirements could be judged but pctx.header.signature, which is no more "
-            "than info: no published context was seen");
+            "4 none of 2 requirements could be judged but pctx.header.signature, which says no "
+            "more: no published context was seen");
   RunResult seen = run_of({Outcome::kInfo});
   seen.images.emplace_back().published = true;
   EXPECT_EQ(concluded(seen).front(), '0');
