@@ -93,7 +93,7 @@ class Live {
   const std::string& runaway() const { return runaway_; }
   Clock::time_point begun() const { return begin_; }
   std::optional<Clock::time_point> published() const { return published_; }
-  Clock::duration late() const { return stopped_.in_all(); }
+  Clock::duration late() const { return stopped_.in_all() + walked_; }
   void begin_wait() { stopped_.begin_wait(); }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
@@ -179,6 +179,7 @@ class Live {
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
   StoppedTime stopped_;
+  Clock::duration walked_{};  // in steps of single instructions
   // Threads of a look that are still to stop for it, and what was seen of the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -727,8 +728,12 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     const auto w = alive_.find(pid);
     if (w != alive_.end() && w->second.arming) wake = std::min(wake, w->second.arming->give_up);
   }
-  const auto awake_by = std::max(wake, Clock::now());
+  const auto asked = Clock::now();
+  const auto awake_by = std::max(wake, asked);
   auto event = tracee_.next(wake);
+  if (event && *event && std::holds_alternative<sys::Stepped>(**event)) {
+    walked_ += Clock::now() - asked;
+  }
   if (const auto late = stopped_.woke(awake_by, Clock::now()); late > Clock::duration::zero()) {
     begin_ += late;
     if (published_) *published_ += late;

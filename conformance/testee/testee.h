@@ -102,7 +102,7 @@ class Testee {
 
   const std::string& adapter_fault() const;  // one line and more; hostile
   const std::string& harness_fault() const;
-  int start_error() const;  // errno of what cannot be started; 0: it was, or nobody tried
+  int start_error() const;   // errno of what cannot be started; 0: it was, or nobody tried
   bool interrupted() const;  // by a signal to ourselves, whenever; known once it has ended
 
  private:
