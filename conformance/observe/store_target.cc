@@ -120,11 +120,16 @@ int updates(int count) {
   return 0;
 }
 
+volatile char* payload_of(const Header* h) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): what the field holds
+  return reinterpret_cast<volatile char*>(h->payload);
+}
+
 // The last byte of the payload changes when its timestamp is there.
 [[gnu::noinline]] int late_payload() {
   Header* h = publish();
   update(h);
-  reinterpret_cast<volatile char*>(h->payload)[kMessage - 1] = '!';
+  payload_of(h)[kMessage - 1] = '!';
   return 0;
 }
 
@@ -144,11 +149,11 @@ int barriers() {
   update(h);
 #if defined(__x86_64__)
   const char* from = "overlaid";
-  auto* to = reinterpret_cast<char*>(h->payload) + 4;
+  volatile char* to = payload_of(h) + 4;
   long n = 8;
   __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(n) : : "memory");
 #else
-  for (int i = 4; i < 12; ++i) reinterpret_cast<volatile char*>(h->payload)[i] = '!';
+  for (int i = 4; i < 12; ++i) payload_of(h)[i] = '!';
 #endif
   return 0;
 }
