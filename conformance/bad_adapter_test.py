@@ -17,6 +17,8 @@ import unittest
 import uuid
 import xml.etree.ElementTree as ElementTree
 
+from leftovers import marked
+
 try:
     import jsonschema
 except ImportError:
@@ -148,19 +150,6 @@ def mounts():
     """On /tmp, where the kind that mounts something does."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
         return [line for line in lines if line.split()[4] == "/tmp"]
-
-
-def marked(mark):
-    """Processes with this in their environment."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if mark.encode() in environment.read():
-                    found.append(int(pid))
-        except OSError:
-            pass
-    return found
 
 
 def control_characters(text):

@@ -16,6 +16,8 @@ import time
 import unittest
 import uuid
 
+from leftovers import marked
+
 SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 
@@ -44,19 +46,6 @@ def ctxconf(*words, timeout=120):
 def outcomes(path):
     with open(os.path.join(path, "result.json"), encoding="utf-8") as file:
         return {row["id"]: row["outcome"] for row in json.load(file)["results"]}
-
-
-def marked(mark):
-    """Processes with this in their environment."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if mark.encode() in environment.read():
-                    found.append(int(pid))
-        except OSError:
-            pass
-    return found
 
 
 def children(pid):

@@ -7,6 +7,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/memory_block.h"
+#include "conformance/observe/stores.h"
 #include "sys/memory_reader.h"
 
 namespace ctxconf::conformance {
@@ -32,17 +33,6 @@ Announced announced_by(std::span<const std::byte> header) {
           .size = h->payload_size};
 }
 
-std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
-  constexpr std::size_t kWord = 8;
-  std::uint8_t out = 0;
-  for (std::size_t i = 0; i < std::min(before.size(), after.size()) / kWord; ++i) {
-    if (std::memcmp(&before[i * kWord], &after[i * kWord], kWord) != 0) {
-      out |= static_cast<std::uint8_t>(1U << i);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 StepRecorder::StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, CodePlaces& places,
@@ -55,16 +45,21 @@ void StepRecorder::unseen(const std::string& why) {
 
 // Of a thread that stands still.
 StepRecorder::Seen StepRecorder::look(pid_t tid) const {
-  const sys::ProcessMemory memory(tid);
+  std::vector<std::byte> header(kHeaderBytes);
+  const auto at = sys::RemoteAddr(walk_->header);
+  header.resize(sys::ProcessMemory(tid).read_some(at, header).value_or(0));
+  return with_payload(tid, std::move(header));
+}
+
+StepRecorder::Seen StepRecorder::with_payload(pid_t tid, std::vector<std::byte> header) const {
   Seen out;
-  out.header.resize(kHeaderBytes);
-  out.header.resize(memory.read_some(sys::RemoteAddr(walk_->header), out.header).value_or(0));
+  out.header = std::move(header);
   const auto announced = announced_by(out.header);
   if (!announced.timestamp || announced.size == 0) return out;
   out.payload_at = sys::RemoteAddr(payload_address(announced.payload, elf64_));
   out.wanted = announced.size;
   out.payload.resize(std::min(announced.size, limits_.payload));
-  out.payload.resize(memory.read_some(out.payload_at, out.payload).value_or(0));
+  out.payload.resize(sys::ProcessMemory(tid).read_some(out.payload_at, out.payload).value_or(0));
   return out;
 }
 
@@ -120,17 +115,7 @@ void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
   walk_->header = header.raw();
   payloads_.clear();
   // What the header announced before the store is where it was, and nobody has run since.
-  Seen then;
-  then.header.assign(before.begin(), before.end());
-  const auto announced = announced_by(then.header);
-  if (announced.timestamp && announced.size != 0) {
-    then.payload_at = sys::RemoteAddr(payload_address(announced.payload, elf64_));
-    then.wanted = announced.size;
-    then.payload.resize(std::min(announced.size, limits_.payload));
-    then.payload.resize(
-        sys::ProcessMemory(hit.tid).read_some(then.payload_at, then.payload).value_or(0));
-  }
-  add(std::move(then), std::nullopt);
+  add(with_payload(hit.tid, {before.begin(), before.end()}), std::nullopt);
   ++walk_->steps;
   ++steps_;
   walk_->began_order = order_->last() + 1;

@@ -67,6 +67,7 @@ class StepRecorder {
   };
 
   Seen look(pid_t tid) const;
+  Seen with_payload(pid_t tid, std::vector<std::byte> header) const;
   bool differs(pid_t tid);
   void add(Seen now, std::optional<std::uint32_t> place);
   void look_at_instruction(pid_t tid, std::uint64_t pc);

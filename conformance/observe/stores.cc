@@ -34,16 +34,6 @@ abi::ProcessHeader decoded(const Header& h) {
   return abi::decode_process_header(h).value_or(abi::ProcessHeader{});
 }
 
-std::uint8_t changed_words(const Header& before, const Header& after) {
-  std::uint8_t out = 0;
-  for (unsigned i = 0; i < kWords; ++i) {
-    if (std::memcmp(&before[i * kWordBytes], &after[i * kWordBytes], kWordBytes) != 0) {
-      out |= static_cast<std::uint8_t>(1U << i);
-    }
-  }
-  return out;
-}
-
 Header with_words(Header to, const Header& from, std::uint8_t words) {
   for (unsigned i = 0; i < kWords; ++i) {
     if ((words >> i & 1U) != 0) std::copy_n(&from[i * kWordBytes], kWordBytes, &to[i * kWordBytes]);
@@ -67,6 +57,16 @@ bool may_become_header(const Header& h) {
 }
 
 }  // namespace
+
+std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
+  std::uint8_t out = 0;
+  for (unsigned i = 0; i < std::min(before.size(), after.size()) / kWordBytes; ++i) {
+    if (std::memcmp(&before[i * kWordBytes], &after[i * kWordBytes], kWordBytes) != 0) {
+      out |= static_cast<std::uint8_t>(1U << i);
+    }
+  }
+  return out;
+}
 
 StoreRecorder::StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrder> order,
                              std::shared_ptr<CopyBudget> copies, CodeFiles& files,

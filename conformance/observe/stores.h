@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@
 #include "sys/tracee.h"
 
 namespace ctxconf::conformance {
+
+// Of two states of a header, bit i: bytes 8i to 8i+7 differ. What one of them lacks is the same.
+std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after);
 
 struct StoreLimits {
   std::size_t stores = kMaxStores;

@@ -14,13 +14,6 @@ namespace {
 using Kind = HeaderOperation::Kind;
 constexpr std::size_t kNone = HeaderOperation::kNone;
 
-std::optional<abi::ProcessHeader> decoded(const Image& image, std::span<const std::byte> bytes) {
-  auto h = abi::decode_process_header(bytes);
-  const bool native = image.little_endian == (std::endian::native == std::endian::little);
-  if (h && !native) h = abi::byte_swapped(*h);
-  return h;
-}
-
 // A context that was taken away, if its timestamp stays.
 bool is_withdrawn(const abi::ProcessHeader& h) {
   return !abi::is_valid(h) || h.payload == 0 || h.payload_size == 0;
@@ -255,6 +248,13 @@ bool was_ever_valid(const HeaderOperation& op) {
 
 }  // namespace
 
+std::optional<abi::ProcessHeader> header_of(const Image& image, std::span<const std::byte> bytes) {
+  auto h = abi::decode_process_header(bytes);
+  const bool native = image.little_endian == (std::endian::native == std::endian::little);
+  if (h && !native) h = abi::byte_swapped(*h);
+  return h;
+}
+
 std::vector<const HeaderStore*> HeaderOperation::pieces(std::size_t first, std::size_t last) const {
   std::vector<const HeaderStore*> out;
   for (std::size_t i = first; i <= last && i < stores.size(); ++i) {
@@ -298,14 +298,14 @@ HeaderHistory header_history_of(const ImageEvidence& e) {
   for (std::size_t w = 0; w < image.watches.size(); ++w) {
     const Watch& watch = image.watches[w];
     if (!usable.contains(watch.header)) continue;
-    auto known = decoded(image, watch.found);
+    auto known = header_of(image, watch.found);
     bool fresh = begins_fresh(watch, known);
     if (known && known->monotonic_published_at_ns != 0) out.late = true;
     std::vector<HeaderStore> steps;
     Reader reader(e, out);
     for (const Store* s : of_watch[w]) {
-      const auto before = decoded(image, s->before);
-      const auto after = decoded(image, s->after);
+      const auto before = header_of(image, s->before);
+      const auto after = header_of(image, s->after);
       const bool follows = before && after && (!known || *known == *before);
       if (!follows) {
         ++out.unknown;

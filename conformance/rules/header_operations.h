@@ -4,12 +4,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "conformance/rules/evidence.h"
 
 namespace ctxconf::conformance {
+
+// 32 bytes or more as the program means them, in the order of bytes of this machine.
+std::optional<abi::ProcessHeader> header_of(const Image& image, std::span<const std::byte> bytes);
 
 // A store with the header around it, in the order of bytes of this machine.
 struct HeaderStore {

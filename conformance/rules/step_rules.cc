@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <optional>
 
+#include "conformance/rules/header_operations.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
 
@@ -24,12 +24,10 @@ struct Seen {
 };
 
 std::vector<Seen> seen_in(const Image& image, const StepWalk& walk) {
-  const bool native = image.little_endian == (std::endian::native == std::endian::little);
   std::vector<Seen> out;
   out.reserve(walk.views.size());
   for (const ReaderView& view : walk.views) {
-    auto h = abi::decode_process_header(view.header).value_or(abi::ProcessHeader{});
-    out.push_back({&view, native ? h : abi::byte_swapped(h)});
+    out.push_back({&view, header_of(image, view.header).value_or(abi::ProcessHeader{})});
   }
   return out;
 }
