@@ -731,10 +731,10 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   const auto asked = Clock::now();
   const auto awake_by = std::max(wake, asked);
   auto event = tracee_.next(wake);
-  if (event && *event && std::holds_alternative<sys::Stepped>(**event)) {
-    walked_ += Clock::now() - asked;
-  }
-  if (const auto late = stopped_.woke(awake_by, Clock::now()); late > Clock::duration::zero()) {
+  const auto woke = Clock::now();
+  const bool stepped = event && *event && std::holds_alternative<sys::Stepped>(**event);
+  if (stepped) walked_ += woke - asked;
+  if (const auto late = stopped_.woke(awake_by, woke); late > Clock::duration::zero()) {
     begin_ += late;
     if (published_) *published_ += late;
     for (const pid_t pid : arming_) {
@@ -753,8 +753,8 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     runaway_ = "started " + std::to_string(started_) + " processes, " +
                std::to_string(tracee_.tasks()) + " threads alive at once";
   }
-  if (Clock::now() >= next_tick_) {
-    const auto from = Clock::now();
+  // Of one instruction the clock is not asked again.
+  if (const auto from = stepped ? woke : Clock::now(); from >= next_tick_) {
     tick();
     // Where a look is dear (a million mappings), it is taken less often: a tenth of the time.
     next_tick_ = Clock::now() + std::max<Clock::duration>(kTick, 9 * (Clock::now() - from));

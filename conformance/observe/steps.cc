@@ -124,32 +124,35 @@ void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
   pc_ = hit.pc;
 }
 
-void StepRecorder::look_at_instruction(pid_t tid, std::uint64_t pc) {
+bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
   auto known = instructions_.find(pc);
   if (known == instructions_.end()) {
-    if (instructions_.size() >= kKnownInstructions) return;
-    std::array<std::byte, BarrierDecoder::kLongest> code{};
+    if (instructions_.size() >= kKnownInstructions) return true;
+    std::array<std::byte, InstructionDecoder::kLongest> code{};
     const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(pc), code);
-    known = instructions_.emplace(pc, decoder_.barrier(std::span(code).first(got.value_or(0)), pc))
+    known = instructions_.emplace(pc, decoder_.decode(std::span(code).first(got.value_or(0)), pc))
                 .first;
   }
-  if (!known->second || walk_->barriers.size() >= kMaxBarriers) return;
-  walk_->barriers.push_back(
-      {.step = walk_->steps, .text = *known->second, .place = places_->place_of(tid, pc + 1, 0)});
+  const auto& [barrier, may_store] = known->second;
+  if (!barrier.empty() && walk_->barriers.size() < kMaxBarriers) {
+    walk_->barriers.push_back(
+        {.step = walk_->steps, .text = barrier, .place = places_->place_of(tid, pc + 1, 0)});
+  }
+  return may_store;
 }
 
 std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
-  look_at_instruction(e.tid, pc_);
+  const bool may_differ = may_have_stored(e.tid, pc_);
   ++walk_->steps;
   ++steps_;
   const std::uint64_t at = std::exchange(pc_, e.pc);
   std::uint8_t words = 0;
-  if (differs(e.tid)) {
+  if (may_differ && differs(e.tid)) {
     Seen now = look(e.tid);
     words = changed_words(last_.header, now.header);
     // As for a store: the instruction that ends before the next; one that does not go straight on
     // is known by its beginning.
-    const bool straight = e.pc > at && e.pc - at < BarrierDecoder::kLongest;
+    const bool straight = e.pc > at && e.pc - at < InstructionDecoder::kLongest;
     if (now != last_) add(std::move(now), places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
     if (!walk_) return words;
   }

@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "conformance/observe/barriers.h"
 #include "conformance/observe/calls.h"
 #include "conformance/observe/code_places.h"
+#include "conformance/observe/instructions.h"
 #include "conformance/timeline.h"
 #include "sys/remote_addr.h"
 #include "sys/tracee.h"
@@ -70,7 +70,8 @@ class StepRecorder {
   Seen with_payload(pid_t tid, std::vector<std::byte> header) const;
   bool differs(pid_t tid);
   void add(Seen now, std::optional<std::uint32_t> place);
-  void look_at_instruction(pid_t tid, std::uint64_t pc);
+  // Whether it may have stored; a barrier is noted.
+  bool may_have_stored(pid_t tid, std::uint64_t pc);
 
   bool elf64_;
   std::shared_ptr<EventOrder> order_;
@@ -81,9 +82,9 @@ class StepRecorder {
   Seen next_;             // kept for its memory
   std::uint64_t pc_ = 0;  // of the instruction that comes next
   std::uint64_t settled_at_ = 0;
-  BarrierDecoder decoder_;
-  std::unordered_map<std::uint64_t, std::optional<std::string>> instructions_;  // by address
-  std::set<std::array<std::uint64_t, 3>> payloads_;  // of the walk: address, size, hash
+  InstructionDecoder decoder_;
+  std::unordered_map<std::uint64_t, Instruction> instructions_;  // by address
+  std::set<std::array<std::uint64_t, 3>> payloads_;              // of the walk: address, size, hash
   std::vector<StepWalk> walks_;
   std::uint64_t steps_ = 0;
   std::uint64_t bytes_ = 0;

@@ -7,7 +7,7 @@
 #include <ranges>
 
 #include "abi/process_header.h"
-#include "conformance/observe/barriers.h"
+#include "conformance/observe/instructions.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
 
@@ -153,12 +153,13 @@ TEST_F(StepsTest, TheEndOfTheThreadOrTheImageEndsTheWalk) {
 }
 
 #if defined(__x86_64__)
-TEST(BarrierDecoderTest, KnowsFencesAndLockedInstructions) {
-  const BarrierDecoder decoder;
+TEST(InstructionDecoderTest, KnowsFencesAndLockedInstructions) {
+  const InstructionDecoder decoder;
   const auto text = [&](std::initializer_list<int> code) {
     std::vector<std::byte> bytes;
     for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
-    return decoder.barrier(bytes, 0x1000).value_or("none");
+    const auto barrier = decoder.decode(bytes, 0x1000).barrier;
+    return barrier.empty() ? "none" : barrier;
   };
   EXPECT_EQ(text({0x0f, 0xae, 0xf0}), "mfence");
   EXPECT_EQ(text({0x0f, 0xae, 0xf8}), "sfence");
@@ -169,6 +170,37 @@ TEST(BarrierDecoderTest, KnowsFencesAndLockedInstructions) {
   EXPECT_EQ(text({0x48, 0x89, 0x07}), "none") << "a plain store";
   EXPECT_EQ(text({0x0f}), "none") << "half an instruction";
   EXPECT_EQ(text({}), "none");
+}
+
+TEST(InstructionDecoderTest, TellsWhatMayStore) {
+  const InstructionDecoder decoder;
+  const auto may_store = [&](std::initializer_list<int> code) {
+    std::vector<std::byte> bytes;
+    for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
+    return decoder.decode(bytes, 0x1000).may_store;
+  };
+  EXPECT_FALSE(may_store({0x48, 0x89, 0xc3})) << "mov rbx, rax";
+  EXPECT_FALSE(may_store({0x48, 0x8b, 0x07})) << "mov rax, [rdi]";
+  EXPECT_FALSE(may_store({0x48, 0x39, 0x07})) << "cmp [rdi], rax";
+  EXPECT_FALSE(may_store({0x48, 0x8d, 0x07})) << "lea rax, [rdi]";
+  EXPECT_FALSE(may_store({0x74, 0x02})) << "je";
+  EXPECT_FALSE(may_store({0x58})) << "pop rax";
+  EXPECT_FALSE(may_store({0xc3})) << "ret";
+  EXPECT_FALSE(may_store({0x0f, 0x1f, 0x44, 0x00, 0x00})) << "nop [rax + rax]";
+  EXPECT_TRUE(may_store({0x48, 0x89, 0x07})) << "mov [rdi], rax";
+  EXPECT_TRUE(may_store({0x48, 0x01, 0x07})) << "add [rdi], rax";
+  EXPECT_TRUE(may_store({0x48, 0x87, 0x07})) << "xchg [rdi], rax";
+  EXPECT_TRUE(may_store({0x48, 0x0f, 0xc1, 0x07})) << "xadd [rdi], rax";
+  EXPECT_TRUE(may_store({0x0f, 0x95, 0x07})) << "setne [rdi]";
+  EXPECT_TRUE(may_store({0x8f, 0x07})) << "pop [rdi]";
+  EXPECT_TRUE(may_store({0x50})) << "push rax";
+  EXPECT_TRUE(may_store({0xe8, 0x00, 0x00, 0x00, 0x00})) << "call";
+  EXPECT_TRUE(may_store({0x0f, 0x05})) << "syscall";
+  EXPECT_TRUE(may_store({0xf3, 0xa4})) << "rep movsb";
+  EXPECT_TRUE(may_store({0xc5, 0xfe, 0x7f, 0x07})) << "vmovdqu [rdi], ymm0";
+  EXPECT_FALSE(may_store({0xc5, 0xfe, 0x6f, 0x07})) << "vmovdqu ymm0, [rdi]";
+  EXPECT_TRUE(may_store({0x66, 0x0f, 0xf7, 0xc1})) << "maskmovdqu xmm0, xmm1";
+  EXPECT_TRUE(may_store({0x0f})) << "half an instruction";
 }
 #endif
 

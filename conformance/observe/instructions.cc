@@ -1,4 +1,4 @@
-#include "conformance/observe/barriers.h"
+#include "conformance/observe/instructions.h"
 
 #include <capstone/capstone.h>
 
@@ -20,6 +20,26 @@ bool is_barrier(const cs_insn& insn) {
   return mnemonic == "mfence" || mnemonic == "sfence" || mnemonic.starts_with("lock ") ||
          (mnemonic == "xchg" && operands.find('[') != std::string_view::npos);
 }
+
+// Those that store where no operand says so; by Intel's manual, volume 2.
+bool stores_by_itself(std::string_view mnemonic) {
+  constexpr std::array<std::string_view, 9> kStoring = {
+      "push", "call", "enter", "int", "sys", "maskmov", "vmaskmov", "clzero", "movdir"};
+  return std::ranges::any_of(kStoring,
+                             [&](std::string_view name) { return mnemonic.starts_with(name); });
+}
+
+bool may_store(const cs_insn& insn) {
+  constexpr std::string_view kBracket = "[";
+  const std::string_view mnemonic(insn.mnemonic);
+  const std::string_view operands(insn.op_str);
+  if (operands.find(kBracket) == std::string_view::npos) return stores_by_itself(mnemonic);
+  if (mnemonic == "cmp" || mnemonic == "test" || mnemonic == "nop") return false;
+  // What is stored to stands first, but of those that exchange.
+  const auto first = operands.substr(0, operands.find(','));
+  return first.find(kBracket) != std::string_view::npos || mnemonic == "xchg" ||
+         mnemonic == "xadd" || stores_by_itself(mnemonic);
+}
 #else
 constexpr cs_arch kArch = CS_ARCH_ARM64;
 constexpr cs_mode kMode = CS_MODE_LITTLE_ENDIAN;
@@ -40,35 +60,37 @@ bool is_barrier(const cs_insn& insn) {
   return mnemonic == "dmb" || mnemonic == "dsb" || mnemonic.starts_with("stl") ||
          is_atomic_release(mnemonic);
 }
+
+bool may_store(const cs_insn&) { return true; }
 #endif
 
 }  // namespace
 
-struct BarrierDecoder::State {
+struct InstructionDecoder::State {
   csh handle = 0;
   cs_insn* insn = nullptr;
 };
 
-BarrierDecoder::BarrierDecoder() : state_(std::make_unique<State>()) {
+InstructionDecoder::InstructionDecoder() : state_(std::make_unique<State>()) {
   if (cs_open(kArch, kMode, &state_->handle) != CS_ERR_OK) return;
   state_->insn = cs_malloc(state_->handle);
 }
 
-BarrierDecoder::~BarrierDecoder() {
+InstructionDecoder::~InstructionDecoder() {
   if (state_->insn != nullptr) cs_free(state_->insn, 1);
   if (state_->handle != 0) cs_close(&state_->handle);
 }
 
-std::optional<std::string> BarrierDecoder::barrier(std::span<const std::byte> code,
-                                                   std::uint64_t pc) const {
-  if (state_->insn == nullptr) return std::nullopt;
+Instruction InstructionDecoder::decode(std::span<const std::byte> code, std::uint64_t pc) const {
+  if (state_->insn == nullptr) return {};
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(code.data());
   std::size_t size = code.size();
-  if (!cs_disasm_iter(state_->handle, &bytes, &size, &pc, state_->insn)) return std::nullopt;
-  if (!is_barrier(*state_->insn)) return std::nullopt;
-  std::string text = state_->insn->mnemonic;
-  if (state_->insn->op_str[0] != '\0') text += std::string(" ") + state_->insn->op_str;
-  return text;
+  if (!cs_disasm_iter(state_->handle, &bytes, &size, &pc, state_->insn)) return {};
+  Instruction out{.barrier = {}, .may_store = may_store(*state_->insn)};
+  if (!is_barrier(*state_->insn)) return out;
+  out.barrier = state_->insn->mnemonic;
+  if (state_->insn->op_str[0] != '\0') out.barrier += std::string(" ") + state_->insn->op_str;
+  return out;
 }
 
 }  // namespace ctxconf::conformance

@@ -1,0 +1,39 @@
+// What an instruction does to memory, told from its bytes: whether it may store, and whether it
+// orders the stores before it with those after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ctxconf::conformance {
+
+struct Instruction {
+  // Its text, if it is a barrier: x86-64: mfence, sfence, a locked instruction, xchg with memory;
+  // aarch64: dmb, dsb, a store-release or an atomic with release.
+  std::string barrier;
+  // False only of those that are known to leave memory as it is.
+  bool may_store = true;
+};
+
+// For the machine that this was built for.
+class InstructionDecoder {
+ public:
+  InstructionDecoder();
+  ~InstructionDecoder();
+  InstructionDecoder(const InstructionDecoder&) = delete;
+  InstructionDecoder& operator=(const InstructionDecoder&) = delete;
+
+  static constexpr std::size_t kLongest = 16;  // bytes of an instruction
+
+  // The one that `code` begins with.
+  Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ctxconf::conformance
