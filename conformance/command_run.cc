@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -165,6 +166,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   testee.descriptor3 = command.channel == "fd3";
   testee.seed = *seed;
   testee.spec = prepared.spec;
+  testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
   testee.recording.stores = true;
   if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {
     return code;

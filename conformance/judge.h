@@ -17,7 +17,7 @@ namespace ctxconf::conformance {
 constexpr Level deepest_recorded(Mode mode) {
   switch (mode) {
     case Mode::kRun:
-      return Level::kSteps;
+      return Level::kRace;
     case Mode::kWrap:
       return Level::kStores;
     default:
@@ -25,11 +25,9 @@ constexpr Level deepest_recorded(Mode mode) {
   }
 }
 
-// Whether what it records decides a row: a mixture that shows between two instructions needs no
-// race.
+// Whether what it records decides a row.
 inline bool is_recorded(const Requirement& r, Mode mode) {
-  return r.level <= deepest_recorded(mode) ||
-         (mode == Mode::kRun && r.id == "pctx.update.no-mixed-read");
+  return r.level <= deepest_recorded(mode);
 }
 
 // What is odd about the process of an adapter, and decides nothing.

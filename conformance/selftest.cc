@@ -120,6 +120,7 @@ bool has_pauses(const Entry& entry) {
           entry.program == "ctypes_writer.py");
 }
 constexpr const char* kLongPause = "3000";  // milliseconds
+constexpr const char* kShortRace = "0.1";   // seconds; of programs that are not about it
 
 // How ctxconf is called for an entry; `dir` takes its results.
 std::vector<std::string> command_line(const Entry& entry, const std::string& self,
@@ -132,6 +133,10 @@ std::vector<std::string> command_line(const Entry& entry, const std::string& sel
     return out;
   }
   out.insert(out.end(), entry.wrap_args.begin(), entry.wrap_args.end());
+  const auto is_race = [](const std::string& arg) { return arg.starts_with("--race"); };
+  if (entry.command == "run" && std::ranges::none_of(entry.wrap_args, is_race)) {
+    out.insert(out.end(), {"--race", kShortRace});
+  }
   out.insert(out.end(), {"--", directory + "/" + entry.program});
   out.insert(out.end(), entry.args.begin(), entry.args.end());
   if (slowly) out.insert(out.end(), {"--pause", kLongPause});

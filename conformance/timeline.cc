@@ -153,6 +153,21 @@ Json json_of(const StepWalk& w) {
   return out;
 }
 
+Json json_of(const Race& r) {
+  Json out = {{"header", hex(r.header)},    {"duration_ns", r.duration_ns},
+              {"reads", r.reads},           {"none", r.none},
+              {"unreadable", r.unreadable}, {"too_large", r.too_large},
+              {"overtaken", r.overtaken},   {"accepted", r.accepted},
+              {"contents", r.contents},     {"kept", Json::array()}};
+  for (const auto& k : r.kept) {
+    out["kept"].push_back({{"read", k.read},
+                           {"timestamp", hex(k.timestamp)},
+                           {"header", hex(k.header)},
+                           {"payload", json_of(k.payload)}});
+  }
+  return out;
+}
+
 Json json_of(const RecordStore& s) {
   return {{"tid", s.tid},
           {"order", s.order},
@@ -260,6 +275,8 @@ Json json_of(const Image& i) {
               {"places", Json::array()},
               {"walks", Json::array()},
               {"walks_unseen", text(i.walks_unseen)},
+              {"races", Json::array()},
+              {"races_unseen", text(i.races_unseen)},
               {"record_watches", Json::array()},
               {"record_stores", Json::array()},
               {"record_stores_dropped", i.record_stores_dropped},
@@ -276,6 +293,7 @@ Json json_of(const Image& i) {
   for (const auto& st : i.stores) out["stores"].push_back(json_of(st));
   for (const auto& p : i.places) out["places"].push_back(json_of(p));
   for (const auto& w : i.walks) out["walks"].push_back(json_of(w));
+  for (const auto& r : i.races) out["races"].push_back(json_of(r));
   for (const auto& w : i.record_watches) out["record_watches"].push_back(json_of(w));
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
@@ -506,6 +524,31 @@ StepWalk step_walk(const Reader& in) {
   return w;
 }
 
+RaceRead race_read(const Reader& in) {
+  RaceRead r;
+  r.read = in.number<std::uint64_t>("read");
+  r.timestamp = in.address("timestamp");
+  r.header = in.bytes("header");
+  r.payload = in.optional<MemoryBlock>("payload", memory_block).value_or(MemoryBlock{});
+  return r;
+}
+
+Race race(const Reader& in) {
+  Race r;
+  r.header = in.address("header");
+  r.duration_ns = in.number<std::uint64_t>("duration_ns");
+  r.reads = in.number<std::uint64_t>("reads");
+  r.none = in.number<std::uint64_t>("none");
+  r.unreadable = in.number<std::uint64_t>("unreadable");
+  r.too_large = in.number<std::uint64_t>("too_large");
+  r.overtaken = in.number<std::uint64_t>("overtaken");
+  r.accepted = in.number<std::uint64_t>("accepted");
+  r.contents = in.number<std::uint64_t>("contents");
+  r.kept = in.list<RaceRead>("kept", race_read);
+  if (r.kept.size() > kMaxRaceReads) in.complain("kept", "are more than a race can have");
+  return r;
+}
+
 RecordStore record_store(const Reader& in) {
   RecordStore s;
   s.tid = in.number<std::int32_t>("tid", 1);
@@ -657,6 +700,9 @@ Image image(const Reader& in) {
       in.complain("walks", "name a place that is not listed");
     }
   }
+  i.races = in.list<Race>("races", race);
+  i.races_unseen = in.string("races_unseen");
+  if (i.races.size() > kMaxRaces) in.complain("races", "are more than an image can have");
   i.record_watches = in.list<RecordWatch>("record_watches", record_watch);
   i.record_stores = in.list<RecordStore>("record_stores", record_store);
   if (i.record_stores.size() > kMaxRecordStores) {

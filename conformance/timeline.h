@@ -190,6 +190,36 @@ struct StepWalk {
   bool whole() const { return ended_because == "over"; }
 };
 
+// A copy that a reader would have taken for one content: the timestamp was the same before and
+// after.
+struct RaceRead {
+  std::uint64_t read = 0;  // of the race, from 1
+  std::uint64_t timestamp = 0;
+  std::vector<std::byte> header;  // the 32 bytes, copied in between
+  MemoryBlock payload;
+};
+
+// A reader on another processor copied a context again and again while the program changed it
+// (level race).
+struct Race {
+  std::uint64_t header = 0;
+  std::uint64_t duration_ns = 0;
+  // All of them; and of these: without a timestamp or another valid field, with a header that
+  // could not be read, with a payload that is larger than what is read here, with another timestamp
+  // behind the copy, with the same. `contents`: of the last, those with another timestamp than the
+  // one before.
+  std::uint64_t reads = 0;
+  std::uint64_t none = 0;
+  std::uint64_t unreadable = 0;
+  std::uint64_t too_large = 0;
+  std::uint64_t overtaken = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t contents = 0;
+  // At most kMaxRaceReads, in order: where the payload was not whole, no message, or with numbers
+  // of several updates; and two with one timestamp and different payloads.
+  std::vector<RaceRead> kept;
+};
+
 // One ELF file as the thread-context rules need it: those that have the slot variable
 // under any symbol or relocation, and always the executable. Recorded from a running
 // process or from a file (`ctxconf elf`).
@@ -269,6 +299,8 @@ inline constexpr std::size_t kMaxRecordStores = 4096;
 inline constexpr std::size_t kMaxWalks = 256;
 inline constexpr std::size_t kMaxViews = 1024;  // of one walk
 inline constexpr std::size_t kMaxBarriers = 256;
+inline constexpr std::size_t kMaxRaces = 16;
+inline constexpr std::size_t kMaxRaceReads = 8;  // of one race
 
 struct Image {
   ImageKey key;
@@ -288,10 +320,12 @@ struct Image {
   std::vector<Watch> watches;  // level stores; in order
   std::vector<Store> stores;   // at most kMaxStores, in order
   std::uint64_t stores_dropped = 0;
-  std::string stores_unseen;                // why they were not recorded; empty: they were
-  std::vector<CodePlace> places;            // distinct
-  std::vector<StepWalk> walks;              // level steps; at most kMaxWalks, in order
-  std::string walks_unseen;                 // why some or all are missing; empty: none is
+  std::string stores_unseen;      // why they were not recorded; empty: they were
+  std::vector<CodePlace> places;  // distinct
+  std::vector<StepWalk> walks;    // level steps; at most kMaxWalks, in order
+  std::string walks_unseen;       // why some or all are missing; empty: none is
+  std::vector<Race> races;        // level race; at most kMaxRaces
+  std::string races_unseen;       // why one did not take place; empty: none was to, or it did
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;
@@ -353,7 +387,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 8;
+inline constexpr int kTimelineVersion = 9;
 
 struct Timeline {
   std::string suite_version;

@@ -24,6 +24,12 @@ Result<> MemoryReader::read_exact(RemoteAddr from, std::span<std::byte> out) con
   return fail("read memory", EFAULT, hex(from.raw() + copied));
 }
 
+Result<std::array<std::size_t, 2>> MemoryReader::read_two(const Part& first,
+                                                          const Part& second) const {
+  CTX_TRY(of_first, read_some(first.from, first.out));
+  return std::array{of_first, read_some(second.from, second.out).value_or(0)};
+}
+
 void SnapshotMemory::put(RemoteAddr at, std::span<const std::byte> bytes) {
   bytes = bytes.first(at.addressable(bytes.size()));
   if (bytes.empty()) return;

@@ -29,6 +29,14 @@ class MemoryReader {
   // the process (ESRCH, EPERM), never about a byte.
   virtual Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const = 0;
 
+  struct Part {
+    RemoteAddr from;
+    std::span<std::byte> out;
+  };
+  // As read_some() for each, one after the other. An error is about the first; of the second
+  // nothing is copied where it is refused.
+  virtual Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const;
+
   // All of `out`, or an error with EFAULT that names the first unreadable address.
   Result<> read_exact(RemoteAddr from, std::span<std::byte> out) const;
 
@@ -45,14 +53,8 @@ class ProcessMemory : public MemoryReader {
  public:
   explicit ProcessMemory(pid_t pid) : pid_(pid) {}
   Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const override;
-
-  struct Part {
-    RemoteAddr from;
-    std::span<std::byte> out;
-  };
-  // As read_some() for each, in one system call where all of both can be read. An error is about
-  // the first; of the second nothing is copied where it is refused.
-  Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const;
+  // In one system call where all of both can be read.
+  Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const override;
 
  private:
   pid_t pid_;

@@ -83,9 +83,7 @@ Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
   if (std::cmp_equal(copied, first.out.size() + second.out.size())) {
     return std::array{first.out.size(), second.out.size()};
   }
-  CTX_TRY(of_first, read_some(first.from, first.out));
-  const auto of_second = read_some(second.from, second.out);
-  return std::array{of_first, of_second ? *of_second : 0};
+  return MemoryReader::read_two(first, second);
 }
 
 }  // namespace ctxconf::sys

@@ -15,6 +15,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
+#include "conformance/observe/race.h"
 #include "conformance/observe/record_stores.h"
 #include "conformance/observe/steps.h"
 #include "conformance/observe/stopped_time.h"
@@ -62,7 +63,9 @@ struct Watched {
   std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
   std::unique_ptr<StepRecorder> steps;           // beside `stores`, where they are asked for
   std::unique_ptr<RecordStoreRecorder> records;  // the same
-  std::shared_ptr<EventOrder> order;             // of its image
+  std::vector<Race> races;                       // of its image
+  std::string races_unseen;
+  std::shared_ptr<EventOrder> order;  // of its image
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
   bool watches = false;                // a thread may carry watchpoints
@@ -109,6 +112,9 @@ class Live {
     if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
   }
   std::optional<ImageKey> image_of(pid_t pid) const;
+  void begin_race(pid_t pid);
+  void end_race();
+  void end_race(Watched& w);
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
  private:
@@ -184,6 +190,9 @@ class Live {
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
   std::optional<Clock::time_point> published_;
+  std::unique_ptr<RacingReader> racer_;
+  ImageKey raced_;  // whose context it reads
+  Clock::time_point race_begun_;
 };
 
 void Live::start_image(Watched& w) {
@@ -204,7 +213,7 @@ void Live::start_image(Watched& w) {
   }
   const auto order = w.order = std::make_shared<EventOrder>();
   w.calls = std::make_unique<CallRecorder>(filters_, order, call_limits);
-  if (options_.no_filter) w.calls->unseen("this host has no system call filter for tracers");
+  if (options_.no_filter) w.calls->unseen(options_.no_calls);
   if (options_.stores) {
     StoreLimits store_limits;
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
@@ -223,6 +232,7 @@ void Live::start_image(Watched& w) {
 
 void Live::end_image(Watched& w, const std::string& ending) {
   if (!w.recorder) return;
+  end_race(w);
   stored_ += w.recorder->stored_bytes() + w.threads->stored_bytes() + w.calls->stored_bytes();
   Image image = std::move(*w.recorder).finish(ending);
   w.recorder.reset();
@@ -251,6 +261,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
     std::move(*w.records).add_to(image);
     w.records.reset();
   }
+  image.races = std::move(w.races);
+  image.races_unseen = std::move(w.races_unseen);
+  w.races.clear();
+  w.races_unseen.clear();
   w.injector.reset();
   w.process.images.push_back(std::move(image));
 }
@@ -766,6 +780,56 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   return true;
 }
 
+// That a reader would accept, in the last state that was seen.
+std::optional<sys::RemoteAddr> header_in(const Image& image) {
+  if (image.snapshots.empty()) return std::nullopt;
+  for (const Candidate& c : image.snapshots.back().candidates) {
+    if (!c.named || c.memory.empty()) continue;
+    const auto h = abi::decode_process_header(c.memory.front().bytes);
+    if (h && abi::is_valid(*h)) return c.memory.front().at;
+  }
+  return std::nullopt;
+}
+
+void Live::begin_race(pid_t pid) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end() || !it->second.recorder) return;
+  Watched& w = it->second;
+  const Image& image = w.recorder->image();
+  const auto header = header_in(image);
+  if (!header) {
+    w.races_unseen = "there was no context to read";
+    return;
+  }
+  auto reader = RacingReader::start(
+      pid, *header, image.elf64,
+      std::chrono::duration_cast<milliseconds>(options_.memory_deadline * options_.timeout_scale),
+      options_.unreachable);
+  if (!reader) {
+    w.races_unseen = sys::to_string(reader.error());
+    return;
+  }
+  racer_ = *std::move(reader);
+  raced_ = image.key;
+  race_begun_ = Clock::now();
+}
+
+void Live::end_race() {
+  if (!racer_) return;
+  const auto it = alive_.find(raced_.pid);
+  if (it != alive_.end()) end_race(it->second);
+}
+
+// Of the image that is raced; called at its end at the latest.
+void Live::end_race(Watched& w) {
+  if (!racer_ || !w.recorder || w.recorder->image().key != raced_) return;
+  const auto reader = std::exchange(racer_, nullptr);
+  Race race = reader->finish();
+  race.duration_ns = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - race_begun_).count());
+  if (w.races.size() < kMaxRaces) w.races.push_back(std::move(race));
+}
+
 void Live::last_look() {
   for (const auto& [pid, w] : alive_) {
     look_at_modules(pid);
@@ -920,6 +984,8 @@ Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::begin_wait() { state_->live.begin_wait(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
+void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
+void Recording::end_race() { state_->live.end_race(); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {
   state_->live.begins_to_publish(pid, tid);
 }

@@ -64,6 +64,10 @@ class Recording {
   // options.steps: changes to a header that begin from now on are walked through, or no more; one
   // that is under way is left alone then.
   void step_changes(bool on);
+  // A reader on another processor copies the context of the process again and again until
+  // end_race(), one process at a time. Where that cannot be, the image says why.
+  void begin_race(pid_t pid);
+  void end_race();
   // A thread of the process is about to publish or to update: what it maps is recorded and may
   // fail.
   void begins_to_publish(pid_t pid, pid_t tid);

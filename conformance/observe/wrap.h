@@ -26,11 +26,12 @@ struct WrapOptions {
   // publication, or 30 s when nothing is published.
   std::optional<std::chrono::milliseconds> run_for;
   double timeout_scale = 1;
-  bool no_filter = false;      // the host has no SECCOMP_RET_TRACE
+  bool no_filter = false;      // no system call is recorded, nor slowed down
   bool stores = false;         // level stores: needs kHostWatchpoints and the filter
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   bool steps = false;          // level steps: with `stores`
   bool steps_at_once = true;   // false: from Recording::step_changes() on
+  std::string no_calls = "this host has no system call filter for tracers";  // why, with no_filter
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
   bool inject_at_once = true;  // false: from Recording::inject() on

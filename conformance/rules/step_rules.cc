@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "conformance/rules/header_operations.h"
+#include "conformance/rules/race_evidence.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
 
@@ -123,6 +124,7 @@ Finding not_walked(const Image& image) {
 }
 
 Finding no_mixed_read(const ImageEvidence& e) {
+  if (auto raced = mixed_read_in_race(e)) return *std::move(raced);
   const Image& image = *e.image;
   std::map<std::uint64_t, Seen> known;  // by timestamp: the first content under it
   std::size_t updates = 0;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "conformance/literal_payload.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -105,6 +106,74 @@ TEST(NoMixedRead, TheOldContentNoneOrTheNewPasses) {
   expect(walk, kMixed, Outcome::kPass);
   EXPECT_EQ(walk.judged(kMixed).level, "steps");
   EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9 instructions"));
+}
+
+struct Raced : Walk {
+  Race& race;
+  Raced() : race(image().races.emplace_back()) {
+    update();
+    race.reads = 1000;
+    race.none = 20;
+    race.overtaken = 10;
+    race.accepted = 970;
+    race.contents = 60;
+    race.duration_ns = 500'000'000;
+  }
+  RaceRead& keep(std::uint64_t timestamp, const std::vector<std::byte>& payload) {
+    RaceRead& r = race.kept.emplace_back();
+    r.read = race.kept.size();
+    r.timestamp = timestamp;
+    r.payload.at = sys::RemoteAddr(kHeap);
+    r.payload.wanted = r.payload.readable = payload.size();
+    r.payload.bytes = payload;
+    for (const auto b : payload)
+      r.payload.hash = r.payload.hash * 31 + static_cast<std::uint64_t>(b);
+    return r;
+  }
+};
+const auto kOfOne = literal_payload({{"service.name", "a-1"}, {"ctxconf.churn", "b-1"}});
+const auto kOfTwo = literal_payload({{"service.name", "a-1"}, {"ctxconf.churn", "b-2"}});
+
+TEST(NoMixedReadInARace, ReadsThatMetUpdatesPass) {
+  Raced raced;
+  const Finding f = raced.judged(kMixed);
+  EXPECT_EQ(f.outcome, Outcome::kPass) << f.saw;
+  EXPECT_EQ(f.level, "race");
+  EXPECT_THAT(f.saw, HasSubstr("1000 reads in 0.5 s: 2.00 % found no timestamp, 1.00 % were "
+                               "overtaken by an update, 60 different contents"));
+  raced.keep(111, kOfOne);
+  raced.keep(222, kOfOne);
+  EXPECT_EQ(raced.judged(kMixed).outcome, Outcome::kPass) << "two timestamps";
+}
+
+TEST(NoMixedReadInARace, TooFewMeetingsLeaveItOpen) {
+  Raced raced;
+  raced.race.contents = 19;
+  EXPECT_EQ(raced.judged(kMixed).outcome, Outcome::kUnobservable);
+  raced.race.contents = 60;
+  raced.race.none = raced.race.overtaken = 0;
+  EXPECT_EQ(raced.judged(kMixed).outcome, Outcome::kUnobservable);
+  Walk alone;
+  alone.image().races_unseen = "one processor";
+  EXPECT_THAT(alone.judged(kMixed).saw, HasSubstr("one processor"));
+}
+
+TEST(NoMixedReadInARace, WhatWasKeptTellsHowItWasMixed) {
+  Raced pair;
+  pair.keep(111, kOfOne);
+  pair.keep(111, literal_payload({{"service.name", "a-2"}, {"ctxconf.churn", "b-2"}}));
+  expect(pair, kMixed, Outcome::kFail, "two payloads under one timestamp");
+  EXPECT_THAT(pair.judged(kMixed).evidence.back(), HasSubstr("> read 2: timestamp 111"));
+  Raced parts;
+  parts.keep(111, kOfTwo);
+  expect(parts, kMixed, Outcome::kFail, "parts of two updates");
+  EXPECT_THAT(parts.judged(kMixed).saw, HasSubstr("1 and 2"));
+  Raced torn;
+  torn.keep(111, std::vector<std::byte>(40, std::byte{0xff}));
+  expect(torn, kMixed, Outcome::kFail, "no message under a timestamp");
+  Raced gone;
+  gone.keep(111, kOfOne).payload.readable = 3;
+  expect(gone, kMixed, Outcome::kFail, "payload unreadable under its timestamp");
 }
 
 TEST(NoMixedRead, AReplacedTimestampMakesAReaderTryAgain) {

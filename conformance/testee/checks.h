@@ -34,6 +34,8 @@ struct Group {
   bool records = false;
   // Changes to the header are walked through instruction by instruction.
   bool steps = false;
+  // Nothing but states is recorded, so that the program runs as it does alone.
+  bool race = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
   // clocks are read by system calls then. Or kFileSizeLimit. Left out where the host cannot answer
   // calls.

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "conformance/churn_values.h"
 #include "conformance/testee/checks.h"
 
 namespace ctxconf::conformance {
@@ -257,6 +259,26 @@ Driven update_by_instructions(Testee& t) {
     CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-steps", more)}}));
   }
   return {};
+}
+
+// By the adapter itself where it can, which is faster than a request for each.
+Driven update_beside_a_reader(Testee& t) {
+  CTX_CHECK(publish(t));
+  if (t.can("churn")) {
+    return t.race([&t](std::uint64_t round) -> Driven {
+      const std::uint64_t iterations = std::uint64_t{500} << std::min<std::uint64_t>(round, 4);
+      CTX_CHECK(t.request("process.churn", {{"iterations", iterations}, {"seed", "5eed"}}));
+      return {};
+    });
+  }
+  return t.race([&t](std::uint64_t round) -> Driven {
+    const std::string padding(round * 97 % 256, 'p');
+    const Json more = Json::array({text("ctxconf.padding", numbered(padding, round)),
+                                   text("ctxconf.churn", numbered("at", round))});
+    CTX_CHECK(
+        t.request("process.update", {{"resource", named(numbered("ctxconf-race", round), more)}}));
+    return {};
+  });
 }
 
 Driven update_in_parallel(Testee& t) {
@@ -526,6 +548,13 @@ const Group kGroups[] = {
                  {"pctx.*.fence-*", "pctx.update.*"},
                  update_by_instructions}},
      .steps = true},
+    {.name = "update-beside-a-reader",
+     .checks = {{"update",
+                 {"process.publish", "process.update"},
+                 {"pctx.update.no-mixed-read"},
+                 {},
+                 update_beside_a_reader}},
+     .race = true},
     {.name = "update-at-one-time",
      .checks = {{"clock_gettime",
                  {"process.publish", "process.update"},

@@ -152,6 +152,11 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
     recording.stores = false;
     recording.no_stores = "the records of threads were watched instead";
   }
+  if (group.race) {
+    recording.stores = false;
+    recording.no_filter = true;
+    recording.no_calls = recording.no_stores = "a reader on another processor was there instead";
+  }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
   std::string specs = group.injections;

@@ -113,6 +113,7 @@ struct Testee::State {
   bool bye_answered = false;
   bool interrupted = false;
   bool injecting = false;
+  bool racing = false;
   bool gave_up = false;  // Stop::kGaveUp
   rlim_t file_size = RLIM_INFINITY;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
@@ -726,6 +727,7 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   auto reply = s.exchange(op, std::move(members), s.options.reply_within);
   if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
   if (!reply) return std::unexpected(reply.error());
+  if (s.racing) return reply;
   s.look();
   // Another process of the adapter may answer for it.
   if (s.injecting && !s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
@@ -753,6 +755,24 @@ Testee::Answer<Json> Testee::offer(const std::string& op, Json members) {
   const std::string kind = (*reply)["error"].value("kind", std::string("failed"));
   if (kind == "rejected" || kind == "unsupported") return reply;
   return refused(op, *reply);
+}
+
+Testee::Answer<void> Testee::race(const std::function<Answer<void>(std::uint64_t)>& ask) {
+  auto& s = *state_;
+  auto& operations = s.session.operations;
+  const auto before = static_cast<std::ptrdiff_t>(operations.size());
+  s.recording->begin_race(s.pid);
+  s.racing = true;
+  const auto until = s.now() + s.options.race_for;
+  Answer<void> asked;
+  for (std::uint64_t i = 0; asked && s.now() < until; ++i) {
+    operations.erase(operations.begin() + before, operations.end());
+    asked = ask(i);
+  }
+  s.racing = false;
+  s.recording->end_race();
+  if (asked) s.look();
+  return asked;
 }
 
 Testee::Answer<void> Testee::exec_self() {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <expected>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -41,6 +42,7 @@ struct TesteeOptions {
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
   // was asked last is watched.
   WrapOptions recording;
+  std::chrono::milliseconds race_for{1000};
   std::chrono::milliseconds reply_within = kReplyWithin;
   std::chrono::milliseconds hello_within = kHelloWithin;
   std::chrono::milliseconds end_within = kEndWithin;
@@ -89,6 +91,10 @@ class Testee {
   Stop gives_up();
   // The same as ask(), with a gate: they hold from when it is passed until the reply.
   Answer<Json> ask_with_failures(const std::string& op, Json members);
+  // While a reader on another processor copies the context again and again, asks `ask` with 0, 1, 2
+  // and so on until options.race_for is over. Nothing else is looked at until then, and of what was
+  // asked the last is kept.
+  Answer<void> race(const std::function<Answer<void>(std::uint64_t)>& ask);
   // Lets it run on for a while without a request, then looks at everything.
   Answer<void> wait(std::chrono::milliseconds duration);
   // The same while it is stopped by SIGSTOP, and then while it runs again.

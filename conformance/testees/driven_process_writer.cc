@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ using opentelemetry::proto::processcontext::v1development::ProcessContext;
 constexpr int kPrSetVma = 0x53564d41;
 constexpr unsigned long kPrSetVmaAnonName = 0;
 constexpr const char* kHandedOver = "CTXCONF_HANDED_OVER";
+constexpr int kMapped = 64 << 10;  // bytes; what is larger has a mapping of its own
 constexpr std::size_t kSizeAt = offsetof(abi::ProcessHeader, payload_size);
 constexpr std::size_t kTimestampAt = offsetof(abi::ProcessHeader, monotonic_published_at_ns);
 constexpr std::size_t kPayloadAt = offsetof(abi::ProcessHeader, payload);
@@ -89,6 +91,7 @@ constexpr std::array kChoices = {
     "--bad pctx.update.fence-before-timestamp",
     "--bad pctx.update.no-mixed-read",
     "--bad pctx.update.no-mixed-read:pointer",
+    "--bad pctx.update.no-mixed-read:bulk",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -108,6 +111,7 @@ constexpr std::array kChoices = {
     "--good never-withdraws",
     "--good merged-updates",
     "--good in-place",
+    "--good unmaps-payloads",
     "--good vfork-child",
     "--good child-of-its-own",
     "--good child-publishes-again",
@@ -201,7 +205,8 @@ class Context {
     return announce(bytes, *now);
   }
 
-  Reply update(const std::string& bytes) {
+  // `in_bulk`: one of many at once.
+  Reply update(const std::string& bytes, bool in_bulk = false) {
     const bool late = is_bad("pctx.update.failure-recoverable");
     const bool allocates_late = is_bad("pctx.update.failure-recoverable:memory");
     const bool withdraws = is_good("withdraws-on-failure");
@@ -215,11 +220,13 @@ class Context {
     }
     if (is_good("aborts-without-memory") && !can_allocate(bytes.size())) abort();
     auto next = bytes;
+    if (is_good("unmaps-payloads")) next.reserve(std::size_t{2} * kMapped);
     if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
       next.resize(payload_.size());
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
-    set_timestamp(0);
+    const bool skips_zero = in_bulk && is_bad("pctx.update.no-mixed-read:bulk");
+    if (!skips_zero) set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
     if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
@@ -229,6 +236,8 @@ class Context {
     } else {
       set_payload(std::move(next));
     }
+    // As if it lost its processor here: a reader needs some microseconds for its copies.
+    if (skips_zero) std::this_thread::sleep_for(std::chrono::microseconds(50));
     const bool rewrites = is_bad("pctx.update.no-mixed-read");
     set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
     if (rewrites) rewrite_payload();
@@ -343,6 +352,7 @@ class Context {
     store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()), order);
     store(at_ + kPayloadAt,
           static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())), order);
+    if (is_good("unmaps-payloads")) kept_ = std::string();
   }
 
   Reply announce(std::string bytes, std::uint64_t now) {
@@ -417,6 +427,19 @@ class Sdk {
   Reply update(const json& request) {
     const std::lock_guard guard(lock_);
     return update_locked(request);
+  }
+
+  // Every value ends in the number of the iteration.
+  Reply churn(const json& request) {
+    const std::lock_guard guard(lock_);
+    const auto iterations = request.at("iterations").get<std::uint64_t>();
+    for (std::uint64_t i = 1; i <= iterations; ++i) {
+      const std::string number = "-" + std::to_string(i);
+      content_.resource = json::array({text("service.name", "churn" + number),
+                                       text("ctxconf.churn", std::string(i % 256, 'x') + number)});
+      if (auto reply = context_.update(encode(content_), /*in_bulk=*/true); !reply) return reply;
+    }
+    return json();
   }
 
   Reply drop() {
@@ -685,12 +708,16 @@ json capabilities() {
         "process.parallel", "process.second_resource", "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
+  if (is_bad("pctx.update.no-mixed-read:bulk") || is_good("unmaps-payloads")) {
+    caps["churn"] = json::object();
+  }
   if (is_good("never-withdraws")) caps.erase("process.drop");
   return caps;
 }
 
 int run(char** argv) {
   Sdk::after_exec();
+  if (is_good("unmaps-payloads")) mallopt(M_MMAP_THRESHOLD, kMapped);
   Sdk sdk;
   Loop loop({{"adapter", {{"name", "driven_process_writer"}, {"version", "1"}}},
              {"caps", capabilities()}});
@@ -698,6 +725,7 @@ int run(char** argv) {
   sdk.watch_for_stops();
   loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
   loop.on("process.update", [&](const json& r) { return sdk.update(r); });
+  loop.on("process.churn", [&](const json& r) { return sdk.churn(r); });
   loop.on("process.drop", [&](const json&) { return sdk.drop(); });
   loop.on("process.second_resource", [&](const json& r) { return sdk.second_resource(r); });
   loop.on("process.fork", [&](const json& r) { return children.fork_child(r); });

@@ -1,0 +1,38 @@
+#include "conformance/churn_values.h"
+
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace ctxconf::conformance {
+namespace {
+
+void add_numbers(const std::vector<Attribute>& attributes, std::set<std::uint64_t>& out) {
+  for (const Attribute& a : attributes) {
+    if (a.kind != ValueKind::kString) continue;
+    if (a.key != "service.name" && !a.key.starts_with("ctxconf.")) continue;
+    const std::string_view value(a.value);
+    const auto dash = value.rfind('-');
+    if (dash == std::string_view::npos) continue;
+    std::uint64_t number = 0;
+    const char* const end = value.data() + value.size();
+    const auto read = std::from_chars(value.data() + dash + 1, end, number);
+    if (read.ec == std::errc() && read.ptr == end) out.insert(number);
+  }
+}
+
+}  // namespace
+
+std::string numbered(const std::string& value, std::uint64_t number) {
+  return value + "-" + std::to_string(number);
+}
+
+std::set<std::uint64_t> numbers_in(const Payload& payload) {
+  std::set<std::uint64_t> out;
+  add_numbers(payload.resource, out);
+  add_numbers(payload.attributes, out);
+  return out;
+}
+
+}  // namespace ctxconf::conformance
