@@ -1,6 +1,8 @@
 #include "conformance/churn_values.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -8,13 +10,15 @@
 namespace ctxconf::conformance {
 namespace {
 
+constexpr std::size_t kDigits = 10;
+
 void add_numbers(const std::vector<Attribute>& attributes, std::set<std::uint64_t>& out) {
   for (const Attribute& a : attributes) {
     if (a.kind != ValueKind::kString) continue;
     if (a.key != "service.name" && !a.key.starts_with("ctxconf.")) continue;
     const std::string_view value(a.value);
     const auto dash = value.rfind('-');
-    if (dash == std::string_view::npos) continue;
+    if (dash == std::string_view::npos || value.size() - dash - 1 != kDigits) continue;
     std::uint64_t number = 0;
     const char* const end = value.data() + value.size();
     const auto read = std::from_chars(value.data() + dash + 1, end, number);
@@ -25,7 +29,8 @@ void add_numbers(const std::vector<Attribute>& attributes, std::set<std::uint64_
 }  // namespace
 
 std::string numbered(const std::string& value, std::uint64_t number) {
-  return value + "-" + std::to_string(number);
+  const std::string digits = std::to_string(number);
+  return value + "-" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
 std::set<std::uint64_t> numbers_in(const Payload& payload) {

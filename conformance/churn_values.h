@@ -11,11 +11,12 @@
 
 namespace ctxconf::conformance {
 
-// "checkout-17", of the seventeenth.
+// "checkout-0000000017", of the seventeenth. The number has ten digits, so that one which an SDK
+// has cut off is no other number.
 std::string numbered(const std::string& value, std::uint64_t number);
 
-// The numbers that the string values of service.name and of all keys that begin with "ctxconf." end
-// in. More than one: the payload has parts of several updates.
+// The numbers in which the string values of service.name and of all keys that begin with "ctxconf."
+// end, written so. More than one: the payload has parts of several updates.
 std::set<std::uint64_t> numbers_in(const Payload& payload);
 
 }  // namespace ctxconf::conformance

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "abi/process_header.h"
+#include "conformance/churn_values.h"
 #include "conformance/literal_payload.h"
 
 namespace ctxconf::conformance {
@@ -38,8 +39,9 @@ struct RaceTest : testing::Test {
   void put_header() { bytes.put(kHeader, std::as_bytes(std::span(&header, 1))); }
   // Of one update; without another timestamp.
   void content(int number) {
-    const std::string n = "-" + std::to_string(number);
-    put_payload(kPayload, {{"service.name", "a" + n}, {"ctxconf.churn", "b" + n}});
+    const auto n = static_cast<std::uint64_t>(number);
+    put_payload(kPayload,
+                {{"service.name", numbered("a", n)}, {"ctxconf.churn", numbered("b", n)}});
   }
   void put_payload(sys::RemoteAddr at,
                    const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -96,19 +98,23 @@ TEST_F(RaceTest, KeepsBothPayloadsOfOneTimestamp) {
 
 TEST_F(RaceTest, APayloadThatMovedWithItsBytesIsTheSameContent) {
   read();
-  put_payload(kOtherPayload, {{"service.name", "a-1"}, {"ctxconf.churn", "b-1"}});
+  put_payload(kOtherPayload,
+              {{"service.name", numbered("a", 1)}, {"ctxconf.churn", numbered("b", 1)}});
   EXPECT_THAT(read().kept, IsEmpty());
 }
 
 TEST_F(RaceTest, KeepsWhatIsNotOfOneUpdate) {
-  put_payload(kPayload, {{"service.name", "a-7"}, {"ctxconf.churn", "b-8"}, {"other", "1-2"}});
+  put_payload(kPayload, {{"service.name", numbered("a", 7)}, {"ctxconf.churn", numbered("b", 8)}});
   EXPECT_THAT(read().kept, SizeIs(1));
   timestamp(222);
-  put_payload(kPayload, {{"service.name", "a-7"}, {"ctxconf.churn", "b"}, {"other", "1-2"}});
-  EXPECT_THAT(read().kept, SizeIs(1)) << "one number, and another's key";
+  put_payload(kPayload, {{"service.name", numbered("a", 7)},
+                         {"ctxconf.cut", "b-000000000"},
+                         {"ctxconf.none", "b"},
+                         {"other", numbered("b", 8)}});
+  EXPECT_THAT(read().kept, SizeIs(1)) << "a number that was cut, and another's key";
   timestamp(333);
   bytes.put(kPayload, std::vector<std::byte>(header.payload_size, std::byte{0xff}));
-  EXPECT_THAT(read().kept, SizeIs(2)) << "no message";
+  EXPECT_THAT(read().kept, SizeIs(1)) << "what is no message says no number";
 }
 
 TEST_F(RaceTest, KeepsAPayloadThatIsGoneUnderItsTimestamp) {

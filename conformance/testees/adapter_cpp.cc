@@ -128,10 +128,9 @@ class Process {
     const std::uint64_t seed = seed_of(request);
     gate();
     for (std::uint64_t i = 1; i <= iterations; ++i) {
-      const std::string number = "-" + std::to_string(i);
       const std::string padding((seed ^ i * 0x9e3779b97f4a7c15) >> 56, 'x');
       const auto pair = [&](const char* key, const std::string& value) {
-        return json{{"key", key}, {"value", {{"stringValue", value + number}}}};
+        return json{{"key", key}, {"value", {{"stringValue", numbered(value, i)}}}};
       };
       const json content = {
           {"resource",

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -393,6 +394,12 @@ Refusal exec_self(char** argv) {
   const int err = errno;
   unsetenv("CTXCONF_RESUME");
   return {"failed", "execv '" + path.string() + "': " + strerror(err), err};
+}
+
+std::string numbered(const std::string& value, std::uint64_t number) {
+  constexpr std::size_t kDigits = 10;
+  const std::string digits = std::to_string(number);
+  return value + "-" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
 }  // namespace ctxconf::adapter

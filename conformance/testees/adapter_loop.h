@@ -104,5 +104,7 @@ Reply reap_child(std::set<pid_t>& children, const json& request);
 // Becomes the program at `path`, or this program again with CTXCONF_RESUME=1. Returns why not.
 Refusal exec_program(const json& argv, const json& env);
 Refusal exec_self(char** argv);
+// For process.churn: "checkout-0000000017", of the seventeenth.
+std::string numbered(const std::string& value, std::uint64_t number);
 
 }  // namespace ctxconf::adapter

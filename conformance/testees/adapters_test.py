@@ -539,7 +539,7 @@ class Cpp(Context, Processes, Threads, unittest.TestCase):
             for one in (last, context):
                 values = [*one["resource"].values(), *one["attributes"].values()]
                 self.assertEqual(len({value.rpartition("-")[2] for value in values}), 1)
-            self.assertTrue(last["resource"]["service.name"].endswith("-3"))
+            self.assertTrue(last["resource"]["service.name"].endswith("-0000000003"))
 
     def test_thread_churn(self):
         with self.start() as a:

@@ -434,9 +434,9 @@ class Sdk {
     const std::lock_guard guard(lock_);
     const auto iterations = request.at("iterations").get<std::uint64_t>();
     for (std::uint64_t i = 1; i <= iterations; ++i) {
-      const std::string number = "-" + std::to_string(i);
-      content_.resource = json::array({text("service.name", "churn" + number),
-                                       text("ctxconf.churn", std::string(i % 256, 'x') + number)});
+      content_.resource =
+          json::array({text("service.name", numbered("churn", i)),
+                       text("ctxconf.churn", numbered(std::string(i % 256, 'x'), i))});
       if (auto reply = context_.update(encode(content_), /*in_bulk=*/true); !reply) return reply;
     }
     return json();
