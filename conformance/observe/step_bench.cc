@@ -1,15 +1,16 @@
 // Steps a second of a change that is walked through, against those of a loop that only steps; both
-// and their programs on one processor.
+// and their programs on one processor. Seconds are those of the processor, so that other work on
+// the machine does not count.
 //   step_bench [ROUNDS]
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <vector>
 
@@ -17,15 +18,24 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using ctxconf::conformance::Timeline;
 using ctxconf::conformance::WrapOptions;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+// Of this process and the programs that it has waited for.
+double processor_seconds() {
+  double out = 0;
+  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+    rusage used{};
+    getrusage(who, &used);
+    for (const timeval& t : {used.ru_utime, used.ru_stime}) {
+      out += static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+    }
+  }
+  return out;
 }
 
 double bare(std::uint64_t steps) {
+  const double begin = processor_seconds();
   const pid_t pid = fork();
   if (pid == 0) {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
@@ -34,15 +44,13 @@ double bare(std::uint64_t steps) {
   }
   int status = 0;
   waitpid(pid, &status, 0);
-  const auto begin = Clock::now();
   for (std::uint64_t i = 0; i < steps; ++i) {
     ptrace(PTRACE_SINGLESTEP, pid, nullptr, nullptr);
     waitpid(pid, &status, 0);
   }
-  const double out = static_cast<double>(steps) / seconds_since(begin);
   kill(pid, SIGKILL);
   waitpid(pid, &status, 0);
-  return out;
+  return static_cast<double>(steps) / (processor_seconds() - begin);
 }
 
 double recorded(bool steps, std::uint64_t& walked) {
@@ -52,12 +60,12 @@ double recorded(bool steps, std::uint64_t& walked) {
   o.stores = true;
   o.steps = steps;
   Timeline timeline;
-  const auto begin = Clock::now();
+  const double begin = processor_seconds();
   if (const auto r = record_wrap(o, timeline); !r) {
     fmt::print(stderr, "{}\n", ctxconf::sys::to_string(r.error()));
     std::exit(1);
   }
-  const double out = seconds_since(begin);
+  const double out = processor_seconds() - begin;
   walked = 0;
   for (const auto& walk : timeline.processes.at(0).images.at(0).walks) walked += walk.steps;
   return out;

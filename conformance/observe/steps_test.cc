@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <ranges>
 
 #include "abi/process_header.h"
 #include "conformance/observe/instructions.h"
+#include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
 
@@ -20,6 +24,7 @@ using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 abi::ProcessHeader header_of(const ReaderView& view) {
@@ -58,7 +63,7 @@ class StepsTest : public testing::Test {
       out.insert(out.end(), walk.views.begin(), walk.views.end());
     return out;
   }
-  int exit_code_ = 0;
+  std::optional<int> exit_code_ = 0;
   Timeline timeline_;
 };
 
@@ -137,6 +142,56 @@ TEST_F(StepsTest, AChangeWithoutEndIsGivenUp) {
   const auto& image = record({"long-zero"});
   ASSERT_THAT(image.walks, Not(IsEmpty()));
   EXPECT_THAT(image.walks, Contains(Field(&StepWalk::ended_because, "too many instructions")));
+}
+
+TEST_F(StepsTest, ALockOfAnotherThreadIsWaitedFor) {
+  EXPECT_THAT(record({"lock-in-zero"}).walks,
+              Contains(testing::Truly([](const StepWalk& w) { return w.whole(); })));
+}
+
+TEST_F(StepsTest, AStormOfSignalsEndsTheWalkAndNotTheProgram) {
+  const auto& image = record({"storm-in-zero"});
+  EXPECT_THAT(image.walks, Contains(Field(&StepWalk::ended_because, "too many instructions")));
+  EXPECT_NE(abi::decode_process_header(image.stores.back().after)->monotonic_published_at_ns, 0U);
+}
+
+TEST_F(StepsTest, ASigtrapOfTheProgramItselfEndsTheWalkAndReachesIt) {
+  EXPECT_THAT(record({"trap-in-zero"}).walks,
+              Contains(Field(&StepWalk::ended_because, "the program's own SIGTRAP")));
+}
+
+TEST_F(StepsTest, AnExecInTheMiddleEndsTheWalk) {
+  const auto& first = record({"exec-in-zero"});
+  EXPECT_THAT(first.walks,
+              Contains(Field(&StepWalk::ended_because, "the program was replaced or ended")));
+  ASSERT_THAT(timeline_.processes[0].images, SizeIs(2));
+  EXPECT_THAT(timeline_.processes[0].images[1].walks,
+              Contains(testing::Truly([](const StepWalk& w) { return w.whole(); })));
+}
+
+TEST_F(StepsTest, AProgramThatIsKilledInTheMiddleLeavesItsWalk) {
+  exit_code_.reset();
+  EXPECT_THAT(record({"killed-in-zero"}).walks, Not(IsEmpty()));
+  EXPECT_EQ(timeline_.processes[0].killed_by, SIGKILL);
+}
+
+TEST_F(StepsTest, WeMayEndItInTheMiddle) {
+  WrapOptions o;
+  o.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "long-zero"};
+  o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
+  o.stores = true;
+  o.steps = true;
+  auto recording = Recording::start(o, {}, timeline_);
+  ASSERT_TRUE(recording) << sys::to_string(recording.error());
+  while (recording->late() == Recording::Clock::duration::zero()) {
+    const auto stepped = recording->step(Recording::Clock::now() + std::chrono::seconds(1));
+    ASSERT_TRUE(stepped && *stepped);
+  }
+  EXPECT_TRUE(recording->finish());
+  ASSERT_FALSE(timeline_.processes.empty());
+  EXPECT_TRUE(timeline_.processes[0].ended_by_us);
+  ASSERT_THAT(timeline_.processes[0].images[0].walks, Not(IsEmpty()));
+  EXPECT_FALSE(timeline_.processes[0].images[0].walks.back().whole());
 }
 
 TEST_F(StepsTest, AProgramWithAHandlerOfSigtrapIsNotStepped) {

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -162,6 +163,34 @@ void spin(int rounds) {
   for (int i = 0; i < rounds; ++i) __asm__ volatile("" ::: "memory");
 }
 
+// Held by another thread for a while.
+void wait_for_a_lock() {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static std::atomic<bool> locked = false;
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        pthread_mutex_lock(&lock);
+        locked = true;
+        usleep(20'000);
+        pthread_mutex_unlock(&lock);
+        return nullptr;
+      },
+      nullptr);
+  while (!locked) sched_yield();
+  pthread_mutex_lock(&lock);
+  pthread_mutex_unlock(&lock);
+  pthread_join(thread, nullptr);
+}
+
+// So often that one who moves by single instructions does not come out of its handler.
+void storm(bool on) {
+  signal(SIGALRM, count_trap);
+  const itimerval often{{0, on ? 100 : 0}, {0, on ? 100 : 0}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+}
+
 // What can come between the stores of an update.
 int in_zero(const std::string& what) {
   Header* h = publish();
@@ -182,6 +211,21 @@ int in_zero(const std::string& what) {
   } else if (what == "sleep-in-zero") {
     const timespec pause{0, 50'000'000};
     nanosleep(&pause, nullptr);
+  } else if (what == "lock-in-zero") {
+    wait_for_a_lock();
+  } else if (what == "storm-in-zero") {
+    storm(true);
+    spin(100'000);
+    storm(false);
+  } else if (what == "trap-in-zero") {
+    signal(SIGTRAP, count_trap);
+    raise(SIGTRAP);
+    if (traps != 1) return 1;
+  } else if (what == "exec-in-zero") {
+    execl(kSelf, "store_target", "updates", "1", static_cast<char*>(nullptr));
+    return 1;
+  } else if (what == "killed-in-zero") {
+    raise(SIGKILL);
   } else {
     spin(1'000'000);
   }
