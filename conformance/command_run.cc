@@ -166,6 +166,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   testee.seed = *seed;
   testee.spec = prepared.spec;
   testee.recording.stores = true;
+  testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);
   if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {
     return code;
   }

@@ -190,6 +190,15 @@ struct StepWalk {
   bool whole() const { return ended_because == "over"; }
 };
 
+// What a child would have had if a thread had forked there: a copy of the process that ran nothing.
+struct ForkProbe {
+  std::int32_t tid = 0;
+  std::uint64_t order = 0;            // of the last event before it, in the image's order
+  std::string at;                     // "before madvise", "after mmap", "after a store"
+  std::vector<Candidate> candidates;  // of each the first 32 bytes, as far as they are readable
+  friend bool operator==(const ForkProbe&, const ForkProbe&) = default;
+};
+
 // One ELF file as the thread-context rules need it: those that have the slot variable
 // under any symbol or relocation, and always the executable. Recorded from a running
 // process or from a file (`ctxconf elf`).
@@ -269,6 +278,7 @@ inline constexpr std::size_t kMaxRecordStores = 4096;
 inline constexpr std::size_t kMaxWalks = 256;
 inline constexpr std::size_t kMaxViews = 1024;  // of one walk
 inline constexpr std::size_t kMaxBarriers = 256;
+inline constexpr std::size_t kMaxForkProbes = 512;
 
 struct Image {
   ImageKey key;
@@ -292,6 +302,8 @@ struct Image {
   std::vector<CodePlace> places;            // distinct
   std::vector<StepWalk> walks;              // level steps; at most kMaxWalks, in order
   std::string walks_unseen;                 // why some or all are missing; empty: none is
+  std::vector<ForkProbe> forks;             // run alone has them; at most kMaxForkProbes, in order
+  std::string forks_unseen;                 // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;
@@ -311,6 +323,8 @@ struct Process {
   std::int32_t pid = 0;
   std::int32_t parent = 0;
   std::uint32_t session = 0;  // as in the keys of its images
+  // Its number in its own pid namespace; 0: not asked, as of all that are in ours.
+  std::int32_t own_pid = 0;
   std::vector<Image> images;
   std::optional<int> exit_code;
   std::optional<int> killed_by;  // signal number
@@ -353,7 +367,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 8;
+inline constexpr int kTimelineVersion = 9;
 
 struct Timeline {
   std::string suite_version;

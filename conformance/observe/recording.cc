@@ -62,6 +62,8 @@ struct Watched {
   std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
   std::unique_ptr<StepRecorder> steps;           // beside `stores`, where they are asked for
   std::unique_ptr<RecordStoreRecorder> records;  // the same
+  std::vector<ForkProbe> forks;                  // of its image
+  std::string forks_unseen;                      // the same
   std::shared_ptr<EventOrder> order;             // of its image
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
@@ -97,6 +99,8 @@ class Live {
   void begin_wait() { stopped_.begin_wait(); }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
+  void set_probing(bool on) { probing_ = on; }
+  std::optional<pid_t> process_of(std::int64_t number) const;
   void set_stepping(bool on) {
     stepping_ = on;
     if (on) return;
@@ -138,6 +142,7 @@ class Live {
   void move(pid_t pid, pid_t tid, int signo = 0);
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
+  void probe_fork(pid_t pid, pid_t tid, std::string at);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -174,6 +179,7 @@ class Live {
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
   bool injecting_ = options_.inject_at_once;
+  bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
@@ -251,6 +257,8 @@ void Live::end_image(Watched& w, const std::string& ending) {
     std::move(*w.records).add_to(image);
     w.records.reset();
   }
+  image.forks = std::exchange(w.forks, {});
+  image.forks_unseen = std::exchange(w.forks_unseen, {});
   w.injector.reset();
   w.process.images.push_back(std::move(image));
 }
@@ -261,6 +269,7 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   w.process.pid = pid;
   w.process.parent = parent;
   w.process.session = options_.session;
+  if (options_.pid_namespace) w.process.own_pid = sys::own_number(pid).value_or(0);
   w.shares_memory = shares_memory;
   if (!shares_memory) start_image(w);
 }
@@ -377,6 +386,49 @@ bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
   }
   ++timeline_.injections[answer.spec].times;
   return true;
+}
+
+// The thread stands behind an event of its image.
+void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
+  if (!options_.forks || !probing_) return;
+  Watched& w = alive_.at(pid);
+  const auto unseen = [&](std::string why) {
+    if (w.forks_unseen.empty()) w.forks_unseen = std::move(why);
+  };
+  if (pid != tracee_.root()) return unseen("it would have been another process's child");
+  if (w.forks.size() >= kMaxForkProbes) return unseen("there were too many of them");
+  // Its own filter may kill what clones.
+  if (!filters_ || sys::seccomp_filters(tid).value_or(*filters_ + 1) != *filters_) {
+    return unseen("the program has a system call filter of its own");
+  }
+  ForkProbe probe{.tid = tid, .order = w.order->last(), .at = std::move(at), .candidates = {}};
+  const auto look = [&](pid_t copy) {
+    SnapshotRecorder recorder(ImageKey{copy, 0, options_.session}, {});
+    recorder.take(Moment::kPeriodic, Look::kThorough);
+    Image image = std::move(recorder).finish("");
+    if (image.snapshots.empty()) return;
+    probe.candidates = std::move(image.snapshots.front().candidates);
+  };
+  if (const auto made = tracee_.with_copy(tid, look); !made) {
+    return unseen(sys::to_string(made.error()));
+  }
+  for (Candidate& c : probe.candidates) {
+    std::vector<MemoryBlock> head;
+    for (MemoryBlock& b : c.memory) {
+      if (b.at.raw() != c.entries.front().range.begin().raw() || !head.empty()) continue;
+      if (b.bytes.size() > sizeof(abi::ProcessHeader)) b.bytes.resize(sizeof(abi::ProcessHeader));
+      head.push_back(std::move(b));
+    }
+    c.memory = std::move(head);
+  }
+  w.forks.push_back(std::move(probe));
+}
+
+std::optional<pid_t> Live::process_of(std::int64_t number) const {
+  for (const auto& [pid, w] : alive_) {
+    if ((options_.pid_namespace ? w.process.own_pid : pid) == number && w.recorder) return pid;
+  }
+  return std::nullopt;
 }
 
 StoreRecorder* Live::stores_of(pid_t pid) {
@@ -571,6 +623,7 @@ void Live::on(const sys::SyscallEntry& e) {
     threads_[e.tid].pointer = pointer;
   }
   const bool result_wanted = begin_call(e);
+  if (result_wanted && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
   settle(e.process, e.tid);
   if (result_wanted) {
     (void)tracee_.resume_to_exit(e.tid);
@@ -585,6 +638,7 @@ void Live::on(const sys::SyscallExit& e) {
   if (stores != nullptr) stores->look(e.tid);
   if (it != alive_.end() && it->second.calls) {
     const auto name = it->second.calls->left(e);
+    if (!name.empty()) probe_fork(e.process, e.tid, "after " + name);
     const bool reading = name == "clock_gettime";
     it->second.injector->left(e.tid, e.result,
                               reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
@@ -645,7 +699,19 @@ void Live::on(const sys::Exiting& e) {
   go_on(e.process, e.tid);
 }
 
-void Live::on(const sys::SignalStop& e) { go_on(e.process, e.tid, e.signo); }
+void Live::on(const sys::SignalStop& e) {
+  const bool fault =
+      e.signo == SIGSEGV || e.signo == SIGBUS || e.signo == SIGILL || e.signo == SIGFPE;
+  const auto it = alive_.find(e.process);
+  // What ends process 1 of a namespace is dropped by the kernel while it is traced: it would repeat
+  // its fault for ever.
+  if (fault && it != alive_.end() && it->second.process.own_pid == 1 &&
+      sys::has_default_action(e.tid, e.signo).value_or(false)) {
+    it->second.process.killed_by = e.signo;
+    kill(e.process, SIGKILL);
+  }
+  go_on(e.process, e.tid, e.signo);
+}
 
 void Live::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
@@ -691,6 +757,7 @@ void Live::on(const sys::WatchpointHit& e) {
   }
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
     look_at_store(alive_.at(e.process), e);
+    probe_fork(e.process, e.tid, "after a store");
     if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
@@ -704,7 +771,8 @@ void Live::on(const sys::Gone& e) {
   if (it == alive_.end()) return;
   Watched& w = it->second;
   w.process.exit_code = e.exit_code;
-  w.process.killed_by = e.killed_by;
+  const auto fault = std::exchange(w.process.killed_by, e.killed_by);
+  if (fault && e.killed_by == SIGKILL) w.process.killed_by = fault;
   w.process.ended_by_us =
       (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
       // Ctrl-C goes to the whole foreground group: it was meant for us.
@@ -902,6 +970,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
                                         Timeline& timeline) {
   launch.argv = options.argv;
   launch.no_filter = options.no_filter;
+  launch.pid_namespace = options.pid_namespace;
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
                         .anonymous_mmap = !options.injections.empty()};
   CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
@@ -919,6 +988,10 @@ std::optional<Clock::time_point> Recording::published() const { return state_->l
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::begin_wait() { state_->live.begin_wait(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
+void Recording::probe_forks(bool on) { state_->live.set_probing(on); }
+std::optional<pid_t> Recording::process_of(std::int64_t number) const {
+  return state_->live.process_of(number);
+}
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {
   state_->live.begins_to_publish(pid, tid);

@@ -64,6 +64,11 @@ class Recording {
   // options.steps: changes to a header that begin from now on are walked through, or no more; one
   // that is under way is left alone then.
   void step_changes(bool on);
+  // options.forks: at each recorded call and each store to the header from now on, or no more.
+  void probe_forks(bool on);
+  // The process that calls itself so: with options.pid_namespace the one with this own_pid.
+  // Nothing: none is known.
+  std::optional<pid_t> process_of(std::int64_t number) const;
   // A thread of the process is about to publish or to update: what it maps is recorded and may
   // fail.
   void begins_to_publish(pid_t pid, pid_t tid);

@@ -34,6 +34,10 @@ struct Group {
   bool records = false;
   // Changes to the header are walked through instruction by instruction.
   bool steps = false;
+  // At each step of a request it is looked at what a child would have.
+  bool forks = false;
+  // The testee is process 1 of a pid namespace. Left out where the host makes none.
+  bool pid_namespace = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
   // clocks are read by system calls then. Or kFileSizeLimit. Left out where the host cannot answer
   // calls.

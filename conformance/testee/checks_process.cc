@@ -316,6 +316,28 @@ Driven fork_publish(Testee& t) {
                        {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
 }
 
+// Process 1 of one pid namespace forks process 1 of another.
+Driven fork_into_namespace(Testee& t) {
+  CTX_CHECK(publish(t));
+  const Json child = {
+      {"do", "publish"},
+      {"resource",
+       resource({text("service.name", "ctxconf-nested"),
+                 text("service.instance.id", "2f0c7d5a-6a0b-4a3e-9d2d-51d7a9f1c705")})}};
+  // Why a child did not come to publish is seen from outside.
+  CTX_CHECK(t.ask("process.fork", {{"child", child}, {"namespace", "pid"}}));
+  return {};
+}
+
+Driven publish_and_update(Testee& t) {
+  CTX_CHECK(publish(t));
+  if (!t.can("process.update")) return {};
+  const Json more = Json::array({text("ctxconf.padding", std::string(5000, 'p'))});
+  CTX_CHECK(t.offer("process.update", {{"resource", named("ctxconf-larger", more)}}));
+  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
+  return {};
+}
+
 Driven exec_self(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(t.exec_self());
@@ -586,6 +608,20 @@ const Group kGroups[] = {
        {"pctx.fork.child-publishes-own"},
        {"pctx.fork.parent-untouched"},
        fork_publish}}},
+    {.name = "fork-into-namespace",
+     .checks = {{"namespace",
+                 {"process.publish", "process.fork:publish", "process.fork_namespace"},
+                 {"pctx.fork.same-pid-namespace"},
+                 {},
+                 fork_into_namespace}},
+     .pid_namespace = true},
+    {.name = "fork-at-each-step",
+     .checks = {{"fork-at-each-step",
+                 {"process.publish"},
+                 {"pctx.fork.child-has-none"},
+                 {"pctx.fork.dontfork-before-header"},
+                 publish_and_update}},
+     .forks = true},
     {"exec",
      {{"exec",
        {"process.publish", "process.exec"},

@@ -96,6 +96,10 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.child-publishes-own:parent",
     "--bad pctx.fork.parent-untouched",
     "--bad pctx.fork.parent-untouched:update",
+    "--bad pctx.fork.same-pid-namespace",
+    "--bad pctx.fork.same-pid-namespace:silent",
+    "--bad pctx.fork.child-has-none:update",
+    "--bad pctx.fork.dontfork-before-header",
     "--bad pctx.exec.memfd-not-leaked",
     "--bad pctx.exec.memfd-not-leaked:open",
     "--good default",
@@ -191,6 +195,11 @@ class Context {
     if (memory == MAP_FAILED && !is_bad("pctx.publish.failure-mmap")) {
       return refuse("failed", "mmap", err);
     }
+    if (is_bad("pctx.fork.dontfork-before-header") && memory != MAP_FAILED) {
+      // To see that it can be written to.
+      memcpy(memory, abi::kSignature.data(), abi::kSignature.size());
+      memset(memory, 0, abi::kSignature.size());
+    }
     if (madvise(memory, size_, MADV_DONTFORK) != 0 && !is_bad("pctx.publish.failure-madvise") &&
         !is_bad("pctx.publish.failure-mmap")) {
       const int why = errno;
@@ -219,6 +228,9 @@ class Context {
       next.resize(payload_.size());
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
+    // Inherited for as long as it changes.
+    const bool shares = is_bad("pctx.fork.child-has-none:update");
+    if (shares) (void)madvise(at_, size_, MADV_DOFORK);
     set_timestamp(0);
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
@@ -232,6 +244,7 @@ class Context {
     const bool rewrites = is_bad("pctx.update.no-mixed-read");
     set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
     if (rewrites) rewrite_payload();
+    if (shares) (void)madvise(at_, size_, MADV_DONTFORK);
     set_name();
     return json();
   }
@@ -401,6 +414,7 @@ class Sdk {
       return refuse("rejected", "no pairs beside the Resource");
     }
     if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
+    publisher_ = getpid();
     content_ = given({}, request);
     if (is_good("background")) {
       std::thread([this] {
@@ -466,7 +480,9 @@ class Sdk {
     const bool updates = child.at("do") == "update";
     if (child.at("do") == "publish" || updates) {
       if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
-      context_.forget();
+      // It has the number of the process that published.
+      if (is_bad("pctx.fork.same-pid-namespace:silent") && getpid() == publisher_) return;
+      if (!is_bad("pctx.fork.same-pid-namespace") || getpid() != publisher_) context_.forget();
       if (is_bad("pctx.fork.child-publishes-own:parent")) {
         content_.resource.push_back(text("ctxconf.forked", "yes"));
       } else {
@@ -593,6 +609,7 @@ class Sdk {
   }
 
   std::mutex lock_;
+  pid_t publisher_ = 0;
   Content content_;
   Context context_;
   Context second_;
@@ -610,7 +627,9 @@ class Children {
     if (is_good("vfork-child") && child.at("do") == "idle") return share_memory();
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
-    const pid_t parent = getpid();
+    const bool nested = request.value("namespace", "") == "pid";
+    const pid_t parent = nested ? 0 : getpid();  // that of process 1 is in another namespace
+    if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     sdk_.before_fork();
     const pid_t pid = fork();
     sdk_.after_fork();
@@ -682,7 +701,8 @@ json capabilities() {
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
-        "process.parallel", "process.second_resource", "process.second_sdk", "gate"}) {
+        "process.fork_namespace", "process.parallel", "process.second_resource",
+        "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
   if (is_good("never-withdraws")) caps.erase("process.drop");
