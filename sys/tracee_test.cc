@@ -23,6 +23,7 @@
 
 #include "sys/capabilities.h"
 #include "sys/child.h"
+#include "sys/process.h"
 #include "sys/memory_reader.h"
 #include "sys/spawn.h"
 
@@ -275,7 +276,9 @@ TEST_F(TraceeTest, AProgramDoesNotNoticeThatItWasCopied) {
     if (const auto* exit = std::get_if<SyscallExit>(&event)) copy(exit->tid);
     // It runs, or is about to get a signal.
     const auto* signal = std::get_if<SignalStop>(&event);
-    if (signal != nullptr) EXPECT_EQ(tracee->with_copy(signal->tid, {}).error().err, EINVAL);
+    if (signal != nullptr) {
+      EXPECT_EQ(tracee->with_copy(signal->tid, {}).error().err, EINVAL);
+    }
   };
   run.drive(*tracee);
   const auto end = run.end_of(tracee->root());

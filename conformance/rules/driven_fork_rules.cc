@@ -121,7 +121,9 @@ Finding child_has_none(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr) continue;
-    const Published of_parent = published_at(*e.session, *before);
+    // Or it came beside them.
+    Published of_parent = published_at(*e.session, *before);
+    if (of_parent.context == nullptr) of_parent = published_at(*e.session, d);
     if (of_parent.context == nullptr) continue;
     for (const Child& child : children_of(d)) {
       const ImageView* view = view_of(d, child.pid);
@@ -149,10 +151,12 @@ Finding child_has_none(const ImageEvidence& e) {
         judged, steps));
   }
   if (judged > 0) return passed(fmt::format("{} children, none with a context", judged));
-  return unobservable(e.image->forks_unseen.empty()
-                          ? "no child that does nothing was seen beside a context"
-                          : "no child was seen beside a context: " + e.image->forks_unseen,
-                      kFork);
+  // The process may have become the publisher by an exec.
+  const auto unseen = std::ranges::find_if(e.process->images,
+                                           [](const Image& i) { return !i.forks_unseen.empty(); });
+  std::string why = "no child that does nothing was seen beside a context";
+  if (unseen != e.process->images.end()) why += ": " + unseen->forks_unseen;
+  return unobservable(std::move(why), kFork);
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
@@ -179,9 +183,11 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
     return f;
   };
   const ImageView* view = view_of(d, child.pid);
-  if (view == nullptr) {
+  if (view == nullptr || !view->snapshot) {
     const auto ending = ending_of(e, child.pid);
-    if (!ending.starts_with("killed")) return std::nullopt;
+    // What could not be looked at may have been killed with its parent, later.
+    const bool later = view != nullptr && ending == fmt::format("killed by signal {}", SIGKILL);
+    if (!ending.starts_with("killed") || later) return std::nullopt;
     return wrong(fmt::format("child {} was {} when it published", child.pid, ending),
                  "the child died");
   }

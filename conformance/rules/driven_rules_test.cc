@@ -804,7 +804,9 @@ TEST(ForkChildHasNone, AtEachStep) {
     const auto mapped = d.order;
     d.call("madvise", {kMapping, 4096, kDontFork}, 0);
     if (ended) d.call("munmap", {kMapping, 4096}, 0);
-    ForkProbe fork{.tid = kPid, .order = after_mark ? d.order : mapped, .at = "after a store",
+    ForkProbe fork{.tid = kPid,
+                   .order = after_mark ? d.order : mapped,
+                   .at = "after a store",
                    .candidates = {}};
     for (const Writer& w : inherited) fork.candidates.push_back(w.candidate());
     d.image().forks = {fork};
@@ -862,6 +864,13 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
   const Finding f = died.judge(kId);
   EXPECT_EQ(f.outcome, Outcome::kFail);
   EXPECT_NE(f.saw.find("killed by signal 11"), std::string::npos) << f.saw;
+  // It was dying when it was to be looked at; or it was not looked at, and ended with its parent.
+  ImageView dying;
+  dying.image = {kChild, 0};
+  died.session.operations.back().after.push_back(dying);
+  EXPECT_EQ(died.outcome(kId), Outcome::kFail);
+  died.child().killed_by = 9;
+  EXPECT_EQ(died.outcome(kId), Outcome::kUnobservable);
 
   Driven elsewhere = published();
   elsewhere.child_lives = true;

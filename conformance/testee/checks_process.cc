@@ -280,19 +280,50 @@ Driven fork_and_reap(Testee& t, const Json& child) {
   return {};
 }
 
+// Beside as many of `op` one fork after the other.
+Driven storm(Testee& t, const std::string& op) {
+  Json requests = Json::array();
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back({{"op", op}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
+    requests.push_back({{"op", "process.fork"}, {"child", {{"do", "idle"}}}});
+  }
+  const auto reply = t.ask("parallel", {{"requests", requests}});
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true) return {};
+  for (const Json& result : (*reply)["results"]) {
+    if (!result.is_object() || !result.contains("child_pid")) continue;
+    CTX_CHECK(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
+  }
+  return {};
+}
+
 Driven fork_idle(Testee& t) {
   const Json child = {{"do", "idle"}};
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child));
   if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
   if (!t.can("process.parallel") || !t.can("process.update")) return {};
+  return storm(t, "process.update");
+}
+
+Driven fork_beside_publication(Testee& t) { return storm(t, "process.publish"); }
+
+// Whichever comes last, a publication after all of them is a whole one.
+Driven drop_in_parallel(Testee& t) {
+  CTX_CHECK(publish(t));
   Json requests = Json::array();
-  for (int i = 0; i < 4; ++i) {
-    requests.push_back(
-        {{"op", "process.update"}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
+  for (const char* op : {"process.update", "process.drop", "process.publish", "process.update",
+                         "process.drop", "process.publish"}) {
+    Json request = {{"op", op}};
+    if (op != std::string_view("process.drop")) {
+      const auto size = requests.size();
+      const Json more = Json::array({text("ctxconf.padding", std::string(60 * size, 'p'))});
+      request["resource"] = named("ctxconf-racing-" + std::to_string(size), more);
+    }
+    requests.push_back(std::move(request));
   }
-  requests.push_back({{"op", "process.fork"}, {"child", child}});
-  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-all")}}));
   return {};
 }
 
@@ -311,9 +342,13 @@ Driven fork_publish(Testee& t) {
         {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
     CTX_CHECK(fork_and_reap(t, updating));
   }
-  if (!t.can("process.fork:fork")) return {};
-  return fork_and_reap(t,
-                       {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
+  if (t.can("process.fork:fork")) {
+    CTX_CHECK(fork_and_reap(
+        t, {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}}));
+  }
+  if (!t.can("process.update")) return {};
+  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-after-its-children")}}));
+  return {};
 }
 
 // Process 1 of one pid namespace forks process 1 of another.
@@ -602,11 +637,23 @@ const Group kGroups[] = {
        {"pctx.fork.child-has-none"},
        {"pctx.fork.dontfork*"},
        fork_idle}}},
+    {"drop-in-parallel",
+     {{"drop-in-parallel",
+       {"process.publish", "process.update", "process.drop", "process.parallel"},
+       {},
+       {"pctx.publish.singleton", "pctx.drop.*", "pctx.update.*"},
+       drop_in_parallel}}},
+    {"fork-beside-publication",
+     {{"fork-beside-publication",
+       {"process.publish", "process.parallel", "process.fork:idle"},
+       {},
+       {"pctx.fork.child-has-none", "pctx.publish.singleton"},
+       fork_beside_publication}}},
     {"fork-and-publish",
      {{"publish",
        {"process.publish", "process.fork:publish"},
        {"pctx.fork.child-publishes-own"},
-       {"pctx.fork.parent-untouched"},
+       {"pctx.fork.parent-untouched", "pctx.publish.singleton", "pctx.update.*"},
        fork_publish}}},
     {.name = "fork-into-namespace",
      .checks = {{"namespace",

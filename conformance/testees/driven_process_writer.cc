@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ constexpr std::array kChoices = {
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
     "--bad pctx.publish.singleton:second-sdk",
+    "--bad pctx.publish.singleton:fork",
     "--bad pctx.publish.on-init",
     "--bad pctx.publish.available-while-idle",
     "--bad pctx.publish.available-while-idle:stopped",
@@ -113,6 +115,7 @@ constexpr std::array kChoices = {
     "--good merged-updates",
     "--good in-place",
     "--good vfork-child",
+    "--good spawns",
     "--good child-of-its-own",
     "--good child-publishes-again",
     "--good withdraws-on-failure",
@@ -232,6 +235,7 @@ class Context {
     const bool shares = is_bad("pctx.fork.child-has-none:update");
     if (shares) (void)madvise(at_, size_, MADV_DOFORK);
     set_timestamp(0);
+    if (is_good("spawns")) run_a_program();
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
     if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
@@ -310,6 +314,16 @@ class Context {
     }
   }
 
+  // As what asks a tool for the name of the host.
+  static void run_a_program() {
+    std::array<char, 5> name{"true"};
+    const std::array<char*, 2> argv{name.data(), nullptr};
+    pid_t pid = 0;
+    if (posix_spawnp(&pid, name.data(), nullptr, nullptr, argv.data(), environ) == 0) {
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
   // -1: anonymous memory is next. Beyond its limit a file does not grow, and SIGXFSZ says so.
   int make_memfd() const {
     rlimit limit{};
@@ -361,6 +375,7 @@ class Context {
   Reply announce(std::string bytes, std::uint64_t now) {
     withdrawn_ = false;
     memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
+    if (is_good("spawns")) run_a_program();
     store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
     set_payload(std::move(bytes));
     set_timestamp(later(now), relaxed_if_bad("pctx.publish.fence-before-timestamp"));
@@ -512,7 +527,10 @@ class Sdk {
   }
 
   void before_fork() { lock_.lock(); }
-  void after_fork() { lock_.unlock(); }
+  void after_fork(bool publishes) {
+    if (publishes && is_bad("pctx.publish.singleton:fork")) context_.forget();  // in both
+    lock_.unlock();
+  }
 
   // In the parent, once the child has done what it was to do.
   void child_is_ready() {
@@ -632,7 +650,7 @@ class Children {
     if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     sdk_.before_fork();
     const pid_t pid = fork();
-    sdk_.after_fork();
+    sdk_.after_fork(child.at("do") == "publish");
     if (pid == 0) be_child(parent, ends, child);
     const int err = errno;
     close(ends[1]);
