@@ -1236,7 +1236,7 @@ Result<> Tracee::unwatch(pid_t tid) {
 
 // The next stop of a thread that was resumed, or its end; nothing: none came in time.
 std::optional<int> Tracee::State::next_status(pid_t tid) {
-  const auto deadline = Clock::now() + kEndDeadline;
+  const auto deadline = Clock::now() + kEndLimit;
   const auto spin_until = Clock::now() + kSpin;
   while (true) {
     int status = 0;
@@ -1272,7 +1272,10 @@ Result<pid_t> Tracee::State::make_copy(pid_t tid, Task& task, Late& late) {
       const auto info = syscall_info(tid);
       if (!info || info->op != PTRACE_SYSCALL_INFO_EXIT) continue;
       if (copy != 0) return copy;
-      return fail("clone", static_cast<int>(-info->exit.rval), pid_text(tid));
+      // Asked to stop meanwhile, it would be made anew.
+      constexpr int kFirstRestart = 512;
+      const auto err = static_cast<int>(-info->exit.rval);
+      return fail("clone", err < kFirstRestart ? err : EINTR, pid_text(tid));
     } else {
       late.note(*status);  // all other signals are blocked
     }
@@ -1299,10 +1302,11 @@ Result<> Tracee::State::with_copy(pid_t tid, Task& task, const std::function<voi
   const std::uint64_t at = site->second - kInstruction;
   errno = 0;
   const auto code = static_cast<unsigned long>(ptrace(PTRACE_PEEKTEXT, tid, at, nullptr));
-  if (area.iov_len != sizeof before || errno != 0 || (code & 0xffffU) != kCode) {
+  const bool at_entry = task.stop == Stop::kEntry;
+  if (area.iov_len != sizeof before || errno != 0 || (code & 0xffffU) != kCode ||
+      (at_entry && before.rip != site->second)) {
     return fail("clone", ENOTSUP, "no system call instruction of 64-bit code");
   }
-  const bool at_entry = task.stop == Stop::kEntry;
   user_regs_struct call = before;
   call.rdi = CLONE_PARENT;  // without a signal, and nobody's child here
   call.rsi = call.rdx = call.r10 = call.r8 = 0;

@@ -34,6 +34,8 @@ constexpr milliseconds kTick{100};
 // A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
+// All copies of an image together: those of a large process take long.
+constexpr milliseconds kProbing{2000};
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -64,6 +66,7 @@ struct Watched {
   std::unique_ptr<RecordStoreRecorder> records;  // the same
   std::vector<ForkProbe> forks;                  // of its image
   std::string forks_unseen;                      // the same
+  Clock::duration probed{};                      // the same: time spent on them
   std::shared_ptr<EventOrder> order;             // of its image
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
@@ -185,7 +188,7 @@ class Live {
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
   StoppedTime stopped_;
-  Clock::duration walked_{};  // in steps of single instructions
+  Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
   // Threads of a look that are still to stop for it, and what was seen of the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -259,6 +262,7 @@ void Live::end_image(Watched& w, const std::string& ending) {
   }
   image.forks = std::exchange(w.forks, {});
   image.forks_unseen = std::exchange(w.forks_unseen, {});
+  w.probed = {};
   w.injector.reset();
   w.process.images.push_back(std::move(image));
 }
@@ -396,7 +400,8 @@ void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
     if (w.forks_unseen.empty()) w.forks_unseen = std::move(why);
   };
   if (pid != tracee_.root()) return unseen("it would have been another process's child");
-  if (w.forks.size() >= kMaxForkProbes) return unseen("there were too many of them");
+  if (w.forks.size() >= kMaxForkProbes) return unseen("there were too many steps");
+  if (w.probed > scaled(kProbing)) return unseen("to copy and to search this process takes long");
   // Its own filter may kill what clones.
   if (!filters_ || sys::seccomp_filters(tid).value_or(*filters_ + 1) != *filters_) {
     return unseen("the program has a system call filter of its own");
@@ -409,7 +414,12 @@ void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
     if (image.snapshots.empty()) return;
     probe.candidates = std::move(image.snapshots.front().candidates);
   };
-  if (const auto made = tracee_.with_copy(tid, look); !made) {
+  const auto from = Clock::now();
+  const auto made = tracee_.with_copy(tid, look);
+  const auto took = Clock::now() - from;
+  w.probed += took;
+  walked_ += took;
+  if (!made) {
     return unseen(sys::to_string(made.error()));
   }
   for (Candidate& c : probe.candidates) {

@@ -42,7 +42,8 @@ class Recording {
   // Both moved by the time for which job control stopped us.
   Clock::time_point begun() const;
   std::optional<Clock::time_point> published() const;  // a context appeared last
-  // That time, and what went by while a thread was moved by single instructions, in all.
+  // That time, and what went by while a thread was moved by single instructions or was forked by
+  // us, in all.
   Clock::duration late() const;
   // Somebody waits from now on, with a deadline that is moved, too: a bounded number of times until
   // the next is begun.

@@ -478,8 +478,7 @@ Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) 
     }
   }
   if (children > 0) {
-    return passed(fmt::format("nor has a child that is forked before the mark, at any of {} steps",
-                              children));
+    return passed(fmt::format("nothing in a child at each of {} steps before the mark", children));
   }
   return judged ? passed() : nothing_judged(e, "no madvise(MADV_DONTFORK) for a context was seen");
 }

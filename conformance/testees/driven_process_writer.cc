@@ -200,8 +200,9 @@ class Context {
     }
     if (is_bad("pctx.fork.dontfork-before-header") && memory != MAP_FAILED) {
       // To see that it can be written to.
-      memcpy(memory, abi::kSignature.data(), abi::kSignature.size());
-      memset(memory, 0, abi::kSignature.size());
+      auto* const first = static_cast<volatile char*>(memory);
+      *first = 'O';
+      *first = 0;
     }
     if (madvise(memory, size_, MADV_DONTFORK) != 0 && !is_bad("pctx.publish.failure-madvise") &&
         !is_bad("pctx.publish.failure-mmap")) {
@@ -231,10 +232,10 @@ class Context {
       next.resize(payload_.size());
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
-    // Inherited for as long as it changes.
     const bool shares = is_bad("pctx.fork.child-has-none:update");
     if (shares) (void)madvise(at_, size_, MADV_DOFORK);
     set_timestamp(0);
+    if (shares) (void)madvise(at_, size_, MADV_DONTFORK);
     if (is_good("spawns")) run_a_program();
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
@@ -248,7 +249,6 @@ class Context {
     const bool rewrites = is_bad("pctx.update.no-mixed-read");
     set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
     if (rewrites) rewrite_payload();
-    if (shares) (void)madvise(at_, size_, MADV_DONTFORK);
     set_name();
     return json();
   }
@@ -494,11 +494,11 @@ class Sdk {
   void in_child(const json& child) {
     const bool updates = child.at("do") == "update";
     if (child.at("do") == "publish" || updates) {
-      if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
-      // It has the number of the process that published.
-      if (is_bad("pctx.fork.same-pid-namespace:silent") && getpid() == publisher_) return;
-      if (!is_bad("pctx.fork.same-pid-namespace") || getpid() != publisher_) context_.forget();
-      if (is_bad("pctx.fork.child-publishes-own:parent")) {
+      const bool namesake = getpid() == publisher_;
+      if (is_bad("pctx.fork.child-publishes-own") && !namesake) context_.write_anyway();
+      if (is_bad("pctx.fork.same-pid-namespace:silent") && namesake) return;
+      if (!is_bad("pctx.fork.same-pid-namespace") || !namesake) context_.forget();
+      if (is_bad("pctx.fork.child-publishes-own:parent") && !namesake) {
         content_.resource.push_back(text("ctxconf.forked", "yes"));
       } else {
         content_ = given({}, child);
