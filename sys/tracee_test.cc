@@ -23,8 +23,8 @@
 
 #include "sys/capabilities.h"
 #include "sys/child.h"
-#include "sys/process.h"
 #include "sys/memory_reader.h"
+#include "sys/process.h"
 #include "sys/spawn.h"
 
 namespace ctxconf::sys {

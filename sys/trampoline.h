@@ -15,8 +15,8 @@ namespace ctxconf::sys {
 inline constexpr const char* kNewPidNamespace = "pid";
 inline constexpr const char* kSameNamespace = "-";
 
-// Trampoline to tracer, a byte: it runs, and is the process to seize. A tracer that seizes it earlier may meet the event of the
-// exec that started it, and not only that of the program.
+// Trampoline to tracer, a byte: it runs, and is the process to seize. A tracer that seizes it
+// earlier may meet the event of the exec that started it, and not only that of the program.
 inline constexpr char kTrampolineRuns = 'r';
 
 // Tracer to trampoline, once it has been seized.

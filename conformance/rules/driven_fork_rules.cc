@@ -154,9 +154,16 @@ Finding child_has_none(const ImageEvidence& e) {
   // The process may have become the publisher by an exec.
   const auto unseen = std::ranges::find_if(e.process->images,
                                            [](const Image& i) { return !i.forks_unseen.empty(); });
-  std::string why = "no child that does nothing was seen beside a context";
-  if (unseen != e.process->images.end()) why += ": " + unseen->forks_unseen;
-  return unobservable(std::move(why), kFork);
+  if (unseen == e.process->images.end()) {
+    return unobservable("no child that does nothing was seen beside a context", kFork);
+  }
+  if (!e.session->can("process.fork")) {
+    return not_applicable(
+        NaReason::kCapability,
+        "the adapter does not declare process.fork, and at no step a child could be made: " +
+            unseen->forks_unseen);
+  }
+  return unobservable("no child was seen beside a context: " + unseen->forks_unseen, kFork);
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {

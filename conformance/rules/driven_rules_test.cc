@@ -827,6 +827,8 @@ TEST(ForkChildHasNone, AtEachStep) {
 TEST(ForkChildHasNone, SaysWhyNoStepWasSeen) {
   Driven d = published();
   d.image().forks_unseen = "it has a filter";
+  EXPECT_EQ(d.outcome("pctx.fork.child-has-none"), Outcome::kNa);
+  d.session.hello = R"({"id":1,"ok":true,"caps":{"process.fork":{}}})";
   const Finding f = d.judge("pctx.fork.child-has-none");
   EXPECT_EQ(f.outcome, Outcome::kUnobservable);
   EXPECT_NE(f.saw.find("it has a filter"), std::string::npos) << f.saw;
