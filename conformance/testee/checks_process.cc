@@ -118,14 +118,29 @@ Driven publish_again(Testee& t) {
   return {};
 }
 
+// All at once, with as many forks beside them where that is declared: one after the other.
+Driven at_once_with_forks(Testee& t, Json requests) {
+  const std::size_t count = requests.size();
+  for (std::size_t i = 0; i < count && t.can("process.fork:idle"); ++i) {
+    requests.push_back({{"op", "process.fork"}, {"child", {{"do", "idle"}}}});
+  }
+  const auto reply = t.ask("parallel", {{"requests", std::move(requests)}});
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true) return {};
+  for (const Json& result : (*reply)["results"]) {
+    if (!result.is_object() || !result.contains("child_pid")) continue;
+    CTX_CHECK(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
+  }
+  return {};
+}
+
 Driven publish_in_parallel(Testee& t) {
   Json requests = Json::array();
   for (int i = 0; i < 4; ++i) {
     requests.push_back(
         {{"op", "process.publish"}, {"resource", named("ctxconf-first-" + std::to_string(i))}});
   }
-  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
-  return {};
+  return at_once_with_forks(t, std::move(requests));
 }
 
 Driven second_sdk(Testee& t) {
@@ -259,58 +274,8 @@ Driven update_by_instructions(Testee& t) {
   return {};
 }
 
-Driven update_in_parallel(Testee& t) {
-  CTX_CHECK(publish(t));
-  Json requests = Json::array();
-  for (std::size_t i = 0; i < 8; ++i) {
-    const auto number = std::to_string(i);
-    const Json more = Json::array({text("ctxconf.writer", number + std::string(40 * i, 'w'))});
-    requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
-  }
-  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
-  return {};
-}
-
-// ---- other processes
-
-Driven fork_and_reap(Testee& t, const Json& child) {
-  auto reply = t.request("process.fork", {{"child", child}});
-  if (!reply) return std::unexpected(reply.error());
-  CTX_CHECK(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
-  return {};
-}
-
-// Beside as many of `op` one fork after the other.
-Driven storm(Testee& t, const std::string& op) {
-  Json requests = Json::array();
-  for (int i = 0; i < 6; ++i) {
-    requests.push_back({{"op", op}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
-    requests.push_back({{"op", "process.fork"}, {"child", {{"do", "idle"}}}});
-  }
-  const auto reply = t.ask("parallel", {{"requests", requests}});
-  if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] != true) return {};
-  for (const Json& result : (*reply)["results"]) {
-    if (!result.is_object() || !result.contains("child_pid")) continue;
-    CTX_CHECK(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
-  }
-  return {};
-}
-
-Driven fork_idle(Testee& t) {
-  const Json child = {{"do", "idle"}};
-  CTX_CHECK(publish(t));
-  CTX_CHECK(fork_and_reap(t, child));
-  if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
-  if (!t.can("process.parallel") || !t.can("process.update")) return {};
-  return storm(t, "process.update");
-}
-
-Driven fork_beside_publication(Testee& t) { return storm(t, "process.publish"); }
-
 // Whichever comes last, a publication after all of them is a whole one.
 Driven drop_in_parallel(Testee& t) {
-  CTX_CHECK(publish(t));
   Json requests = Json::array();
   for (const char* op : {"process.update", "process.drop", "process.publish", "process.update",
                          "process.drop", "process.publish"}) {
@@ -325,6 +290,41 @@ Driven drop_in_parallel(Testee& t) {
   CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-all")}}));
   return {};
+}
+
+Driven update_in_parallel(Testee& t) {
+  CTX_CHECK(publish(t));
+  Json requests = Json::array();
+  for (std::size_t i = 0; i < 8; ++i) {
+    const auto number = std::to_string(i);
+    const Json more = Json::array({text("ctxconf.writer", number + std::string(40 * i, 'w'))});
+    requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
+  }
+  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  return t.can("process.drop") ? drop_in_parallel(t) : Driven();
+}
+
+// ---- other processes
+
+Driven fork_and_reap(Testee& t, const Json& child) {
+  auto reply = t.request("process.fork", {{"child", child}});
+  if (!reply) return std::unexpected(reply.error());
+  CTX_CHECK(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
+  return {};
+}
+
+Driven fork_idle(Testee& t) {
+  const Json child = {{"do", "idle"}};
+  CTX_CHECK(publish(t));
+  CTX_CHECK(fork_and_reap(t, child));
+  if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
+  if (!t.can("process.parallel") || !t.can("process.update")) return {};
+  Json requests = Json::array();
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back(
+        {{"op", "process.update"}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
+  }
+  return at_once_with_forks(t, std::move(requests));
 }
 
 Driven fork_publish(Testee& t) {
@@ -544,7 +544,7 @@ const Group kGroups[] = {
      {{"first-in-parallel",
        {"process.publish", "process.parallel"},
        {},
-       {"pctx.publish.singleton"},
+       {"pctx.publish.singleton", "pctx.fork.child-has-none"},
        publish_in_parallel}}},
     {"second-sdk",
      {{"second-sdk",
@@ -574,7 +574,7 @@ const Group kGroups[] = {
      {{"updates-in-parallel",
        {"process.publish", "process.update", "process.parallel"},
        {"pctx.update.one-writer-at-a-time"},
-       {"pctx.update.*"},
+       {"pctx.update.*", "pctx.publish.singleton", "pctx.drop.*"},
        update_in_parallel}}},
     {.name = "update-by-instructions",
      .checks = {{"update",
@@ -637,18 +637,6 @@ const Group kGroups[] = {
        {"pctx.fork.child-has-none"},
        {"pctx.fork.dontfork*"},
        fork_idle}}},
-    {"drop-in-parallel",
-     {{"drop-in-parallel",
-       {"process.publish", "process.update", "process.drop", "process.parallel"},
-       {},
-       {"pctx.publish.singleton", "pctx.drop.*", "pctx.update.*"},
-       drop_in_parallel}}},
-    {"fork-beside-publication",
-     {{"fork-beside-publication",
-       {"process.publish", "process.parallel", "process.fork:idle"},
-       {},
-       {"pctx.fork.child-has-none", "pctx.publish.singleton"},
-       fork_beside_publication}}},
     {"fork-and-publish",
      {{"publish",
        {"process.publish", "process.fork:publish"},

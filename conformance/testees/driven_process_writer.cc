@@ -480,14 +480,21 @@ class Sdk {
   }
 
   // One after the other where nothing else was chosen.
-  Reply parallel(const json& requests) {
+  Reply parallel(const json& all) {
+    json requests = json::array();  // whether children came beside them matters to no choice here
+    for (const json& r : all) {
+      if (r.at("op") != "process.fork") requests.push_back(r);
+    }
     if (!at_once(requests)) {
       for (const json& r : requests) {
-        auto reply = r.at("op") == "process.publish" ? publish(r) : update(r);
+        const auto op = r.at("op").get<std::string>();
+        auto reply = op == "process.publish" ? publish(r)
+                     : op == "process.drop"  ? drop()
+                                             : update(r);
         if (!reply) return reply;
       }
     }
-    return json{{"results", std::vector<json>(requests.size(), json{{"ok", true}})}};
+    return json{{"results", std::vector<json>(all.size(), json{{"ok", true}})}};
   }
 
   // In a child, which has one thread.
