@@ -159,6 +159,11 @@ class Live {
   void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
+  // Or nearly: what the program shows in the middle of a change is not looked at more often for it.
+  void stood_still_for(Clock::duration time) {
+    walked_ += time;
+    next_tick_ += time;
+  }
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options_.timeout_scale);
   }
@@ -418,7 +423,7 @@ void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
   const auto made = tracee_.with_copy(tid, look);
   const auto took = Clock::now() - from;
   w.probed += took;
-  walked_ += took;
+  stood_still_for(took);
   if (!made) {
     return unseen(sys::to_string(made.error()));
   }
@@ -810,7 +815,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   const auto awake_by = std::max(wake, asked);
   auto event = tracee_.next(wake);
   if (event && *event && std::holds_alternative<sys::Stepped>(**event)) {
-    walked_ += Clock::now() - asked;
+    stood_still_for(Clock::now() - asked);
   }
   if (const auto late = stopped_.woke(awake_by, Clock::now()); late > Clock::duration::zero()) {
     begin_ += late;
