@@ -168,6 +168,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   testee.spec = prepared.spec;
   testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
   testee.recording.stores = true;
+  testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);
   if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {
     return code;
   }

@@ -98,6 +98,12 @@ Json json_of(const SystemCall& c) {
   return out;
 }
 
+Json json_of(const ForkProbe& f) {
+  Json out = {{"tid", f.tid}, {"order", f.order}, {"at", f.at}, {"candidates", Json::array()}};
+  for (const auto& c : f.candidates) out["candidates"].push_back(json_of(c));
+  return out;
+}
+
 Json json_of(const CodePlace& p) {
   return {{"address", hex(p.address)},        {"module", text(p.module)},
           {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
@@ -277,6 +283,8 @@ Json json_of(const Image& i) {
               {"walks_unseen", text(i.walks_unseen)},
               {"races", Json::array()},
               {"races_unseen", text(i.races_unseen)},
+              {"forks", Json::array()},
+              {"forks_unseen", text(i.forks_unseen)},
               {"record_watches", Json::array()},
               {"record_stores", Json::array()},
               {"record_stores_dropped", i.record_stores_dropped},
@@ -294,6 +302,7 @@ Json json_of(const Image& i) {
   for (const auto& p : i.places) out["places"].push_back(json_of(p));
   for (const auto& w : i.walks) out["walks"].push_back(json_of(w));
   for (const auto& r : i.races) out["races"].push_back(json_of(r));
+  for (const auto& f : i.forks) out["forks"].push_back(json_of(f));
   for (const auto& w : i.record_watches) out["record_watches"].push_back(json_of(w));
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
@@ -306,6 +315,7 @@ Json json_of(const Process& p) {
   Json out = {{"pid", p.pid},
               {"parent", p.parent},
               {"session", p.session},
+              {"own_pid", p.own_pid},
               {"exit_code", optional_number(p.exit_code)},
               {"killed_by", optional_number(p.killed_by)},
               {"ended_by_us", p.ended_by_us},
@@ -439,6 +449,15 @@ SystemCall system_call(const Reader& in) {
   c.snapshot = in.optional_number<std::uint64_t>("snapshot");
   c.clock_ns = in.optional_number<std::uint64_t>("clock_ns");
   return c;
+}
+
+ForkProbe fork_probe(const Reader& in) {
+  ForkProbe f;
+  f.tid = in.number<std::int32_t>("tid", 1);
+  f.order = in.number<std::uint64_t>("order");
+  f.at = in.string("at");
+  f.candidates = in.list<Candidate>("candidates", candidate);
+  return f;
 }
 
 CodePlace code_place(const Reader& in) {
@@ -693,6 +712,9 @@ Image image(const Reader& in) {
   i.stores_dropped = in.number<std::uint64_t>("stores_dropped");
   i.walks = in.list<StepWalk>("walks", step_walk);
   i.walks_unseen = in.string("walks_unseen");
+  i.forks = in.list<ForkProbe>("forks", fork_probe);
+  if (i.forks.size() > kMaxForkProbes) in.complain("forks", "are more than an image can have");
+  i.forks_unseen = in.string("forks_unseen");
   if (i.walks.size() > kMaxWalks) in.complain("walks", "are more than an image can have");
   const auto is_listed = [&](const auto& at) { return !at.place || *at.place < i.places.size(); };
   for (const auto& w : i.walks) {
@@ -747,6 +769,7 @@ Process process(const Reader& in) {
   p.killed_by = in.optional_number<int>("killed_by");
   p.ended_by_us = in.boolean("ended_by_us");
   p.session = in.number<std::uint32_t>("session");
+  p.own_pid = in.number<std::int32_t>("own_pid", 0);
   p.images = in.list<Image>("images", image);
   for (Image& i : p.images) i.key.session = p.session;
   return p;

@@ -215,9 +215,18 @@ struct Race {
   std::uint64_t overtaken = 0;
   std::uint64_t accepted = 0;
   std::uint64_t contents = 0;
-  // At most kMaxRaceReads, in order: where the payload was not whole, no message, or with numbers
-  // of several updates; and two with one timestamp and different payloads.
+  // At most kMaxRaceReads, in order: where the payload was not whole, or with numbers of several
+  // updates; and those with one timestamp and different payloads.
   std::vector<RaceRead> kept;
+};
+
+// What a child would have had if a thread had forked there: a copy of the process that ran nothing.
+struct ForkProbe {
+  std::int32_t tid = 0;
+  std::uint64_t order = 0;            // of the last event before it, in the image's order
+  std::string at;                     // "before madvise", "after mmap", "after a store"
+  std::vector<Candidate> candidates;  // of each the first 32 bytes, as far as they are readable
+  friend bool operator==(const ForkProbe&, const ForkProbe&) = default;
 };
 
 // One ELF file as the thread-context rules need it: those that have the slot variable
@@ -301,6 +310,7 @@ inline constexpr std::size_t kMaxViews = 1024;  // of one walk
 inline constexpr std::size_t kMaxBarriers = 256;
 inline constexpr std::size_t kMaxRaces = 16;
 inline constexpr std::size_t kMaxRaceReads = 8;  // of one race
+inline constexpr std::size_t kMaxForkProbes = 512;
 
 struct Image {
   ImageKey key;
@@ -320,12 +330,14 @@ struct Image {
   std::vector<Watch> watches;  // level stores; in order
   std::vector<Store> stores;   // at most kMaxStores, in order
   std::uint64_t stores_dropped = 0;
-  std::string stores_unseen;      // why they were not recorded; empty: they were
-  std::vector<CodePlace> places;  // distinct
-  std::vector<StepWalk> walks;    // level steps; at most kMaxWalks, in order
-  std::string walks_unseen;       // why some or all are missing; empty: none is
-  std::vector<Race> races;        // level race; at most kMaxRaces
-  std::string races_unseen;       // why one did not take place; empty: none was to, or it did
+  std::string stores_unseen;                // why they were not recorded; empty: they were
+  std::vector<CodePlace> places;            // distinct
+  std::vector<StepWalk> walks;              // level steps; at most kMaxWalks, in order
+  std::string walks_unseen;                 // why some or all are missing; empty: none is
+  std::vector<Race> races;                  // level race; at most kMaxRaces
+  std::string races_unseen;                 // why one did not take place; empty: none was to
+  std::vector<ForkProbe> forks;             // run alone has them; at most kMaxForkProbes, in order
+  std::string forks_unseen;                 // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;
@@ -345,6 +357,8 @@ struct Process {
   std::int32_t pid = 0;
   std::int32_t parent = 0;
   std::uint32_t session = 0;  // as in the keys of its images
+  // Its number in its own pid namespace; 0: not asked, as of all that are in ours.
+  std::int32_t own_pid = 0;
   std::vector<Image> images;
   std::optional<int> exit_code;
   std::optional<int> killed_by;  // signal number
@@ -387,7 +401,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 9;
+inline constexpr int kTimelineVersion = 10;
 
 struct Timeline {
   std::string suite_version;

@@ -130,6 +130,9 @@ Timeline example() {
   i.stores = {st, by_nobody};
   i.stores_dropped = 4;
   i.stores_unseen = "no debug registers";
+  i.forks = {{77, 78, "after a store\x01", i.snapshots.front().candidates}};
+  i.forks_unseen = "there were too many of them";
+  p.own_pid = 1;
   i.places = {{0x401000, "/bin/app", 0x1000, "publish\x01", 12, "src/ctx.cc", 118}};
   ModuleFacts m;
   m.path = "/lib/libsdk.so";
@@ -196,6 +199,10 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_TRUE(image.calls[0].injected);
   EXPECT_EQ(image.calls[0].left_order, 2U);
   EXPECT_EQ(image.calls[0].clock_ns, 12345678901234567890U);
+  EXPECT_EQ(image.forks, example().processes[0].images[0].forks);
+  EXPECT_EQ(image.forks.size(), 1U);
+  EXPECT_EQ(image.forks_unseen, "there were too many of them");
+  EXPECT_EQ(back->processes[0].own_pid, 1);
   EXPECT_EQ(image.watches, example().processes[0].images[0].watches);
   EXPECT_EQ(image.places, example().processes[0].images[0].places);
   ASSERT_EQ(image.stores.size(), 2U);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -25,6 +26,7 @@
 
 #include "sys/confinement.h"
 #include "sys/fd.h"
+#include "sys/pid_namespace.h"
 #include "sys/probe_child.h"
 
 #ifndef MFD_NOEXEC_SEAL
@@ -254,6 +256,28 @@ HostFact probe_time_namespaces() {
               "Linux 5.6 with CONFIG_TIME_NS=y");
 }
 
+HostFact probe_pid_namespaces() {
+  ProbeChild child([] {
+    int err = unshare_pid_namespace();
+    if (err != 0) _exit(err);
+    const pid_t first = fork();
+    if (first == 0) _exit(unshare(CLONE_NEWPID) == 0 ? 0 : errno);
+    if (first < 0) err = errno;
+    int status = 0;
+    if (first > 0 && waitpid(first, &status, 0) == first) err = WEXITSTATUS(status);
+    _exit(err);
+  });
+  int err = child.error();
+  if (err == 0) {
+    child.go();
+    const auto status = child.wait();
+    err = status && WIFEXITED(*status) ? WEXITSTATUS(*status) : EIO;
+  }
+  return fact(kHostPidNamespaces, err == 0, "a process 1 of a new pid namespace: " + answer(err),
+              "CONFIG_PID_NS=y and CONFIG_USER_NS=y, user namespaces for this user (sysctl "
+              "user.max_user_namespaces, AppArmor); in a container allow unshare(2)");
+}
+
 // A whole 32-bit program: one read-only, executable segment that exits with kSmallExit.
 constexpr int kSmallExit = 42;
 struct SmallProgram {
@@ -360,6 +384,7 @@ std::vector<HostFact> probe() {
                   "memfd_create(2)"),
       probe_memfd(kHostMemfdNoexecSeal, MFD_NOEXEC_SEAL, " | MFD_NOEXEC_SEAL", "Linux 6.3"),
       probe_time_namespaces(),
+      probe_pid_namespaces(),
       probe_32_bit(),
   };
 }

@@ -43,6 +43,8 @@ inline constexpr std::string_view kHostShmemVmaName = "shmem-vma-name";  // ... 
 inline constexpr std::string_view kHostMemfd = "memfd";
 inline constexpr std::string_view kHostMemfdNoexecSeal = "memfd-noexec-seal";  // Linux 6.3
 inline constexpr std::string_view kHostTimeNamespaces = "time-namespaces";
+// New ones for a child, and for its children.
+inline constexpr std::string_view kHostPidNamespaces = "pid-namespaces";
 inline constexpr std::string_view kHost32Bit = "32-bit";  // runs i386 programs
 
 }  // namespace ctxconf::sys

@@ -62,7 +62,8 @@ TEST(Capabilities, ProbesEveryNameAndSaysWhatIsMissing) {
   EXPECT_THAT(names_of(facts),
               ElementsAre(kHostPtrace, kHostSeccompTrace, kHostWatchpoints, kHostProcessVmReadv,
                           kHostProcmapQuery, kHostSmapsVmFlags, kHostAnonVmaName, kHostShmemVmaName,
-                          kHostMemfd, kHostMemfdNoexecSeal, kHostTimeNamespaces, kHost32Bit));
+                          kHostMemfd, kHostMemfdNoexecSeal, kHostTimeNamespaces, kHostPidNamespaces,
+                          kHost32Bit));
   for (const auto& f : facts) {
     EXPECT_FALSE(f.detail.empty()) << f.name;
     EXPECT_EQ(f.remedy.empty(), f.available) << f.name;

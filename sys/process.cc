@@ -637,6 +637,21 @@ Result<unsigned> seccomp_filters(pid_t tid) {
   return count;
 }
 
+Result<pid_t> own_number(pid_t pid) {
+  CTX_TRY(process, open_process(pid));
+  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
+  constexpr std::string_view kKey = "\nNSpid:\t";
+  const auto at = status.find(kKey);
+  const auto end = at == std::string::npos ? at : status.find('\n', at + kKey.size());
+  const auto last = end == std::string::npos ? end : status.rfind('\t', end);
+  pid_t number = 0;
+  if (last == std::string::npos ||
+      std::from_chars(status.data() + last + 1, status.data() + end, number).ec != std::errc()) {
+    return fail("number in a pid namespace", ENOTSUP, subject(pid));
+  }
+  return number;
+}
+
 Result<bool> has_default_action(pid_t tid, int signo) {
   CTX_TRY(process, open_process(tid));
   CTX_TRY(status, read_start(process, "status", kSmallFileLimit));

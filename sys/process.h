@@ -86,6 +86,9 @@ Result<std::size_t> thread_count(pid_t tid);
 // All process ids in /proc, ascending.
 Result<std::vector<pid_t>> process_list();
 
+// The number of a process in its own pid namespace. ENOTSUP before Linux 4.1.
+Result<pid_t> own_number(pid_t pid);
+
 // CLOCK_BOOTTIME and CLOCK_REALTIME now, in ns.
 std::uint64_t boottime_now_ns();
 std::uint64_t realtime_now_ns();

@@ -315,6 +315,24 @@ int make_memfd() {
   return static_cast<int>(r >= 0 ? r : errno);
 }
 
+// Makes `count` memfds while signals come all the time; 0 when it never had a child.
+int childless(int count) {
+  struct sigaction action{};
+  action.sa_handler = count_signal;
+  sigaction(SIGALRM, &action, nullptr);
+  static volatile sig_atomic_t of_children = 0;
+  signal(SIGCHLD, [](int) { of_children = 1; });
+  const itimerval often{{0, 500}, {0, 500}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (int i = 0; i < count; ++i) {
+    const long fd = syscall(SYS_memfd_create, "ctxconf", 0);
+    if (fd != 3 || syscall(SYS_close, fd) != 0) return 1;
+    if (waitpid(-1, nullptr, WNOHANG | __WALL) != -1 || errno != ECHILD) return 2;
+  }
+  while (seen_signals == 0) usleep(1000);
+  return of_children != 0 ? 3 : 0;
+}
+
 // While signals interrupt it all the time, each of `count` calls fails with EACCES.
 int refused_memfds(int count) {
   struct sigaction action{};
@@ -456,6 +474,8 @@ int main(int argc, char** argv) {
   if (mode == "stores") return stores(text);
 #endif
   if (mode == "memfd") return make_memfd();
+  if (mode == "childless") return childless(number);
+  if (mode == "own-number") return getpid() == 1 && getppid() == 0 ? 0 : 1;
   if (mode == "refused-memfds") return refused_memfds(number);
   if (mode == "seconds") return seconds_since_boot();
   if (mode == "failing-exec") return failing_exec();

@@ -112,6 +112,12 @@ std::optional<unsigned long> event_message(pid_t tid, int status) {
   return message;
 }
 
+#if defined(__x86_64__)
+constexpr std::uint32_t kNativeArch = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
+#endif
+
 struct Registers {
   std::uint32_t arch = 0;
   std::uint64_t nr = 0;
@@ -262,6 +268,7 @@ Result<Registers> call_in_progress(pid_t tid) {
   const auto info = syscall_info(tid);
   if (info && info->op == PTRACE_SYSCALL_INFO_SECCOMP) {
     Registers out{info->arch, info->seccomp.nr, {}, 0};
+    out.pc = info->instruction_pointer;
     std::copy(std::begin(info->seccomp.args), std::end(info->seccomp.args), out.args.begin());
     return out;
   }
@@ -410,20 +417,36 @@ const char* step_name(TrampolineStep step) {
       return "seccomp";
     case TrampolineStep::kExec:
       return "exec";
+    case TrampolineStep::kNamespace:
+      return "pid namespace";
   }
   return "trampoline";
 }
 
-Result<> await_trampoline(int channel, const std::string& name) {
+// The process that runs: with SO_PASSCRED the kernel says who wrote.
+Result<pid_t> await_trampoline(int channel, const std::string& name) {
   const timeval deadline{kLaunchDeadline.count(), 0};
   if (setsockopt(channel, SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline) != 0) {
     return fail("setsockopt", errno, name);
   }
-  char said = 0;
+  TrampolineFailure said;
+  iovec area{&said, sizeof said};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control{};
+  msghdr message{};
+  message.msg_iov = &area;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
   ssize_t got = 0;
-  do got = recv(channel, &said, 1, 0);
+  do got = recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
   while (got < 0 && errno == EINTR);
-  if (got == 1 && said == kTrampolineRuns) return {};
+  if (got == static_cast<ssize_t>(sizeof said)) return fail(step_name(said.step), said.err, name);
+  const cmsghdr* const about = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (about != nullptr && about->cmsg_type == SCM_CREDENTIALS) {
+    ucred from{};
+    std::memcpy(&from, CMSG_DATA(about), sizeof from);
+    if (from.pid > 0) return from.pid;
+  }
   return fail("trampoline", got < 0 ? errno : 0, name + ": it did not begin");
 }
 
@@ -470,6 +493,15 @@ struct Tracee::State {
     pid_t maker_tid = 0;
     const char* how = "";
   };
+  // What came while a thread was not where it is to stop for it.
+  struct Late {
+    bool interrupt = false;
+    bool stop_signal = false;
+    void note(int status) {
+      if (event_of(status) == PTRACE_EVENT_STOP) interrupt = true;
+      if (event_of(status) == 0 && WSTOPSIG(status) == SIGSTOP) stop_signal = true;
+    }
+  };
   struct FirstStop {
     int status = 0;
     Clock::time_point since;
@@ -491,7 +523,8 @@ struct Tracee::State {
   std::map<pid_t, FirstStop> unclaimed;   // new tasks whose maker has not reported them yet
   std::deque<std::pair<pid_t, int>> raw;  // statuses in the order in which waitpid gave them
   std::deque<TraceEvent> events;
-  std::set<pid_t> earlier_children;  // children of this process that are not ours to end
+  std::set<pid_t> earlier_children;            // children of this process that are not ours to end
+  std::map<pid_t, std::uint64_t> behind_call;  // by process: behind a `syscall` of native code
 
   State() {
     for (const pid_t pid : children_of_this_process()) earlier_children.insert(pid);
@@ -516,6 +549,9 @@ struct Tracee::State {
   void adopt_silently(pid_t tid);
   void restart(pid_t tid, Task& task, int signo);
   void await_step();
+  std::optional<int> next_status(pid_t tid);
+  Result<pid_t> make_copy(pid_t tid, Task& task, Late& late);
+  Result<> with_copy(pid_t tid, Task& task, const std::function<void(pid_t)>& look);
   Result<> go_on(pid_t tid, int signo, bool stepping);
   void hand_out(Task& task, const TraceEvent& event) {
     task.handed_out = true;
@@ -539,6 +575,11 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return fail("socketpair", errno, "");
   }
+  // Before the trampoline writes.
+  constexpr int kOn = 1;
+  if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
+    return fail("setsockopt", errno, "");
+  }
   // Numbers below 3 are those of the program.
   const Fd low_ours(pair[0]);
   Fd low_theirs(pair[1]);
@@ -548,19 +589,23 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
 
   Spawn what;
   what.path = trampoline;
-  what.argv = {"ctxconf-trampoline", std::to_string(theirs.get()), path};
+  what.argv = {"ctxconf-trampoline", std::to_string(theirs.get()),
+               launch.pid_namespace ? kNewPidNamespace : kSameNamespace, path};
   what.argv.insert(what.argv.end(), launch.argv.begin(), launch.argv.end());
   what.extra_env = launch.extra_env;
   what.kept = theirs.get();
   what.stdio = launch.stdio;
   what.third = launch.third;
   what.own_group = launch.own_group;
-  CTX_TRY(pid, spawn(what));
+  CTX_TRY(spawned, spawn(what));
+  pid_t pid = spawned;
   theirs.reset();
   low_theirs.reset();
 
   auto result = [&]() -> Result<> {
-    CTX_CHECK(await_trampoline(ours.get(), launch.argv[0]));
+    CTX_TRY(running, await_trampoline(ours.get(), launch.argv[0]));
+    pid = running;
+    if (pid != spawned) kill_and_reap(spawned);
     if (ptrace(PTRACE_SEIZE, pid, nullptr, kOptions) != 0) {
       return fail("ptrace", errno, launch.argv[0]);
     }
@@ -690,6 +735,7 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
       // Killed meanwhile.
       if (!call) return restart(tid, task, 0);
       task.stop = Stop::kEntry;
+      if (call->arch == kNativeArch) behind_call[task.process] = call->pc;
       return hand_out(task, SyscallEntry{tid, task.process, native_number(call->arch, call->nr),
                                          call->args, has_short_time(call->arch, call->nr)});
     }
@@ -837,6 +883,7 @@ void Tracee::State::execed(pid_t pid, Task& task, int status) {
   const auto message = event_message(pid, status);
   std::erase_if(
       tasks, [&](const auto& other) { return other.second.process == pid && other.first != pid; });
+  behind_call.erase(pid);
   task.exiting = false;
   task.to_exit = false;
   task.stepping = false;
@@ -859,6 +906,7 @@ void Tracee::State::ended(pid_t pid, int status) {
     return;
   }
   std::erase_if(tasks, [&](const auto& other) { return other.second.process == pid; });
+  behind_call.erase(pid);
   const bool announced = std::erase(births, pid) != 0;
   if (!announced) return;
   Gone gone{pid, std::nullopt, std::nullopt};
@@ -1184,6 +1232,142 @@ Result<> Tracee::unwatch(pid_t tid) {
   (void)tid;
   return {};
 #endif
+}
+
+// The next stop of a thread that was resumed, or its end; nothing: none came in time.
+std::optional<int> Tracee::State::next_status(pid_t tid) {
+  const auto deadline = Clock::now() + kEndLimit;
+  const auto spin_until = Clock::now() + kSpin;
+  while (true) {
+    int status = 0;
+    const pid_t got = waitpid(tid, &status, WNOHANG | __WALL);
+    if (got == tid) return status;
+    const auto now = Clock::now();
+    if ((got < 0 && errno != EINTR) || now >= deadline) return std::nullopt;
+    if (now < spin_until) {
+      sched_yield();
+    } else {
+      signals.sleep_for_children(deadline);
+    }
+  }
+}
+
+#if defined(__x86_64__)
+// Resumes a thread that is about to clone until that call returns; the copy has stopped then.
+Result<pid_t> Tracee::State::make_copy(pid_t tid, Task& task, Late& late) {
+  pid_t copy = 0;
+  while (true) {
+    ptrace(PTRACE_SYSCALL, tid, nullptr, nullptr);
+    const auto status = next_status(tid);
+    if (!status || has_ended(*status) || event_of(*status) == PTRACE_EVENT_EXIT) {
+      if (copy != 0) kill_and_reap(copy);
+      if (!status) return fail("clone", ETIMEDOUT, pid_text(tid));
+      task.held = status;
+      return fail("clone", ESRCH, pid_text(tid));
+    }
+    if (event_of(*status) == PTRACE_EVENT_CLONE) {
+      if (const auto message = event_message(tid, *status)) copy = static_cast<pid_t>(*message);
+      if (copy != 0 && !next_status(copy)) return fail("clone", ETIMEDOUT, pid_text(copy));
+    } else if (WSTOPSIG(*status) == (SIGTRAP | 0x80)) {
+      const auto info = syscall_info(tid);
+      if (!info || info->op != PTRACE_SYSCALL_INFO_EXIT) continue;
+      if (copy != 0) return copy;
+      // Asked to stop meanwhile, it would be made anew.
+      constexpr int kFirstRestart = 512;
+      const auto err = static_cast<int>(-info->exit.rval);
+      return fail("clone", err < kFirstRestart ? err : EINTR, pid_text(tid));
+    } else {
+      late.note(*status);  // all other signals are blocked
+    }
+  }
+}
+
+Result<> Tracee::State::with_copy(pid_t tid, Task& task, const std::function<void(pid_t)>& look) {
+  constexpr std::uint64_t kInstruction = 2;  // bytes of `syscall`
+  constexpr unsigned long kCode = 0x050f;
+  const auto site = behind_call.find(task.process);
+  if (site == behind_call.end()) return fail("clone", ENOENT, "no system call was seen");
+  const auto kinship = kinship_of(task.process);
+  if (!kinship || kinship->parent != getpid()) {
+    return fail("clone", EPERM, "not a child of this process");
+  }
+  user_regs_struct before{};
+  iovec area{&before, sizeof before};
+  std::uint64_t mask = 0;
+  const std::uint64_t all = ~std::uint64_t{0};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0 ||
+      ptrace(PTRACE_GETSIGMASK, tid, sizeof mask, &mask) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  const std::uint64_t at = site->second - kInstruction;
+  errno = 0;
+  const auto code = static_cast<unsigned long>(ptrace(PTRACE_PEEKTEXT, tid, at, nullptr));
+  const bool at_entry = task.stop == Stop::kEntry;
+  if (area.iov_len != sizeof before || errno != 0 || (code & 0xffffU) != kCode ||
+      (at_entry && before.rip != site->second)) {
+    return fail("clone", ENOTSUP, "no system call instruction of 64-bit code");
+  }
+  user_regs_struct call = before;
+  call.rdi = CLONE_PARENT;  // without a signal, and nobody's child here
+  call.rsi = call.rdx = call.r10 = call.r8 = 0;
+  if (at_entry) {
+    call.orig_rax = SYS_clone;  // instead of the call that is about to be made
+  } else {
+    call.orig_rax = static_cast<unsigned long long>(-1);
+    call.rax = SYS_clone;
+    call.rip = at;
+  }
+  iovec changed{&call, sizeof call};
+  if (ptrace(PTRACE_SETSIGMASK, tid, sizeof all, &all) != 0 ||
+      ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &changed) != 0) {
+    return fail("ptrace registers", errno, pid_text(tid));
+  }
+  Late late;
+  const auto copy = make_copy(tid, task, late);
+  if (!copy && task.held) return {};  // it ends
+  if (copy) {
+    look(*copy);
+    kill_and_reap(*copy);
+  }
+  user_regs_struct after = before;
+  if (at_entry) {
+    after.rip -= kInstruction;
+    after.rax = before.orig_rax;
+    after.orig_rax = static_cast<unsigned long long>(-1);
+  }
+  iovec restored{&after, sizeof after};
+  ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &restored);
+  while (at_entry) {
+    ptrace(PTRACE_CONT, tid, nullptr, nullptr);
+    const auto status = next_status(tid);
+    if (!status) return fail("clone", ETIMEDOUT, pid_text(tid));
+    if (has_ended(*status) || event_of(*status) == PTRACE_EVENT_EXIT) {
+      task.held = status;
+      return {};
+    }
+    if (event_of(*status) == PTRACE_EVENT_SECCOMP) break;
+    late.note(*status);
+  }
+  ptrace(PTRACE_SETSIGMASK, tid, sizeof mask, &mask);
+  if (late.interrupt) ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
+  if (late.stop_signal) kill(task.process, SIGSTOP);
+  if (!copy) return std::unexpected(copy.error());
+  return {};
+}
+#else
+Result<> Tracee::State::with_copy(pid_t tid, Task&, const std::function<void(pid_t)>&) {
+  return fail("clone", ENOTSUP, pid_text(tid) + ": only on x86-64");
+}
+#endif
+
+Result<> Tracee::with_copy(pid_t tid, const std::function<void(pid_t)>& look) {
+  const auto it = state_->tasks.find(tid);
+  if (it == state_->tasks.end()) return {};
+  auto& task = it->second;
+  if (!task.handed_out || task.held || task.exiting || task.stop == State::Stop::kSignal) {
+    return fail("clone", EINVAL, pid_text(tid) + " is not stopped");
+  }
+  return state_->with_copy(tid, task, look);
 }
 
 Result<RemoteAddr> Tracee::thread_pointer(pid_t tid) const { return stopped_thread_pointer(tid); }

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,9 @@ struct Launch {
   std::array<int, 3> stdio = {-1, -1, -1};       // instead of ours, where not -1
   int third = -1;                                // becomes descriptor 3 of the program
   bool own_group = false;                        // in a process group of its own
+  // Process 1 of a pid namespace of its own, and may make such namespaces; its numbers here are
+  // ours. Needs kHostPidNamespaces.
+  bool pid_namespace = false;
   // A SyscallEntry comes before each call that trace_filter() (sys/seccomp_filter.h) names and
   // before no other. Needs kHostSeccompTrace; without it (`no_filter`) there are no SyscallEntry
   // events at all.
@@ -171,6 +175,14 @@ class Tracee {
   // Where the TLS of a stopped thread is: fs_base on x86-64, tpidr_el0 on aarch64; 0: none yet.
   // ENOTSUP for a 32-bit thread.
   Result<RemoteAddr> thread_pointer(pid_t tid) const;
+
+  // Lets a stopped thread fork, hands the copy of its process to `look` and ends it. The copy runs
+  // nothing of the program and is a child of the process's parent, which has to be this process
+  // (EPERM): the program neither gets a child nor a signal. The thread then stands where it stood.
+  // EINVAL: it is not stopped, or at a signal or an exit; ENOENT: no SyscallEntry of the image came
+  // before; EAGAIN and the like: the kernel made none; ENOTSUP: not on this architecture, nor for
+  // 32-bit code.
+  Result<> with_copy(pid_t tid, const std::function<void(pid_t copy)>& look);
 
   // The call in progress of a stopped thread (PTRACE_GET_SYSCALL_INFO or registers).
   Result<SyscallEntry> syscall_of(pid_t tid) const;

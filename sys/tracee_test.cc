@@ -24,6 +24,7 @@
 #include "sys/capabilities.h"
 #include "sys/child.h"
 #include "sys/memory_reader.h"
+#include "sys/process.h"
 #include "sys/spawn.h"
 
 namespace ctxconf::sys {
@@ -250,6 +251,56 @@ TEST_F(TraceeTest, TheProgramHasNotRunBeforeItsFirstEvent) {
   EXPECT_EQ(maps_of(tracee->root()).find("libc.so"), std::string::npos);
   EXPECT_EQ(tracee->processes(), std::vector{tracee->root()});
   EXPECT_EQ(tracee->tasks(), 1U);
+}
+
+TEST_F(TraceeTest, AProgramDoesNotNoticeThatItWasCopied) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "only on x86-64";
+#endif
+  constexpr int kCalls = 20;
+  auto tracee = Tracee::launch(target({"childless", std::to_string(kCalls)}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  Recording run;
+  run.to_exit = true;
+  std::set<pid_t> copies;
+  const auto copy = [&](pid_t tid) {
+    const auto made = tracee->with_copy(tid, [&](pid_t pid) {
+      EXPECT_TRUE(copies.insert(pid).second);
+      EXPECT_EQ(maps_of(pid), maps_of(tid));
+    });
+    EXPECT_TRUE(made) << to_string(made.error());
+  };
+  run.also = [&](const TraceEvent& event) {
+    const auto* entry = std::get_if<SyscallEntry>(&event);
+    if (entry != nullptr && entry->nr == SYS_memfd_create) copy(entry->tid);
+    if (const auto* exit = std::get_if<SyscallExit>(&event)) copy(exit->tid);
+    // It runs, or is about to get a signal.
+    const auto* signal = std::get_if<SignalStop>(&event);
+    if (signal != nullptr) {
+      EXPECT_EQ(tracee->with_copy(signal->tid, {}).error().err, EINVAL);
+    }
+  };
+  run.drive(*tracee);
+  const auto end = run.end_of(tracee->root());
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->exit_code, 0);
+  EXPECT_GE(copies.size(), 2U * kCalls);
+  EXPECT_TRUE(run.all<NewTask>().empty());
+  EXPECT_TRUE(tracee->end());
+}
+
+TEST_F(TraceeTest, AProcess1OfItsOwnNamespace) {
+  if (!Capabilities::of_this_host().has(kHostPidNamespaces)) GTEST_SKIP() << "no pid namespaces";
+  auto launch = target({"own-number"});
+  launch.pid_namespace = true;
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  EXPECT_EQ(own_number(tracee->root()).value_or(0), 1);
+  Recording run;
+  run.drive(*tracee);
+  ASSERT_TRUE(run.end_of(tracee->root()));
+  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 0);
+  EXPECT_TRUE(tracee->end());
 }
 
 TEST_F(TraceeTest, KeepsTheEndOfASignal) {

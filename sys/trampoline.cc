@@ -6,12 +6,15 @@
 #include <fcntl.h>
 #include <linux/seccomp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "sys/pid_namespace.h"
 
 namespace {
 
@@ -67,12 +70,24 @@ bool install(const sock_fprog& program) {
   return errno == EINVAL && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
+// Returns in process 1.
+bool become_process_1() {
+  const int err = ctxconf::sys::unshare_pid_namespace();
+  const pid_t pid = err == 0 ? fork() : -1;
+  if (pid > 0) _exit(0);
+  if (err != 0) errno = err;
+  return pid == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) return 2;
+  if (argc < 5) return 2;
   const int channel = atoi(argv[1]);
   if (fcntl(channel, F_SETFD, FD_CLOEXEC) != 0) return 2;
+  if (strcmp(argv[2], ctxconf::sys::kNewPidNamespace) == 0 && !become_process_1()) {
+    give_up(channel, TrampolineStep::kNamespace);
+  }
   if (write(channel, &ctxconf::sys::kTrampolineRuns, 1) != 1) return 2;
   static TrampolineSettings settings;
   // The tracer is gone when this fails.
@@ -94,6 +109,6 @@ int main(int argc, char** argv) {
     }
     if (!installed) give_up(channel, TrampolineStep::kFilter);
   }
-  execve(argv[2], argv + 3, environ);
+  execve(argv[3], argv + 4, environ);
   give_up(channel, TrampolineStep::kExec);
 }

@@ -8,10 +8,15 @@
 
 namespace ctxconf::sys {
 
-// Command line: ctxconf-trampoline FD PATH ARGV0 [ARG...]
+// Command line: ctxconf-trampoline FD NAMESPACE PATH ARGV0 [ARG...]
 
-// Trampoline to tracer, a byte: it runs. A tracer that seizes it earlier may meet the event of the
-// exec that started it, and not only that of the program.
+// NAMESPACE: the program is process 1 of a new pid namespace, a child of the process that was
+// started, which ends at once; or it stays where it is.
+inline constexpr const char* kNewPidNamespace = "pid";
+inline constexpr const char* kSameNamespace = "-";
+
+// Trampoline to tracer, a byte: it runs, and is the process to seize. A tracer that seizes it
+// earlier may meet the event of the exec that started it, and not only that of the program.
 inline constexpr char kTrampolineRuns = 'r';
 
 // Tracer to trampoline, once it has been seized.
@@ -22,7 +27,14 @@ struct TrampolineSettings {
   std::array<sock_filter, 128> filter{};
 };
 
-enum class TrampolineStep : std::int32_t { kSettings, kLimit, kOutput, kFilter, kExec };
+enum class TrampolineStep : std::int32_t {
+  kSettings,
+  kLimit,
+  kOutput,
+  kFilter,
+  kExec,
+  kNamespace,  // instead of the byte
+};
 
 // Trampoline to tracer, when a step failed; the end of the stream when the exec worked.
 struct TrampolineFailure {

@@ -35,6 +35,8 @@ constexpr milliseconds kTick{100};
 // A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
+// All copies of an image together: those of a large process take long.
+constexpr milliseconds kProbing{2000};
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -65,6 +67,9 @@ struct Watched {
   std::unique_ptr<RecordStoreRecorder> records;  // the same
   std::vector<Race> races;                       // of its image
   std::string races_unseen;
+  std::vector<ForkProbe> forks;       // of its image
+  std::string forks_unseen;           // the same
+  Clock::duration probed{};           // the same: time spent on them
   std::shared_ptr<EventOrder> order;  // of its image
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
@@ -100,6 +105,8 @@ class Live {
   void begin_wait() { stopped_.begin_wait(); }
   void set_ending() { ending_ = true; }
   void set_injecting(bool on) { injecting_ = on; }
+  void set_probing(bool on) { probing_ = on; }
+  std::optional<pid_t> process_of(std::int64_t number) const;
   void set_stepping(bool on) {
     stepping_ = on;
     if (on) return;
@@ -144,6 +151,7 @@ class Live {
   void move(pid_t pid, pid_t tid, int signo = 0);
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
+  void probe_fork(pid_t pid, pid_t tid, std::string at);
   void finish(Watched& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
@@ -157,6 +165,11 @@ class Live {
   void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
+  // Or nearly: what the program shows in the middle of a change is not looked at more often for it.
+  void stood_still_for(Clock::duration time) {
+    walked_ += time;
+    next_tick_ += time;
+  }
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options_.timeout_scale);
   }
@@ -180,12 +193,13 @@ class Live {
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
   bool injecting_ = options_.inject_at_once;
+  bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
   StoppedTime stopped_;
-  Clock::duration walked_{};  // in steps of single instructions
+  Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
   // Threads of a look that are still to stop for it, and what was seen of the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -261,10 +275,11 @@ void Live::end_image(Watched& w, const std::string& ending) {
     std::move(*w.records).add_to(image);
     w.records.reset();
   }
-  image.races = std::move(w.races);
-  image.races_unseen = std::move(w.races_unseen);
-  w.races.clear();
-  w.races_unseen.clear();
+  image.races = std::exchange(w.races, {});
+  image.races_unseen = std::exchange(w.races_unseen, {});
+  image.forks = std::exchange(w.forks, {});
+  image.forks_unseen = std::exchange(w.forks_unseen, {});
+  w.probed = {};
   w.injector.reset();
   w.process.images.push_back(std::move(image));
 }
@@ -275,6 +290,7 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   w.process.pid = pid;
   w.process.parent = parent;
   w.process.session = options_.session;
+  if (options_.pid_namespace) w.process.own_pid = sys::own_number(pid).value_or(0);
   w.shares_memory = shares_memory;
   if (!shares_memory) start_image(w);
 }
@@ -391,6 +407,55 @@ bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
   }
   ++timeline_.injections[answer.spec].times;
   return true;
+}
+
+// The thread stands behind an event of its image.
+void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
+  if (!options_.forks || !probing_) return;
+  Watched& w = alive_.at(pid);
+  const auto unseen = [&](std::string why) {
+    if (w.forks_unseen.empty()) w.forks_unseen = std::move(why);
+  };
+  if (pid != tracee_.root()) return unseen("it would have been another process's child");
+  if (w.forks.size() >= kMaxForkProbes) return unseen("there were too many steps");
+  if (w.probed > scaled(kProbing)) return unseen("to copy and to search this process takes long");
+  // Its own filter may kill what clones.
+  if (!filters_ || sys::seccomp_filters(tid).value_or(*filters_ + 1) != *filters_) {
+    return unseen("the program has a system call filter of its own");
+  }
+  ForkProbe probe{.tid = tid, .order = w.order->last(), .at = std::move(at), .candidates = {}};
+  const auto look = [&](pid_t copy) {
+    SnapshotRecorder recorder(ImageKey{copy, 0, options_.session}, {});
+    recorder.take(Moment::kPeriodic, Look::kThorough);
+    Image image = std::move(recorder).finish("");
+    if (image.snapshots.empty()) return;
+    probe.candidates = std::move(image.snapshots.front().candidates);
+  };
+  const auto from = Clock::now();
+  const auto made = tracee_.with_copy(tid, look);
+  const auto took = Clock::now() - from;
+  w.probed += took;
+  stood_still_for(took);
+  if (!made) {
+    return unseen(sys::to_string(made.error()));
+  }
+  for (Candidate& c : probe.candidates) {
+    std::vector<MemoryBlock> head;
+    for (MemoryBlock& b : c.memory) {
+      if (b.at.raw() != c.entries.front().range.begin().raw() || !head.empty()) continue;
+      if (b.bytes.size() > sizeof(abi::ProcessHeader)) b.bytes.resize(sizeof(abi::ProcessHeader));
+      head.push_back(std::move(b));
+    }
+    c.memory = std::move(head);
+  }
+  w.forks.push_back(std::move(probe));
+}
+
+std::optional<pid_t> Live::process_of(std::int64_t number) const {
+  for (const auto& [pid, w] : alive_) {
+    if ((options_.pid_namespace ? w.process.own_pid : pid) == number && w.recorder) return pid;
+  }
+  return std::nullopt;
 }
 
 StoreRecorder* Live::stores_of(pid_t pid) {
@@ -585,6 +650,7 @@ void Live::on(const sys::SyscallEntry& e) {
     threads_[e.tid].pointer = pointer;
   }
   const bool result_wanted = begin_call(e);
+  if (result_wanted && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
   settle(e.process, e.tid);
   if (result_wanted) {
     (void)tracee_.resume_to_exit(e.tid);
@@ -599,6 +665,7 @@ void Live::on(const sys::SyscallExit& e) {
   if (stores != nullptr) stores->look(e.tid);
   if (it != alive_.end() && it->second.calls) {
     const auto name = it->second.calls->left(e);
+    if (!name.empty()) probe_fork(e.process, e.tid, "after " + name);
     const bool reading = name == "clock_gettime";
     it->second.injector->left(e.tid, e.result,
                               reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
@@ -659,7 +726,19 @@ void Live::on(const sys::Exiting& e) {
   go_on(e.process, e.tid);
 }
 
-void Live::on(const sys::SignalStop& e) { go_on(e.process, e.tid, e.signo); }
+void Live::on(const sys::SignalStop& e) {
+  const bool fault =
+      e.signo == SIGSEGV || e.signo == SIGBUS || e.signo == SIGILL || e.signo == SIGFPE;
+  const auto it = alive_.find(e.process);
+  // What ends process 1 of a namespace is dropped by the kernel while it is traced: it would repeat
+  // its fault for ever.
+  if (fault && it != alive_.end() && it->second.process.own_pid == 1 &&
+      sys::has_default_action(e.tid, e.signo).value_or(false)) {
+    it->second.process.killed_by = e.signo;
+    kill(e.process, SIGKILL);
+  }
+  go_on(e.process, e.tid, e.signo);
+}
 
 void Live::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
@@ -705,6 +784,7 @@ void Live::on(const sys::WatchpointHit& e) {
   }
   if (stores != nullptr && thread != threads_.end() && thread->second.watches == stores->header()) {
     look_at_store(alive_.at(e.process), e);
+    probe_fork(e.process, e.tid, "after a store");
     if (arm(alive_.at(e.process), e.tid)) return;
   }
   go_on(e.process, e.tid);
@@ -718,7 +798,8 @@ void Live::on(const sys::Gone& e) {
   if (it == alive_.end()) return;
   Watched& w = it->second;
   w.process.exit_code = e.exit_code;
-  w.process.killed_by = e.killed_by;
+  const auto fault = std::exchange(w.process.killed_by, e.killed_by);
+  if (fault && e.killed_by == SIGKILL) w.process.killed_by = fault;
   w.process.ended_by_us =
       (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
       // Ctrl-C goes to the whole foreground group: it was meant for us.
@@ -747,7 +828,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   auto event = tracee_.next(wake);
   const auto woke = Clock::now();
   const bool stepped = event && *event && std::holds_alternative<sys::Stepped>(**event);
-  if (stepped) walked_ += woke - asked;
+  if (stepped) stood_still_for(woke - asked);
   if (const auto late = stopped_.woke(awake_by, woke); late > Clock::duration::zero()) {
     begin_ += late;
     if (published_) *published_ += late;
@@ -966,6 +1047,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
                                         Timeline& timeline) {
   launch.argv = options.argv;
   launch.no_filter = options.no_filter;
+  launch.pid_namespace = options.pid_namespace;
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
                         .anonymous_mmap = !options.injections.empty()};
   CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
@@ -983,6 +1065,10 @@ std::optional<Clock::time_point> Recording::published() const { return state_->l
 Clock::duration Recording::late() const { return state_->live.late(); }
 void Recording::begin_wait() { state_->live.begin_wait(); }
 void Recording::inject(bool on) { state_->live.set_injecting(on); }
+void Recording::probe_forks(bool on) { state_->live.set_probing(on); }
+std::optional<pid_t> Recording::process_of(std::int64_t number) const {
+  return state_->live.process_of(number);
+}
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
 void Recording::end_race() { state_->live.end_race(); }

@@ -42,7 +42,8 @@ class Recording {
   // Both moved by the time for which job control stopped us.
   Clock::time_point begun() const;
   std::optional<Clock::time_point> published() const;  // a context appeared last
-  // That time, and what went by while a thread was moved by single instructions, in all.
+  // That time, and what went by while a thread was moved by single instructions or was forked by
+  // us, in all.
   Clock::duration late() const;
   // Somebody waits from now on, with a deadline that is moved, too: a bounded number of times until
   // the next is begun.
@@ -68,6 +69,11 @@ class Recording {
   // end_race(), one process at a time. Where that cannot be, the image says why.
   void begin_race(pid_t pid);
   void end_race();
+  // options.forks: at each recorded call and each store to the header from now on, or no more.
+  void probe_forks(bool on);
+  // The process that calls itself so: with options.pid_namespace the one with this own_pid.
+  // Nothing: none is known.
+  std::optional<pid_t> process_of(std::int64_t number) const;
   // A thread of the process is about to publish or to update: what it maps is recorded and may
   // fail.
   void begins_to_publish(pid_t pid, pid_t tid);

@@ -37,6 +37,10 @@ struct WrapOptions {
   bool inject_at_once = true;  // false: from Recording::inject() on
   bool hide_vdso = false;      // readings of clocks are system calls, and recorded
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
+  // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
+  // process that was started.
+  bool forks = false;
+  bool pid_namespace = false;  // it is process 1 of one of its own; Process::own_pid is recorded
   bool keep_all = false;       // also snapshots of images that showed no context
   std::uint32_t session = 0;   // ImageKey::session of all images
   SnapshotLimits limits;

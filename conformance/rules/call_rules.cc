@@ -461,6 +461,25 @@ Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) 
     }
     return f;
   }
+  std::size_t children = 0;
+  for (const Publication& p : all) {
+    for (const ForkProbe& fork : e.image->forks) {
+      if (fork_time(e, p, fork) != ForkTime::kBeforeMark) continue;
+      ++children;
+      const auto header = inherited_header(p, fork);
+      if (header.empty()) continue;
+      Finding f = contradicted(
+          fmt::format("a child that thread {} forks {} has a header that is never corrected",
+                      fork.tid, fork.at),
+          "a child's header before MADV_DONTFORK");
+      f.evidence = call_lines({p.map, p.dontfork});
+      f.hexdumps = {bytes_dump("the child's header at " + hex_text(p.start), p.start, header)};
+      return f;
+    }
+  }
+  if (children > 0) {
+    return passed(fmt::format("nothing in a child at each of {} steps before the mark", children));
+  }
   return judged ? passed() : nothing_judged(e, "no madvise(MADV_DONTFORK) for a context was seen");
 }
 

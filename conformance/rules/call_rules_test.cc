@@ -365,6 +365,29 @@ TEST(CallRules, AHeaderBeforeItsMark) {
   EXPECT_EQ(contradictions(repeated), Ids{});
 }
 
+TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
+  const auto with = [](std::uint64_t order, const std::vector<std::byte>& head) {
+    Recording r;
+    r.published();
+    Recording child;
+    child.seen(head);
+    ForkProbe fork{.tid = 12, .order = order, .at = "after mmap", .candidates = {}};
+    fork.candidates = child.image().snapshots.front().candidates;
+    r.image().forks = {fork};
+    return contradictions(r);
+  };
+  constexpr std::uint64_t kBehindMmap = 6;
+  constexpr std::uint64_t kInMadvise = 7;
+  constexpr std::uint64_t kBehindMadvise = 8;
+  for (const auto order : {kBehindMmap, kInMadvise}) {
+    EXPECT_EQ(with(order, header(0)), Ids{"pctx.fork.dontfork-before-header"}) << order;
+    EXPECT_EQ(with(order, kBlank), Ids{}) << order;
+  }
+  // That is for another row, or of a mapping that was there before.
+  EXPECT_EQ(with(kBehindMadvise, header(1)), Ids{});
+  EXPECT_EQ(with(kBehindMmap - 1, header(1)), Ids{});
+}
+
 TEST(CallRules, HostileNumbersDoNotWrap) {
   Recording r;
   r.made().named(header(1), kAt, UINT64_MAX);

@@ -10,6 +10,7 @@
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/given.h"
+#include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -17,7 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kFork = "an adapter that declares process.fork";
+constexpr const char* kFork =
+    "an adapter that declares process.fork, or whose process ctxconf can fork where it steps";
 constexpr std::size_t kMaxListed = 8;
 
 // A child, or grandchild, that an operation made, and what it was to do.
@@ -36,7 +38,7 @@ struct Child {
 
 void add_children(const Json& request, const Json& reply, std::vector<Child>& out) {
   if (!says(request, "op", "process.fork") || !request.contains("child") ||
-      !request["child"].is_object())
+      !request["child"].is_object() || request.contains("namespace"))
     return;
   const Json& child = request["child"];
   const auto pid = pid_member(reply, "child_pid");
@@ -88,13 +90,40 @@ bool is_of_parent(const Context& c, const ImageEvidence& parent) {
   return false;
 }
 
+// What children would have had, that had been forked at each step of publications and updates.
+// A finding, or nothing; `judged` is how many.
+std::optional<Finding> inherited_at_a_step(const ImageEvidence& e, std::size_t& judged) {
+  if (e.image->forks.empty()) return std::nullopt;
+  for (const Publication& p : publications_of(e)) {
+    for (const ForkProbe& fork : e.image->forks) {
+      if (fork_time(e, p, fork) != ForkTime::kAfterMark) continue;
+      ++judged;
+      const auto header = inherited_header(p, fork);
+      if (header.empty()) continue;
+      Finding f = contradicted(
+          fmt::format("a child that thread {} forks {} has its parent's header", fork.tid, fork.at),
+          "a child with its parent's context");
+      f.evidence = {maps_line(*p.context)};
+      Hexdump dump;
+      dump.title = "the child's header at " + hex_text(p.start);
+      dump.address = p.start;
+      for (const std::byte b : header) dump.bytes.push_back(std::to_integer<std::uint8_t>(b));
+      f.hexdumps = {std::move(dump)};
+      return f;
+    }
+  }
+  return std::nullopt;
+}
+
 Finding child_has_none(const ImageEvidence& e) {
   std::size_t judged = 0;
   const DrivenOperation* last = nullptr;
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr) continue;
-    const Published of_parent = published_at(*e.session, *before);
+    // Or it came beside them.
+    Published of_parent = published_at(*e.session, *before);
+    if (of_parent.context == nullptr) of_parent = published_at(*e.session, d);
     if (of_parent.context == nullptr) continue;
     for (const Child& child : children_of(d)) {
       const ImageView* view = view_of(d, child.pid);
@@ -114,8 +143,27 @@ Finding child_has_none(const ImageEvidence& e) {
       }
     }
   }
+  std::size_t steps = 0;
+  if (auto f = inherited_at_a_step(e, steps)) return *std::move(f);
+  if (steps > 0) {
+    return passed(fmt::format(
+        "{} children, and one at each of {} steps of publications and updates, none with a context",
+        judged, steps));
+  }
   if (judged > 0) return passed(fmt::format("{} children, none with a context", judged));
-  return unobservable("no child that does nothing was seen beside a context", kFork);
+  // The process may have become the publisher by an exec.
+  const auto unseen = std::ranges::find_if(e.process->images,
+                                           [](const Image& i) { return !i.forks_unseen.empty(); });
+  if (unseen == e.process->images.end()) {
+    return unobservable("no child that does nothing was seen beside a context", kFork);
+  }
+  if (!e.session->can("process.fork")) {
+    return not_applicable(
+        NaReason::kCapability,
+        "the adapter does not declare process.fork, and at no step a child could be made: " +
+            unseen->forks_unseen);
+  }
+  return unobservable("no child was seen beside a context: " + unseen->forks_unseen, kFork);
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
@@ -129,59 +177,105 @@ std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
   return process->exit_code ? fmt::format("exited {}", *process->exit_code) : "";
 }
 
+// A child that was to publish: what it shows instead; nothing: what it was given, which is counted,
+// or it is not known.
+std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOperation& d,
+                                         const Child& child, std::size_t& judged) {
+  const auto wrong = [&](std::string saw, std::string signature) {
+    Finding f = contradicted(std::move(saw), std::move(signature));
+    f.evidence = {request_line(d)};
+    if (const auto ending = ending_of(e, child.pid); !ending.empty()) {
+      f.evidence.push_back(fmt::format("child {} {}", child.pid, ending));
+    }
+    return f;
+  };
+  const ImageView* view = view_of(d, child.pid);
+  if (view == nullptr || !view->snapshot) {
+    const auto ending = ending_of(e, child.pid);
+    // What could not be looked at may have been killed with its parent, later.
+    const bool later = view != nullptr && ending == fmt::format("killed by signal {}", SIGKILL);
+    if (!ending.starts_with("killed") || later) return std::nullopt;
+    return wrong(fmt::format("child {} was {} when it published", child.pid, ending),
+                 "the child died");
+  }
+  const Published now = published_at(*e.session, view);
+  if (now.image == nullptr) return std::nullopt;
+  const auto active = active_in(now, *view);
+  if (active.empty()) {
+    if (now.has_mappings) return std::nullopt;  // what is wrong with it is for other rows
+    return wrong(fmt::format("child {} published and has no context", child.pid),
+                 "a child without a context");
+  }
+  if (active.size() > 1) {
+    Finding f = wrong(fmt::format("child {} has {} contexts", child.pid, active.size()),
+                      "a child with several contexts");
+    for (const Context* c : active) {
+      if (f.evidence.size() < kMaxListed) f.evidence.push_back(maps_line(*c));
+    }
+    return f;
+  }
+  if (now.payload == nullptr) return std::nullopt;
+  ++judged;
+  for (const Attribute& g : child.given()) {
+    const Attribute* there = now.find(g.key);
+    if (there != nullptr && is_same(*there, g)) continue;
+    Finding f = wrong(
+        fmt::format("child {} shows {}, where {} was given", child.pid, shown(there), shown(&g)),
+        "not the attributes of the child");
+    f.evidence.push_back(maps_line(*active.front()));
+    return f;
+  }
+  return std::nullopt;
+}
+
 Finding child_publishes_own(const ImageEvidence& e) {
   std::size_t judged = 0;
   for (const DrivenOperation& d : e.session->operations) {
     for (const Child& child : children_of(d)) {
       if (!child.publishes()) continue;
-      const auto given = child.given();
-      const auto wrong = [&](std::string saw, std::string signature) {
-        Finding f = contradicted(std::move(saw), std::move(signature));
-        f.evidence = {request_line(d)};
-        if (const auto ending = ending_of(e, child.pid); !ending.empty()) {
-          f.evidence.push_back(fmt::format("child {} {}", child.pid, ending));
-        }
-        return f;
-      };
-      const ImageView* view = view_of(d, child.pid);
-      if (view == nullptr) {
-        const auto ending = ending_of(e, child.pid);
-        if (!ending.starts_with("killed")) continue;
-        return wrong(fmt::format("child {} was {} when it published", child.pid, ending),
-                     "the child died");
-      }
-      const Published now = published_at(*e.session, view);
-      if (now.image == nullptr) continue;
-      const auto active = active_in(now, *view);
-      if (active.empty()) {
-        if (now.has_mappings) continue;  // what is wrong with it is for other rows
-        return wrong(fmt::format("child {} published and has no context", child.pid),
-                     "a child without a context");
-      }
-      if (active.size() > 1) {
-        Finding f = wrong(fmt::format("child {} has {} contexts", child.pid, active.size()),
-                          "a child with several contexts");
-        for (const Context* c : active) {
-          if (f.evidence.size() < kMaxListed) f.evidence.push_back(maps_line(*c));
-        }
-        return f;
-      }
-      if (now.payload == nullptr) continue;
-      ++judged;
-      for (const Attribute& g : given) {
-        const Attribute* there = now.find(g.key);
-        if (there != nullptr && is_same(*there, g)) continue;
-        Finding f = wrong(fmt::format("child {} shows {}, where {} was given", child.pid,
-                                      shown(there), shown(&g)),
-                          "not the attributes of the child");
-        f.evidence.push_back(maps_line(*active.front()));
-        return f;
-      }
+      if (auto f = wrong_publication(e, d, child, judged)) return *std::move(f);
     }
   }
   if (judged > 0) return passed(fmt::format("{} children, each with a context of its own", judged));
   return unobservable("no child published",
                       "an adapter that declares process.fork with the child `publish`");
+}
+
+// Children of the process that carry its own number, in other namespaces.
+std::vector<const Process*> namesakes_of(const ImageEvidence& e) {
+  std::vector<const Process*> out;
+  for (const Process& p : e.timeline->processes) {
+    if (e.process->own_pid != 0 && p.own_pid == e.process->own_pid && p.pid != e.process->pid &&
+        p.session == e.process->session && p.parent == e.process->pid) {
+      out.push_back(&p);
+    }
+  }
+  return out;
+}
+
+// What a reply calls a child is its number in a namespace, and no evidence.
+Finding same_pid_namespace(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  const auto namesakes = namesakes_of(e);
+  for (const DrivenOperation& d : e.session->operations) {
+    if (!says(d.request, "op", "process.fork") || !says(d.request, "namespace", "pid") ||
+        !d.request.contains("child") || !d.request["child"].is_object()) {
+      continue;
+    }
+    for (const Process* p : namesakes) {
+      const Child child{p->pid, d.request["child"]};
+      if (!child.publishes()) continue;
+      auto f = wrong_publication(e, d, child, judged);
+      if (!f) continue;
+      f->evidence.push_back(fmt::format("parent {} and child {} are both process {} of a namespace",
+                                        e.process->pid, p->pid, p->own_pid));
+      return *std::move(f);
+    }
+  }
+  if (judged > 0) return passed("the child published a context of its own");
+  return unobservable("no child with its parent's process number published",
+                      "an adapter that declares process.fork_namespace, on a host where this user "
+                      "may make pid namespaces (pid-namespaces in `ctxconf doctor`)");
 }
 
 // Children that published, and are the cause of what changes now.
@@ -289,6 +383,7 @@ constexpr auto kRules = std::to_array<NamedRule>({
     {"pctx.fork.child-has-none", child_has_none},
     {"pctx.fork.child-publishes-own", child_publishes_own},
     {"pctx.fork.parent-untouched", parent_untouched},
+    {"pctx.fork.same-pid-namespace", same_pid_namespace},
     {"pctx.exec.memfd-not-leaked", memfd_not_leaked},
 });
 

@@ -795,7 +795,90 @@ TEST(ForkChildHasNone, OneOfSeveralAtOnceAndAGrandchild) {
   EXPECT_EQ(deeper.outcome(kId), Outcome::kFail);
 }
 
+TEST(ForkChildHasNone, AtEachStep) {
+  constexpr const char* kId = "pctx.fork.child-has-none";
+  constexpr std::uint64_t kDontFork = 10;
+  const auto with = [&](bool after_mark, const std::vector<Writer>& inherited, bool ended = false) {
+    Driven d;
+    d.call("mmap", {0, 4096, 3, 2, 3, 0}, static_cast<std::int64_t>(kMapping));
+    const auto mapped = d.order;
+    d.call("madvise", {kMapping, 4096, kDontFork}, 0);
+    if (ended) d.call("munmap", {kMapping, 4096}, 0);
+    ForkProbe fork{.tid = kPid,
+                   .order = after_mark ? d.order : mapped,
+                   .at = "after a store",
+                   .candidates = {}};
+    for (const Writer& w : inherited) fork.candidates.push_back(w.candidate());
+    d.image().forks = {fork};
+    d.state = {Writer{}};
+    d.ask("process.publish", with_resource(Writer{}.resource));
+    return d.outcome(kId);
+  };
+  EXPECT_EQ(with(true, {}), Outcome::kPass);
+  EXPECT_EQ(with(true, {Writer{}}), Outcome::kFail);
+  Writer elsewhere;
+  elsewhere.mapping += 0x10000;
+  EXPECT_EQ(with(true, {elsewhere}), Outcome::kPass);
+  // Before the mark it is another row's.
+  EXPECT_EQ(with(false, {Writer{}}), Outcome::kUnobservable);
+  EXPECT_EQ(with(true, {Writer{}}, /*ended=*/true), Outcome::kUnobservable);
+}
+
+TEST(ForkChildHasNone, SaysWhyNoStepWasSeen) {
+  Driven d = published();
+  d.image().forks_unseen = "it has a filter";
+  EXPECT_EQ(d.outcome("pctx.fork.child-has-none"), Outcome::kNa);
+  d.session.hello = R"({"id":1,"ok":true,"caps":{"process.fork":{}}})";
+  const Finding f = d.judge("pctx.fork.child-has-none");
+  EXPECT_EQ(f.outcome, Outcome::kUnobservable);
+  EXPECT_NE(f.saw.find("it has a filter"), std::string::npos) << f.saw;
+}
+
 const Pairs kWorker = {{"service.instance.id", "worker-1"}};
+
+TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
+  constexpr const char* kId = "pctx.fork.same-pid-namespace";
+  Json request = child_that("publish", kWorker);
+  request["namespace"] = "pid";
+  // The number in the reply is one of the namespace.
+  const Json reply = {{"ok", true}, {"child_pid", 2}};
+  const auto outcome_of = [&](const std::vector<Writer>& of_child, std::int32_t own_pid = 1) {
+    Driven d = published();
+    d.process().own_pid = 1;
+    d.child().own_pid = own_pid;
+    d.child_lives = true;
+    d.of_child = of_child;
+    d.ask("process.fork", request, reply);
+    EXPECT_EQ(d.outcome("pctx.fork.child-publishes-own"), Outcome::kUnobservable);
+    return d.outcome(kId);
+  };
+  Writer own;
+  own.resource = kWorker;
+  EXPECT_EQ(outcome_of({own}), Outcome::kPass);
+  EXPECT_EQ(outcome_of({}), Outcome::kFail);
+  EXPECT_EQ(outcome_of({Writer{}}), Outcome::kFail);
+  EXPECT_EQ(outcome_of({}, 2), Outcome::kUnobservable);
+
+  Driven died = published();
+  died.process().own_pid = died.child().own_pid = 1;
+  died.child().killed_by = 11;
+  died.ask("process.fork", request, {{"ok", false}});
+  const Finding f = died.judge(kId);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("killed by signal 11"), std::string::npos) << f.saw;
+  // It was dying when it was to be looked at; or it was not looked at, and ended with its parent.
+  ImageView dying;
+  dying.image = {kChild, 0};
+  died.session.operations.back().after.push_back(dying);
+  EXPECT_EQ(died.outcome(kId), Outcome::kFail);
+  died.child().killed_by = 9;
+  EXPECT_EQ(died.outcome(kId), Outcome::kUnobservable);
+
+  Driven elsewhere = published();
+  elsewhere.child_lives = true;
+  elsewhere.ask("process.fork", request, reply);
+  EXPECT_EQ(elsewhere.outcome(kId), Outcome::kUnobservable);
+}
 
 TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
   constexpr const char* kId = "pctx.fork.child-publishes-own";

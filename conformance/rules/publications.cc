@@ -186,6 +186,27 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
 
 }  // namespace
 
+ForkTime fork_time(const ImageEvidence& e, const Publication& p, const ForkProbe& fork) {
+  if (p.map == nullptr || p.dontfork == nullptr || fork.order < p.map->left_order) {
+    return ForkTime::kNeither;
+  }
+  const auto after = static_cast<std::size_t>(p.calls.data() - e.image->calls.data()) +
+                     p.calls.size();  // the call that ended the mapping
+  if (after < e.image->calls.size() && fork.order >= e.image->calls[after].entered_order) {
+    return ForkTime::kNeither;
+  }
+  return fork.order < p.dontfork->left_order ? ForkTime::kBeforeMark : ForkTime::kAfterMark;
+}
+
+std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork) {
+  for (const Candidate& c : fork.candidates) {
+    if (c.entries.front().range.begin().raw() != p.start || c.memory.empty()) continue;
+    const std::span<const std::byte> bytes = c.memory.front().bytes;
+    if (std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{}; })) return bytes;
+  }
+  return {};
+}
+
 bool is_naming(const SystemCall& c) {
   return c.name == "prctl" && static_cast<std::uint32_t>(c.args[0]) == PR_SET_VMA &&
          c.args[1] == PR_SET_VMA_ANON_NAME;

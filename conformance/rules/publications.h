@@ -56,6 +56,14 @@ std::vector<const Context*> relevant_contexts(const ImageEvidence& evidence);
 
 std::vector<Publication> publications_of(const ImageEvidence& evidence);
 
+// Whether a child would have been made while the mapping existed, before or after MADV_DONTFORK
+// marked it; kNeither also where it was never seen to be marked.
+enum class ForkTime { kNeither, kBeforeMark, kAfterMark };
+ForkTime fork_time(const ImageEvidence& evidence, const Publication& p, const ForkProbe& fork);
+// The header that such a child has where the mapping begins, if any byte of it is not zero; empty:
+// it has none.
+std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork);
+
 bool is_naming(const SystemCall& call);
 
 // "prctl(0x53564d41, 0x0, 0x7f..., 0x1000, "OTEL_CTX") = -22, thread 12"

@@ -36,6 +36,10 @@ struct Group {
   bool steps = false;
   // Nothing but states is recorded, so that the program runs as it does alone.
   bool race = false;
+  // At each step of a request it is looked at what a child would have.
+  bool forks = false;
+  // The testee is process 1 of a pid namespace. Left out where the host makes none.
+  bool pid_namespace = false;
   // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
   // clocks are read by system calls then. Or kFileSizeLimit. Left out where the host cannot answer
   // calls.

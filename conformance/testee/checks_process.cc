@@ -120,14 +120,29 @@ Driven publish_again(Testee& t) {
   return {};
 }
 
+// All at once, with as many forks beside them where that is declared: one after the other.
+Driven at_once_with_forks(Testee& t, Json requests) {
+  const std::size_t count = requests.size();
+  for (std::size_t i = 0; i < count && t.can("process.fork:idle"); ++i) {
+    requests.push_back({{"op", "process.fork"}, {"child", {{"do", "idle"}}}});
+  }
+  const auto reply = t.ask("parallel", {{"requests", std::move(requests)}});
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true) return {};
+  for (const Json& result : (*reply)["results"]) {
+    if (!result.is_object() || !result.contains("child_pid")) continue;
+    CTX_CHECK(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
+  }
+  return {};
+}
+
 Driven publish_in_parallel(Testee& t) {
   Json requests = Json::array();
   for (int i = 0; i < 4; ++i) {
     requests.push_back(
         {{"op", "process.publish"}, {"resource", named("ctxconf-first-" + std::to_string(i))}});
   }
-  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
-  return {};
+  return at_once_with_forks(t, std::move(requests));
 }
 
 Driven second_sdk(Testee& t) {
@@ -281,6 +296,24 @@ Driven update_beside_a_reader(Testee& t) {
   });
 }
 
+// Whichever comes last, a publication after all of them is a whole one.
+Driven drop_in_parallel(Testee& t) {
+  Json requests = Json::array();
+  for (const char* op : {"process.update", "process.drop", "process.publish", "process.update",
+                         "process.drop", "process.publish"}) {
+    Json request = {{"op", op}};
+    if (op != std::string_view("process.drop")) {
+      const auto size = requests.size();
+      const Json more = Json::array({text("ctxconf.padding", std::string(60 * size, 'p'))});
+      request["resource"] = named("ctxconf-racing-" + std::to_string(size), more);
+    }
+    requests.push_back(std::move(request));
+  }
+  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
+  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-all")}}));
+  return {};
+}
+
 Driven update_in_parallel(Testee& t) {
   CTX_CHECK(publish(t));
   Json requests = Json::array();
@@ -290,7 +323,7 @@ Driven update_in_parallel(Testee& t) {
     requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
   }
   CTX_CHECK(t.request("parallel", {{"requests", requests}}));
-  return {};
+  return t.can("process.drop") ? drop_in_parallel(t) : Driven();
 }
 
 // ---- other processes
@@ -309,13 +342,11 @@ Driven fork_idle(Testee& t) {
   if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
   if (!t.can("process.parallel") || !t.can("process.update")) return {};
   Json requests = Json::array();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 6; ++i) {
     requests.push_back(
         {{"op", "process.update"}, {"resource", named("ctxconf-fork-" + std::to_string(i))}});
   }
-  requests.push_back({{"op", "process.fork"}, {"child", child}});
-  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
-  return {};
+  return at_once_with_forks(t, std::move(requests));
 }
 
 Driven fork_publish(Testee& t) {
@@ -333,9 +364,35 @@ Driven fork_publish(Testee& t) {
         {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
     CTX_CHECK(fork_and_reap(t, updating));
   }
-  if (!t.can("process.fork:fork")) return {};
-  return fork_and_reap(t,
-                       {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}});
+  if (t.can("process.fork:fork")) {
+    CTX_CHECK(fork_and_reap(
+        t, {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}}));
+  }
+  if (!t.can("process.update")) return {};
+  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-after-its-children")}}));
+  return {};
+}
+
+// Process 1 of one pid namespace forks process 1 of another.
+Driven fork_into_namespace(Testee& t) {
+  CTX_CHECK(publish(t));
+  const Json child = {
+      {"do", "publish"},
+      {"resource",
+       resource({text("service.name", "ctxconf-nested"),
+                 text("service.instance.id", "2f0c7d5a-6a0b-4a3e-9d2d-51d7a9f1c705")})}};
+  // Why a child did not come to publish is seen from outside.
+  CTX_CHECK(t.ask("process.fork", {{"child", child}, {"namespace", "pid"}}));
+  return {};
+}
+
+Driven publish_and_update(Testee& t) {
+  CTX_CHECK(publish(t));
+  if (!t.can("process.update")) return {};
+  const Json more = Json::array({text("ctxconf.padding", std::string(5000, 'p'))});
+  CTX_CHECK(t.offer("process.update", {{"resource", named("ctxconf-larger", more)}}));
+  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
+  return {};
 }
 
 Driven exec_self(Testee& t) {
@@ -509,7 +566,7 @@ const Group kGroups[] = {
      {{"first-in-parallel",
        {"process.publish", "process.parallel"},
        {},
-       {"pctx.publish.singleton"},
+       {"pctx.publish.singleton", "pctx.fork.child-has-none"},
        publish_in_parallel}}},
     {"second-sdk",
      {{"second-sdk",
@@ -539,7 +596,7 @@ const Group kGroups[] = {
      {{"updates-in-parallel",
        {"process.publish", "process.update", "process.parallel"},
        {"pctx.update.one-writer-at-a-time"},
-       {"pctx.update.*"},
+       {"pctx.update.*", "pctx.publish.singleton", "pctx.drop.*"},
        update_in_parallel}}},
     {.name = "update-by-instructions",
      .checks = {{"update",
@@ -613,8 +670,22 @@ const Group kGroups[] = {
      {{"publish",
        {"process.publish", "process.fork:publish"},
        {"pctx.fork.child-publishes-own"},
-       {"pctx.fork.parent-untouched"},
+       {"pctx.fork.parent-untouched", "pctx.publish.singleton", "pctx.update.*"},
        fork_publish}}},
+    {.name = "fork-into-namespace",
+     .checks = {{"namespace",
+                 {"process.publish", "process.fork:publish", "process.fork_namespace"},
+                 {"pctx.fork.same-pid-namespace"},
+                 {},
+                 fork_into_namespace}},
+     .pid_namespace = true},
+    {.name = "fork-at-each-step",
+     .checks = {{"fork-at-each-step",
+                 {"process.publish"},
+                 {"pctx.fork.child-has-none"},
+                 {"pctx.fork.dontfork-before-header"},
+                 publish_and_update}},
+     .forks = true},
     {"exec",
      {{"exec",
        {"process.publish", "process.exec"},

@@ -103,7 +103,9 @@ GroupRun Driver::learn_capabilities() {
 }
 
 bool Driver::is_left_out(const Group& group) const {
-  return *group.injections != '\0' && options_.recording.no_filter;
+  return (*group.injections != '\0' && options_.recording.no_filter) ||
+         (group.forks && !options_.recording.stores) ||
+         (group.pid_namespace && !options_.pid_namespaces);
 }
 
 bool Driver::is_wanted(const Check& check) const {
@@ -159,6 +161,8 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
+  recording.forks = group.forks;
+  recording.pid_namespace = group.pid_namespace;
   std::string specs = group.injections;
   if (specs.empty()) return options;
   options.file_size_limit = specs == kFileSizeLimit;

@@ -654,8 +654,8 @@ Testee::Answer<void> Testee::start() {
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
   const auto known = [&] {
-    return std::in_range<pid_t>(pid) ? s.recording->image_of(static_cast<pid_t>(pid))
-                                     : std::nullopt;
+    const auto process = s.recording->process_of(pid);
+    return process ? s.recording->image_of(*process) : std::nullopt;
   };
   auto image = known();
   // What a parent says of its new child may be here before the child's first stop.
@@ -669,7 +669,7 @@ Testee::Answer<void> Testee::start() {
         s.blame(fmt::format("says that its process is {}, which is none that it has started",
                             cut(std::to_string(pid), 40))));
   }
-  s.pid = static_cast<pid_t>(pid);
+  s.pid = image->pid;
   s.session.root = *image;
   s.session.hello = s.session.operations.back().reply;
   s.caps = (*reply)["caps"];
@@ -724,8 +724,10 @@ void Testee::end_check(Stop stop) {
 Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   auto& s = *state_;
   if (s.options.recording.steps) s.recording->step_changes(true);
+  if (s.options.recording.forks) s.recording->probe_forks(true);
   auto reply = s.exchange(op, std::move(members), s.options.reply_within);
   if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
+  if (s.options.recording.forks && s.recording) s.recording->probe_forks(false);
   if (!reply) return std::unexpected(reply.error());
   if (s.racing) return reply;
   s.look();

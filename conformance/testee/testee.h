@@ -35,6 +35,7 @@ struct TesteeOptions {
   std::vector<std::string> argv;
   bool descriptor3 = false;      // --channel fd3
   bool names_memory = true;      // the kernel can name anonymous memory
+  bool pid_namespaces = true;    // this host has them
   bool file_size_limit = false;  // what inject() turns on is kFileSizeLimit
   std::uint32_t repeat = 0;      // which of --repeat this is
   std::string seed;              // hexadecimal

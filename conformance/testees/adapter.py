@@ -28,6 +28,7 @@ MAP_FAILED = ctypes.c_void_p(-1).value
 PROT_READ_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_DONTFORK = 3, 0x02, 0x20, 10
 MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
 PR_SET_PDEATHSIG, PR_SET_VMA, PR_SET_VMA_ANON_NAME = 1, 0x53564D41, 0
+CLONE_NEWPID = 0x20000000
 
 
 def os_error(call):
@@ -169,7 +170,8 @@ GIVEN = {}  # resource and attributes, as they are published
 
 CAPABILITIES = {
     "process.publish": {}, "process.update": {}, "process.drop": {}, "process.attributes": {},
-    "process.no_resource": {}, "process.fork": {"child": ["idle", "publish"]}, "process.exec": {},
+    "process.no_resource": {}, "process.fork": {"child": ["idle", "publish"]},
+    "process.fork_namespace": {}, "process.exec": {},
 }
 
 
@@ -206,6 +208,10 @@ def drop(request):
 def fork(request):
     ours, theirs = os.pipe()
     child, parent = request["child"], os.getpid()
+    if request.get("namespace") == "pid":
+        if libc.unshare(CLONE_NEWPID) != 0:
+            raise os_error("unshare")
+        parent = 0  # outside of the child's namespace, and it ends with ours
     pid = os.fork()
     if pid == 0:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, None, 0, None)

@@ -433,8 +433,11 @@ class Children {
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
     gate();
     const pid_t parent = getpid();
+    // Process 1 of a new namespace has no parent there, and ends with this one's.
+    const bool nested = request.value("namespace", "") == "pid";
+    if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     const pid_t pid = fork();
-    if (pid == 0) be_child(parent, ends, deeper, payloads);
+    if (pid == 0) be_child(nested ? 0 : parent, ends, deeper, payloads);
     const int err = errno;
     close(ends[1]);
     Report report;
@@ -503,9 +506,9 @@ json hello() {
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
-        "process.parallel", "process.no_resource", "thread.attach", "thread.detach",
-        "thread.append", "thread.shrink", "thread.move", "thread.churn", "gate", "churn",
-        "diag.tls_address"}) {
+        "process.fork_namespace", "process.parallel", "process.no_resource", "thread.attach",
+        "thread.detach", "thread.append", "thread.shrink", "thread.move", "thread.churn", "gate",
+        "churn", "diag.tls_address"}) {
     caps[cap] = json::object();
   }
   return {{"adapter", {{"name", "adapter_cpp"}, {"version", "1"}}},

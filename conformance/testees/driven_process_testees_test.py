@@ -26,11 +26,10 @@ def load(*path):
 TABLE = load("testees", "driven_process_mutants.json") if SOURCE else {"mutants": []}
 ALL = {} if not SOURCE else {
     row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
-NEEDS_NAMESPACES = "pctx.fork.same-pid-namespace"
 ROWS = {
     name: row for name, row in ALL.items()
     if row["role"] == "writer" and row["observe"]["modes"] == ["run"]
-    and row["observe"]["level"] in ("snapshot", "syscalls", "stores") and name != NEEDS_NAMESPACES}
+    and row["observe"]["level"] in ("snapshot", "syscalls", "stores")}
 OWN = [e for e in TABLE["mutants"] if e["program"] == "driven_process_writer"]
 MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
 

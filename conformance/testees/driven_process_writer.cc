@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,7 @@ constexpr std::array kChoices = {
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
     "--bad pctx.publish.singleton:second-sdk",
+    "--bad pctx.publish.singleton:fork",
     "--bad pctx.publish.on-init",
     "--bad pctx.publish.available-while-idle",
     "--bad pctx.publish.available-while-idle:stopped",
@@ -99,6 +101,10 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.child-publishes-own:parent",
     "--bad pctx.fork.parent-untouched",
     "--bad pctx.fork.parent-untouched:update",
+    "--bad pctx.fork.same-pid-namespace",
+    "--bad pctx.fork.same-pid-namespace:silent",
+    "--bad pctx.fork.child-has-none:update",
+    "--bad pctx.fork.dontfork-before-header",
     "--bad pctx.exec.memfd-not-leaked",
     "--bad pctx.exec.memfd-not-leaked:open",
     "--good default",
@@ -113,6 +119,7 @@ constexpr std::array kChoices = {
     "--good in-place",
     "--good unmaps-payloads",
     "--good vfork-child",
+    "--good spawns",
     "--good child-of-its-own",
     "--good child-publishes-again",
     "--good withdraws-on-failure",
@@ -195,6 +202,12 @@ class Context {
     if (memory == MAP_FAILED && !is_bad("pctx.publish.failure-mmap")) {
       return refuse("failed", "mmap", err);
     }
+    if (is_bad("pctx.fork.dontfork-before-header") && memory != MAP_FAILED) {
+      // To see that it can be written to.
+      auto* const first = static_cast<volatile char*>(memory);
+      *first = 'O';
+      *first = 0;
+    }
     if (madvise(memory, size_, MADV_DONTFORK) != 0 && !is_bad("pctx.publish.failure-madvise") &&
         !is_bad("pctx.publish.failure-mmap")) {
       const int why = errno;
@@ -226,7 +239,11 @@ class Context {
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
     const bool skips_zero = in_bulk && is_bad("pctx.update.no-mixed-read:bulk");
+    const bool shares = is_bad("pctx.fork.child-has-none:update");
+    if (shares) (void)madvise(at_, size_, MADV_DOFORK);
     if (!skips_zero) set_timestamp(0);
+    if (shares) (void)madvise(at_, size_, MADV_DONTFORK);
+    if (is_good("spawns")) run_a_program();
     if (late) now = boot_ns();
     if (!now) return refuse("failed", "clock_gettime", errno);
     if (allocates_late && !can_allocate(next.size())) return refuse("failed", "mmap", errno);
@@ -306,6 +323,16 @@ class Context {
     }
   }
 
+  // As what asks a tool for the name of the host.
+  static void run_a_program() {
+    std::array<char, 5> name{"true"};
+    const std::array<char*, 2> argv{name.data(), nullptr};
+    pid_t pid = 0;
+    if (posix_spawnp(&pid, name.data(), nullptr, nullptr, argv.data(), environ) == 0) {
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
   // -1: anonymous memory is next. Beyond its limit a file does not grow, and SIGXFSZ says so.
   int make_memfd() const {
     rlimit limit{};
@@ -358,6 +385,7 @@ class Context {
   Reply announce(std::string bytes, std::uint64_t now) {
     withdrawn_ = false;
     memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
+    if (is_good("spawns")) run_a_program();
     store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
     set_payload(std::move(bytes));
     set_timestamp(later(now), relaxed_if_bad("pctx.publish.fence-before-timestamp"));
@@ -411,6 +439,7 @@ class Sdk {
       return refuse("rejected", "no pairs beside the Resource");
     }
     if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
+    publisher_ = getpid();
     content_ = given({}, request);
     if (is_good("background")) {
       std::thread([this] {
@@ -474,23 +503,32 @@ class Sdk {
   }
 
   // One after the other where nothing else was chosen.
-  Reply parallel(const json& requests) {
+  Reply parallel(const json& all) {
+    json requests = json::array();  // whether children came beside them matters to no choice here
+    for (const json& r : all) {
+      if (r.at("op") != "process.fork") requests.push_back(r);
+    }
     if (!at_once(requests)) {
       for (const json& r : requests) {
-        auto reply = r.at("op") == "process.publish" ? publish(r) : update(r);
+        const auto op = r.at("op").get<std::string>();
+        auto reply = op == "process.publish" ? publish(r)
+                     : op == "process.drop"  ? drop()
+                                             : update(r);
         if (!reply) return reply;
       }
     }
-    return json{{"results", std::vector<json>(requests.size(), json{{"ok", true}})}};
+    return json{{"results", std::vector<json>(all.size(), json{{"ok", true}})}};
   }
 
   // In a child, which has one thread.
   void in_child(const json& child) {
     const bool updates = child.at("do") == "update";
     if (child.at("do") == "publish" || updates) {
-      if (is_bad("pctx.fork.child-publishes-own")) context_.write_anyway();
-      context_.forget();
-      if (is_bad("pctx.fork.child-publishes-own:parent")) {
+      const bool namesake = getpid() == publisher_;
+      if (is_bad("pctx.fork.child-publishes-own") && !namesake) context_.write_anyway();
+      if (is_bad("pctx.fork.same-pid-namespace:silent") && namesake) return;
+      if (!is_bad("pctx.fork.same-pid-namespace") || !namesake) context_.forget();
+      if (is_bad("pctx.fork.child-publishes-own:parent") && !namesake) {
         content_.resource.push_back(text("ctxconf.forked", "yes"));
       } else {
         content_ = given({}, child);
@@ -519,7 +557,10 @@ class Sdk {
   }
 
   void before_fork() { lock_.lock(); }
-  void after_fork() { lock_.unlock(); }
+  void after_fork(bool publishes) {
+    if (publishes && is_bad("pctx.publish.singleton:fork")) context_.forget();  // in both
+    lock_.unlock();
+  }
 
   // In the parent, once the child has done what it was to do.
   void child_is_ready() {
@@ -616,6 +657,7 @@ class Sdk {
   }
 
   std::mutex lock_;
+  pid_t publisher_ = 0;
   Content content_;
   Context context_;
   Context second_;
@@ -633,10 +675,12 @@ class Children {
     if (is_good("vfork-child") && child.at("do") == "idle") return share_memory();
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
-    const pid_t parent = getpid();
+    const bool nested = request.value("namespace", "") == "pid";
+    const pid_t parent = nested ? 0 : getpid();  // that of process 1 is in another namespace
+    if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     sdk_.before_fork();
     const pid_t pid = fork();
-    sdk_.after_fork();
+    sdk_.after_fork(child.at("do") == "publish");
     if (pid == 0) be_child(parent, ends, child);
     const int err = errno;
     close(ends[1]);
@@ -705,7 +749,8 @@ json capabilities() {
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
-        "process.parallel", "process.second_resource", "process.second_sdk", "gate"}) {
+        "process.fork_namespace", "process.parallel", "process.second_resource",
+        "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
   if (is_bad("pctx.update.no-mixed-read:bulk") || is_good("unmaps-payloads")) {
