@@ -166,6 +166,7 @@ Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderS
   if (by.store->tid != 0) f.at = place_of(image, *by.store);
   add_log(image, op, by, f);
   f.hexdumps = {header_after(by)};
+  f.event = {by.store->header, by.store->order, {}};
   return f;
 }
 
