@@ -513,6 +513,7 @@ class Page {
       out_ += "<dl class=\"fields\">\n";
       command_entry("again", again_for(run_, r.id));
       command_entry("offline", replay_for(run_, result));
+      command_entry("debug", debug_for(run_, result));
       out_ += "</dl>\n";
     }
     out_ += "</div>\n</details>\n";

@@ -113,7 +113,7 @@ TEST(Html, DrawsTheOperationOfAFailure) {
                                 "skip a version they do not know <code>process_ctx.rs:118"));
   EXPECT_THAT(figure, HasSubstr("Between steps 1 and 5 the timestamp is 0: a reader finds no "
                                 "context and comes back later. Between steps 5 and 6 a reader may "
-                                "mix the old context with the new one."));
+                                "mix the old with the new."));
   const std::string drawing = between(figure, "<svg class=\"operation\"", "</svg>");
   EXPECT_THAT(drawing, HasSubstr("aria-label=\"Update in 7 steps, step 6 is wrong\"><desc>"));
   EXPECT_EQ(times(drawing, "<circle class=\"store\""), 3U);
@@ -124,7 +124,7 @@ TEST(Html, DrawsTheOperationOfAFailure) {
   EXPECT_EQ(times(drawing, "<rect class=\"zero\""), 1U);
   EXPECT_EQ(times(drawing, "<rect class=\"mixed\""), 1U);
   EXPECT_THAT(drawing, HasSubstr(">111 → 0 <tspan class=\"small\">timestamp</tspan>"));
-  EXPECT_THAT(drawing, HasSubstr("timestamp is 0: a reader finds no context</text>"));
+  EXPECT_THAT(drawing, HasSubstr("a reader finds no context: the timestamp is 0</text>"));
   EXPECT_THAT(figure, HasSubstr("<th scope=\"row\">6 <strong class=\"wrong\">✗ wrong</strong></th>"
                                 "<td>store</td><td>payload size 260 → 282</td><td>process_ctx.rs"));
 }

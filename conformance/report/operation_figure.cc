@@ -17,12 +17,13 @@ namespace {
 using Kind = PictureStep::Kind;
 
 constexpr int kWidth = 820;
-constexpr int kFirstLane = 34;
-constexpr int kLaneStep = 20;
+constexpr int kFirstLane = 32;
+constexpr int kLaneStep = 17;
 constexpr int kTextAt = kFirstLane + static_cast<int>(kLanes.size()) * kLaneStep;
 constexpr int kHeadRow = 20;
 constexpr int kStateRow = 28;
 constexpr int kStepRow = 42;
+constexpr int kStepRowWithoutPlace = 28;
 constexpr int kLineRow = 17;
 constexpr std::size_t kMostChanges = kLanes.size();
 constexpr std::size_t kLongestLine = 96;  // that fits behind the lanes
@@ -94,16 +95,15 @@ std::string finds_text(Finds finds, bool is_update) {
     case Finds::kUnknown:
       return "the header was not seen";
     case Finds::kNoTimestamp:
-      return "timestamp is 0: a reader finds no context";
+      return "a reader finds no context: the timestamp is 0";
     case Finds::kNoContext:
-      return "no valid header: a reader finds no context";
+      return "a reader finds no context: no valid header";
     case Finds::kOld:
       return "a reader finds the old context";
     case Finds::kNew:
       return is_update ? "a reader finds the new context" : "a reader finds the context";
     case Finds::kNeither:
-      return is_update ? "a reader may mix the old context with the new one"
-                       : "a reader takes an unfinished header for a context";
+      return is_update ? "a reader may mix the old with the new" : "a reader finds it unfinished";
   }
   return "";
 }
@@ -348,12 +348,14 @@ class Figure {
           fmt::format("<text class=\"mono{}\" x=\"{}\" y=\"{}\">{}</text>", bad, kTextAt, at, line);
       at += kLineRow;
     }
-    if (const std::string place = cut(where(s)); !place.empty()) {
+    const std::string place = cut(where(s));
+    if (!place.empty()) {
       marks_ +=
           fmt::format("<text class=\"small\" x=\"{}\" y=\"{}\">{}</text>", kTextAt, at - 1, place);
     }
     marks_ += "\n";
-    y_ += kStepRow + static_cast<int>(lines.size() - 1) * kLineRow;
+    y_ += (place.empty() ? kStepRowWithoutPlace : kStepRow) +
+          static_cast<int>(lines.size() - 1) * kLineRow;
   }
 
   void symbols(const PictureStep& s, int y) {
