@@ -63,7 +63,8 @@ std::uint64_t end_of_publication(const Image& image) {
 
 std::optional<FailurePlace> place_of_failure(const RunResult& run, const Timeline& t, bool strict) {
   for (const RequirementResult& r : run.results) {
-    if (!is_unexpected_failure(r, strict) || r.findings.empty()) continue;
+    const bool ended = r.outcome == Outcome::kCrash || r.outcome == Outcome::kTimeout;
+    if (!is_unexpected_failure(r, strict) || ended || r.findings.empty()) continue;
     const Finding& f = r.findings.front();
     const Image* image = image_with(t, f.image);
     if (image == nullptr) continue;

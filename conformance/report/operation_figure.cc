@@ -126,9 +126,9 @@ std::vector<std::string> lines_of(const PictureStep& step) {
   std::vector<std::string> out;
   for (const auto& change : shown_changes(step)) {
     const bool hash = change.lane == Lane::kPayload;
-    out.push_back(fmt::format("{} <tspan class=\"small\">{}{}</tspan>", change_text(change),
-                              name_of(change.lane),
-                              hash ? ", by their hash " + quote(step.text, 40) : ""));
+    out.push_back(fmt::format(
+        "{} <tspan class=\"small\">{}{}</tspan>", change_text(change), name_of(change.lane),
+        hash ? " by their hash" + (step.text.empty() ? "" : ", " + quote(step.text, 60)) : ""));
   }
   if (out.empty()) out.push_back(quote(step.text, 100));
   return out;

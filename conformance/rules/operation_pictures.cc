@@ -172,6 +172,7 @@ struct Event {
   PictureStep step;
   std::optional<abi::ProcessHeader> before;  // of a store
   std::optional<abi::ProcessHeader> after;
+  bool came_back = false;  // of a payload: its bytes, in the end
 };
 
 class Painter {
@@ -281,13 +282,13 @@ class Painter {
     std::vector<Event> joined;
     std::size_t times = 0;
     for (Event& event : events_) {
-      const bool again = event.step.kind == Kind::kPayload && !joined.empty() &&
-                         joined.back().step.kind == Kind::kPayload;
-      times = again ? times + 1 : 1;
-      if (again) {
+      const bool more = event.step.kind == Kind::kPayload && !joined.empty() &&
+                        joined.back().step.kind == Kind::kPayload;
+      times = more ? times + 1 : 1;
+      if (more) {
         PictureStep& step = joined.back().step;
-        step.changes.front().is = event.step.changes.front().is;
-        step.text = fmt::format("in {} instructions", times);
+        joined.back().came_back = event.step.changes.front().is == step.changes.front().was;
+        step.text = fmt::format("the first of {} changes", times);
       } else {
         joined.push_back(std::move(event));
       }
@@ -317,9 +318,11 @@ class Painter {
     Finds now = out.before = found(*old);
     for (Event& event : events_) {
       if (event.after) now = found(*event.after);
-      const bool changed = event.step.kind == Kind::kPayload;
-      if (changed && (now == Finds::kOld || now == Finds::kNew)) now = Finds::kNeither;
       event.step.finds = now;
+      const bool changed = event.step.kind == Kind::kPayload;
+      if (!changed || (now != Finds::kOld && now != Finds::kNew)) continue;
+      event.step.finds = Finds::kNeither;
+      if (!event.came_back) now = Finds::kNeither;
     }
   }
 

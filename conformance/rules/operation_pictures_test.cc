@@ -221,8 +221,11 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
   EXPECT_THAT(texts(*picture),
               ElementsAre("monotonic_published_at_ns 111>0 ; no-timestamp",
                           "monotonic_published_at_ns 0>222 ; new",
-                          "!in 2 instructionspayload-bytes 11112222…>55556666… ; neither",
+                          "!the first of 2 changespayload-bytes 11112222…>22222222… ; neither",
                           "prctl(PR_SET_VMA, \"OTEL_CTX\"); neither"));
+  // In the end they are as they were.
+  r.image().walks[0].views[2].payload->hash = 0x1111222233334444U;
+  EXPECT_EQ(r.at(wrong)->steps[3].finds, Finds::kNew);
   // What a view shows of a store is that store's.
   const auto store = r.at(wrong - 1);
   ASSERT_TRUE(store);

@@ -46,7 +46,8 @@ struct PictureStep {
   };
   Kind kind = Kind::kStore;
   std::vector<Change> changes;  // of kStore and kPayload, at least one
-  // Of others: "madvise(MADV_DONTFORK)"; may hold a name: hostile. Of kPayload: how often.
+  // Of others: "madvise(MADV_DONTFORK)"; may hold a name: hostile. Of kPayload: "the first of 3
+  // changes", or empty.
   std::string text;
   std::string at;        // "ctx.cc:118 in publish_update"; empty: not known. Hostile
   std::int32_t tid = 0;  // 0: not known
