@@ -21,6 +21,9 @@ ctxconf_script_test(run_expectations_test LABELS ptrace
   conformance/run_expectations_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(run_reports_test LABELS ptrace
   conformance/run_reports_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(on_fail_test LABELS ptrace
+  conformance/on_fail_test.py ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(replay_test LABELS ptrace conformance/replay_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 

@@ -11,6 +11,7 @@ add_custom_command(
 ctxconf_library(ctxconf_report
   SRCS conformance/report/console.cc conformance/report/digest.cc conformance/report/escape.cc
        conformance/report/html.cc conformance/report/junit.cc conformance/report/markdown.cc
+       conformance/report/operation_figure.cc
        conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
        ${PROJECT_BINARY_DIR}/page_parts.cc
   DEPS ctxconf_golden ctxconf_verdict fmt::fmt ${json})

@@ -9,6 +9,7 @@
 
 #include "conformance/commands.h"
 #include "conformance/observe/wrap.h"
+#include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/timeline.h"
 #include "conformance/verdict/expectations.h"
@@ -32,9 +33,10 @@ Prepared prepare(const JudgeOptions& options);
 Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std::string> target);
 
 // Judges, applies the expectations, writes and prints; returns the exit code. `unreachable` is why
-// the target could not be reached; empty: it was.
+// the target could not be reached; empty: it was. `judged`, if there is one, becomes the result.
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
-                 const std::string& mode, std::string unreachable = {});
+                 const std::string& mode, std::string unreachable = {},
+                 RunResult* judged = nullptr);
 
 // What a recording of a started program needs of this host, and where it lacks something that it
 // can do without, a note. Removes the reports of an earlier run. `what` is the command. Not 0: the

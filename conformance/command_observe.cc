@@ -17,6 +17,7 @@
 #include "conformance/judge.h"
 #include "conformance/observe/attach.h"
 #include "conformance/observe/wrap.h"
+#include "conformance/on_fail.h"
 #include "conformance/report/escape.h"
 #include "conformance/trace.h"
 #include "conformance/verdict/exit_code.h"
@@ -193,7 +194,7 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
 }  // namespace
 
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
-                 const std::string& mode, std::string unreachable) {
+                 const std::string& mode, std::string unreachable, RunResult* judged) {
   RunResult run = judge(timeline, prepared.selected);
   // What is written beside the recording rests on the rules alone.
   const bool writes_recording = !options.out.empty() && mode != "replay";
@@ -230,6 +231,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   }
   if (prepared.is_told) return code;
   const std::string report = to_console(run, options.console);
+  if (judged != nullptr) *judged = std::move(run);
   return print(report, code);
 }
 
@@ -302,14 +304,17 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
     wrap.hide_vdso = wrap.hide_vdso || spec->call == "clock_gettime";
     wrap.injections.push_back(std::move(*spec));
   }
+  if (const int code = check_on_fail(options); code != 0) return code;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   Timeline timeline = begin_timeline(options, Mode::kWrap, command);
   wrap.argv = command;
   wrap.run_for = options.run_for;
-  wrap.stores = std::ranges::any_of(prepared.selected, [](const Requirement* r) {
-    return r->level == Level::kStores && r->has_mode(Mode::kWrap);
-  });
+  // A place to stand at may be a store, whatever the requirement.
+  wrap.stores = options.on_fail == "pause" || options.on_fail == "gdb" ||
+                std::ranges::any_of(prepared.selected, [](const Requirement* r) {
+                  return r->level == Level::kStores && r->has_mode(Mode::kWrap);
+                });
   wrap.watch_lifetime = options.watch == "lifetime";
   if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
   if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
@@ -334,7 +339,9 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
     return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),
                     advice_for_start(e.err, "wrap"));
   }
-  if (options.faults) {
+  if (options.faults && ends_at_failure(options) && shows_failure(options, prepared, timeline)) {
+    timeline.notes.emplace_back("there was no run under a fault: something failed before");
+  } else if (options.faults) {
     const auto fault = run_with_file_size_limit(wrap);
     if (fault) {
       timeline.faults.push_back(*fault);
@@ -345,7 +352,16 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   }
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return conclude_run(options, prepared, timeline, "wrap");
+  RunResult run;
+  const int code = conclude_run(options, prepared, timeline, "wrap", {}, &run);
+  return stand_at_failure(options, run, timeline, code,
+                          [&](const PausePoint& at, const std::string& /*group*/, auto paused) {
+                            Timeline again = begin_timeline(options, Mode::kWrap, command);
+                            wrap.pause_at = at;
+                            wrap.paused = std::move(paused);
+                            (void)record_wrap(wrap, again);
+                            return again;
+                          });
 }
 
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all) {

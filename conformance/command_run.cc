@@ -16,6 +16,7 @@
 
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
+#include "conformance/on_fail.h"
 #include "conformance/repeats.h"
 #include "conformance/run_progress.h"
 #include "conformance/testee/checks.h"
@@ -103,6 +104,7 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   std::size_t checks = 0;
   for (const Unit& unit : units) checks += driver.checks_of(*unit.group);
   RunProgress progress(options.console.quiet, checks, command.repeat);
+  const Timeline empty = timeline;
   Repeats repeats(prepared.selected, units.size() / command.repeat, timeline);
   Ending ending;
   JobCalls calls;
@@ -120,11 +122,23 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   calls.take = [&](const Unit& unit, GroupRun run) {
     const auto number = static_cast<std::size_t>(&unit - units.data());
     progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
+    bool failed = false;
+    if (ends_at_failure(options)) {
+      Timeline alone = empty;
+      append(run.part, alone);
+      failed = shows_failure(options, prepared, alone);
+    }
     repeats.add(number, std::move(run.part), run.goes_on());
     if (!run.goes_on()) {
       if (ending.adapter_fault.empty()) ending.adapter_fault = std::move(run.adapter_fault);
       if (ending.harness_fault.empty()) ending.harness_fault = std::move(run.harness_fault);
       ending.interrupted = ending.interrupted || run.interrupted;
+      return false;
+    }
+    if (failed && number + 1 < units.size()) {
+      prepared.incomplete = "it was ended at its first failure";
+      prepared.partial = true;
+      timeline.notes.emplace_back("ended at the first failure: what is asked later was not asked");
       return false;
     }
     if (command.repeat == 1 || !repeats.is_full()) return true;
@@ -157,6 +171,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     return complain(kExitUsage, "--seed: " + command.seed + " is no seed",
                     "up to 16 digits of lower-case hex, as a report prints it");
   }
+  if (const int code = check_on_fail(options); code != 0) return code;
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   prepared.seed = *seed;
@@ -217,9 +232,21 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     complain(kExitUnreachable, unreachable, advice_for_start(asked.start_error, "run"));
     prepared.is_told = true;
   }
-  const int code = conclude_run(options, prepared, timeline, "run", unreachable);
+  RunResult run;
+  const int code = conclude_run(options, prepared, timeline, "run", unreachable, &run);
   events.write({{"event", "end"}, {"exit", code}});
-  return code;
+  return stand_at_failure(options, run, timeline, code,
+                          [&](const PausePoint& at, const std::string& group, auto paused) {
+                            Timeline again = begin_timeline(options, Mode::kRun, command.adapter);
+                            testee.recording.pause_at = at;
+                            testee.recording.paused = std::move(paused);
+                            const EndingSignals second;
+                            for (const Unit& unit : units_of(1)) {
+                              if (unit.group->name == group)
+                                append(driver.drive(*unit.group).part, again);
+                            }
+                            return again;
+                          });
 }
 
 }  // namespace ctxconf::conformance

@@ -12,6 +12,7 @@
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
+#include "conformance/rules/operation_pictures.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -412,6 +413,24 @@ bool is_beside_another(const Timeline& t, const Injection& injection) {
   return any;
 }
 
+// Of the operations in which something is wrong, and of others of the first image that has some.
+void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  for (const ImageEvidence& e : evidence) {
+    std::vector<EventPlace> wrong;
+    for (RequirementResult& r : out.results) {
+      for (Finding& f : r.findings) {
+        if (!f.event || f.image != e.image->key) continue;
+        wrong.push_back(*f.event);
+        f.operation = picture_of(e, *f.event);
+      }
+    }
+    if (!out.operations.empty()) continue;
+    for (OperationPicture& picture : pictures_without(e, wrong)) {
+      out.operations.push_back({e.image->key, e.name(), std::move(picture)});
+    }
+  }
+}
+
 }  // namespace
 
 Oddities oddities_of(const Session& s) {
@@ -536,6 +555,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   add_crashes(t, evidence, out);
   add_ended_adapters(t, told, out);
   add_adapter_notes(t, out);
+  add_pictures(evidence, out);
   return out;
 }
 

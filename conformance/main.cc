@@ -72,6 +72,14 @@ void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
       ->check(CLI::Range(0.01, 1000.0));
 }
 
+void add_on_fail(CLI::App& app, GivenOptions& o) {
+  app.add_option(
+         "--on-fail", o.judge.on_fail,
+         "after the first failure: continue (default), stop, or run it once more and leave\n"
+         "it standing where it failed: pause, or gdb, which is started on it")
+      ->check(CLI::IsMember({"continue", "stop", "pause", "gdb"}));
+}
+
 void add_channel(CLI::App& app, std::string& channel, double& timeout_scale) {
   app.add_option("--timeout-scale", timeout_scale, "stretch every time limit by this factor")
       ->check(CLI::Range(0.01, 1000.0));
@@ -170,6 +178,8 @@ int run_command_line(int argc, char** argv) {
           "the publication, after which copies are as fast as alone")
       ->check(CLI::IsMember({"publication", "lifetime"}));
 
+  add_on_fail(*wrap, given);
+
   RunCommand run_command;
   auto* run =
       app.add_subcommand("run",
@@ -177,6 +187,7 @@ int run_command_line(int argc, char** argv) {
                          "ctxconf run [options] -- ADAPTER [ARGS]");
   add_common(*run, given);
   add_channel(*run, run_command.channel, given.judge.timeout_scale);
+  add_on_fail(*run, given);
   run->add_option("--seed", run_command.seed, "hexadecimal; default: a new one, which is printed");
   run->add_option("--repeat", run_command.repeat,
                   "ask for everything so often; a requirement's outcome is its worst")

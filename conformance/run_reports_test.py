@@ -56,6 +56,27 @@ class ReportsTest(unittest.TestCase):
         self.assertGreater(len(cases), 100)
         self.assertIn("writer_ref", properties["command"])
 
+    def test_the_picture_of_a_wrong_update(self):
+        bad = "pctx.update.fields-while-zero"
+        self.ctxconf("wrap", "--out", self.out, "--", os.path.join(BIN, "process_writer"), "--bad", bad)
+        result = json.loads(self.bytes_of("result.json"))
+        (finding,) = next(r for r in result["results"] if r["id"] == bad)["findings"]
+        picture = finding["operation"]
+        self.assertEqual((picture["kind"], picture["before"]), ("update", "old"))
+        (wrong,) = [step for step in picture["steps"] if step.get("wrong")]
+        self.assertEqual([change["lane"] for change in wrong["changes"]], ["payload_size"])
+        self.assertRegex(wrong["at"], r"^process_writer\.cc:\d+ in ")
+        self.assertIn("no-timestamp", [step["finds"] for step in picture["steps"]])
+        self.assertEqual([o["operation"]["kind"] for o in result["operations"]], ["publication"])
+        # The page is made from that alone.
+        page = self.bytes_of("report.html")
+        self.assertEqual(page.count(b"<svg class=\"operation\""), 2)
+        path = os.path.join(self.out, "result.json")
+        self.assertEqual(self.ctxconf("report", path, "--html").stdout, page)
+        redacted = self.ctxconf("report", path, "--html", "--redact").stdout
+        self.assertEqual(redacted.count(b"<svg class=\"operation\""), 2)
+        self.assertNotIn(b"process_writer.cc", redacted)
+
     def test_run_of_hostile_adapters(self):
         for kind in ("refuses-with-escapes", "dies-with-escapes", "hello-hostile-names",
                      "junk-before", "exits-in-hello"):

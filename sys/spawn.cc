@@ -89,7 +89,8 @@ struct Setup {
     close_on_exec_from(3);
     if (what.third >= 0 && fcntl(3, F_SETFD, 0) != 0) return last_error();
     if (what.kept >= 0 && fcntl(what.kept, F_SETFD, 0) != 0) return last_error();
-    if (what.own_group && setpgid(0, 0) != 0) return last_error();
+    if (what.own_session && setsid() < 0) return last_error();
+    if (what.own_group && !what.own_session && setpgid(0, 0) != 0) return last_error();
     restore_signals_at_start();
     return {};
   }

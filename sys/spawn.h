@@ -22,6 +22,7 @@ struct Spawn {
   int kept = -1;   // this one more descriptor, under its number (4 or more)
   int third = -1;  // becomes descriptor 3
   bool own_group = false;
+  bool own_session = false;  // which has a group of its own, too
 };
 // Returns when the exec has worked; its errno otherwise, and nothing is left.
 Result<pid_t> spawn(const Spawn& what);

@@ -33,6 +33,7 @@
 #include "sys/access_watchdog.h"
 #include "sys/fd.h"
 #include "sys/memory_reader.h"
+#include "sys/process.h"
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
 #include "sys/thread_stop.h"
@@ -562,6 +563,7 @@ struct Tracee::State {
   void kill_all();
   void end_stop(pid_t tid);
   bool end_leftovers();
+  Result<> release(pid_t process);
   // What is still there after the deadline cannot be killed. True when nothing is.
   bool end_all();
 };
@@ -597,6 +599,7 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
   what.stdio = launch.stdio;
   what.third = launch.third;
   what.own_group = launch.own_group;
+  what.own_session = launch.own_session;
   CTX_TRY(spawned, spawn(what));
   pid_t pid = spawned;
   theirs.reset();
@@ -1027,6 +1030,45 @@ bool Tracee::State::end_all() {
   return true;
 }
 
+Result<> Tracee::State::release(pid_t process) {
+  if (!tasks.contains(process)) return fail("release", ESRCH, pid_text(process));
+  const auto deadline = Clock::now() + kEndDeadline;
+  std::set<pid_t> stopped;
+  // Threads that are made meanwhile stop before they run.
+  for (bool more = true; more;) {
+    more = false;
+    CTX_TRY(threads, thread_list(process));
+    for (const pid_t tid : threads) {
+      // A first thread that has ended before the others stays a zombie.
+      const auto task = tasks.find(tid);
+      const bool left = task != tasks.end() && task->second.exiting && !task->second.handed_out;
+      if (left || stopped.contains(tid)) continue;
+      more = true;
+      int status = 0;
+      if (!registers_of(tid)) {  // it runs
+        ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
+        waitpid(tid, &status, WNOHANG | __WALL);
+      }
+      if (!registers_of(tid)) continue;
+#if defined(__x86_64__)
+      set_debug_register(tid, kControlRegister, kNoWatches);
+#endif
+      stopped.insert(tid);
+    }
+    if (more && Clock::now() >= deadline) return fail("release", ETIMEDOUT, pid_text(process));
+    if (more) signals.sleep_for_children(Clock::now() + milliseconds(1));
+  }
+  // Pending, it is what each thread meets before its next instruction.
+  if (kill(process, SIGSTOP) != 0) return fail("release", errno, pid_text(process));
+  for (const pid_t tid : stopped) ptrace(PTRACE_DETACH, tid, nullptr, nullptr);
+  std::erase_if(tasks, [&](const auto& task) { return task.second.process == process; });
+  std::erase_if(raw, [&](const auto& status) { return stopped.contains(status.first); });
+  for (const pid_t tid : stopped) unclaimed.erase(tid);
+  std::erase(births, process);
+  earlier_children.insert(process);
+  return {};
+}
+
 Tracee::Tracee(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Tracee::Tracee(Tracee&&) noexcept = default;
 Tracee& Tracee::operator=(Tracee&& other) noexcept {
@@ -1444,6 +1486,8 @@ std::size_t Tracee::tasks() const {
                !(task.exiting && !task.handed_out);
       }));
 }
+
+Result<> Tracee::release(pid_t process) { return state_->release(process); }
 
 void Tracee::signal_all(int signo) {
   if (signo == SIGKILL) return state_->kill_all();

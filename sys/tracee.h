@@ -35,6 +35,9 @@ struct Launch {
   // Process 1 of a pid namespace of its own, and may make such namespaces; its numbers here are
   // ours. Needs kHostPidNamespaces.
   bool pid_namespace = false;
+  // In a session of its own. The kernel wakes what stands still in this one when we end: SIGHUP and
+  // SIGCONT for a stopped group that becomes an orphan.
+  bool own_session = false;
   // A SyscallEntry comes before each call that trace_filter() (sys/seccomp_filter.h) names and
   // before no other. Needs kHostSeccompTrace; without it (`no_filter`) there are no SyscallEntry
   // events at all.
@@ -190,6 +193,12 @@ class Tracee {
   std::uint64_t stops() const;           // of all threads until now
   std::vector<pid_t> processes() const;  // alive, in order of birth
   std::size_t tasks() const;             // alive threads of all of them
+
+  // Leaves a process to others: all of its threads stand still, by SIGSTOP, nobody traces them or
+  // watches what they store, and it lives on when this ends. A thread in a system call stands
+  // behind it. No event of it follows; a signal that one of its threads was about to get is lost.
+  // ETIMEDOUT: a thread did not stop in time; ESRCH: none of ours, or it has ended.
+  Result<> release(pid_t process);
 
   // Sends a signal to every process; SIGKILL also to stopped ones. No task that
   // appears later is resumed after a kill.

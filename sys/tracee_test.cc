@@ -19,6 +19,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "sys/capabilities.h"
@@ -1162,6 +1163,52 @@ TEST_F(TraceeTest, EndsStoppedProcesses) {
   EXPECT_FALSE(quiet->has_value());
   EXPECT_FALSE(tracee->interrupted());
   EXPECT_TRUE(tracee->end());
+}
+
+// The state and the tracer of each thread, as /proc has them.
+std::vector<std::string> states_of(pid_t pid) {
+  std::vector<std::string> out;
+  const auto threads = thread_list(pid);
+  if (!threads) return out;
+  for (const pid_t tid : *threads) {
+    std::ifstream status("/proc/" + std::to_string(tid) + "/status");
+    std::string state;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("State:")) state += line.substr(line.find_first_not_of(" \t", 6), 1);
+      if (line.starts_with("TracerPid:")) state += line.substr(line.find_last_of(" \t"));
+    }
+    out.push_back(std::move(state));
+  }
+  return out;
+}
+
+TEST_F(TraceeTest, AReleasedProcessStandsStillAndOutlivesUs) {
+  auto tracee = Tracee::launch(target({"stores", "by-an-old-thread"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  const pid_t root = tracee->root();
+  Recording run;
+  bool released = false;
+  run.also = [&](const TraceEvent& event) {
+    const auto* call = std::get_if<SyscallEntry>(&event);
+    if (call == nullptr || call->nr != SYS_prctl) return;
+    // The other thread runs, until this one goes on.
+    const auto done = tracee->release(root);
+    EXPECT_TRUE(done) << to_string(done.error());
+    released = true;
+  };
+  run.drive(*tracee, [&] { return released; });
+  EXPECT_TRUE(tracee->processes().empty());
+  EXPECT_TRUE(tracee->end());
+  const std::vector<std::string> still = {"T\t0", "T\t0"};
+  for (const auto until = Clock::now() + 10s; states_of(root) != still && Clock::now() < until;) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(states_of(root), still);
+  EXPECT_EQ(tracee->release(root).error().err, ESRCH);
+  kill(root, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(root, &status, 0), root);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
 TEST_F(TraceeTest, AnOrphanIsStillTraced) {

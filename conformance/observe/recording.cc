@@ -95,7 +95,8 @@ class Live {
   void last_look();
   sys::Result<> finish();
   std::vector<ImageView> look(Look look, Clock::time_point deadline);
-  bool may_wait() const { return runaway_.empty() && !tracee_.interrupted(); }
+  bool is_paused() const { return paused_.has_value(); }
+  bool may_wait() const { return runaway_.empty() && !tracee_.interrupted() && !is_paused(); }
 
   sys::Tracee& tracee() { return tracee_; }
   const std::string& runaway() const { return runaway_; }
@@ -149,6 +150,7 @@ class Live {
   void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
   void move(pid_t pid, pid_t tid, int signo = 0);
+  bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void probe_fork(pid_t pid, pid_t tid, std::string at);
@@ -196,6 +198,7 @@ class Live {
   bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
   std::string runaway_;
+  std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_tick_ = begin_ + kTick;
   StoppedTime stopped_;
@@ -588,8 +591,19 @@ void Live::go_on(pid_t pid, pid_t tid, int signo) {
   move(pid, tid, signo);
 }
 
+bool Live::is_to_pause(pid_t pid) const {
+  const auto it = alive_.find(pid);
+  if (!options_.pause_at || it == alive_.end() || !it->second.recorder) return false;
+  const Image& image = it->second.recorder->image();
+  return it->second.order->last() >= options_.pause_at->order &&
+         image.key.image == options_.pause_at->image &&
+         image.executable == options_.pause_at->executable;
+}
+
 // By an instruction where the thread is watched so closely, freely elsewhere.
 void Live::move(pid_t pid, pid_t tid, int signo) {
+  if (!paused_ && is_to_pause(pid)) paused_.emplace(pid, tid);
+  if (paused_ && paused_->first == pid) return;
   const auto it = alive_.find(pid);
   const bool walks = it != alive_.end() && it->second.steps && it->second.steps->is_walking(tid);
   if (walks && signo == SIGTRAP) it->second.steps->end("the program's own SIGTRAP");
@@ -998,8 +1012,11 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
 
 sys::Result<> Live::finish() {
   timeline_.stops += tracee_.stops();
+  const auto released = paused_ ? tracee_.release(paused_->first) : sys::Result<>();
   // What was recorded is there even if something could not be ended.
   auto ended = tracee_.end();
+  if (paused_ && released && options_.paused) options_.paused(paused_->first, paused_->second);
+  if (ended && !released) ended = released;
   for (auto& [pid, w] : alive_) {
     w.process.killed_by = SIGKILL;
     w.process.ended_by_us = true;
@@ -1050,6 +1067,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
   launch.pid_namespace = options.pid_namespace;
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
                         .anonymous_mmap = !options.injections.empty()};
+  launch.own_session = options.pause_at.has_value();
   CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
   auto state = std::make_unique<State>(options, timeline, std::move(tracee));
   state->live.begin();
@@ -1058,7 +1076,10 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
 
 pid_t Recording::root() const { return state_->live.tracee().root(); }
 sys::Result<bool> Recording::step(Clock::time_point until) { return state_->live.step(until); }
-bool Recording::interrupted() const { return state_->live.tracee().interrupted(); }
+bool Recording::interrupted() const {
+  return state_->live.tracee().interrupted() || state_->live.is_paused();
+}
+bool Recording::paused() const { return state_->live.is_paused(); }
 const std::string& Recording::runaway() const { return state_->live.runaway(); }
 Clock::time_point Recording::begun() const { return state_->live.begun(); }
 std::optional<Clock::time_point> Recording::published() const { return state_->live.published(); }

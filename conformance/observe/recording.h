@@ -37,7 +37,8 @@ class Recording {
   sys::Result<bool> step(Clock::time_point until);
   sys::Result<> wake_for(int fd, short events);  // as sys::Tracee::wake_for()
 
-  bool interrupted() const;            // by a signal to ourselves
+  bool interrupted() const;  // by a signal to ourselves, or paused
+  bool paused() const;       // a process stands at options.pause_at: nothing but finish() is next
   const std::string& runaway() const;  // not empty: more processes than there may be; says how many
   // Both moved by the time for which job control stopped us.
   Clock::time_point begun() const;

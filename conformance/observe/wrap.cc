@@ -41,6 +41,7 @@ Clock::time_point deadline_of(const WrapOptions& options, const Recording& recor
 sys::Result<> follow(const WrapOptions& options, Recording& recording, Timeline& timeline) {
   std::optional<Clock::time_point> end_by;  // without the time that job control takes
   while (true) {
+    if (recording.paused()) break;
     const auto now = Clock::now();
     const auto deadline = deadline_of(options, recording);
     if (!recording.runaway().empty()) {

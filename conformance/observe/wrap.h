@@ -19,6 +19,13 @@
 
 namespace ctxconf::conformance {
 
+// Where a program is to be left standing: behind an event of an image that another run of it had.
+struct PausePoint {
+  std::string executable;
+  std::uint32_t image = 0;  // as in ImageKey
+  std::uint64_t order = 0;  // in the image's order of events
+};
+
 struct WrapOptions {
   std::vector<std::string> argv;
   std::string trampoline;  // path of ctxconf-trampoline
@@ -54,6 +61,10 @@ struct WrapOptions {
   // program be ended by the thread that waits: called in another thread, to end this process.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
+  // Once there the recording ends: the process stands still, in a session of its own, and is not
+  // ended with the others. `paused` is told of it when it may be looked at by others.
+  std::optional<PausePoint> pause_at;
+  std::function<void(pid_t process, pid_t thread)> paused;
   // Called about ten times a second: seconds so far, processes alive, contexts seen.
   std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
 };

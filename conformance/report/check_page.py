@@ -46,6 +46,20 @@ document.getElementById("close-all").click();
 seen["open after closing"] = document.querySelectorAll("details.row[open]:not([hidden])").length;
 document.getElementById("open-all").click();
 seen["open after opening"] = document.querySelectorAll("details.row[open]:not([hidden])").length;
+const pictures = [...document.querySelectorAll("svg.operation")];
+seen["pictures"] = pictures.length;
+seen["wrong steps"] = pictures.map((picture) => picture.querySelectorAll("circle.wrong").length);
+// What is drawn lies in the picture, and what is wider than the page is scrolled in its own frame.
+const inside = (picture, part) => {
+  const [frame, box] = [picture.getBoundingClientRect(), part.getBoundingClientRect()];
+  return box.left >= frame.left - 1 && box.right <= frame.right + 1 && box.top >= frame.top - 1 &&
+    box.bottom <= frame.bottom + 1;
+};
+seen["drawn outside"] = pictures.flatMap((picture) =>
+  [...picture.querySelectorAll("text, circle, rect, path, line")].filter((part) => !inside(picture, part)))
+  .map((part) => part.textContent);
+document.body.style.width = "390px";
+seen["wider than a phone"] = document.getElementById("requirements").scrollWidth > 390;
 document.title = JSON.stringify(seen);
 """
 
@@ -97,6 +111,7 @@ def check_use(text, complaints, every):
         "focus": "pctx.header.signature",
         "only fail": ["pctx.header.version"], "only fail, sections": 1,
         "open after closing": 0, "open after opening": 1,
+        "pictures": 2, "wrong steps": [1, 0], "drawn outside": [], "wider than a phone": False,
     }, json.dumps(seen, indent=1)
 
 

@@ -348,6 +348,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
   }
   if (const auto again = again_for(run, row.id); !again.empty()) verbatim("again", again);
   if (const auto replay = replay_for(run, result); !replay.empty()) verbatim("offline", replay);
+  if (const auto debug = debug_for(run, result); !debug.empty()) verbatim("debug", debug);
 }
 
 // The images that the finding shown in full does not speak of: those that say the same in one

@@ -13,6 +13,7 @@
 
 #include "conformance/report/digest.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/operation_figure.h"
 #include "conformance/report/page_parts.h"
 #include "conformance/report/wording.h"
 
@@ -27,6 +28,7 @@ constexpr std::size_t kMostOthers = 40;   // ... by name
 constexpr std::size_t kMostEvidence = 60;
 constexpr std::size_t kMostDumps = 8;
 constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMostOperations = 8;
 constexpr std::size_t kMostCompared = 512;  // bytes
 constexpr std::size_t kBrief = 160;
 
@@ -231,6 +233,7 @@ class Page {
     expectation_problems();
     requirements();
     unseen();
+    operations();
     images();
     environment();
     out_ += "</main>\n<footer>\n";
@@ -299,6 +302,7 @@ class Page {
     if (!run_.expectation_problems.empty()) link("expectations", "Expectations");
     link("requirements", "Requirements");
     if (!reasons_of(run_).empty()) link("unseen", "What could not be seen");
+    if (!run_.operations.empty()) link("operations", "What this program did");
     link("images", is_about_files(run_) ? "Files" : "Processes");
     link("environment", "Environment");
     out_ += "</ul></nav>\n</header>\n";
@@ -509,6 +513,7 @@ class Page {
       out_ += "<dl class=\"fields\">\n";
       command_entry("again", again_for(run_, r.id));
       command_entry("offline", replay_for(run_, result));
+      command_entry("debug", debug_for(run_, result));
       out_ += "</dl>\n";
     }
     out_ += "</div>\n</details>\n";
@@ -533,7 +538,7 @@ class Page {
         out_ += fmt::format("<h5>{} in {}</h5>\n", badge(finding->outcome),
                             code(markup(finding_image(*finding))));
       }
-      this->finding(*finding);
+      this->finding(*finding, result.requirement->why);
     }
     if (alike.empty()) return;
     out_ += "<p>Also:</p>\n<ul>\n";
@@ -546,7 +551,8 @@ class Page {
     more(alike.size(), most, "images");
   }
 
-  void finding(const Finding& finding) {
+  // `why` it matters.
+  void finding(const Finding& finding, std::string_view why) {
     out_ += "<dl class=\"fields\">\n";
     const bool na = finding.outcome == Outcome::kNa;
     std::string saw = quote(finding.saw, 2000);
@@ -561,10 +567,15 @@ class Page {
             quote(finding.remedy));
     }
     out_ += "</dl>\n";
-    if (finding.evidence.empty() && finding.hexdumps.empty()) return;
+    if (finding.evidence.empty() && finding.hexdumps.empty() && !finding.operation) return;
     if (is_full()) {
       paragraph("The evidence is left out: this page has enough, see result.json.");
       return;
+    }
+    if (finding.operation) {
+      std::string wrong = finding.signature;
+      if (!why.empty()) wrong.append(wrong.empty() ? "" : ". ").append(why);
+      out_ += operation_figure(*finding.operation, wrong);
     }
     evidence(finding);
     const std::size_t dumps = std::min(finding.hexdumps.size(), kMostDumps);
@@ -688,6 +699,22 @@ class Page {
       out_ += "</td></tr>\n";
     }
     out_ += "</tbody>\n</table></div>\n";
+  }
+
+  void operations() {
+    if (run_.operations.empty()) return;
+    out_ += "<section id=\"operations\" aria-labelledby=\"h-operations\">\n";
+    out_ += "<h2 id=\"h-operations\">What this program did</h2>\n";
+    paragraph(
+        "Operations in which nothing was found wrong, as a reader beside the program could "
+        "have seen them.");
+    const std::size_t most = std::min(run_.operations.size(), kMostOperations);
+    for (const OperationSummary& operation : std::span(run_.operations).first(most)) {
+      if (is_full()) break;
+      out_ += fmt::format("<h3>{}</h3>\n", code(quote(operation.image_name, 300)));
+      out_ += operation_figure(operation.picture, {});
+    }
+    out_ += "</section>\n";
   }
 
   void images() {

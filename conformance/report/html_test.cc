@@ -29,7 +29,7 @@ std::string between(const std::string& text, const std::string& begin, const std
 }
 
 std::string row(const std::string& html, const std::string& id) {
-  return between(html, "id=\"" + id + "\"", "</details>");
+  return between(html, "id=\"" + id + "\"", "\n</div>\n</details>");
 }
 
 TEST(Html, SaysWhatWasJudgedAndHowItEnded) {
@@ -97,6 +97,53 @@ TEST(Html, ALongDumpIsCutAroundItsMarks) {
   const std::string failure = row(to_html(run), "pctx.header.version");
   EXPECT_THAT(failure, HasSubstr("7f1200000800</span>  <mark>ee</mark>"));
   EXPECT_THAT(failure, HasSubstr("48 of 4096 bytes shown"));
+}
+
+// How often `part` stands in the text.
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t out = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++out;
+  return out;
+}
+
+TEST(Html, DrawsTheOperationOfAFailure) {
+  const std::string figure =
+      between(to_html(ordinary_run()), "<figure class=\"operation\">", "</figure>");
+  EXPECT_THAT(figure, HasSubstr("<strong>✗ Step 6 is wrong</strong>: version is not 2. readers "
+                                "skip a version they do not know <code>process_ctx.rs:118"));
+  EXPECT_THAT(figure, HasSubstr("Between steps 1 and 5 the timestamp is 0: a reader finds no "
+                                "context and comes back later. Between steps 5 and 6 a reader may "
+                                "mix the old with the new."));
+  const std::string drawing = between(figure, "<svg class=\"operation\"", "</svg>");
+  EXPECT_THAT(drawing, HasSubstr("aria-label=\"Update in 7 steps, step 6 is wrong\"><desc>"));
+  EXPECT_EQ(times(drawing, "<circle class=\"store\""), 3U);
+  EXPECT_EQ(times(drawing, "<circle class=\"again\""), 1U);
+  EXPECT_EQ(times(drawing, "<circle class=\"wrong\""), 1U);
+  EXPECT_EQ(times(drawing, "<path class=\"fork\""), 1U);
+  EXPECT_EQ(times(drawing, "<rect class=\"call\""), 1U);
+  EXPECT_EQ(times(drawing, "<rect class=\"zero\""), 1U);
+  EXPECT_EQ(times(drawing, "<rect class=\"mixed\""), 1U);
+  EXPECT_THAT(drawing, HasSubstr(">111 → 0 <tspan class=\"small\">timestamp</tspan>"));
+  EXPECT_THAT(drawing, HasSubstr("a reader finds no context: the timestamp is 0</text>"));
+  EXPECT_THAT(figure, HasSubstr("<th scope=\"row\">6 <strong class=\"wrong\">✗ wrong</strong></th>"
+                                "<td>store</td><td>payload size 260 → 282</td><td>process_ctx.rs"));
+}
+
+TEST(Html, DrawsWhatWasRightWithoutRed) {
+  const std::string program =
+      between(to_html(ordinary_run()), "<section id=\"operations\"", "</section>");
+  EXPECT_THAT(program, HasSubstr("<strong>Publication</strong> of the header at 0x7f1200000000 by "
+                                 "thread 4243"));
+  EXPECT_THAT(program, HasSubstr("Until step 2 the timestamp is 0"));
+  EXPECT_THAT(program, HasSubstr("<line class=\"joined\""));
+  EXPECT_THAT(program, Not(HasSubstr("\"wrong\"")));
+}
+
+TEST(Html, ALongLineOfAPictureIsCutBetweenCharacters) {
+  RunResult run = ordinary_run();
+  for (PictureStep& step : run.operations[0].picture.steps) step.at = std::string(95, 'a') + "éé";
+  const std::string program = between(to_html(run), "<section id=\"operations\"", "</section>");
+  EXPECT_THAT(program, HasSubstr(std::string(95, 'a') + "é…</text>"));
 }
 
 TEST(Html, SaysWhatWouldMakeItObservable) {

@@ -18,14 +18,16 @@ ELEMENTS = {
     "h1": set(), "h2": {"id"}, "h3": set(), "h4": set(), "h5": set(), "p": {"class"},
     "ul": {"class"}, "li": set(), "dl": {"class"}, "dt": set(), "dd": {"class"},
     "span": {"class"}, "strong": {"class"}, "code": {"class"}, "mark": set(), "br": set(),
-    "pre": {"class", "tabindex", "role", "aria-label"}, "figure": set(), "figcaption": set(),
+    "pre": {"class", "tabindex", "role", "aria-label"}, "figure": {"class"}, "figcaption": set(),
     "table": {"class"}, "caption": set(), "thead": set(), "tbody": set(), "tr": set(),
     "th": {"scope"}, "td": {"class"}, "details": {"class", "id", "data-outcome", "open", "hidden"},
     "summary": set(), "label": set(), "fieldset": {"id"}, "legend": set(),
     "input": {"id", "type", "value", "checked", "placeholder", "autocomplete", "spellcheck"},
     "button": {"type", "id"}, "output": {"id", "for"},
-    "svg": {"class", "viewbox", "preserveaspectratio", "role", "aria-label"},
-    "rect": {"class", "x", "y", "width", "height"},
+    "svg": {"class", "width", "height", "viewbox", "preserveaspectratio", "role", "aria-label"},
+    "desc": set(), "rect": {"class", "x", "y", "width", "height"},
+    "line": {"class", "x1", "y1", "x2", "y2"}, "circle": {"class", "cx", "cy", "r"},
+    "path": {"class", "d"}, "text": {"class", "x", "y"}, "tspan": {"class"},
 }
 
 
@@ -64,7 +66,7 @@ class Page(html.parser.HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
     def rows(self):
-        return {row["id"]: row for row in self.all("details")}
+        return {row["id"]: row for row in self.all("details") if "id" in row}
 
 
 def policy_hash(text):
@@ -131,6 +133,8 @@ def check_contrast(style):
     assert len(schemes) == 2 and schemes[0].keys() == schemes[1].keys(), schemes
     colours = ("fail", "warn", "info", "pass", "quiet")
     pairs = [(text, back) for text in ("fg", "muted", "link", *colours) for back in ("bg", "panel")]
+    pairs += [(text, "shade") for text in ("fg", "muted", "fail")]
+    pairs += [(text, "mark-bg") for text in ("fg", "fail")]
     pairs += [("on", colour) for colour in colours] + [("mark", "mark-bg")]
     for scheme in schemes:
         for text, back in pairs:

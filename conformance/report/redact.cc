@@ -172,10 +172,7 @@ class Redactor {
   }
 
   void finding(Finding& finding) const {
-    const std::string key = image_key(finding.image);
-    finding.image_name = finding.image_name.starts_with(key + " ")
-                             ? key + " " + hash(finding.image_name.substr(key.size() + 1))
-                             : hash(finding.image_name);
+    finding.image_name = name(finding.image, finding.image_name);
     finding.saw = saw(finding);
     finding.at = hash(finding.at);
     const std::size_t lines = finding.evidence.size();
@@ -183,9 +180,30 @@ class Redactor {
     if (lines > 0) finding.evidence.push_back(counted(lines, "line") + " of evidence left out");
     for (const Hexdump& dump : finding.hexdumps) finding.evidence.push_back(without_bytes(dump));
     finding.hexdumps.clear();
+    if (finding.operation) picture(*finding.operation);
+  }
+
+  // Sizes, timestamps and addresses stay; what names code or could tell bytes does not.
+  void picture(OperationPicture& picture) const {
+    for (PictureStep& step : picture.steps) {
+      step.at = hash(step.at);
+      if (step.kind == PictureStep::Kind::kCall) step.text = quotes(step.text);
+      for (PictureStep::Change& change : step.changes) {
+        if (change.lane != Lane::kSignature && change.lane != Lane::kPayload) continue;
+        for (std::string* value : {&change.was, &change.is}) *value = bytes(*value);
+      }
+    }
+  }
+  std::string name(const ImageKey& image, std::string_view name) const {
+    const std::string key = image_key(image);
+    return name.starts_with(key + " ") ? key + " " + hash(name.substr(key.size() + 1)) : hash(name);
   }
 
  private:
+  std::string bytes(const std::string& value) const {
+    const bool is_ours = value == "zeros" || value == "\"OTEL_CTX\"";
+    return is_ours ? value : hash(value);
+  }
   std::string saw(const Finding& finding) const {
     if (!is_problem(finding.outcome) && is_our_sentence(finding.saw)) return finding.saw;
     std::string hashed = hash(finding.saw);
@@ -229,6 +247,10 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   for (ImageSummary& image : run.images) redactor.image(image);
   for (RequirementResult& result : run.results) {
     for (Finding& finding : result.findings) redactor.finding(finding);
+  }
+  for (OperationSummary& operation : run.operations) {
+    operation.image_name = redactor.name(operation.image, operation.image_name);
+    redactor.picture(operation.picture);
   }
   for (RunProblem& problem : run.problems) problem.text = redactor.hash(problem.text);
   for (ExpectationProblem& problem : run.expectation_problems) {

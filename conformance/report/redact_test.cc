@@ -26,6 +26,16 @@ using testing::Not;
 constexpr RedactionKey kKey = {1, 2, 3};
 constexpr const char* kHash = "redacted-[0-9a-f]+";
 
+void tell(OperationPicture& picture, const std::string& word) {
+  for (PictureStep& step : picture.steps) {
+    step.at = word;
+    if (step.kind == PictureStep::Kind::kCall) step.text = "memfd_create(\"" + word + "\")";
+    if (!step.changes.empty()) {
+      step.changes[0] = {Lane::kSignature, word, word};
+    }
+  }
+}
+
 // A run in which each text that can quote the program has the word.
 RunResult telling_run() {
   RunResult run = run_of_two_images();
@@ -59,7 +69,12 @@ RunResult telling_run() {
       dump.marks = {{.offset = 2, .length = 3, .label = word}};
       dump.expected = {.vector = "pctx/sample", .bytes = dump.bytes, .masks = {}};
       finding.hexdumps = {dump};
+      if (finding.operation) tell(*finding.operation, word);
     }
+  }
+  for (OperationSummary& operation : run.operations) {
+    operation.image_name = "4242#1 /opt/s3cret";
+    tell(operation.picture, word);
   }
   run.problems = {{.outcome = Outcome::kCrash, .image = {}, .text = word + " died"}};
   run.exit_reason = run.problems[0].text;

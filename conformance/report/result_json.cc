@@ -132,6 +132,44 @@ std::size_t cost(const Hexdump& dump) {
 
 constexpr std::size_t kShort = 500;  // of the texts that name something
 
+std::size_t cost(const OperationPicture& picture) {
+  std::size_t out = kFixedCost;
+  for (const PictureStep& step : picture.steps) {
+    out += kFixedCost * (1 + step.changes.size()) + bounded(step.text, kShort) +
+           bounded(step.at, kShort);
+  }
+  return out;
+}
+
+json picture_json(const OperationPicture& picture) {
+  json steps = json::array();
+  for (const PictureStep& step : picture.steps) {
+    if (steps.size() == kMaxPictureSteps) break;
+    json changes = json::array();
+    for (const PictureStep::Change& change : step.changes) {
+      if (changes.size() == kLanes.size()) break;
+      changes.push_back({{"lane", to_string(change.lane)},
+                         {"was", json_text(change.was, 100)},
+                         {"is", json_text(change.is, 100)}});
+    }
+    json out = {{"kind", to_string(step.kind)}, {"finds", to_string(step.finds)}};
+    if (!changes.empty()) out["changes"] = std::move(changes);
+    if (!step.text.empty()) out["text"] = json_text(step.text, kShort);
+    if (!step.at.empty()) out["at"] = json_text(step.at, kShort);
+    if (step.tid != 0) out["thread"] = step.tid;
+    if (step.wrong) out["wrong"] = true;
+    steps.push_back(std::move(out));
+  }
+  json out = {{"kind", picture.is_update ? "update" : "publication"},
+              {"header", fmt::format("0x{:x}", picture.header)},
+              {"before", to_string(picture.before)}};
+  if (picture.steps_before > 0) out["steps_before"] = picture.steps_before;
+  const std::uint64_t behind = picture.steps_behind + picture.steps.size() - steps.size();
+  if (behind > 0) out["steps_behind"] = behind;
+  out["steps"] = std::move(steps);
+  return out;
+}
+
 std::size_t cost(const Finding& f) {
   return kFixedCost + bounded(f.image_name, kShort) + bounded(f.saw) +
          bounded(f.signature, kShort) + bounded(f.at, kShort) + bounded(f.remedy, kShort);
@@ -161,6 +199,9 @@ json finding_json(const Finding& f, Budget& budget) {
   note_session(out, f.image);
   if (f.outcome == Outcome::kNa) out["na_reason"] = to_string(f.na_reason);
   if (!f.at.empty()) out["at"] = json_text(f.at, kShort);
+  if (f.operation && budget.spend(cost(*f.operation))) {
+    out["operation"] = picture_json(*f.operation);
+  }
   note_omitted(out, "evidence_omitted", f.evidence.size(), evidence.size());
   note_omitted(out, "hexdumps_omitted", f.hexdumps.size(), dumps.size());
   out["evidence"] = std::move(evidence);
@@ -378,6 +419,37 @@ Hexdump hexdump_from(const Node& node) {
   return out;
 }
 
+OperationPicture picture_from(const Node& node) {
+  OperationPicture out;
+  out.is_update = node["kind"].word(
+      [](std::string_view word) -> std::optional<bool> {
+        if (word != "update" && word != "publication") return std::nullopt;
+        return word == "update";
+      },
+      false);
+  out.header = address_of(node["header"]);
+  out.before = node["before"].word(finds_from, Finds::kUnknown);
+  out.steps_before = node.maybe("steps_before").integer<std::uint64_t>();
+  out.steps_behind = node.maybe("steps_behind").integer<std::uint64_t>();
+  const Node steps = node["steps"];
+  steps.each([&](const Node& step) {
+    if (out.steps.size() == kMaxPictureSteps) return steps.wrong("has too many steps");
+    PictureStep& to = out.steps.emplace_back();
+    to.kind = step["kind"].word(picture_kind_from, PictureStep::Kind::kStore);
+    to.finds = step["finds"].word(finds_from, Finds::kUnknown);
+    step.maybe("changes").each([&](const Node& change) {
+      to.changes.push_back({.lane = change["lane"].word(lane_from, Lane::kTimestamp),
+                            .was = change["was"].text(),
+                            .is = change["is"].text()});
+    });
+    to.text = step.maybe("text").text();
+    to.at = step.maybe("at").text();
+    to.tid = step.maybe("thread").integer<std::int32_t>();
+    to.wrong = step.maybe("wrong").boolean();
+  });
+  return out;
+}
+
 ImageKey key_from(const Node& node) {
   const Node session = node.maybe("session");
   return {.pid = node["pid"].integer<std::int32_t>(),
@@ -401,6 +473,9 @@ Finding finding_from(const Node& node, const std::string& id) {
   out.level = node["level"].text();
   out.evidence = node["evidence"].texts();
   node["hexdumps"].each([&out](const Node& dump) { out.hexdumps.push_back(hexdump_from(dump)); });
+  if (const Node operation = node.maybe("operation"); operation.present()) {
+    out.operation = picture_from(operation);
+  }
   return out;
 }
 
@@ -492,6 +567,11 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
                         .remedy = fact["remedy"].text()});
   });
   root["images"].each([&out](const Node& image) { out.images.push_back(image_from(image)); });
+  root.maybe("operations").each([&out](const Node& operation) {
+    out.operations.push_back({.image = key_from(operation),
+                              .image_name = operation["image_name"].text(),
+                              .picture = picture_from(operation["operation"])});
+  });
   root["problems"].each([&out](const Node& problem) {
     out.problems.push_back({.outcome = problem["outcome"].word(outcome_from, Outcome::kCrash),
                             .image = key_from(problem),
@@ -573,6 +653,17 @@ std::string to_result_json(const RunResult& run) {
     if (images.size() == kMostItems || !lists.spend(own)) break;
     images.push_back(image_json(image, lists));
   }
+  json operations = json::array();
+  for (const OperationSummary& operation : run.operations) {
+    const std::size_t own = kFixedCost + bounded(operation.image_name, kShort);
+    if (!lists.spend(own + cost(operation.picture))) break;
+    json entry = {{"pid", operation.image.pid},
+                  {"image", operation.image.image},
+                  {"image_name", json_text(operation.image_name, kShort)},
+                  {"operation", picture_json(operation.picture)}};
+    note_session(entry, operation.image);
+    operations.push_back(std::move(entry));
+  }
   json problems = json::array();
   for (const ExpectationProblem& problem : run.expectation_problems) {
     const std::size_t own = kFixedCost + bounded(problem.text) + bounded(problem.mend);
@@ -613,6 +704,7 @@ std::string to_result_json(const RunResult& run) {
   }
   out["problems"] = std::move(run_problems);
   out["images"] = std::move(images);
+  out["operations"] = std::move(operations);
   out["results"] = std::move(results);
   out["expectation_problems"] = std::move(problems);
 

@@ -65,6 +65,45 @@ TEST(ResultJson, GivesHostileTextBackByteByByte) {
   EXPECT_EQ(dump.expected->masks[1].rule, expected.masks[1].rule);
 }
 
+TEST(ResultJson, HoldsThePictures) {
+  const RunResult run = ordinary_run();
+  const RunResult again = read_back(run);
+  ASSERT_TRUE(again.results.at(0).findings.at(0).operation);
+  const OperationPicture& was = *run.results[0].findings[0].operation;
+  const OperationPicture& is = *again.results[0].findings[0].operation;
+  EXPECT_EQ(is.is_update, was.is_update);
+  EXPECT_EQ(is.header, was.header);
+  EXPECT_EQ(is.before, was.before);
+  ASSERT_EQ(is.steps.size(), was.steps.size());
+  for (std::size_t i = 0; i < was.steps.size(); ++i) {
+    EXPECT_EQ(is.steps[i].kind, was.steps[i].kind);
+    EXPECT_EQ(is.steps[i].text, was.steps[i].text);
+    EXPECT_EQ(is.steps[i].at, was.steps[i].at);
+    EXPECT_EQ(is.steps[i].tid, was.steps[i].tid);
+    EXPECT_EQ(is.steps[i].finds, was.steps[i].finds);
+    EXPECT_EQ(is.steps[i].wrong, was.steps[i].wrong);
+    ASSERT_EQ(is.steps[i].changes.size(), was.steps[i].changes.size());
+  }
+  EXPECT_EQ(is.steps[2].changes[0].lane, Lane::kPointer);
+  EXPECT_EQ(is.steps[2].changes[0].was, "0x…4ac8a0");
+  EXPECT_EQ(is.steps[2].changes[0].is, "0x…4aced0");
+  ASSERT_EQ(again.operations.size(), 1U);
+  EXPECT_EQ(again.operations[0].image, run.operations[0].image);
+  EXPECT_EQ(again.operations[0].image_name, run.operations[0].image_name);
+  EXPECT_EQ(again.operations[0].picture.steps.size(), 2U);
+}
+
+TEST(ResultJson, KeepsAsManyStepsAsAPictureHas) {
+  RunResult run = ordinary_run();
+  OperationPicture& picture = run.operations[0].picture;
+  picture.steps.assign(kMaxPictureSteps + 3, picture.steps.back());
+  picture.steps_before = 5;
+  const RunResult again = read_back(run);
+  EXPECT_EQ(again.operations.at(0).picture.steps.size(), kMaxPictureSteps);
+  EXPECT_EQ(again.operations[0].picture.steps_before, 5U);
+  EXPECT_EQ(again.operations[0].picture.steps_behind, 3U);
+}
+
 TEST(ResultJson, MayStandInAPageOrOnATerminal) {
   for (const RunResult& run : {hostile_run(), ordinary_run()}) {
     const std::string json = to_result_json(run);
@@ -136,6 +175,12 @@ TEST(ResultJson, NamesTheMemberThatIsWrong) {
               HasSubstr("hexdumps[0].bytes is not bytes in hexadecimal"));
   EXPECT_THAT(refusal(changed("\"na_reason\": \"capability\",", "")),
               HasSubstr("results[6].findings[0].na_reason is missing"));
+  EXPECT_THAT(refusal(changed("\"finds\": \"neither\"", "\"finds\": \"all\"")),
+              HasSubstr("findings[0].operation.steps[4].finds is not one of the known words"));
+  EXPECT_THAT(refusal(changed("\"lane\": \"payload\"", "\"lane\": \"\"")),
+              HasSubstr("steps[2].changes[0].lane is not one of the known words"));
+  EXPECT_THAT(refusal(changed("\"kind\": \"publication\"", "\"kind\": \"drop\"")),
+              HasSubstr("operations[0].operation.kind is not one of the known words: 'drop'"));
   EXPECT_THAT(refusal(changed("\"expected\": \"none\"", "\"expected\": \"\"")),
               HasSubstr("results[0].expected is not one of the known words"));
 }

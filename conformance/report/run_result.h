@@ -63,6 +63,13 @@ struct Totals {
   int selected = 0;           // the denominator
 };
 
+// What one image did, where nothing in it was found wrong.
+struct OperationSummary {
+  ImageKey image;
+  std::string image_name;  // hostile
+  OperationPicture picture;
+};
+
 struct RunResult {
   std::string suite_version;
   std::string suite_commit;
@@ -79,8 +86,9 @@ struct RunResult {
   std::vector<sys::HostFact> host;
   std::vector<std::string> injections;  // "memfd_create:error=EPERM, 1 time", in order
   std::vector<ImageSummary> images;
-  std::vector<RequirementResult> results;  // catalogue order
-  std::vector<RunProblem> problems;        // counted in `totals` as crash, timeout, harness_error
+  std::vector<RequirementResult> results;    // catalogue order
+  std::vector<OperationSummary> operations;  // a publication and an update, where both were seen
+  std::vector<RunProblem> problems;          // counted in `totals` as crash, timeout, harness_error
   std::vector<ExpectationProblem> expectation_problems;
   std::vector<std::string> notes;  // about the run: "stopped after --for 10s"; may be hostile
   std::optional<std::string> target_ending;  // CMD's own exit status; reported, never judged

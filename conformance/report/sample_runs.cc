@@ -124,6 +124,55 @@ Hexdump header_dump() {
   return out;
 }
 
+// The size is changed behind the new timestamp.
+OperationPicture broken_update() {
+  using Kind = PictureStep::Kind;
+  OperationPicture out;
+  out.is_update = true;
+  out.header = 0x7f1200000000;
+  out.before = Finds::kOld;
+  const auto add = [&out](Kind kind, Finds finds, std::vector<PictureStep::Change> changes,
+                          std::string text = {}) {
+    out.steps.push_back({.kind = kind,
+                         .changes = std::move(changes),
+                         .text = std::move(text),
+                         .at = "process_ctx.rs:118 in publish_update",
+                         .tid = 4243,
+                         .finds = finds});
+  };
+  add(Kind::kStore, Finds::kNoTimestamp, {{Lane::kTimestamp, "111", "0"}});
+  add(Kind::kStore, Finds::kNoTimestamp, {{Lane::kSignature, "\"OTEL_CTX\"", "\"OTEL_CTX\""}});
+  add(Kind::kStore, Finds::kNoTimestamp, {{Lane::kPointer, "0x…4ac8a0", "0x…4aced0"}});
+  add(Kind::kFork, Finds::kNoTimestamp, {}, "fork");
+  add(Kind::kStore, Finds::kNeither, {{Lane::kTimestamp, "0", "222"}});
+  add(Kind::kStore, Finds::kNew, {{Lane::kSize, "260", "282"}});
+  out.steps.back().wrong = true;
+  add(Kind::kCall, Finds::kNew, {}, "prctl(PR_SET_VMA, \"OTEL_CTX\")");
+  return out;
+}
+
+OperationPicture publication() {
+  using Kind = PictureStep::Kind;
+  OperationPicture out;
+  out.header = 0x7f1200000000;
+  out.before = Finds::kNoTimestamp;
+  out.steps = {{.kind = Kind::kCall,
+                .changes = {},
+                .text = "madvise(MADV_DONTFORK)",
+                .at = "",
+                .tid = 4243,
+                .finds = Finds::kNoTimestamp},
+               {.kind = Kind::kStore,
+                .changes = {{Lane::kSignature, "zeros", "\"OTEL_CTX\""},
+                            {Lane::kVersion, "0", "2"},
+                            {Lane::kTimestamp, "0", "111"}},
+                .text = "",
+                .at = "process_ctx.rs:80 in publish",
+                .tid = 4243,
+                .finds = Finds::kNew}};
+  return out;
+}
+
 RunResult base() {
   RunResult run;
   run.suite_version = "0.1.0";
@@ -172,6 +221,7 @@ RunResult ordinary_run() {
   version.findings[0].evidence = {"7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX",
                                   "little endian 0, big endian 0"};
   version.findings[0].hexdumps = {header_dump()};
+  version.findings[0].operation = broken_update();
   RequirementResult warned =
       result("pctx.publish.footprint", Outcome::kWarn, "9 pages are mapped for the context");
   RequirementResult told = result("pctx.payload.semantic-conventions", Outcome::kInfo,
@@ -189,6 +239,8 @@ RunResult ordinary_run() {
                  std::move(first),   std::move(warned),
                  std::move(told),    std::move(moves),
                  std::move(tls)};
+  run.operations = {
+      {.image = kApp, .image_name = "4242#1 /opt/shop/checkout", .picture = publication()}};
   run.trace_path = "out/traces/4242 a.trace";
   run.exit_code = 1;
   run.exit_reason = "1 requirement failed";
@@ -249,6 +301,17 @@ std::string hostile_text() {
          "\n```\n~~~\n</pre></details>\n@everyone \\|"s;
 }
 
+namespace {
+
+void make_hostile(OperationPicture& picture, const std::string& text) {
+  for (PictureStep& step : picture.steps) {
+    step.text = step.at = text;
+    for (PictureStep::Change& change : step.changes) change.was = text;
+  }
+}
+
+}  // namespace
+
 RunResult hostile_run() {
   RunResult run = run_of_two_images();
   const std::string bad = hostile_text();
@@ -283,7 +346,12 @@ RunResult hostile_run() {
           .masks = {{.offset = UINT64_MAX, .length = UINT64_MAX, .name = bad, .rule = bad},
                     {.offset = 1, .length = UINT64_MAX, .name = bad, .rule = bad}}};
       f.hexdumps = {dump};
+      if (f.operation) make_hostile(*f.operation, bad);
     }
+  }
+  for (OperationSummary& operation : run.operations) {
+    operation.image_name = bad;
+    make_hostile(operation.picture, bad);
   }
   run.suite_version = run.suite_commit = run.mode = run.kernel = run.arch = run.libc = bad;
   run.level = run.started_at = run.again = run.seed = run.trace_path = run.exit_reason = bad;

@@ -119,12 +119,16 @@ std::string summary_line(const RunResult& run) {
   return out;
 }
 
-std::string again_for(const RunResult& run, std::string_view id) {
+namespace {
+
+// `words` is not empty; `more` options go with them.
+std::string only_for(const RunResult& run, std::string_view id,
+                     const std::vector<std::string>& more) {
   const auto& words = run.command_line;
-  if (words.size() < 2) return inert(run.again, kTextLimit);
   std::vector<std::string> out = {words[0], words[1], "--only", std::string(id)};
+  out.insert(out.end(), more.begin(), more.end());
   // The reports of the whole run stay as they are.
-  constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out"};
+  constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out", "--on-fail"};
   bool ours = true;  // before `--`, which begins the target's command
   const auto targets = std::ranges::find(words, "--");
   const bool has_seed = std::any_of(words.begin(), targets, [](std::string_view word) {
@@ -144,6 +148,20 @@ std::string again_for(const RunResult& run, std::string_view id) {
     }
   }
   return inert(shell_command(out), kTextLimit);
+}
+
+}  // namespace
+
+std::string again_for(const RunResult& run, std::string_view id) {
+  if (run.command_line.size() < 2) return inert(run.again, kTextLimit);
+  return only_for(run, id, {});
+}
+
+std::string debug_for(const RunResult& run, const RequirementResult& result) {
+  const bool is_started = run.mode == to_string(Mode::kRun) || run.mode == to_string(Mode::kWrap);
+  if (!is_started || run.command_line.size() < 2 || result.findings.empty()) return {};
+  if (!result.findings.front().operation) return {};
+  return only_for(run, result.requirement->id, {"--on-fail", "gdb"});
 }
 
 std::string replay_for(const RunResult& run, const RequirementResult& result) {

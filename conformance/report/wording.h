@@ -48,6 +48,8 @@ std::string summary_line(const RunResult& run);
 
 // This run's own command with only the one requirement selected; empty when it is not known.
 std::string again_for(const RunResult& run, std::string_view id);
+// The same, with a debugger where it fails; empty: no store and no call did it.
+std::string debug_for(const RunResult& run, const RequirementResult& result);
 // The command that judges the requirement's recording without the program; empty: there is none.
 std::string replay_for(const RunResult& run, const RequirementResult& result);
 

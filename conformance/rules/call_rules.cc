@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
@@ -38,6 +39,23 @@ Hexdump bytes_dump(std::string title, std::uint64_t address, std::span<const std
   return dump;
 }
 
+EventPlace at_call(const Publication& p, const SystemCall& c) {
+  return {p.start, c.entered_order, {}};
+}
+
+// Of a store that gave the header this timestamp; 0: none was seen.
+std::uint64_t order_of(const Image& image, const Publication& p, std::uint64_t timestamp) {
+  for (const Store& s : image.stores) {
+    const auto h = header_of(image, s.after);
+    if (s.header == p.start && h && h->monotonic_published_at_ns == timestamp) return s.order;
+  }
+  return 0;
+}
+
+EventPlace no_naming_behind(const Image& image, const Publication& p, std::uint64_t timestamp) {
+  return {p.start, order_of(image, p, timestamp), "no prctl(PR_SET_VMA, \"OTEL_CTX\")"};
+}
+
 constexpr const char* kPublish = "a program that publishes while it is watched, and ends";
 constexpr const char* kUpdate = "a program that updates its context while it is watched, and ends";
 
@@ -60,6 +78,7 @@ Finding memfd_name(const ImageEvidence& e, const Publications& all) {
     Finding f = contradicted(fmt::format("the memfd is called {}", p.create->text), "memfd name");
     f.evidence = call_lines({p.create, p.map});
     f.evidence.push_back(maps_line(*p.context));
+    f.event = at_call(p, *p.create);
     return f;
   }
   return judged ? passed() : nothing_judged(e, "no mapping of a memfd became a context");
@@ -100,6 +119,7 @@ Finding memfd_flags(const ImageEvidence& e, const Publications& all) {
     if (flags == kWantedFlags) continue;
     Finding f = contradicted("the first memfd_create asks for " + flags_text(flags), "memfd flags");
     f.evidence = call_lines({first});
+    f.event = at_call(p, *first);
     if ((kWantedFlags & ~flags) != 0) {
       f.evidence.push_back("missing: " + flags_text(kWantedFlags & ~flags));
     }
@@ -166,6 +186,7 @@ Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
           fmt::format("the memfd has {} bytes, {} are used", *size, used_bytes(p, mapped)),
           "memfd too small");
       f.evidence = call_lines({p.create, p.sizings.back(), p.map});
+      f.event = at_call(p, *p.sizings.back());
       return f;
     }
     if (p.sizings.front() > p.map) {
@@ -207,6 +228,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
                              "no memfd tried");
     f.evidence = call_lines({p.map, p.dontfork});
     f.evidence.push_back(maps_line(*p.context));
+    if (p.map != nullptr) f.event = at_call(p, *p.map);
     return f;
   }
   return judged ? passed() : nothing_judged(e, "no call shows where a context's memory is from");
@@ -238,6 +260,7 @@ Finding name_always(const ImageEvidence& e, const Publications& all) {
     Finding f = contradicted("a context was published without a naming call", "no naming call");
     f.evidence = call_lines({p.create, p.map, p.dontfork});
     f.evidence.push_back(maps_line(*p.context));
+    f.event = no_naming_behind(*e.image, p, p.sights.front().timestamp);
     return f;
   }
   return judged ? passed() : nothing_judged(e, "no publication was seen to its end");
@@ -272,6 +295,7 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
     }
     Finding f = contradicted(std::move(saw), "arguments of the naming call");
     f.evidence = call_lines({wrong});
+    f.event = at_call(p, *wrong);
     f.evidence.push_back(fmt::format("wanted: start {:#x}, text OTEL_CTX", p.start));
     f.evidence.push_back(maps_line(*p.context));
     return f;
@@ -302,6 +326,7 @@ Finding name_whole_mapping(const ImageEvidence& e, const Publications& all) {
         contradicted(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
                      "part of the mapping named");
     f.evidence = call_lines({longest, p.map});
+    f.event = at_call(p, *longest);
     for (const auto& entry : p.context->candidate->entries) {
       if (f.evidence.size() >= 8) break;
       f.evidence.push_back("maps: " + to_maps_line(entry));
@@ -363,6 +388,7 @@ Finding early_naming(const Publication& p, std::size_t sight, std::string saw) {
     if (!n.valid() && n.call->entered_ns <= p.sights[sight].first_ns) call = n.call;
   }
   if (call != nullptr) {
+    f.event = at_call(p, *call);
     f.hexdumps = {bytes_dump("header at " + hex_text(p.start) + " when the call was made", p.start,
                              call->before, {{16, 8, "timestamp"}})};
   }
@@ -412,6 +438,7 @@ Finding update_name_always(const ImageEvidence& e, const Publications& all) {
           contradicted("an update was not followed by a naming call", "update without naming call");
       f.evidence = {fmt::format("timestamps {} and then {}, no naming call found the second",
                                 p.sights[i - 1].timestamp, p.sights[i].timestamp)};
+      f.event = no_naming_behind(*e.image, p, p.sights[i].timestamp);
       add_namings(f, p);
       return f;
     }
@@ -431,6 +458,7 @@ Finding same_mapping(const ImageEvidence& e, const Publications& all) {
         contradicted(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
                      "header mapping moved");
     f.evidence = call_lines({p.moved});
+    f.event = at_call(p, *p.moved);
     f.evidence.push_back(maps_line(*p.context));
     f.evidence.push_back(maps_line(*next->context));
     return f;
@@ -454,6 +482,7 @@ Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) 
     Finding f = contradicted("the header had content when MADV_DONTFORK was set",
                              "header before MADV_DONTFORK");
     f.evidence = call_lines({p.map, c});
+    f.event = at_call(p, *c);
     const std::string title = "header at " + hex_text(p.start);
     f.hexdumps = {bytes_dump(title + " before the call", p.start, c->before)};
     if (!c->after.empty()) {

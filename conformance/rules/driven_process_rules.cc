@@ -163,6 +163,7 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     if (!d.ok) saw += ", although it was refused";
     Finding f = contradicted(std::move(saw), "published anew instead of updated");
     f.level = "syscalls";
+    if (remade != calls.end()) f.event = {start, (*remade)->entered_order, {}};
     f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
     if (now.context != nullptr) f.evidence.push_back("after: " + maps_line(*now.context));
     for (const SystemCall* c : calls) {
@@ -361,8 +362,10 @@ Finding no_dead_payload(const ImageEvidence& e) {
         ++contended;
         continue;
       }
-      return evidence(contradicted("the payload was " + what + " before the timestamp became zero",
-                                   "dead payload"));
+      Finding f = evidence(contradicted(
+          "the payload was " + what + " before the timestamp became zero", "dead payload"));
+      f.event = {s.header, s.order, {}};
+      return f;
     }
     // And it has to be there while the header stays as it was.
     for (const auto& list : was.image->contexts) {

@@ -523,6 +523,7 @@ Finding failure_madvise(const ImageEvidence& e) {
     Finding f = contradicted("a context was published although MADV_DONTFORK was refused",
                              "published without fork protection");
     f.evidence = call_lines({&first});
+    f.event = {c->start(), first.entered_order, {}};
     add_context(f, *c);
     return f;
   }

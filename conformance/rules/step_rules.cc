@@ -65,6 +65,7 @@ void show_walk(const Image& image, const StepWalk& walk, const std::vector<Seen>
                std::size_t index, Finding& f) {
   f.at = place_of(image, walk, seen[index]);
   f.level = to_string(Level::kSteps);
+  f.event = {walk.header, seen[index].view->order, {}};
   const std::size_t first = index < kLinesShown / 2 ? 0 : index - kLinesShown / 2;
   for (std::size_t i = first; i < seen.size() && i < first + kLinesShown; ++i) {
     f.evidence.push_back((i == index ? "> " : "  ") + line_of(image, seen[i]));
@@ -198,6 +199,7 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
     }
     Finding f = contradicted(fmt::format("no barrier {}", where), "no barrier");
     f.at = place_of(image, *gap.walk, gap.after);
+    f.event = {gap.walk->header, gap.after.view->order, {}};
     f.evidence.push_back(window);
     f.level = to_string(Level::kSteps);
     return f;

@@ -166,6 +166,7 @@ Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderS
   if (by.store->tid != 0) f.at = place_of(image, *by.store);
   add_log(image, op, by, f);
   f.hexdumps = {header_after(by)};
+  f.event = {by.store->header, by.store->order, {}};
   return f;
 }
 
@@ -197,9 +198,9 @@ const MemoryBlock* announced_by(const Image& image, const HeaderStore& s,
   return block->at.raw() == payload_address(h.payload, image.elf64) ? &*block : nullptr;
 }
 
-std::vector<Look> looks_behind(const ImageEvidence& e, const HeaderOperation& op) {
+std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperation& op) {
   const HeaderStore& s = op.announcing();
-  std::vector<Look> out;
+  std::vector<MessageLook> out;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       const Snapshot& shot = *c.snapshot;
@@ -216,7 +217,7 @@ std::vector<Look> looks_behind(const ImageEvidence& e, const HeaderOperation& op
       out.push_back({later.store->at_ns, b});
     }
   }
-  std::ranges::sort(out, {}, &Look::ns);
+  std::ranges::sort(out, {}, &MessageLook::ns);
   return out;
 }
 

@@ -27,12 +27,12 @@ std::optional<bool> is_message(const Image& image, const MemoryBlock& b);
 const MemoryBlock* announced_by(const Image& image, const HeaderStore& s,
                                 const abi::ProcessHeader& h);
 
-struct Look {
+struct MessageLook {
   std::uint64_t ns = 0;
   const MemoryBlock* block = nullptr;
 };
 // The message that `op` announced at later moments, in order.
-std::vector<Look> looks_behind(const ImageEvidence& e, const HeaderOperation& op);
+std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperation& op);
 
 // When the naming call was made that ends the operation; 0: none was seen.
 std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);

@@ -247,7 +247,7 @@ std::optional<Finding> payload_before_timestamp(const ImageEvidence& e, const Hi
     }
     const std::uint64_t named = naming_ns(image, op);
     bool equal = false;
-    for (const Look& look : looks) {
+    for (const MessageLook& look : looks) {
       const auto same = same_bytes(*then, *look.block);
       equal = equal || same == true;
       if (same != false) continue;
@@ -450,7 +450,7 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
       continue;
     }
     // Another thread may have seen the zero, and acted on it, before the message was copied.
-    const bool seen_before = std::ranges::any_of(looks, [&](const Look& look) {
+    const bool seen_before = std::ranges::any_of(looks, [&](const MessageLook& look) {
       return same_bytes(*looks.front().block, *look.block) == false;
     });
     if (!*same && gone == nullptr && !seen_before && zeroing.store->threads != 1) {

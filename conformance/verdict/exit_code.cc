@@ -79,9 +79,8 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (!options.unreachable.empty()) return {kExitUnreachable, options.unreachable};
   if (run.results.empty()) return {kExitUsage, "no requirement was selected"};
 
-  const auto failed = where([&](const RequirementResult& r) {
-    return fails(r.outcome, options.strict) && r.expected != Expected::kAsExpected;
-  });
+  const auto failed =
+      where([&](const RequirementResult& r) { return is_unexpected_failure(r, options.strict); });
   if (!failed.empty()) {
     return {kExitFailed,
             std::to_string(failed.size()) + of + " failed unexpectedly: " + names(failed)};
@@ -165,6 +164,10 @@ Totals count(const RunResult& run) {
     if (p.outcome == Outcome::kHarnessError) ++t.harness_error;
   }
   return t;
+}
+
+bool is_unexpected_failure(const RequirementResult& r, bool strict) {
+  return fails(r.outcome, strict) && r.expected != Expected::kAsExpected;
 }
 
 void conclude(const ExitOptions& options, RunResult& run) {

@@ -25,6 +25,9 @@ struct ExitOptions {
 // Counts the outcomes. An expected failure is counted under its outcome as well.
 Totals count(const RunResult& run);
 
+// A failure, crash or hang that the expectations do not have; with `strict` also a warning.
+bool is_unexpected_failure(const RequirementResult& result, bool strict);
+
 // Sets totals, exit_code and exit_reason, after the expectations were applied.
 // Of several codes the first of 70, 2, 3, 1, 5, 4, 0 wins.
 void conclude(const ExitOptions& options, RunResult& run);

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "conformance/verdict/operation_picture.h"
+
 namespace ctxconf::conformance {
 
 // In the order of how bad it is; the worst finding is a requirement's outcome.
@@ -70,6 +72,15 @@ struct Hexdump {
   std::optional<Expected> expected;
 };
 
+// An event in the recording of a finding's image.
+struct EventPlace {
+  std::uint64_t header = 0;  // the address of the header that it concerns
+  // In the image's order of events: of a store, of the beginning of a call, or of a view; of the
+  // last that was seen where something is missing.
+  std::uint64_t order = 0;
+  std::string missing;  // what should have followed: "a naming call"; empty: the event is wrong
+};
+
 struct Finding {
   std::string requirement;  // id of the catalogue
   ImageKey image;
@@ -88,6 +99,8 @@ struct Finding {
   std::string level;                  // the observation level that the verdict rests on
   std::vector<std::string> evidence;  // further lines: maps lines, decoded values; hostile
   std::vector<Hexdump> hexdumps;
+  std::optional<EventPlace> event;  // what is wrong; nothing: it is no event. In no report
+  std::optional<OperationPicture> operation;  // in which that is
 };
 
 }  // namespace ctxconf::conformance

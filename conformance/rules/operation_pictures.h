@@ -1,0 +1,22 @@
+// The operation that an event lies in, as reports draw it: the stores to its header, the calls
+// around them, and what a reader would have found.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "conformance/rules/evidence.h"
+#include "conformance/verdict/finding.h"
+
+namespace ctxconf::conformance {
+
+// Nothing: no store to that header and no call for it was recorded. What is left out is far from
+// the event.
+std::optional<OperationPicture> picture_of(const ImageEvidence& evidence, const EventPlace& event);
+
+// The first publication and the first update in which none of `wrong` lies.
+std::vector<OperationPicture> pictures_without(const ImageEvidence& evidence,
+                                               std::span<const EventPlace> wrong);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,276 @@
+// Pictures of operations, from literal recordings.
+#include "conformance/rules/operation_pictures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <functional>
+
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Kind = PictureStep::Kind;
+
+constexpr std::uint64_t kAt = 0x7f0000000000;
+constexpr std::uint64_t kHeap = 0x55001000;
+constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
+
+// A program that publishes in memory of its own and stores field by field.
+struct Recording : LiteralRecording {
+  abi::ProcessHeader header{};
+
+  Recording() {
+    t.mode = Mode::kWrap;
+    image().places = {
+        {0x401000, "/usr/lib/libapp.so", 0x1000, "publish", 12, "/home/me/src/ctx.cc", 118}};
+  }
+
+  static std::vector<std::byte> bytes(const abi::ProcessHeader& h) {
+    std::vector<std::byte> out(sizeof h);
+    std::memcpy(out.data(), &h, sizeof h);
+    return out;
+  }
+  std::uint64_t store(std::uint8_t words, const std::function<void(abi::ProcessHeader&)>& change) {
+    Store s;
+    s.tid = 12;
+    s.order = ++order;
+    s.at_ns = now += kStep;
+    s.header = kAt;
+    s.words = words;
+    s.before = bytes(header);
+    change(header);
+    s.after = bytes(header);
+    s.place = 0;
+    image().stores.push_back(std::move(s));
+    return order;
+  }
+  std::uint64_t timestamp(std::uint64_t value) {
+    return store(4, [&](auto& h) { h.monotonic_published_at_ns = value; });
+  }
+  std::uint64_t size(std::uint32_t value) {
+    return store(2, [&](auto& h) { h.payload_size = value; });
+  }
+  SystemCall& name() {
+    call("prctl", {kNaming, 0, kAt, 4096}, 0);
+    image().calls.back().text = "OTEL_CTX";
+    return image().calls.back();
+  }
+
+  void publish() {
+    call("mmap", {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS}, static_cast<std::int64_t>(kAt));
+    call("madvise", {kAt, 4096, MADV_DONTFORK}, 0);
+    Watch w;
+    w.header = kAt;
+    w.armed_order = ++order;
+    w.because = "madvise";
+    w.found = bytes(header);
+    image().watches.push_back(std::move(w));
+    store(1, [](auto& h) { h.signature = abi::kSignature; });
+    store(2, [](auto& h) {
+      h.version = abi::kVersion;
+      h.payload_size = 2;
+    });
+    store(8, [](auto& h) { h.payload = kHeap; });
+    timestamp(111);
+    name();
+  }
+  // What a reader finds, so that the header is a context.
+  void look() {
+    Snapshot s;
+    s.first_seen_ns = s.last_seen_ns = now += kStep;
+    s.moments = {Moment::kPeriodic};
+    Candidate c;
+    sys::MapEntry entry;
+    entry.range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt), 4096);
+    entry.readable = entry.writable = true;
+    entry.name = "[anon:OTEL_CTX]";
+    c.entries = {entry};
+    c.vm_flags = {"rd wr dc"};
+    MemoryBlock b;
+    b.at = sys::RemoteAddr(kAt);
+    b.bytes = bytes(header);
+    b.wanted = b.readable = b.bytes.size();
+    c.memory = {b};
+    s.candidates = {c};
+    image().snapshots.push_back(std::move(s));
+  }
+
+  ImageEvidence evidence() const {
+    auto all = evidence_of(t);
+    return all.empty() ? ImageEvidence{} : std::move(all.front());  // its parts point at each other
+  }
+  std::optional<OperationPicture> at(std::uint64_t event_order) const {
+    return picture_of(evidence(), {kAt, event_order, {}});
+  }
+};
+
+std::vector<std::string> texts(const OperationPicture& p) {
+  std::vector<std::string> out;
+  for (const PictureStep& s : p.steps) {
+    std::string text(s.wrong ? "!" : "");
+    text += s.text;
+    for (const auto& c : s.changes) {
+      text.append(to_string(c.lane)).append(" ").append(c.was).append(">").append(c.is).append(" ");
+    }
+    out.push_back(text.append("; ").append(to_string(s.finds)));
+  }
+  return out;
+}
+
+TEST(OperationPictures, APublicationFromItsMappingToItsName) {
+  Recording r;
+  r.publish();
+  r.look();
+  const auto pictures = pictures_without(r.evidence(), {});
+  ASSERT_THAT(pictures, SizeIs(1));
+  EXPECT_FALSE(pictures[0].is_update);
+  EXPECT_EQ(pictures[0].header, kAt);
+  EXPECT_EQ(pictures[0].before, Finds::kNoTimestamp);
+  EXPECT_THAT(
+      texts(pictures[0]),
+      ElementsAre("mmap, 4096 bytes; no-timestamp", "madvise(MADV_DONTFORK); no-timestamp",
+                  "signature zeros>\"OTEL_CTX\" ; no-timestamp",
+                  "version 0>2 payload_size 0>2 ; no-timestamp",
+                  "payload 0x0>0x55001000 ; no-timestamp", "monotonic_published_at_ns 0>111 ; new",
+                  "prctl(PR_SET_VMA, \"OTEL_CTX\"); new"));
+  EXPECT_EQ(pictures[0].steps[2].at, "ctx.cc:118 in publish");
+  EXPECT_EQ(pictures[0].steps[2].tid, 12);
+}
+
+TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.timestamp(0);
+  r.call("fork", {}, 13);
+  r.timestamp(222);
+  const std::uint64_t wrong = r.size(3);
+  r.name().result = -EPERM;
+  r.look();
+  const auto picture = r.at(wrong);
+  ASSERT_TRUE(picture);
+  EXPECT_TRUE(picture->is_update);
+  EXPECT_EQ(picture->before, Finds::kOld);
+  EXPECT_THAT(texts(*picture),
+              ElementsAre("monotonic_published_at_ns 111>0 ; no-timestamp", "fork; no-timestamp",
+                          "monotonic_published_at_ns 0>222 ; neither", "!payload_size 2>3 ; new",
+                          "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EPERM; new"));
+  EXPECT_EQ(picture->steps[1].kind, Kind::kFork);
+  // The publication had no fault, and there is no other update.
+  const EventPlace place{kAt, wrong, {}};
+  const auto others = pictures_without(r.evidence(), std::span(&place, 1));
+  ASSERT_THAT(others, SizeIs(1));
+  EXPECT_FALSE(others[0].is_update);
+}
+
+TEST(OperationPictures, BytesThatAreStoredAgain) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  const std::uint64_t again = r.store(8, [](auto&) {});
+  r.timestamp(222);
+  r.look();
+  const auto picture = r.at(again);
+  ASSERT_TRUE(picture);
+  EXPECT_THAT(texts(*picture), ElementsAre("monotonic_published_at_ns 111>0 ; no-timestamp",
+                                           "!payload 0x55001000>0x55001000 ; no-timestamp",
+                                           "monotonic_published_at_ns 0>222 ; new"));
+}
+
+TEST(OperationPictures, WhatIsMissingIsAtTheEnd) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  const std::uint64_t announced = r.timestamp(222);
+  r.look();
+  const auto picture = picture_of(r.evidence(), {kAt, announced, "no naming call"});
+  ASSERT_TRUE(picture);
+  ASSERT_THAT(picture->steps, SizeIs(3));
+  EXPECT_EQ(picture->steps[2].kind, Kind::kMissing);
+  EXPECT_THAT(texts(*picture), testing::Contains("!no naming call; new"));
+}
+
+TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  r.timestamp(222);
+  r.image().walks.emplace_back().header = kAt;
+  for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x5555666677778888U}) {
+    ReaderView v;
+    v.order = ++r.order;
+    v.header = Recording::bytes(r.header);
+    v.payload.emplace();
+    v.payload->hash = hash;
+    v.place = 0;
+    r.image().walks[0].views.push_back(std::move(v));
+  }
+  const std::uint64_t wrong = r.order - 1;
+  r.name();
+  r.look();
+  const auto picture = r.at(wrong);
+  ASSERT_TRUE(picture);
+  EXPECT_THAT(texts(*picture),
+              ElementsAre("monotonic_published_at_ns 111>0 ; no-timestamp",
+                          "monotonic_published_at_ns 0>222 ; new",
+                          "!the first of 2 changespayload-bytes 11112222…>22222222… ; neither",
+                          "prctl(PR_SET_VMA, \"OTEL_CTX\"); neither"));
+  // In the end they are as they were.
+  r.image().walks[0].views[2].payload->hash = 0x1111222233334444U;
+  EXPECT_EQ(r.at(wrong)->steps[3].finds, Finds::kNew);
+  // What a view shows of a store is that store's.
+  const auto store = r.at(wrong - 1);
+  ASSERT_TRUE(store);
+  EXPECT_TRUE(store->steps[1].wrong);
+}
+
+TEST(OperationPictures, WithoutStoresTheCallsAreLeft) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.image().watches.clear();
+  r.image().stores.clear();
+  const auto picture = r.at(r.image().calls[1].entered_order);
+  ASSERT_TRUE(picture);
+  EXPECT_THAT(texts(*picture),
+              ElementsAre("mmap, 4096 bytes; unknown", "!madvise(MADV_DONTFORK); unknown",
+                          "prctl(PR_SET_VMA, \"OTEL_CTX\"); unknown"));
+  EXPECT_FALSE(picture_of(r.evidence(), {kAt + 4096, 1, {}}));
+}
+
+TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  std::uint64_t wrong = 0;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const std::uint64_t at = r.size(i + 3);
+    if (i == 60) wrong = at;
+  }
+  r.timestamp(222);
+  r.look();
+  const auto picture = r.at(wrong);
+  ASSERT_TRUE(picture);
+  ASSERT_THAT(picture->steps, SizeIs(kMaxPictureSteps));
+  EXPECT_EQ(picture->steps_before + picture->steps.size() + picture->steps_behind, 102U);
+  EXPECT_EQ(picture->steps_before, 41U);
+  EXPECT_TRUE(picture->steps[20].wrong);
+}
+
+TEST(OperationPictures, NothingIsDrawnOfWhatWasNotSeen) {
+  Recording r;
+  r.look();
+  EXPECT_THAT(pictures_without(r.evidence(), {}), IsEmpty());
+  EXPECT_FALSE(r.at(1));
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
