@@ -17,12 +17,13 @@ inline constexpr char kTrampolineRuns = 'r';
 // Tracer to trampoline, once it has been seized.
 struct TrampolineSettings {
   std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: leave it
+  std::int64_t boottime_offset_s = 0;          // 0: in the same time namespace
   std::uint32_t discard_output = 0;
   std::uint32_t filter_length = 0;  // 0: no filter
   std::array<sock_filter, 128> filter{};
 };
 
-enum class TrampolineStep : std::int32_t { kSettings, kLimit, kOutput, kFilter, kExec };
+enum class TrampolineStep : std::int32_t { kSettings, kLimit, kTime, kOutput, kFilter, kExec };
 
 // Trampoline to tracer, when a step failed; the end of the stream when the exec worked.
 struct TrampolineFailure {

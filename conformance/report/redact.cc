@@ -230,6 +230,10 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   for (RequirementResult& result : run.results) {
     for (Finding& finding : result.findings) redactor.finding(finding);
   }
+  for (FaultOutcome& fault : run.faults) {
+    if (!fault.output.empty()) fault.output = redactor.hash(fault.output);
+    if (!fault.text.empty()) fault.text = redactor.hash(fault.text);
+  }
   for (RunProblem& problem : run.problems) problem.text = redactor.hash(problem.text);
   for (ExpectationProblem& problem : run.expectation_problems) {
     problem.text = redactor.quotes(problem.text);

@@ -119,10 +119,31 @@ std::string summary_line(const RunResult& run) {
   return out;
 }
 
-std::string again_for(const RunResult& run, std::string_view id) {
+namespace {
+
+// The cell that the finding in front is about; null: it was seen without a fault.
+const FaultOutcome* fault_of(const RunResult& run, const RequirementResult& result) {
+  if (result.findings.empty()) return nullptr;
+  const std::uint32_t session = result.findings.front().image.session;
+  const auto it = std::ranges::find_if(run.faults, [&](const FaultOutcome& f) {
+    // The run under a file size limit is judged with the one without a fault.
+    return session != 0
+               ? f.session == session
+               : std::ranges::find(f.requirements, result.requirement->id) != f.requirements.end();
+  });
+  return it == run.faults.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+std::string again_for(const RunResult& run, const RequirementResult& result) {
   const auto& words = run.command_line;
   if (words.size() < 2) return inert(run.again, kTextLimit);
-  std::vector<std::string> out = {words[0], words[1], "--only", std::string(id)};
+  std::vector<std::string> out = {words[0], words[1], "--only", result.requirement->id};
+  constexpr std::string_view kFaults = "--faults";
+  if (const FaultOutcome* fault = fault_of(run, result)) {
+    out.insert(out.end(), fault->options.begin(), fault->options.end());
+  }
   // The reports of the whole run stay as they are.
   constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out"};
   bool ours = true;  // before `--`, which begins the target's command
@@ -136,6 +157,8 @@ std::string again_for(const RunResult& run, std::string_view id) {
   for (std::size_t i = 2; i < words.size(); ++i) {
     const std::string_view word = words[i];
     ours = ours && word != "--";
+    if (ours && word == kFaults && i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
+    if (ours && (word == kFaults || word.starts_with(std::string(kFaults) + "="))) continue;
     if (ours && std::ranges::find(kReplaced, word) != std::end(kReplaced)) {
       ++i;
     } else if (!ours || std::ranges::find(kReplaced, word.substr(0, word.find('='))) ==
