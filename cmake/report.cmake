@@ -10,8 +10,8 @@ add_custom_command(
   VERBATIM)
 ctxconf_library(ctxconf_report
   SRCS conformance/report/console.cc conformance/report/digest.cc conformance/report/escape.cc
-       conformance/report/html.cc conformance/report/junit.cc conformance/report/markdown.cc
-       conformance/report/operation_figure.cc
+       conformance/report/fault_table.cc conformance/report/html.cc conformance/report/junit.cc
+       conformance/report/markdown.cc conformance/report/operation_figure.cc
        conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
        ${PROJECT_BINARY_DIR}/page_parts.cc
   DEPS ctxconf_golden ctxconf_verdict fmt::fmt ${json})
@@ -23,7 +23,8 @@ ctxconf_program(report_samples
   DEPS ctxconf_report ctxconf_sample_runs)
 ctxconf_test(report_test
   SRCS conformance/report/console_test.cc conformance/report/digest_test.cc
-       conformance/report/escape_test.cc conformance/report/html_test.cc
+       conformance/report/escape_test.cc conformance/report/fault_table_test.cc
+       conformance/report/html_test.cc
        conformance/report/junit_test.cc conformance/report/markdown_test.cc
        conformance/report/redact_test.cc conformance/report/result_json_test.cc
   DEPS ctxconf_report ctxconf_sample_runs)

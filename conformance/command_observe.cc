@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 
+#include "conformance/command_faults.h"
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/judge.h"
@@ -124,7 +125,7 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
   t.page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   t.realtime_minus_boottime_ns = sys::realtime_now_ns() - sys::boottime_now_ns();
   t.expected_resource = options.expect_resource;
-  t.faults_asked = options.faults;
+  t.faults_asked = options.faults.has_value();
   return t;
 }
 
@@ -304,8 +305,16 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
     wrap.hide_vdso = wrap.hide_vdso || spec->call == "clock_gettime";
     wrap.injections.push_back(std::move(*spec));
   }
+  if (options.faults && (wrap.hide_vdso || !wrap.injections.empty())) {
+    return complain(kExitUsage, "--faults gives each run one fault of its own",
+                    "leave out --inject and --hide-vdso");
+  }
+  if (options.faults && !names_fault(*options.faults)) {
+    return complain(kExitUsage, "--faults: no fault matches " + *options.faults,
+                    "like 'memfd_create/*' or RLIMIT_FSIZE=0: a report of wrap --faults names all");
+  }
   if (const int code = check_on_fail(options); code != 0) return code;
-  const Prepared prepared = prepare(options);
+  Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   Timeline timeline = begin_timeline(options, Mode::kWrap, command);
   wrap.argv = command;
@@ -317,8 +326,9 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
                 });
   wrap.watch_lifetime = options.watch == "lifetime";
   if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
-  if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty())) {
-    return complain(kExitUnreachable, "--inject and --hide-vdso need a system call filter",
+  if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty() || options.faults)) {
+    return complain(kExitUnreachable,
+                    "--inject, --faults and --hide-vdso need a system call filter",
                     "`ctxconf doctor` says what would allow it");
   }
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
@@ -329,31 +339,33 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
     };
   }
   const auto begin = std::chrono::steady_clock::now();
-  const auto recorded = record_wrap(wrap, timeline);
+  const auto wrapped = record_wrap(wrap, timeline);
   if (show_progress) fmt::print(stderr, "\r\033[K");
-  if (!recorded) {
-    const auto& e = recorded.error();
+  if (!wrapped) {
+    const auto& e = wrapped.error();
     if (std::string_view(e.op) == kFollowing) {
       return complain(kExitHarnessError, sys::to_string(e), "a bug in ctxconf: please report it");
     }
     return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),
                     advice_for_start(e.err, "wrap"));
   }
+  const auto seconds = [begin] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  FaultsEnding faults;
   if (options.faults && ends_at_failure(options) && shows_failure(options, prepared, timeline)) {
     timeline.notes.emplace_back("there was no run under a fault: something failed before");
   } else if (options.faults) {
-    const auto fault = run_with_file_size_limit(wrap);
-    if (fault) {
-      timeline.faults.push_back(*fault);
-    } else {
-      timeline.notes.push_back("the run under RLIMIT_FSIZE=0 failed: " +
-                               sys::to_string(fault.error()));
-    }
+    faults = run_faults(options, wrap, *wrapped, seconds(), timeline);
   }
-  timeline.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  timeline.seconds = seconds();
+  timeline.harness_fault = faults.harness_fault;
+  if (faults.interrupted) {
+    prepared.incomplete = "the fault matrix was interrupted";
+    prepared.partial = true;
+  }
   RunResult run;
-  const int code = conclude_run(options, prepared, timeline, "wrap", {}, &run);
+  const int code = conclude_run(options, prepared, timeline, "wrap", faults.unreachable, &run);
   return stand_at_failure(options, run, timeline, code,
                           [&](const PausePoint& at, const std::string& /*group*/, auto paused) {
                             Timeline again = begin_timeline(options, Mode::kWrap, command);

@@ -23,12 +23,12 @@ struct JudgeOptions {
   bool require_observable = false;
   std::vector<std::string> expect_resource;  // KEY=VALUE
   std::optional<std::chrono::milliseconds> run_for;
-  bool faults = false;
-  std::string watch = "lifetime";    // wrap, level stores: or "publication"
-  std::vector<std::string> inject;   // wrap: what calls are to return
-  bool hide_vdso = false;            // wrap
-  std::string out;                   // directory for all reports, timeline.json and traces/
-  std::string on_fail = "continue";  // wrap, run: or "stop", "pause", "gdb"
+  std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
+  std::string watch = "lifetime";     // wrap, level stores: or "publication"
+  std::vector<std::string> inject;    // wrap: what calls are to return
+  bool hide_vdso = false;             // wrap
+  std::string out;                    // directory for all reports, timeline.json and traces/
+  std::string on_fail = "continue";   // wrap, run: or "stop", "pause", "gdb"
   double timeout_scale = 1;
   ConsoleOptions console;
   std::vector<std::string> command_line;  // of ctxconf, for the report

@@ -447,10 +447,11 @@ class WrapTest(Case):
         self.assert_nothing_runs()
 
     def test_file_size_limit(self):
-        self.expect_exit(CLEAN, "wrap", "--faults", "--only", "pctx.publish.*", "--out", "out",
+        limit = "--faults=RLIMIT_FSIZE=0"
+        self.expect_exit(CLEAN, "wrap", limit, "--only", "pctx.publish.*", "--out", "out",
                          "--", WRITER, "--quiet", "--hold", "200ms")
         self.assertEqual(self.outcomes()["pctx.publish.survives-file-size-limit"], "pass")
-        self.expect_exit(FAILED, "wrap", "--faults", "--strict", "--", TESTEE, "--quiet", "--bad",
+        self.expect_exit(FAILED, "wrap", limit, "--strict", "--", TESTEE, "--quiet", "--bad",
                          "pctx.publish.survives-file-size-limit", "--pause", "20", "--hold", "100",
                          out=["^WARN +pctx.publish.survives-file-size-limit", "SIGXFSZ"])
 
@@ -615,6 +616,105 @@ class UsageTest(Case):
         self.write("options", "wrap --only pctx.header.* # which\n\n  --quiet\n--out\nout\n")
         self.expect_exit(CLEAN, "@options", "--", WRITER, "--quiet", "--hold", "150ms")
         self.assertTrue(all(row.startswith("pctx.header.") for row in self.outcomes()))
+
+
+class FaultsTest(Case):
+    def cells(self):
+        return {f["step"] + ("/" + f["fault"] if f["fault"] else ""): f
+                for f in self.result()["faults"]}
+
+    def test_a_writer_that_copes_is_clean_under_every_fault(self):
+        done = self.expect_exit(CLEAN, "wrap", "--out", "out", "--faults", "--", WRITER, "--quiet",
+                                "--hold", "60ms", "--update-every", "10", "--updates", "3",
+                                out=["^fault matrix: 4[0-9] of 5[0-9] faults came"])
+        cells = self.cells()
+        # Where that needs a privilege which is not there.
+        moved = cells["time-namespace"]
+        self.assertTrue(moved["outcome"] == "pass" or os.geteuid() != 0 or moved["text"], done)
+        self.assertEqual({f["outcome"] for f in cells.values() if f is not moved}, {"pass", "na"},
+                         done)
+        missing = {name for name, f in cells.items() if f["outcome"] == "na"}
+        self.assertLessEqual(missing, {f"update:mremap/{e}" for e in ("EPERM", "EINVAL", "ENOMEM")}
+                             | {"mmap(MAP_ANONYMOUS)/ENOMEM"}, done)
+        # That a memfd was published at all shows under the last one.
+        for row in ("memfd-retry", "fallback-anon", "name-failure-ignored", "failure-madvise",
+                    "failure-mmap", "failure-ftruncate", "failure-other-steps"):
+            self.assertEqual(self.outcomes()["pctx.publish." + row], "pass", row)
+        for row in ("pctx.update.timestamp-later", "pctx.header.timestamp-clock",
+                    "pctx.publish.survives-file-size-limit"):
+            self.assertEqual(self.outcomes()[row], "pass", row)
+        outcomes = self.outcomes()
+        self.expect_exit(CLEAN, "replay", "--out", "again", "out/timeline.json")
+        self.assertEqual(self.outcomes("again"), outcomes)
+        self.assertEqual(self.result("again")["faults"], list(cells.values()))
+
+    def test_the_matrix_shows_under_which_fault_a_writer_breaks(self):
+        denied = "memfd_create+madvise+prctl/EPERM"
+        for row, asked, broken in (
+                ("pctx.publish.failure-madvise", "m*",
+                 {"madvise/" + e for e in ("EPERM", "ENOSYS", "EINVAL", "ENOMEM")} | {denied}),
+                ("pctx.publish.failure-other-steps", "clock*",
+                 {"clock_gettime/" + e for e in ("EPERM", "ENOSYS", "EINVAL")}),
+                ("pctx.update.timestamp-later", "clock/*",
+                 {"clock/" + how for how in ("frozen", "back", "zero")}),
+                ("pctx.publish.survives-total-denial", "*+*", {denied})):
+            done = self.expect_exit(FAILED, "wrap", "--out", "out", f"--faults={asked}", "--",
+                                    TESTEE, "--quiet", "--bad", row, "--pause", "10", "--hold", "50",
+                                    out=[f"FAIL +{row}"])
+            self.assertEqual({name for name, f in self.cells().items() if row in f["requirements"]},
+                             broken, done)
+            again = re.search(f"FAIL +{row}.*?  again +(.*?)(?=  offline)", done.unfolded(), re.S)
+            again = shlex.split(again.group(1))
+            self.assertIn("--inject", again)
+            self.assertFalse([word for word in again if word.startswith("--faults")], again)
+            repeated = self.run_it(*again[1:], program=again[0])
+            self.assertEqual(repeated.code, FAILED, repeated)
+            self.assertIn("of 1 selected", repeated.out, repeated)
+
+    def test_a_death_is_of_its_fault(self):
+        done = self.expect_exit(FAILED, "wrap", "--out", "out", "--faults=memfd_create/E*", "--",
+                                TESTEE, "--quiet", "--bad", "pctx.publish.survives-total-denial",
+                                "--pause", "10", "--hold", "50")
+        cells = self.cells()
+        self.assertEqual({f["outcome"] for f in cells.values()}, {"crash"}, done)
+        self.assertEqual(cells["memfd_create/EPERM"]["text"], "the program was killed by SIGABRT")
+        self.assertIn("terminate called", cells["memfd_create/EPERM"]["output"])
+        self.assertRegex(done.out, r"(?m)^  CRASH memfd_create \(EPERM, EACCES, .*SIGABRT")
+
+    def test_a_program_that_hangs_or_prints_under_a_fault(self):
+        script = ("import ctypes, sys, time\n"
+                  "libc = ctypes.CDLL(None)\n"
+                  "fd = libc.memfd_create(b'OTEL_CTX', 3)\n"
+                  "if fd < 0:\n"
+                  "    print('HANGS' * 5000, flush=True)\n"
+                  "    print(sys.stdin.read() + 'waits', flush=True)\n"
+                  "    time.sleep(60)\n")
+        done = self.expect_exit(FAILED, "wrap", "--out", "out", "--faults=memfd_create/EPERM",
+                                "--timeout-scale", "0.4", "--", PYTHON, "-c", script)
+        cell = self.cells()["memfd_create/EPERM"]
+        self.assertEqual(cell["outcome"], "timeout", done)
+        self.assertRegex(cell["text"], r"it still ran after \S+ s .* without a fault it ended")
+        self.assertTrue(cell["output"].endswith("HANGS\nwaits\n"), cell)
+        self.assertLess(len(cell["output"]), 3000)
+        self.assertRegex(done.out, r"(?m)^    \| waits$")
+        self.assert_nothing_runs()
+
+    def test_what_cannot_be_asked(self):
+        for arguments, about in ((["--faults=nothing"], ["no fault matches"]),
+                                 (["--faults", "--hide-vdso"], ["fault of its own"]),
+                                 (["--faults", "--inject", "mmap:error=ENOMEM"], ["of its own"])):
+            self.complains(USAGE, "wrap", *arguments, "--", "true", about=about)
+        self.expect_exit(FAILED, "wrap", "--faults", "--", "sh", "-c", "kill -SEGV $$",
+                         out=["fault matrix was not run"])
+
+    def test_interrupted(self):
+        child = self.start(CTXCONF, "wrap", "--faults", "--", WRITER, "--quiet", "--hold", "400ms",
+                           stderr=subprocess.PIPE)
+        time.sleep(1.2)
+        child.send_signal(signal.SIGTERM)
+        out, err = child.communicate(timeout=DEADLINE_S)
+        self.assertIn(b"the fault matrix was interrupted", out, err)
+        self.assert_nothing_runs()
 
 
 class InjectTest(Case):

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "conformance/fault_matrix.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
 #include "conformance/rules/operation_pictures.h"
@@ -54,6 +55,14 @@ constexpr const char* kDied = "died";  // signature: the adapter, in a check
 
 bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
 
+// An image of a cell is asked where its fault came, or where it has none that could come: only its
+// time is another one.
+bool speaks_of(const ImageEvidence& e, const Requirement& r) {
+  if (e.cell == nullptr) return true;
+  if (e.faulted) return is_about_faults(r.id) || holds_under_faults(r.id);
+  return e.cell->injections.empty() && (is_about_faults(r.id) || r.id.starts_with("pctx.header."));
+}
+
 std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
                                            const Requirement& r) {
   std::vector<const ImageEvidence*> out;
@@ -64,9 +73,12 @@ std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evi
     return out;
   }
   for (const auto& e : evidence) {
-    if (is_about_threads(r) ? e.uses_threads : e.published()) out.push_back(&e);
+    const bool concerned = is_about_threads(r) ? e.uses_threads : e.published();
+    const bool faulted = e.cell != nullptr && e.faulted && is_about_faults(r.id);
+    if ((concerned || faulted) && speaks_of(e, r)) out.push_back(&e);
   }
-  if (!is_about_faults(r.id)) return out;
+  const bool cells = !evidence.empty() && !evidence.front().timeline->cells.empty();
+  if (!is_about_faults(r.id) || cells) return out;
   std::vector<const ImageEvidence*> faulted;
   for (const auto& e : evidence) {
     if (e.faulted) faulted.push_back(&e);
@@ -90,6 +102,47 @@ Finding not_judged_under_faults(const Timeline& t) {
 
 bool is_silent(const Finding& f) {
   return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
+}
+
+// What a fault changes: what is contradicted, or passes, without one as well is told once, and what
+// cannot be seen under one says nothing that the others do not.
+void settle_cells(const Timeline& t, const Requirement& r, std::vector<Finding>& findings,
+                  std::map<std::uint32_t, FaultTally>& tallies) {
+  const auto of_fault = [&](const Finding& f) { return !is_without_fault(t, f.image.session); };
+  const auto is_known = [&](const Finding& f) {
+    return std::ranges::any_of(findings, [&](const Finding& other) {
+      return !of_fault(other) && other.outcome == f.outcome && other.signature == f.signature;
+    });
+  };
+  std::vector<Finding> kept;
+  for (const Finding& f : findings) {
+    const bool contradicts = !is_silent(f) && f.outcome != Outcome::kPass;
+    const bool known = contradicts && of_fault(f) && is_known(f);
+    if (of_fault(f) && !is_silent(f)) {
+      FaultTally& tally = tallies[f.image.session];
+      tally.judged = true;
+      if (contradicts && !known) tally.contradicted[f.outcome].push_back(r.id);
+    }
+    if (!known || t.cells.empty()) kept.push_back(f);
+  }
+  findings = std::move(kept);
+  if (t.cells.empty()) return;
+  const auto decides = [&](const Finding& f) {
+    return !is_silent(f) || (!of_fault(f) && !is_about_faults(r.id));
+  };
+  if (std::ranges::any_of(findings, decides)) {
+    std::erase_if(findings, [&](const Finding& f) { return of_fault(f) && is_silent(f); });
+  }
+  const auto passes = [](const Finding& f) { return f.outcome == Outcome::kPass; };
+  const bool passes_anyway =
+      std::ranges::any_of(findings, [&](const Finding& f) { return passes(f) && !of_fault(f); });
+  if (passes_anyway) {
+    std::erase_if(findings, [&](const Finding& f) { return passes(f) && of_fault(f); });
+  }
+  const auto has_none = [](const Finding& f) { return f.saw == kNoSuchFault; };
+  if (!std::ranges::all_of(findings, has_none)) {
+    std::erase_if(findings, [&](const Finding& f) { return is_silent(f) && has_none(f); });
+  }
 }
 
 // An image that never attached a context (a launcher, a helper) says nothing against one that
@@ -294,12 +347,13 @@ bool is_explained(const RunResult& out, const ImageKey& image) {
 
 // CMD itself, or a process that published, died of a signal that was not ours.
 void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
-  for (std::size_t i = 0; i < t.processes.size(); ++i) {
-    const Process& p = t.processes[i];
+  for (const Process& p : t.processes) {
     if (!p.killed_by || p.ended_by_us || p.images.empty()) continue;
+    const auto cell = std::ranges::find(t.cells, p.session, &FaultCell::session);
+    if (cell != t.cells.end() && explains_death(*cell)) continue;
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
-    const bool root = t.mode == Mode::kWrap && i == 0;
+    const bool root = t.mode == Mode::kWrap && is_root(t, p);
     // That is in the findings of a check.
     const auto of_process = [&](const Session& s) {
       return s.root.session == p.session && s.root.pid == p.pid;
@@ -311,8 +365,17 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
     problem.outcome = Outcome::kCrash;
     problem.image = p.images.back().key;
     problem.text =
-        fmt::format("{} ({}) died of {}{}", p.images.back().executable, p.pid,
-                    signal_name(*p.killed_by), published ? "" : " without having published");
+        fmt::format("{} ({}) died of {}{}{}", p.images.back().executable, p.pid,
+                    signal_name(*p.killed_by), published ? "" : " without having published",
+                    cell == t.cells.end() ? "" : ", under " + cell->name());
+    out.problems.push_back(std::move(problem));
+  }
+  for (const FaultCell& cell : t.cells) {
+    if (cell.hang.empty() || explains_hang(cell)) continue;
+    RunProblem problem;
+    problem.outcome = Outcome::kTimeout;
+    problem.image.session = cell.session;
+    problem.text = "the program under " + cell.name() + ": " + cell.hang;
     out.problems.push_back(std::move(problem));
   }
   if (!t.hang.empty()) {
@@ -470,6 +533,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   const auto evidence = evidence_of(t);
   for (const Process& p : t.processes) {
     for (const Image& i : p.images) {
+      if (!t.cells.empty() && p.session != 0) continue;  // its cell says what became of it
       ImageSummary s;
       s.key = i.key;
       s.parent = p.parent;
@@ -497,6 +561,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     }
   }
   std::set<const CheckRun*> told;
+  std::map<std::uint32_t, FaultTally> tallies;
   for (const Requirement* r : selected) {
     RequirementResult result;
     result.requirement = r;
@@ -525,6 +590,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         result.findings.push_back(std::move(f));
       }
       leave_out_told_deaths(result.findings);
+      settle_cells(t, *r, result.findings, tallies);
       repeats = repeats_of(t, result.findings);
       if (is_about_threads(*r) || is_about_faults(r->id) || t.mode == Mode::kRun) {
         leave_out_silent_images(result.findings);
@@ -556,6 +622,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   add_ended_adapters(t, told, out);
   add_adapter_notes(t, out);
   add_pictures(evidence, out);
+  out.faults = fault_matrix(t, tallies, out);
   return out;
 }
 

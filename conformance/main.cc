@@ -163,7 +163,12 @@ int run_command_line(int argc, char** argv) {
   add_timing(*wrap, given,
              "how long the program may run (500ms, 10s, 2m); default: until it ends, or 10 s after "
              "the last publication");
-  wrap->add_flag("--faults", given.judge.faults, "run the program again under each fault");
+  std::string faults;
+  auto* faults_option =
+      wrap->add_option("--faults", faults,
+                       "run the program again under each fault of the matrix, or with a glob under "
+                       "those that it matches: --faults='memfd_create/*'")
+          ->expected(0, 1);
   wrap->add_option("--inject", given.judge.inject,
                    "what a call of the program returns instead of what the kernel would say, where "
                    "it concerns a publication: memfd_create:error=EPERM (repeatable)")
@@ -375,6 +380,7 @@ int run_command_line(int argc, char** argv) {
   }
   if (!settle(given, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
+  if (faults_option->count() > 0) given.judge.faults = faults.empty() ? "*" : faults;
   if (*wrap) return command_wrap(given.judge, command);
   if (*run) {
     run_command.adapter = command;

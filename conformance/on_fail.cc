@@ -66,6 +66,8 @@ std::optional<FailurePlace> place_of_failure(const RunResult& run, const Timelin
     const bool ended = r.outcome == Outcome::kCrash || r.outcome == Outcome::kTimeout;
     if (!is_unexpected_failure(r, strict) || ended || r.findings.empty()) continue;
     const Finding& f = r.findings.front();
+    // Without the fault it does not fail.
+    if (std::ranges::find(t.cells, f.image.session, &FaultCell::session) != t.cells.end()) continue;
     const Image* image = image_with(t, f.image);
     if (image == nullptr) continue;
     std::uint64_t order = f.event ? f.event->order : 0;
@@ -155,7 +157,8 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
   if (!place) {
     return complain(code,
                     "--on-fail " + options.on_fail + ": no store and no call is known to stop at",
-                    "the report says what was seen");
+                    "the report says what was seen; what fails under a fault alone is met again by "
+                    "its `debug` line");
   }
   pid_t process = 0;
   pid_t thread = 0;

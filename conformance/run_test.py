@@ -220,7 +220,7 @@ exec '{BROKEN[0]}' --good default
         os.kill(self.wait_for_jobs(run, 2)[0], signal.SIGKILL)
         text = run.communicate(timeout=60)[0]
         self.assertEqual(run.returncode, 70, text)
-        self.assertRegex(text, r"the process that drove group \S+ was killed by SIGKILL")
+        self.assertRegex(text, r"the process that drove \S+ was killed by SIGKILL")
         self.assertEqual(marked(mark), [])
         with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
             result = json.load(file)

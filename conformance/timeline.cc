@@ -338,6 +338,19 @@ Json json_of(const Injection& i) {
   return {{"spec", text(i.spec)}, {"call", text(i.call)}, {"result", i.result}, {"times", i.times}};
 }
 
+Json json_of(const FaultCell& c) {
+  Json out = {{"session", c.session},
+              {"step", c.step},
+              {"fault", c.fault},
+              {"injections", Json::array()},
+              {"clock_calls", c.clock_calls},
+              {"left_out", text(c.left_out)},
+              {"hang", c.hang},
+              {"output", text(c.output)}};
+  for (const auto& i : c.injections) out["injections"].push_back(json_of(i));
+  return out;
+}
+
 MapEntry map_entry(const Reader& in) {
   MapEntry e;
   const auto range =
@@ -792,6 +805,19 @@ Injection injection(const Reader& in) {
           in.number<std::uint64_t>("times")};
 }
 
+FaultCell fault_cell(const Reader& in) {
+  FaultCell c;
+  c.session = in.number<std::uint32_t>("session", 1);
+  c.step = in.string("step");
+  c.fault = in.string("fault");
+  c.injections = in.list<Injection>("injections", injection);
+  c.clock_calls = in.boolean("clock_calls");
+  c.left_out = in.string("left_out");
+  c.hang = in.string("hang");
+  c.output = in.string("output");
+  return c;
+}
+
 RepeatCount repeat_count(const Reader& in) {
   return {in.number<std::uint32_t>("repeat"), in.number<std::uint32_t>("times", 1)};
 }
@@ -801,6 +827,14 @@ void check_session_numbers(const Reader& in, const Timeline& t) {
   for (const auto& s : t.sessions) {
     if (!numbers.insert(s.root.session).second) in.complain("sessions", "share a number");
   }
+}
+
+void check_cells(const Reader& in, const Timeline& t) {
+  std::set<std::uint32_t> numbers;
+  for (const auto& c : t.cells) {
+    if (!numbers.insert(c.session).second) in.complain("cells", "share a number");
+  }
+  if (!t.cells.empty() && !t.sessions.empty()) in.complain("cells", "stand beside sessions");
 }
 
 // What an operation's views name is there, or was left out of this recording with its image.
@@ -850,6 +884,10 @@ std::string signal_name(int signo) {
                                  : std::string("SIG") + abbreviation;
 }
 
+bool is_root(const Timeline& timeline, const Process& process) {
+  return &*std::ranges::find(timeline.processes, process.session, &Process::session) == &process;
+}
+
 std::string ending_of(const Process& p) {
   if (p.killed_by) {
     return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
@@ -881,6 +919,7 @@ std::string to_json(const Timeline& t) {
               {"hang", t.hang},
               {"processes", Json::array()},
               {"faults", Json::array()},
+              {"cells", Json::array()},
               {"sessions", Json::array()},
               {"skipped", Json::array()},
               {"repeats", Json::array()},
@@ -896,6 +935,7 @@ std::string to_json(const Timeline& t) {
   }
   for (const auto& p : t.processes) out["processes"].push_back(json_of(p));
   for (const auto& f : t.faults) out["faults"].push_back(json_of(f));
+  for (const auto& c : t.cells) out["cells"].push_back(json_of(c));
   for (const auto& i : t.injections) out["injections"].push_back(json_of(i));
   return out.dump(1) + "\n";
 }
@@ -945,12 +985,14 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.hang = in.string("hang");
   t.processes = in.list<Process>("processes", process);
   t.faults = in.list<FaultRun>("faults", fault_run);
+  t.cells = in.list<FaultCell>("cells", fault_cell);
   t.sessions = in.list<Session>("sessions", session_from);
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
   t.harness_fault = in.string("harness_fault");
   check_session_numbers(in, t);
   check_views(in, t);
+  check_cells(in, t);
   if (!problem.empty()) return sys::fail("read timeline", EINVAL, problem);
   return t;
 }

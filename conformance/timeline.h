@@ -6,6 +6,7 @@
 // ask a live process. Calls and stores of one image share one order.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -356,7 +357,7 @@ struct Image {
 struct Process {
   std::int32_t pid = 0;
   std::int32_t parent = 0;
-  std::uint32_t session = 0;  // as in the keys of its images
+  std::uint32_t session = 0;  // as in the keys of its images; wrap --faults: a cell's
   // Its number in its own pid namespace; 0: not asked, as of all that are in ours.
   std::int32_t own_pid = 0;
   std::vector<Image> images;
@@ -394,6 +395,27 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
+inline constexpr const char* kNoSuchCall = "the program makes no such call";
+
+// wrap --faults: one more run of the program, in which something is otherwise.
+struct FaultCell {
+  std::uint32_t session = 0;  // of its processes, from 1; no other cell has it
+  std::string step;           // what fails, a row of the matrix: "memfd_create", "RLIMIT_FSIZE=0"
+  std::string fault;          // how, its column: "EPERM", "frozen"; empty: `step` says it
+  std::vector<Injection> injections;  // into this run alone
+  bool clock_calls = false;           // as Timeline::clock_calls
+  std::string left_out;               // not empty: why it was not run, like kNoSuchCall
+  // Not empty: it was ended, and a run without a fault ends by itself; says how long each took.
+  std::string hang;
+  std::string output;  // the end of what it printed; hostile
+  friend bool operator==(const FaultCell&, const FaultCell&) = default;
+
+  std::string name() const { return fault.empty() ? step : step + "/" + fault; }
+  bool was_applied() const {
+    return std::ranges::any_of(injections, [](const Injection& i) { return i.times > 0; });
+  }
+};
+
 // run: a repeat whose evidence is kept, and how many repeats said the same when judged alone.
 struct RepeatCount {
   std::uint32_t repeat = 0;
@@ -401,7 +423,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 10;
+inline constexpr int kTimelineVersion = 11;
 
 struct Timeline {
   std::string suite_version;
@@ -417,6 +439,7 @@ struct Timeline {
   std::uint64_t realtime_minus_boottime_ns = 0;
   std::vector<Process> processes;
   std::vector<FaultRun> faults;
+  std::vector<FaultCell> cells;  // in order
   bool faults_asked = false;
   std::vector<Injection> injections;
   bool clock_calls = false;       // the vDSO was hidden: every reading of a clock is a system call
@@ -435,6 +458,8 @@ struct Timeline {
 
 // "SIGSEGV", or "signal 99".
 std::string signal_name(int signo);
+// wrap: the program itself, in whichever of its runs.
+bool is_root(const Timeline& timeline, const Process& process);
 // "exited 0", "killed by SIGKILL (by ctxconf)"; empty: it is not known to have ended.
 std::string ending_of(const Process& process);
 

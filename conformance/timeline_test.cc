@@ -167,6 +167,19 @@ Timeline example() {
   f.last_file = "/memfd:OTEL_CTX (deleted)";
   t.faults = {f};
   t.injections = {{"prctl(PR_SET_VMA):error=EINVAL:when=1", "prctl", -22, 3}};
+  FaultCell cell;
+  cell.session = 1;
+  cell.step = "prctl";
+  cell.fault = "EPERM";
+  cell.injections = {{"prctl(PR_SET_VMA):error=EPERM", "prctl", -1, 2}};
+  cell.clock_calls = true;
+  cell.hang = "it still ran";
+  cell.output = "\x1b[2J";
+  FaultCell left_out;
+  left_out.session = 7;
+  left_out.step = kFileSizeLimit;
+  left_out.left_out = "setrlimit";
+  t.cells = {cell, left_out};
   t.clock_calls = true;
   t.watches_lifetime = true;
   t.stops = 72;
@@ -188,6 +201,7 @@ TEST(TimelineJson, ComesBackTheSame) {
   const Candidate& c = back->processes.at(0).images.at(0).snapshots.at(0).candidates.at(0);
   EXPECT_EQ(c, example().processes[0].images[0].snapshots[0].candidates[0]);
   EXPECT_EQ(back->target, example().target);
+  EXPECT_EQ(back->cells, example().cells);
   const Image& image = back->processes[0].images[0];
   ASSERT_EQ(image.calls.size(), 2U);
   EXPECT_EQ(image.calls[0].args, example().processes[0].images[0].calls[0].args);

@@ -412,6 +412,8 @@ const char* step_name(TrampolineStep step) {
       return "trampoline settings";
     case TrampolineStep::kLimit:
       return "setrlimit";
+    case TrampolineStep::kTime:
+      return "time namespace";
     case TrampolineStep::kOutput:
       return "open /dev/null";
     case TrampolineStep::kFilter:
@@ -614,6 +616,7 @@ Result<> Tracee::State::start(const Launch& launch, const std::string& trampolin
     }
     TrampolineSettings settings;
     settings.file_size_limit = launch.file_size_limit.value_or(UINT64_MAX);
+    settings.boottime_offset_s = launch.boottime_offset.count();
     settings.discard_output = launch.discard_output ? 1 : 0;
     if (!launch.no_filter) {
       const auto filter = trace_filter(launch.extra_calls);

@@ -28,10 +28,13 @@ struct Launch {
   std::vector<std::string> argv;                 // argv[0] is looked up in PATH
   std::vector<std::string> extra_env;            // "KEY=VALUE", on top of ours
   std::optional<std::uint64_t> file_size_limit;  // RLIMIT_FSIZE of the program
-  bool discard_output = false;                   // stdin, stdout and stderr are /dev/null
-  std::array<int, 3> stdio = {-1, -1, -1};       // instead of ours, where not -1
-  int third = -1;                                // becomes descriptor 3 of the program
-  bool own_group = false;                        // in a process group of its own
+  // Not zero: in a time namespace of its own, whose CLOCK_BOOTTIME is ahead by so much. Needs
+  // CAP_SYS_ADMIN; an older kernel moves only what the program forks.
+  std::chrono::seconds boottime_offset{0};
+  bool discard_output = false;              // stdin, stdout and stderr are /dev/null
+  std::array<int, 3> stdio = {-1, -1, -1};  // instead of ours, where not -1
+  int third = -1;                           // becomes descriptor 3 of the program
+  bool own_group = false;                   // in a process group of its own
   // Process 1 of a pid namespace of its own, and may make such namespaces; its numbers here are
   // ours. Needs kHostPidNamespaces.
   bool pid_namespace = false;

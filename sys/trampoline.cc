@@ -5,6 +5,8 @@
 
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -50,6 +52,22 @@ bool limit_file_size(uint64_t limit) {
   if (current.rlim_max != RLIM_INFINITY && current.rlim_max < limit) limit = current.rlim_max;
   const struct rlimit wanted{limit, limit};
   return setrlimit(RLIMIT_FSIZE, &wanted) == 0;
+}
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
+
+bool enter_time_namespace(int64_t boottime_offset_s) {
+  if (unshare(CLONE_NEWTIME) != 0) return false;
+  const int file = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char line[64];
+  const int size =
+      snprintf(line, sizeof line, "boottime %lld 0\n", static_cast<long long>(boottime_offset_s));
+  const bool done = write(file, line, static_cast<size_t>(size)) == size;
+  close(file);
+  return done;
 }
 
 bool use_dev_null() {
@@ -99,6 +117,8 @@ int main(int argc, char** argv) {
   }
   if (settings.file_size_limit != UINT64_MAX && !limit_file_size(settings.file_size_limit))
     give_up(channel, TrampolineStep::kLimit);
+  if (settings.boottime_offset_s != 0 && !enter_time_namespace(settings.boottime_offset_s))
+    give_up(channel, TrampolineStep::kTime);
   if (settings.discard_output != 0 && !use_dev_null()) give_up(channel, TrampolineStep::kOutput);
   if (settings.filter_length != 0) {
     const sock_fprog program{static_cast<unsigned short>(settings.filter_length),

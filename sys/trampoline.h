@@ -22,6 +22,7 @@ inline constexpr char kTrampolineRuns = 'r';
 // Tracer to trampoline, once it has been seized.
 struct TrampolineSettings {
   std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: leave it
+  std::int64_t boottime_offset_s = 0;          // 0: in the same time namespace
   std::uint32_t discard_output = 0;
   std::uint32_t filter_length = 0;  // 0: no filter
   std::array<sock_filter, 128> filter{};
@@ -30,6 +31,7 @@ struct TrampolineSettings {
 enum class TrampolineStep : std::int32_t {
   kSettings,
   kLimit,
+  kTime,
   kOutput,
   kFilter,
   kExec,

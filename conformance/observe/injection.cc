@@ -161,10 +161,15 @@ class Parser {
       out_.kind = InjectionSpec::Kind::kBack;
       return {};
     }
+    if (clock && value == "coarse") {
+      out_.kind = InjectionSpec::Kind::kCoarse;
+      return {};
+    }
     const auto number = number_from<std::int64_t>(value);
     if (!number || (clock && *number < 0)) {
-      return wrong(fmt::format("value={} is {}", value,
-                               clock ? "no time: frozen, back or nanoseconds" : "no number"));
+      return wrong(
+          fmt::format("value={} is {}", value,
+                      clock ? "no time: frozen, back, coarse or nanoseconds" : "no number"));
     }
     if (!clock && *number < 0) return wrong("a failure is error=ERRNO, not a negative value");
     out_.value = *number;
@@ -172,13 +177,17 @@ class Parser {
   }
 
   sys::Result<> take_when(std::string_view value) {
+    if (value == "update") {
+      out_.updates = true;
+      return {};
+    }
     const bool onwards = value.ends_with('+');
     const auto number =
         number_from<std::uint64_t>(onwards ? value.substr(0, value.size() - 1) : value);
     if (!number || *number == 0) {
       return wrong(
           fmt::format("when={} is no count: 1 for the first call, 2+ for the second and "
-                      "all later ones",
+                      "all later ones, update for those after the publication",
                       value));
     }
     out_.first = *number;
@@ -260,7 +269,7 @@ void Injector::forget(std::uint64_t begin, std::uint64_t size) {
 }
 
 bool Injector::matches(const InjectionSpec& spec, const SystemCall& call) const {
-  if (spec.call != call.name) return false;
+  if (spec.call != call.name || (spec.updates && !named_)) return false;
   if (call.name == "memfd_create") {
     return is_context_name(call.text) && (call.args[1] & spec.flags) == spec.flags;
   }
@@ -289,6 +298,8 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
   } else if (call.name == "munmap") {
     now.from = call.args[0];
     now.gone = call.args[1];
+  } else if (call.name == "prctl") {
+    now.names = is_context_name(call.text);
   } else if (call.name == "memfd_create" && !is_context_name(call.text)) {
     now.name.clear();
   }
@@ -308,6 +319,9 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
         if (spec.call == "clock_gettime") {
           answer = CallAnswer{i, 0, static_cast<std::uint64_t>(spec.value)};
         }
+        break;
+      case InjectionSpec::Kind::kCoarse:
+        answer = CallAnswer{i, 0, call.entered_ns - call.entered_ns % kCoarseStep};
         break;
       case InjectionSpec::Kind::kFrozen:
       case InjectionSpec::Kind::kBack: {
@@ -337,6 +351,7 @@ void Injector::left(std::int32_t tid, std::int64_t result, std::optional<std::ui
   for (const std::size_t i : now.base_for) {
     if (!failed && clock_ns && !states_[i].base) states_[i].base = clock_ns;
   }
+  named_ = named_ || now.names;
   if (now.name == "memfd_create" && !failed) refused_.erase(tid);
   if (failed && (now.name == "memfd_create" || now.name == "ftruncate" || now.name == "mmap")) {
     refused_.insert(tid);

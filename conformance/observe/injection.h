@@ -17,13 +17,14 @@
 
 namespace ctxconf::conformance {
 
-// CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+][:flags=SELECTOR]
+// CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+|update][:flags=SELECTOR]
 struct InjectionSpec {
   enum class Kind {
     kError,
     kValue,   // clock_gettime: the time in ns
     kFrozen,  // clock_gettime: the first reading, again and again
     kBack,    // clock_gettime: a second less at each reading
+    kCoarse,  // clock_gettime: the time, in steps of kCoarseStep
   };
   std::string text;         // as typed
   std::string call;         // a SystemCall's name
@@ -34,11 +35,14 @@ struct InjectionSpec {
   std::int64_t value = 0;   // an errno, or the value
   std::uint64_t first = 1;  // of the calls that match, in each image; from 1
   std::uint64_t last = UINT64_MAX;
+  bool updates = false;  // only calls that come after the image's first naming call are counted
 };
+
+inline constexpr std::uint64_t kCoarseStep = 4'000'000;  // ns, the tick of a kernel with HZ=250
 
 // What follows a complaint about a spec.
 inline constexpr const char* kInjectionGrammar =
-    "CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+], like memfd_create:error=EPERM, "
+    "CALL[(SELECTOR)]:error=ERRNO|value=N[:when=N|N+|update], like memfd_create:error=EPERM, "
     "prctl(PR_SET_VMA):error=EINVAL:when=1 or clock_gettime:value=frozen";
 
 // The detail of an error says what is wrong and what would be right.
@@ -66,7 +70,7 @@ class Injector {
   explicit Injector(const std::vector<InjectionSpec>& specs);
 
   // The call is about to be made; nothing: the kernel is to make it. Where not `active` it always
-  // is, and the call does not count for `when`.
+  // is, and the call does not count for `when`. Of the call also `entered_ns` is asked.
   std::optional<CallAnswer> entered(const SystemCall& call, bool active = true);
   // It returned; `clock_ns`: the time it gave.
   void left(std::int32_t tid, std::int64_t result, std::optional<std::uint64_t> clock_ns);
@@ -80,6 +84,7 @@ class Injector {
   struct InProgress {
     std::string name;
     bool memory = false;  // it maps what will be a context's
+    bool names = false;   // it is the naming call of a context
     std::uint64_t size = 0;
     std::uint64_t from = 0;             // munmap, mremap: where what it takes away begins
     std::uint64_t gone = 0;             // ... and its size
@@ -99,6 +104,7 @@ class Injector {
   std::map<std::int32_t, InProgress> in_progress_;
   std::set<std::int32_t> refused_;  // threads whose last memfd came to nothing
   std::vector<Span> contexts_;
+  bool named_ = false;  // a context, or it was tried
 };
 
 }  // namespace ctxconf::conformance

@@ -43,6 +43,8 @@ TEST(ParseInjection, KnowsErrorsValuesAndCounts) {
   EXPECT_EQ(later.last, UINT64_MAX);
   EXPECT_EQ(later.value, EAGAIN);
   EXPECT_EQ(parsed("prctl:value=0").kind, InjectionSpec::Kind::kValue);
+  EXPECT_TRUE(parsed("prctl:error=EPERM:when=update").updates);
+  EXPECT_FALSE(later.updates);
 }
 
 TEST(ParseInjection, KnowsSelectors) {
@@ -208,6 +210,29 @@ TEST_F(InjectorTest, AClockThatGoesBackNeverGoesBelowZero) {
   EXPECT_EQ(time_of(2'600'000'000), 1'500'000'000U);
   EXPECT_EQ(time_of(2'700'000'000), 500'000'000U);
   EXPECT_EQ(time_of(2'800'000'000), 0U);
+}
+
+TEST_F(InjectorTest, ACoarseClockGoesInSteps) {
+  with({"clock_gettime:value=coarse"});
+  const auto at = [&](std::uint64_t ns) {
+    SystemCall c = call("clock_gettime", {CLOCK_BOOTTIME, 0x1000});
+    c.entered_ns = ns;
+    return injector_->entered(c)->clock_ns;
+  };
+  EXPECT_EQ(at(8'000'000), 8'000'000U);
+  EXPECT_EQ(at(11'999'999), 8'000'000U);
+  EXPECT_EQ(at(12'000'000), 12'000'000U);
+}
+
+TEST_F(InjectorTest, UpdatesComeAfterTheFirstNamingCall) {
+  with({"prctl:error=EPERM:when=update", "clock_gettime:value=0:when=update"});
+  const SystemCall naming = call("prctl", {1, 0, 0x7000, 1}, "OTEL_CTX");
+  EXPECT_EQ(time_of(500), 500U);
+  EXPECT_EQ(result_of(call("prctl", {1, 0, 0x7000, 1}, "stack"), 0), 0);
+  EXPECT_EQ(time_of(500), 500U) << "what was named is no context";
+  EXPECT_EQ(result_of(naming, -EINVAL), -EINVAL);
+  EXPECT_EQ(time_of(600), 0U);
+  EXPECT_EQ(result_of(naming, -EINVAL), -EPERM);
 }
 
 TEST_F(InjectorTest, AClockShowsTheTimeThatIsAskedFor) {

@@ -385,6 +385,7 @@ bool Live::begin_call(const sys::SyscallEntry& e) {
     it->second.stores->entered(*call);
   }
   if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
+  call->entered_ns = sys::boottime_now_ns();
   const auto answer = it->second.injector->entered(*call, injecting_);
   call->injected = answer && give(e, *answer);
   it->second.calls->entered(*std::move(call), e.short_time);
@@ -1065,6 +1066,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
   launch.argv = options.argv;
   launch.no_filter = options.no_filter;
   launch.pid_namespace = options.pid_namespace;
+  launch.boottime_offset = options.boottime_offset;
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
                         .anonymous_mmap = !options.injections.empty()};
   launch.own_session = options.pause_at.has_value();

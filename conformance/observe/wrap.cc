@@ -1,8 +1,12 @@
 #include "conformance/observe/wrap.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <map>
@@ -12,6 +16,7 @@
 #include "abi/process_header.h"
 #include "conformance/observe/recording.h"
 #include "sys/access_watchdog.h"
+#include "sys/fd.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
 
@@ -37,11 +42,55 @@ Clock::time_point deadline_of(const WrapOptions& options, const Recording& recor
   return recording.begun() + scaled(options, kWithoutPublication);
 }
 
+// What a program prints, of which the end is kept.
+class Output {
+ public:
+  sys::Result<> open(sys::Launch& launch) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return sys::fail("pipe", errno, "output");
+    ours_ = sys::Fd(ends[0]);
+    theirs_ = sys::Fd(ends[1]);
+    null_ = sys::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null_.is_open() || fcntl(ours_.get(), F_SETFL, O_NONBLOCK) != 0) {
+      return sys::fail("open", errno, "/dev/null");
+    }
+    launch.stdio = {null_.get(), theirs_.get(), theirs_.get()};
+    return {};
+  }
+  sys::Result<> begin(Recording& recording) {
+    theirs_.reset();
+    return ours_.is_open() ? recording.wake_for(ours_.get(), POLLIN) : sys::Result<>();
+  }
+  void take(Recording& recording) {
+    if (!ours_.is_open()) return;
+    std::array<char, std::size_t{1} << 16U> bytes;  // all that a pipe holds
+    const ssize_t n = read(ours_.get(), bytes.data(), bytes.size());
+    if (n > 0) {
+      text_.append(bytes.data(), static_cast<std::size_t>(n));
+      if (text_.size() > kKept) text_.erase(0, text_.size() - kKept);
+    } else if (n == 0) {
+      (void)recording.wake_for(ours_.get(), 0);
+      ours_.reset();
+    }
+  }
+  std::string text() && { return std::move(text_); }
+
+ private:
+  static constexpr std::size_t kKept = 2000;
+  sys::Fd ours_;
+  sys::Fd theirs_;
+  sys::Fd null_;
+  std::string text_;
+};
+
 // Until the program has ended, by itself or because its time was up.
-sys::Result<> follow(const WrapOptions& options, Recording& recording, Timeline& timeline) {
+sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Output& output,
+                            Timeline& timeline) {
+  Wrapped out;
   std::optional<Clock::time_point> end_by;  // without the time that job control takes
   while (true) {
     if (recording.paused()) break;
+    output.take(recording);
     const auto now = Clock::now();
     const auto deadline = deadline_of(options, recording);
     if (!recording.runaway().empty()) {
@@ -51,7 +100,9 @@ sys::Result<> follow(const WrapOptions& options, Recording& recording, Timeline&
       break;
     }
     if (!end_by && (now >= deadline || recording.interrupted())) {
-      if (recording.interrupted()) {
+      out.interrupted = recording.interrupted();
+      out.timed_out = !out.interrupted;
+      if (out.interrupted) {
         timeline.notes.emplace_back("the observation was interrupted");
       } else {
         const auto ran = std::chrono::duration_cast<milliseconds>(now - recording.begun()).count();
@@ -67,17 +118,24 @@ sys::Result<> follow(const WrapOptions& options, Recording& recording, Timeline&
     CTX_TRY(more, recording.step(until));
     if (!more) break;
   }
-  return recording.finish();
+  output.take(recording);
+  CTX_CHECK(recording.finish());
+  out.output = std::move(output).text();
+  return out;
 }
 
 }  // namespace
 
-sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline) {
+sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline) {
   timeline.watches_lifetime = options.stores && options.watch_lifetime;
   timeline.clock_calls = options.hide_vdso;
   for (const auto& spec : options.injections) timeline.injections.push_back(to_injection(spec));
-  CTX_TRY(recording, Recording::start(options, {}, timeline));
-  auto followed = follow(options, recording, timeline);
+  sys::Launch launch;
+  Output output;
+  if (options.keeps_output) CTX_CHECK(output.open(launch));
+  CTX_TRY(recording, Recording::start(options, launch, timeline));
+  CTX_CHECK(output.begin(recording));
+  auto followed = follow(options, recording, output, timeline);
   if (!followed) followed.error().op = kFollowing;
   return followed;
 }
@@ -92,7 +150,7 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
 
   const auto dog = watchdog(options);
   FaultRun run;
-  run.fault = "RLIMIT_FSIZE=0";
+  run.fault = kFileSizeLimit;
   const pid_t root = tracee.root();
   // The program may be a launcher: what any of its processes dies of counts.
   const auto limit = options.run_for.value_or(kAfterPublication);

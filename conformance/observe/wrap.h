@@ -41,8 +41,10 @@ struct WrapOptions {
   std::string no_calls = "this host has no system call filter for tracers";  // why, with no_filter
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
-  bool inject_at_once = true;  // false: from Recording::inject() on
-  bool hide_vdso = false;      // readings of clocks are system calls, and recorded
+  bool inject_at_once = true;               // false: from Recording::inject() on
+  bool hide_vdso = false;                   // readings of clocks are system calls, and recorded
+  std::chrono::seconds boottime_offset{0};  // sys::Launch's
+  bool keeps_output = false;   // its stdin is /dev/null, and of what it prints the end is kept
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
   // process that was started.
@@ -72,10 +74,16 @@ struct WrapOptions {
 // `op` of an error after the program was started: our own fault.
 inline constexpr const char* kFollowing = "follow the program";
 
+struct Wrapped {
+  bool interrupted = false;  // by a signal to ourselves
+  bool timed_out = false;    // it ran for as long as it may, and was ended
+  std::string output;        // keeps_output: the end of it; hostile
+};
+
 // Appends processes, injections, notes and `hang` to `timeline`. The error is that of starting
 // the program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or has
 // kFollowing as its op.
-sys::Result<> record_wrap(const WrapOptions& options, Timeline& timeline);
+sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline);
 
 // One run under RLIMIT_FSIZE=0, its output discarded.
 sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options);

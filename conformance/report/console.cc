@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conformance/report/escape.h"
+#include "conformance/report/fault_table.h"
 #include "conformance/report/wording.h"
 #include "golden/hexdump.h"
 
@@ -120,6 +121,7 @@ class Page {
   void host(const RunResult& run);
   void files(const RunResult& run);
   void images(const RunResult& run);
+  void faults(const RunResult& run);
   void problems(const RunResult& run);
   void expected(const RunResult& run);
   void expectations(const RunResult& run);
@@ -346,7 +348,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
     field("note", fmt::format("the expectations file has another outcome for this: {}",
                               or_else(inert(result.expectation_note), "(no note)")));
   }
-  if (const auto again = again_for(run, row.id); !again.empty()) verbatim("again", again);
+  if (const auto again = again_for(run, result); !again.empty()) verbatim("again", again);
   if (const auto replay = replay_for(run, result); !replay.empty()) verbatim("offline", replay);
   if (const auto debug = debug_for(run, result); !debug.empty()) verbatim("debug", debug);
 }
@@ -381,6 +383,12 @@ void Page::other_findings(const RequirementResult& result) {
   if (different.size() > most) {
     field("also", fmt::format("… and {} images more", different.size() - most));
   }
+}
+
+void Page::faults(const RunResult& run) {
+  if (run.faults.empty()) return;
+  line("");
+  for (const auto& text : fault_matrix_lines(run.faults)) line(text);
 }
 
 void Page::problems(const RunResult& run) {
@@ -529,6 +537,7 @@ void Page::report(const RunResult& run) {
       images(run);
     }
   }
+  if (!quiet_) faults(run);
   problems(run);
   if (!quiet_) expected(run);
   expectations(run);

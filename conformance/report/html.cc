@@ -13,6 +13,7 @@
 
 #include "conformance/report/digest.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/fault_table.h"
 #include "conformance/report/operation_figure.h"
 #include "conformance/report/page_parts.h"
 #include "conformance/report/wording.h"
@@ -231,6 +232,7 @@ class Page {
     summary();
     attention();
     expectation_problems();
+    faults();
     requirements();
     unseen();
     operations();
@@ -511,7 +513,7 @@ class Page {
     findings(result);
     if (is_problem(result.outcome)) {
       out_ += "<dl class=\"fields\">\n";
-      command_entry("again", again_for(run_, r.id));
+      command_entry("again", again_for(run_, result));
       command_entry("offline", replay_for(run_, result));
       command_entry("debug", debug_for(run_, result));
       out_ += "</dl>\n";
@@ -715,6 +717,17 @@ class Page {
       out_ += operation_figure(operation.picture, {});
     }
     out_ += "</section>\n";
+  }
+
+  void faults() {
+    const auto lines = fault_matrix_lines(run_.faults);
+    if (lines.empty()) return;
+    out_ += "<section id=\"faults\" aria-labelledby=\"h-faults\">\n";
+    out_ += fmt::format("<h2 id=\"h-faults\">Faults <span class=\"counts\">{}</span></h2>\n",
+                        counted(run_.faults.size(), "fault"));
+    out_ += "<pre tabindex=\"0\" role=\"region\" aria-label=\"Fault matrix\">";
+    for (const auto& line : lines) out_ += markup(line) + "\n";
+    out_ += "</pre>\n</section>\n";
   }
 
   void images() {

@@ -10,6 +10,7 @@
 
 #include "conformance/report/console.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/fault_table.h"
 #include "conformance/report/wording.h"
 
 namespace ctxconf::conformance {
@@ -114,6 +115,12 @@ std::string table(const RunResult& run, std::span<const RequirementResult* const
   return out + "\n";
 }
 
+std::string fault_matrix(const RunResult& run) {
+  std::string lines;
+  for (const auto& text : fault_matrix_lines(run.faults)) lines += text + "\n";
+  return lines.empty() ? lines : block("text", lines);
+}
+
 std::string again(const RunResult& run, std::span<const RequirementResult* const> problems) {
   std::string lines;
   const auto add = [&lines](const std::string& command) {
@@ -122,7 +129,7 @@ std::string again(const RunResult& run, std::span<const RequirementResult* const
   };
   if (!run.problems.empty()) add(inert(shell_command(run.command_line), kTextLimit));
   for (const RequirementResult* result : problems.first(std::min(problems.size(), kMostRows))) {
-    add(again_for(run, result->requirement->id));
+    add(again_for(run, *result));
   }
   return lines.empty() ? std::string() : "To run it again:\n\n" + block("sh", lines);
 }
@@ -171,6 +178,7 @@ std::string to_markdown(const RunResult& run) {
   out +=
       fmt::format("; kernel {}\n\n", span(fmt::format("{} {} {}", run.kernel, run.arch, run.libc)));
   out += table(run, problems);
+  out += fault_matrix(run);
   out += again(run, problems);
   out += in_full(run, problems);
   out += expectations(run);

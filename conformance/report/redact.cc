@@ -252,6 +252,10 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
     operation.image_name = redactor.name(operation.image, operation.image_name);
     redactor.picture(operation.picture);
   }
+  for (FaultOutcome& fault : run.faults) {
+    if (!fault.output.empty()) fault.output = redactor.hash(fault.output);
+    if (!fault.text.empty()) fault.text = redactor.hash(fault.text);
+  }
   for (RunProblem& problem : run.problems) problem.text = redactor.hash(problem.text);
   for (ExpectationProblem& problem : run.expectation_problems) {
     problem.text = redactor.quotes(problem.text);

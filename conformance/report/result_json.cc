@@ -531,6 +531,19 @@ constexpr std::array<std::pair<const char*, int Totals::*>, 11> kTotals = {{
     {"selected", &Totals::selected},
 }};
 
+FaultOutcome fault_from(const Node& node) {
+  FaultOutcome out;
+  out.step = node["step"].text();
+  out.fault = node["fault"].text();
+  out.outcome = node["outcome"].word(outcome_from, Outcome::kHarnessError);
+  out.requirements = node["requirements"].texts();
+  out.text = node["text"].text();
+  out.output = node["output"].text();
+  out.session = node["session"].integer<std::uint32_t>();
+  out.options = node["options"].texts();
+  return out;
+}
+
 RunResult run_from(const Node& root, const Catalogue& catalogue) {
   RunResult out;
   const Node suite = root["suite"];
@@ -577,6 +590,9 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
                             .image = key_from(problem),
                             .text = problem["text"].text()});
   });
+  if (const Node faults = root.maybe("faults"); faults.present()) {
+    faults.each([&out](const Node& fault) { out.faults.push_back(fault_from(fault)); });
+  }
   root["results"].each([&](const Node& result) {
     out.results.push_back(requirement_result_from(result, catalogue));
   });
@@ -703,6 +719,19 @@ std::string to_result_json(const RunResult& run) {
     run_problems.push_back(std::move(entry));
   }
   out["problems"] = std::move(run_problems);
+  json faults = json::array();
+  for (std::size_t i = 0; i < std::min(kMostItems, run.faults.size()); ++i) {
+    const FaultOutcome& f = run.faults[i];
+    faults.push_back({{"step", json_text(f.step)},
+                      {"fault", json_text(f.fault)},
+                      {"outcome", to_string(f.outcome)},
+                      {"requirements", text_list(f.requirements, lists)},
+                      {"text", json_text(f.text)},
+                      {"output", json_text(f.output)},
+                      {"session", f.session},
+                      {"options", text_list(f.options, lists)}});
+  }
+  if (!faults.empty()) out["faults"] = std::move(faults);
   out["images"] = std::move(images);
   out["operations"] = std::move(operations);
   out["results"] = std::move(results);

@@ -56,6 +56,21 @@ struct RunProblem {
   std::string text;                   // hostile
 };
 
+// One cell of the fault matrix: what became of the program when a step failed in one way.
+struct FaultOutcome {
+  std::string step;   // "memfd_create"
+  std::string fault;  // "EPERM"; empty: `step` says it
+  // kPass: nothing that is not broken without the fault as well. kNa: the program makes no such
+  // call. kUnobservable: nothing could be judged, or it could not be tried.
+  Outcome outcome = Outcome::kUnobservable;
+  std::vector<std::string> requirements;  // those that say so, where any do
+  std::string text;                       // why, where they do not; hostile
+  std::string output;                     // the end of what a program that went wrong printed
+  std::uint32_t session = 0;              // as in ImageKey
+  std::vector<std::string> options;       // of `ctxconf wrap`, for this cell alone; empty: of `run`
+  std::string name() const { return fault.empty() ? step : step + "/" + fault; }
+};
+
 struct Totals {
   int pass = 0, fail = 0, warn = 0, info = 0, na = 0, unobservable = 0;
   int crash = 0, timeout = 0, harness_error = 0;
@@ -88,6 +103,7 @@ struct RunResult {
   std::vector<ImageSummary> images;
   std::vector<RequirementResult> results;    // catalogue order
   std::vector<OperationSummary> operations;  // a publication and an update, where both were seen
+  std::vector<FaultOutcome> faults;          // the fault matrix; empty: there was none
   std::vector<RunProblem> problems;          // counted in `totals` as crash, timeout, harness_error
   std::vector<ExpectationProblem> expectation_problems;
   std::vector<std::string> notes;  // about the run: "stopped after --for 10s"; may be hostile

@@ -361,6 +361,14 @@ RunResult hostile_run() {
   run.notes = {long_one};
   run.injections = {bad};
   run.problems = {{.outcome = Outcome::kCrash, .image = kApp, .text = long_one}};
+  run.faults = {{.step = bad,
+                 .fault = bad,
+                 .outcome = Outcome::kFail,
+                 .requirements = {bad},
+                 .text = bad,
+                 .output = long_one,
+                 .session = 1,
+                 .options = {bad, bad}}};
   run.target_ending = bad;
   run.spec.revisions = {{4719, bad}};
   run.host = {{.name = bad, .available = false, .detail = bad, .remedy = bad},

@@ -121,12 +121,29 @@ std::string summary_line(const RunResult& run) {
 
 namespace {
 
-// `words` is not empty; `more` options go with them.
-std::string only_for(const RunResult& run, std::string_view id,
+// The cell that the finding in front is about; null: it was seen without a fault.
+const FaultOutcome* fault_of(const RunResult& run, const RequirementResult& result) {
+  if (result.findings.empty()) return nullptr;
+  const std::uint32_t session = result.findings.front().image.session;
+  const auto it = std::ranges::find_if(run.faults, [&](const FaultOutcome& f) {
+    // The run under a file size limit is judged with the one without a fault.
+    return session != 0
+               ? f.session == session
+               : std::ranges::find(f.requirements, result.requirement->id) != f.requirements.end();
+  });
+  return it == run.faults.end() ? nullptr : &*it;
+}
+
+// The command line is not empty; `more` options go with it.
+std::string only_for(const RunResult& run, const RequirementResult& result,
                      const std::vector<std::string>& more) {
   const auto& words = run.command_line;
-  std::vector<std::string> out = {words[0], words[1], "--only", std::string(id)};
+  std::vector<std::string> out = {words[0], words[1], "--only", result.requirement->id};
   out.insert(out.end(), more.begin(), more.end());
+  constexpr std::string_view kFaults = "--faults";
+  if (const FaultOutcome* fault = fault_of(run, result)) {
+    out.insert(out.end(), fault->options.begin(), fault->options.end());
+  }
   // The reports of the whole run stay as they are.
   constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out", "--on-fail"};
   bool ours = true;  // before `--`, which begins the target's command
@@ -140,6 +157,8 @@ std::string only_for(const RunResult& run, std::string_view id,
   for (std::size_t i = 2; i < words.size(); ++i) {
     const std::string_view word = words[i];
     ours = ours && word != "--";
+    if (ours && word == kFaults && i + 1 < words.size() && !words[i + 1].starts_with('-')) ++i;
+    if (ours && (word == kFaults || word.starts_with(std::string(kFaults) + "="))) continue;
     if (ours && std::ranges::find(kReplaced, word) != std::end(kReplaced)) {
       ++i;
     } else if (!ours || std::ranges::find(kReplaced, word.substr(0, word.find('='))) ==
@@ -152,16 +171,16 @@ std::string only_for(const RunResult& run, std::string_view id,
 
 }  // namespace
 
-std::string again_for(const RunResult& run, std::string_view id) {
+std::string again_for(const RunResult& run, const RequirementResult& result) {
   if (run.command_line.size() < 2) return inert(run.again, kTextLimit);
-  return only_for(run, id, {});
+  return only_for(run, result, {});
 }
 
 std::string debug_for(const RunResult& run, const RequirementResult& result) {
   const bool is_started = run.mode == to_string(Mode::kRun) || run.mode == to_string(Mode::kWrap);
   if (!is_started || run.command_line.size() < 2 || result.findings.empty()) return {};
   if (!result.findings.front().operation) return {};
-  return only_for(run, result.requirement->id, {"--on-fail", "gdb"});
+  return only_for(run, result, {"--on-fail", "gdb"});
 }
 
 std::string replay_for(const RunResult& run, const RequirementResult& result) {

@@ -46,8 +46,9 @@ std::string totals_line(const Totals& totals);
 // "18 passed, 1 failed, 10 unobservable of 29 selected (OTEP 4719@2026-04-07)"
 std::string summary_line(const RunResult& run);
 
-// This run's own command with only the one requirement selected; empty when it is not known.
-std::string again_for(const RunResult& run, std::string_view id);
+// This run's own command with only the one requirement selected, and of a fault matrix with only
+// the fault under which it is broken; empty when it is not known.
+std::string again_for(const RunResult& run, const RequirementResult& result);
 // The same, with a debugger where it fails; empty: no store and no call did it.
 std::string debug_for(const RunResult& run, const RequirementResult& result);
 // The command that judges the requirement's recording without the program; empty: there is none.

@@ -151,7 +151,8 @@ std::uint64_t Context::payload_mapped() const {
 std::string ImageEvidence::name() const {
   std::string out = std::to_string(image->key.pid);
   if (image->key.image != 0) out += "#" + std::to_string(image->key.image);
-  return out + " " + image->executable;
+  out += " " + image->executable;
+  return cell == nullptr ? out : out + " (" + cell->name() + ")";
 }
 
 bool ImageEvidence::has_valid_record() const {
@@ -255,6 +256,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       e.timeline = &timeline;
       e.process = &process;
       e.image = &image;
+      const auto cell = std::ranges::find(timeline.cells, process.session, &FaultCell::session);
+      if (cell != timeline.cells.end()) e.cell = &*cell;
       // The same bytes come in many snapshots: they are analysed once.
       std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<const Payload>> payloads;
       for (const Snapshot& s : image.snapshots) {

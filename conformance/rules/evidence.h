@@ -98,10 +98,12 @@ struct ImageEvidence {
   bool faulted = false;  // a call of this image was answered by --inject, or a limit was set
   // run: what was asked of the process, which hello named; null: none of those.
   std::shared_ptr<const SessionEvidence> session;
+  const FaultCell* cell = nullptr;  // wrap --faults: the further run it was in; null: the first
   bool published() const { return has_named || has_hidden; }
   bool has_valid_record() const;
 
-  std::string name() const;  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec
+  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec; of a cell with its name behind it.
+  std::string name() const;
 };
 
 // Only images that published, or seem to (a candidate or a hidden header was seen), that use

@@ -105,10 +105,16 @@ const Session* session_of(const ImageEvidence& e) {
   return it == all.end() ? nullptr : &*it;
 }
 
+// Its faults were chosen by ctxconf, for one run or operation of several.
+bool is_one_of_many(const ImageEvidence& e) {
+  return e.cell != nullptr || session_of(e) != nullptr;
+}
+
 // Calls of this name were made to fail, whether one came or not.
 bool is_denied(const ImageEvidence& e, std::string_view call) {
   const Session* s = session_of(e);
-  return std::ranges::any_of(e.timeline->injections, [&](const Injection& i) {
+  const auto& injections = e.cell != nullptr ? e.cell->injections : e.timeline->injections;
+  return std::ranges::any_of(injections, [&](const Injection& i) {
     const bool holds = s == nullptr || std::ranges::find(s->faults, i.spec) != s->faults.end();
     return holds && i.call == call && i.result < 0;
   });
@@ -116,6 +122,7 @@ bool is_denied(const ImageEvidence& e, std::string_view call) {
 
 // Every reading of a clock was a system call.
 bool has_clock_calls(const ImageEvidence& e) {
+  if (e.cell != nullptr) return e.cell->clock_calls;
   const Session* s = session_of(e);
   if (s == nullptr) return e.timeline->clock_calls;
   return !s->faults.empty() && s->faults.front() != kFileSizeLimit;
@@ -129,7 +136,7 @@ std::string remedy(const ImageEvidence& e, std::string_view options) {
 }
 
 Finding needs(const ImageEvidence& e, std::string_view options) {
-  return unobservable("no call was made to fail as this needs", remedy(e, options));
+  return unobservable(kNoSuchFault, remedy(e, options));
 }
 
 Finding not_concluded(const ImageEvidence& e) {
@@ -597,13 +604,13 @@ Calls other_faults(const ImageEvidence& e) {
 Finding failure_other_steps(const ImageEvidence& e) {
   const Calls refused = other_faults(e);
   if (refused.empty()) return needs(e, "--inject clock_gettime:error=EINVAL");
-  const bool root = e.process == &e.timeline->processes.front();
+  const bool root = is_root(*e.timeline, *e.process);
   if (died(e) && (root || tried(e))) {
     Finding f = death(e, refused.front()->name + " failed", refused);
     // What asked for the memory may be the runtime as well, which has its ways without any.
     const bool memory =
         std::ranges::all_of(refused, [](const SystemCall* c) { return maps_anonymous(*c); });
-    if (memory && e.session != nullptr) f.outcome = Outcome::kInfo;
+    if (memory && is_one_of_many(e)) f.outcome = Outcome::kInfo;
     return f;
   }
   if (!is_concluded(e)) return not_concluded(e);
@@ -695,7 +702,7 @@ Finding timestamp_clock(const ImageEvidence& e) {
   if (!has_clock_calls(e)) {
     return unobservable("clocks were read without system calls", remedy(e, "--hide-vdso"));
   }
-  if (session_of(e) != nullptr && !faults_in(e, "clock_gettime").empty()) {
+  if (is_one_of_many(e) && !faults_in(e, "clock_gettime").empty()) {
     return unobservable("a reading was refused, and another clock may replace it",
                         remedy(e, "--hide-vdso"));
   }
@@ -948,7 +955,8 @@ bool holds_under_faults(std::string_view requirement) {
       "pctx.publish.mapping-private", "pctx.publish.mapping-protection"};
   if (std::ranges::find(kOfTheClock, requirement) != kOfTheClock.end()) return false;
   return requirement.starts_with("pctx.header.") || requirement.starts_with("pctx.payload.") ||
-         requirement.starts_with("tctx.") ||
+         // Without a process context there is no reference data.
+         (requirement.starts_with("tctx.") && !requirement.starts_with("tctx.refdata.")) ||
          std::ranges::find(kOfTheMapping, requirement) != kOfTheMapping.end();
 }
 

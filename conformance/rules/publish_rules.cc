@@ -162,10 +162,11 @@ Finding survives_file_size_limit_when_asked(const ImageEvidence& e) {
 
 Finding survives_file_size_limit(const ImageEvidence& e) {
   if (e.session != nullptr) return survives_file_size_limit_when_asked(e);
+  if (e.cell != nullptr) return unobservable("it was run under another fault", "--faults");
   const Timeline& t = *e.timeline;
   const auto run = std::ranges::find(t.faults, std::string("RLIMIT_FSIZE=0"), &FaultRun::fault);
   if (run == t.faults.end()) {
-    return unobservable(t.faults_asked ? "the run under a file size limit failed: see the notes"
+    return unobservable(t.faults_asked ? "there was no run under a file size limit"
                                        : "the program was not run under a file size limit",
                         "--faults");
   }

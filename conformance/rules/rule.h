@@ -54,6 +54,7 @@ bool is_about_faults(std::string_view requirement);
 // answered call only these and those about faults are judged: it may explain all others.
 bool holds_under_faults(std::string_view requirement);
 
+inline constexpr const char* kNoSuchFault = "no call was made to fail as this needs";  // saw
 inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
 
 // What rules return. A contradiction leaves its outcome to the requirement's severity:

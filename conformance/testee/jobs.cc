@@ -95,19 +95,21 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
 
 // In a process of its own: drives the units whose index is read, until there are no more. Does not
 // return, and nothing of the parent's is destroyed or flushed here.
-[[noreturn]] void work(Driver& driver, std::span<const Unit> units, int channel) {
-  driver.on_check(
-      [&](std::string_view, std::string_view check) { (void)say(channel, Frame::kBegin, check); },
-      [&](std::string_view, std::string_view check, std::optional<CheckEnding> ending) {
-        const auto word = ending ? to_string(*ending) : kStopped;
-        (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
-      });
+[[noreturn]] void work(const Jobs& jobs, int channel) {
+  const Driver::Call begin = [&](std::string_view, std::string_view check) {
+    (void)say(channel, Frame::kBegin, check);
+  };
+  const Driver::EndCall end = [&](std::string_view, std::string_view check,
+                                  std::optional<CheckEnding> ending) {
+    const auto word = ending ? to_string(*ending) : kStopped;
+    (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
+  };
   std::uint32_t index = 0;
   while (read_all(channel, &index, sizeof index)) {
     GroupRun run;
     std::string timeline;
     try {
-      run = driver.drive(*units[index].group, units[index].repeat);
+      run = jobs.drive(index, begin, end);
       timeline = to_json(run.part);
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
@@ -115,7 +117,7 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
     if (timeline.size() > kLongestFrame) {
       timeline.clear();
       run.harness_fault =
-          "the recording of a group is too large to be handed over, which --jobs 1 does not need";
+          "the recording of " + jobs.names[index] + " is too large to be handed over";
     }
     const Json rest = {{"adapter_fault", text(run.adapter_fault)},
                        {"harness_fault", text(run.harness_fault)},
@@ -127,7 +129,7 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
   _exit(kExitClean);
 }
 
-struct Job {
+struct Worker {
   pid_t pid = 0;
   sys::Fd channel;
   std::string heard;
@@ -139,14 +141,10 @@ struct Job {
   int status = 0;
 };
 
-class Jobs {
+class Workers {
  public:
-  Jobs(Driver& driver, std::span<const Unit> units, double timeout_scale, const JobCalls& calls)
-      : driver_(driver),
-        units_(units),
-        patience_(std::max(1.0, timeout_scale)),
-        calls_(calls),
-        last_(units.size()) {
+  Workers(const Jobs& jobs, double timeout_scale)
+      : jobs_(jobs), patience_(std::max(1.0, timeout_scale)), last_(jobs.names.size()) {
     const auto before = sys::children_of_this_process();
     earlier_children_.insert(before.begin(), before.end());
   }
@@ -157,7 +155,7 @@ class Jobs {
     signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
     for (unsigned i = 0; i < count && ending_.harness_fault.empty(); ++i) start();
-    for (Job& job : jobs_) hand_out(job);
+    for (Worker& job : workers_) hand_out(job);
     while (is_anything_driven()) wait();
     end_all();
     return std::move(ending_);
@@ -168,7 +166,8 @@ class Jobs {
     return ending_.interrupted || ending_.unreachable || !ending_.harness_fault.empty();
   }
   bool is_anything_driven() const {
-    return std::ranges::any_of(jobs_, [](const Job& j) { return !j.ended && j.unit.has_value(); });
+    return std::ranges::any_of(workers_,
+                               [](const Worker& j) { return !j.ended && j.unit.has_value(); });
   }
   int scaled(int ticks) const { return static_cast<int>(ticks * patience_); }
 
@@ -191,19 +190,19 @@ class Jobs {
       // Its death is that of all that it traces.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(kExitHarnessError);
-      for (Job& job : jobs_) job.channel.reset();
+      for (Worker& job : workers_) job.channel.reset();
       ours.reset();
       signals_.reset();
-      work(driver_, units_, theirs.get());
+      work(jobs_, theirs.get());
     }
-    Job& job = jobs_.emplace_back();
+    Worker& job = workers_.emplace_back();
     job.pid = pid;
     job.channel = std::move(ours);
   }
 
-  void hand_out(Job& job) {
+  void hand_out(Worker& job) {
     if (job.ended || job.unit || is_over()) return;
-    if (next_ >= std::min(last_, taken_ + std::max(kMostAhead, jobs_.size()))) return;
+    if (next_ >= std::min(last_, taken_ + std::max(kMostAhead, workers_.size()))) return;
     job.silent = 0;
     job.run = {};
     job.unit = next_++;
@@ -229,11 +228,11 @@ class Jobs {
     GroupRun run = std::move(first->second);
     done_.erase(first);
     taken_ = unit + 1;
-    if (!calls_.take(units_[unit], std::move(run))) stop_after(unit);
+    if (!jobs_.take(unit, std::move(run))) stop_after(unit);
   }
 
   void end_driven() {
-    for (Job& job : jobs_) {
+    for (Worker& job : workers_) {
       if (job.ended || !job.unit || is_ending_) continue;
       kill(job.pid, SIGTERM);
       job.silent = 0;
@@ -243,8 +242,8 @@ class Jobs {
 
   void wait() {
     std::vector<pollfd> fds = {{signals_.get(), POLLIN, 0}};
-    std::vector<Job*> listed;
-    for (Job& job : jobs_) {
+    std::vector<Worker*> listed;
+    for (Worker& job : workers_) {
       if (job.ended) continue;
       fds.push_back({job.channel.get(), POLLIN, 0});
       listed.push_back(&job);
@@ -265,17 +264,17 @@ class Jobs {
       if (fds[i + 1].revents != 0) hear(*listed[i]);
     }
     if (ready == 0) {
-      for (Job* job : listed) be_patient(*job);
+      for (Worker* job : listed) be_patient(*job);
     }
   }
 
-  void be_patient(Job& job) {
+  void be_patient(Worker& job) {
     if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEnding : kMostSilent)) return;
     job.gave_up = true;
     kill(job.pid, SIGKILL);  // that is told when its channel ends
   }
 
-  void hear(Job& job) {
+  void hear(Worker& job) {
     std::array<char, kMostRead> buffer;
     const ssize_t n = recv(job.channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
@@ -294,16 +293,16 @@ class Jobs {
     job.heard.erase(0, at);
   }
 
-  void understand(Job& job, Frame frame, std::string_view said) {
-    const std::string_view group = units_[*job.unit].group->name;
+  void understand(Worker& job, Frame frame, std::string_view said) {
+    const std::string& name = jobs_.names[*job.unit];
     switch (frame) {
       case Frame::kBegin:
-        if (calls_.begin) calls_.begin(group, said);
+        if (jobs_.begin) jobs_.begin(name, said);
         break;
       case Frame::kEnd: {
         const auto space = said.find(' ');
-        if (calls_.end) {
-          calls_.end(group, said.substr(space + 1), ending_from(said.substr(0, space)));
+        if (jobs_.end) {
+          jobs_.end(name, said.substr(space + 1), ending_from(said.substr(0, space)));
         }
         break;
       }
@@ -311,8 +310,8 @@ class Jobs {
         if (auto part = timeline_from_json(said)) {
           job.run.part = std::move(*part);
         } else {
-          job.run.harness_fault = fmt::format(
-              "what was recorded of group {} was not understood: {}", group, part.error().detail);
+          job.run.harness_fault = fmt::format("what was recorded of {} was not understood: {}",
+                                              name, part.error().detail);
         }
         break;
       case Frame::kDone: {
@@ -331,14 +330,14 @@ class Jobs {
         }
         const std::size_t unit = *std::exchange(job.unit, std::nullopt);
         finish(unit, std::move(job.run));
-        for (Job& idle : jobs_) hand_out(idle);
+        for (Worker& idle : workers_) hand_out(idle);
         break;
       }
     }
   }
 
   // Its channel has ended, and so has it, or it will be.
-  void lose(Job& job) {
+  void lose(Worker& job) {
     reap(job);
     const auto unit = std::exchange(job.unit, std::nullopt);
     if (WIFEXITED(job.status) && WEXITSTATUS(job.status) == kExitUnreachable) {
@@ -351,13 +350,12 @@ class Jobs {
                       : WIFSIGNALED(job.status)
                           ? "was killed by " + signal_name(WTERMSIG(job.status))
                           : fmt::format("exited {}", WEXITSTATUS(job.status));
-    run.harness_fault =
-        fmt::format("the process that drove group {} {}", units_[*unit].group->name, how);
+    run.harness_fault = fmt::format("the process that drove {} {}", jobs_.names[*unit], how);
     finish(*unit, std::move(run));
-    for (Job& idle : jobs_) hand_out(idle);
+    for (Worker& idle : workers_) hand_out(idle);
   }
 
-  void reap(Job& job) {
+  void reap(Worker& job) {
     job.channel.reset();
     const auto kill_at = Clock::now() + milliseconds(kTick * scaled(kEnding));
     const auto give_up = kill_at + kReaping;
@@ -394,8 +392,8 @@ class Jobs {
   }
 
   void end_all() {
-    for (Job& job : jobs_) job.channel.reset();
-    for (Job& job : jobs_) reap(job);
+    for (Worker& job : workers_) job.channel.reset();
+    for (Worker& job : workers_) reap(job);
     end_orphans();
     // What came of a run that was ended is kept, with gaps.
     if (ending_.interrupted || ending_.unreachable) {
@@ -403,13 +401,11 @@ class Jobs {
     }
   }
 
-  Driver& driver_;
-  const std::span<const Unit> units_;
+  const Jobs& jobs_;
   const double patience_;
-  const JobCalls& calls_;
   sys::Fd signals_;
   std::set<pid_t> earlier_children_;
-  std::vector<Job> jobs_;
+  std::vector<Worker> workers_;
   std::size_t next_ = 0;   // unit to be handed out
   std::size_t taken_ = 0;  // units before this one were taken
   std::size_t last_;       // and those from this one on are not wanted
@@ -438,21 +434,37 @@ bool EndingSignals::take() const {
   return sigtimedwait(&set_, nullptr, &none) > 0;
 }
 
-JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
-                     double timeout_scale, const JobCalls& calls) {
-  const auto count = static_cast<unsigned>(std::min<std::size_t>(jobs, units.size()));
-  if (count > 1) return Jobs(driver, units, timeout_scale, calls).run(count);
+JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale) {
+  const auto size = jobs.names.size();
+  const auto workers = static_cast<unsigned>(std::min<std::size_t>(count, size));
+  if (workers > 1) return Workers(jobs, timeout_scale).run(workers);
   JobsEnding ending;
   const EndingSignals signals;
-  driver.on_check(calls.begin, calls.end);
-  for (const Unit& unit : units) {
-    GroupRun run = driver.drive(*unit.group, unit.repeat);
+  for (std::size_t unit = 0; unit < size; ++unit) {
+    GroupRun run = jobs.drive(unit, jobs.begin, jobs.end);
     run.interrupted = run.interrupted || signals.take();
     ending.interrupted = run.interrupted;
     const bool goes_on = run.goes_on();
-    if (!calls.take(unit, std::move(run)) || !goes_on) break;
+    if (!jobs.take(unit, std::move(run)) || !goes_on) break;
   }
   return ending;
+}
+
+JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
+                     double timeout_scale, const JobCalls& calls) {
+  Jobs all;
+  all.names.reserve(units.size());
+  for (const Unit& unit : units) all.names.emplace_back(unit.group->name);
+  all.drive = [&](std::size_t unit, const Driver::Call& begin, const Driver::EndCall& end) {
+    driver.on_check(begin, end);
+    return driver.drive(*units[unit].group, units[unit].repeat);
+  };
+  all.begin = calls.begin;
+  all.end = calls.end;
+  all.take = [&](std::size_t unit, GroupRun run) {
+    return calls.take(units[unit], std::move(run));
+  };
+  return do_all(all, jobs, timeout_scale);
 }
 
 }  // namespace ctxconf::conformance

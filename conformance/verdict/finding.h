@@ -37,7 +37,7 @@ std::optional<NaReason> na_reason_from(std::string_view);
 struct ImageKey {
   std::int32_t pid = 0;
   std::uint32_t image = 0;  // 0 for the first, counted per process
-  // run: in which session, from 1; 0: in none. Two sessions may have had one pid.
+  // In which session (run) or cell (wrap --faults), from 1; 0: in none. Two may have had one pid.
   std::uint32_t session = 0;
   friend bool operator==(const ImageKey&, const ImageKey&) = default;
   friend std::strong_ordering operator<=>(const ImageKey& a, const ImageKey& b) {
