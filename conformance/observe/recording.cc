@@ -15,6 +15,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
+#include "conformance/observe/look_pace.h"
 #include "conformance/observe/record_stores.h"
 #include "conformance/observe/steps.h"
 #include "conformance/observe/stopped_time.h"
@@ -30,7 +31,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{100};
 // A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
@@ -177,7 +177,8 @@ class Live {
   bool stepping_ = options_.steps_at_once;
   std::string runaway_;
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_tick_ = begin_ + kTick;
+  Clock::time_point next_tick_ = begin_ + LookPace::kTick;
+  LookPace pace_;
   StoppedTime stopped_;
   Clock::duration walked_{};  // in steps of single instructions
   // Threads of a look that are still to stop for it, and what was seen of the others.
@@ -756,8 +757,8 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   if (Clock::now() >= next_tick_) {
     const auto from = Clock::now();
     tick();
-    // Where a look is dear (a million mappings), it is taken less often: a tenth of the time.
-    next_tick_ = Clock::now() + std::max<Clock::duration>(kTick, 9 * (Clock::now() - from));
+    const auto now = Clock::now();
+    next_tick_ = now + pace_.behind(now - from);
     if (options_.progress) {
       options_.progress(std::chrono::duration<double>(from - begin_).count(), alive_.size(),
                         contexts_);
