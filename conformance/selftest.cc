@@ -253,9 +253,13 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   for (const auto& p : run->problems) {
     unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
   }
-  if (entry.may_skip && missed.size() == entry.expect.size() && all_unseen && unexpected.empty()) {
+  const bool shows_nothing =
+      entry.expect.empty() ? !unseen.empty() : missed.size() == entry.expect.size();
+  if (entry.may_skip && shows_nothing && all_unseen && unexpected.empty()) {
     out.verdict = Verdict::kSkipped;
-    out.text = "what it does breaks nothing on this host";
+    out.text = entry.expect.empty() ? unseen.front() + " cannot be judged on this host"
+                                    : "what it does breaks nothing on this host";
+    out.unseen = true;
   } else if (!missed.empty()) {
     out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
     out.text = missed.front();

@@ -15,6 +15,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
+#include "conformance/observe/look_pace.h"
 #include "conformance/observe/race.h"
 #include "conformance/observe/record_stores.h"
 #include "conformance/observe/steps.h"
@@ -31,7 +32,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{100};
 // A thread that does not stop for so long sleeps where nothing wakes it. It stops before it runs
 // again, but then the others have gone on.
 constexpr milliseconds kArming{2000};
@@ -200,7 +200,8 @@ class Live {
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_tick_ = begin_ + kTick;
+  Clock::time_point next_tick_ = begin_ + LookPace::kTick;
+  LookPace pace_;
   StoppedTime stopped_;
   Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
   // Threads of a look that are still to stop for it, and what was seen of the others.
@@ -866,8 +867,8 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   // Of one instruction the clock is not asked again.
   if (const auto from = stepped ? woke : Clock::now(); from >= next_tick_) {
     tick();
-    // Where a look is dear (a million mappings), it is taken less often: a tenth of the time.
-    next_tick_ = Clock::now() + std::max<Clock::duration>(kTick, 9 * (Clock::now() - from));
+    const auto now = Clock::now();
+    next_tick_ = now + pace_.behind(now - from);
     if (options_.progress) {
       options_.progress(std::chrono::duration<double>(from - begin_).count(), alive_.size(),
                         contexts_);
