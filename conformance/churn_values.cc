@@ -1,6 +1,5 @@
 #include "conformance/churn_values.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <string_view>
@@ -27,11 +26,6 @@ void add_numbers(const std::vector<Attribute>& attributes, std::set<std::uint64_
 }
 
 }  // namespace
-
-std::string numbered(const std::string& value, std::uint64_t number) {
-  const std::string digits = std::to_string(number);
-  return value + "-" + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
-}
 
 std::set<std::uint64_t> numbers_in(const Payload& payload) {
   std::set<std::uint64_t> out;

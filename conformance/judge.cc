@@ -148,7 +148,13 @@ void settle_cells(const Timeline& t, const Requirement& r, std::vector<Finding>&
 // An image that never attached a context (a launcher, a helper) says nothing against one that
 // did.
 void leave_out_silent_images(std::vector<Finding>& findings) {
-  if (!std::ranges::all_of(findings, is_silent)) std::erase_if(findings, is_silent);
+  if (!std::ranges::all_of(findings, is_silent)) {
+    std::erase_if(findings, is_silent);
+    return;
+  }
+  // One that was looked for says why it does not show.
+  const auto has_level = [](const Finding& f) { return !f.level.empty(); };
+  if (std::ranges::any_of(findings, has_level)) std::erase_if(findings, std::not_fn(has_level));
 }
 
 Finding nobody_to_ask(const Requirement& r) {

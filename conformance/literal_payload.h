@@ -3,11 +3,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace ctxconf::conformance {
+
+// A value of process.churn; of less than ten.
+inline std::string numbered(const std::string& value, std::uint64_t number) {
+  return value + "-000000000" + std::to_string(number);
+}
 
 // Field 1 is a Resource, field 2 a KeyValue; the Resource's attributes are its field 1. `pairs` of
 // short strings: those whose key is service.* go into the Resource.

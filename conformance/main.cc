@@ -89,7 +89,7 @@ void add_channel(CLI::App& app, std::string& channel, double& timeout_scale) {
 }
 
 // False when --for is no duration; it was said.
-bool settle(GivenOptions& o, int argc, char** argv) {
+bool settle(GivenOptions& o, double race_seconds, int argc, char** argv) {
   o.judge.command_line.assign(argv, argv + argc);
   o.judge.console.verbosity = std::min(o.verbosity, 2);
   o.judge.console.colour = o.colour == "always"  ? Colour::kAlways
@@ -100,6 +100,10 @@ bool settle(GivenOptions& o, int argc, char** argv) {
   if (o.judge.console.is_terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
       size.ws_col >= 40) {
     o.judge.console.width = size.ws_col;
+  }
+  if (std::isnan(race_seconds)) {
+    complain(kExitUsage, "--race: not a number");
+    return false;
   }
   if (!std::isfinite(o.judge.timeout_scale)) {
     complain(kExitUsage, "--timeout-scale: not a number");
@@ -378,7 +382,7 @@ int run_command_line(int argc, char** argv) {
   if (has_dashes && !*wrap && !*run && !*adapter_lint && !*repl) {
     return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
   }
-  if (!settle(given, argc, argv)) return kExitUsage;
+  if (!settle(given, run_command.race_seconds, argc, argv)) return kExitUsage;
   report_command.console = given.judge.console;
   if (faults_option->count() > 0) given.judge.faults = faults.empty() ? "*" : faults;
   if (*wrap) return command_wrap(given.judge, command);

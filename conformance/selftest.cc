@@ -309,6 +309,65 @@ const char* word(Verdict v) {
   return "BROKEN";
 }
 
+// What the programs say about one row.
+struct Proof {
+  int broken = 0;
+  int killed = 0;
+  int skipped = 0;  // of the broken ones: this host cannot show them
+  int legal = 0;
+  int clean = 0;
+};
+
+void add_proofs(const Entry& e, Verdict verdict, std::map<std::string, Proof>& proofs) {
+  if (!e.mutant) {
+    for (const auto& id : e.requirements) {
+      ++proofs[id].legal;
+      proofs[id].clean += verdict == Verdict::kClean ? 1 : 0;
+    }
+    return;
+  }
+  for (const auto& [id, outcome] : e.expect) {
+    ++proofs[id].broken;
+    proofs[id].killed += verdict == Verdict::kKilled ? 1 : 0;
+    proofs[id].skipped += verdict == Verdict::kSkipped ? 1 : 0;
+  }
+}
+
+struct RowCounts {
+  int all = 0;        // with a check
+  int unproven = 0;   // no broken program was caught
+  int not_shown = 0;  // none could be, on this host
+};
+
+// Every row about writers, with what was proven of it.
+RowCounts print_matrix(const std::map<std::string, Proof>& proofs) {
+  RowCounts out;
+  fmt::print("\n{:<44} {:<9} {:<8} {}\n", "row", "level", "killed", "clean");
+  for (const auto& spec : Catalogue::builtin().specifications()) {
+    for (const auto& r : spec.requirements) {
+      if (r.role != Role::kWriter) continue;
+      if (!is_recorded(r, Mode::kRun) || rule_for(r.id) == nullptr) {
+        const auto why = r.excluded.value_or("there is no check for it yet");
+        fmt::print("{:<44} {:<9} not checked: {}\n", r.id, to_string(r.level), why);
+        continue;
+      }
+      ++out.all;
+      const auto known = proofs.find(r.id);
+      const Proof p = known == proofs.end() ? Proof() : known->second;
+      const bool hidden = p.killed == 0 && p.skipped > 0;
+      out.not_shown += hidden ? 1 : 0;
+      out.unproven += p.killed == 0 && !hidden ? 1 : 0;
+      fmt::print("{:<44} {:<9} {:<8} {}{}\n", r.id, to_string(r.level),
+                 fmt::format("{}/{}", p.killed, p.broken), fmt::format("{}/{}", p.clean, p.legal),
+                 hidden          ? "  not shown: its broken program breaks nothing on this host"
+                 : p.killed == 0 ? "  UNPROVEN: no broken program was caught by it"
+                                 : "");
+    }
+  }
+  fmt::print("\n");
+  return out;
+}
+
 }  // namespace
 
 int command_selftest(const SelftestCommand& c) {
@@ -367,8 +426,7 @@ int command_selftest(const SelftestCommand& c) {
   fs::remove_all(scratch, error);
 
   std::map<Verdict, int> counts;
-  std::map<std::string, int> killed;  // row: mutants that it caught
-  std::set<std::string> not_shown;    // rows with a mutant that this host cannot show
+  std::map<std::string, Proof> proofs;  // by row
   for (std::size_t i = 0; i < zoo.size(); ++i) {
     const Entry& e = zoo[i];
     const Outcomes& o = outcomes[i];
@@ -377,47 +435,34 @@ int command_selftest(const SelftestCommand& c) {
     std::string rows;
     for (const auto& [id, outcome] : e.expect) {
       rows += fmt::format("{}{} {}", rows.empty() ? "" : ", ", id, outcome);
-      if (o.verdict == Verdict::kKilled) ++killed[id];
-      if (o.verdict == Verdict::kSkipped) not_shown.insert(id);
     }
     if (rows.empty() && !e.requirements.empty()) rows = "keeps " + e.requirements.front();
     fmt::print(" {}\n", rows);
     if (!o.text.empty()) {
       fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
     }
+    add_proofs(e, o.verdict, proofs);
     const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
                        o.verdict == Verdict::kBroken;
     if (wrong && c.verbose) fmt::print("{}\n", o.report);
   }
-  int rows = 0;
-  int unproven = 0;
-  if (whole) {
-    for (const auto& spec : Catalogue::builtin().specifications()) {
-      for (const auto& r : spec.requirements) {
-        if (r.role != Role::kWriter || !is_recorded(r, Mode::kRun) || rule_for(r.id) == nullptr) {
-          continue;
-        }
-        ++rows;
-        if (killed.contains(r.id)) continue;
-        if (not_shown.contains(r.id)) {
-          fmt::print("not shown   {}: its broken program cannot run on this host\n", r.id);
-          continue;
-        }
-        ++unproven;
-        fmt::print("UNPROVEN    {}: no broken program was caught by it\n", r.id);
-      }
-    }
-  }
+  RowCounts rows;
+  if (whole) rows = print_matrix(proofs);
   std::fflush(stdout);
   fmt::print(
       "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
       "alarms, {} broken\n",
       counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
       counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
-  if (whole)
-    fmt::print("{} of {} rows with a check have caught a broken program\n", rows - unproven, rows);
+  if (whole) {
+    fmt::print("{} of {} rows with a check have caught a broken program\n",
+               rows.all - rows.unproven - rows.not_shown, rows.all);
+    if (rows.not_shown > 0) {
+      fmt::print("{} more have none that is broken on this host\n", rows.not_shown);
+    }
+  }
   const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
-                     counts[Verdict::kBroken] == 0 && unproven == 0;
+                     counts[Verdict::kBroken] == 0 && rows.unproven == 0;
   return clean ? kExitClean : kExitFailed;
 }
 

@@ -52,6 +52,8 @@ constexpr long kOptions = PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRAC
 constexpr auto kLaunchDeadline = std::chrono::seconds(10);
 constexpr auto kEndDeadline = std::chrono::seconds(2);
 constexpr auto kEndLimit = std::chrono::seconds(60);
+// To copy a process may wait for whoever reads its userfaultfd.
+constexpr auto kCopyLimit = std::chrono::seconds(5);
 // SIGCHLD can be taken by another thread that does not block it, so no wait
 // relies on it alone.
 constexpr auto kLongestSleep = milliseconds(20);
@@ -1281,7 +1283,7 @@ Result<> Tracee::unwatch(pid_t tid) {
 
 // The next stop of a thread that was resumed, or its end; nothing: none came in time.
 std::optional<int> Tracee::State::next_status(pid_t tid) {
-  const auto deadline = Clock::now() + kEndLimit;
+  const auto deadline = Clock::now() + kCopyLimit;
   const auto spin_until = Clock::now() + kSpin;
   while (true) {
     int status = 0;
@@ -1312,7 +1314,10 @@ Result<pid_t> Tracee::State::make_copy(pid_t tid, Task& task, Late& late) {
     }
     if (event_of(*status) == PTRACE_EVENT_CLONE) {
       if (const auto message = event_message(tid, *status)) copy = static_cast<pid_t>(*message);
-      if (copy != 0 && !next_status(copy)) return fail("clone", ETIMEDOUT, pid_text(copy));
+      if (copy != 0 && !next_status(copy)) {
+        kill_and_reap(copy);
+        return fail("clone", ETIMEDOUT, pid_text(copy));
+      }
     } else if (WSTOPSIG(*status) == (SIGTRAP | 0x80)) {
       const auto info = syscall_info(tid);
       if (!info || info->op != PTRACE_SYSCALL_INFO_EXIT) continue;
@@ -1370,6 +1375,10 @@ Result<> Tracee::State::with_copy(pid_t tid, Task& task, const std::function<voi
   Late late;
   const auto copy = make_copy(tid, task, late);
   if (!copy && task.held) return {};  // it ends
+  if (!copy && copy.error().err == ETIMEDOUT) {
+    kill(task.process, SIGKILL);
+    return std::unexpected(copy.error());
+  }
   if (copy) {
     look(*copy);
     kill_and_reap(*copy);
@@ -1385,7 +1394,10 @@ Result<> Tracee::State::with_copy(pid_t tid, Task& task, const std::function<voi
   while (at_entry) {
     ptrace(PTRACE_CONT, tid, nullptr, nullptr);
     const auto status = next_status(tid);
-    if (!status) return fail("clone", ETIMEDOUT, pid_text(tid));
+    if (!status) {
+      kill(task.process, SIGKILL);
+      return fail("clone", ETIMEDOUT, pid_text(tid));
+    }
     if (has_ended(*status) || event_of(*status) == PTRACE_EVENT_EXIT) {
       task.held = status;
       return {};

@@ -186,7 +186,8 @@ class Tracee {
   // nothing of the program and is a child of the process's parent, which has to be this process
   // (EPERM): the program neither gets a child nor a signal. The thread then stands where it stood.
   // EINVAL: it is not stopped, or at a signal or an exit; ENOENT: no SyscallEntry of the image came
-  // before; EAGAIN and the like: the kernel made none; ENOTSUP: not on this architecture, nor for
+  // before; EAGAIN and the like: the kernel made none; ETIMEDOUT: nor did it say so,
+  // and the process was killed; ENOTSUP: not on this architecture, nor for
   // 32-bit code.
   Result<> with_copy(pid_t tid, const std::function<void(pid_t copy)>& look);
 

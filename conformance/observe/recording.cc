@@ -120,6 +120,7 @@ class Live {
     if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
   }
   std::optional<ImageKey> image_of(pid_t pid) const;
+  bool is_held_up(pid_t pid) const { return held_up_.contains(pid); }
   void begin_race(pid_t pid);
   void end_race();
   void end_race(Watched& w);
@@ -208,6 +209,7 @@ class Live {
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
   std::optional<Clock::time_point> published_;
+  std::set<pid_t> held_up_;  // ended by us, since a fork in it did not come to an end
   std::unique_ptr<RacingReader> racer_;
   ImageKey raced_;  // whose context it reads
   Clock::time_point race_begun_;
@@ -231,7 +233,6 @@ void Live::start_image(Watched& w) {
   }
   const auto order = w.order = std::make_shared<EventOrder>();
   w.calls = std::make_unique<CallRecorder>(filters_, order, call_limits);
-  if (options_.no_filter) w.calls->unseen(options_.no_calls);
   if (options_.stores) {
     StoreLimits store_limits;
     store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
@@ -263,6 +264,7 @@ void Live::end_image(Watched& w, const std::string& ending) {
   std::move(*w.threads).add_to(image);
   w.threads.reset();
   std::move(*w.calls).add_to(image, any);
+  if (options_.no_filter) image.calls_unseen = options_.no_calls;
   w.calls.reset();
   if (w.steps) {
     std::move(*w.steps).add_to(image);
@@ -441,9 +443,11 @@ void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
   const auto took = Clock::now() - from;
   w.probed += took;
   stood_still_for(took);
-  if (!made) {
-    return unseen(sys::to_string(made.error()));
+  if (!made && made.error().err == ETIMEDOUT) {
+    held_up_.insert(pid);
+    return unseen("the kernel held up a fork that was made in it, so it was ended (userfaultfd?)");
   }
+  if (!made) return unseen(sys::to_string(made.error()));
   for (Candidate& c : probe.candidates) {
     std::vector<MemoryBlock> head;
     for (MemoryBlock& b : c.memory) {
@@ -743,8 +747,8 @@ void Live::on(const sys::Exiting& e) {
 }
 
 void Live::on(const sys::SignalStop& e) {
-  const bool fault =
-      e.signo == SIGSEGV || e.signo == SIGBUS || e.signo == SIGILL || e.signo == SIGFPE;
+  constexpr std::array kFaults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+  const bool fault = std::ranges::find(kFaults, e.signo) != kFaults.end();
   const auto it = alive_.find(e.process);
   // What ends process 1 of a namespace is dropped by the kernel while it is traced: it would repeat
   // its fault for ever.
@@ -817,6 +821,7 @@ void Live::on(const sys::Gone& e) {
   const auto fault = std::exchange(w.process.killed_by, e.killed_by);
   if (fault && e.killed_by == SIGKILL) w.process.killed_by = fault;
   w.process.ended_by_us =
+      held_up_.contains(e.process) ||
       (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
       // Ctrl-C goes to the whole foreground group: it was meant for us.
       (tracee_.interrupted() &&
@@ -1094,6 +1099,7 @@ std::optional<pid_t> Recording::process_of(std::int64_t number) const {
   return state_->live.process_of(number);
 }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
+bool Recording::is_held_up(pid_t pid) const { return state_->live.is_held_up(pid); }
 void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
 void Recording::end_race() { state_->live.end_race(); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {

@@ -66,6 +66,8 @@ class Recording {
   // options.steps: changes to a header that begin from now on are walked through, or no more; one
   // that is under way is left alone then.
   void step_changes(bool on);
+  // It was ended, because a fork that was made in it (options.forks) did not come to an end.
+  bool is_held_up(pid_t pid) const;
   // A reader on another processor copies the context of the process again and again until
   // end_race(), one process at a time. Where that cannot be, the image says why.
   void begin_race(pid_t pid);

@@ -40,11 +40,19 @@ std::string counts_of(const Race& r) {
     return 100.0 * static_cast<double>(part) /
            static_cast<double>(std::max<std::uint64_t>(r.reads, 1));
   };
-  return fmt::format(
-      "{} reads in {:.1f} s: {:.2f} % found no timestamp, {:.2f} % were overtaken by an "
-      "update, {} different contents",
+  std::string out = fmt::format(
+      "{} reads in {:.1f} s: {:.2f} % found no timestamp, {:.2f} % were overtaken by an update, {} "
+      "different contents",
       r.reads, static_cast<double>(r.duration_ns) / 1e9, share(r.none), share(r.overtaken),
       r.contents);
+  if (r.unreadable > 0) {
+    out += fmt::format("; of {:.2f} % the header was gone", share(r.unreadable));
+  }
+  if (r.too_large > 0) {
+    out +=
+        fmt::format("; of {:.2f} % the payload was too large to be read here", share(r.too_large));
+  }
+  return out;
 }
 
 std::optional<Finding> broken(const Race& race, const RaceRead& at, std::string text,

@@ -13,7 +13,8 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr const char* kNotStepped = "an update that is walked through instruction by instruction";
+constexpr const char* kNotStepped =
+    "an operation that is walked through instruction by instruction";
 constexpr std::size_t kLinesShown = 12;
 
 // A view as a reader takes it.
@@ -113,7 +114,7 @@ std::size_t updates_in(const Image& image, const StepWalk& walk) {
 }
 
 Finding not_walked(const Image& image) {
-  std::string why = "no update was walked through instruction by instruction";
+  std::string why = "no such operation was walked through instruction by instruction";
   if (!image.walks_unseen.empty()) why += ": " + image.walks_unseen;
   for (const auto& walk : image.walks) {
     if (!walk.whole()) {

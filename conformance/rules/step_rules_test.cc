@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "conformance/churn_values.h"
 #include "conformance/literal_payload.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"

@@ -548,8 +548,8 @@ struct Testee::State {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
-    if (gave_up && session.ending.starts_with("killed by") && !has_refused_memory() &&
-        !options.file_size_limit) {
+    if (gave_up && session.ending.starts_with("killed by") && !session.ending.ends_with(")") &&
+        !has_refused_memory() && !options.file_size_limit) {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
@@ -728,6 +728,9 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   auto reply = s.exchange(op, std::move(members), s.options.reply_within);
   if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
   if (s.options.recording.forks && s.recording) s.recording->probe_forks(false);
+  if (!reply && reply.error() == Stop::kCrashed && s.recording->is_held_up(s.pid)) {
+    return std::unexpected(gives_up());
+  }
   if (!reply) return std::unexpected(reply.error());
   if (s.racing) return reply;
   s.look();
