@@ -175,7 +175,7 @@ FaultsEnding Cells::run(std::vector<CellPlan> plans, bool shows_progress) {
     }
     ending = do_these({i}, shows_progress);
     for (const Process& p : timeline_.processes) {
-      if (p.session == i + 1) shown.push_back(p);
+      if (p.session == i + 1 || p.session == 0) shown.push_back(p);
     }
   }
   if (!shown.empty()) {

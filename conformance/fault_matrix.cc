@@ -1,6 +1,9 @@
 #include "conformance/fault_matrix.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -8,6 +11,8 @@
 namespace ctxconf::conformance {
 namespace {
 
+// Who makes a refused call more often than this has not got stuck: it waits for the call to work.
+constexpr std::uint64_t kTries = 3;
 constexpr std::string_view kSeemsNamed = "prctl(PR_SET_VMA):value=0";
 
 // "mmap(MAP_ANONYMOUS):error=ENOMEM:when=1" in words of the matrix.
@@ -123,6 +128,9 @@ FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
     if (silent) out.outcome = Outcome::kInfo;
     out.text = cell.hang;
   }
+  if (out.outcome == Outcome::kUnobservable && out.text.empty()) {
+    out.text = "no process published a context";
+  }
   if (!out.text.empty()) out.output = cell.output;
   return out;
 }
@@ -136,15 +144,17 @@ bool is_without_fault(const Timeline& t, std::uint32_t session) {
   return it == t.sessions.end() || it->faults.empty();
 }
 
-bool explains_death(const FaultCell& cell) {
+bool explains_death(const FaultCell& cell, int killed_by) {
+  if (killed_by == SIGSEGV || killed_by == SIGBUS) return false;
   return std::ranges::any_of(cell.injections, [](const Injection& i) {
-    return i.spec.starts_with("mmap(MAP_ANONYMOUS)");
+    return i.times > 0 && i.spec.starts_with("mmap(MAP_ANONYMOUS)");
   });
 }
 
 bool explains_hang(const FaultCell& cell) {
   return std::ranges::any_of(cell.injections, [](const Injection& i) {
-    return i.call == "clock_gettime" && i.result >= 0;
+    const bool is_given_time = i.call == "clock_gettime" && i.result >= 0;
+    return i.times > kTries || (is_given_time && i.times > 0);
   });
 }
 

@@ -27,8 +27,9 @@ std::vector<FaultOutcome> fault_matrix(const Timeline& timeline,
 bool is_without_fault(const Timeline& timeline, std::uint32_t session);
 
 // Whether that a program dies or hangs of a cell says nothing against it: what has no memory may be
-// its runtime, and who waits for a clock may wait until it goes on.
-bool explains_death(const FaultCell& cell);
+// its runtime, which then ends it, but does not go on with an address that it did not get; who
+// waits for a clock, or for a call to work, may wait until it does.
+bool explains_death(const FaultCell& cell, int killed_by);
 bool explains_hang(const FaultCell& cell);
 
 }  // namespace ctxconf::conformance

@@ -173,10 +173,40 @@ TEST(FaultMatrix, ADeathOrAHangIsOfItsCell) {
   EXPECT_EQ(run.problems[1].outcome, Outcome::kTimeout);
   EXPECT_EQ(run.faults[0].outcome, Outcome::kCrash);
   EXPECT_EQ(run.faults[1].outcome, Outcome::kTimeout);
-  EXPECT_THAT(run.problems[1].text, HasSubstr("under ftruncate/EPERM: it still ran"));
+  EXPECT_THAT(run.problems[1].text, HasSubstr("did not end by itself, under ftruncate/EPERM"));
   EXPECT_EQ(run.faults[0].text, "the program was killed by SIGSEGV");
   EXPECT_EQ(run.faults[1].text, "it still ran");
   EXPECT_EQ(run.faults[1].output, "waiting");
+}
+
+TEST(FaultMatrix, OneProblemTellsOfAllErrorsOfACall) {
+  Matrix m;
+  for (const char* name : {"EPERM", "EINVAL"}) {
+    m.cell("ftruncate", name, {"ftruncate:error=EPERM", "ftruncate", -EPERM, 1});
+    m.t.cells.back().hang = "it still ran";
+  }
+  const RunResult run = m.judged(kMark);
+  ASSERT_EQ(run.problems.size(), 1U);
+  EXPECT_THAT(run.problems[0].text, HasSubstr(", under ftruncate/EPERM, EINVAL"));
+  EXPECT_EQ(run.faults[1].outcome, Outcome::kTimeout);
+}
+
+TEST(FaultMatrix, WhoTriesAgainAndAgainHasNotGotStuck) {
+  Matrix m;
+  m.cell("ftruncate", "EPERM", {"ftruncate:error=EPERM", "ftruncate", -EPERM, 20});
+  m.t.cells.back().hang = "it still ran";
+  const RunResult run = m.judged(kMark);
+  EXPECT_THAT(run.problems, IsEmpty());
+  EXPECT_EQ(run.faults[0].outcome, Outcome::kInfo);
+}
+
+TEST(FaultMatrix, AnAddressThatWasNotGivenIsNotUsed) {
+  Matrix m;
+  Process& dies = m.cell("mmap(MAP_ANONYMOUS)", "ENOMEM",
+                         {"mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM, 1});
+  dies.exit_code.reset();
+  dies.killed_by = SIGSEGV;
+  EXPECT_EQ(m.judged(kMark).faults[0].outcome, Outcome::kCrash);
 }
 
 TEST(FaultMatrix, ARuntimeWithoutMemoryMayDieAndWhoNeedsTheTimeMayWait) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "conformance/fault_matrix.h"
 #include "conformance/rules/driven_evidence.h"
@@ -351,12 +352,36 @@ bool is_explained(const RunResult& out, const ImageKey& image) {
   });
 }
 
+std::string under(const FaultCell& cell) { return ", under " + cell.name(); }
+
+// A program that dies or hangs of a call does so whatever the call's error: one problem each.
+void join_problems_of_cells(const Timeline& t, RunResult& out) {
+  std::vector<RunProblem> joined;
+  std::map<std::tuple<Outcome, std::string, std::string>, std::size_t> known;
+  for (RunProblem& p : out.problems) {
+    const auto cell = std::ranges::find(t.cells, p.image.session, &FaultCell::session);
+    if (cell == t.cells.end() || !p.text.ends_with(under(*cell))) {
+      joined.push_back(std::move(p));
+      continue;
+    }
+    auto text = p.text.substr(0, p.text.size() - under(*cell).size());
+    const auto [at, is_new] =
+        known.emplace(std::tuple(p.outcome, cell->step, std::move(text)), joined.size());
+    if (is_new) {
+      joined.push_back(std::move(p));
+    } else {
+      joined[at->second].text += ", " + cell->fault;
+    }
+  }
+  out.problems = std::move(joined);
+}
+
 // CMD itself, or a process that published, died of a signal that was not ours.
 void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
   for (const Process& p : t.processes) {
     if (!p.killed_by || p.ended_by_us || p.images.empty()) continue;
     const auto cell = std::ranges::find(t.cells, p.session, &FaultCell::session);
-    if (cell != t.cells.end() && explains_death(*cell)) continue;
+    if (cell != t.cells.end() && explains_death(*cell, *p.killed_by)) continue;
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     const bool root = t.mode == Mode::kWrap && is_root(t, p);
@@ -367,13 +392,16 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
     if (std::ranges::any_of(t.sessions, of_process)) continue;
     if (!root && !(published && is_fault_signal(*p.killed_by))) continue;
     if (is_explained(out, p.images.back().key)) continue;
+    // Of one of several runs the number says nothing.
+    const Image& image = p.images.back();
+    const bool of_cell = cell != t.cells.end();
     RunProblem problem;
     problem.outcome = Outcome::kCrash;
-    problem.image = p.images.back().key;
+    problem.image = image.key;
     problem.text =
-        fmt::format("{} ({}) died of {}{}{}", p.images.back().executable, p.pid,
-                    signal_name(*p.killed_by), published ? "" : " without having published",
-                    cell == t.cells.end() ? "" : ", under " + cell->name());
+        fmt::format("{}{} died of {}{}{}", image.executable,
+                    of_cell ? "" : fmt::format(" ({})", p.pid), signal_name(*p.killed_by),
+                    published ? "" : " without having published", of_cell ? under(*cell) : "");
     out.problems.push_back(std::move(problem));
   }
   for (const FaultCell& cell : t.cells) {
@@ -381,7 +409,7 @@ void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
     RunProblem problem;
     problem.outcome = Outcome::kTimeout;
     problem.image.session = cell.session;
-    problem.text = "the program under " + cell.name() + ": " + cell.hang;
+    problem.text = "the program did not end by itself" + under(cell);
     out.problems.push_back(std::move(problem));
   }
   if (!t.hang.empty()) {
@@ -629,6 +657,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   add_adapter_notes(t, out);
   add_pictures(evidence, out);
   out.faults = fault_matrix(t, tallies, out);
+  join_problems_of_cells(t, out);
   return out;
 }
 

@@ -395,7 +395,7 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-inline constexpr const char* kNoSuchCall = "the program makes no such call";
+inline constexpr const char* kNoSuchCall = "no such call was seen";
 
 // wrap --faults: one more run of the program, in which something is otherwise.
 struct FaultCell {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string_view>
 
+#include "conformance/report/escape.h"
 #include "conformance/report/wording.h"
 
 namespace ctxconf::conformance {
@@ -31,7 +32,7 @@ constexpr std::array<Mark, 8> kMarks = {{
     {Outcome::kInfo, "info", "worth knowing"},
     {Outcome::kCrash, "CRASH", "died"},
     {Outcome::kTimeout, "HANG", "had to be ended"},
-    {Outcome::kNa, "-", "the program makes no such call"},
+    {Outcome::kNa, "-", "no such call was seen"},
     {Outcome::kUnobservable, "?", "nothing could be judged"},
 }};
 
@@ -61,6 +62,7 @@ struct Explanation {
   std::string text;
   std::string faults;
   std::string_view output;
+  std::string alone;  // options that make the first of them come again
 };
 
 std::string explanation_of(const FaultOutcome& f) {
@@ -86,7 +88,13 @@ std::vector<Explanation> explanations_of(std::span<const FaultOutcome> faults) {
       return e.step == step && e.outcome == f.outcome && e.text == text;
     });
     if (same == out.end()) {
-      out.push_back({step, f.outcome, std::move(text), {}, f.output});
+      const bool is_wrong = f.outcome != Outcome::kInfo && f.outcome != Outcome::kUnobservable;
+      out.push_back({step,
+                     f.outcome,
+                     std::move(text),
+                     {},
+                     f.output,
+                     is_wrong ? inert(shell_command(f.options), 300) : ""});
       same = out.end() - 1;
     }
     if (f.fault.empty()) continue;
@@ -112,8 +120,9 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
   std::vector<std::string> out;
   if (faults.empty()) return out;
   faults = faults.first(std::min(faults.size(), kMostCells));
-  const auto ran = std::ranges::count_if(
-      faults, [](const FaultOutcome& f) { return f.outcome != Outcome::kNa; });
+  const auto ran = std::ranges::count_if(faults, [](const FaultOutcome& f) {
+    return f.outcome != Outcome::kNa && f.outcome != Outcome::kUnobservable;
+  });
   const auto clean = std::ranges::count(faults, Outcome::kPass, &FaultOutcome::outcome);
   out.push_back(fmt::format("fault matrix: {} of {} faults came, and {} broke nothing", ran,
                             faults.size(), clean));
@@ -153,6 +162,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
     }
     out.push_back(trimmed(row));
   }
+  if (!columns.empty() && !others.empty()) out.emplace_back();
   for (const FaultOutcome* f : others) {
     out.push_back("  " + padded(label_of(*f), width + 2) + std::string(mark_of(f->outcome)));
   }
@@ -165,6 +175,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
   for (const Explanation& e : explanations_of(faults)) {
     out.push_back(fmt::format("  {} {}{}: {}", mark_of(e.outcome), e.step,
                               e.faults.empty() ? "" : " (" + e.faults + ")", e.text));
+    if (!e.alone.empty()) out.push_back("    alone: " + e.alone);
     add_output(e.output, out);
   }
   return out;

@@ -30,22 +30,26 @@ TEST(FaultTable, HasARowAStepAndAColumnAnErrno) {
       outcome("RLIMIT_FSIZE=0", "", Outcome::kUnobservable, "it wrote a file"),
   };
   faults[1].requirements = faults[2].requirements = {"pctx.publish.fallback-anon"};
+  faults[1].options = {"--inject", "memfd_create:error=EINVAL"};
+  faults[3].options = {"--inject", "prctl(PR_SET_VMA):error=EINVAL"};
   faults[3].output = "one\n\ntwo\n";
   constexpr const char* kLegend =
-      "  ok breaks nothing; FAIL breaks a requirement; info worth knowing; CRASH died; - the "
-      "program "
-      "makes no such call; ? nothing could be judged";
+      "  ok breaks nothing; FAIL breaks a requirement; info worth knowing; CRASH died; - no such "
+      "call was seen; ? nothing could be judged";
   const std::vector<std::string> lines = {
-      "fault matrix: 6 of 7 faults came, and 1 broke nothing",
+      "fault matrix: 5 of 7 faults came, and 1 broke nothing",
       "                  EPERM  ENOSYS EINVAL",
       "  memfd_create    ok     FAIL   FAIL",
       "  prctl                         CRASH",
       "  mremap          -",
+      "",
       "  clock/frozen    info",
       "  RLIMIT_FSIZE=0  ?",
       kLegend,
       "  FAIL memfd_create (EINVAL, ENOSYS): pctx.publish.fallback-anon",
+      "    alone: --inject memfd_create:error=EINVAL",
       "  CRASH prctl (EINVAL): died\\x1b[2J",
+      "    alone: --inject 'prctl(PR_SET_VMA):error=EINVAL'",
       "    | one",
       "    | two",
       "  info clock (frozen): it waits",

@@ -610,7 +610,10 @@ Finding failure_other_steps(const ImageEvidence& e) {
     // What asked for the memory may be the runtime as well, which has its ways without any.
     const bool memory =
         std::ranges::all_of(refused, [](const SystemCall* c) { return maps_anonymous(*c); });
-    if (memory && is_one_of_many(e)) f.outcome = Outcome::kInfo;
+    // It does not go on with an address that it did not get.
+    const bool unchecked = e.timeline->mode == Mode::kWrap &&
+                           (e.process->killed_by == SIGSEGV || e.process->killed_by == SIGBUS);
+    if (memory && !unchecked && is_one_of_many(e)) f.outcome = Outcome::kInfo;
     return f;
   }
   if (!is_concluded(e)) return not_concluded(e);
