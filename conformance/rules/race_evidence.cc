@@ -26,8 +26,12 @@ std::string content_of(const RaceRead& r) {
   }
   const Payload payload = analyse_payload(r.payload.bytes);
   if (payload.problem != PayloadProblem::kNone) return "no message: " + payload.detail;
-  return fmt::format("{} bytes at {:#x} of update {}", r.payload.wanted, r.payload.at.raw(),
-                     fmt::join(numbers_in(payload), " and "));
+  std::string out = fmt::format("{} bytes at {:#x}, hash {:016x}", r.payload.wanted,
+                                r.payload.at.raw(), r.payload.hash);
+  if (const auto numbers = numbers_in(payload); !numbers.empty()) {
+    out += fmt::format(", of update {}", fmt::join(numbers, " and "));
+  }
+  return out;
 }
 
 std::string line_of(const RaceRead& r) {
