@@ -199,6 +199,9 @@ class Painter {
     return out;
   }
 
+  // Painted: a reader may have found what the program never had.
+  bool is_mixed() const { return is_mixed_; }
+
  private:
   bool is_inside(std::uint64_t order) const { return order >= part_.begin && order <= part_.end; }
 
@@ -324,6 +327,8 @@ class Painter {
       event.step.finds = Finds::kNeither;
       if (!event.came_back) now = Finds::kNeither;
     }
+    is_mixed_ = std::ranges::any_of(
+        events_, [](const Event& event) { return event.step.finds == Finds::kNeither; });
   }
 
   // The index of what is wrong. What shows behind a store is that store's.
@@ -359,7 +364,10 @@ class Painter {
   const Part& part_;
   std::vector<Event> events_;
   std::set<std::uint64_t> payload_places_;
+  bool is_mixed_ = false;
 };
+
+constexpr std::size_t kMostTried = 100;
 
 // The last that has begun by then, or the first.
 std::size_t part_with(const std::vector<Part>& parts, std::uint64_t order) {
@@ -402,8 +410,16 @@ std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
   std::ranges::sort(whole, {}, &Part::begin);
   std::vector<OperationPicture> out;
   for (const bool update : {false, true}) {
-    const auto first = std::ranges::find(whole, update, &Part::is_update);
-    if (first != whole.end()) out.push_back(Painter(*e.image, *first).paint(nullptr));
+    std::size_t tried = 0;
+    for (const Part& part : whole) {
+      if (part.is_update != update) continue;
+      if (++tried > kMostTried) break;
+      Painter painter(*e.image, part);
+      OperationPicture picture = painter.paint(nullptr);
+      if (painter.is_mixed()) continue;
+      out.push_back(std::move(picture));
+      break;
+    }
   }
   return out;
 }

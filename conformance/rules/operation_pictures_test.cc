@@ -7,7 +7,9 @@
 
 #include <cstring>
 #include <functional>
+#include <utility>
 
+#include "conformance/judge.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -263,6 +265,70 @@ TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
   EXPECT_EQ(picture->steps_before + picture->steps.size() + picture->steps_behind, 102U);
   EXPECT_EQ(picture->steps_before, 41U);
   EXPECT_TRUE(picture->steps[20].wrong);
+}
+
+TEST(OperationPictures, AnUpdateThatAReaderMayMixIsNoExample) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  r.timestamp(222);
+  r.size(3);
+  r.name();
+  r.look();
+  const auto pictures = pictures_without(r.evidence(), {});
+  ASSERT_THAT(pictures, SizeIs(1));
+  EXPECT_FALSE(pictures[0].is_update);
+  // The next one is.
+  r.timestamp(0);
+  r.timestamp(333);
+  r.name();
+  r.look();
+  EXPECT_THAT(pictures_without(r.evidence(), {}), SizeIs(2));
+}
+
+// The operations of a whole run: process and kind.
+std::vector<std::pair<std::int32_t, bool>> examples(const Timeline& t) {
+  std::vector<std::pair<std::int32_t, bool>> out;
+  for (const OperationSummary& o : judge(t, {}).operations) {
+    out.emplace_back(o.image.pid, o.picture.is_update);
+  }
+  return out;
+}
+
+// Another process, which updates too.
+Process updating(std::int32_t pid) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  r.timestamp(222);
+  r.look();
+  r.process().pid = pid;
+  r.image().key = {pid, 0};
+  return r.process();
+}
+
+TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.t.processes.push_back(updating(13));
+  r.t.processes.push_back(updating(14));
+  EXPECT_THAT(examples(r.t), ElementsAre(std::pair(12, false), std::pair(13, true)));
+}
+
+TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.t.processes.push_back(updating(13));
+  r.t.processes[1].session = r.t.processes[1].images[0].key.session = 1;
+  r.t.cells.emplace_back().session = 1;
+  EXPECT_THAT(examples(r.t), ElementsAre(std::pair(12, false)));
+
+  r.t.cells.clear();
+  EXPECT_THAT(examples(r.t), SizeIs(2));
+  r.t.processes[1].images[0].calls[0].injected = true;
+  EXPECT_THAT(examples(r.t), SizeIs(1));
 }
 
 TEST(OperationPictures, NothingIsDrawnOfWhatWasNotSeen) {
