@@ -94,6 +94,8 @@ std::string finds_text(Finds finds, bool is_update) {
   switch (finds) {
     case Finds::kUnknown:
       return "the header was not seen";
+    case Finds::kNoMemory:
+      return "a reader finds no context: it has no memory yet";
     case Finds::kNoTimestamp:
       return "a reader finds no context: the timestamp is 0";
     case Finds::kNoContext:
@@ -134,17 +136,20 @@ std::vector<std::string> lines_of(const PictureStep& step) {
   return out;
 }
 
-// One line, cut between two characters.
+// One line, cut in the middle between characters: a place begins with its file, and the end of a
+// name tells most.
 std::string cut(const std::string& text) {
-  std::string line = inert(text, kTextLimit);
-  std::size_t end = 0;
-  std::size_t width = 0;
-  for (; end < line.size(); ++end) {
-    const bool begins = (static_cast<unsigned char>(line[end]) & 0xc0U) != 0x80U;
-    if (begins && ++width > kLongestLine) break;
+  const std::string line = inert(text, kTextLimit);
+  std::vector<std::size_t> begins;  // of characters
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if ((static_cast<unsigned char>(line[i]) & 0xc0U) != 0x80U) begins.push_back(i);
   }
-  if (end < line.size()) line = line.substr(0, end) + "…";
-  return escape(line, Escape::kXmlAttribute, std::string_view::npos);
+  std::string shown = line;
+  if (begins.size() > kLongestLine) {
+    constexpr std::size_t kHalf = kLongestLine / 2;
+    shown = line.substr(0, begins[kHalf]) + "…" + line.substr(begins[begins.size() - kHalf + 1]);
+  }
+  return escape(shown, Escape::kXmlAttribute, std::string_view::npos);
 }
 
 // The thread of all steps; 0: there are several.

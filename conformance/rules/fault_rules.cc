@@ -217,9 +217,7 @@ std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const Sy
 }
 
 bool host_names_anonymous_memory(const ImageEvidence& e) {
-  const auto& host = e.timeline->host;
-  const auto fact = std::ranges::find(host, sys::kHostAnonVmaName, &sys::HostFact::name);
-  return fact != host.end() && fact->available;
+  return host_has(*e.timeline, sys::kHostAnonVmaName).value_or(false);
 }
 
 // ---- a refused memfd

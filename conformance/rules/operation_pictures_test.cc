@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -135,7 +136,7 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
   ASSERT_THAT(pictures, SizeIs(1));
   EXPECT_FALSE(pictures[0].is_update);
   EXPECT_EQ(pictures[0].header, kAt);
-  EXPECT_EQ(pictures[0].before, Finds::kNoTimestamp);
+  EXPECT_EQ(pictures[0].before, Finds::kNoMemory);
   EXPECT_THAT(
       texts(pictures[0]),
       ElementsAre("mmap, 4096 bytes; no-timestamp", "madvise(MADV_DONTFORK); no-timestamp",
@@ -145,6 +146,58 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
                   "prctl(PR_SET_VMA, \"OTEL_CTX\"); new"));
   EXPECT_EQ(pictures[0].steps[2].at, "ctx.cc:118 in publish");
   EXPECT_EQ(pictures[0].steps[2].tid, 12);
+}
+
+// The same in a memfd.
+Recording with_memfd() {
+  Recording r;
+  r.call("memfd_create", {0, 3}, 3).text = "OTEL_CTX";
+  r.call("ftruncate", {3, 4096}, 0).file = "/memfd:OTEL_CTX (deleted)";
+  r.publish();
+  SystemCall& map = r.image().calls[2];
+  map.args = {0, 4096, 3, MAP_PRIVATE, 3, 0};
+  map.file = "/memfd:OTEL_CTX (deleted)";
+  r.look();
+  return r;
+}
+
+TEST(OperationPictures, BeforeItsMemoryIsMappedThereIsNoTimestamp) {
+  const auto pictures = pictures_without(with_memfd().evidence(), {});
+  ASSERT_THAT(pictures, SizeIs(1));
+  EXPECT_EQ(pictures[0].before, Finds::kNoMemory);
+  const auto lines = texts(pictures[0]);
+  ASSERT_THAT(lines, SizeIs(9));
+  EXPECT_THAT(std::vector(lines.begin(), lines.begin() + 3),
+              ElementsAre("memfd_create(\"OTEL_CTX\"); no-memory",
+                          "ftruncate, 4096 bytes; no-memory", "mmap, 4096 bytes; no-timestamp"));
+}
+
+TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
+  Recording r = with_memfd();
+  SystemCall& naming = r.image().calls.back();
+  const auto last = [&r] { return pictures_without(r.evidence(), {}).front().steps.back().text; };
+  naming.result = -EINVAL;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL");
+  r.t.host = {{std::string(sys::kHostAnonVmaName), false, "", ""},
+              {std::string(sys::kHostShmemVmaName), false, "", ""}};
+  const std::string excuse = ", harmless: this kernel names no such memory";
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL" + excuse);
+  naming.result = -EBADF;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EBADF" + excuse);
+  naming.result = -EPERM;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EPERM");
+  naming.result = -EINVAL;
+  naming.injected = true;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, made to fail");
+
+  // Nobody finds memory without a name that is no memfd.
+  Recording anonymous;
+  anonymous.publish();
+  anonymous.image().calls.back().result = -EINVAL;
+  anonymous.look();
+  anonymous.t.host = r.t.host;
+  EXPECT_EQ(pictures_without(anonymous.evidence(), {}).front().steps.back().text,
+            "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, this kernel names no such memory");
 }
 
 TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
