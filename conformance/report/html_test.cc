@@ -151,13 +151,17 @@ TEST(Html, SaysWhatWasSeenAbovePicturesUpToItsList) {
 
 TEST(Html, ALongLineOfAPictureIsCutBetweenCharacters) {
   RunResult run = ordinary_run();
-  const std::string at = "ctx.cc:118 in " + std::string(200, 'a') + "é(éé)";
+  const std::string at = "ctx.cc:118 in " + std::string(200, 'a') + "éé";
   for (PictureStep& step : run.operations[0].picture.steps) step.at = at;
   const std::string program = between(to_html(run), "<section id=\"operations\"", "</section>");
   EXPECT_THAT(program, HasSubstr(">ctx.cc:118 in " + std::string(34, 'a') + "…" +
-                                 std::string(42, 'a') + "é(éé)</text>"));
+                                 std::string(45, 'a') + "éé</text>"));
   for (PictureStep& step : run.operations[0].picture.steps) step.at = at.substr(0, 96);
   EXPECT_THAT(to_html(run), HasSubstr(">" + at.substr(0, 96) + "</text>"));
+  for (PictureStep& step : run.operations[0].picture.steps) {
+    step.at = "a.h:7 in (anonymous namespace)::f(void (*)(" + std::string(90, 'a') + "), int)";
+  }
+  EXPECT_THAT(to_html(run), HasSubstr(">a.h:7 in (anonymous namespace)::f(…)</text>"));
 }
 
 TEST(Html, SaysWhatWouldMakeItObservable) {

@@ -136,20 +136,36 @@ std::vector<std::string> lines_of(const PictureStep& step) {
   return out;
 }
 
-// One line, cut in the middle between characters: a place begins with its file, and the end of a
-// name tells most.
-std::string cut(const std::string& text) {
-  const std::string line = inert(text, kTextLimit);
-  std::vector<std::size_t> begins;  // of characters
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if ((static_cast<unsigned char>(line[i]) & 0xc0U) != 0x80U) begins.push_back(i);
+// Where characters begin.
+std::vector<std::size_t> characters_of(std::string_view text) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0U) != 0x80U) out.push_back(i);
   }
-  std::string shown = line;
-  if (begins.size() > kLongestLine) {
+  return out;
+}
+
+// "ctx.cc:118 in publish(…)"
+std::string without_parameters(const std::string& place) {
+  const std::size_t close = place.rfind(')');
+  std::size_t depth = 0;
+  for (std::size_t i = close == place.npos ? 0 : close + 1; i > 0; --i) {
+    const char c = place[i - 1];
+    if (c == ')') ++depth;
+    if (c == '(' && depth-- == 1) return place.substr(0, i) + "…" + place.substr(close);
+  }
+  return place;
+}
+
+// A place in one line that fits. What tells least goes first: parameters, then the middle.
+std::string cut(const std::string& place) {
+  std::string line = inert(place, kTextLimit);
+  if (characters_of(line).size() > kLongestLine) line = without_parameters(line);
+  if (const auto begins = characters_of(line); begins.size() > kLongestLine) {
     constexpr std::size_t kHalf = kLongestLine / 2;
-    shown = line.substr(0, begins[kHalf]) + "…" + line.substr(begins[begins.size() - kHalf + 1]);
+    line = line.substr(0, begins[kHalf]) + "…" + line.substr(begins[begins.size() - kHalf + 1]);
   }
-  return escape(shown, Escape::kXmlAttribute, std::string_view::npos);
+  return escape(line, Escape::kXmlAttribute, std::string_view::npos);
 }
 
 // The thread of all steps; 0: there are several.
