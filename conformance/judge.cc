@@ -510,7 +510,11 @@ bool is_beside_another(const Timeline& t, const Injection& injection) {
   return any;
 }
 
-// Of the operations in which something is wrong, and of others of the first image that has some.
+// Under a fault not all is judged, and what is wrong without it as well is told once.
+bool is_plain(const ImageEvidence& e) { return e.cell == nullptr && !e.faulted; }
+
+// Of the operations in which something is wrong, and of the first publication and the first update
+// in which nothing is.
 void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
   for (const ImageEvidence& e : evidence) {
     std::vector<EventPlace> wrong;
@@ -521,9 +525,12 @@ void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
         f.operation = picture_of(e, *f.event);
       }
     }
-    if (!out.operations.empty()) continue;
+    if (!is_plain(e) || out.operations.size() == 2) continue;
     for (OperationPicture& picture : pictures_without(e, wrong)) {
-      out.operations.push_back({e.image->key, e.name(), std::move(picture)});
+      const bool known = std::ranges::any_of(out.operations, [&](const OperationSummary& o) {
+        return o.picture.is_update == picture.is_update;
+      });
+      if (!known) out.operations.push_back({e.image->key, e.name(), std::move(picture)});
     }
   }
 }

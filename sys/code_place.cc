@@ -1,6 +1,7 @@
 #include "sys/code_place.h"
 
 #include <cxxabi.h>
+#include <dwarf.h>
 #include <elfutils/libdw.h>
 #include <elfutils/libdwelf.h>
 #include <elfutils/libdwfl.h>
@@ -14,12 +15,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "sys/access_watchdog.h"
 #include "sys/child.h"
@@ -175,21 +178,57 @@ void add_line(const char* file, int line, CodeLocation& place) {
   place.source_line = static_cast<std::uint32_t>(line);
 }
 
-void add_source(Dwfl_Module* module, GElf_Addr address, CodeLocation& place) {
-  int number = 0;
-  if (Dwfl_Line* line = dwfl_module_getsrc(module, address)) {
-    const char* file = dwfl_lineinfo(line, nullptr, &number, nullptr, nullptr, nullptr);
-    add_line(file, number, place);
-    return;
-  }
-  // libdw finds units by .debug_aranges, which clang does not write.
-  Dwarf_Addr bias = 0;
+// libdw finds units by .debug_aranges, which clang does not write.
+Dwarf_Die* unit_of(Dwfl_Module* module, GElf_Addr address, Dwarf_Addr& bias) {
+  if (Dwarf_Die* unit = dwfl_module_addrdie(module, address, &bias)) return unit;
   Dwarf_Die* unit = nullptr;
   while ((unit = dwfl_module_nextcu(module, unit, &bias)) != nullptr) {
-    if (dwarf_haspc(unit, address - bias) != 1) continue;
-    Dwarf_Line* line = dwarf_getsrc_die(unit, address - bias);
-    if (line == nullptr || dwarf_lineno(line, &number) != 0) continue;
-    add_line(dwarf_linesrc(line, nullptr, nullptr), number, place);
+    if (dwarf_haspc(unit, address - bias) == 1) return unit;
+  }
+  return nullptr;
+}
+
+void add_source(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
+  Dwarf_Line* line = dwarf_getsrc_die(unit, address);
+  int number = 0;
+  if (line == nullptr || dwarf_lineno(line, &number) != 0) return;
+  add_line(dwarf_linesrc(line, nullptr, nullptr), number, place);
+}
+
+bool is_system_header(std::string_view path) {
+  static constexpr std::array<std::string_view, 4> kFolders = {"/usr/include/", "/usr/lib/gcc/",
+                                                               "/usr/lib/clang/", "/usr/lib/llvm"};
+  return std::ranges::any_of(kFolders, [&](auto folder) { return path.starts_with(folder); }) ||
+         path.find("/include/c++/") != path.npos;
+}
+
+// A system header that was inlined did what its caller wanted: takes the innermost call from
+// elsewhere, where there is one.
+void take_caller(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
+  const auto scopes_from = [](int count, Dwarf_Die* scopes) {
+    return std::pair(std::unique_ptr<Dwarf_Die, decltype(&std::free)>(scopes, &std::free),
+                     static_cast<std::size_t>(std::max(count, 0)));
+  };
+  Dwarf_Die* found = nullptr;
+  int count = dwarf_getscopes(unit, address, &found);
+  // Those around an inlined function are the ones of its definition.
+  const auto [innermost, any] = scopes_from(count, found);
+  if (any == 0) return;
+  found = nullptr;
+  count = dwarf_getscopes_die(innermost.get(), &found);
+  const auto [around, size] = scopes_from(count, found);
+  Dwarf_Files* files = nullptr;
+  if (dwarf_getsrcfiles(unit, &files, nullptr) != 0) return;
+  for (Dwarf_Die& scope : std::span(around.get(), size)) {
+    if (dwarf_tag(&scope) != DW_TAG_inlined_subroutine) continue;
+    Dwarf_Attribute attribute;
+    Dwarf_Word file = 0;
+    Dwarf_Word line = 0;
+    if (dwarf_formudata(dwarf_attr(&scope, DW_AT_call_file, &attribute), &file) != 0) continue;
+    if (dwarf_formudata(dwarf_attr(&scope, DW_AT_call_line, &attribute), &line) != 0) continue;
+    const char* path = dwarf_filesrc(files, file, nullptr, nullptr);
+    if (path == nullptr || is_system_header(path) || line > INT_MAX) continue;
+    add_line(path, static_cast<int>(line), place);
     return;
   }
 }
@@ -231,7 +270,13 @@ void look_up(int fd, const std::string& path, std::span<const std::uint64_t> off
     if (!address) continue;
     add_symbol(module, *address + bias, places[i]);
     answer(out, i, places[i]);
-    add_source(module, *address + bias, places[i]);
+    Dwarf_Addr unit_bias = 0;
+    Dwarf_Die* unit = unit_of(module, *address + bias, unit_bias);
+    if (unit == nullptr) continue;
+    add_source(unit, *address + bias - unit_bias, places[i]);
+    answer(out, i, places[i]);
+    if (!is_system_header(places[i].source_file)) continue;
+    take_caller(unit, *address + bias - unit_bias, places[i]);
     answer(out, i, places[i]);
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -277,7 +322,7 @@ CodeLocations locate_code(const HeldFile& file, const std::string& path,
     limit_memory(limits.memory);
     look_up(file.fd(), path, offsets, output);
   };
-  const auto ran = run_forked(work, limits.time, 3 * offsets.size() * kLongestAnswer);
+  const auto ran = run_forked(work, limits.time, 4 * offsets.size() * kLongestAnswer);
   if (!ran) {
     out.problem = to_string(ran.error());
     return out;

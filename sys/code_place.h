@@ -38,6 +38,8 @@ struct CodeLocation {
   // Of the function whose bytes they are; C++ and older Rust names in their readable form.
   std::string symbol;
   std::uint64_t symbol_offset = 0;
+  // The innermost line that is in no system header, if the debug information knows one; else the
+  // innermost.
   std::string source_file;
   std::uint32_t source_line = 0;
   friend bool operator==(const CodeLocation&, const CodeLocation&) = default;

@@ -117,6 +117,16 @@ TEST(LocateCode, NamesFunctionAndLineInEveryKindOfDebugInformation) {
   }
 }
 
+TEST(LocateCode, NamesTheCallerOfASystemHeaderThatWasInlined) {
+  for (const auto* name : {"code_dwarf5", "code_compressed"}) {
+    SCOPED_TRACE(name);
+    const auto at = locate(built(name), {inside("code_atomic", built(name))});
+    expect_symbols(at, {"code_atomic"});
+    EXPECT_TRUE(at.found[0].source_file.ends_with("sys/code_testee.cc")) << at.found[0].source_file;
+    EXPECT_EQ(at.found[0].source_line, line_of("void code_atomic_set("));
+  }
+}
+
 TEST(LocateCode, KnowsFunctionsWithoutDebugInformation) {
   const auto at = locate_all("code_symbols", "code_symbols");
   expect_symbols(at, kAll);

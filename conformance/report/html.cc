@@ -27,6 +27,7 @@ constexpr std::size_t kMostNotes = 50;
 constexpr std::size_t kMostFindings = 8;  // in full, of one requirement
 constexpr std::size_t kMostOthers = 40;   // ... by name
 constexpr std::size_t kMostEvidence = 60;
+constexpr std::size_t kMostOfSaw = 300;  // bytes, above a picture
 constexpr std::size_t kMostDumps = 8;
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostOperations = 8;
@@ -575,7 +576,9 @@ class Page {
       return;
     }
     if (finding.operation) {
-      std::string wrong = finding.signature;
+      // Lists follow behind a semicolon.
+      std::string wrong = inert(finding.saw.substr(0, finding.saw.find(';')), kMostOfSaw);
+      if (wrong.empty()) wrong = finding.signature;
       if (!why.empty()) wrong.append(wrong.empty() ? "" : ". ").append(why);
       out_ += operation_figure(*finding.operation, wrong);
     }

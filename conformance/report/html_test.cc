@@ -109,7 +109,7 @@ std::size_t times(const std::string& text, const std::string& part) {
 TEST(Html, DrawsTheOperationOfAFailure) {
   const std::string figure =
       between(to_html(ordinary_run()), "<figure class=\"operation\">", "</figure>");
-  EXPECT_THAT(figure, HasSubstr("<strong>✗ Step 6 is wrong</strong>: version is not 2. readers "
+  EXPECT_THAT(figure, HasSubstr("<strong>✗ Step 6 is wrong</strong>: version is 0. readers "
                                 "skip a version they do not know <code>process_ctx.rs:118"));
   EXPECT_THAT(figure, HasSubstr("Between steps 1 and 5 the timestamp is 0: a reader finds no "
                                 "context and comes back later. Between steps 5 and 6 a reader may "
@@ -134,16 +134,34 @@ TEST(Html, DrawsWhatWasRightWithoutRed) {
       between(to_html(ordinary_run()), "<section id=\"operations\"", "</section>");
   EXPECT_THAT(program, HasSubstr("<strong>Publication</strong> of the header at 0x7f1200000000 by "
                                  "thread 4243"));
-  EXPECT_THAT(program, HasSubstr("Until step 2 the timestamp is 0"));
+  EXPECT_THAT(program, HasSubstr("Between steps 1 and 2 the timestamp is 0"));
+  EXPECT_THAT(program, HasSubstr("a reader finds no context: it has no memory yet</text>"));
   EXPECT_THAT(program, HasSubstr("<line class=\"joined\""));
   EXPECT_THAT(program, Not(HasSubstr("\"wrong\"")));
 }
 
+TEST(Html, SaysWhatWasSeenAbovePicturesUpToItsList) {
+  RunResult run = ordinary_run();
+  Finding& finding = run.results[0].findings[0];
+  finding.saw = "the version was left at 0; stores: version, payload";
+  EXPECT_THAT(to_html(run), HasSubstr("is wrong</strong>: the version was left at 0. readers "));
+  finding.saw.clear();
+  EXPECT_THAT(to_html(run), HasSubstr("is wrong</strong>: version is not 2. readers "));
+}
+
 TEST(Html, ALongLineOfAPictureIsCutBetweenCharacters) {
   RunResult run = ordinary_run();
-  for (PictureStep& step : run.operations[0].picture.steps) step.at = std::string(95, 'a') + "éé";
+  const std::string at = "ctx.cc:118 in " + std::string(200, 'a') + "éé";
+  for (PictureStep& step : run.operations[0].picture.steps) step.at = at;
   const std::string program = between(to_html(run), "<section id=\"operations\"", "</section>");
-  EXPECT_THAT(program, HasSubstr(std::string(95, 'a') + "é…</text>"));
+  EXPECT_THAT(program, HasSubstr(">ctx.cc:118 in " + std::string(34, 'a') + "…" +
+                                 std::string(45, 'a') + "éé</text>"));
+  for (PictureStep& step : run.operations[0].picture.steps) step.at = at.substr(0, 96);
+  EXPECT_THAT(to_html(run), HasSubstr(">" + at.substr(0, 96) + "</text>"));
+  for (PictureStep& step : run.operations[0].picture.steps) {
+    step.at = "a.h:7 in (anonymous namespace)::f(void (*)(" + std::string(90, 'a') + "), int)";
+  }
+  EXPECT_THAT(to_html(run), HasSubstr(">a.h:7 in (anonymous namespace)::f(…)</text>"));
 }
 
 TEST(Html, SaysWhatWouldMakeItObservable) {

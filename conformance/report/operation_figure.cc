@@ -94,6 +94,8 @@ std::string finds_text(Finds finds, bool is_update) {
   switch (finds) {
     case Finds::kUnknown:
       return "the header was not seen";
+    case Finds::kNoMemory:
+      return "a reader finds no context: it has no memory yet";
     case Finds::kNoTimestamp:
       return "a reader finds no context: the timestamp is 0";
     case Finds::kNoContext:
@@ -134,16 +136,35 @@ std::vector<std::string> lines_of(const PictureStep& step) {
   return out;
 }
 
-// One line, cut between two characters.
-std::string cut(const std::string& text) {
-  std::string line = inert(text, kTextLimit);
-  std::size_t end = 0;
-  std::size_t width = 0;
-  for (; end < line.size(); ++end) {
-    const bool begins = (static_cast<unsigned char>(line[end]) & 0xc0U) != 0x80U;
-    if (begins && ++width > kLongestLine) break;
+// Where characters begin.
+std::vector<std::size_t> characters_of(std::string_view text) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0U) != 0x80U) out.push_back(i);
   }
-  if (end < line.size()) line = line.substr(0, end) + "…";
+  return out;
+}
+
+// "ctx.cc:118 in publish(…)"
+std::string without_parameters(const std::string& place) {
+  const std::size_t close = place.rfind(')');
+  std::size_t depth = 0;
+  for (std::size_t i = close == place.npos ? 0 : close + 1; i > 0; --i) {
+    const char c = place[i - 1];
+    if (c == ')') ++depth;
+    if (c == '(' && depth-- == 1) return place.substr(0, i) + "…" + place.substr(close);
+  }
+  return place;
+}
+
+// A place in one line that fits. What tells least goes first: parameters, then the middle.
+std::string cut(const std::string& place) {
+  std::string line = inert(place, kTextLimit);
+  if (characters_of(line).size() > kLongestLine) line = without_parameters(line);
+  if (const auto begins = characters_of(line); begins.size() > kLongestLine) {
+    constexpr std::size_t kHalf = kLongestLine / 2;
+    line = line.substr(0, begins[kHalf]) + "…" + line.substr(begins[begins.size() - kHalf + 1]);
+  }
   return escape(line, Escape::kXmlAttribute, std::string_view::npos);
 }
 

@@ -117,6 +117,30 @@ TEST(Redact, HashesTheSameTextAlikeUnderOneKeyOnly) {
   EXPECT_NE(random_redaction_key(), random_redaction_key());
 }
 
+TEST(Redact, KeepsHowARunUnderAFaultEnded) {
+  const auto text_of = [](const std::string& text) {
+    RunResult run = ordinary_run();
+    run.faults.emplace_back();
+    run.faults[0].text = text;
+    run.faults[0].output = "w0rd";
+    run = redacted(std::move(run), kKey);
+    EXPECT_THAT(run.faults[0].output, MatchesRegex(kHash));
+    return run.faults[0].text;
+  };
+  for (const char* ours :
+       {"", "the program was killed by SIGABRT", "the program was killed by signal 34",
+        "the program makes no such call", "no such call was made for a publication",
+        "this kernel leaves the program in its time namespace",
+        "it still ran after 3.1 s and was ended; without a fault it ended after 0.2 s",
+        "it was ended as a runaway: started 20001 processes"}) {
+    EXPECT_EQ(text_of(ours), ours);
+  }
+  for (const char* others : {"the program was killed by SIGS3CRET", "w0rd was killed by SIGABRT",
+                             "execve: /opt/s3cret: No such file or directory"}) {
+    EXPECT_THAT(text_of(others), MatchesRegex(kHash)) << others;
+  }
+}
+
 TEST(Redact, KeepsKeysAndOurOwnWords) {
   const RunResult run = redacted(telling_run(), kKey);
   EXPECT_THAT(run.images[0].context,

@@ -155,10 +155,10 @@ OperationPicture publication() {
   using Kind = PictureStep::Kind;
   OperationPicture out;
   out.header = 0x7f1200000000;
-  out.before = Finds::kNoTimestamp;
+  out.before = Finds::kNoMemory;
   out.steps = {{.kind = Kind::kCall,
                 .changes = {},
-                .text = "madvise(MADV_DONTFORK)",
+                .text = "mmap, 4096 bytes",
                 .at = "",
                 .tid = 4243,
                 .finds = Finds::kNoTimestamp},

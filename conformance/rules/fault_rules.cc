@@ -217,9 +217,7 @@ std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const Sy
 }
 
 bool host_names_anonymous_memory(const ImageEvidence& e) {
-  const auto& host = e.timeline->host;
-  const auto fact = std::ranges::find(host, sys::kHostAnonVmaName, &sys::HostFact::name);
-  return fact != host.end() && fact->available;
+  return host_has(*e.timeline, sys::kHostAnonVmaName).value_or(false);
 }
 
 // ---- a refused memfd
@@ -518,6 +516,28 @@ bool is_protected(const ImageEvidence& e, const Context& c) {
   });
 }
 
+// What announced the context although a call had been refused: the store of its timestamp, else its
+// naming call, else nothing but that call is known.
+EventPlace announced_behind(const ImageEvidence& e, const Context& c, const SystemCall& refused) {
+  const std::uint64_t since = refused.entered_order;
+  const std::uint64_t timestamp = c.header.monotonic_published_at_ns;
+  for (const Store& s : e.image->stores) {
+    if (s.header != c.start() || s.order < since) continue;
+    const auto before = header_of(e, s.before);
+    const auto after = header_of(e, s.after);
+    if (before && after && before->monotonic_published_at_ns != timestamp &&
+        after->monotonic_published_at_ns == timestamp) {
+      return {c.start(), s.order, {}};
+    }
+  }
+  for (const SystemCall& call : e.image->calls) {
+    if (is_naming(call) && call.args[2] == c.start() && call.entered_order > since) {
+      return {c.start(), call.entered_order, {}};
+    }
+  }
+  return {c.start(), since, {}};
+}
+
 Finding failure_madvise(const ImageEvidence& e) {
   const Calls refused = faults_in(e, "madvise");
   if (refused.empty()) return needs(e, "--inject madvise:error=EINVAL");
@@ -530,7 +550,7 @@ Finding failure_madvise(const ImageEvidence& e) {
     Finding f = contradicted("a context was published although MADV_DONTFORK was refused",
                              "published without fork protection");
     f.evidence = call_lines({&first});
-    f.event = {c->start(), first.entered_order, {}};
+    f.event = announced_behind(e, *c, first);
     add_context(f, *c);
     return f;
   }

@@ -324,6 +324,21 @@ TEST(FailureMadvise, NothingMayBePublished) {
   EXPECT_EQ(bad.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass)
       << "one mistake, one row";
 
+  // The mistake is not the call that failed, but to go on.
+  const std::uint64_t refused = bad.image().calls[3].entered_order;
+  const std::uint64_t named = bad.image().calls[4].entered_order;
+  const auto event = [](const Recording& r) {
+    return r.judge("pctx.publish.failure-madvise").event.value_or(EventPlace{}).order;
+  };
+  EXPECT_EQ(event(bad), named);
+  Recording stored;
+  stored.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
+  stored.stored(kBlank, header(0)).stored(header(0), header(1)).named(1);
+  stored.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  EXPECT_EQ(event(stored), stored.image().stores[1].order);
+  bad.image().calls.pop_back();
+  EXPECT_EQ(event(bad), refused);
+
   Recording good;
   good.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
   EXPECT_EQ(good.outcome("pctx.publish.failure-madvise"), Outcome::kPass);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <set>
 #include <string>
@@ -177,7 +178,8 @@ struct Event {
 
 class Painter {
  public:
-  Painter(const Image& image, const Part& part) : image_(image), part_(part) {}
+  Painter(const ImageEvidence& e, const Part& part)
+      : timeline_(*e.timeline), image_(*e.image), part_(part) {}
 
   // `event`: null, nothing is wrong.
   OperationPicture paint(const EventPlace* event) {
@@ -198,6 +200,9 @@ class Painter {
     for (std::size_t i = from; i < to; ++i) out.steps.push_back(std::move(events_[i].step));
     return out;
   }
+
+  // Painted: a reader may have found what the program never had.
+  bool is_mixed() const { return is_mixed_; }
 
  private:
   bool is_inside(std::uint64_t order) const { return order >= part_.begin && order <= part_.end; }
@@ -240,6 +245,17 @@ class Painter {
             }));
   }
 
+  // Of a naming call that no program can make better here. A memfd is found by its own name.
+  std::string excuse(const SystemCall& c) const {
+    if (!is_naming(c) || c.injected) return {};
+    const bool none = c.result == -EINVAL && host_has(timeline_, sys::kHostAnonVmaName) == false;
+    const bool none_of_memfds =
+        c.result == -EBADF && host_has(timeline_, sys::kHostShmemVmaName) == false;
+    if (!none && !none_of_memfds) return {};
+    const bool memfd = part_.publication != nullptr && part_.publication->create != nullptr;
+    return fmt::format(", {}this kernel names no such memory", memfd ? "harmless: " : "");
+  }
+
   void calls(const EventPlace* event) {
     for (const SystemCall& c : image_.calls) {
       if (!is_inside(c.entered_order)) continue;
@@ -249,7 +265,7 @@ class Painter {
       Event out;
       out.order = c.entered_order;
       out.step.kind = is_new_process(c) ? Kind::kFork : Kind::kCall;
-      out.step.text = call_text(c);
+      out.step.text = call_text(c) + excuse(c);
       out.step.tid = c.tid;
       events_.push_back(std::move(out));
     }
@@ -324,6 +340,19 @@ class Painter {
       event.step.finds = Finds::kNeither;
       if (!event.came_back) now = Finds::kNeither;
     }
+    before_memory(out);
+    is_mixed_ = std::ranges::any_of(
+        events_, [](const Event& event) { return event.step.finds == Finds::kNeither; });
+  }
+
+  // What comes before the memory is mapped finds none.
+  void before_memory(OperationPicture& out) {
+    const SystemCall* map = part_.publication == nullptr ? nullptr : part_.publication->map;
+    if (part_.is_update || map == nullptr || map->name != "mmap") return;
+    if (is_inside(map->entered_order)) out.before = Finds::kNoMemory;
+    for (Event& event : events_) {
+      if (event.order < map->entered_order) event.step.finds = Finds::kNoMemory;
+    }
   }
 
   // The index of what is wrong. What shows behind a store is that store's.
@@ -355,11 +384,15 @@ class Painter {
     return std::min(from, all - kMaxPictureSteps);
   }
 
+  const Timeline& timeline_;
   const Image& image_;
   const Part& part_;
   std::vector<Event> events_;
   std::set<std::uint64_t> payload_places_;
+  bool is_mixed_ = false;
 };
+
+constexpr std::size_t kMostTried = 100;
 
 // The last that has begun by then, or the first.
 std::size_t part_with(const std::vector<Part>& parts, std::uint64_t order) {
@@ -381,7 +414,7 @@ std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventPl
     part.begin = std::min(part.begin, event.order);
     part.end = std::max(part.end, event.order);
   }
-  return Painter(*e.image, part).paint(&event);
+  return Painter(e, part).paint(&event);
 }
 
 std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
@@ -402,8 +435,16 @@ std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
   std::ranges::sort(whole, {}, &Part::begin);
   std::vector<OperationPicture> out;
   for (const bool update : {false, true}) {
-    const auto first = std::ranges::find(whole, update, &Part::is_update);
-    if (first != whole.end()) out.push_back(Painter(*e.image, *first).paint(nullptr));
+    std::size_t tried = 0;
+    for (const Part& part : whole) {
+      if (part.is_update != update) continue;
+      if (++tried > kMostTried) break;
+      Painter painter(e, part);
+      OperationPicture picture = painter.paint(nullptr);
+      if (painter.is_mixed()) continue;
+      out.push_back(std::move(picture));
+      break;
+    }
   }
   return out;
 }

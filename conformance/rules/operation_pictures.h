@@ -15,7 +15,8 @@ namespace ctxconf::conformance {
 // the event.
 std::optional<OperationPicture> picture_of(const ImageEvidence& evidence, const EventPlace& event);
 
-// The first publication and the first update in which none of `wrong` lies.
+// The first publication and the first update in which none of `wrong` lies, and in which a reader
+// never finds what is neither the old nor the new context.
 std::vector<OperationPicture> pictures_without(const ImageEvidence& evidence,
                                                std::span<const EventPlace> wrong);
 

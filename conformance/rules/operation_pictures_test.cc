@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 #include <functional>
+#include <utility>
 
+#include "conformance/judge.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -133,7 +136,7 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
   ASSERT_THAT(pictures, SizeIs(1));
   EXPECT_FALSE(pictures[0].is_update);
   EXPECT_EQ(pictures[0].header, kAt);
-  EXPECT_EQ(pictures[0].before, Finds::kNoTimestamp);
+  EXPECT_EQ(pictures[0].before, Finds::kNoMemory);
   EXPECT_THAT(
       texts(pictures[0]),
       ElementsAre("mmap, 4096 bytes; no-timestamp", "madvise(MADV_DONTFORK); no-timestamp",
@@ -143,6 +146,58 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
                   "prctl(PR_SET_VMA, \"OTEL_CTX\"); new"));
   EXPECT_EQ(pictures[0].steps[2].at, "ctx.cc:118 in publish");
   EXPECT_EQ(pictures[0].steps[2].tid, 12);
+}
+
+// The same in a memfd.
+Recording with_memfd() {
+  Recording r;
+  r.call("memfd_create", {0, 3}, 3).text = "OTEL_CTX";
+  r.call("ftruncate", {3, 4096}, 0).file = "/memfd:OTEL_CTX (deleted)";
+  r.publish();
+  SystemCall& map = r.image().calls[2];
+  map.args = {0, 4096, 3, MAP_PRIVATE, 3, 0};
+  map.file = "/memfd:OTEL_CTX (deleted)";
+  r.look();
+  return r;
+}
+
+TEST(OperationPictures, BeforeItsMemoryIsMappedThereIsNoTimestamp) {
+  const auto pictures = pictures_without(with_memfd().evidence(), {});
+  ASSERT_THAT(pictures, SizeIs(1));
+  EXPECT_EQ(pictures[0].before, Finds::kNoMemory);
+  const auto lines = texts(pictures[0]);
+  ASSERT_THAT(lines, SizeIs(9));
+  EXPECT_THAT(std::vector(lines.begin(), lines.begin() + 3),
+              ElementsAre("memfd_create(\"OTEL_CTX\"); no-memory",
+                          "ftruncate, 4096 bytes; no-memory", "mmap, 4096 bytes; no-timestamp"));
+}
+
+TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
+  Recording r = with_memfd();
+  SystemCall& naming = r.image().calls.back();
+  const auto last = [&r] { return pictures_without(r.evidence(), {}).front().steps.back().text; };
+  naming.result = -EINVAL;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL");
+  r.t.host = {{std::string(sys::kHostAnonVmaName), false, "", ""},
+              {std::string(sys::kHostShmemVmaName), false, "", ""}};
+  const std::string excuse = ", harmless: this kernel names no such memory";
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL" + excuse);
+  naming.result = -EBADF;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EBADF" + excuse);
+  naming.result = -EPERM;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EPERM");
+  naming.result = -EINVAL;
+  naming.injected = true;
+  EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, made to fail");
+
+  // Nobody finds memory without a name that is no memfd.
+  Recording anonymous;
+  anonymous.publish();
+  anonymous.image().calls.back().result = -EINVAL;
+  anonymous.look();
+  anonymous.t.host = r.t.host;
+  EXPECT_EQ(pictures_without(anonymous.evidence(), {}).front().steps.back().text,
+            "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, this kernel names no such memory");
 }
 
 TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
@@ -263,6 +318,70 @@ TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
   EXPECT_EQ(picture->steps_before + picture->steps.size() + picture->steps_behind, 102U);
   EXPECT_EQ(picture->steps_before, 41U);
   EXPECT_TRUE(picture->steps[20].wrong);
+}
+
+TEST(OperationPictures, AnUpdateThatAReaderMayMixIsNoExample) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  r.timestamp(222);
+  r.size(3);
+  r.name();
+  r.look();
+  const auto pictures = pictures_without(r.evidence(), {});
+  ASSERT_THAT(pictures, SizeIs(1));
+  EXPECT_FALSE(pictures[0].is_update);
+  // The next one is.
+  r.timestamp(0);
+  r.timestamp(333);
+  r.name();
+  r.look();
+  EXPECT_THAT(pictures_without(r.evidence(), {}), SizeIs(2));
+}
+
+// The operations of a whole run: process and kind.
+std::vector<std::pair<std::int32_t, bool>> examples(const Timeline& t) {
+  std::vector<std::pair<std::int32_t, bool>> out;
+  for (const OperationSummary& o : judge(t, {}).operations) {
+    out.emplace_back(o.image.pid, o.picture.is_update);
+  }
+  return out;
+}
+
+// Another process, which updates too.
+Process updating(std::int32_t pid) {
+  Recording r;
+  r.publish();
+  r.timestamp(0);
+  r.timestamp(222);
+  r.look();
+  r.process().pid = pid;
+  r.image().key = {pid, 0};
+  return r.process();
+}
+
+TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.t.processes.push_back(updating(13));
+  r.t.processes.push_back(updating(14));
+  EXPECT_THAT(examples(r.t), ElementsAre(std::pair(12, false), std::pair(13, true)));
+}
+
+TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
+  Recording r;
+  r.publish();
+  r.look();
+  r.t.processes.push_back(updating(13));
+  r.t.processes[1].session = r.t.processes[1].images[0].key.session = 1;
+  r.t.cells.emplace_back().session = 1;
+  EXPECT_THAT(examples(r.t), ElementsAre(std::pair(12, false)));
+
+  r.t.cells.clear();
+  EXPECT_THAT(examples(r.t), SizeIs(2));
+  r.t.processes[1].images[0].calls[0].injected = true;
+  EXPECT_THAT(examples(r.t), SizeIs(1));
 }
 
 TEST(OperationPictures, NothingIsDrawnOfWhatWasNotSeen) {

@@ -212,6 +212,11 @@ bool is_naming(const SystemCall& c) {
          c.args[1] == PR_SET_VMA_ANON_NAME;
 }
 
+std::optional<bool> host_has(const Timeline& t, std::string_view name) {
+  const auto fact = std::ranges::find(t.host, name, &sys::HostFact::name);
+  return fact == t.host.end() ? std::nullopt : std::optional(fact->available);
+}
+
 std::string call_line(const SystemCall& c) {
   struct Shape {
     std::string_view name;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/rules/evidence.h"
@@ -65,6 +66,8 @@ ForkTime fork_time(const ImageEvidence& evidence, const Publication& p, const Fo
 std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork);
 
 bool is_naming(const SystemCall& call);
+// Whether the host has what is probed by that name; nothing: it was not found out.
+std::optional<bool> host_has(const Timeline& timeline, std::string_view name);
 
 // "prctl(0x53564d41, 0x0, 0x7f..., 0x1000, "OTEL_CTX") = -22, thread 12"
 std::string call_line(const SystemCall& call);

@@ -17,7 +17,8 @@ constexpr std::array<Word<Lane>, 7> kLaneWords = {{{Lane::kSignature, "signature
                                                    {Lane::kPointer, "payload"},
                                                    {Lane::kPayload, "payload-bytes"},
                                                    {Lane::kCalls, "calls"}}};
-constexpr std::array<Word<Finds>, 6> kFindsWords = {{{Finds::kUnknown, "unknown"},
+constexpr std::array<Word<Finds>, 7> kFindsWords = {{{Finds::kUnknown, "unknown"},
+                                                     {Finds::kNoMemory, "no-memory"},
                                                      {Finds::kNoTimestamp, "no-timestamp"},
                                                      {Finds::kNoContext, "no-context"},
                                                      {Finds::kOld, "old"},

@@ -22,6 +22,7 @@ std::optional<Lane> lane_from(std::string_view);
 // What a reader that copies the header after a step makes of it.
 enum class Finds {
   kUnknown,      // the header was not seen
+  kNoMemory,     // there is no memory for it yet: nothing
   kNoTimestamp,  // the timestamp is 0: nothing
   kNoContext,    // signature or version are not those of a context: nothing
   kOld,          // what was there before the operation
