@@ -30,8 +30,8 @@ struct CellPlan {
 std::vector<CellPlan> fault_cells(bool names_memory);
 
 // Whether its fault would come, in a program that makes the calls of `recorded`, which were not
-// answered. What only follows another fault, or is a
-// reading of the clock, of which not all are recorded, is taken to come.
+// answered. What only follows another fault is taken to come, and so is a reading of the clock: not
+// all of them are recorded.
 bool is_reached(const CellPlan& plan, const std::vector<Process>& recorded);
 
 }  // namespace ctxconf::conformance
