@@ -60,7 +60,7 @@ class ExpectationsTest(unittest.TestCase):
                               env=os.environ | environment, check=False)
 
     def run_it(self, adapter, *options, code=PASSED, selected=SELECTED, name="known"):
-        words = [CTXCONF, "run", "--color", "never", *selected, "--expect", name, *options, "--",
+        words = [CTXCONF, "run", "--race", "0.1", "--color", "never", *selected, "--expect", name, *options, "--",
                  *adapter]
         done = self.sh(shlex.join(words))
         said = done.stdout + done.stderr

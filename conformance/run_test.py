@@ -35,6 +35,7 @@ ADAPTERS = {
 CPP = ADAPTERS["adapter_cpp"]
 TOO_SLOW = "no reply|did not say hello"
 BROKEN = [os.path.join(BIN, "driven_process_writer"), "--bad", "pctx.update.visible"]
+SHORT_RACE = "0.1"  # seconds, of runs that are not about it
 
 
 def ctxconf(*words, timeout=120):
@@ -72,7 +73,7 @@ class RunTest(unittest.TestCase):
         self.out = os.path.join(folder.name, "out")
 
     def run_it(self, adapter, *options, code=0):
-        done = ctxconf("run", "--color", "never", *options, "--", *adapter)
+        done = ctxconf("run", "--race", SHORT_RACE, "--color", "never", *options, "--", *adapter)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
@@ -153,7 +154,7 @@ exec '{BROKEN[0]}' --good default
 """)
         os.chmod(sometimes, 0o755)
         words = ["--only", "pctx.update.visible", "--repeat", "3", "--out", self.out]
-        done = ctxconf("run", "--color", "never", *words, "--", sometimes)
+        done = ctxconf("run", "--race", SHORT_RACE, "--color", "never", *words, "--", sometimes)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"in 3 repeats: 2 pass 1 fail")
         self.assertIn("lines that are no protocol, in 1 of 3 repeats, the first: noise", done.stdout)

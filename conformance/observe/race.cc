@@ -134,7 +134,7 @@ sys::Result<std::unique_ptr<RacingReader>> RacingReader::start(
 }
 
 RacingReader::RacingReader(pid_t pid, sys::RemoteAddr header, bool elf64)
-    : pid_(pid), memory_(pid), recorder_(memory_, header, elf64) {}
+    : memory_(pid), recorder_(memory_, header, elf64) {}
 
 RacingReader::~RacingReader() {
   is_over_ = true;

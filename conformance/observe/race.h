@@ -77,7 +77,6 @@ class RacingReader {
   void run(std::chrono::milliseconds memory_deadline,
            const std::function<void(pid_t)>& unreachable);
 
-  pid_t pid_;
   sys::ProcessMemory memory_;
   RaceRecorder recorder_;
   std::atomic<bool> is_over_ = false;
