@@ -239,6 +239,11 @@ class Context {
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
     const bool skips_zero = in_bulk && is_bad("pctx.update.no-mixed-read:bulk");
+    // As if it lost its processor there and below, so that a reader meets both.
+    const auto stays = [&] {
+      if (skips_zero) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    };
+    stays();
     const bool shares = is_bad("pctx.fork.child-has-none:update");
     if (shares) (void)madvise(at_, size_, MADV_DOFORK);
     if (!skips_zero) set_timestamp(0);
@@ -253,8 +258,7 @@ class Context {
     } else {
       set_payload(std::move(next));
     }
-    // As if it lost its processor here: a reader needs some microseconds for its copies.
-    if (skips_zero) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    stays();
     const bool rewrites = is_bad("pctx.update.no-mixed-read");
     set_timestamp(later(*now), relaxed_if_bad("pctx.update.fence-before-timestamp"));
     if (rewrites) rewrite_payload();
@@ -314,13 +318,12 @@ class Context {
  private:
   static constexpr unsigned kMfdNoexecSeal = 8;
 
-  // The same bytes once more.
+  // Its last byte, which belongs to a value, once more.
   void rewrite_payload() {
-    for (volatile char& c : payload_) {
-      const char same = c;
-      c = 0;
-      c = same;
-    }
+    volatile char& last = payload_.back();
+    const char same = last;
+    last = same == '0' ? '1' : '0';
+    last = same;
   }
 
   // As what asks a tool for the name of the host.
