@@ -120,7 +120,7 @@ bool has_pauses(const Entry& entry) {
           entry.program == "ctypes_writer.py");
 }
 constexpr const char* kLongPause = "3000";  // milliseconds
-constexpr const char* kShortRace = "0.1";   // seconds; of programs that are not about it
+constexpr const char* kShortRace = "0.03";  // seconds; of programs that are not about it
 
 // How ctxconf is called for an entry; `dir` takes its results.
 std::vector<std::string> command_line(const Entry& entry, const std::string& self,
