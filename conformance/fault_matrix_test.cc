@@ -28,22 +28,10 @@ Snapshot look_at_context() {
   s.times = 2;
   s.first_seen_ns = 2'000'000'000;
   s.last_seen_ns = 3'000'000'000;
-  Candidate c;
-  sys::MapEntry e;
-  e.range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt), 4096);
-  e.readable = e.writable = true;
-  e.name = "/memfd:OTEL_CTX (deleted)";
-  c.entries = {e};
+  Candidate c =
+      mapped_header(kAt, "/memfd:OTEL_CTX (deleted)", header_bytes(1'900'000'000, kAt + 64));
   c.vm_flags = {"rd wr mr mw me"};
-  MemoryBlock header;
-  header.at = sys::RemoteAddr(kAt);
-  header.wanted = header.readable = 32;
-  header.bytes = header_bytes(1'900'000'000, kAt + 64);
-  MemoryBlock payload;
-  payload.at = sys::RemoteAddr(kAt + 64);
-  payload.wanted = payload.readable = 2;
-  payload.bytes = {std::byte{0x0a}, std::byte{0}};
-  c.memory = {header, payload};
+  c.memory.push_back(payload_block(kAt + 64));
   s.candidates = {c};
   return s;
 }

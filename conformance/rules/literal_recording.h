@@ -22,6 +22,33 @@ inline std::vector<std::byte> header_bytes(std::uint64_t timestamp, std::uint64_
   return out;
 }
 
+// The payload that header_bytes() announces: an empty Resource.
+inline MemoryBlock payload_block(std::uint64_t at) {
+  MemoryBlock out;
+  out.at = sys::RemoteAddr(at);
+  out.wanted = out.readable = 2;
+  out.bytes = {std::byte{0x0a}, std::byte{0}};
+  return out;
+}
+
+// A mapping of one page that begins with `header`, as far as that is readable.
+inline Candidate mapped_header(std::uint64_t at, std::string name, std::vector<std::byte> header) {
+  Candidate out;
+  sys::MapEntry entry;
+  entry.range = *sys::RemoteRange::from_size(sys::RemoteAddr(at), 4096);
+  entry.readable = entry.writable = true;
+  entry.name = std::move(name);
+  out.entries = {entry};
+  out.named = !entry.name.empty();
+  MemoryBlock block;
+  block.at = sys::RemoteAddr(at);
+  block.wanted = sizeof(abi::ProcessHeader);
+  block.readable = header.size();
+  block.bytes = std::move(header);
+  out.memory = {block};
+  return out;
+}
+
 // Process 12, which ends with status 0. Each step takes a millisecond.
 struct LiteralRecording {
   static constexpr std::uint64_t kStep = 1'000'000;

@@ -90,18 +90,8 @@ struct Recording : LiteralRecording {
     Snapshot s;
     s.first_seen_ns = s.last_seen_ns = now += kStep;
     s.moments = {Moment::kPeriodic};
-    Candidate c;
-    sys::MapEntry entry;
-    entry.range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt), 4096);
-    entry.readable = entry.writable = true;
-    entry.name = "[anon:OTEL_CTX]";
-    c.entries = {entry};
+    Candidate c = mapped_header(kAt, "[anon:OTEL_CTX]", bytes(header));
     c.vm_flags = {"rd wr dc"};
-    MemoryBlock b;
-    b.at = sys::RemoteAddr(kAt);
-    b.bytes = bytes(header);
-    b.wanted = b.readable = b.bytes.size();
-    c.memory = {b};
     s.candidates = {c};
     image().snapshots.push_back(std::move(s));
   }
