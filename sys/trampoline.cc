@@ -100,6 +100,7 @@ bool become_process_1() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  while (argc == 2 && strcmp(argv[1], ctxconf::sys::kIdleTrampoline) == 0) pause();
   if (argc < 5) return 2;
   const int channel = atoi(argv[1]);
   if (fcntl(channel, F_SETFD, FD_CLOEXEC) != 0) return 2;

@@ -8,7 +8,10 @@
 
 namespace ctxconf::sys {
 
-// Command line: ctxconf-trampoline FD NAMESPACE PATH ARGV0 [ARG...]
+// Command line: ctxconf-trampoline FD NAMESPACE PATH ARGV0 [ARG...], or ctxconf-trampoline idle
+
+// It does nothing until it is killed: a program to exec that is there wherever ctxconf is.
+inline constexpr const char* kIdleTrampoline = "idle";
 
 // NAMESPACE: the program is process 1 of a new pid namespace, a child of the process that was
 // started, which ends at once; or it stays where it is.

@@ -406,6 +406,12 @@ Driven exec_self(Testee& t) {
   return {};
 }
 
+Driven exec_idle(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.exec_idle());
+  return {};
+}
+
 constexpr const char* kSeemsNamed = " prctl(PR_SET_VMA):value=0";
 
 const Group kGroups[] = {
@@ -696,6 +702,12 @@ const Group kGroups[] = {
        {"pctx.exec.memfd-not-leaked"},
        {"pctx.publish.memfd-closed"},
        exec_self}}},
+    {"exec-another",
+     {{"exec-another",
+       {"process.publish", "process.exec"},
+       {"pctx.exec.memfd-not-leaked"},
+       {},
+       exec_idle}}},
 };
 
 }  // namespace

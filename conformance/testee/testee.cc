@@ -24,6 +24,7 @@
 #include "conformance/version.h"
 #include "sys/fd.h"
 #include "sys/process.h"
+#include "sys/trampoline.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -114,7 +115,8 @@ struct Testee::State {
   bool interrupted = false;
   bool injecting = false;
   bool racing = false;
-  bool gave_up = false;  // Stop::kGaveUp
+  bool gave_up = false;      // Stop::kGaveUp
+  bool is_replaced = false;  // by a program that answers nothing
   rlim_t file_size = RLIM_INFINITY;
   std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
   std::string adapter_fault;
@@ -312,6 +314,34 @@ struct Testee::State {
     if (options.recording.record_stores && pid != 0) {
       recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
     }
+  }
+
+  // Asks for what makes the process another program, and waits for that. A reply says that it did
+  // not work.
+  Answer<std::optional<Json>> exec(const std::string& op, Json members) {
+    const auto before = recording->image_of(pid);
+    const auto id = say(op, std::move(members));
+    if (!id) return std::unexpected(id.error());
+    const auto until = now() + scaled(options.reply_within);
+    while (true) {
+      const auto image = recording->image_of(pid);
+      if (image && image != before) return std::nullopt;
+      if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
+      if (now() >= until) return std::unexpected(hang(op));
+      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+      if (said.empty()) continue;
+      auto reply = await_reply(*id, until);
+      if (!reply) return std::unexpected(reply.error());
+      if (!*reply) continue;
+      session.operations.back().answered_ns = sys::boottime_now_ns();
+      session.operations.back().reply = cut(dumped(**reply), kReplyKept);
+      return reply;
+    }
+  }
+
+  Stop refused_exec(const Json& reply) {
+    session.checks.back().text = "declares process.exec, and answered: " + cut(dumped(reply), 200);
+    return Stop::kRefused;
   }
 
   template <class Condition>
@@ -782,31 +812,29 @@ Testee::Answer<void> Testee::race(const std::function<Answer<void>(std::uint64_t
 
 Testee::Answer<void> Testee::exec_self() {
   auto& s = *state_;
-  const auto before = s.recording->image_of(s.pid);
-  auto id = s.say("process.exec_self", Json::object());
-  if (!id) return std::unexpected(id.error());
-  const auto until = s.now() + s.scaled(s.options.reply_within);
-  while (true) {
-    const auto now = s.recording->image_of(s.pid);
-    if (now && now != before) break;
-    if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
-    if (s.now() >= until) return std::unexpected(s.hang("process.exec_self"));
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-    // A reply says that it did not work.
-    if (const auto line = s.take_said()) {
-      const std::string reply = dumped(line->value);
-      s.session.operations.back().answered_ns = sys::boottime_now_ns();
-      s.session.operations.back().reply = cut(reply, kReplyKept);
-      s.session.checks.back().text = "declared process.exec, and answered: " + cut(reply, 200);
-      return std::unexpected(Stop::kRefused);
-    }
-  }
+  const auto refusal = s.exec("process.exec_self", Json::object());
+  if (!refusal) return std::unexpected(refusal.error());
+  if (*refusal) return std::unexpected(s.refused_exec(**refusal));
   s.look();
-  auto reply = s.hello();
-  if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] != true || (*reply)["pid"] != s.pid) {
+  const auto hello = s.hello();
+  if (!hello) return std::unexpected(hello.error());
+  if ((*hello)["ok"] != true || (*hello)["pid"] != s.pid) {
     return std::unexpected(s.blame("has not the same pid in hello after process.exec_self"));
   }
+  s.look();
+  return {};
+}
+
+Testee::Answer<void> Testee::exec_idle() {
+  auto& s = *state_;
+  const Json argv = {s.options.recording.trampoline, sys::kIdleTrampoline};
+  const auto refusal = s.exec("process.exec", {{"argv", argv}, {"env", Json::object()}});
+  if (!refusal) return std::unexpected(refusal.error());
+  // "failed": in a file system of its own it does not find the program.
+  if (*refusal && ((**refusal)["ok"] == true || (**refusal)["error"]["kind"] != "failed")) {
+    return std::unexpected(s.refused_exec(**refusal));
+  }
+  s.is_replaced = !*refusal;
   s.look();
   return {};
 }
@@ -877,8 +905,8 @@ void Testee::end() {
   const auto last =
       s.session.checks.empty() ? CheckEnding::kNotRun : s.session.checks.back().ending;
   const bool in_order = last == CheckEnding::kDone || last == CheckEnding::kRefused;
-  if (in_order && !s.gave_up && s.recording && s.pid != 0 && s.adapter_fault.empty() &&
-      s.harness_fault.empty() && !s.recording->interrupted()) {
+  if (in_order && !s.gave_up && !s.is_replaced && s.recording && s.pid != 0 &&
+      s.adapter_fault.empty() && s.harness_fault.empty() && !s.recording->interrupted()) {
     begin_check("bye", {});
     s.say_bye();
   }

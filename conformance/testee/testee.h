@@ -83,6 +83,9 @@ class Testee {
   Answer<Json> ask(const std::string& op, Json members = Json::object());
   // Sends what is answered by an exec of the testee itself, which then says hello again.
   Answer<void> exec_self();
+  // ... and by an exec of a program that does nothing, of which nothing can be asked any more. The
+  // testee lives on where that program is not there for it.
+  Answer<void> exec_idle();
   // options.recording.injections hold from now on, or no longer; from the start they do not. Nor
   // do they for a request that has had half of its time: a program may wait for a call to work.
   void inject(bool on);

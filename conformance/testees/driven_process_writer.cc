@@ -107,6 +107,7 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.dontfork-before-header",
     "--bad pctx.exec.memfd-not-leaked",
     "--bad pctx.exec.memfd-not-leaked:open",
+    "--bad pctx.exec.memfd-not-leaked:another",
     "--good default",
     "--good limits",
     "--good no-extra-pairs",
@@ -121,6 +122,7 @@ constexpr std::array kChoices = {
     "--good vfork-child",
     "--good spawns",
     "--good child-of-its-own",
+    "--good finds-no-program",
     "--good child-publishes-again",
     "--good withdraws-on-failure",
     "--good keeps-on-failure",
@@ -572,8 +574,10 @@ class Sdk {
     (void)update({{"resource", {{"attributes", json::parse(resource)}}}});
   }
 
-  void before_exec() {
-    if (!is_bad("pctx.exec.memfd-not-leaked")) return;
+  void before_exec(bool of_itself) {
+    if (!is_bad(of_itself ? "pctx.exec.memfd-not-leaked" : "pctx.exec.memfd-not-leaked:another")) {
+      return;
+    }
     // What the next program is to go on with.
     (void)drop();
     const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -779,8 +783,14 @@ int run(char** argv) {
   loop.on("process.fork", [&](const json& r) { return children.fork_child(r); });
   loop.on("process.reap", [&](const json& r) { return children.reap(r); });
   loop.on("process.exec_self", [&](const json&) -> Reply {
-    sdk.before_exec();
+    sdk.before_exec(/*of_itself=*/true);
     return std::unexpected(exec_self(argv));
+  });
+  loop.on("process.exec", [&](const json& r) -> Reply {
+    sdk.before_exec(/*of_itself=*/false);
+    json program = r.at("argv");
+    if (is_good("finds-no-program")) program[0] = "/nowhere/" + program[0].get<std::string>();
+    return std::unexpected(exec_program(program, r.at("env")));
   });
   loop.on("sdk.load", [](const json&) { return json(); });
   loop.on("sdk.unload", [](const json&) { return json(); });
