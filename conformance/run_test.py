@@ -6,6 +6,7 @@ usage: run_test.py SOURCE_DIR BIN_DIR
 
 import json
 import os
+import platform
 import pty
 import re
 import signal
@@ -89,6 +90,15 @@ class RunTest(unittest.TestCase):
                 self.assertGreaterEqual(rows.count("pass"), least[name], done.stdout)
                 self.assertNotIn("fail", rows)
                 self.assertNotIn("warn", rows)
+
+    @unittest.skipUnless(platform.machine() == "x86_64", "other processors need a barrier")
+    def test_of_many_processes_those_speak_that_were_looked_at_deepest(self):
+        row = "pctx.update.fence-before-timestamp"
+        self.run_it(CPP, "--only", row, "--out", self.out, code=4)
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        for finding in result["results"][0]["findings"]:
+            self.assertIn("none is needed", finding["saw"])
 
     def test_descriptor_3_says_the_same(self):
         self.run_it(CPP, "--out", self.out)

@@ -59,6 +59,7 @@ Finding noted(std::string saw, std::string signature) {
 
 Finding unobservable(std::string why, std::string remedy) {
   Finding f = finding(Outcome::kUnobservable, std::move(why), {});
+  f.level.clear();  // it rests on nothing
   f.remedy = std::move(remedy);
   return f;
 }
