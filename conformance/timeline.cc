@@ -159,6 +159,26 @@ Json json_of(const StepWalk& w) {
   return out;
 }
 
+Json json_of(const SlotView& v) {
+  Json out = {{"step", v.step},
+              {"order", v.order},
+              {"value", hex(v.value)},
+              {"published", v.published ? Json(*v.published) : Json(nullptr)},
+              {"place", v.place ? Json(*v.place) : Json(nullptr)}};
+  if (v.record) out["record"] = json_of(*v.record);
+  return out;
+}
+
+Json json_of(const SlotWalk& w) {
+  Json out = {{"tid", w.tid},
+              {"slot", hex(w.slot)},
+              {"steps", w.steps},
+              {"ended_because", text(w.ended_because)},
+              {"views", Json::array()}};
+  for (const auto& v : w.views) out["views"].push_back(json_of(v));
+  return out;
+}
+
 Json json_of(const Race& r) {
   Json out = {{"header", hex(r.header)},    {"duration_ns", r.duration_ns},
               {"reads", r.reads},           {"none", r.none},
@@ -285,6 +305,8 @@ Json json_of(const Image& i) {
               {"races_unseen", text(i.races_unseen)},
               {"forks", Json::array()},
               {"forks_unseen", text(i.forks_unseen)},
+              {"slot_walks", Json::array()},
+              {"slot_walks_unseen", text(i.slot_walks_unseen)},
               {"record_watches", Json::array()},
               {"record_stores", Json::array()},
               {"record_stores_dropped", i.record_stores_dropped},
@@ -303,6 +325,7 @@ Json json_of(const Image& i) {
   for (const auto& w : i.walks) out["walks"].push_back(json_of(w));
   for (const auto& r : i.races) out["races"].push_back(json_of(r));
   for (const auto& f : i.forks) out["forks"].push_back(json_of(f));
+  for (const auto& w : i.slot_walks) out["slot_walks"].push_back(json_of(w));
   for (const auto& w : i.record_watches) out["record_watches"].push_back(json_of(w));
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
@@ -556,6 +579,31 @@ StepWalk step_walk(const Reader& in) {
   return w;
 }
 
+SlotView slot_view(const Reader& in) {
+  SlotView v;
+  v.step = in.number<std::uint64_t>("step");
+  v.order = in.number<std::uint64_t>("order");
+  v.value = in.address("value");
+  v.record = in.optional<MemoryBlock>("record", memory_block);
+  v.published = in.optional_number<std::uint64_t>("published");
+  v.place = in.optional_number<std::uint32_t>("place");
+  return v;
+}
+
+SlotWalk slot_walk(const Reader& in) {
+  SlotWalk w;
+  w.tid = in.number<std::int32_t>("tid", 1);
+  w.slot = in.address("slot");
+  w.steps = in.number<std::uint64_t>("steps");
+  w.ended_because = in.string("ended_because");
+  w.views = in.list<SlotView>("views", slot_view);
+  if (w.views.size() > kMaxViews) in.complain("views", "are more than a walk can have");
+  if (!std::ranges::is_sorted(w.views, std::ranges::less_equal{}, &SlotView::order)) {
+    in.complain("views", "are not in their order");
+  }
+  return w;
+}
+
 RaceRead race_read(const Reader& in) {
   RaceRead r;
   r.read = in.number<std::uint64_t>("read");
@@ -738,6 +786,14 @@ Image image(const Reader& in) {
   i.races = in.list<Race>("races", race);
   i.races_unseen = in.string("races_unseen");
   if (i.races.size() > kMaxRaces) in.complain("races", "are more than an image can have");
+  i.slot_walks = in.list<SlotWalk>("slot_walks", slot_walk);
+  i.slot_walks_unseen = in.string("slot_walks_unseen");
+  if (i.slot_walks.size() > kMaxWalks) in.complain("slot_walks", "are more than an image can have");
+  for (const auto& w : i.slot_walks) {
+    if (!std::ranges::all_of(w.views, is_listed)) {
+      in.complain("slot_walks", "name a place that is not listed");
+    }
+  }
   i.record_watches = in.list<RecordWatch>("record_watches", record_watch);
   i.record_stores = in.list<RecordStore>("record_stores", record_store);
   if (i.record_stores.size() > kMaxRecordStores) {

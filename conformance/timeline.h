@@ -302,6 +302,30 @@ struct RecordWatch {
   friend bool operator==(const RecordWatch&, const RecordWatch&) = default;
 };
 
+// What a reader of the stopped thread would have copied at one boundary between two instructions,
+// and at each further one up to the next view.
+struct SlotView {
+  std::uint64_t step = 0;   // instructions of the walk until then
+  std::uint64_t order = 0;  // in the image's order of events
+  std::uint64_t value = 0;  // what the variable holds: the record's address, 0 for none
+  // As in a ThreadSample; nothing: no address.
+  std::optional<MemoryBlock> record;
+  // The timestamp in the header of the process context at that moment; nothing: none is known.
+  std::optional<std::uint64_t> published;
+  std::optional<std::uint32_t> place;  // as in a ReaderView
+};
+
+// The thread was moved instruction by instruction from a gate on, and its own variable and record
+// were looked at after each (level steps of OTEP 4947).
+struct SlotWalk {
+  std::int32_t tid = 0;
+  std::uint64_t slot = 0;       // the variable's address
+  std::uint64_t steps = 0;      // instructions
+  std::string ended_because;    // "over", or what was in the way: "too many instructions"
+  std::vector<SlotView> views;  // the first is at the gate
+  bool whole() const { return ended_because == "over"; }
+};
+
 inline constexpr std::size_t kMaxCalls = 4096;  // of one image
 inline constexpr std::size_t kMaxStores = 8192;
 inline constexpr std::size_t kMaxExits = 1024;
@@ -339,6 +363,8 @@ struct Image {
   std::string races_unseen;                 // why one did not take place; empty: none was to
   std::vector<ForkProbe> forks;             // run alone has them; at most kMaxForkProbes, in order
   std::string forks_unseen;                 // why some or all are missing; empty: none is
+  std::vector<SlotWalk> slot_walks;         // run alone has them; at most kMaxWalks, in order
+  std::string slot_walks_unseen;            // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;

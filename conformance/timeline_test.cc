@@ -56,6 +56,17 @@ Timeline example() {
   race.kept.push_back({9, 10, {std::byte{0x4f}}, {RemoteAddr(0x55), 4, 1, {std::byte{7}}, 8}});
   i.races = {race};
   i.races_unseen = "one processor";
+  SlotView at_gate;
+  at_gate.order = 4;
+  SlotView attached;
+  attached.step = 17;
+  attached.order = 5;
+  attached.value = 0x7f0000001000;
+  attached.record = MemoryBlock{RemoteAddr(0x7f0000001000), 28, 1, {std::byte{9}}, 10};
+  attached.published = 12345678901234567890U;
+  attached.place = 0;
+  i.slot_walks = {{14, 0x7f0000002000, 18, "over", {at_gate, attached}}};
+  i.slot_walks_unseen = "too many";
   Candidate c;
   sys::MapEntry e;
   e.range = *RemoteRange::from_size(RemoteAddr(0x7f0000000000), 4096);
