@@ -315,14 +315,14 @@ struct SlotView {
   std::optional<std::uint32_t> place;  // as in a ReaderView
 };
 
-// The thread was moved instruction by instruction from a gate on, and its own variable and record
-// were looked at after each (level steps of OTEP 4947).
+// A thread was moved instruction by instruction from a store to its own variable, or to the record
+// there, until the change was over (level steps of OTEP 4947).
 struct SlotWalk {
   std::int32_t tid = 0;
   std::uint64_t slot = 0;       // the variable's address
   std::uint64_t steps = 0;      // instructions
   std::string ended_because;    // "over", or what was in the way: "too many instructions"
-  std::vector<SlotView> views;  // the first is at the gate
+  std::vector<SlotView> views;  // the first is from before that store
   bool whole() const { return ended_because == "over"; }
 };
 

@@ -299,7 +299,7 @@ bool shares_memory_with_maker(pid_t maker_tid, int event) {
 constexpr std::size_t debug_register(std::size_t n) {
   return offsetof(struct user, u_debugreg) + n * sizeof(user{}.u_debugreg[0]);
 }
-constexpr std::size_t kWatchedWords = 4;
+constexpr std::size_t kWatchedWords = std::tuple_size_v<WatchedWords>;
 constexpr std::size_t kStatusRegister = 6;
 constexpr std::size_t kControlRegister = 7;
 // For each word: enabled in this thread; on writes only; 8 bytes long.
@@ -1224,11 +1224,20 @@ Result<> Tracee::interrupt(pid_t tid) {
 }
 
 Result<> Tracee::watch(pid_t tid, RemoteAddr first) {
+  WatchedWords words;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = RemoteAddr(first.raw() + i * sizeof(std::uint64_t));
+  }
+  return watch(tid, words);
+}
+
+Result<> Tracee::watch(pid_t tid, const WatchedWords& words) {
 #if defined(__x86_64__)
   const auto it = state_->tasks.find(tid);
   if (it == state_->tasks.end()) return {};
   if (!it->second.handed_out) return fail("watch", EINVAL, pid_text(tid) + " is not stopped");
-  if (first.raw() % sizeof(std::uint64_t) != 0) {
+  const auto is_aligned = [](RemoteAddr a) { return a.raw() % sizeof(std::uint64_t) == 0; };
+  if (!std::ranges::all_of(words, is_aligned)) {
     return fail("watch", EINVAL, "the address is not aligned to 8");
   }
   // The trap of a store can still be on its way behind this stop.
@@ -1242,7 +1251,7 @@ Result<> Tracee::watch(pid_t tid, RemoteAddr first) {
   // A register that is armed may not pass through a state in which its neighbours are half moved.
   bool ok = set_debug_register(tid, kControlRegister, kNoWatches);
   for (std::size_t i = 0; ok && i < kWatchedWords; ++i) {
-    ok = set_debug_register(tid, i, first.raw() + i * sizeof(std::uint64_t));
+    ok = set_debug_register(tid, i, words[i].raw());
   }
   ok = ok && set_debug_register(tid, kControlRegister, kWriteWatches);
   if (ok) {
@@ -1257,7 +1266,7 @@ Result<> Tracee::watch(pid_t tid, RemoteAddr first) {
                                             : pid_text(tid));
 #else
   // The trap would come before the store here: clear, step, read and set again.
-  (void)first;
+  (void)words;
   return fail("watch", ENOTSUP, pid_text(tid) + ": only on x86-64");
 #endif
 }

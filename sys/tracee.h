@@ -93,11 +93,13 @@ struct Interrupted {  // only after interrupt(); once a group stop that keeps th
   pid_t tid = 0;
   pid_t process = 0;
 };
+using WatchedWords = std::array<RemoteAddr, 4>;
+
 // After a store to a word under watch(); no signal is delivered to the program for it.
 struct WatchpointHit {
   pid_t tid = 0;
   pid_t process = 0;
-  std::uint8_t words = 0;  // bit i: the store touched bytes 8i to 8i+7
+  std::uint8_t words = 0;  // bit i: the store touched the word i of them: of 32 bytes 8i to 8i+7
   std::uint64_t pc = 0;    // of the next instruction, or of the store itself: see is_under_way()
 };
 // After step(): the thread has executed one instruction, one round of a `rep` instruction, or one
@@ -176,6 +178,8 @@ class Tracee {
   // SIGTRAP, its first hit unblocks the signal and resets its disposition for the process.
   // ENOTSUP: not on this architecture; ENOSPC: others hold the registers; ESRCH is not an error.
   Result<> watch(pid_t tid, RemoteAddr first);
+  // The same of four words, each aligned to 8, wherever they are; one may be there several times.
+  Result<> watch(pid_t tid, const WatchedWords& words);
   Result<> unwatch(pid_t tid);
 
   // Where the TLS of a stopped thread is: fs_base on x86-64, tpidr_el0 on aarch64; 0: none yet.

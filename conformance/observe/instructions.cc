@@ -6,6 +6,8 @@
 #include <array>
 #include <string_view>
 
+#include "sys/memory_reader.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -91,6 +93,17 @@ Instruction InstructionDecoder::decode(std::span<const std::byte> code, std::uin
   out.barrier = state_->insn->mnemonic;
   if (state_->insn->op_str[0] != '\0') out.barrier += std::string(" ") + state_->insn->op_str;
   return out;
+}
+
+const Instruction& KnownInstructions::at(pid_t tid, std::uint64_t pc) {
+  constexpr std::size_t kMost = std::size_t{1} << 16U;
+  const auto known = known_.find(pc);
+  if (known != known_.end()) return known->second;
+  if (known_.size() >= kMost) return unknown_;
+  std::array<std::byte, InstructionDecoder::kLongest> code{};
+  const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(pc), code);
+  return known_.emplace(pc, decoder_.decode(std::span(code).first(got.value_or(0)), pc))
+      .first->second;
 }
 
 }  // namespace ctxconf::conformance

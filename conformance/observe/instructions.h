@@ -2,11 +2,14 @@
 // orders the stores before it with those after it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 
 namespace ctxconf::conformance {
 
@@ -34,6 +37,18 @@ class InstructionDecoder {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// Those of one image, each read from memory once.
+class KnownInstructions {
+ public:
+  // The one at `pc` of a thread that stands still. The reference holds until the next call.
+  const Instruction& at(pid_t tid, std::uint64_t pc);
+
+ private:
+  InstructionDecoder decoder_;
+  std::unordered_map<std::uint64_t, Instruction> known_;  // by address
+  Instruction unknown_;
 };
 
 }  // namespace ctxconf::conformance

@@ -18,6 +18,7 @@
 #include "conformance/observe/look_pace.h"
 #include "conformance/observe/race.h"
 #include "conformance/observe/record_stores.h"
+#include "conformance/observe/slot_steps.h"
 #include "conformance/observe/steps.h"
 #include "conformance/observe/stopped_time.h"
 #include "conformance/observe/stores.h"
@@ -48,6 +49,17 @@ std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
   return std::nullopt;
 }
 
+// That a reader would accept, in the last state that was seen.
+std::optional<sys::RemoteAddr> header_in(const Image& image) {
+  if (image.snapshots.empty()) return std::nullopt;
+  for (const Candidate& c : image.snapshots.back().candidates) {
+    if (!c.named || c.memory.empty()) continue;
+    const auto h = abi::decode_process_header(c.memory.front().bytes);
+    if (h && abi::is_valid(*h)) return c.memory.front().at;
+  }
+  return std::nullopt;
+}
+
 // All threads of a process are to carry the watchpoints before one of them goes on.
 struct Arming {
   pid_t caller = 0;  // made the call that showed the mapping, and stands behind it
@@ -65,6 +77,7 @@ struct Watched {
   std::unique_ptr<StoreRecorder> stores;         // the same, where they are asked for
   std::unique_ptr<StepRecorder> steps;           // beside `stores`, where they are asked for
   std::unique_ptr<RecordStoreRecorder> records;  // the same
+  std::unique_ptr<SlotStepRecorder> slot_steps;  // the same
   std::vector<Race> races;                       // of its image
   std::string races_unseen;
   std::vector<ForkProbe> forks;       // of its image
@@ -81,8 +94,9 @@ struct Watched {
 
 struct WatchedThread {
   pid_t process = 0;
-  std::optional<sys::RemoteAddr> pointer;  // its TLS, once it is known
-  std::optional<sys::RemoteAddr> watches;  // the header that it has watchpoints on
+  std::optional<sys::RemoteAddr> pointer;         // its TLS, once it is known
+  std::optional<sys::RemoteAddr> watches;         // the header that it has watchpoints on
+  std::optional<sys::WatchedWords> slot_watches;  // beside a SlotStepRecorder: the same
 };
 
 class Live {
@@ -113,8 +127,10 @@ class Live {
     if (on) return;
     for (const auto& [pid, w] : alive_) {
       if (w.steps) w.steps->end_now("the operation was answered");
+      if (w.slot_steps) w.slot_steps->end_now();
     }
   }
+  void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   void begins_to_publish(pid_t pid, pid_t tid) {
     const auto it = alive_.find(pid);
     if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
@@ -151,8 +167,10 @@ class Live {
   void settle(pid_t pid, pid_t tid, bool hit_may_wait = false);
   void go_on(pid_t pid, pid_t tid, int signo = 0);
   void move(pid_t pid, pid_t tid, int signo = 0);
+  void end_walk(pid_t pid, pid_t tid, const std::string& because);
   bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
+  void begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void probe_fork(pid_t pid, pid_t tid, std::string at);
   void finish(Watched& w, const std::string& ending);
@@ -246,6 +264,7 @@ void Live::start_image(Watched& w) {
   if (options_.record_stores) {
     w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
   }
+  if (options_.slot_steps) w.slot_steps = std::make_unique<SlotStepRecorder>(order, code_files_);
   w.injector = std::make_unique<Injector>(options_.injections);
 }
 
@@ -280,6 +299,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
   if (w.records) {
     std::move(*w.records).add_to(image);
     w.records.reset();
+  }
+  if (w.slot_steps) {
+    std::move(*w.slot_steps).add_to(image);
+    w.slot_steps.reset();
   }
   image.races = std::exchange(w.races, {});
   image.races_unseen = std::exchange(w.races_unseen, {});
@@ -495,6 +518,14 @@ bool Live::is_alone(pid_t pid, pid_t tid) const {
 void Live::set_watchpoints(Watched& w, pid_t tid) {
   const auto thread = threads_.find(tid);
   if (thread == threads_.end()) return;
+  if (w.slot_steps) {
+    const auto wanted = w.slot_steps->watched(tid);
+    if (thread->second.slot_watches == wanted) return;
+    const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid);
+    if (set) thread->second.slot_watches = wanted;
+    if (!set) w.slot_steps->unseen(sys::to_string(set.error()));
+    return;
+  }
   if (w.records) {
     const auto wanted = w.records->watched();
     if (thread->second.watches == wanted) return;
@@ -574,7 +605,8 @@ void Live::give_up_arming() {
 // Before a stopped thread goes on: it gets the watchpoints that it is to have.
 void Live::settle(pid_t pid, pid_t tid, bool hit_may_wait) {
   const auto it = alive_.find(pid);
-  if (it == alive_.end() || (!it->second.stores && !it->second.records)) return;
+  if (it == alive_.end()) return;
+  if (!it->second.stores && !it->second.records && !it->second.slot_steps) return;
   Watched& w = it->second;
   set_watchpoints(w, tid);
   if (!w.stores) return;
@@ -610,10 +642,20 @@ bool Live::is_to_pause(pid_t pid) const {
 void Live::move(pid_t pid, pid_t tid, int signo) {
   if (!paused_ && is_to_pause(pid)) paused_.emplace(pid, tid);
   if (paused_ && paused_->first == pid) return;
+  if (signo == SIGTRAP) end_walk(pid, tid, "the program's own SIGTRAP");
   const auto it = alive_.find(pid);
-  const bool walks = it != alive_.end() && it->second.steps && it->second.steps->is_walking(tid);
-  if (walks && signo == SIGTRAP) it->second.steps->end("the program's own SIGTRAP");
-  (void)(walks && signo != SIGTRAP ? tracee_.step(tid, signo) : tracee_.resume(tid, signo));
+  const bool walks =
+      it != alive_.end() && ((it->second.steps && it->second.steps->is_walking(tid)) ||
+                             (it->second.slot_steps && it->second.slot_steps->is_walking(tid)));
+  (void)(walks ? tracee_.step(tid, signo) : tracee_.resume(tid, signo));
+}
+
+void Live::end_walk(pid_t pid, pid_t tid, const std::string& because) {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end()) return;
+  const Watched& w = it->second;
+  if (w.steps && w.steps->is_walking(tid)) w.steps->end(because);
+  if (w.slot_steps && w.slot_steps->is_walking(tid)) w.slot_steps->end(because);
 }
 
 void Live::finish(Watched& w, const std::string& ending) {
@@ -650,7 +692,7 @@ void Live::on(const sys::NewTask& e) {
   if (const auto maker = alive_.find(e.maker); maker != alive_.end() && e.maker_tid != 0) {
     if (auto& calls = maker->second.calls) calls->made_process(e.maker_tid, e.how, e.tid);
   }
-  auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}};
+  auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}, .slot_watches = {}};
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
     if (e.tid == e.process && !e.shares_memory) look_at_birth(e, *pointer);
@@ -711,7 +753,7 @@ void Live::on(const sys::Execed& e) {
     start_image(it->second);
   }
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
-  threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
+  threads_[e.process] = {.process = e.process, .pointer = {}, .watches = {}, .slot_watches = {}};
   std::erase_if(awaited_, [&](pid_t tid) { return !threads_.contains(tid) || tid == e.process; });
   looked_.erase(e.process);
   interrupted_.erase(e.process);
@@ -733,10 +775,7 @@ void Live::on(const sys::Exiting& e) {
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
   look_at_filters(e.process, e.tid);
-  if (const auto it = alive_.find(e.process);
-      it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
-    it->second.steps->end("the thread ended");
-  }
+  end_walk(e.process, e.tid, "the thread ended");
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
@@ -769,6 +808,14 @@ void Live::on(const sys::Interrupted& e) {
   move(e.process, e.tid);
 }
 
+void Live::begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e) {
+  if (!stepping_) return;
+  if (!sys::has_default_action(e.tid, SIGTRAP).value_or(false)) {
+    return slot_steps.unseen("the program has an action of its own for SIGTRAP");
+  }
+  slot_steps.begin(e);
+}
+
 // Right behind a store to the watched header; a change that it begins is walked through.
 void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
   const auto header = w.stores->header();
@@ -786,6 +833,9 @@ void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
 
 void Live::on(const sys::Stepped& e) {
   const auto it = alive_.find(e.process);
+  if (it != alive_.end() && it->second.slot_steps && it->second.slot_steps->is_walking(e.tid)) {
+    it->second.slot_steps->stepped(e);
+  }
   if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
     if (const std::uint8_t words = it->second.steps->stepped(e); words != 0) {
       it->second.stores->hit({e.tid, e.process, words, e.pc}, is_alone(e.process, e.tid));
@@ -798,6 +848,13 @@ void Live::on(const sys::Stepped& e) {
 void Live::on(const sys::WatchpointHit& e) {
   StoreRecorder* const stores = stores_of(e.process);
   const auto thread = threads_.find(e.tid);
+  if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.slot_steps) {
+    auto& slot_steps = *it->second.slot_steps;
+    if (thread != threads_.end() && thread->second.slot_watches &&
+        thread->second.slot_watches == slot_steps.watched(e.tid)) {
+      begin_slot_walk(slot_steps, e);
+    }
+  }
   if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.records) {
     auto& records = *it->second.records;
     if (thread != threads_.end() && thread->second.watches == records.watched()) records.hit(e);
@@ -882,17 +939,6 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   return true;
 }
 
-// That a reader would accept, in the last state that was seen.
-std::optional<sys::RemoteAddr> header_in(const Image& image) {
-  if (image.snapshots.empty()) return std::nullopt;
-  for (const Candidate& c : image.snapshots.back().candidates) {
-    if (!c.named || c.memory.empty()) continue;
-    const auto h = abi::decode_process_header(c.memory.front().bytes);
-    if (h && abi::is_valid(*h)) return c.memory.front().at;
-  }
-  return std::nullopt;
-}
-
 void Live::begin_race(pid_t pid) {
   const auto it = alive_.find(pid);
   if (it == alive_.end() || !it->second.recorder) return;
@@ -969,6 +1015,29 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     if (!stepped || !*stepped || !alive_.contains(pid)) return;
   }
   records.armed(missing());
+}
+
+void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
+  const auto it = alive_.find(pid);
+  const auto thread = threads_.find(owner);
+  if (it == alive_.end() || !it->second.slot_steps || !it->second.threads) return;
+  if (thread == threads_.end() || thread->second.process != pid || !thread->second.pointer) return;
+  Watched& w = it->second;
+  const Image& image = w.recorder->image();
+  if (!image.elf64) return w.slot_steps->unseen("the program is not a 64-bit one");
+  const auto slot = w.threads->variable_of(owner, *thread->second.pointer);
+  if (!slot) return;
+  w.slot_steps->watch(owner, *slot, header_in(image));
+  const auto is_armed = [&] {
+    const auto t = threads_.find(owner);
+    return t == threads_.end() || t->second.slot_watches == w.slot_steps->watched(owner);
+  };
+  if (!is_armed()) (void)tracee_.interrupt(owner);
+  const auto late_before = late();
+  while (!is_armed() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
+    const auto stepped = step(deadline + (late() - late_before));
+    if (!stepped || !*stepped || !alive_.contains(pid)) return;
+  }
 }
 
 std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
@@ -1099,6 +1168,9 @@ std::optional<pid_t> Recording::process_of(std::int64_t number) const {
   return state_->live.process_of(number);
 }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
+void Recording::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
+  state_->live.watch_slot(pid, owner, deadline);
+}
 bool Recording::is_held_up(pid_t pid) const { return state_->live.is_held_up(pid); }
 void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
 void Recording::end_race() { state_->live.end_race(); }

@@ -66,6 +66,9 @@ class Recording {
   // options.steps: changes to a header that begin from now on are walked through, or no more; one
   // that is under way is left alone then.
   void step_changes(bool on);
+  // options.slot_steps: with step_changes(), changes to the variable of this thread, and to the
+  // record there, are walked through from now on.
+  void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   // It was ended, because a fork that was made in it (options.forks) did not come to an end.
   bool is_held_up(pid_t pid) const;
   // A reader on another processor copies the context of the process again and again until

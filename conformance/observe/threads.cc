@@ -301,6 +301,15 @@ std::optional<ThreadRecorder::Slot> ThreadRecorder::slot_of(pid_t tid) const {
   return std::nullopt;
 }
 
+std::optional<RemoteAddr> ThreadRecorder::variable_of(pid_t tid, RemoteAddr thread_pointer) const {
+  const sys::ProcessMemory memory(tid);
+  for (const auto& place : places_) {
+    const auto slot = sys::tls_address(place, thread_pointer, memory);
+    if (slot && *slot) return **slot;
+  }
+  return std::nullopt;
+}
+
 void ThreadRecorder::add_to(Image& image) && {
   // Without the variable nothing here is evidence of anything.
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {

@@ -63,6 +63,8 @@ class ThreadRecorder {
   };
   // The variable of a thread when it was looked at last, where it was not null.
   std::optional<Slot> slot_of(pid_t tid) const;
+  // The address of the variable of a stopped thread; nothing: it has none yet.
+  std::optional<sys::RemoteAddr> variable_of(pid_t tid, sys::RemoteAddr thread_pointer) const;
   // At its exit event; no sample of a thread that runs.
   void sample_at_exit(pid_t tid, sys::RemoteAddr thread_pointer);
   // A thread could not be looked at; the first reason is kept.

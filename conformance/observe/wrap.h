@@ -44,7 +44,10 @@ struct WrapOptions {
   bool inject_at_once = true;               // false: from Recording::inject() on
   bool hide_vdso = false;                   // readings of clocks are system calls, and recorded
   std::chrono::seconds boottime_offset{0};  // sys::Launch's
-  bool keeps_output = false;   // its stdin is /dev/null, and of what it prints the end is kept
+  bool keeps_output = false;  // its stdin is /dev/null, and of what it prints the end is kept
+  // With Recording::watch_slot(): changes to a thread's variable and record are walked through. Not
+  // beside stores.
+  bool slot_steps = false;
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
   // process that was started.

@@ -34,6 +34,9 @@ struct Group {
   bool records = false;
   // Changes to the header are walked through instruction by instruction.
   bool steps = false;
+  // Changes to the variable and the record of the thread that was asked last are walked through
+  // instruction by instruction, and memory that is given back is overwritten.
+  bool slot_steps = false;
   // Nothing but states is recorded, so that the program runs as it does alone.
   bool race = false;
   // At each step of a request it is looked at what a child would have.

@@ -91,6 +91,27 @@ Driven shrink(Testee& t) {
   return {};
 }
 
+// The first attach brings the variable into being where it is in no static block; from then on its
+// changes are walked through.
+Driven walk(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(attach(t, 9, Json::array({attribute("http_route", "/cart")})));
+  CTX_CHECK(attach(t, 10, {attribute("http_route", "/pay"), attribute("user", "42")}));
+  if (t.can("thread.append")) {
+    CTX_CHECK(
+        t.request("thread.append",
+                  {{"thread", "main"}, {"attributes", Json::array({attribute("tier", "gold")})}}));
+  }
+  if (t.can("thread.shrink")) {
+    CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
+  }
+  if (!t.can("thread.detach")) return {};
+  CTX_CHECK(detach(t));
+  CTX_CHECK(detach(t));
+  CTX_CHECK(attach(t, 11, Json::array({attribute("db_table", "carts")})));
+  return detach(t);
+}
+
 const Group kGroups[] = {
     {"record-stores",
      {{"switch",
@@ -109,6 +130,15 @@ const Group kGroups[] = {
        {"tctx.attach.same-thread-writes"},
        shrink}},
      /*records=*/true},
+    {.name = "contexts-by-instructions",
+     .checks = {{"walk",
+                 {"thread.attach"},
+                 {"tctx.attach.complete-before-visible", "tctx.attach.valid-before-visible",
+                  "tctx.attach.no-change-while-visible", "tctx.attach.slot-always-sound",
+                  "tctx.attach.record-outlives-slot", "tctx.keymap.before-use"},
+                 {},
+                 walk}},
+     .slot_steps = true},
 };
 
 }  // namespace

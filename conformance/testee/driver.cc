@@ -154,6 +154,12 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
     recording.stores = false;
     recording.no_stores = "the records of threads were watched instead";
   }
+  if (group.slot_steps && recording.stores) {
+    recording.slot_steps = true;
+    recording.stores = false;
+    recording.no_stores = "the variables of threads were looked at instead";
+    options.poisons_memory = true;
+  }
   if (group.race) {
     recording.stores = false;
     recording.no_filter = true;

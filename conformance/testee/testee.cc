@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -39,6 +40,9 @@ constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
 constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
 constexpr milliseconds kFirstStop{1000};
+// Memory that is given back is overwritten, and not kept for the next who asks
+// (https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html).
+constexpr const char* kPoisonsMemory = "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0";
 constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
 constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
@@ -313,6 +317,9 @@ struct Testee::State {
     if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
     if (options.recording.record_stores && pid != 0) {
       recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
+    }
+    if (options.recording.slot_steps && pid != 0) {
+      recording->watch_slot(pid, last_thread(), Clock::now() + scaled(kLooking));
     }
   }
 
@@ -629,6 +636,11 @@ Testee::Answer<void> Testee::start() {
   launch.extra_env.emplace_back("CTXCONF_PROTOCOL=1");
   launch.extra_env.push_back("CTXCONF_TEST=" + s.session.group);
   launch.extra_env.push_back("CTXCONF_SEED=" + s.options.seed);
+  if (s.options.poisons_memory) {
+    const char* const others = std::getenv("GLIBC_TUNABLES");
+    const std::string before = others == nullptr ? "" : std::string(others) + ":";
+    launch.extra_env.push_back("GLIBC_TUNABLES=" + before + kPoisonsMemory);
+  }
   WrapOptions recording = s.options.recording;
   recording.argv = s.options.argv;
   recording.keep_all = true;
@@ -753,10 +765,11 @@ void Testee::end_check(Stop stop) {
 
 Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   auto& s = *state_;
-  if (s.options.recording.steps) s.recording->step_changes(true);
+  const bool steps = s.options.recording.steps || s.options.recording.slot_steps;
+  if (steps) s.recording->step_changes(true);
   if (s.options.recording.forks) s.recording->probe_forks(true);
   auto reply = s.exchange(op, std::move(members), s.options.reply_within);
-  if (s.options.recording.steps && s.recording) s.recording->step_changes(false);
+  if (steps && s.recording) s.recording->step_changes(false);
   if (s.options.recording.forks && s.recording) s.recording->probe_forks(false);
   if (!reply && reply.error() == Stop::kCrashed && s.recording->is_held_up(s.pid)) {
     return std::unexpected(gives_up());

@@ -37,6 +37,7 @@ struct TesteeOptions {
   bool names_memory = true;      // the kernel can name anonymous memory
   bool pid_namespaces = true;    // this host has them
   bool file_size_limit = false;  // what inject() turns on is kFileSizeLimit
+  bool poisons_memory = false;   // what is given back to glibc's malloc is overwritten
   std::uint32_t repeat = 0;      // which of --repeat this is
   std::string seed;              // hexadecimal
   SpecSelection spec;

@@ -1,0 +1,162 @@
+#include "conformance/observe/slot_steps.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "abi/process_header.h"
+#include "abi/thread_record.h"
+#include "conformance/observe/memory_block.h"
+#include "sys/memory_reader.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr std::uint64_t kWord = sizeof(std::uint64_t);
+
+std::optional<std::uint64_t> word_at(pid_t tid, sys::RemoteAddr at) {
+  const auto word = sys::ProcessMemory(tid).read(sys::RemotePtr<std::uint64_t>{at});
+  return word ? std::optional(*word) : std::nullopt;
+}
+
+}  // namespace
+
+SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+                                   SlotStepLimits limits)
+    : order_(std::move(order)), limits_(limits), places_(files) {}
+
+void SlotStepRecorder::unseen(const std::string& why) {
+  if (unseen_.empty()) unseen_ = why;
+}
+
+SlotStepRecorder::Seen SlotStepRecorder::look() const {
+  Seen out;
+  out.value = word_at(tid_, slot_).value_or(0);
+  if (out.value == 0) return out;
+  const sys::ProcessMemory memory(tid_);
+  const sys::RemoteAddr at(out.value);
+  out.wanted = kHead;
+  out.record.resize(kHead);
+  out.record.resize(memory.read_some(at, out.record).value_or(0));
+  const auto head = abi::decode_thread_record(out.record);
+  if (!head || head->attrs_data_size == 0) return out;
+  out.wanted += head->attrs_data_size;
+  out.record.resize(std::min(out.wanted, limits_.record));
+  out.record.resize(memory.read_some(at, out.record).value_or(0));
+  return out;
+}
+
+// Whether look() would give anything else than the last time.
+bool SlotStepRecorder::differs() {
+  if (last_.record.size() < kHead) return look() != last_;
+  const sys::ProcessMemory memory(tid_);
+  std::array<std::byte, sizeof(std::uint64_t)> slot{};
+  next_.resize(last_.record.size());
+  const auto got = memory.read_two({slot_, slot}, {sys::RemoteAddr(last_.value), next_});
+  std::uint64_t value = 0;
+  std::memcpy(&value, slot.data(), sizeof value);
+  return !got || (*got)[0] != slot.size() || (*got)[1] != next_.size() || value != last_.value ||
+         next_ != last_.record;
+}
+
+void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
+  last_ = std::move(now);
+  changed_at_ = walk_->steps;
+  if (walk_->views.size() >= limits_.views) return end("too many changes");
+  if (bytes_ + last_.record.size() > limits_.bytes) return end("too much memory");
+  bytes_ += last_.record.size();
+  SlotView view;
+  view.step = walk_->steps;
+  view.order = order_->next();
+  view.value = last_.value;
+  view.place = place;
+  if (header_) {
+    const auto at = header_->plus(offsetof(abi::ProcessHeader, monotonic_published_at_ns));
+    if (at) view.published = word_at(tid_, *at);
+  }
+  if (last_.value != 0) {
+    view.record = MemoryBlock{.at = sys::RemoteAddr(last_.value),
+                              .wanted = last_.wanted,
+                              .readable = last_.record.size(),
+                              .bytes = last_.record,
+                              .hash = fnv1a(kFnvBasis, last_.record)};
+  }
+  walk_->views.push_back(std::move(view));
+}
+
+std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
+  if (tid != tid_ || walk_) return std::nullopt;
+  if (last_.value == 0) return sys::WatchedWords{slot_, slot_, slot_, slot_};
+  const std::uint64_t record = last_.value / kWord * kWord;
+  return sys::WatchedWords{slot_, sys::RemoteAddr(record), sys::RemoteAddr(record + 2 * kWord),
+                           sys::RemoteAddr(record + 3 * kWord)};
+}
+
+void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot,
+                             std::optional<sys::RemoteAddr> header) {
+  tid_ = tid;
+  slot_ = slot;
+  header_ = header;
+  last_ = look();
+  places_.look_again();
+}
+
+void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {
+  if (walks_.size() >= limits_.walks || steps_ >= limits_.all_steps) {
+    tid_ = 0;
+    return unseen("of later operations not every instruction was looked at: there were too many");
+  }
+  walk_.emplace();
+  walk_->tid = tid_;
+  walk_->slot = slot_.raw();
+  add(std::exchange(last_, {}), std::nullopt);
+  if (!walk_) return;
+  ++walk_->steps;
+  ++steps_;
+  // The end of the instruction's first byte is taken for its end where it is under way.
+  if (Seen now = look(); now != last_) add(std::move(now), places_.place_of(tid_, hit.pc, 0));
+  pc_ = hit.pc;
+}
+
+void SlotStepRecorder::stepped(const sys::Stepped& e) {
+  const bool may_differ = instructions_.at(e.tid, pc_).may_store;
+  ++walk_->steps;
+  ++steps_;
+  const std::uint64_t at = std::exchange(pc_, e.pc);
+  if (may_differ && differs()) {
+    Seen now = look();
+    // As for a header: the instruction that ends before the next; one that does not go straight on
+    // is known by its beginning.
+    const bool straight = e.pc > at && e.pc - at < InstructionDecoder::kLongest;
+    if (now != last_) {
+      add(std::move(now), places_.place_of(e.tid, straight ? e.pc : at + 1, 0));
+    }
+    if (!walk_) return;
+  }
+  if (walk_->steps - changed_at_ >= limits_.settled) {
+    end("over");
+  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) {
+    end("too many instructions");
+  }
+}
+
+void SlotStepRecorder::end(const std::string& because) {
+  if (!walk_) return;
+  walk_->ended_because = because;
+  walks_.push_back(*std::exchange(walk_, std::nullopt));
+}
+
+void SlotStepRecorder::end_now() { end("over"); }
+
+void SlotStepRecorder::add_to(Image& image) && {
+  end("the program was replaced or ended");
+  // No other stores are recorded beside these: the places are these alone.
+  image.places = std::move(places_).finish();
+  image.slot_walks = std::move(walks_);
+  image.slot_walks_unseen = std::move(unseen_);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,85 @@
+// Level steps of thread context: what a reader of a stopped thread could have copied of its
+// variable and its record after every instruction, from the store that begins a change until it is
+// over. Four watchpoints are the variable and of the record the words with the beginning of the
+// trace id, the span id, and byte 24.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/observe/calls.h"
+#include "conformance/observe/code_places.h"
+#include "conformance/observe/instructions.h"
+#include "conformance/timeline.h"
+#include "sys/remote_addr.h"
+#include "sys/tracee.h"
+
+namespace ctxconf::conformance {
+
+struct SlotStepLimits {
+  std::uint64_t steps = 100'000;      // of one walk
+  std::uint64_t all_steps = 400'000;  // of one image
+  std::uint64_t settled = 1000;       // behind the last change: it is over
+  std::size_t walks = kMaxWalks;
+  std::size_t views = kMaxViews;
+  std::uint64_t record = 4096;  // bytes of one copy
+  std::uint64_t bytes = std::uint64_t{2} << 20U;
+};
+
+// Decides who is stepped, and records; whoever uses it moves the threads. One walk at a time.
+class SlotStepRecorder {
+ public:
+  SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files, SlotStepLimits limits = {});
+
+  bool is_walking(pid_t tid) const { return walk_ && walk_->tid == tid; }
+  // What the thread is to be watched for.
+  std::optional<sys::WatchedWords> watched(pid_t tid) const;
+  // From now on, of this thread, which stands still or sleeps; its variable is at `slot`. `header`:
+  // of the process context, where one is known.
+  void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header);
+  // That thread stands right behind such a store, and no walk is on.
+  void begin(const sys::WatchpointHit& hit);
+  // Of the thread that walks.
+  void stepped(const sys::Stepped& e);
+  void end(const std::string& because);
+  void end_now();                       // the change is over
+  void unseen(const std::string& why);  // of walks that do not take place
+
+  void add_to(Image& image) &&;
+
+ private:
+  struct Seen {
+    std::uint64_t value = 0;
+    std::uint64_t wanted = 0;  // bytes that the record announces
+    std::vector<std::byte> record;
+    friend bool operator==(const Seen&, const Seen&) = default;
+  };
+
+  Seen look() const;
+  bool differs();
+  void add(Seen now, std::optional<std::uint32_t> place);
+
+  std::shared_ptr<EventOrder> order_;
+  SlotStepLimits limits_;
+  CodePlaces places_;
+  KnownInstructions instructions_;
+  pid_t tid_ = 0;  // that is watched; 0: none
+  sys::RemoteAddr slot_;
+  std::optional<sys::RemoteAddr> header_;
+  std::optional<SlotWalk> walk_;
+  Seen last_;
+  std::vector<std::byte> next_;  // kept for its memory
+  std::uint64_t pc_ = 0;         // of the instruction that comes next
+  std::uint64_t changed_at_ = 0;
+  std::vector<SlotWalk> walks_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::string unseen_;
+};
+
+}  // namespace ctxconf::conformance
