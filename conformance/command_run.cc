@@ -24,6 +24,7 @@
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
+#include "sys/ending_signals.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -202,7 +203,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     if (getpid() == self) events.write({{"event", "end"}, {"exit", kExitUnreachable}});
     give_up_on(pid);
   };
-  std::optional<EndingSignals> signals(std::in_place);
+  std::optional<sys::EndingSignals> signals(std::in_place);
   const GroupRun asked = driver.learn_capabilities();
   Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted};
   if (asked.goes_on()) {
@@ -240,7 +241,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
                             Timeline again = begin_timeline(options, Mode::kRun, command.adapter);
                             testee.recording.pause_at = at;
                             testee.recording.paused = std::move(paused);
-                            const EndingSignals second;
+                            const sys::EndingSignals second;
                             for (const Unit& unit : units_of(1)) {
                               if (unit.group->name == group)
                                 append(driver.drive(*unit.group).part, again);

@@ -24,6 +24,7 @@
 
 #include "conformance/json_text.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/process.h"
 #include "sys/spawn.h"
@@ -151,7 +152,7 @@ class Workers {
 
   JobsEnding run(unsigned count) {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a job leaves behind becomes ours
-    const EndingSignals signals;
+    const sys::EndingSignals signals;
     signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
     for (unsigned i = 0; i < count && ending_.harness_fault.empty(); ++i) start();
@@ -416,30 +417,12 @@ class Workers {
 
 }  // namespace
 
-EndingSignals::EndingSignals() {
-  sigemptyset(&set_);
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction action{};
-    if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
-      sigaddset(&set_, signo);
-    }
-  }
-  pthread_sigmask(SIG_BLOCK, &set_, &before_);
-}
-
-EndingSignals::~EndingSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-bool EndingSignals::take() const {
-  const timespec none{};
-  return sigtimedwait(&set_, nullptr, &none) > 0;
-}
-
 JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale) {
   const auto size = jobs.names.size();
   const auto workers = static_cast<unsigned>(std::min<std::size_t>(count, size));
   if (workers > 1) return Workers(jobs, timeout_scale).run(workers);
   JobsEnding ending;
-  const EndingSignals signals;
+  const sys::EndingSignals signals;
   for (std::size_t unit = 0; unit < size; ++unit) {
     GroupRun run = jobs.drive(unit, jobs.begin, jobs.end);
     run.interrupted = run.interrupted || signals.take();

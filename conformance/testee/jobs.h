@@ -2,7 +2,6 @@
 // ptrace, SIGCHLD and the orphans of what is started belong to one process.
 #pragma once
 
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -15,24 +14,6 @@ namespace ctxconf::conformance {
 
 // More than there are groups.
 inline constexpr unsigned kMostJobs = 64;
-
-// While it lives the signals that end a run (SIGINT, SIGTERM, SIGHUP) are blocked in this thread: a
-// program under test that is being recorded is ended for them, and between two they wait. Those
-// that this process ignores (nohup) are left alone.
-class EndingSignals {
- public:
-  EndingSignals();
-  ~EndingSignals();
-  EndingSignals(const EndingSignals&) = delete;
-  EndingSignals& operator=(const EndingSignals&) = delete;
-
-  const sigset_t& set() const { return set_; }
-  bool take() const;  // true: one was pending
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-};
 
 // Units of work, known by their index. Of a GroupRun `asked` may be left alone.
 struct Jobs {
