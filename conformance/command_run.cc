@@ -82,6 +82,18 @@ void require_capabilities(const std::vector<std::string>& globs, const nlohmann:
   }
 }
 
+// Of the selected requirements; nothing: all are.
+std::vector<std::string> ids_where_not_all(const Prepared& prepared) {
+  std::vector<std::string> out;
+  Selection selection;
+  selection.spec = prepared.spec;
+  const auto all = select(Catalogue::builtin(), selection);
+  if (!all || all->size() == prepared.selected.size()) return out;
+  out.reserve(prepared.selected.size());
+  for (const Requirement* r : prepared.selected) out.push_back(r->id);
+  return out;
+}
+
 // Why a run did not come to its end; all empty: it did.
 struct Ending {
   std::string adapter_fault;
@@ -183,6 +195,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   testee.seed = *seed;
   testee.spec = prepared.spec;
   testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
+  timeline.asked_for = ids_where_not_all(prepared);
   testee.recording.stores = true;
   testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);
   if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {

@@ -924,6 +924,8 @@ std::string to_json(const Timeline& t) {
               {"skipped", Json::array()},
               {"repeats", Json::array()},
               {"harness_fault", text(t.harness_fault)}};
+  if (!t.asked_for.empty()) out["asked_for"] = texts(t.asked_for);
+  if (t.partial) out["partial"] = true;
   for (const auto& s : t.sessions) out["sessions"].push_back(json_of(s));
   for (const auto& s : t.skipped) out["skipped"].push_back(json_of(s));
   for (const auto& r : t.repeats) {
@@ -989,6 +991,8 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.sessions = in.list<Session>("sessions", session_from);
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
+  if (!in.absent_or_null("asked_for")) t.asked_for = in.strings("asked_for");
+  t.partial = !in.absent_or_null("partial") && in.boolean("partial");
   t.harness_fault = in.string("harness_fault");
   check_session_numbers(in, t);
   check_views(in, t);

@@ -452,6 +452,11 @@ struct Timeline {
   std::vector<Session> sessions;
   std::vector<SkippedCheck> skipped;
   std::vector<RepeatCount> repeats;  // those not named stand for themselves
+  // run: not empty: ids of the requirements that it was asked for, and of no others.
+  std::vector<std::string> asked_for;
+  // Not all is here that was to be recorded: the run did not come to its end, or this is a part of
+  // its recording.
+  bool partial = false;
   // run: not empty: why ctxconf could not record all that it was to; the rest is here.
   std::string harness_fault;
 };

@@ -63,6 +63,7 @@ std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult&
                                     std::size_t limit) {
   const auto images = images_of(result);
   Timeline part = without_processes(timeline);
+  part.partial = true;
   for (const bool only_these : {true, false}) {
     part.processes = processes_with(timeline.processes, images, only_these);
     if (!is_judged_alike(part, result)) continue;
