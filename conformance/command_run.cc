@@ -121,17 +121,23 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   Repeats repeats(prepared.selected, units.size() / command.repeat, timeline);
   Ending ending;
   JobCalls calls;
-  calls.begin = [&](std::string_view group, std::string_view check) {
+  calls.drive.begin = [&](std::string_view group, std::string_view check) {
     progress.begin(group, check);
     events.write({{"event", "check"}, {"group", group}, {"check", check}});
   };
-  calls.end = [&](std::string_view group, std::string_view check, std::optional<CheckEnding> how) {
+  calls.drive.end = [&](std::string_view group, std::string_view check,
+                        std::optional<CheckEnding> how) {
     progress.end();
     events.write({{"event", "checked"},
                   {"group", group},
                   {"check", check},
                   {"ending", how ? to_string(*how) : "stopped"}});
   };
+  if (progress.shows_walks()) {
+    calls.drive.walk = [&](std::string_view group, std::uint64_t steps, double seconds) {
+      progress.walk(group, steps, seconds);
+    };
+  }
   calls.take = [&](const Unit& unit, GroupRun run) {
     const auto number = static_cast<std::size_t>(&unit - units.data());
     progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
@@ -189,13 +195,13 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   if (prepared.exit_code != 0) return prepared.exit_code;
   prepared.seed = *seed;
   Timeline timeline = begin_timeline(options, Mode::kRun, command.adapter);
+  timeline.asked_for = ids_where_not_all(prepared);
   TesteeOptions testee;
   testee.argv = command.adapter;
   testee.descriptor3 = command.channel == "fd3";
   testee.seed = *seed;
   testee.spec = prepared.spec;
   testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
-  timeline.asked_for = ids_where_not_all(prepared);
   testee.recording.stores = true;
   testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);
   if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {

@@ -50,12 +50,17 @@ constexpr std::size_t kMostRead = std::size_t{1} << 16U;
 enum class Frame : std::uint32_t {
   kBegin,     // the name of a check
   kEnd,       // how it ended, a space, its name
+  kWalk,      // a Walk
   kTimeline,  // of the unit, as JSON
   kDone,      // what else is in a GroupRun, as JSON: the unit is over
 };
 struct FrameHead {
   Frame frame;
   std::uint32_t size;
+};
+struct Walk {
+  std::uint64_t steps;
+  double seconds;
 };
 constexpr std::string_view kStopped = "stopped";  // for a check that could not be ended
 
@@ -97,20 +102,26 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
 // In a process of its own: drives the units whose index is read, until there are no more. Does not
 // return, and nothing of the parent's is destroyed or flushed here.
 [[noreturn]] void work(const Jobs& jobs, int channel) {
-  const Driver::Call begin = [&](std::string_view, std::string_view check) {
+  DriveCalls calls;
+  calls.begin = [&](std::string_view, std::string_view check) {
     (void)say(channel, Frame::kBegin, check);
   };
-  const Driver::EndCall end = [&](std::string_view, std::string_view check,
-                                  std::optional<CheckEnding> ending) {
+  calls.end = [&](std::string_view, std::string_view check, std::optional<CheckEnding> ending) {
     const auto word = ending ? to_string(*ending) : kStopped;
     (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
   };
+  if (jobs.calls.walk) {
+    calls.walk = [&](std::string_view, std::uint64_t steps, double seconds) {
+      const Walk walk{steps, seconds};
+      (void)say(channel, Frame::kWalk, {reinterpret_cast<const char*>(&walk), sizeof walk});
+    };
+  }
   std::uint32_t index = 0;
   while (read_all(channel, &index, sizeof index)) {
     GroupRun run;
     std::string timeline;
     try {
-      run = jobs.drive(index, begin, end);
+      run = jobs.drive(index, calls);
       timeline = to_json(run.part);
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
@@ -298,15 +309,21 @@ class Workers {
     const std::string& name = jobs_.names[*job.unit];
     switch (frame) {
       case Frame::kBegin:
-        if (jobs_.begin) jobs_.begin(name, said);
+        if (jobs_.calls.begin) jobs_.calls.begin(name, said);
         break;
       case Frame::kEnd: {
         const auto space = said.find(' ');
-        if (jobs_.end) {
-          jobs_.end(name, said.substr(space + 1), ending_from(said.substr(0, space)));
+        if (jobs_.calls.end) {
+          jobs_.calls.end(name, said.substr(space + 1), ending_from(said.substr(0, space)));
         }
         break;
       }
+      case Frame::kWalk:
+        if (Walk walk{}; said.size() == sizeof walk) {
+          std::memcpy(&walk, said.data(), sizeof walk);
+          jobs_.calls.walk(name, walk.steps, walk.seconds);
+        }
+        break;
       case Frame::kTimeline:
         if (auto part = timeline_from_json(said)) {
           job.run.part = std::move(*part);
@@ -424,7 +441,7 @@ JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale) {
   JobsEnding ending;
   const sys::EndingSignals signals;
   for (std::size_t unit = 0; unit < size; ++unit) {
-    GroupRun run = jobs.drive(unit, jobs.begin, jobs.end);
+    GroupRun run = jobs.drive(unit, jobs.calls);
     run.interrupted = run.interrupted || signals.take();
     ending.interrupted = run.interrupted;
     const bool goes_on = run.goes_on();
@@ -438,16 +455,17 @@ JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
   Jobs all;
   all.names.reserve(units.size());
   for (const Unit& unit : units) all.names.emplace_back(unit.group->name);
-  all.drive = [&](std::size_t unit, const Driver::Call& begin, const Driver::EndCall& end) {
-    driver.on_check(begin, end);
+  all.drive = [&](std::size_t unit, const DriveCalls& told) {
+    driver.tell(told);
     return driver.drive(*units[unit].group, units[unit].repeat);
   };
-  all.begin = calls.begin;
-  all.end = calls.end;
+  all.calls = calls.drive;
   all.take = [&](std::size_t unit, GroupRun run) {
     return calls.take(units[unit], std::move(run));
   };
-  return do_all(all, jobs, timeout_scale);
+  JobsEnding ending = do_all(all, jobs, timeout_scale);
+  driver.tell({});  // whom it told of checks may be gone when it drives again
+  return ending;
 }
 
 }  // namespace ctxconf::conformance

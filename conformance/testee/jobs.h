@@ -19,9 +19,8 @@ inline constexpr unsigned kMostJobs = 64;
 struct Jobs {
   std::vector<std::string> names;  // of the units
   // Does one; tells of its checks, where it has any, while they happen.
-  std::function<GroupRun(std::size_t unit, const Driver::Call&, const Driver::EndCall&)> drive;
-  Driver::Call begin;  // of a check: in no order with several jobs
-  Driver::EndCall end;
+  std::function<GroupRun(std::size_t unit, const DriveCalls&)> drive;
+  DriveCalls calls;  // in no order with several jobs
   // Called with what each unit gave, in the order of the units, whatever ended first. False: the
   // rest is not done, or ended and forgotten.
   std::function<bool(std::size_t unit, GroupRun run)> take;
@@ -44,8 +43,7 @@ struct Unit {
 };
 
 struct JobCalls {
-  Driver::Call begin;  // of a check, while it happens: in no order with several jobs
-  Driver::EndCall end;
+  DriveCalls drive;  // in no order with several jobs
   // Called with what each unit gave, in the order of the units, whatever ended first. False: the
   // rest is not driven, or ended and forgotten.
   std::function<bool(const Unit& unit, GroupRun run)> take;
