@@ -438,7 +438,7 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
 int command_replay(const JudgeOptions& options, const std::string& file) {
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
-  const auto text = read_file(file, std::size_t{256} << 20U);
+  const auto text = read_file(file, kLongestTimeline);
   if (!text) return complain(kExitUsage, "replay: " + sys::to_string(text.error()));
   auto timeline = timeline_from_json(*text);
   if (!timeline) {

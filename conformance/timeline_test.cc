@@ -248,6 +248,16 @@ TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
   EXPECT_TRUE(timeline_from_json(whole));
 }
 
+TEST(TimelineJson, IsGivenUpWhereItHasMoreBytesThanItMay) {
+  Timeline t = example();
+  t.processes.resize(3, t.processes.front());
+  const std::string json = to_json(t);
+  EXPECT_EQ(to_json(t, json.size()), json);
+  for (const std::size_t most : {json.size() - 1, json.size() / 2, std::size_t{0}}) {
+    EXPECT_EQ(to_json(t, most), std::nullopt) << most;
+  }
+}
+
 TEST(TimelineJson, IsPlainTextWhateverTheTesteeSaid) {
   for (const char c : to_json(example())) {
     EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f));

@@ -67,14 +67,10 @@ std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult&
   for (const bool only_these : {true, false}) {
     part.processes = processes_with(timeline.processes, images, only_these);
     if (!is_judged_alike(part, result)) continue;
-    auto text = to_json(part);
-    if (text.size() > limit) return std::nullopt;
-    return text;
+    return to_json(part, limit);
   }
   if (!is_judged_alike(timeline, result)) return std::nullopt;
-  auto text = to_json(timeline);
-  if (text.size() > limit) return std::nullopt;
-  return text;
+  return to_json(timeline, limit);
 }
 
 }  // namespace ctxconf::conformance

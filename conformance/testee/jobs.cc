@@ -41,7 +41,6 @@ constexpr milliseconds kTick{1000};
 constexpr int kMostSilent = 600;        // more than all requests of a check may take together
 constexpr int kEnding = 20;             // a job that was told to end
 constexpr milliseconds kReaping{5000};  // of what was killed
-constexpr std::uint32_t kLongestFrame = std::uint32_t{300} << 20U;
 constexpr std::size_t kMostAhead =
     16;  // units whose recordings wait for an earlier one, or a job each
 constexpr std::size_t kMostRead = std::size_t{1} << 16U;
@@ -119,23 +118,22 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
   std::uint32_t index = 0;
   while (read_all(channel, &index, sizeof index)) {
     GroupRun run;
-    std::string timeline;
+    std::optional<std::string> timeline;
     try {
       run = jobs.drive(index, calls);
-      timeline = to_json(run.part);
+      timeline = to_json(run.part, kLongestTimeline);
+      if (!timeline) {
+        run.harness_fault =
+            "the recording of " + jobs.names[index] + " is too large to be handed over";
+      }
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
-    }
-    if (timeline.size() > kLongestFrame) {
-      timeline.clear();
-      run.harness_fault =
-          "the recording of " + jobs.names[index] + " is too large to be handed over";
     }
     const Json rest = {{"adapter_fault", text(run.adapter_fault)},
                        {"harness_fault", text(run.harness_fault)},
                        {"interrupted", run.interrupted},
                        {"asked", run.asked}};
-    if (!timeline.empty() && !say(channel, Frame::kTimeline, timeline)) break;
+    if (timeline && !say(channel, Frame::kTimeline, *timeline)) break;
     if (!say(channel, Frame::kDone, rest.dump())) break;
   }
   _exit(kExitClean);
