@@ -19,6 +19,7 @@
 #include "conformance/report/markdown.h"
 #include "conformance/report/redact.h"
 #include "conformance/report/result_json.h"
+#include "conformance/report/wording.h"
 #include "conformance/requirements/render.h"
 #include "conformance/rules/rule.h"
 #include "conformance/verdict/exit_code.h"
@@ -184,6 +185,7 @@ int command_doctor() {
 int command_expect(const ExpectCommand& c) {
   const Catalogue& catalogue = Catalogue::builtin();
   std::vector<Observed> seen;
+  bool partial = false;
   if (c.action != "lint") {
     if (c.from.empty()) {
       return complain(
@@ -195,6 +197,7 @@ int command_expect(const ExpectCommand& c) {
     const auto run = result_from_json(*text, catalogue);
     if (!run) return complain(kExitUsage, "--from: " + c.from + ": " + run.error().detail);
     seen = observed(*run);
+    partial = run->partial;
   }
   if (c.action == "init") {
     if (access(c.file.c_str(), F_OK) == 0) {
@@ -224,15 +227,19 @@ int command_expect(const ExpectCommand& c) {
   }
   const Edited edited = c.action == "update"
                             ? update_expectations(*text, c.file, catalogue, seen, c.strict)
-                            : prune_expectations(*text, c.file, catalogue, seen);
+                            : prune_expectations(*text, c.file, catalogue, seen, partial);
   if (!edited.problems.empty()) return say(edited.problems);
   if (edited.text != *text) {
     const auto written = write_file(c.file, edited.text);
     if (!written) return complain(kExitUsage, sys::to_string(written.error()));
   }
-  return print(fmt::format("{}: {} lines added, {} removed\n", c.file, edited.added.size(),
-                           edited.removed.size()),
-               kExitClean);
+  std::string out = fmt::format("{}: {} lines added, {} removed\n", c.file, edited.added.size(),
+                                edited.removed.size());
+  if (!edited.kept.empty()) {
+    out += fmt::format("note: kept {} that did not fail: {} has not all of the run\n",
+                       counted(edited.kept.size(), "line"), c.from);
+  }
+  return print(out, kExitClean);
 }
 
 int command_report(const ReportCommand& c) {

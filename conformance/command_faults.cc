@@ -147,9 +147,7 @@ JobsEnding Cells::do_these(const std::vector<std::size_t>& indexes, bool shows_p
   Jobs jobs;
   jobs.names.reserve(indexes.size());
   for (const std::size_t i : indexes) jobs.names.push_back(plans_[i].name());
-  jobs.drive = [&](std::size_t unit, const Driver::Call&, const Driver::EndCall&) {
-    return record(indexes[unit]);
-  };
+  jobs.drive = [&](std::size_t unit, const DriveCalls&) { return record(indexes[unit]); };
   jobs.take = [&](std::size_t unit, GroupRun run) {
     const bool goes_on = run.goes_on();
     if (!run.harness_fault.empty()) problem_ = run.harness_fault;

@@ -196,6 +196,7 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
 
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
                  const std::string& mode, std::string unreachable, RunResult* judged) {
+  timeline.partial = timeline.partial || prepared.partial || !unreachable.empty();
   RunResult run = judge(timeline, prepared.selected);
   // What is written beside the recording rests on the rules alone.
   const bool writes_recording = !options.out.empty() && mode != "replay";
@@ -206,10 +207,10 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   run.suite_commit = kCommitText;
   run.command_line = options.command_line;
   run.seed = prepared.seed;
+  run.partial = timeline.partial || !timeline.harness_fault.empty();
   if (prepared.expectations) {
     apply(*prepared.expectations, today(),
-          {options.strict, options.require_observable,
-           prepared.partial || !unreachable.empty() || !timeline.harness_fault.empty(),
+          {options.strict, options.require_observable, run.partial,
            options.command_line.empty() ? "ctxconf" : options.command_line.front(),
            options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
           run);
@@ -435,15 +436,21 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
 }
 
 int command_replay(const JudgeOptions& options, const std::string& file) {
-  const Prepared prepared = prepare(options);
+  Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
-  const auto text = read_file(file, std::size_t{256} << 20U);
+  const auto text = read_file(file, kLongestTimeline);
   if (!text) return complain(kExitUsage, "replay: " + sys::to_string(text.error()));
   auto timeline = timeline_from_json(*text);
   if (!timeline) {
     return complain(kExitUsage, "replay: " + file + ": " + timeline.error().detail);
   }
   if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
+  // What shows other requirements was not asked for.
+  prepared.partial = std::ranges::any_of(prepared.selected, [&](const Requirement* r) {
+    const auto& asked_for = timeline->asked_for;
+    return !asked_for.empty() && r->has_mode(Mode::kRun) &&
+           std::ranges::find(asked_for, r->id) == asked_for.end();
+  });
   return conclude_run(options, prepared, *timeline, "replay");
 }
 

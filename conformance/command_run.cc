@@ -24,6 +24,7 @@
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
+#include "sys/ending_signals.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -81,6 +82,18 @@ void require_capabilities(const std::vector<std::string>& globs, const nlohmann:
   }
 }
 
+// Of the selected requirements; nothing: all are.
+std::vector<std::string> ids_where_not_all(const Prepared& prepared) {
+  std::vector<std::string> out;
+  Selection selection;
+  selection.spec = prepared.spec;
+  const auto all = select(Catalogue::builtin(), selection);
+  if (!all || all->size() == prepared.selected.size()) return out;
+  out.reserve(prepared.selected.size());
+  for (const Requirement* r : prepared.selected) out.push_back(r->id);
+  return out;
+}
+
 // Why a run did not come to its end; all empty: it did.
 struct Ending {
   std::string adapter_fault;
@@ -108,17 +121,23 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   Repeats repeats(prepared.selected, units.size() / command.repeat, timeline);
   Ending ending;
   JobCalls calls;
-  calls.begin = [&](std::string_view group, std::string_view check) {
+  calls.drive.begin = [&](std::string_view group, std::string_view check) {
     progress.begin(group, check);
     events.write({{"event", "check"}, {"group", group}, {"check", check}});
   };
-  calls.end = [&](std::string_view group, std::string_view check, std::optional<CheckEnding> how) {
+  calls.drive.end = [&](std::string_view group, std::string_view check,
+                        std::optional<CheckEnding> how) {
     progress.end();
     events.write({{"event", "checked"},
                   {"group", group},
                   {"check", check},
                   {"ending", how ? to_string(*how) : "stopped"}});
   };
+  if (progress.shows_walks()) {
+    calls.drive.walk = [&](std::string_view group, std::uint64_t steps, double seconds) {
+      progress.walk(group, steps, seconds);
+    };
+  }
   calls.take = [&](const Unit& unit, GroupRun run) {
     const auto number = static_cast<std::size_t>(&unit - units.data());
     progress.end_group(unit.group->name, driver.checks_of(*unit.group), run.asked);
@@ -176,6 +195,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   if (prepared.exit_code != 0) return prepared.exit_code;
   prepared.seed = *seed;
   Timeline timeline = begin_timeline(options, Mode::kRun, command.adapter);
+  timeline.asked_for = ids_where_not_all(prepared);
   TesteeOptions testee;
   testee.argv = command.adapter;
   testee.descriptor3 = command.channel == "fd3";
@@ -202,7 +222,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     if (getpid() == self) events.write({{"event", "end"}, {"exit", kExitUnreachable}});
     give_up_on(pid);
   };
-  std::optional<EndingSignals> signals(std::in_place);
+  std::optional<sys::EndingSignals> signals(std::in_place);
   const GroupRun asked = driver.learn_capabilities();
   Ending ending{asked.adapter_fault, asked.harness_fault, asked.interrupted};
   if (asked.goes_on()) {
@@ -240,7 +260,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
                             Timeline again = begin_timeline(options, Mode::kRun, command.adapter);
                             testee.recording.pause_at = at;
                             testee.recording.paused = std::move(paused);
-                            const EndingSignals second;
+                            const sys::EndingSignals second;
                             for (const Unit& unit : units_of(1)) {
                               if (unit.group->name == group)
                                 append(driver.drive(*unit.group).part, again);

@@ -141,11 +141,6 @@ TEST(FaultMatrix, RowsThatAFaultExplainsAreNotAskedUnderIt) {
   EXPECT_EQ(run.faults[0].outcome, Outcome::kUnobservable);
 }
 
-TEST(FaultMatrix, WhoseContextWasRefusedHasNoReferenceData) {
-  EXPECT_TRUE(holds_under_faults("tctx.record.layout"));
-  EXPECT_FALSE(holds_under_faults("tctx.refdata.schema-version-present"));
-}
-
 TEST(FaultMatrix, ADeathOrAHangIsOfItsCell) {
   Matrix m;
   Process& dies = m.cell("prctl", "EPERM", {"prctl(PR_SET_VMA):error=EPERM", "prctl", -EPERM, 1});

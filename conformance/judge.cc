@@ -60,7 +60,7 @@ bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); 
 // time is another one.
 bool speaks_of(const ImageEvidence& e, const Requirement& r) {
   if (e.cell == nullptr) return true;
-  if (e.faulted) return is_about_faults(r.id) || holds_under_faults(r.id);
+  if (e.faulted) return is_about_faults(r.id) || holds_under_faults(e, r.id);
   return e.cell->injections.empty() && (is_about_faults(r.id) || r.id.starts_with("pctx.header."));
 }
 
@@ -623,7 +623,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       result.findings.push_back(std::move(*decided));
     } else {
       for (const ImageEvidence* e : asked) {
-        const bool judged = !e->faulted || is_about_faults(r->id) || holds_under_faults(r->id);
+        const bool judged = !e->faulted || is_about_faults(r->id) || holds_under_faults(*e, r->id);
         Finding f = judged ? rule_for(r->id)(*e) : not_judged_under_faults(t);
         if (f.outcome == Outcome::kFail) f.outcome = by_severity(r->severity);
         f.image = e->image->key;

@@ -167,8 +167,44 @@ exec {shlex.join(HANGS)}
         said = run.communicate(timeout=60)[0]
         self.assertEqual(run.returncode, NOT_JUDGED, said)
         self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
-        self.assertIn(f"fail {first}: not seen, and the run has not come to its end", said)
+        self.assertIn(f"fail {first}: not seen, and not all of the run is there", said)
         self.assertEqual(self.mends(said), [])
+        self.keeps_its_lines("out/timeline.json", ["--only", first, "--only", ROW])
+        self.prune_keeps(1)
+
+    def keeps_its_lines(self, recording, options=()):
+        """When it is judged again."""
+        words = [CTXCONF, "replay", "--color", "never", *options, "--expect", "known", "--out",
+                 "out", recording]
+        done = self.sh(shlex.join(words))
+        said = done.stdout + done.stderr
+        self.assertNotIn(done.returncode, (USAGE, STALE), said)
+        self.assertIn("not seen, and not all of the run is there", said)
+        self.assertEqual(self.mends(said), [])
+
+    def prune_keeps(self, lines):
+        before = self.file()
+        done = self.sh(f"{shlex.quote(CTXCONF)} expect prune known --from out/result.json")
+        self.assertEqual((done.returncode, self.file()), (0, before), done.stdout + done.stderr)
+        self.assertIn(f"note: kept {lines} line", done.stdout)
+
+    def test_what_was_not_asked_for_is_not_gone(self):
+        """--only when it was recorded, and not when it is judged again; and the trace of a row."""
+        self.expect(f"fail pctx.header.version {ISSUE}")
+        self.run_it(BROKEN, "--out", "out", code=FAILED, selected=["--only", ROW])
+        trace = f"out/traces/{ROW}.trace"
+        os.rename(self.path(trace), self.path("trace"))
+        os.rename(self.path("out/timeline.json"), self.path("recording"))
+        for recording in ("recording", "trace"):
+            with self.subTest(recording=recording):
+                self.keeps_its_lines(recording)
+                self.prune_keeps(1)
+
+    def test_a_pattern_speaks_of_all_that_it_names(self):
+        self.expect("na-ok pctx.update.* reason=frozen")
+        self.run_it(GOOD, "--out", "out", selected=["--only", ROW])
+        prune = f"{shlex.quote(CTXCONF)} expect prune known --from out/result.json"
+        self.assertIn("0 removed", self.sh(prune).stdout)
 
     def checks_begun(self):
         try:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace ctxconf::conformance {
 namespace {
@@ -32,7 +33,20 @@ RunProgress::~RunProgress() {
 
 void RunProgress::begin(std::string_view group, std::string_view check) {
   if (!terminal_) return;
-  std::string line = fmt::format("{}/{}  {} of {}", group, check, over_ + 1, checks_);
+  last_ = fmt::format("{}/{}  {} of {}", group, check, over_ + 1, checks_);
+  show(last_);
+}
+
+void RunProgress::walk(std::string_view group, std::uint64_t steps, double seconds) {
+  if (!terminal_) return;
+  if (steps == 0) return show(last_);
+  std::string line = last_.starts_with(fmt::format("{}/", group)) ? last_ : std::string(group);
+  line += fmt::format("  {} instructions stepped", steps);
+  if (seconds > 0) line += fmt::format(", {:.0f}/s", static_cast<double>(steps) / seconds);
+  show(std::move(line));
+}
+
+void RunProgress::show(std::string line) const {
   line.resize(std::min(line.size(), columns() - 1));
   fmt::print(stderr, "\r\033[K{}", line);
 }

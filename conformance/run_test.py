@@ -397,9 +397,14 @@ done
                     continue
                 self.assertNotIn(b"\n", seen)
                 self.assertTrue(seen.endswith(b"\r\x1b[K"), seen)
-                shown = re.findall(r"\r\x1b\[K(\S+)/(\S+)  (\d+) of (\d+)", seen.decode())
+                lines = seen.decode().split("\r\x1b[K")
+                shown = [re.fullmatch(r"\S+/\S+  \d+ of (\d+)", line) for line in lines]
+                shown = {m[0]: m[1] for m in shown if m}  # once more behind what is stepped
                 self.assertTrue(shown)
-                self.assertEqual(len(shown), int(shown[-1][3]))
+                self.assertEqual(len(shown), int(list(shown.values())[-1]))
+                # A walk is told of when it begins, however long it lasts.
+                walks = re.findall(r"\r\x1b\[Kupdate-by-instructions\S* .*? (\d+) instructions stepped", seen.decode())
+                self.assertTrue(walks, seen)
 
     def test_repeats_that_say_the_same_are_kept_once(self):
         words = ["--only", "pctx.publish.*", "--only", "pctx.fork.*", "--out", self.out]

@@ -22,7 +22,6 @@ using sys::RemoteAddr;
 using sys::RemoteRange;
 
 constexpr std::string_view kFormat = "ctxconf-timeline";
-constexpr std::size_t kMaxFile = std::size_t{256} << 20U;
 
 constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
     {Moment::kStart, "start"},
@@ -951,7 +950,7 @@ std::string ending_of(const Process& p) {
   return p.exit_code ? "exited " + std::to_string(*p.exit_code) : "";
 }
 
-std::string to_json(const Timeline& t) {
+std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
   Json out = {{"format", kFormat},
               {"version", kTimelineVersion},
               {"suite_version", t.suite_version},
@@ -973,14 +972,13 @@ std::string to_json(const Timeline& t) {
               {"notes", texts(t.notes)},
               {"stops", t.stops},
               {"hang", t.hang},
-              {"processes", Json::array()},
               {"faults", Json::array()},
               {"cells", Json::array()},
-              {"sessions", Json::array()},
               {"skipped", Json::array()},
               {"repeats", Json::array()},
               {"harness_fault", text(t.harness_fault)}};
-  for (const auto& s : t.sessions) out["sessions"].push_back(json_of(s));
+  if (!t.asked_for.empty()) out["asked_for"] = texts(t.asked_for);
+  if (t.partial) out["partial"] = true;
   for (const auto& s : t.skipped) out["skipped"].push_back(json_of(s));
   for (const auto& r : t.repeats) {
     out["repeats"].push_back({{"repeat", r.repeat}, {"times", r.times}});
@@ -989,15 +987,32 @@ std::string to_json(const Timeline& t) {
     out["host"].push_back(
         {{"name", f.name}, {"available", f.available}, {"detail", f.detail}, {"remedy", f.remedy}});
   }
-  for (const auto& p : t.processes) out["processes"].push_back(json_of(p));
   for (const auto& f : t.faults) out["faults"].push_back(json_of(f));
   for (const auto& c : t.cells) out["cells"].push_back(json_of(c));
   for (const auto& i : t.injections) out["injections"].push_back(json_of(i));
-  return out.dump(1) + "\n";
+  std::string json = out.dump(1);
+  json.resize(json.size() - std::string_view("\n}").size());
+  // As values they would take many times their text, so that there is one of them at a time.
+  const auto add = [&](std::string_view name, const auto& list) {
+    json.append(",\n \"").append(name).append("\": [");
+    std::string_view before = "\n";
+    for (const auto& one : list) {
+      if (json.size() > most) return;
+      json.append(std::exchange(before, ",\n")).append(json_of(one).dump(1));
+    }
+    json += "]";
+  };
+  add("processes", t.processes);
+  add("sessions", t.sessions);
+  json += "\n}\n";
+  if (json.size() > most) return std::nullopt;
+  return json;
 }
 
+std::string to_json(const Timeline& t) { return to_json(t, SIZE_MAX).value_or(""); }
+
 sys::Result<Timeline> timeline_from_json(std::string_view json) {
-  if (json.size() > kMaxFile) return sys::fail("read timeline", EFBIG, "more than 256 MiB");
+  if (json.size() > kLongestTimeline) return sys::fail("read timeline", EFBIG, "more than 256 MiB");
   const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return sys::fail("read timeline", EINVAL, "this is not JSON");
   if (!value.is_object() || value.value("format", Json()) != kFormat) {
@@ -1045,6 +1060,8 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.sessions = in.list<Session>("sessions", session_from);
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
+  if (!in.absent_or_null("asked_for")) t.asked_for = in.strings("asked_for");
+  t.partial = !in.absent_or_null("partial") && in.boolean("partial");
   t.harness_fault = in.string("harness_fault");
   check_session_numbers(in, t);
   check_views(in, t);

@@ -478,6 +478,11 @@ struct Timeline {
   std::vector<Session> sessions;
   std::vector<SkippedCheck> skipped;
   std::vector<RepeatCount> repeats;  // those not named stand for themselves
+  // run: not empty: ids of the requirements that it was asked for, and of no others.
+  std::vector<std::string> asked_for;
+  // Not all is here that was to be recorded: the run did not come to its end, or this is a part of
+  // its recording.
+  bool partial = false;
   // run: not empty: why ctxconf could not record all that it was to; the rest is here.
   std::string harness_fault;
 };
@@ -489,7 +494,12 @@ bool is_root(const Timeline& timeline, const Process& process);
 // "exited 0", "killed by SIGKILL (by ctxconf)"; empty: it is not known to have ended.
 std::string ending_of(const Process& process);
 
+inline constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;  // bytes of JSON
+
 std::string to_json(const Timeline& timeline);
+// Nothing: it has more than `most` bytes. Then no more than that were made of it, and one process
+// or session.
+std::optional<std::string> to_json(const Timeline& timeline, std::size_t most);
 // Refuses another version, numbers out of range and anything of the wrong type.
 sys::Result<Timeline> timeline_from_json(std::string_view json);
 

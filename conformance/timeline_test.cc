@@ -194,6 +194,8 @@ Timeline example() {
   t.clock_calls = true;
   t.watches_lifetime = true;
   t.stops = 72;
+  t.asked_for = {"pctx.header.version"};
+  t.partial = true;
   return t;
 }
 
@@ -245,6 +247,26 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_EQ(image.threads[0].mapping->name, "/memfd:OTEL_CTX (deleted)");
   EXPECT_EQ(back->processes[0].killed_by, 11);
   EXPECT_FALSE(back->processes[0].exit_code);
+}
+
+TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
+  const auto back = timeline_from_json(to_json(example()));
+  ASSERT_TRUE(back);
+  EXPECT_TRUE(back->partial);
+  EXPECT_EQ(back->asked_for, example().asked_for);
+  const std::string whole = to_json(Timeline());
+  EXPECT_FALSE(whole.contains("partial") || whole.contains("asked_for"));
+  EXPECT_TRUE(timeline_from_json(whole));
+}
+
+TEST(TimelineJson, IsGivenUpWhereItHasMoreBytesThanItMay) {
+  Timeline t = example();
+  t.processes.resize(3, t.processes.front());
+  const std::string json = to_json(t);
+  EXPECT_EQ(to_json(t, json.size()), json);
+  for (const std::size_t most : {json.size() - 1, json.size() / 2, std::size_t{0}}) {
+    EXPECT_EQ(to_json(t, most), std::nullopt) << most;
+  }
 }
 
 TEST(TimelineJson, IsPlainTextWhateverTheTesteeSaid) {

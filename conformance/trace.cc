@@ -63,17 +63,14 @@ std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult&
                                     std::size_t limit) {
   const auto images = images_of(result);
   Timeline part = without_processes(timeline);
+  part.partial = true;
   for (const bool only_these : {true, false}) {
     part.processes = processes_with(timeline.processes, images, only_these);
     if (!is_judged_alike(part, result)) continue;
-    auto text = to_json(part);
-    if (text.size() > limit) return std::nullopt;
-    return text;
+    return to_json(part, limit);
   }
   if (!is_judged_alike(timeline, result)) return std::nullopt;
-  auto text = to_json(timeline);
-  if (text.size() > limit) return std::nullopt;
-  return text;
+  return to_json(timeline, limit);
 }
 
 }  // namespace ctxconf::conformance

@@ -73,6 +73,7 @@ TEST(Trace, HasOnlyTheImagesOfTheFinding) {
   ASSERT_EQ(part->processes[0].images.size(), 1);
   EXPECT_EQ(part->processes[0].images[0].key, (ImageKey{10, 1}));
   EXPECT_EQ(part->notes, t.notes);
+  EXPECT_TRUE(part->partial) << "what it does not show may be in the rest";
   const RunResult again = judge(*part, the_row());
   EXPECT_EQ(again.results.at(0).outcome, Outcome::kFail);
   EXPECT_EQ(again.results[0].findings.at(0).saw, run.results[0].findings.at(0).saw);

@@ -31,6 +31,7 @@
 #include <utility>
 
 #include "sys/access_watchdog.h"
+#include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
@@ -343,22 +344,14 @@ std::optional<std::uint64_t> stepped_to(pid_t tid, const siginfo_t& info) {
   return registers->pc;
 }
 
-// SIGCHLD and the wake-up signals are blocked in this thread and taken one by
-// one. A wake-up signal that this process ignores (nohup) would become pending
-// as well when blocked, so it is left out.
+// SIGCHLD and the wake-up signals are blocked in this thread and taken one by one.
 class TakenSignals {
  public:
-  TakenSignals() {
-    sigemptyset(&wake_ups_);
-    for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
-      struct sigaction action{};
-      if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
-        sigaddset(&wake_ups_, signo);
-      }
-    }
-    all_ = wake_ups_;
+  TakenSignals() : all_(wake_ups_.set()) {
+    sigemptyset(&sigchld_);
+    sigaddset(&sigchld_, SIGCHLD);
     sigaddset(&all_, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &all_, &mask_before_);
+    pthread_sigmask(SIG_BLOCK, &sigchld_, &mask_before_);
     // With SIG_IGN or SA_NOCLDWAIT children vanish without a status, with
     // SA_NOCLDSTOP no stop sends SIGCHLD.
     struct sigaction plain{};
@@ -367,10 +360,7 @@ class TakenSignals {
   }
   ~TakenSignals() {
     const timespec none{};
-    sigset_t sigchld;
-    sigemptyset(&sigchld);
-    sigaddset(&sigchld, SIGCHLD);
-    while (sigtimedwait(&sigchld, nullptr, &none) > 0) {
+    while (sigtimedwait(&sigchld_, nullptr, &none) > 0) {
     }
     sigaction(SIGCHLD, &sigchld_before_, nullptr);
     pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
@@ -379,19 +369,11 @@ class TakenSignals {
   TakenSignals& operator=(const TakenSignals&) = delete;
 
   // True when a wake-up signal was pending.
-  bool take_wake_up() {
-    const timespec none{};
-    return sigtimedwait(&wake_ups_, nullptr, &none) > 0;
-  }
+  bool take_wake_up() const { return wake_ups_.take(); }
   // Sleeps until SIGCHLD or a wake-up signal (true), `until`, or a little while.
-  bool sleep(Clock::time_point until) { return sleep(until, all_); }
+  bool sleep(Clock::time_point until) const { return sleep(until, all_); }
   // The same, leaving wake-up signals pending.
-  void sleep_for_children(Clock::time_point until) {
-    sigset_t sigchld;
-    sigemptyset(&sigchld);
-    sigaddset(&sigchld, SIGCHLD);
-    sleep(until, sigchld);
-  }
+  void sleep_for_children(Clock::time_point until) const { sleep(until, sigchld_); }
 
  private:
   static bool sleep(Clock::time_point until, const sigset_t& set) {
@@ -402,8 +384,9 @@ class TakenSignals {
     return signo > 0 && signo != SIGCHLD;
   }
 
-  sigset_t wake_ups_{};
-  sigset_t all_{};
+  EndingSignals wake_ups_;
+  sigset_t sigchld_{};
+  sigset_t all_;
   sigset_t mask_before_{};
   struct sigaction sigchld_before_{};
 };

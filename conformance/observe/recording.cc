@@ -186,6 +186,7 @@ class Live {
   void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
+  void tell_of_walk(Clock::time_point now);
   // Or nearly: what the program shows in the middle of a change is not looked at more often for it.
   void stood_still_for(Clock::duration time) {
     walked_ += time;
@@ -223,6 +224,10 @@ class Live {
   LookPace pace_;
   StoppedTime stopped_;
   Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
+  // Of the walk that options_.walked was told of last: 0: it is over, or there was none.
+  std::uint64_t walk_steps_ = 0;
+  Clock::time_point walk_begun_;
+  Clock::time_point walk_told_;
   // Threads of a look that are still to stop for it, and what was seen of the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -845,6 +850,22 @@ void Live::on(const sys::Stepped& e) {
   go_on(e.process, e.tid);
 }
 
+void Live::tell_of_walk(Clock::time_point now) {
+  std::uint64_t steps = 0;
+  for (const auto& [pid, w] : alive_) {
+    if (w.steps) steps = std::max(steps, w.steps->walked());
+  }
+  if (steps < walk_steps_ || walk_steps_ == 0) {  // another one, or none any more
+    walk_begun_ = now;
+  } else if (now - walk_told_ < LookPace::kTick) {
+    return;
+  }
+  if (steps == 0 && walk_steps_ == 0) return;
+  walk_told_ = now;
+  walk_steps_ = steps;
+  options_.walked(steps, std::chrono::duration<double>(now - walk_begun_).count());
+}
+
 void Live::on(const sys::WatchpointHit& e) {
   StoreRecorder* const stores = stores_of(e.process);
   const auto thread = threads_.find(e.tid);
@@ -926,6 +947,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     runaway_ = "started " + std::to_string(started_) + " processes, " +
                std::to_string(tracee_.tasks()) + " threads alive at once";
   }
+  if (options_.walked) tell_of_walk(woke);
   // Of one instruction the clock is not asked again.
   if (const auto from = stepped ? woke : Clock::now(); from >= next_tick_) {
     tick();

@@ -43,6 +43,7 @@ class StepRecorder {
 
   bool is_walking() const { return walk_.has_value(); }
   bool is_walking(pid_t tid) const { return walk_ && walk_->tid == tid; }
+  std::uint64_t walked() const { return walk_ ? walk_->steps : 0; }  // instructions of the walk
   // A thread stands right behind its store to the header, which was `before`, and no walk is on.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);

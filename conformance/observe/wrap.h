@@ -70,6 +70,9 @@ struct WrapOptions {
   // ended with the others. `paused` is told of it when it may be looked at by others.
   std::optional<PausePoint> pause_at;
   std::function<void(pid_t process, pid_t thread)> paused;
+  // Called about ten times a second while a thread is moved by single instructions (level steps):
+  // how many of this walk so far, and for how long; with 0 when it is over.
+  std::function<void(std::uint64_t steps, double seconds)> walked;
   // Called about ten times a second: seconds so far, processes alive, contexts seen.
   std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
 };

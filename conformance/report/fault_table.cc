@@ -20,25 +20,38 @@ constexpr std::size_t kMostOutputLines = 5;
 constexpr std::array<std::string_view, 9> kErrnos = {
     "EPERM", "EACCES", "ENOSYS", "EINVAL", "EMFILE", "ENFILE", "ENOMEM", "EBADF", "ENOSPC"};
 
-struct Mark {
+struct Meaning {
   Outcome outcome;
   std::string_view text;
-  std::string_view meaning;
 };
-constexpr std::array<Mark, 8> kMarks = {{
-    {Outcome::kPass, "ok", "breaks nothing"},
-    {Outcome::kFail, "FAIL", "breaks a requirement"},
-    {Outcome::kWarn, "warn", "breaks one that is a warning"},
-    {Outcome::kInfo, "info", "worth knowing"},
-    {Outcome::kCrash, "CRASH", "died"},
-    {Outcome::kTimeout, "HANG", "had to be ended"},
-    {Outcome::kNa, "-", "no such call was seen"},
-    {Outcome::kUnobservable, "?", "nothing could be judged"},
+constexpr std::array<Meaning, 8> kMeanings = {{
+    {Outcome::kPass, "breaks nothing"},
+    {Outcome::kFail, "breaks a requirement"},
+    {Outcome::kWarn, "breaks one that is a warning"},
+    {Outcome::kInfo, "worth knowing"},
+    {Outcome::kCrash, "died"},
+    {Outcome::kTimeout, "had to be ended"},
+    {Outcome::kNa, "no such call was seen"},
+    {Outcome::kUnobservable, "nothing could be judged"},
 }};
 
+// The outcome's label; a sign where nothing was judged.
 std::string_view mark_of(Outcome outcome) {
-  const auto* it = std::ranges::find(kMarks, outcome, &Mark::outcome);
-  return it == kMarks.end() ? "?" : it->text;
+  if (outcome == Outcome::kNa) return "-";
+  if (outcome == Outcome::kUnobservable || outcome == Outcome::kHarnessError) return "?";
+  return label_of(outcome);
+}
+
+std::string legend_of(std::span<const FaultOutcome> faults) {
+  std::string out;
+  for (const auto& [outcome, text] : kMeanings) {
+    if (std::ranges::find(faults, outcome, &FaultOutcome::outcome) == faults.end()) continue;
+    const auto mark = mark_of(outcome);
+    const auto label = label_of(outcome);
+    out += fmt::format("{}{}{} {}", out.empty() ? "" : "; ", mark,
+                       mark == label ? "" : fmt::format(" {}:", label), text);
+  }
+  return out;
 }
 
 std::string label_of(const FaultOutcome& f) { return inert(f.name(), kMostName); }
@@ -148,7 +161,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
     table[step].emplace(f.fault, &f);
     width = std::max(width, step.size());
   }
-  constexpr std::size_t kColumn = 7;
+  constexpr std::size_t kColumn = 8;
   if (!columns.empty()) {
     std::string head = "  " + padded("", width + 2);
     for (const auto c : columns) head += padded(c, kColumn);
@@ -166,12 +179,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
   for (const FaultOutcome* f : others) {
     out.push_back("  " + padded(label_of(*f), width + 2) + std::string(mark_of(f->outcome)));
   }
-  std::string legend;
-  for (const Mark& mark : kMarks) {
-    if (std::ranges::find(faults, mark.outcome, &FaultOutcome::outcome) == faults.end()) continue;
-    legend += fmt::format("{}{} {}", legend.empty() ? "" : "; ", mark.text, mark.meaning);
-  }
-  out.push_back("  " + legend);
+  out.push_back("  " + legend_of(faults));
   for (const Explanation& e : explanations_of(faults)) {
     out.push_back(fmt::format("  {} {}{}: {}", mark_of(e.outcome), e.step,
                               e.faults.empty() ? "" : " (" + e.faults + ")", e.text));

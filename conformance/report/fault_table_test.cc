@@ -26,6 +26,8 @@ TEST(FaultTable, HasARowAStepAndAColumnAnErrno) {
       outcome("memfd_create", "ENOSYS", Outcome::kFail),
       outcome("prctl", "EINVAL", Outcome::kCrash, "died\x1b[2J"),
       outcome("mremap", "EPERM", Outcome::kNa, "no such call"),
+      outcome("prctl", "EPERM", Outcome::kTimeout, "it still ran"),
+      outcome("madvise", "EPERM", Outcome::kWarn),
       outcome("clock", "frozen", Outcome::kInfo, "it waits"),
       outcome("RLIMIT_FSIZE=0", "", Outcome::kUnobservable, "it wrote a file"),
   };
@@ -33,17 +35,20 @@ TEST(FaultTable, HasARowAStepAndAColumnAnErrno) {
   faults[1].options = {"--inject", "memfd_create:error=EINVAL"};
   faults[3].options = {"--inject", "prctl(PR_SET_VMA):error=EINVAL"};
   faults[3].output = "one\n\ntwo\n";
+  faults[6].requirements = {"pctx.publish.failure-madvise"};
   constexpr const char* kLegend =
-      "  ok breaks nothing; FAIL breaks a requirement; info worth knowing; CRASH died; - no such "
-      "call was seen; ? nothing could be judged";
+      "  PASS breaks nothing; FAIL breaks a requirement; WARN breaks one that is a warning; INFO "
+      "worth knowing; CRASH died; TIMEOUT had to be ended; - N/A: no such call was seen; ? "
+      "UNOBSERVABLE: nothing could be judged";
   const std::vector<std::string> lines = {
-      "fault matrix: 5 of 7 faults came, and 1 broke nothing",
-      "                  EPERM  ENOSYS EINVAL",
-      "  memfd_create    ok     FAIL   FAIL",
-      "  prctl                         CRASH",
+      "fault matrix: 7 of 9 faults came, and 1 broke nothing",
+      "                  EPERM   ENOSYS  EINVAL",
+      "  memfd_create    PASS    FAIL    FAIL",
+      "  prctl           TIMEOUT         CRASH",
       "  mremap          -",
+      "  madvise         WARN",
       "",
-      "  clock/frozen    info",
+      "  clock/frozen    INFO",
       "  RLIMIT_FSIZE=0  ?",
       kLegend,
       "  FAIL memfd_create (EINVAL, ENOSYS): pctx.publish.fallback-anon",
@@ -52,7 +57,9 @@ TEST(FaultTable, HasARowAStepAndAColumnAnErrno) {
       "    alone: --inject 'prctl(PR_SET_VMA):error=EINVAL'",
       "    | one",
       "    | two",
-      "  info clock (frozen): it waits",
+      "  TIMEOUT prctl (EPERM): it still ran",
+      "  WARN madvise (EPERM): pctx.publish.failure-madvise",
+      "  INFO clock (frozen): it waits",
       "  ? RLIMIT_FSIZE=0: it wrote a file",
   };
   EXPECT_EQ(fault_matrix_lines(faults), lines);

@@ -569,6 +569,9 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
   out.trace_path = run["trace"].text();
   out.again = run["again"].text();
   if (const Node seed = run.maybe("seed"); seed.present()) out.seed = seed.text();
+  if (const Node partial = run.maybe("partial"); partial.present()) {
+    out.partial = partial.boolean();
+  }
   const Node host = root["host"];
   out.kernel = host["kernel"].text();
   out.arch = host["arch"].text();
@@ -658,6 +661,7 @@ std::string to_result_json(const RunResult& run) {
                 {"trace", json_text(run.trace_path)},
                 {"again", json_text(run.again)}};
   if (!run.seed.empty()) about["seed"] = json_text(run.seed);
+  if (run.partial) about["partial"] = true;
   if (run.target_ending) about["target_ending"] = json_text(*run.target_ending);
   json results = json::array();
   for (const RequirementResult& result : run.results) {

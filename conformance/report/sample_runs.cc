@@ -356,6 +356,7 @@ RunResult hostile_run() {
   run.suite_version = run.suite_commit = run.mode = run.kernel = run.arch = run.libc = bad;
   run.level = run.started_at = run.again = run.seed = run.trace_path = run.exit_reason = bad;
   for (auto& r : run.results) r.trace_path = bad;
+  run.partial = true;
   run.command_line = {bad, bad, bad};
   run.target = {bad};
   run.notes = {long_one};

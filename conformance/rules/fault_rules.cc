@@ -959,6 +959,44 @@ constexpr std::array<NamedRule, 14> kRules = {{
     {"pctx.update.timestamp-later", at_calls<timestamp_later>},
 }};
 
+// ---- what a fault leaves as it is
+
+bool is_named_as_valid(const ImageEvidence& e, const SystemCall& c) {
+  const auto h = header_before(e, c);
+  return is_context_naming(c) && h && abi::is_valid(*h);
+}
+
+bool is_same_step(const SystemCall& a, const SystemCall& b) {
+  if (a.name != b.name) return false;
+  if (a.name == "memfd_create") return a.args[1] == b.args[1];   // its flags
+  if (a.name == "clock_gettime") return a.args[0] == b.args[0];  // which clock
+  return a.file.empty() == b.file.empty();                       // of the memfd, or instead of it
+}
+
+// Each answered call was of the first publication, which went on without it and is there at the
+// end, or names what there is already. Who begins again may publish something else.
+bool published_all_the_same(const ImageEvidence& e) {
+  const auto& calls = e.image->calls;
+  const auto named =
+      std::ranges::find_if(calls, [&](const auto& c) { return is_named_as_valid(e, c); });
+  if (named == calls.end() || !is_complete(*e.image) || e.contexts.empty() ||
+      std::ranges::none_of(e.contexts.back(), &Context::usable)) {
+    return false;
+  }
+  bool any = false;
+  for (auto c = calls.begin(); c != calls.end(); ++c) {
+    if (!c->injected) continue;
+    any = true;
+    if (is_named_as_valid(e, *c)) continue;
+    const bool went_on =
+        c < named && c->tid == named->tid &&
+        std::none_of(
+            c + 1, named, [&](const SystemCall& later) { return is_same_step(*c, later); });
+    if (!went_on) return false;
+  }
+  return any;
+}
+
 }  // namespace
 
 std::span<const NamedRule> fault_rules() { return kRules; }
@@ -971,15 +1009,22 @@ bool is_about_faults(std::string_view requirement) {
   return std::ranges::find(kRules, requirement, &NamedRule::requirement) != kRules.end();
 }
 
-bool holds_under_faults(std::string_view requirement) {
+bool holds_under_faults(const ImageEvidence& e, std::string_view requirement) {
   static constexpr std::array<std::string_view, 2> kOfTheClock = {
       "pctx.header.timestamp-nanoseconds", "pctx.header.timestamp-nonzero-at-rest"};
   static constexpr std::array<std::string_view, 2> kOfTheMapping = {
       "pctx.publish.mapping-private", "pctx.publish.mapping-protection"};
+  // What a record needs beside it, which a writer may have been kept from publishing. The others
+  // about reference data are about what was published.
+  static constexpr std::array<std::string_view, 4> kBesideRecords = {
+      "tctx.refdata.before-first-record", "tctx.refdata.key-map-present",
+      "tctx.refdata.schema-version-present", "tctx.refdata.schema-version-value"};
   if (std::ranges::find(kOfTheClock, requirement) != kOfTheClock.end()) return false;
+  if (std::ranges::find(kBesideRecords, requirement) != kBesideRecords.end()) {
+    return published_all_the_same(e);
+  }
   return requirement.starts_with("pctx.header.") || requirement.starts_with("pctx.payload.") ||
-         // Without a process context there is no reference data.
-         (requirement.starts_with("tctx.") && !requirement.starts_with("tctx.refdata.")) ||
+         requirement.starts_with("tctx.") ||
          std::ranges::find(kOfTheMapping, requirement) != kOfTheMapping.end();
 }
 

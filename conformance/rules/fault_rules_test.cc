@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/judge.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
@@ -173,6 +174,98 @@ TEST(FaultRules, OnlyRowsThatHoldUnderFaultsAreJudgedBesideThem) {
   EXPECT_EQ(outcome("pctx.fork.dontfork"), Outcome::kUnobservable);
   EXPECT_EQ(outcome("pctx.publish.memfd-flags"), Outcome::kUnobservable);
   EXPECT_EQ(run.injections, std::vector<std::string>{"memfd_create, 1 time"});
+}
+
+constexpr const char* kSchemaVersion = "tctx.refdata.schema-version-present";
+
+// What is said of a thread that has a record, beside a context without reference data.
+Outcome schema_version_beside(Recording r) {
+  ThreadSample s;
+  s.tid = 12;
+  s.slot = 0x7f1100000010;
+  s.value = kAt + 1024;
+  s.first_seen_ns = r.now;
+  s.last_seen_ns = r.now + 1;
+  MemoryBlock record;
+  record.at = sys::RemoteAddr(s.value);
+  record.bytes.resize(sizeof(abi::ThreadRecordHead), std::byte{1});
+  record.bytes[26] = record.bytes[27] = std::byte{0};  // no attributes
+  record.wanted = record.readable = record.bytes.size();
+  s.record = record;
+  r.image().threads = {s};
+  return judge(r.t, {Catalogue::builtin().find(kSchemaVersion)}).results.front().outcome;
+}
+
+TEST(FaultRules, ReferenceDataIsJudgedBesideAFaultThatLeavesThePublication) {
+  const auto retries = [] {
+    Recording r;
+    return r.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3).sized().mapped().marked();
+  };
+  const auto end = [](Recording r) { return r.seen(header(1), {Moment::kExit}); };
+  EXPECT_EQ(schema_version_beside(end(retries().named(1))), Outcome::kFail);
+  EXPECT_EQ(schema_version_beside(end(retries().named(1).injected())), Outcome::kFail);
+  Recording falls_back;
+  falls_back.memfd(kKept | kSeal, -EPERM).injected().memfd(kKept, -EPERM).injected();
+  falls_back.anonymous().marked().named(1).seen(header(1), {Moment::kExit});
+  EXPECT_EQ(schema_version_beside(falls_back), Outcome::kFail);
+  Recording no_map;
+  no_map.memfd(kKept, 3).sized().mapped(-ENOMEM).injected().anonymous().marked().named(1);
+  EXPECT_EQ(schema_version_beside(end(no_map)), Outcome::kFail);
+  Recording another_clock;
+  another_clock.memfd(kKept, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 1).injected();
+  another_clock.clock(CLOCK_MONOTONIC, 1).named(1);
+  EXPECT_EQ(schema_version_beside(end(another_clock)), Outcome::kFail);
+  Recording updates;
+  updates.published().named(2).injected().seen(header(2), {Moment::kExit});
+  EXPECT_EQ(schema_version_beside(updates), Outcome::kFail);
+}
+
+TEST(FaultRules, ReferenceDataThatAFaultMayHaveRefusedIsNotMissed) {
+  Recording nothing;
+  nothing.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected();
+  EXPECT_EQ(schema_version_beside(nothing), Outcome::kUnobservable);
+  // Of who begins again the first content may have been another one.
+  Recording again;
+  again.memfd(kKept | kSeal, -EMFILE).injected().published();
+  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  again = {};
+  again.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().published();
+  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  again = {};
+  again.clock(CLOCK_BOOTTIME, 1).injected().clock(CLOCK_BOOTTIME, 2).published();
+  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  Recording another_thread;
+  another_thread.memfd(kKept | kSeal, -EINVAL).injected().image().calls.back().tid = 13;
+  another_thread.memfd(kKept, 3).sized().mapped().marked().named(1);
+  another_thread.seen(header(1), {Moment::kExit});
+  EXPECT_EQ(schema_version_beside(another_thread), Outcome::kUnobservable);
+  Recording refused_update;
+  refused_update.published().clock(CLOCK_BOOTTIME, 1).injected().seen(header(1), {Moment::kExit});
+  EXPECT_EQ(schema_version_beside(refused_update), Outcome::kUnobservable);
+  Recording given_up;
+  given_up.published().injected();
+  given_up.seen(kBlank, {Moment::kExit});
+  EXPECT_EQ(schema_version_beside(given_up), Outcome::kUnobservable);
+  Recording half_seen;
+  half_seen.published().named(2).injected().seen(header(2), {Moment::kExit});
+  half_seen.image().calls_dropped = 1;
+  EXPECT_EQ(schema_version_beside(half_seen), Outcome::kUnobservable);
+}
+
+TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
+  Recording r;
+  r.published().clock(CLOCK_BOOTTIME, 1).injected();
+  const auto all = evidence_of(r.t);
+  ASSERT_EQ(all.size(), 1U);
+  for (const char* row : {"in-attributes", "schema-version-string", "key-map-array",
+                          "key-map-strings", "key-map-names-usable"}) {
+    EXPECT_TRUE(holds_under_faults(all.front(), std::string("tctx.refdata.") + row)) << row;
+  }
+  for (const char* row : {"schema-version-present", "schema-version-value", "key-map-present",
+                          "before-first-record"}) {
+    EXPECT_FALSE(holds_under_faults(all.front(), std::string("tctx.refdata.") + row)) << row;
+  }
+  EXPECT_TRUE(holds_under_faults(all.front(), "tctx.record.layout"));
 }
 
 TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {

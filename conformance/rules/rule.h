@@ -50,9 +50,10 @@ bool is_driven(std::string_view requirement);
 // Rows, also driven ones, about what a writer does when calls fail, or about the clock it reads.
 // They are asked of the images in which a call was answered by --inject, if there are any.
 bool is_about_faults(std::string_view requirement);
-// Rows that any context keeps, whatever happened to the calls of its writer. In an image with an
-// answered call only these and those about faults are judged: it may explain all others.
-bool holds_under_faults(std::string_view requirement);
+// Rows that what this image published keeps, whatever happened to the calls of its writer. Of an
+// image with an answered call only these and those about faults are judged: it may explain all
+// others.
+bool holds_under_faults(const ImageEvidence& evidence, std::string_view requirement);
 
 inline constexpr const char* kNoSuchFault = "no call was made to fail as this needs";  // saw
 inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature

@@ -167,6 +167,11 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
+  if (recording.steps && calls_.walk) {
+    recording.walked = [&](std::uint64_t steps, double seconds) {
+      calls_.walk(group.name, steps, seconds);
+    };
+  }
   recording.forks = group.forks;
   recording.pid_namespace = group.pid_namespace;
   std::string specs = group.injections;
@@ -215,12 +220,12 @@ GroupRun Driver::drive(const Group& group, std::uint32_t repeat) {
         return out;
       }
     }
-    if (on_check_) on_check_(group.name, check->name);
+    if (calls_.begin) calls_.begin(group.name, check->name);
     testee->begin_check(std::string(check->name), std::move(requirements));
     const Driven driven = check->drive(*testee);
     const auto told = [&](std::optional<CheckEnding> ending) {
       ++out.asked;
-      if (on_check_end_) on_check_end_(group.name, check->name, ending);
+      if (calls_.end) calls_.end(group.name, check->name, ending);
     };
     if (driven) {
       told(CheckEnding::kDone);

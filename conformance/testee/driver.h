@@ -2,6 +2,7 @@
 // goes on after whatever it does.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -36,19 +37,23 @@ struct GroupRun {
 // already, from an earlier repeat, are not told again.
 void append(Timeline part, Timeline& to);
 
+// What is told while checks are asked; empty ones are not called.
+struct DriveCalls {
+  // Before each check, and after it with how it ended; nothing: it could not be ended.
+  std::function<void(std::string_view group, std::string_view check)> begin;
+  std::function<void(std::string_view group, std::string_view check,
+                     std::optional<CheckEnding> ending)>
+      end;
+  // As WrapOptions::walked.
+  std::function<void(std::string_view group, std::uint64_t steps, double seconds)> walk;
+};
+
 class Driver {
  public:
   // `options` outlive it. Checks for none of `selected` are left out.
   Driver(const TesteeOptions& options, std::vector<const Requirement*> selected);
 
-  // Called before each check, and after it with how it ended; nothing: it could not be ended.
-  using Call = std::function<void(std::string_view group, std::string_view check)>;
-  using EndCall = std::function<void(std::string_view group, std::string_view check,
-                                     std::optional<CheckEnding> ending)>;
-  void on_check(Call begin, EndCall end) {
-    on_check_ = std::move(begin);
-    on_check_end_ = std::move(end);
-  }
+  void tell(DriveCalls calls) { calls_ = std::move(calls); }
 
   // Starts the adapter once to learn what it declares; asked before anything is driven. Its part is
   // empty.
@@ -68,8 +73,7 @@ class Driver {
 
   const TesteeOptions& options_;
   std::vector<const Requirement*> selected_;
-  Call on_check_;
-  EndCall on_check_end_;
+  DriveCalls calls_;
   nlohmann::json capabilities_ = nlohmann::json::object();
 };
 

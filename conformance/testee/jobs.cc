@@ -24,6 +24,7 @@
 
 #include "conformance/json_text.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/process.h"
 #include "sys/spawn.h"
@@ -40,7 +41,6 @@ constexpr milliseconds kTick{1000};
 constexpr int kMostSilent = 600;        // more than all requests of a check may take together
 constexpr int kEnding = 20;             // a job that was told to end
 constexpr milliseconds kReaping{5000};  // of what was killed
-constexpr std::uint32_t kLongestFrame = std::uint32_t{300} << 20U;
 constexpr std::size_t kMostAhead =
     16;  // units whose recordings wait for an earlier one, or a job each
 constexpr std::size_t kMostRead = std::size_t{1} << 16U;
@@ -49,12 +49,17 @@ constexpr std::size_t kMostRead = std::size_t{1} << 16U;
 enum class Frame : std::uint32_t {
   kBegin,     // the name of a check
   kEnd,       // how it ended, a space, its name
+  kWalk,      // a Walk
   kTimeline,  // of the unit, as JSON
   kDone,      // what else is in a GroupRun, as JSON: the unit is over
 };
 struct FrameHead {
   Frame frame;
   std::uint32_t size;
+};
+struct Walk {
+  std::uint64_t steps;
+  double seconds;
 };
 constexpr std::string_view kStopped = "stopped";  // for a check that could not be ended
 
@@ -96,34 +101,39 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
 // In a process of its own: drives the units whose index is read, until there are no more. Does not
 // return, and nothing of the parent's is destroyed or flushed here.
 [[noreturn]] void work(const Jobs& jobs, int channel) {
-  const Driver::Call begin = [&](std::string_view, std::string_view check) {
+  DriveCalls calls;
+  calls.begin = [&](std::string_view, std::string_view check) {
     (void)say(channel, Frame::kBegin, check);
   };
-  const Driver::EndCall end = [&](std::string_view, std::string_view check,
-                                  std::optional<CheckEnding> ending) {
+  calls.end = [&](std::string_view, std::string_view check, std::optional<CheckEnding> ending) {
     const auto word = ending ? to_string(*ending) : kStopped;
     (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
   };
+  if (jobs.calls.walk) {
+    calls.walk = [&](std::string_view, std::uint64_t steps, double seconds) {
+      const Walk walk{steps, seconds};
+      (void)say(channel, Frame::kWalk, {reinterpret_cast<const char*>(&walk), sizeof walk});
+    };
+  }
   std::uint32_t index = 0;
   while (read_all(channel, &index, sizeof index)) {
     GroupRun run;
-    std::string timeline;
+    std::optional<std::string> timeline;
     try {
-      run = jobs.drive(index, begin, end);
-      timeline = to_json(run.part);
+      run = jobs.drive(index, calls);
+      timeline = to_json(run.part, kLongestTimeline);
+      if (!timeline) {
+        run.harness_fault =
+            "the recording of " + jobs.names[index] + " is too large to be handed over";
+      }
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
-    }
-    if (timeline.size() > kLongestFrame) {
-      timeline.clear();
-      run.harness_fault =
-          "the recording of " + jobs.names[index] + " is too large to be handed over";
     }
     const Json rest = {{"adapter_fault", text(run.adapter_fault)},
                        {"harness_fault", text(run.harness_fault)},
                        {"interrupted", run.interrupted},
                        {"asked", run.asked}};
-    if (!timeline.empty() && !say(channel, Frame::kTimeline, timeline)) break;
+    if (timeline && !say(channel, Frame::kTimeline, *timeline)) break;
     if (!say(channel, Frame::kDone, rest.dump())) break;
   }
   _exit(kExitClean);
@@ -151,7 +161,7 @@ class Workers {
 
   JobsEnding run(unsigned count) {
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a job leaves behind becomes ours
-    const EndingSignals signals;
+    const sys::EndingSignals signals;
     signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
     for (unsigned i = 0; i < count && ending_.harness_fault.empty(); ++i) start();
@@ -297,15 +307,21 @@ class Workers {
     const std::string& name = jobs_.names[*job.unit];
     switch (frame) {
       case Frame::kBegin:
-        if (jobs_.begin) jobs_.begin(name, said);
+        if (jobs_.calls.begin) jobs_.calls.begin(name, said);
         break;
       case Frame::kEnd: {
         const auto space = said.find(' ');
-        if (jobs_.end) {
-          jobs_.end(name, said.substr(space + 1), ending_from(said.substr(0, space)));
+        if (jobs_.calls.end) {
+          jobs_.calls.end(name, said.substr(space + 1), ending_from(said.substr(0, space)));
         }
         break;
       }
+      case Frame::kWalk:
+        if (Walk walk{}; said.size() == sizeof walk) {
+          std::memcpy(&walk, said.data(), sizeof walk);
+          jobs_.calls.walk(name, walk.steps, walk.seconds);
+        }
+        break;
       case Frame::kTimeline:
         if (auto part = timeline_from_json(said)) {
           job.run.part = std::move(*part);
@@ -416,32 +432,14 @@ class Workers {
 
 }  // namespace
 
-EndingSignals::EndingSignals() {
-  sigemptyset(&set_);
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction action{};
-    if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
-      sigaddset(&set_, signo);
-    }
-  }
-  pthread_sigmask(SIG_BLOCK, &set_, &before_);
-}
-
-EndingSignals::~EndingSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-bool EndingSignals::take() const {
-  const timespec none{};
-  return sigtimedwait(&set_, nullptr, &none) > 0;
-}
-
 JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale) {
   const auto size = jobs.names.size();
   const auto workers = static_cast<unsigned>(std::min<std::size_t>(count, size));
   if (workers > 1) return Workers(jobs, timeout_scale).run(workers);
   JobsEnding ending;
-  const EndingSignals signals;
+  const sys::EndingSignals signals;
   for (std::size_t unit = 0; unit < size; ++unit) {
-    GroupRun run = jobs.drive(unit, jobs.begin, jobs.end);
+    GroupRun run = jobs.drive(unit, jobs.calls);
     run.interrupted = run.interrupted || signals.take();
     ending.interrupted = run.interrupted;
     const bool goes_on = run.goes_on();
@@ -455,16 +453,17 @@ JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
   Jobs all;
   all.names.reserve(units.size());
   for (const Unit& unit : units) all.names.emplace_back(unit.group->name);
-  all.drive = [&](std::size_t unit, const Driver::Call& begin, const Driver::EndCall& end) {
-    driver.on_check(begin, end);
+  all.drive = [&](std::size_t unit, const DriveCalls& told) {
+    driver.tell(told);
     return driver.drive(*units[unit].group, units[unit].repeat);
   };
-  all.begin = calls.begin;
-  all.end = calls.end;
+  all.calls = calls.drive;
   all.take = [&](std::size_t unit, GroupRun run) {
     return calls.take(units[unit], std::move(run));
   };
-  return do_all(all, jobs, timeout_scale);
+  JobsEnding ending = do_all(all, jobs, timeout_scale);
+  driver.tell({});  // whom it told of checks may be gone when it drives again
+  return ending;
 }
 
 }  // namespace ctxconf::conformance

@@ -2,7 +2,6 @@
 // ptrace, SIGCHLD and the orphans of what is started belong to one process.
 #pragma once
 
-#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -16,31 +15,12 @@ namespace ctxconf::conformance {
 // More than there are groups.
 inline constexpr unsigned kMostJobs = 64;
 
-// While it lives the signals that end a run (SIGINT, SIGTERM, SIGHUP) are blocked in this thread: a
-// program under test that is being recorded is ended for them, and between two they wait. Those
-// that this process ignores (nohup) are left alone.
-class EndingSignals {
- public:
-  EndingSignals();
-  ~EndingSignals();
-  EndingSignals(const EndingSignals&) = delete;
-  EndingSignals& operator=(const EndingSignals&) = delete;
-
-  const sigset_t& set() const { return set_; }
-  bool take() const;  // true: one was pending
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-};
-
 // Units of work, known by their index. Of a GroupRun `asked` may be left alone.
 struct Jobs {
   std::vector<std::string> names;  // of the units
   // Does one; tells of its checks, where it has any, while they happen.
-  std::function<GroupRun(std::size_t unit, const Driver::Call&, const Driver::EndCall&)> drive;
-  Driver::Call begin;  // of a check: in no order with several jobs
-  Driver::EndCall end;
+  std::function<GroupRun(std::size_t unit, const DriveCalls&)> drive;
+  DriveCalls calls;  // in no order with several jobs
   // Called with what each unit gave, in the order of the units, whatever ended first. False: the
   // rest is not done, or ended and forgotten.
   std::function<bool(std::size_t unit, GroupRun run)> take;
@@ -63,8 +43,7 @@ struct Unit {
 };
 
 struct JobCalls {
-  Driver::Call begin;  // of a check, while it happens: in no order with several jobs
-  Driver::EndCall end;
+  DriveCalls drive;  // in no order with several jobs
   // Called with what each unit gave, in the order of the units, whatever ended first. False: the
   // rest is not driven, or ended and forgotten.
   std::function<bool(const Unit& unit, GroupRun run)> take;

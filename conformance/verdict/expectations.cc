@@ -470,8 +470,8 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
           options.partial ? "" : edit(file, e.line, "remove the line if it never applies")};
     case Fate::kPassed:
       if (options.partial) {
-        return ExpectationProblem{e.line, 0,
-                                  listed + ": not seen, and the run has not come to its end", ""};
+        return ExpectationProblem{e.line, 0, listed + ": not seen, and not all of the run is there",
+                                  ""};
       }
       return ExpectationProblem{
           e.line, 5,
@@ -605,6 +605,19 @@ std::vector<Observed> observed(const RunResult& run) {
   return all;
 }
 
+namespace {
+
+// It names requirements that were not selected, too, and may hold for these.
+bool names_others(const Expectation& line, std::span<const Observed> all) {
+  if (line.pattern.find_first_of("*?") == line.pattern.npos) return false;
+  const auto selectable = select(Catalogue::builtin(), {});
+  return selectable && std::ranges::any_of(*selectable, [&](const Requirement* r) {
+           return line.names(r->id) && std::ranges::find(all, r->id, &Observed::id) == all.end();
+         });
+}
+
+}  // namespace
+
 LineFate fate_of(const Expectation& line, std::span<const Observed> all) {
   std::array<const Observed*, static_cast<std::size_t>(Fate::kHarnessError) + 1> first{};
   bool run = false;
@@ -624,7 +637,9 @@ LineFate fate_of(const Expectation& line, std::span<const Observed> all) {
                           Fate::kPassed, Fate::kNotApplicable}) {
     if (line.verb == ExpectVerb::kNaOk && fate == Fate::kUnobservable && passed) continue;
     const Observed* o = first[static_cast<std::size_t>(fate)];
-    if (o != nullptr) return {fate, o};
+    if (o == nullptr) continue;
+    if (fate == Fate::kPassed && names_others(line, all)) return {};
+    return {fate, o};
   }
   return {run ? Fate::kNoImage : Fate::kNotRun, nullptr};
 }

@@ -81,7 +81,7 @@ std::vector<Observed> observed(const RunResult& run);
 
 // What the run makes of one line.
 enum class Fate {
-  kNotRun,         // its requirement was not selected
+  kNotRun,         // its requirement was not selected, or not all that its pattern names
   kNoImage,        // the image that it names was not seen
   kHolds,          // it failed as the line says, or flaky and passed
   kPassed,         // it did not fail, or na-ok and it applies

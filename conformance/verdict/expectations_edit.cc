@@ -146,7 +146,7 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
 }
 
 Edited prune_expectations(std::string_view text, std::string_view file, const Catalogue& catalogue,
-                          std::span<const Observed> all) {
+                          std::span<const Observed> all, bool partial) {
   Edited edited;
   edited.text = text;
   const Expectations expectations = parse_expectations(text, file, catalogue);
@@ -155,7 +155,12 @@ Edited prune_expectations(std::string_view text, std::string_view file, const Ca
   std::set<int> stale;
   for (const ExpectationProblem& p : expectations.problems) stale.insert(p.line);
   for (const Expectation& e : expectations.lines) {
-    if (fate_of(e, all).fate == Fate::kPassed) stale.insert(e.line);
+    if (fate_of(e, all).fate != Fate::kPassed) continue;
+    if (partial) {
+      edited.kept.push_back(e.line);
+    } else {
+      stale.insert(e.line);
+    }
   }
   edited.text.clear();
   for (int number = 1; !text.empty(); ++number) {

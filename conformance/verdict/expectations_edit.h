@@ -20,6 +20,7 @@ std::string init_expectations(std::span<const Observed> all, bool strict);
 struct Edited {
   std::string text;                // the same as before when there was nothing to do
   std::vector<int> removed;        // prune: lines of the old text
+  std::vector<int> kept;           // prune: lines that might be stale, of a run that is not whole
   std::vector<std::string> added;  // update: the new lines
   // Why nothing was done: mistakes of the file that must be mended first.
   std::vector<ExpectationProblem> problems;
@@ -30,9 +31,10 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
                            std::span<const Observed> all, bool strict);
 
 // Removes lines whose requirement does not exist or did not fail; comments,
-// blank lines and lines that the run cannot speak about stay.
+// blank lines and lines that the run cannot speak about stay. `partial`: not all of the run is
+// there (RunResult::partial), so that it cannot say that something did not fail.
 Edited prune_expectations(std::string_view text, std::string_view file, const Catalogue& catalogue,
-                          std::span<const Observed> all);
+                          std::span<const Observed> all, bool partial);
 
 // All that can be said without a run.
 std::vector<ExpectationProblem> lint_expectations(std::string_view text, std::string_view file,

@@ -30,8 +30,8 @@ Edited updated(const std::string& lines, const std::vector<Observed>& all, bool 
   return update_expectations(kFirst + lines, "known", catalogue(), all, strict);
 }
 
-Edited pruned(const std::string& lines, const std::vector<Observed>& all) {
-  return prune_expectations(kFirst + lines, "known", catalogue(), all);
+Edited pruned(const std::string& lines, const std::vector<Observed>& all, bool partial = false) {
+  return prune_expectations(kFirst + lines, "known", catalogue(), all, partial);
 }
 
 // Whether a run with these observations holds to the text, once its issues are named.
@@ -164,7 +164,7 @@ TEST(Edits, RefuseAFileWithMistakes) {
     EXPECT_TRUE(e.added.empty());
     EXPECT_TRUE(e.removed.empty());
   }
-  EXPECT_EQ(prune_expectations("", "known", catalogue(), all).problems.size(), 1U);
+  EXPECT_EQ(prune_expectations("", "known", catalogue(), all, false).problems.size(), 1U);
 }
 
 TEST(Prune, RemovesWhatIsStaleAndNothingElse) {
@@ -200,7 +200,16 @@ TEST(Prune, RemovesWhatIsStaleAndNothingElse) {
                         "fail pctx.header.payload-pointer issue=x\n"
                         "fail pctx.header.at-mapping-start issue=x\n"
                         "fail pctx.header.timestamp-clock issue=x image=other\n");
-  EXPECT_EQ(prune_expectations(e.text, "known", catalogue(), all).text, e.text);
+  EXPECT_EQ(prune_expectations(e.text, "known", catalogue(), all, false).text, e.text);
+  const Edited partly = pruned(lines, all, true);
+  EXPECT_EQ(partly.removed, std::vector<int>{4}) << "nobody knows that requirement";
+  EXPECT_EQ(partly.kept, (std::vector<int>{3, 12}));
+}
+
+TEST(Prune, KeepsAPatternOfWhichNotAllWasSelected) {
+  const std::string lines = "na-ok pctx.header.* reason=r\n";
+  const Edited e = pruned(lines, {{"pctx.header.version", "1 /a", Outcome::kPass, ""}});
+  EXPECT_EQ(e.text, kFirst + lines);
 }
 
 TEST(Lint, FindsAllProblemsInTheOrderOfTheLines) {
