@@ -66,6 +66,9 @@ class Recording {
   // options.steps: changes to a header that begin from now on are walked through, or no more; one
   // that is under way is left alone then.
   void step_changes(bool on);
+  // With step_changes(): the thread is about to pass a gate, behind which it changes the header.
+  // What it does until its first store is walked through as well, where its process has a context.
+  void step_from_gate(pid_t pid, pid_t tid);
   // It was ended, because a fork that was made in it (options.forks) did not come to an end.
   bool is_held_up(pid_t pid) const;
   // A reader on another processor copies the context of the process again and again until

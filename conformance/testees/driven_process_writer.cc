@@ -100,6 +100,7 @@ constexpr std::array kChoices = {
     "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.no-mixed-read:bulk",
     "--bad pctx.update.no-mixed-read:before-zero",
+    "--bad pctx.update.no-mixed-read:before-zero-and-back",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -246,6 +247,7 @@ class Context {
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
     if (is_bad("pctx.update.no-mixed-read:before-zero")) overwrite_payload(next);
+    if (is_bad("pctx.update.no-mixed-read:before-zero-and-back")) rewrite_payload();
     const char* const prepared = is_good("side-by-side") ? prepare_beside(next) : nullptr;
     const bool skips_zero = in_bulk && is_bad("pctx.update.no-mixed-read:bulk");
     // As if it lost its processor there and below, so that a reader meets both.
