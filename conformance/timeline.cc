@@ -144,6 +144,7 @@ Json json_of(const ReaderView& v) {
 Json json_of(const StepWalk& w) {
   Json out = {{"tid", w.tid},
               {"header", hex(w.header)},
+              {"from", w.from_gate ? "gate" : "store"},
               {"began_order", w.began_order},
               {"steps", w.steps},
               {"ended_because", text(w.ended_because)},
@@ -565,6 +566,9 @@ StepWalk step_walk(const Reader& in) {
   StepWalk w;
   w.tid = in.number<std::int32_t>("tid", 1);
   w.header = in.address("header");
+  const std::string from = in.string("from");
+  w.from_gate = from == "gate";
+  if (!w.from_gate && from != "store") in.complain("from", "is neither \"gate\" nor \"store\"");
   w.began_order = in.number<std::uint64_t>("began_order");
   w.steps = in.number<std::uint64_t>("steps");
   w.ended_because = in.string("ended_because");

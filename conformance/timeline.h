@@ -178,15 +178,16 @@ struct Barrier {
   std::optional<std::uint32_t> place;
 };
 
-// One thread was moved instruction by instruction, from the store that began a change to a header
-// until the change was over (level steps).
+// One thread was moved instruction by instruction, from the store that began a change to a header,
+// or from a gate that it passed before, until the change was over (level steps).
 struct StepWalk {
+  bool from_gate = false;
   std::int32_t tid = 0;
   std::uint64_t header = 0;
-  std::uint64_t began_order = 0;  // of the view behind that store
+  std::uint64_t began_order = 0;  // of the view behind that store, or at the gate
   std::uint64_t steps = 0;        // instructions
   std::string ended_because;      // "over", or what was in the way: "too many instructions"
-  std::vector<ReaderView> views;  // the first is from before that store
+  std::vector<ReaderView> views;  // the first is from before that store, or at the gate
   std::vector<Barrier> barriers;  // at most kMaxBarriers
   bool whole() const { return ended_because == "over"; }
 };
@@ -449,7 +450,7 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 11;
+inline constexpr int kTimelineVersion = 12;
 
 struct Timeline {
   std::string suite_version;

@@ -124,6 +124,7 @@ class Live {
   std::optional<pid_t> process_of(std::int64_t number) const;
   void set_stepping(bool on) {
     stepping_ = on;
+    gated_ = 0;
     if (on) return;
     for (const auto& [pid, w] : alive_) {
       if (w.steps) w.steps->end_now("the operation was answered");
@@ -131,6 +132,7 @@ class Live {
     }
   }
   void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
+  void step_from_gate(pid_t pid, pid_t tid);
   void begins_to_publish(pid_t pid, pid_t tid) {
     const auto it = alive_.find(pid);
     if (it != alive_.end() && it->second.calls) it->second.calls->begins_to_publish(tid);
@@ -171,6 +173,7 @@ class Live {
   bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
   void begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e);
+  void begin_at_gate(const sys::Interrupted& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
   void probe_fork(pid_t pid, pid_t tid, std::string at);
   void finish(Watched& w, const std::string& ending);
@@ -217,6 +220,7 @@ class Live {
   bool injecting_ = options_.inject_at_once;
   bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
+  pid_t gated_ = 0;  // not 0: a thread whose next stop is where a walk from a gate begins
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
   Clock::time_point begin_ = Clock::now();
@@ -540,7 +544,7 @@ void Live::set_watchpoints(Watched& w, pid_t tid) {
   }
   if (!w.stores) return;
   // A walk sees what it stores, and armed registers would cost it a tenth of its steps.
-  const bool walks = w.steps && w.steps->is_walking(tid);
+  const bool walks = w.steps && w.steps->is_walking(tid) && !w.steps->is_early();
   const auto wanted = walks ? std::nullopt : w.stores->header();
   if (thread->second.watches == wanted) return;
   if (const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid); !set) {
@@ -697,7 +701,8 @@ void Live::on(const sys::NewTask& e) {
   if (const auto maker = alive_.find(e.maker); maker != alive_.end() && e.maker_tid != 0) {
     if (auto& calls = maker->second.calls) calls->made_process(e.maker_tid, e.how, e.tid);
   }
-  auto& thread = threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}, .slot_watches = {}};
+  auto& thread =
+      threads_[e.tid] = {.process = e.process, .pointer = {}, .watches = {}, .slot_watches = {}};
   if (const auto pointer = tracee_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
     if (e.tid == e.process && !e.shares_memory) look_at_birth(e, *pointer);
@@ -808,6 +813,7 @@ void Live::on(const sys::Interrupted& e) {
   look_at_stopped_thread(e.process, e.tid);
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
+  if (gated_ == e.tid) begin_at_gate(e);
   // This stop goes before the trap of a store that the thread has just made.
   settle(e.process, e.tid, /*hit_may_wait=*/true);
   move(e.process, e.tid);
@@ -821,6 +827,25 @@ void Live::begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHi
   slot_steps.begin(e);
 }
 
+// It stops before it runs again: what it waits for may be sent now.
+void Live::step_from_gate(pid_t pid, pid_t tid) {
+  const auto thread = threads_.find(tid);
+  if (!stepping_ || thread == threads_.end() || thread->second.process != pid) return;
+  const auto w = alive_.find(pid);
+  if (w != alive_.end() && w->second.steps && tracee_.interrupt(tid)) gated_ = tid;
+}
+
+void Live::begin_at_gate(const sys::Interrupted& e) {
+  gated_ = 0;
+  const auto it = alive_.find(e.process);
+  if (it == alive_.end() || !it->second.steps || it->second.steps->is_walking()) return;
+  Watched& w = it->second;
+  const auto header = w.stores->header();
+  if (!header || !w.stores->is_armed()) return;
+  if (!sys::has_default_action(e.tid, SIGTRAP).value_or(false)) return;
+  w.steps->begin_at_gate(e.tid, *header);
+}
+
 // Right behind a store to the watched header; a change that it begins is walked through.
 void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
   const auto header = w.stores->header();
@@ -829,6 +854,7 @@ void Live::look_at_store(Watched& w, const sys::WatchpointHit& e) {
   const auto before = may_begin ? w.stores->last_header() : std::vector<std::byte>();
   w.stores->hit(e, is_alone(e.process, e.tid));
   if (!may_begin || w.stores->header() != header || !threads_.contains(e.tid)) return;
+  if (w.steps->is_early()) w.steps->end("another thread stored to the header first");
   if (w.steps->is_walking()) return w.steps->stored_beside(e);
   if (const auto free = sys::has_default_action(e.tid, SIGTRAP); !free || !*free) {
     return w.steps->unseen("the program has an action of its own for SIGTRAP");
@@ -842,7 +868,11 @@ void Live::on(const sys::Stepped& e) {
     it->second.slot_steps->stepped(e);
   }
   if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
-    if (const std::uint8_t words = it->second.steps->stepped(e); words != 0) {
+    auto& steps = *it->second.steps;
+    if (steps.is_early() && it->second.stores->header() != steps.header()) {
+      steps.end("the header is another one");
+      if (e.words != 0) return on(sys::WatchpointHit{e.tid, e.process, e.words, e.pc});
+    } else if (const std::uint8_t words = steps.stepped(e); words != 0) {
       it->second.stores->hit({e.tid, e.process, words, e.pc}, is_alone(e.process, e.tid));
       if (arm(it->second, e.tid)) return;
     }
@@ -1193,6 +1223,7 @@ void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
 void Recording::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
   state_->live.watch_slot(pid, owner, deadline);
 }
+void Recording::step_from_gate(pid_t pid, pid_t tid) { state_->live.step_from_gate(pid, tid); }
 bool Recording::is_held_up(pid_t pid) const { return state_->live.is_held_up(pid); }
 void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
 void Recording::end_race() { state_->live.end_race(); }

@@ -69,6 +69,9 @@ class Recording {
   // options.slot_steps: with step_changes(), changes to the variable of this thread, and to the
   // record there, are walked through from now on.
   void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
+  // With step_changes(): the thread is about to pass a gate, behind which it changes the header.
+  // What it does until its first store is walked through as well, where its process has a context.
+  void step_from_gate(pid_t pid, pid_t tid);
   // It was ended, because a fork that was made in it (options.forks) did not come to an end.
   bool is_held_up(pid_t pid) const;
   // A reader on another processor copies the context of the process again and again until

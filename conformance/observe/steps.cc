@@ -14,7 +14,6 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
-constexpr std::size_t kKnownInstructions = std::size_t{1} << 16U;
 
 // What a reader goes on with, once it has seen it.
 struct Announced {
@@ -105,15 +104,37 @@ void StepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
   walk_->views.push_back(std::move(view));
 }
 
-void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
-                         std::span<const std::byte> before) {
-  if (walks_.size() >= limits_.walks || steps_ >= limits_.all_steps) {
-    return unseen("of later changes not every instruction was looked at: there were too many");
-  }
+bool StepRecorder::may_begin() {
+  if (walks_.size() < limits_.walks && steps_ < limits_.all_steps) return true;
+  unseen("of later changes not every instruction was looked at: there were too many");
+  return false;
+}
+
+void StepRecorder::begin(pid_t tid, sys::RemoteAddr header) {
   walk_.emplace();
-  walk_->tid = hit.tid;
+  walk_->tid = tid;
   walk_->header = header.raw();
   payloads_.clear();
+  early_ = false;
+  stored_at_ = 0;
+}
+
+void StepRecorder::begin_at_gate(pid_t tid, sys::RemoteAddr header) {
+  if (gate_given_up_ || !may_begin()) return;
+  begin(tid, header);
+  Seen now = look(tid);
+  if (!announced_by(now.header).valid) return walk_.reset();
+  walk_->from_gate = true;
+  walk_->began_order = order_->last() + 1;
+  early_ = true;
+  add(std::move(now), std::nullopt);
+  pc_ = 0;  // not known: whatever comes next may store
+}
+
+void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
+                         std::span<const std::byte> before) {
+  if (!may_begin()) return;
+  begin(hit.tid, header);
   // What the header announced before the store is where it was, and nobody has run since.
   add(with_payload(hit.tid, {before.begin(), before.end()}), std::nullopt);
   ++walk_->steps;
@@ -125,15 +146,9 @@ void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
 }
 
 bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
-  auto known = instructions_.find(pc);
-  if (known == instructions_.end()) {
-    if (instructions_.size() >= kKnownInstructions) return true;
-    std::array<std::byte, InstructionDecoder::kLongest> code{};
-    const auto got = sys::ProcessMemory(tid).read_some(sys::RemoteAddr(pc), code);
-    known = instructions_.emplace(pc, decoder_.decode(std::span(code).first(got.value_or(0)), pc))
-                .first;
-  }
-  const auto& [barrier, may_store] = known->second;
+  const auto& [barrier, may_store] = instructions_.at(tid, pc);
+  // That of the first store is the first that orders anything.
+  if (early_ && !barrier.empty()) walk_->barriers.clear();
   if (!barrier.empty() && walk_->barriers.size() < kMaxBarriers) {
     walk_->barriers.push_back(
         {.step = walk_->steps, .text = barrier, .place = places_->place_of(tid, pc + 1, 0)});
@@ -144,7 +159,7 @@ bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
 std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
   const bool may_differ = may_have_stored(e.tid, pc_);
   ++walk_->steps;
-  ++steps_;
+  ++(early_ ? early_steps_ : steps_);
   const std::uint64_t at = std::exchange(pc_, e.pc);
   std::uint8_t words = 0;
   if (may_differ && differs(e.tid)) {
@@ -153,12 +168,29 @@ std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
     // As for a store: the instruction that ends before the next; one that does not go straight on
     // is known by its beginning.
     const bool straight = e.pc > at && e.pc - at < InstructionDecoder::kLongest;
-    if (now != last_) add(std::move(now), places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
-    if (!walk_) return words;
+    const bool of_others = early_ && words != 0 && e.words == 0;
+    if (now != last_) {
+      add(std::move(now),
+          of_others ? std::nullopt : places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
+    }
+  }
+  if (early_) words = e.words;
+  if (!walk_) return words;
+  if (early_ && words != 0) {
+    early_ = false;
+    stored_at_ = walk_->steps - 1;
+    settled_at_ = walk_->steps;
+  }
+  if (early_) {
+    if (walk_->steps >= limits_.early_steps || early_steps_ >= limits_.all_early_steps) {
+      gate_given_up_ = true;
+      end("too many instructions before the first store");
+    }
+    return words;
   }
   if (walk_->steps - settled_at_ >= limits_.settled && announced_by(last_.header).valid) {
     end("over");
-  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) {
+  } else if (walk_->steps - stored_at_ >= limits_.steps || steps_ >= limits_.all_steps) {
     end("too many instructions");
   }
   return words;

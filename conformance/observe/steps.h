@@ -1,5 +1,5 @@
 // Level steps: what a reader could have copied after every instruction of a thread that changes a
-// header, from the store that begins the change until it is over.
+// header, from the store that begins the change, or from a gate before it, until it is over.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "conformance/observe/calls.h"
@@ -26,6 +25,9 @@ namespace ctxconf::conformance {
 struct StepLimits {
   std::uint64_t steps = 100'000;      // of one walk
   std::uint64_t all_steps = 400'000;  // of one image
+  // The same between a gate and the first store, which count by themselves.
+  std::uint64_t early_steps = 50'000;
+  std::uint64_t all_early_steps = 100'000;
   // A header that a reader accepts has stayed so for so long: the change is over.
   std::uint64_t settled = 1000;
   std::size_t walks = kMaxWalks;
@@ -44,10 +46,18 @@ class StepRecorder {
   bool is_walking() const { return walk_.has_value(); }
   bool is_walking(pid_t tid) const { return walk_ && walk_->tid == tid; }
   std::uint64_t walked() const { return walk_ ? walk_->steps : 0; }  // instructions of the walk
+  // It began at a gate, and its thread has not stored to the header() yet: it is still to be
+  // watched for that, since what others store is none of it.
+  bool is_early() const { return walk_ && early_; }
+  sys::RemoteAddr header() const { return sys::RemoteAddr(walk_->header); }
   // A thread stands right behind its store to the header, which was `before`, and no walk is on.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);
-  // Of the thread that walks. Bit i: bytes 8i to 8i+7 of the header are others than before.
+  // A thread stands where it has passed a gate, and no walk is on. Nothing begins where a reader
+  // does not accept the header, nor once a walk had to be given up before its first store.
+  void begin_at_gate(pid_t tid, sys::RemoteAddr header);
+  // Of the thread that walks. Bit i: it changed bytes 8i to 8i+7 of the header, or its first store
+  // touched them.
   std::uint8_t stepped(const sys::Stepped& e);
   // Another thread stands right behind its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
@@ -67,6 +77,8 @@ class StepRecorder {
     friend bool operator==(const Seen&, const Seen&) = default;
   };
 
+  bool may_begin();
+  void begin(pid_t tid, sys::RemoteAddr header);
   Seen look(pid_t tid) const;
   Seen with_payload(pid_t tid, std::vector<std::byte> header) const;
   bool differs(pid_t tid);
@@ -82,12 +94,15 @@ class StepRecorder {
   Seen last_;
   Seen next_;             // kept for its memory
   std::uint64_t pc_ = 0;  // of the instruction that comes next
+  bool early_ = false;    // as is_early() says
   std::uint64_t settled_at_ = 0;
-  InstructionDecoder decoder_;
-  std::unordered_map<std::uint64_t, Instruction> instructions_;  // by address
-  std::set<std::array<std::uint64_t, 3>> payloads_;              // of the walk: address, size, hash
+  std::uint64_t stored_at_ = 0;  // steps of the walk before its first store
+  KnownInstructions instructions_;
+  std::set<std::array<std::uint64_t, 3>> payloads_;  // of the walk: address, size, hash
   std::vector<StepWalk> walks_;
-  std::uint64_t steps_ = 0;
+  std::uint64_t steps_ = 0;  // but for early ones
+  std::uint64_t early_steps_ = 0;
+  bool gate_given_up_ = false;
   std::uint64_t bytes_ = 0;
   std::string unseen_;
 };

@@ -1,26 +1,30 @@
 #include "conformance/observe/steps.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <optional>
 #include <ranges>
+#include <tuple>
 
 #include "abi/process_header.h"
 #include "conformance/observe/instructions.h"
 #include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-using testing::AnyOf;
 using testing::Contains;
-using testing::Each;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -38,7 +42,7 @@ class StepsTest : public testing::Test {
       GTEST_SKIP() << "no watchpoints here";
     }
   }
-  const Image& record(std::vector<std::string> arguments) {
+  static WrapOptions options(std::vector<std::string> arguments) {
     WrapOptions o;
     o.argv = std::move(arguments);
     o.argv.insert(o.argv.begin(), std::string(CTXCONF_BIN_DIR) + "/store_target");
@@ -46,9 +50,49 @@ class StepsTest : public testing::Test {
     o.stores = true;
     o.steps = true;
     o.timeout_scale = 10;
+    return o;
+  }
+  const Image& record(std::vector<std::string> arguments) {
     timeline_ = {};
-    const auto r = record_wrap(o, timeline_);
+    const auto r = record_wrap(options(std::move(arguments)), timeline_);
     EXPECT_TRUE(r) << sys::to_string(r.error());
+    return recorded();
+  }
+  // Each time that it waits at its gate, the thread is walked from there.
+  const Image& record_gated(const std::string& mode) {
+    using Clock = Recording::Clock;
+    timeline_ = {};
+    std::array<int, 2> to{};
+    std::array<int, 2> from{};
+    EXPECT_EQ(pipe2(to.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from.data(), O_CLOEXEC), 0);
+    const std::array<sys::Fd, 2> ours = {sys::Fd(to[1]), sys::Fd(from[0])};
+    std::array<sys::Fd, 2> theirs = {sys::Fd(to[0]), sys::Fd(from[1])};
+    sys::Launch launch;
+    launch.stdio = {to[0], from[1], -1};
+    auto recording = Recording::start(options({mode}), launch, timeline_);
+    EXPECT_TRUE(recording) << sys::to_string(recording.error());
+    for (auto& fd : theirs) fd.reset();
+    EXPECT_TRUE(recording->wake_for(from[0], POLLIN));
+    const auto until = Clock::now() + std::chrono::minutes(1);
+    for (bool runs = true; runs && Clock::now() < until;) {
+      const auto stepped = recording->step(until);
+      EXPECT_TRUE(stepped) << sys::to_string(stepped.error());
+      runs = stepped.value_or(false);
+      pollfd armed{.fd = from[0], .events = POLLIN, .revents = 0};
+      if (poll(&armed, 1, 0) != 1) continue;
+      char c = 0;
+      if (read(from[0], &c, 1) == 1) {
+        recording->step_from_gate(recording->root(), recording->root());
+        EXPECT_EQ(write(to[1], &c, 1), 1);
+      } else {
+        EXPECT_TRUE(recording->wake_for(from[0], 0));
+      }
+    }
+    EXPECT_TRUE(recording->finish());
+    return recorded();
+  }
+  const Image& recorded() {
     const auto again = timeline_from_json(to_json(timeline_));
     EXPECT_TRUE(again) << again.error().detail;
     if (again) timeline_ = *again;
@@ -176,12 +220,7 @@ TEST_F(StepsTest, AProgramThatIsKilledInTheMiddleLeavesItsWalk) {
 }
 
 TEST_F(StepsTest, WeMayEndItInTheMiddle) {
-  WrapOptions o;
-  o.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "long-zero"};
-  o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
-  o.stores = true;
-  o.steps = true;
-  auto recording = Recording::start(o, {}, timeline_);
+  auto recording = Recording::start(options({"long-zero"}), {}, timeline_);
   ASSERT_TRUE(recording) << sys::to_string(recording.error());
   while (recording->late() == Recording::Clock::duration::zero()) {
     const auto stepped = recording->step(Recording::Clock::now() + std::chrono::seconds(1));
@@ -205,6 +244,71 @@ TEST_F(StepsTest, TheEndOfTheThreadOrTheImageEndsTheWalk) {
   const auto& relayed = record({"relay"});
   EXPECT_THAT(relayed.walks, SizeIs(testing::Ge(2U)));
   EXPECT_THAT(relayed.walks, Contains(Field(&StepWalk::ended_because, "the thread ended")));
+}
+
+StepWalk first_from_gate(const Image& image) {
+  const auto found = std::ranges::find_if(image.walks, &StepWalk::from_gate);
+  EXPECT_NE(found, image.walks.end());
+  return found == image.walks.end() ? StepWalk{} : *found;
+}
+
+TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
+  const auto& image = record_gated("gated");
+  EXPECT_THAT(image.walks_unseen, IsEmpty());
+  const StepWalk walk = first_from_gate(image);
+  EXPECT_EQ(walk.ended_because, "over");
+  ASSERT_THAT(walk.views, SizeIs(testing::Ge(6U)));
+  const auto& [gate, changed, back, zero] =
+      std::tie(walk.views[0], walk.views[1], walk.views[2], walk.views[3]);
+  EXPECT_EQ(gate.step, 0U);
+  EXPECT_TRUE(abi::is_valid(header_of(gate)));
+  EXPECT_GT(changed.step, 1000U) << "what changes nothing does not end it";
+  EXPECT_EQ(changed.header, gate.header);
+  EXPECT_EQ(changed.payload->bytes.back(), std::byte{'!'});
+  ASSERT_TRUE(changed.place.has_value());
+  EXPECT_THAT(image.places.at(*changed.place).symbol, HasSubstr("gated"));
+  EXPECT_EQ(back.payload->hash, gate.payload->hash);
+  EXPECT_GT(zero.step, back.step + 1000U);
+  EXPECT_EQ(header_of(zero).monotonic_published_at_ns, 0U);
+  // The stores of the update are recorded as they are elsewhere.
+  std::vector<Store> stores;
+  std::ranges::copy_if(image.stores, std::back_inserter(stores),
+                       [&](const Store& s) { return s.order > gate.order; });
+  ASSERT_THAT(stores, SizeIs(testing::Ge(3U)));
+  EXPECT_EQ(stores[0].before, gate.header);
+  EXPECT_EQ(stores[0].after, zero.header);
+  EXPECT_EQ(stores[0].place, zero.place);
+  EXPECT_EQ(stores[0].tid, walk.tid);
+  EXPECT_EQ(std::ranges::count(image.walks, true, &StepWalk::from_gate), 1);
+}
+
+TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
+  const auto& image = record_gated("gated-long");
+  EXPECT_EQ(first_from_gate(image).ended_because, "too many instructions before the first store");
+  EXPECT_THAT(first_from_gate(image).views, SizeIs(1));
+  EXPECT_EQ(std::ranges::count(image.walks, true, &StepWalk::from_gate), 1) << "not once more";
+  const auto updates = std::ranges::count_if(image.walks, [](const StepWalk& w) {
+    return w.whole() && !w.from_gate && abi::is_valid(header_of(w.views.front()));
+  });
+  EXPECT_EQ(updates, 2);
+}
+
+TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
+  const auto& image = record_gated("gated-other");
+  const StepWalk walk = first_from_gate(image);
+  EXPECT_EQ(walk.ended_because, "another thread stored to the header first");
+  const StepWalk& other = image.walks.back();
+  EXPECT_NE(other.tid, walk.tid);
+  EXPECT_EQ(other.ended_because, "over");
+  EXPECT_TRUE(abi::is_valid(header_of(other.views.front())));
+  EXPECT_EQ(image.stores.back().tid, other.tid);
+}
+
+TEST_F(StepsTest, AHeaderElsewhereEndsTheWalkFromAGate) {
+  const auto& image = record_gated("gated-elsewhere");
+  EXPECT_EQ(first_from_gate(image).ended_because, "the header is another one");
+  EXPECT_EQ(image.stores.back().header, image.watches.back().header);
+  EXPECT_TRUE(abi::is_valid(header_of(image.walks.back().views.back())));
 }
 
 #if defined(__x86_64__)

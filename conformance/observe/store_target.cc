@@ -234,6 +234,76 @@ int in_zero(const std::string& what) {
   return 0;
 }
 
+// Tells who watches, and waits to be told to go on.
+void gate() {
+  char c = 'a';
+  if (write(1, &c, 1) != 1 || read(0, &c, 1) != 1) _exit(95);
+}
+
+void named_update(Header* h) {
+  update(h);
+  name(h);
+}
+
+// A byte of the payload changes, and is as it was before the update begins.
+[[gnu::noinline]] int gated() {
+  Header* h = publish();
+  signal(SIGUSR1, count_trap);
+  gate();
+  raise(SIGUSR1);
+  usleep(20'000);
+  spin(2000);
+  volatile char& last = payload_of(h)[kMessage - 1];
+  const char same = last;
+  last = '!';
+  last = same;
+  spin(2000);
+  named_update(h);
+  spin(5000);
+  return traps == 1 ? 0 : 1;
+}
+
+// With much to do before its first update.
+int gated_long() {
+  Header* h = publish();
+  gate();
+  spin(100'000);
+  named_update(h);
+  spin(5000);
+  gate();
+  named_update(h);
+  spin(5000);
+  return 0;
+}
+
+// Another thread makes the update.
+int gated_other() {
+  Header* h = publish();
+  gate();
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void* header) -> void* {
+        named_update(static_cast<Header*>(header));
+        spin(5000);
+        return nullptr;
+      },
+      h);
+  pthread_join(thread, nullptr);
+  return 0;
+}
+
+// The update is a publication elsewhere.
+int gated_elsewhere() {
+  Header* h = publish();
+  gate();
+  Header* next = map_memfd();
+  munmap(h, kPage);
+  fill(next);
+  name(next);
+  return 0;
+}
+
 int unmap() {
   Header* h = publish();
   munmap(h, kPage);
@@ -609,6 +679,10 @@ int main(int argc, char** argv) {
   if (mode == "barriers") return barriers();
   if (mode == "rep-payload") return rep_payload();
   if (mode.ends_with("-zero")) return in_zero(mode);
+  if (mode == "gated") return gated();
+  if (mode == "gated-long") return gated_long();
+  if (mode == "gated-other") return gated_other();
+  if (mode == "gated-elsewhere") return gated_elsewhere();
   if (mode == "unmap") return unmap();
   if (mode == "map-before-size") return map_before_size();
   if (mode == "remap") return remap();

@@ -61,6 +61,19 @@ std::uint64_t end_of_naming(const Image& image, std::uint64_t header, std::uint6
   return since;
 }
 
+// What a thread did between its gate and its first store, to the payload, belongs to its update.
+// `last`: in the order of events, the last store of the operation before.
+std::uint64_t begin_of_update(const Image& image, std::uint64_t header, std::uint64_t last,
+                              std::uint64_t first_store) {
+  std::uint64_t out = first_store;
+  for (const StepWalk& walk : image.walks) {
+    if (!walk.from_gate || walk.header != header || walk.views.size() < 2) continue;
+    const std::uint64_t first = walk.views[1].order;
+    if (first > last) out = std::min(out, first);
+  }
+  return out;
+}
+
 std::vector<Part> parts_of(const ImageEvidence& e, const std::vector<Publication>& publications,
                            std::uint64_t header) {
   std::vector<Part> out;
@@ -73,6 +86,9 @@ std::vector<Part> parts_of(const ImageEvidence& e, const std::vector<Publication
     part.begin = op.stores.front().store->order;
     part.end = op.stores.back().store->order;
     part.publication = publication_at(publications, header, part.begin);
+    if (part.is_update) {
+      part.begin = begin_of_update(*e.image, header, out.empty() ? 0 : out.back().end, part.begin);
+    }
     if (!part.is_update && part.publication != nullptr) {
       const std::uint64_t first = first_call_of(*part.publication, part.begin);
       if (out.empty() || first > out.back().end) part.begin = first;

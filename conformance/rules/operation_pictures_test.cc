@@ -277,6 +277,35 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
   EXPECT_TRUE(store->steps[1].wrong);
 }
 
+TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
+  Recording r;
+  r.publish();
+  r.name();
+  auto& walk = r.image().walks.emplace_back();
+  walk.header = kAt;
+  walk.from_gate = true;
+  for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x1111222233334444U}) {
+    ReaderView v;
+    v.order = ++r.order;
+    v.header = Recording::bytes(r.header);
+    v.payload.emplace();
+    v.payload->hash = hash;
+    v.place = 0;
+    walk.views.push_back(std::move(v));
+  }
+  const std::uint64_t wrong = r.order - 1;
+  r.timestamp(0);
+  r.timestamp(222);
+  r.look();
+  const auto picture = r.at(wrong);
+  ASSERT_TRUE(picture);
+  EXPECT_TRUE(picture->is_update);
+  EXPECT_THAT(texts(*picture),
+              ElementsAre("!the first of 2 changespayload-bytes 11112222…>22222222… ; neither",
+                          "monotonic_published_at_ns 111>0 ; no-timestamp",
+                          "monotonic_published_at_ns 0>222 ; new"));
+}
+
 TEST(OperationPictures, WithoutStoresTheCallsAreLeft) {
   Recording r;
   r.publish();

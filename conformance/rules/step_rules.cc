@@ -116,12 +116,10 @@ std::size_t updates_in(const Image& image, const StepWalk& walk) {
 Finding not_walked(const Image& image) {
   std::string why = "no such operation was walked through instruction by instruction";
   if (!image.walks_unseen.empty()) why += ": " + image.walks_unseen;
-  for (const auto& walk : image.walks) {
-    if (!walk.whole()) {
-      why += ": a walk ended early: " + walk.ended_because;
-      break;
-    }
-  }
+  // What came behind a walk from a gate that was given up says more.
+  const auto early = std::find_if(image.walks.rbegin(), image.walks.rend(),
+                                  [](const StepWalk& walk) { return !walk.whole(); });
+  if (early != image.walks.rend()) why += ": a walk ended early: " + early->ended_because;
   return unobservable(std::move(why), kNotStepped);
 }
 
@@ -130,17 +128,26 @@ Finding no_mixed_read(const ImageEvidence& e) {
   const Image& image = *e.image;
   std::map<std::uint64_t, Seen> known;  // by timestamp: the first content under it
   std::size_t updates = 0;
+  std::size_t from_gate = 0;
   std::uint64_t steps = 0;
   for (const StepWalk& walk : image.walks) {
     if (auto f = mixture_in(image, walk, known)) return *std::move(f);
     if (!walk.whole()) continue;
-    updates += updates_in(image, walk);
+    const std::size_t more = updates_in(image, walk);
+    updates += more;
+    if (walk.from_gate) from_gate += more;
     steps += walk.steps;
   }
   if (updates == 0) return not_walked(image);
   Finding f = passed(fmt::format(
-      "{} {}: after each of {} instructions a reader finds the old content, none or the new",
-      updates, updates == 1 ? "update" : "updates", steps));
+      "{} {}{}: after each of {} instructions a reader finds the old content, none or the new",
+      updates, updates == 1 ? "update" : "updates",
+      from_gate == updates ? ", from the gate on" : "", steps));
+  for (const StepWalk& walk : image.walks) {
+    if (!walk.from_gate || walk.whole()) continue;
+    f.evidence.push_back("a walk from a gate ended early: " + walk.ended_because);
+    break;
+  }
   f.level = to_string(Level::kSteps);
   return f;
 }

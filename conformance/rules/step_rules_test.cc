@@ -108,6 +108,28 @@ TEST(NoMixedRead, TheOldContentNoneOrTheNewPasses) {
   EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9 instructions"));
 }
 
+TEST(NoMixedRead, WhatAGatedThreadDoesBeforeItsFirstStoreCounts) {
+  Walk walk;
+  walk.image().walks.back().from_gate = true;
+  walk.update();
+  expect(walk, kMixed, Outcome::kPass);
+  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update, from the gate on: after each of 9"));
+  Walk and_back;
+  and_back.image().walks.back().from_gate = true;
+  and_back.rewritten(3).rewritten(1).update();
+  expect(and_back, kMixed, Outcome::kFail, "content changed under its timestamp");
+}
+
+TEST(NoMixedRead, AWalkFromAGateThatWasGivenUpLeavesTheLevel) {
+  Walk walk;
+  walk.image().walks.back().from_gate = true;
+  walk.image().walks.back().ended_because = "too many instructions before the first store";
+  walk.begin().update();
+  expect(walk, kMixed, Outcome::kPass);
+  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9"));
+  EXPECT_THAT(walk.judged(kMixed).evidence, testing::ElementsAre(HasSubstr("too many")));
+}
+
 struct Raced : Walk {
   Race& race;
   Raced() : race(image().races.emplace_back()) {

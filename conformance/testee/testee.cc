@@ -412,6 +412,21 @@ struct Testee::State {
     return value["tid"].get<pid_t>();
   }
 
+  // `pass`: is called with the armed thread before it may go on.
+  template <class F>
+  Answer<Json> exchange_gated(const std::string& op, Json members, F pass) {
+    members["gate"] = true;
+    const auto id = say(op, std::move(members));
+    if (!id) return std::unexpected(id.error());
+    const auto armed = await_armed(op, *id, options.reply_within);
+    if (!armed) return std::unexpected(armed.error());
+    if (*armed != 0) {
+      pass(*armed);
+      say_go(*id);
+    }
+    return take_reply(op, *id, options.reply_within);
+  }
+
   void say_go(std::int64_t id) {
     to_send += Json{{"op", "go"}, {"id", id}}.dump() + "\n";
     pump_descriptors();
@@ -768,7 +783,11 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   const bool steps = s.options.recording.steps || s.options.recording.slot_steps;
   if (steps) s.recording->step_changes(true);
   if (s.options.recording.forks) s.recording->probe_forks(true);
-  auto reply = s.exchange(op, std::move(members), s.options.reply_within);
+  const bool from_gate = s.options.recording.steps && op == "process.update" && can("gate");
+  auto reply = from_gate ? s.exchange_gated(
+                               op, std::move(members),
+                               [&](pid_t thread) { s.recording->step_from_gate(s.pid, thread); })
+                         : s.exchange(op, std::move(members), s.options.reply_within);
   if (steps && s.recording) s.recording->step_changes(false);
   if (s.options.recording.forks && s.recording) s.recording->probe_forks(false);
   if (!reply && reply.error() == Stop::kCrashed && s.recording->is_held_up(s.pid)) {
@@ -867,17 +886,10 @@ bool Testee::has_injected() const {
 
 Testee::Answer<Json> Testee::ask_with_failures(const std::string& op, Json members) {
   auto& s = *state_;
-  members["gate"] = true;
-  const auto id = s.say(op, std::move(members));
-  if (!id) return std::unexpected(id.error());
-  const auto armed = s.await_armed(op, *id, s.options.reply_within);
-  if (!armed) return std::unexpected(armed.error());
-  if (*armed != 0) {
-    s.recording->begins_to_publish(s.pid, *armed);
+  auto reply = s.exchange_gated(op, std::move(members), [&](pid_t thread) {
+    s.recording->begins_to_publish(s.pid, thread);
     inject(true);
-    s.say_go(*id);
-  }
-  auto reply = s.take_reply(op, *id, s.options.reply_within);
+  });
   inject(false);
   if (!reply && reply.error() == Stop::kCrashed && has_injected()) {
     return std::unexpected(gives_up());

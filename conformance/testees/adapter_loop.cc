@@ -266,8 +266,11 @@ Reply Loop::parallel(const json& request) {
 }
 
 void Loop::wait_for_go(std::int64_t id) {
+  // Little is done between this line and the SDK's call, which may be moved by single instructions.
+  const std::string go = R"({"id":)" + std::to_string(id) + R"(,"op":"go"})";
   send({{"ev", "armed"}, {"id", id}, {"tid", thread_id()}});
   while (const auto line = read_line()) {
+    if (*line == go) return;
     const auto message = json::parse(*line, nullptr, false);
     if (message.is_object() && message.value("op", json()) == "go") return;
     send({{"id", id},

@@ -55,8 +55,13 @@ constexpr std::size_t kPayloadAt = offsetof(abi::ProcessHeader, payload);
 
 std::string chosen;  // "--bad ...", "--good ..."
 
-bool is_bad(std::string_view name) { return chosen == "--bad " + std::string(name); }
-bool is_good(std::string_view name) { return chosen == "--good " + std::string(name); }
+// Asked in the middle of updates that are moved by single instructions.
+bool is_chosen(std::string_view kind, std::string_view name) {
+  return chosen.size() == kind.size() + name.size() && chosen.ends_with(name) &&
+         chosen.starts_with(kind);
+}
+bool is_bad(std::string_view name) { return is_chosen("--bad ", name); }
+bool is_good(std::string_view name) { return is_chosen("--good ", name); }
 
 constexpr std::array kChoices = {
     "--bad pctx.payload.default-resource",
@@ -94,6 +99,8 @@ constexpr std::array kChoices = {
     "--bad pctx.update.no-mixed-read",
     "--bad pctx.update.no-mixed-read:pointer",
     "--bad pctx.update.no-mixed-read:bulk",
+    "--bad pctx.update.no-mixed-read:before-zero",
+    "--bad pctx.update.no-mixed-read:before-zero-and-back",
     "--bad pctx.update.one-writer-at-a-time",
     "--bad pctx.update.one-writer-at-a-time:mixed",
     "--bad pctx.fork.child-has-none",
@@ -118,6 +125,7 @@ constexpr std::array kChoices = {
     "--good never-withdraws",
     "--good merged-updates",
     "--good in-place",
+    "--good side-by-side",
     "--good unmaps-payloads",
     "--good vfork-child",
     "--good spawns",
@@ -240,6 +248,9 @@ class Context {
       next.resize(payload_.size());
     }
     if (is_bad("pctx.update.no-mixed-read:pointer")) set_payload(next);
+    if (is_bad("pctx.update.no-mixed-read:before-zero")) overwrite_payload(next);
+    if (is_bad("pctx.update.no-mixed-read:before-zero-and-back")) rewrite_payload();
+    const char* const prepared = is_good("side-by-side") ? prepare_beside(next) : nullptr;
     const bool skips_zero = in_bulk && is_bad("pctx.update.no-mixed-read:bulk");
     // As if it lost its processor there and below, so that a reader meets both.
     const auto stays = [&] {
@@ -248,7 +259,7 @@ class Context {
     stays();
     const bool shares = is_bad("pctx.fork.child-has-none:update");
     if (shares) (void)madvise(at_, size_, MADV_DOFORK);
-    if (!skips_zero) set_timestamp(0);
+    if (!skips_zero) set_timestamp(0, relaxed_if_bad("pctx.update.fence-after-zero"));
     if (shares) (void)madvise(at_, size_, MADV_DONTFORK);
     if (is_good("spawns")) run_a_program();
     if (late) now = boot_ns();
@@ -257,6 +268,8 @@ class Context {
     if (is_good("in-place") && next.size() <= payload_.size()) {
       std::ranges::copy(next, payload_.begin());
       store(at_ + kSizeAt, static_cast<std::uint32_t>(next.size()));
+    } else if (prepared != nullptr) {
+      point_to(prepared, next.size());
     } else {
       set_payload(std::move(next));
     }
@@ -328,6 +341,21 @@ class Context {
     last = same;
   }
 
+  void overwrite_payload(const std::string& next) {
+    std::copy_n(next.begin(), std::min(payload_.size(), next.size()), payload_.begin());
+  }
+
+  // In the half of one buffer that the header does not announce; nullptr: too large for it.
+  const char* prepare_beside(const std::string& bytes) {
+    constexpr std::size_t kHalf = 4096;
+    halves_.resize(2 * kHalf);
+    if (bytes.size() > kHalf) return nullptr;
+    in_second_half_ = !in_second_half_;
+    char* const to = halves_.data() + (in_second_half_ ? kHalf : 0);
+    bytes.copy(to, bytes.size());
+    return to;
+  }
+
   // As what asks a tool for the name of the host.
   static void run_a_program() {
     std::array<char, 5> name{"true"};
@@ -378,12 +406,16 @@ class Context {
     return last_ = std::max(now, last_ + 1);
   }
 
+  void point_to(const char* bytes, std::size_t size) const {
+    const auto order = relaxed_if_bad("pctx.update.fence-after-zero");
+    store(at_ + kSizeAt, static_cast<std::uint32_t>(size), order);
+    store(at_ + kPayloadAt, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(bytes)),
+          order);
+  }
+
   void set_payload(std::string bytes) {
     kept_ = std::exchange(payload_, std::move(bytes));
-    const auto order = relaxed_if_bad("pctx.update.fence-after-zero");
-    store(at_ + kSizeAt, static_cast<std::uint32_t>(payload_.size()), order);
-    store(at_ + kPayloadAt,
-          static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(payload_.data())), order);
+    point_to(payload_.data(), payload_.size());
     if (is_good("unmaps-payloads")) kept_ = std::string();
   }
 
@@ -411,6 +443,8 @@ class Context {
   bool withdrawn_ = false;
   std::string payload_;
   std::string kept_;  // the one before, which a reader may be about to copy
+  std::vector<char> halves_;
+  bool in_second_half_ = false;
   std::uint64_t last_ = 0;
   std::uint64_t copied_ = 0;  // not 0: the timestamp of what is published
 };
@@ -458,9 +492,9 @@ class Sdk {
     return context_.publish(encode(content_));
   }
 
-  Reply update(const json& request) {
+  Reply update(const json& request, const Gate& gate = [] {}) {
     const std::lock_guard guard(lock_);
-    return update_locked(request);
+    return update_locked(request, gate);
   }
 
   // Every value ends in the number of the iteration.
@@ -614,8 +648,7 @@ class Sdk {
     return true;
   }
 
-  Reply update_locked(const json& request) {
-    if (is_bad("pctx.update.visible")) return json();
+  Reply update_locked(const json& request, const Gate& gate = [] {}) {
     auto next = given(content_, request);
     if (is_bad("pctx.update.complete-state")) {
       for (const json& old : content_.resource) {
@@ -623,7 +656,10 @@ class Sdk {
         if (std::ranges::none_of(next.resource, is_old)) next.resource.push_back(old);
       }
     }
-    auto reply = context_.exists() ? context_.update(encode(next)) : context_.publish(encode(next));
+    const auto bytes = encode(next);
+    gate();
+    if (is_bad("pctx.update.visible")) return json();
+    auto reply = context_.exists() ? context_.update(bytes) : context_.publish(bytes);
     if (reply) content_ = std::move(next);
     return reply;
   }
@@ -776,7 +812,8 @@ int run(char** argv) {
   Children children(loop, sdk);
   sdk.watch_for_stops();
   loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
-  loop.on("process.update", [&](const json& r) { return sdk.update(r); });
+  loop.on_gated("process.update",
+                [&](const json& r, const Gate& gate) { return sdk.update(r, gate); });
   loop.on("process.churn", [&](const json& r) { return sdk.churn(r); });
   loop.on("process.drop", [&](const json&) { return sdk.drop(); });
   loop.on("process.second_resource", [&](const json& r) { return sdk.second_resource(r); });
