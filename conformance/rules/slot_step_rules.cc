@@ -419,15 +419,17 @@ Finding no_change_while_visible(const ImageEvidence& e) {
                           operations_text(judged)));
 }
 
-// The first view of a run that has what the last one has not, or that broke it.
+// The first view of a run that shows that the record was not complete in the first one.
 std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
-  const Seen& first = w.views[run.first];
+  const auto& first = w.views[run.first].entries;
+  const auto& last = w.views[run.end - 1].entries;
+  // What begins in the middle of an entry was no attach that is appended to later.
+  const bool is_cut = !abi::walks_exactly(first) && abi::walks_exactly(last);
+  const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
+    const auto& now = w.views[i].entries;
     if (!keeps_to_tail(w.views[i - 1], w.views[i])) return i;
-  }
-  if (is_prefix(first.entries, w.views[run.end - 1].entries)) return std::nullopt;
-  for (std::size_t i = run.first + 1; i < run.end; ++i) {
-    if (!is_prefix(first.entries, w.views[i].entries)) return i;
+    if (!is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now))) return i;
   }
   return std::nullopt;
 }
@@ -554,6 +556,15 @@ std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, st
   return "a later one had it, after the operation or at a moment that is not known";
 }
 
+// That a reader of the record looks up. What is no list of entries has none.
+std::set<std::size_t> indexes_of(const Seen& s) {
+  std::set<std::size_t> out;
+  if (!s.visible() || !abi::walks_exactly(s.entries)) return out;
+  abi::AttributeCursor cursor(s.entries);
+  while (const auto entry = cursor.next()) out.insert(entry->key);
+  return out;
+}
+
 Finding before_use(const ImageEvidence& e) {
   const KeyMaps maps(e);
   std::size_t judged = 0;
@@ -562,17 +573,15 @@ Finding before_use(const ImageEvidence& e) {
     if (w.operation != nullptr && w.index > 0) {
       known = key_map_at(e, e.session->operations[w.index - 1]);
     }
+    // In use at the gate: when that began was not seen.
     std::set<std::size_t> used;
-    for (std::size_t i = 0; i < w.views.size(); ++i) {
+    const std::set<std::size_t> old = indexes_of(w.views.front());
+    for (std::size_t i = 1; i < w.views.size(); ++i) {
       const Seen& s = w.views[i];
       const auto length = maps.length_at(s.view->published);
-      // What is no list of entries has no indexes.
-      if (!s.visible() || !abi::walks_exactly(s.entries)) continue;
-      abi::AttributeCursor cursor(s.entries);
-      while (const auto entry = cursor.next()) {
-        const std::size_t index = entry->key;
+      for (const std::size_t index : indexes_of(s)) {
         const bool is_first = used.insert(index).second;
-        if (!length) continue;
+        if (!length || old.contains(index)) continue;
         if (index < *length) {
           const bool is_new = index >= (known ? known->size() : 0);
           if (is_first && is_new && w.walk->whole()) ++judged;

@@ -319,6 +319,7 @@ TEST(SlotSteps, ReusedMemoryThatIsFilledByTheAllocator) {
   Stepped w;
   w.slot = kA;
   w.begin(attach()).point(kB).freed(kA).point(0).point(kA);  // filled, and no record yet
+  w.store(kA, 0, std::string(16, 'x'));
   w.store(kA, kSpan, std::string(8, 'y')).store(kA, kSize, std::string(2, '\0'));
   w.store(kA, kFlags, "\1").valid(kA, 1).end();
   expect_clean(w);
@@ -493,7 +494,7 @@ TEST(RecordOutlivesSlot, FreedAndThenCleared) {
   // The fill comes in pieces, and what it changes first is no change of the writer's.
   Stepped pieces;
   pieces.slot = kA;
-  pieces.begin(kDetach).store(kA, 0, std::string(20, '\xa5')).freed(kA).point(0).end();
+  pieces.begin(kDetach).store(kA, 0, std::string(10, '\xa5')).freed(kA).point(0).end();
   expect_only(pieces, kOutlives, "record freed under the variable");
   // A record that became visible in this walk.
   Stepped shown;
@@ -611,6 +612,11 @@ TEST(NoChangeWhileVisible, AllAtOnceIsTheOneOrTheOther) {
   more.slot = kA;
   more.begin(attach()).store(kA, 0, other.bytes()).store(kA, kFlags, "\3").end();
   expect_only(more, kNoChange, "ids of a visible record changed");
+  Stepped twice;
+  twice.slot = kA;
+  const Rec third{.trace = 'z', .span = 'z', .entries = {}};
+  twice.begin(attach()).store(kA, 0, other.bytes()).store(kA, 0, third.bytes()).end();
+  expect_only(twice, kNoChange, "ids of a visible record changed");
 }
 
 TEST(NoChangeWhileVisible, WhatStaysAsItWasShowsNothing) {
@@ -656,6 +662,19 @@ TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {
   stale.begin(attach()).valid(kA, 1).size(kA, 5).size(kA, 0).end();
   expect_only(stale, kComplete, "visible before it was complete");
   EXPECT_THAT(stale.judged(kComplete).saw, HasSubstr("entries from byte 5 on changed after 6"));
+  // A part of them, as many bytes as the context before had.
+  Stepped part;
+  part.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
+  part.slot = kA;
+  part.begin(attach()).size(kA, 7).valid(kA, 1).next().size(kA, 12).end();
+  expect_only(part, kComplete, "visible before it was complete");
+  EXPECT_THAT(part.judged(kComplete).saw, HasSubstr("entries from byte 7 on changed after 12"));
+  // Entries that are never whole are for other rows.
+  Stepped never;
+  never.memory[kA] = Rec{.entries = kGet + "xyz", .valid = 0}.bytes();
+  never.slot = kA;
+  never.begin(attach()).size(kA, 7).valid(kA, 1).size(kA, 8).end();
+  expect_clean(never);
 }
 
 TEST(CompleteBeforeVisible, AGapBeginsAnew) {
@@ -780,11 +799,23 @@ TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
   }
   // No list of entries.
   Named torn;
-  torn.memory[kA] = Rec{.entries = kGet + "\1\7x"}.bytes();
-  torn.memory[kA][kEntries + 5] = '\1';
+  torn.memory[kA] = Rec{.entries = kGet + kPath + "x"}.bytes();
   torn.begin(attach()).point(kA).publishes(200, 2);
   torn.next().end();
   expect(torn, kBeforeUse, Outcome::kUnobservable);
+  // In use since before.
+  Named used;
+  used.slot = kA;
+  used.begin(attach()).store(kA, kEntries + 12, "z").publishes(200, 2);
+  used.next().end();
+  expect(used, kBeforeUse, Outcome::kUnobservable);
+  // Shown at a moment of which it is not known: a map behind it is no proof of either.
+  Named between;
+  between.begin(attach());
+  between.published = 0;
+  between.point(kA).publishes(200, 2);
+  between.next().end();
+  expect(between, kBeforeUse, Outcome::kUnobservable);
   // Hidden until it is there.
   Named hidden;
   hidden.memory[kA][kValidByte] = 0;
