@@ -107,6 +107,15 @@ Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid
   return out;
 }
 
+std::size_t operation_of(const ImageEvidence& image, std::uint64_t order) {
+  const auto& operations = image.session->operations;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const ImageView* view = operations[i].view;
+    if (view != nullptr && view->image == image.image->key && order <= view->order) return i;
+  }
+  return operations.size();
+}
+
 std::map<std::string, std::string> attributes_of(const Record& record) {
   std::map<std::string, std::string> out;
   abi::AttributeCursor cursor(record.attributes);

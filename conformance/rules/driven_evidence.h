@@ -57,6 +57,10 @@ struct Slot {
 };
 Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid);
 
+// Index of the operation during which an event of the image came; the number of operations: none
+// was looked at behind it.
+std::size_t operation_of(const ImageEvidence& image, std::uint64_t order);
+
 // A member that is text; empty: there is none.
 std::string text_member(const nlohmann::json& object, const char* name);
 

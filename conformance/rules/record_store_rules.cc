@@ -59,16 +59,6 @@ struct WatchedRecord {
   std::vector<Change> changes;
 };
 
-// The operation during which an event of the image came.
-std::size_t operation_of(const ImageEvidence& e, std::uint64_t order) {
-  const auto& operations = e.session->operations;
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    const auto* view = operations[i].view;
-    if (view != nullptr && view->image == e.image->key && order <= view->order) return i;
-  }
-  return operations.size();
-}
-
 // What the thread's variable held at the look after an operation.
 std::optional<std::uint64_t> slot_after(const ImageEvidence& e, std::size_t operation,
                                         std::int32_t tid) {

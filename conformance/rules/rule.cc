@@ -27,11 +27,12 @@ std::vector<std::uint8_t> octets(std::span<const std::byte> bytes) {
 }  // namespace
 
 Rule rule_for(std::string_view requirement) {
-  for (const auto group : {header_rules(), payload_rules(), publish_rules(), update_rules(),
-                           call_rules(), store_rules(), step_rules(), fault_rules(), tls_rules(),
-                           reference_data_rules(), record_rules(), driven_resource_rules(),
-                           driven_process_rules(), driven_fork_rules(), driven_thread_rules(),
-                           driven_record_rules(), driven_key_map_rules(), record_store_rules()}) {
+  for (const auto group :
+       {header_rules(), payload_rules(), publish_rules(), update_rules(), call_rules(),
+        store_rules(), step_rules(), fault_rules(), tls_rules(), reference_data_rules(),
+        record_rules(), driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
+        driven_thread_rules(), driven_record_rules(), driven_key_map_rules(), record_store_rules(),
+        slot_step_rules()}) {
     const auto it = std::ranges::find(group, requirement, &NamedRule::requirement);
     if (it != group.end()) return it->rule;
   }
@@ -41,7 +42,7 @@ Rule rule_for(std::string_view requirement) {
 bool is_driven(std::string_view requirement) {
   for (const auto group :
        {driven_resource_rules(), driven_process_rules(), driven_fork_rules(), driven_thread_rules(),
-        driven_record_rules(), driven_key_map_rules(), record_store_rules()}) {
+        driven_record_rules(), driven_key_map_rules(), record_store_rules(), slot_step_rules()}) {
     if (std::ranges::find(group, requirement, &NamedRule::requirement) != group.end()) return true;
   }
   return false;

@@ -43,6 +43,7 @@ std::span<const NamedRule> driven_thread_rules();
 std::span<const NamedRule> driven_record_rules();
 std::span<const NamedRule> driven_key_map_rules();
 std::span<const NamedRule> record_store_rules();  // level stores
+std::span<const NamedRule> slot_step_rules();     // level steps
 
 // Whether a rule is one of those.
 bool is_driven(std::string_view requirement);

@@ -1,0 +1,620 @@
+// Rules about what a reader of a stopped thread finds between two instructions (level steps of
+// OTEP 4947).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/process_header.h"
+#include "abi/thread_record.h"
+#include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/driven_threads.h"
+#include "conformance/rules/rule.h"
+#include "conformance/rules/store_evidence.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr std::size_t kShownEntryBytes = 16;
+constexpr const char* kGate = "an adapter that declares gate";
+
+enum class Reading {
+  kNull,
+  kUnknown,     // not all that could be copied was kept
+  kUnreadable,  // not even the fixed part can be copied
+  kHidden,      // byte 24 is not 1: a reader goes no further
+  kCut,         // fewer bytes of entries can be copied than it announces
+  kVisible,
+};
+
+// A view as a reader takes it.
+struct Seen {
+  const SlotView* view = nullptr;
+  Reading reading = Reading::kNull;
+  abi::ThreadRecordHead head{};        // attrs_data_size in the byte order of this machine
+  std::span<const std::byte> entries;  // of a visible record
+  std::uint64_t value() const { return view->value; }
+  bool visible() const { return reading == Reading::kVisible; }
+};
+
+Seen seen(const Image& image, const SlotView& view) {
+  Seen out;
+  out.view = &view;
+  if (view.value == 0) return out;
+  out.reading = Reading::kUnknown;
+  if (!view.record) return out;
+  const MemoryBlock& block = *view.record;
+  const auto head = abi::decode_thread_record(block.bytes);
+  if (block.readable < kHead) {
+    out.reading = Reading::kUnreadable;
+  } else if (head) {
+    out.head = *head;
+    const bool native = image.little_endian == (std::endian::native == std::endian::little);
+    if (!native) out.head.attrs_data_size = std::byteswap(out.head.attrs_data_size);
+    const std::size_t whole = kHead + out.head.attrs_data_size;
+    if (out.head.valid != abi::kRecordValid) {
+      out.reading = Reading::kHidden;
+    } else if (block.readable < whole) {
+      out.reading = Reading::kCut;
+    } else if (block.bytes.size() >= whole) {
+      out.reading = Reading::kVisible;
+      out.entries = std::span(block.bytes).subspan(kHead, out.head.attrs_data_size);
+    }
+  }
+  return out;
+}
+
+struct Walked {
+  const SlotWalk* walk = nullptr;
+  std::vector<Seen> views;                     // at least one
+  std::size_t index = 0;                       // of its operation in the session
+  const DrivenOperation* operation = nullptr;  // null: none was looked at behind it
+  // What the variable led to at the look before the operation, if it led there at the gate as well.
+  const MemoryBlock* before = nullptr;
+};
+
+const MemoryBlock* record_before(const ImageEvidence& e, const SlotWalk& walk, std::size_t index) {
+  const auto& operations = e.session->operations;
+  if (index == 0 || index > operations.size()) return nullptr;
+  const ImageView* view = operations[index - 1].view;
+  if (view == nullptr || view->image != e.image->key) return nullptr;
+  for (const ThreadView& t : view->threads) {
+    if (t.tid != walk.tid || !t.sample || *t.sample >= e.image->threads.size()) continue;
+    const ThreadSample& s = e.image->threads[*t.sample];
+    const bool same = s.slot == walk.slot && s.value == walk.views.front().value;
+    if (same && s.record) return &*s.record;
+  }
+  return nullptr;
+}
+
+std::vector<Walked> walked(const ImageEvidence& e) {
+  std::vector<Walked> out;
+  for (const SlotWalk& walk : e.image->slot_walks) {
+    if (walk.views.empty()) continue;
+    Walked& w = out.emplace_back();
+    w.walk = &walk;
+    w.views.reserve(walk.views.size());
+    for (const SlotView& view : walk.views) w.views.push_back(seen(*e.image, view));
+    w.index = operation_of(e, walk.views.front().order);
+    if (w.index < e.session->operations.size()) w.operation = &e.session->operations[w.index];
+    w.before = record_before(e, walk, w.index);
+  }
+  return out;
+}
+
+// The views of a walk from one on up to another.
+struct Run {
+  std::size_t first = 0;
+  std::size_t end = 0;  // behind the last
+};
+
+// As long as the variable held one address.
+std::vector<Run> holds(const Walked& w) {
+  std::vector<Run> out;
+  for (std::size_t i = 0; i < w.views.size(); ++i) {
+    const bool goes_on = i > 0 && w.views[i].value() == w.views[i - 1].value();
+    if (!goes_on) out.push_back({.first = i, .end = i});
+    out.back().end = i + 1;
+  }
+  std::erase_if(out, [&](const Run& r) { return w.views[r.first].value() == 0; });
+  return out;
+}
+
+// As long as a record was visible without a gap.
+std::vector<Run> visible_runs(const Walked& w, const Run& hold) {
+  std::vector<Run> out;
+  for (std::size_t i = hold.first; i < hold.end; ++i) {
+    if (!w.views[i].visible()) continue;
+    if (out.empty() || out.back().end != i) out.push_back({.first = i, .end = i});
+    out.back().end = i + 1;
+  }
+  return out;
+}
+
+// What an allocator fills memory with: one byte all over, but for what it keeps itself in the first
+// 16. A span id, byte 24, flags and a size of this kind are no record.
+bool is_filled(const MemoryBlock& block) {
+  if (block.bytes.size() < kHead) return false;
+  const auto part = std::span(block.bytes).subspan(16, kHead - 16);
+  const auto value = std::to_integer<std::uint8_t>(part.front());
+  return value != 0 && value != abi::kRecordValid &&
+         std::ranges::all_of(part, [&](std::byte b) { return b == part.front(); });
+}
+
+struct Release {
+  std::size_t at = 0;  // index of the first view behind it
+  bool unmapped = false;
+};
+
+// The memory that the variable leads to was given back while it leads there.
+std::optional<Release> release_in(const Walked& w, const Run& hold) {
+  const MemoryBlock* last = hold.first == 0 ? w.before : nullptr;
+  for (std::size_t i = hold.first; i < hold.end; ++i) {
+    const auto& record = w.views[i].view->record;
+    if (!record) return std::nullopt;
+    if (last != nullptr) {
+      if (record->readable < record->wanted && record->readable < last->readable) {
+        return Release{.at = i, .unmapped = true};
+      }
+      if (is_filled(*record) && !is_filled(*last)) return Release{.at = i, .unmapped = false};
+    }
+    last = &*record;
+  }
+  return std::nullopt;
+}
+
+bool is_prefix(std::span<const std::byte> a, std::span<const std::byte> of) {
+  return a.size() <= of.size() && std::ranges::equal(a, of.first(a.size()));
+}
+
+bool same_ids(const Seen& a, const Seen& b) {
+  return a.head.trace_id == b.head.trace_id && a.head.span_id == b.head.span_id &&
+         a.head.trace_flags == b.head.trace_flags;
+}
+
+// What may become of a visible record: nothing, or entries come or go at its end.
+bool keeps_to_tail(const Seen& before, const Seen& after) {
+  return same_ids(before, after) &&
+         (is_prefix(before.entries, after.entries) || is_prefix(after.entries, before.entries));
+}
+
+std::string what_differs(const Seen& a, const Seen& b) {
+  std::string out;
+  const auto add = [&](bool differs, const std::string& name) {
+    if (differs) out += (out.empty() ? "" : ", ") + name;
+  };
+  add(a.head.trace_id != b.head.trace_id, "the trace id");
+  add(a.head.span_id != b.head.span_id, "the span id");
+  add(a.head.trace_flags != b.head.trace_flags, "the flags");
+  const auto at = std::ranges::mismatch(a.entries, b.entries).in1 - a.entries.begin();
+  add(!std::ranges::equal(a.entries, b.entries), fmt::format("entries from byte {} on", at));
+  return out;
+}
+
+// ---- what a finding shows
+
+template <class Bytes>
+std::string hex_of(const Bytes& bytes) {
+  std::string out;
+  for (const auto b : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return out;
+}
+
+std::string text_of(const Seen& s) {
+  if (s.reading == Reading::kNull) return "slot null";
+  std::string out = "slot " + hex_text(s.value());
+  if (s.reading == Reading::kUnknown) return out + ", of which no copy was kept";
+  if (s.reading == Reading::kUnreadable) {
+    return out + fmt::format(", {} of {} bytes can be copied", s.view->record->readable, kHead);
+  }
+  out += fmt::format(", trace {}, span {}, valid {}, flags {:02x}, {} bytes of entries",
+                     hex_of(s.head.trace_id), hex_of(s.head.span_id), s.head.valid,
+                     s.head.trace_flags, s.head.attrs_data_size);
+  if (s.reading == Reading::kCut) {
+    out += fmt::format(", {} can be copied", s.view->record->readable - kHead);
+  }
+  if (s.entries.empty()) return out;
+  out += " " + hex_of(s.entries.first(std::min(s.entries.size(), kShownEntryBytes)));
+  return s.entries.size() > kShownEntryBytes ? out + "..." : out;
+}
+
+std::string line_of(const Image& image, const Seen& s) {
+  std::string out =
+      s.view->step == 0 ? "at the gate: " : fmt::format("after {} instructions: ", s.view->step);
+  out += text_of(s);
+  if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
+  return out;
+}
+
+// A contradiction that the instruction in front of view `index` committed; `also`: other views that
+// it takes to see it.
+Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std::string saw,
+                std::string signature, const std::vector<std::size_t>& also = {}) {
+  constexpr std::size_t kAround = 3;
+  const Image& image = *e.image;
+  Finding f = contradicted(std::move(saw), std::move(signature));
+  f.level = to_string(Level::kSteps);
+  const SlotView& view = *w.views[index].view;
+  f.at = fmt::format("thread {}", w.walk->tid);
+  if (view.place) f.at = place_text(image.places[*view.place]) + ", " + f.at;
+  if (w.operation != nullptr) f.evidence.push_back(request_line(*w.operation));
+  std::set<std::size_t> shown(also.begin(), also.end());
+  const std::size_t from = index < kAround ? 0 : index - kAround;
+  for (std::size_t i = from; i < std::min(w.views.size(), index + kAround); ++i) shown.insert(i);
+  for (const std::size_t i : shown) {
+    f.evidence.push_back((i == index ? "> " : "  ") + line_of(image, w.views[i]));
+  }
+  return f;
+}
+
+std::string after_steps(const Seen& s) {
+  return s.view->step == 0 ? "at the gate" : fmt::format("after {} instructions", s.view->step);
+}
+
+Finding kept(std::string saw) {
+  Finding f = passed(std::move(saw));
+  f.level = to_string(Level::kSteps);
+  return f;
+}
+
+// `wanted`: what none of the walks showed.
+Finding not_walked(const ImageEvidence& e, const std::string& wanted, std::string remedy = kGate) {
+  const Image& image = *e.image;
+  std::string why =
+      "no operation on a thread's context was walked through instruction by "
+      "instruction";
+  if (std::ranges::any_of(image.slot_walks, &SlotWalk::whole)) why = wanted;
+  if (!image.slot_walks_unseen.empty()) why += ": " + image.slot_walks_unseen;
+  const auto cut = std::ranges::find_if_not(image.slot_walks, &SlotWalk::whole);
+  if (cut != image.slot_walks.end()) why += ": a walk ended early: " + cut->ended_because;
+  return unobservable(std::move(why), std::move(remedy));
+}
+
+std::string operations_text(std::size_t count) {
+  return fmt::format("{} {}", count, count == 1 ? "operation" : "operations");
+}
+
+// ---- the variable
+
+// Every byte is that of one or the other.
+bool is_mixture(std::uint64_t value, std::uint64_t a, std::uint64_t b) {
+  if (value == a || value == b) return false;
+  for (unsigned shift = 0; shift < 64; shift += 8) {
+    const auto byte = [&](std::uint64_t v) { return (v >> shift) & 0xffU; };
+    if (byte(value) != byte(a) && byte(value) != byte(b)) return false;
+  }
+  return true;
+}
+
+std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, const Run& hold) {
+  const std::uint64_t value = w.views[hold.first].value();
+  const bool is_end = value == w.views.front().value() || value == w.views.back().value();
+  // From there on it is for tctx.attach.record-outlives-slot.
+  const auto release = release_in(w, hold);
+  bool is_record = release.has_value();
+  for (std::size_t i = hold.first; i < (release ? release->at : hold.end); ++i) {
+    const Seen& s = w.views[i];
+    is_record = is_record || s.visible() || s.reading == Reading::kUnknown;
+    // Of entries that are cut at rest other rows speak.
+    const bool unreadable =
+        s.reading == Reading::kUnreadable || (s.reading == Reading::kCut && !is_end);
+    if (!unreadable) continue;
+    return against(e, w, i,
+                   fmt::format("{} the variable leads to {}, where {} bytes can be copied",
+                               after_steps(s), hex_text(value), s.view->record->readable),
+                   "the variable leads to no record");
+  }
+  if (is_end || is_record) return std::nullopt;
+  const std::uint64_t from = w.views[hold.first - 1].value();
+  const std::uint64_t to = w.views[hold.end].value();
+  if (!is_mixture(value, from, to)) return std::nullopt;
+  return against(
+      e, w, hold.first,
+      fmt::format("{} the variable holds {}, which has bytes of {} and of {}",
+                  after_steps(w.views[hold.first]), hex_text(value), hex_text(from), hex_text(to)),
+      "parts of two addresses");
+}
+
+Finding slot_always_sound(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  std::uint64_t steps = 0;
+  for (const Walked& w : walked(e)) {
+    const auto all = holds(w);
+    for (const Run& hold : all) {
+      if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
+    }
+    if (!w.walk->whole() || all.empty()) continue;
+    ++judged;
+    steps += w.walk->steps;
+  }
+  if (judged == 0) {
+    return not_walked(e, "the variable was null at every instruction that was walked",
+                      "an adapter that declares gate and thread.attach");
+  }
+  return kept(
+      fmt::format("{}: after each of {} instructions the variable is null or leads to a "
+                  "record",
+                  operations_text(judged), steps));
+}
+
+Finding record_outlives_slot(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  for (const Walked& w : walked(e)) {
+    for (const Run& hold : holds(w)) {
+      const auto release = release_in(w, hold);
+      if (!release) continue;
+      const Seen& s = w.views[release->at];
+      const std::string where =
+          fmt::format("{} the variable still leads to {}", after_steps(s), hex_text(s.value()));
+      if (release->unmapped) {
+        return against(e, w, release->at,
+                       fmt::format("{}, where {} bytes can be copied any more", where,
+                                   s.view->record->readable),
+                       "record unmapped under the variable", {hold.first});
+      }
+      return against(
+          e, w, release->at,
+          fmt::format("{}, which was freed: it is filled with {:02x}", where, s.head.valid),
+          "record freed under the variable", {hold.first});
+    }
+    const Seen& first = w.views.front();
+    const bool left = w.views.back().value() != first.value();
+    const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
+    if (w.walk->whole() && first.visible() && (left || detached)) ++judged;
+  }
+  if (judged == 0) {
+    return not_walked(e, "no operation that was walked let go of a record",
+                      "an adapter that declares gate and thread.detach");
+  }
+  return kept(fmt::format("{}: the record stayed as long as the variable led to it",
+                          operations_text(judged)));
+}
+
+// ---- the record
+
+// A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
+// other.
+bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
+  return before.head.trace_id != after.head.trace_id && before.head.span_id != after.head.span_id &&
+         same_ids(after, last) && is_prefix(after.entries, last.entries);
+}
+
+Finding no_change_while_visible(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  for (const Walked& w : walked(e)) {
+    if (!w.views.front().visible()) continue;
+    const Run hold = holds(w).front();
+    if (release_in(w, hold)) continue;
+    const Run run = visible_runs(w, hold).front();
+    bool changed = run.end < w.views.size();
+    for (std::size_t i = run.first + 1; i < run.end; ++i) {
+      const Seen& before = w.views[i - 1];
+      const Seen& now = w.views[i];
+      changed = changed || before.head != now.head;
+      if (keeps_to_tail(before, now) || is_whole_switch(before, now, w.views[run.end - 1])) {
+        continue;
+      }
+      return against(e, w, i,
+                     fmt::format("{} changed while the record was visible: {}",
+                                 what_differs(before, now), after_steps(now)),
+                     same_ids(before, now) ? "entries of a visible record changed"
+                                           : "ids of a visible record changed",
+                     {run.first, run.end - 1});
+    }
+    if (w.walk->whole() && changed) ++judged;
+  }
+  if (judged == 0) {
+    return not_walked(e, "no operation that was walked changed a context that was attached",
+                      "an adapter that declares gate and thread.detach");
+  }
+  return kept(fmt::format("{}: the record did not change while it was visible, but at its end",
+                          operations_text(judged)));
+}
+
+// The first view of a run that shows that the record was not complete in the first one.
+std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
+  const auto& first = w.views[run.first].entries;
+  const auto& last = w.views[run.end - 1].entries;
+  // What begins in the middle of an entry was no attach that is appended to later.
+  const bool is_cut = !abi::walks_exactly(first) && abi::walks_exactly(last);
+  const bool is_begun = is_prefix(first, last) && !is_cut;
+  for (std::size_t i = run.first + 1; i < run.end; ++i) {
+    const auto& now = w.views[i].entries;
+    if (!keeps_to_tail(w.views[i - 1], w.views[i])) return i;
+    if (!is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now))) return i;
+  }
+  return std::nullopt;
+}
+
+Finding complete_before_visible(const ImageEvidence& e) {
+  std::size_t judged = 0;
+  for (const Walked& w : walked(e)) {
+    for (const Run& hold : holds(w)) {
+      if (release_in(w, hold)) continue;
+      for (const Run& run : visible_runs(w, hold)) {
+        if (run.first == 0) continue;
+        if (const auto at = incomplete_in(w, run)) {
+          const Seen& now = w.views[*at];
+          return against(e, w, *at,
+                         fmt::format("the record was visible {}, and {} changed {}",
+                                     after_steps(w.views[run.first]),
+                                     what_differs(w.views[*at - 1], now), after_steps(now)),
+                         "visible before it was complete", {run.first, run.end - 1});
+        }
+        if (w.walk->whole()) ++judged;
+      }
+    }
+  }
+  if (judged == 0) {
+    return not_walked(e, "no operation that was walked showed a record",
+                      "an adapter that declares gate and thread.attach");
+  }
+  return kept(fmt::format("{}, complete when visible",
+                          judged == 1 ? "1 record" : fmt::format("{} records", judged)));
+}
+
+// The context must show on its thread: it has ids and is sampled.
+bool must_show(const std::vector<DrivenLook>& looks, const Walked& w) {
+  constexpr unsigned kSampled = 1;
+  return std::ranges::any_of(looks, [&](const DrivenLook& look) {
+    const GivenContext* c = look.context();
+    return look.operation == w.index && look.thread.tid == w.walk->tid && c != nullptr &&
+           c->attached_by == w.index && c->has_ids() && (c->flags & kSampled) != 0;
+  });
+}
+
+Finding valid_before_visible(const ImageEvidence& e) {
+  const auto looks = driven_looks(e);
+  std::size_t by_pointer = 0;
+  std::size_t by_valid = 0;
+  for (const Walked& w : walked(e)) {
+    if (w.operation == nullptr || w.operation->op != "thread.attach" || !w.operation->ok) continue;
+    // What it passes through on its way is no record of this context.
+    const auto all = holds(w);
+    if (!w.walk->whole() || all.empty() || all.back().end != w.views.size()) continue;
+    const Run& hold = all.back();
+    const auto is_valid = [](const Seen& s) { return s.head.valid == abi::kRecordValid; };
+    const auto views = std::span(w.views).subspan(hold.first, hold.end - hold.first);
+    const bool hidden =
+        std::ranges::all_of(views, [](const Seen& s) { return s.reading == Reading::kHidden; });
+    if (hold.first > 0 && is_valid(views.front())) {
+      ++by_pointer;
+    } else if (is_valid(views.back()) && !std::ranges::all_of(views, is_valid)) {
+      ++by_valid;
+    }
+    if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(looks, w)) continue;
+    return against(e, w, hold.first,
+                   fmt::format("{} the variable leads to a record with byte 24 at {}, and it stays "
+                               "so",
+                               after_steps(views.front()), views.front().head.valid),
+                   "switched to a record that is not valid", {hold.end - 1});
+  }
+  if (by_pointer > 0) {
+    return kept(fmt::format("{}: byte 24 is 1 when the variable leads to the record",
+                            operations_text(by_pointer)));
+  }
+  if (by_valid > 0) {
+    return not_applicable(NaReason::kCapability,
+                          "no pointer was switched to a valid record: this writer shows it by its "
+                          "valid byte");
+  }
+  return not_walked(e, "no attach that was walked switched the pointer",
+                    "an adapter that declares gate and thread.attach");
+}
+
+// ---- the key map
+
+// Lengths of the key maps that were seen, by the timestamp of the context.
+class KeyMaps {
+ public:
+  explicit KeyMaps(const ImageEvidence& e) {
+    for (const auto& list : e.contexts) {
+      for (const Context& c : list) {
+        if (!c.candidate->named || !c.usable() || c.payload == nullptr) continue;
+        if (c.payload->problem != PayloadProblem::kNone) continue;
+        const auto* map = threadlocal_entry(c, abi::kAttributeKeyMapKey);
+        if (map != nullptr && map->kind != ValueKind::kArray) continue;
+        auto& length = lengths_[c.header.monotonic_published_at_ns];
+        length = std::max<std::size_t>(length, map == nullptr ? 0 : map->element_count);
+      }
+    }
+  }
+  // Nothing: none was seen with this timestamp.
+  std::optional<std::size_t> length_at(std::optional<std::uint64_t> timestamp) const {
+    const auto it = timestamp ? lengths_.find(*timestamp) : lengths_.end();
+    return it == lengths_.end() ? std::nullopt : std::optional(it->second);
+  }
+  std::size_t longest_after(std::uint64_t timestamp) const {
+    std::size_t out = 0;
+    for (auto it = lengths_.upper_bound(timestamp); it != lengths_.end(); ++it) {
+      out = std::max(out, it->second);
+    }
+    return out;
+  }
+
+ private:
+  std::map<std::uint64_t, std::size_t> lengths_;
+};
+
+// How long it took until the map had the index that view `from` uses.
+std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, std::size_t index) {
+  for (std::size_t i = from + 1; i < w.views.size(); ++i) {
+    const auto length = maps.length_at(w.views[i].view->published);
+    if (length && *length > index) {
+      return fmt::format("{} instructions later it had {}",
+                         w.views[i].view->step - w.views[from].view->step, *length);
+    }
+  }
+  return "a later one had it, after the operation or at a moment that is not known";
+}
+
+// That a reader of the record looks up. What is no list of entries has none.
+std::set<std::size_t> indexes_of(const Seen& s) {
+  std::set<std::size_t> out;
+  if (!s.visible() || !abi::walks_exactly(s.entries)) return out;
+  abi::AttributeCursor cursor(s.entries);
+  while (const auto entry = cursor.next()) out.insert(entry->key);
+  return out;
+}
+
+Finding before_use(const ImageEvidence& e) {
+  const KeyMaps maps(e);
+  std::size_t judged = 0;
+  for (const Walked& w : walked(e)) {
+    std::optional<std::vector<std::string>> known;
+    if (w.operation != nullptr && w.index > 0) {
+      known = key_map_at(e, e.session->operations[w.index - 1]);
+    }
+    // In use at the gate: when that began was not seen.
+    std::set<std::size_t> used;
+    const std::set<std::size_t> old = indexes_of(w.views.front());
+    for (std::size_t i = 1; i < w.views.size(); ++i) {
+      const Seen& s = w.views[i];
+      const auto length = maps.length_at(s.view->published);
+      for (const std::size_t index : indexes_of(s)) {
+        const bool is_first = used.insert(index).second;
+        if (!length || old.contains(index)) continue;
+        if (index < *length) {
+          const bool is_new = index >= (known ? known->size() : 0);
+          if (is_first && is_new && w.walk->whole()) ++judged;
+          continue;
+        }
+        if (maps.longest_after(s.view->published.value_or(0)) <= index) continue;
+        return against(e, w, i,
+                       fmt::format("{} a visible record uses index {}, and the key map that is "
+                                   "published has {} names; {}",
+                                   after_steps(s), index, *length, caught_up(w, maps, i, index)),
+                       "index used before its name is published");
+      }
+    }
+  }
+  if (judged == 0) {
+    return not_walked(e, "no record with a new name was walked through",
+                      "an adapter that declares gate, process.publish and thread.attach");
+  }
+  return kept(fmt::format("{} new {}, published before a visible record used {}", judged,
+                          judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
+}
+
+constexpr auto kRules = std::to_array<NamedRule>({
+    {"tctx.attach.complete-before-visible", complete_before_visible},
+    {"tctx.attach.valid-before-visible", valid_before_visible},
+    {"tctx.attach.no-change-while-visible", no_change_while_visible},
+    {"tctx.attach.slot-always-sound", slot_always_sound},
+    {"tctx.attach.record-outlives-slot", record_outlives_slot},
+    {"tctx.keymap.before-use", before_use},
+});
+
+}  // namespace
+
+std::span<const NamedRule> slot_step_rules() { return kRules; }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,835 @@
+// The rules about what a reader of a stopped thread finds between two instructions, against literal
+// walks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "abi/thread_record.h"
+#include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr const char* kComplete = "tctx.attach.complete-before-visible";
+constexpr const char* kValid = "tctx.attach.valid-before-visible";
+constexpr const char* kNoChange = "tctx.attach.no-change-while-visible";
+constexpr const char* kSound = "tctx.attach.slot-always-sound";
+constexpr const char* kOutlives = "tctx.attach.record-outlives-slot";
+constexpr const char* kBeforeUse = "tctx.keymap.before-use";
+constexpr auto kRows = {kComplete, kValid, kNoChange, kSound, kOutlives, kBeforeUse};
+
+constexpr std::uint64_t kA = 0x550000011000;  // where records are
+constexpr std::uint64_t kB = 0x550000022000;
+constexpr std::uint64_t kSpan = 16;  // offsets in a record
+constexpr std::uint64_t kValidByte = 24;
+constexpr std::uint64_t kFlags = 25;
+constexpr std::uint64_t kSize = 26;
+constexpr std::uint64_t kEntries = 28;
+
+// Ids of one digit each, and entries; with room behind them.
+struct Rec {
+  char trace = 'a';
+  char span = 'b';
+  std::string entries;
+  char valid = 1;
+  char flags = 1;
+
+  std::string bytes() const {
+    std::string out = std::string(16, trace) + std::string(8, span) + valid + flags;
+    out += size_bytes(entries.size());
+    out += entries;
+    out.resize(64, '\0');
+    return out;
+  }
+  static std::string size_bytes(std::size_t size) {
+    return {static_cast<char>(size & 0xff), static_cast<char>(size >> 8U)};
+  }
+};
+
+std::string entry(int key, const std::string& value) {
+  return std::string{static_cast<char>(key), static_cast<char>(value.size())} + value;
+}
+const std::string kGet = entry(0, "GET");
+const std::string kPut = entry(0, "PUT");
+const std::string kPath = entry(1, "/cart");
+
+Json attach() {
+  return {{"op", "thread.attach"},
+          {"thread", "main"},
+          {"ctx", "A"},
+          {"trace_id", std::string(32, '1')},
+          {"span_id", std::string(16, '2')},
+          {"flags", 1},
+          {"attributes", Json::array()}};
+}
+Json on_main(const char* op) { return {{"op", op}, {"thread", "main"}}; }
+const Json kDetach = on_main("thread.detach");
+
+// A program of one thread that is walked through, instruction by instruction that stores: three
+// more between each two.
+struct Stepped : LiteralRecording {
+  Session session;
+  std::map<std::uint64_t, std::string> memory;
+  std::uint64_t slot = 0;
+  std::optional<std::uint64_t> published;
+  std::vector<Candidate> context;
+  Json request;
+  std::uint64_t step = 0;
+
+  Stepped() {
+    t.mode = Mode::kRun;
+    image().places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "attach", 12, "src/ctx.cc", 118}};
+    session.group = "test";
+    session.root = {12, 0};
+    session.checks.emplace_back().name = "test";
+    session.hello = R"({"id":1,"ok":true,"caps":{"thread":{"style":"pointer"}}})";
+    answered({{"op", "hello"}});
+    memory[kA] = Rec{}.bytes();
+    memory[kB] = Rec{.trace = 'c', .span = 'd', .entries = {}}.bytes();
+  }
+
+  Stepped& begin(const Json& what) {
+    request = what;
+    SlotWalk& walk = image().slot_walks.emplace_back();
+    walk.tid = 12;
+    walk.slot = 0x7e0000001000;
+    walk.ended_because = "over";
+    step = 0;
+    return view();
+  }
+  Stepped& view() {
+    SlotWalk& walk = image().slot_walks.back();
+    SlotView v;
+    v.step = walk.steps = step;
+    v.order = ++order;
+    v.value = slot;
+    v.published = published;
+    if (slot != 0) v.record = copied(slot);
+    if (step != 0) v.place = 0;
+    walk.views.push_back(std::move(v));
+    return *this;
+  }
+  Stepped& next() {
+    step += 3;
+    return view();
+  }
+  Stepped& point(std::uint64_t at) {
+    slot = at;
+    return next();
+  }
+  Stepped& store(std::uint64_t at, std::uint64_t offset, const std::string& bytes) {
+    memory[at].replace(offset, bytes.size(), bytes);
+    return next();
+  }
+  Stepped& valid(std::uint64_t at, char value) { return store(at, kValidByte, {value}); }
+  Stepped& size(std::uint64_t at, std::size_t bytes) {
+    return store(at, kSize, Rec::size_bytes(bytes));
+  }
+  Stepped& freed(std::uint64_t at, char filler = '\xa5') {
+    memory[at] = std::string(64, filler);
+    next();
+    return store(at, 0, "\x11\x22\x33\x44");  // the allocator's own list
+  }
+  Stepped& unmapped(std::uint64_t at) {
+    memory.erase(at);
+    return next();
+  }
+  Stepped& end(bool ok = true) {
+    answered(request, ok);
+    return *this;
+  }
+  Stepped& cut() {
+    image().slot_walks.back().ended_because = "too many instructions";
+    return *this;
+  }
+  // Something that was not walked through, and the look behind it.
+  void answered(const Json& what, bool ok = true) {
+    Operation& o = session.operations.emplace_back();
+    o.request = what.dump();
+    o.reply = Json{{"ok", ok}}.dump();
+    o.answered_ns = now += kStep;
+    ImageView view;
+    view.image = image().key;
+    view.order = ++order;
+    ThreadView& thread = view.threads.emplace_back();
+    thread.tid = 12;
+    thread.null = slot == 0;
+    if (slot != 0) {
+      ThreadSample s;
+      s.tid = 12;
+      s.first_seen_ns = s.last_seen_ns = now;
+      s.slot = 0x7e0000001000;
+      s.value = slot;
+      s.record = copied(slot);
+      thread.sample = image().threads.size();
+      image().threads.push_back(std::move(s));
+    }
+    view.snapshot = image().snapshots.size();
+    Snapshot snapshot;
+    snapshot.first_seen_ns = snapshot.last_seen_ns = now;
+    snapshot.candidates = context;
+    image().snapshots.push_back(std::move(snapshot));
+    o.after.push_back(std::move(view));
+  }
+
+  // The key map that the look behind this operation shows, and its timestamp.
+  void publishes(std::uint64_t timestamp, std::size_t names, bool has_map = true) {
+    published = timestamp;
+    const auto field = [](int number, const std::string& bytes) {
+      return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} +
+             bytes;
+    };
+    std::string elements;
+    for (std::size_t i = 0; i < names; ++i) {
+      elements += field(1, field(1, {static_cast<char>('a' + i)}));
+    }
+    std::string payload = field(1, {});
+    if (has_map) {
+      payload +=
+          field(2, field(1, std::string(abi::kAttributeKeyMapKey)) + field(2, field(5, elements)));
+    }
+    const abi::ProcessHeader h{abi::kSignature, abi::kVersion,
+                               static_cast<std::uint32_t>(payload.size()), timestamp, 0x5000};
+    std::vector<std::byte> head(sizeof h);
+    std::memcpy(head.data(), &h, sizeof h);
+    context = {mapped_header(0x7f0000000000, "[anon: OTEL_CTX]", std::move(head))};
+    MemoryBlock& block = context.front().memory.emplace_back();
+    block.at = sys::RemoteAddr(0x5000);
+    block.wanted = block.readable = block.hash = payload.size();
+    block.bytes = bytes(payload);
+  }
+
+  Finding judged(const char* row) {
+    EXPECT_TRUE(is_driven(row));
+    Timeline timeline = t;
+    timeline.sessions.push_back(session);
+    const auto evidence = evidence_of(timeline);
+    return rule_for(row)(evidence.front());
+  }
+
+ private:
+  static std::vector<std::byte> bytes(const std::string& s) {
+    std::vector<std::byte> out(s.size());
+    std::memcpy(out.data(), s.data(), s.size());
+    return out;
+  }
+  // As the recorder does it.
+  MemoryBlock copied(std::uint64_t at) const {
+    MemoryBlock out;
+    out.at = sys::RemoteAddr(at);
+    std::string there;
+    for (const auto& [start, content] : memory) {
+      if (start <= at && at - start < content.size()) there = content.substr(at - start);
+    }
+    out.wanted = kEntries;
+    if (there.size() >= kEntries) {
+      out.wanted += static_cast<unsigned char>(there[kSize]) +
+                    256U * static_cast<unsigned char>(there[kSize + 1]);
+    }
+    out.bytes = bytes(there.substr(0, out.wanted));
+    out.readable = out.bytes.size();
+    return out;
+  }
+};
+
+void expect(Stepped& w, const char* row, Outcome outcome, const std::string& signature = "") {
+  const Finding f = w.judged(row);
+  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << row << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
+  EXPECT_EQ(f.level, outcome == Outcome::kPass || outcome == Outcome::kFail ? "steps"
+                     : outcome == Outcome::kNa                              ? "snapshot"
+                                                                            : "")
+      << row;
+  EXPECT_LE(f.evidence.size(), 12U) << row;
+}
+// This row, and no other.
+void expect_only(Stepped& w, const char* row, const std::string& signature) {
+  expect(w, row, Outcome::kFail, signature);
+  for (const char* other : kRows) {
+    if (other == row) continue;
+    EXPECT_NE(w.judged(other).outcome, Outcome::kFail) << other;
+  }
+}
+void expect_clean(Stepped& w) {
+  for (const char* row : kRows) {
+    const Finding f = w.judged(row);
+    EXPECT_NE(f.outcome, Outcome::kFail) << row << ": " << f.saw;
+  }
+}
+
+// ---- legal writers
+
+TEST(SlotSteps, APointerSwitchedAtTheEnd) {
+  Stepped w;
+  w.begin(attach()).point(kA).end();
+  expect_clean(w);
+  for (const char* row : {kComplete, kValid, kSound}) expect(w, row, Outcome::kPass);
+  expect(w, kNoChange, Outcome::kUnobservable);  // none was there before
+  expect(w, kOutlives, Outcome::kUnobservable);
+  w.begin(attach()).point(kB).end().begin(kDetach).point(0).end();
+  expect_clean(w);
+  for (const char* row : {kComplete, kValid, kNoChange, kSound, kOutlives}) {
+    expect(w, row, Outcome::kPass);
+  }
+  EXPECT_THAT(w.judged(kSound).saw, HasSubstr("3 operations: after each of 9 instructions"));
+}
+
+TEST(SlotSteps, NullWhileTheRecordChanges) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).point(0).store(kA, 0, "x").store(kA, kSpan, "y").point(kA).end();
+  expect_clean(w);
+  for (const char* row : {kComplete, kValid, kNoChange, kSound}) expect(w, row, Outcome::kPass);
+}
+
+TEST(SlotSteps, AFixedRecordWithTheValidByteAsItsSwitch) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
+  w.store(kA, kEntries, kGet).valid(kA, 1).end();
+  expect_clean(w);
+  for (const char* row : {kComplete, kNoChange, kSound}) expect(w, row, Outcome::kPass);
+  expect(w, kValid, Outcome::kNa);
+  w.begin(kDetach).valid(kA, 0).end();
+  expect_clean(w);
+  expect(w, kOutlives, Outcome::kPass);  // kept for reuse
+}
+
+TEST(SlotSteps, APointerToARecordThatBecomesValidLater) {
+  Stepped w;
+  w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  w.begin(attach()).point(kA).store(kA, 0, "x").valid(kA, 1).end();
+  expect_clean(w);
+  expect(w, kValid, Outcome::kNa);
+  expect(w, kComplete, Outcome::kPass);
+}
+
+TEST(SlotSteps, ReusedMemoryThatIsFilledByTheAllocator) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).point(kB).freed(kA).point(0).point(kA);  // filled, and no record yet
+  w.store(kA, 0, std::string(16, 'x'));
+  w.store(kA, kSpan, std::string(8, 'y')).store(kA, kSize, std::string(2, '\0'));
+  w.store(kA, kFlags, "\1").valid(kA, 1).end();
+  expect_clean(w);
+}
+
+TEST(SlotSteps, BytesBehindTheSizeAndTheTail) {
+  Stepped w;
+  w.slot = kA;
+  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  w.begin(on_main("thread.append")).store(kA, kEntries + 5, kPath).size(kA, 12).end();
+  w.begin(on_main("thread.shrink")).size(kA, 5).store(kA, kEntries + 5, "zzzz").end();
+  // Shrunk, then appended to.
+  w.begin(on_main("thread.append")).size(kA, 0).store(kA, kEntries, kPut).size(kA, 5).end();
+  expect_clean(w);
+  expect(w, kNoChange, Outcome::kPass);
+  expect(w, kSound, Outcome::kPass);
+}
+
+TEST(SlotSteps, AnAttachThatAppends) {
+  Stepped w;
+  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  w.begin(attach()).point(kA).store(kA, kEntries + 5, kPath).size(kA, 12).end();
+  expect_clean(w);
+  expect(w, kComplete, Outcome::kPass);
+}
+
+// ---- what was not seen
+
+TEST(SlotSteps, WithoutAWalkNothingIsKnown) {
+  Stepped w;
+  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
+  EXPECT_THAT(w.judged(kSound).saw, HasSubstr("no operation on a thread's context was walked"));
+  w.image().slot_walks_unseen = "the program has an action of its own for SIGTRAP";
+  for (const char* row : kRows) EXPECT_THAT(w.judged(row).saw, HasSubstr("SIGTRAP"));
+  EXPECT_THAT(w.judged(kSound).remedy, HasSubstr("gate"));
+}
+
+TEST(SlotSteps, AWalkThatEndedEarlyContradictsAndDoesNotPass) {
+  Stepped w;
+  w.begin(attach()).point(kA).cut().end();
+  w.begin(attach()).point(kB).cut().end();
+  w.begin(kDetach).point(0).cut().end();
+  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
+  EXPECT_THAT(w.judged(kSound).saw, HasSubstr("too many instructions"));
+  w.begin(attach()).point(kA).store(kA, 0, "x").cut().end();
+  expect_only(w, kComplete, "visible before it was complete");
+  // What is hidden then may have become visible.
+  Stepped hidden;
+  hidden.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  hidden.begin(attach()).point(kA).cut().end();
+  expect_clean(hidden);
+}
+
+TEST(SlotSteps, ANullVariableShowsNothing) {
+  Stepped w;
+  w.begin(attach()).next().end();
+  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
+  EXPECT_THAT(w.judged(kSound).saw, HasSubstr("null at every instruction"));
+}
+
+TEST(SlotSteps, WhatWasNotKeptIsNotJudged) {
+  Stepped w;
+  w.begin(attach()).point(kA).point(kA + 0x1000).point(kB).end();
+  for (auto& v : w.image().slot_walks.back().views) {
+    if (v.record) v.record->readable = v.record->wanted;
+    if (v.record) v.record->bytes.resize(10);
+  }
+  expect_clean(w);
+  for (auto& v : w.image().slot_walks.back().views) v.record.reset();
+  expect_clean(w);
+  w.image().slot_walks.back().views.clear();
+  expect_clean(w);
+}
+
+TEST(SlotSteps, RecordsOfTheOtherByteOrder) {
+  Stepped w;
+  w.image().little_endian = false;
+  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  std::swap(w.memory[kA][kSize], w.memory[kA][kSize + 1]);
+  w.slot = kA;
+  w.begin(kDetach).store(kA, kEntries, kPut).point(0).end();
+  for (auto& v : w.image().slot_walks.back().views) {
+    if (!v.record) continue;
+    v.record->wanted = v.record->readable = 33;
+    v.record->bytes.resize(33);
+  }
+  expect(w, kNoChange, Outcome::kFail, "entries of a visible record changed");
+}
+
+// ---- slot-always-sound
+
+TEST(SlotAlwaysSound, APointerInParts) {
+  // From null nothing is there on the way.
+  Stepped first;
+  first.begin(attach()).point(0x1000).point(0x11000).point(kA).end();
+  expect_only(first, kSound, "the variable leads to no record");
+  const Finding f = first.judged(kSound);
+  EXPECT_THAT(f.at, HasSubstr("src/ctx.cc:118 in attach, thread 12"));
+  EXPECT_THAT(f.saw, HasSubstr("after 3 instructions the variable leads to 0x1000"));
+  EXPECT_THAT(f.evidence.front(), HasSubstr("thread.attach"));
+  EXPECT_THAT(f.evidence[1], HasSubstr("  at the gate: slot null"));
+  EXPECT_THAT(f.evidence[2], HasSubstr("> after 3 instructions: slot 0x1000, 0 of 28 bytes"));
+  // Something is there, and no record.
+  Stepped mixed;
+  mixed.slot = kA;
+  mixed.memory[0x550000012000] = std::string(64, '\0');
+  mixed.begin(attach()).point(0x550000012000).point(kB).end();
+  expect_only(mixed, kSound, "parts of two addresses");
+  EXPECT_THAT(mixed.judged(kSound).saw, HasSubstr("bytes of 0x550000011000 and of 0x550000022000"));
+  Stepped detach;
+  detach.slot = kA;
+  detach.memory[0x550000000000] = std::string(0x100, '\0');
+  detach.begin(kDetach).point(0x550000000000).point(0).end();
+  expect_only(detach, kSound, "parts of two addresses");
+}
+
+TEST(SlotAlwaysSound, AnotherRecordOnTheWayIsLegal) {
+  Stepped whole;
+  whole.slot = kA;
+  whole.memory[0x550000012000] = Rec{}.bytes();
+  whole.begin(attach()).point(0x550000012000).point(kB).end();
+  expect_clean(whole);
+  expect(whole, kSound, Outcome::kPass);
+  // One that stands for none, at an address of its own.
+  Stepped empty;
+  empty.slot = kA;
+  empty.memory[0x550000033000] = std::string(64, '\0');
+  empty.begin(attach()).point(0x550000033000).point(kB).end();
+  expect_clean(empty);
+  expect(empty, kSound, Outcome::kPass);
+}
+
+TEST(SlotAlwaysSound, AtBothEndsTheFixedPartIsEnough) {
+  Stepped w;
+  w.memory[kA] = Rec{.entries = std::string(100, '\0')}.bytes();  // cut to 64
+  w.begin(attach()).point(kA).end();
+  w.memory[kA].resize(64);
+  w.begin(kDetach).point(0).end();
+  expect_clean(w);
+  Stepped between;
+  between.slot = kA;
+  between.memory[0x550000033000] = Rec{}.bytes();
+  between.memory[0x550000033000].replace(kSize, 2, "\x50\x01");
+  between.begin(attach()).point(0x550000033000).point(kB).end();
+  expect_only(between, kSound, "the variable leads to no record");
+  Stepped gone;
+  gone.begin(attach()).point(0x660000).end();
+  expect_only(gone, kSound, "the variable leads to no record");
+  Stepped gate;
+  gate.slot = 0x660000;
+  gate.begin(attach()).point(kA).end();
+  expect_only(gate, kSound, "the variable leads to no record");
+  EXPECT_THAT(gate.judged(kSound).saw, HasSubstr("at the gate"));
+}
+
+// ---- record-outlives-slot
+
+TEST(RecordOutlivesSlot, FreedAndThenCleared) {
+  for (const char filler : {'\xa5', '\x5a'}) {
+    Stepped w;
+    w.slot = kA;
+    w.begin(kDetach).freed(kA, filler).point(0).end();
+    expect_only(w, kOutlives, "record freed under the variable");
+  }
+  Stepped w;
+  w.slot = kA;
+  w.begin(kDetach).freed(kA).point(0).end();
+  const Finding f = w.judged(kOutlives);
+  EXPECT_THAT(f.saw, HasSubstr("after 3 instructions the variable still leads to 0x550000011000, "
+                               "which was freed: it is filled with a5"));
+  EXPECT_THAT(f.at, HasSubstr("src/ctx.cc:118"));
+  // The fill comes in pieces, and what it changes first is no change of the writer's.
+  Stepped pieces;
+  pieces.slot = kA;
+  pieces.begin(kDetach).store(kA, 0, std::string(10, '\xa5')).freed(kA).point(0).end();
+  expect_only(pieces, kOutlives, "record freed under the variable");
+  // A record that became visible in this walk.
+  Stepped shown;
+  shown.begin(attach()).point(kA).store(kA, 0, std::string(20, '\xa5')).freed(kA).end();
+  expect_only(shown, kOutlives, "record freed under the variable");
+}
+
+TEST(RecordOutlivesSlot, UnmappedAndThenCleared) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(kDetach).unmapped(kA).point(0).end();
+  expect_only(w, kOutlives, "record unmapped under the variable");
+  // Its second page.
+  Stepped half;
+  half.slot = kA;
+  half.memory[kA] = Rec{.entries = kGet}.bytes();
+  half.begin(kDetach);
+  half.memory[kA].resize(30);
+  half.next().point(0).end();
+  expect_only(half, kOutlives, "record unmapped under the variable");
+}
+
+TEST(RecordOutlivesSlot, GoneSinceTheLookBefore) {
+  Stepped w;
+  w.slot = kA;
+  w.answered(attach());
+  w.memory.erase(kA);
+  w.begin(kDetach).point(0).end();
+  expect_only(w, kOutlives, "record unmapped under the variable");
+  Stepped filled;
+  filled.slot = kA;
+  filled.answered(attach());
+  filled.memory[kA] = std::string(64, '\xa5');
+  filled.begin(kDetach).point(0).end();
+  expect_only(filled, kOutlives, "record freed under the variable");
+  // Of another address it says nothing.
+  Stepped other;
+  other.slot = kB;
+  other.answered(attach());
+  other.slot = kA;
+  other.memory[kA] = std::string(64, '\xa5');
+  other.begin(kDetach).point(0).end();
+  expect_clean(other);
+}
+
+TEST(RecordOutlivesSlot, ClearedAndThenFreed) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(kDetach).point(0).freed(kA).unmapped(kA).end();
+  expect_clean(w);
+  expect(w, kOutlives, Outcome::kPass);
+}
+
+TEST(RecordOutlivesSlot, ASizeThatGrowsBeyondTheMappingWasNotUnmapped) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(on_main("thread.append")).store(kA, kSize, "\xff\xff").size(kA, 5).end();
+  expect_clean(w);
+}
+
+TEST(RecordOutlivesSlot, OneByteAllOverMayBeARecord) {
+  Stepped zeros;
+  zeros.slot = kA;
+  zeros.begin(kDetach).store(kA, 0, std::string(28, '\0')).point(0).end();
+  EXPECT_NE(zeros.judged(kOutlives).outcome, Outcome::kFail);
+  Stepped ones;
+  ones.memory[kA].resize(400);
+  ones.slot = kA;
+  ones.begin(attach()).valid(kA, 0).store(kA, kSpan, std::string(12, '\1')).end();
+  EXPECT_NE(ones.judged(kOutlives).outcome, Outcome::kFail);
+}
+
+// ---- no-change-while-visible
+
+TEST(NoChangeWhileVisible, IdsAndFlags) {
+  for (const std::uint64_t offset : {std::uint64_t{0}, kSpan, kFlags}) {
+    Stepped w;
+    w.slot = kA;
+    w.begin(attach()).store(kA, offset, "x").end();
+    expect_only(w, kNoChange, "ids of a visible record changed");
+  }
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).store(kA, 0, "x").store(kA, kSpan, "y").end();
+  const Finding f = w.judged(kNoChange);
+  EXPECT_EQ(f.saw, "the trace id changed while the record was visible: after 3 instructions");
+  EXPECT_THAT(f.at, HasSubstr("src/ctx.cc:118 in attach"));
+  EXPECT_THAT(f.evidence[1], HasSubstr("  at the gate: slot 0x550000011000, trace 61616161"));
+  EXPECT_THAT(f.evidence[2], HasSubstr("> after 3 instructions: slot 0x550000011000, trace 78616"));
+}
+
+TEST(NoChangeWhileVisible, EntriesWithinTheSize) {
+  Stepped w;
+  w.slot = kA;
+  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  w.begin(on_main("thread.append")).store(kA, kEntries + 2, "P").end();
+  expect_only(w, kNoChange, "entries of a visible record changed");
+  EXPECT_THAT(w.judged(kNoChange).saw, HasSubstr("entries from byte 2 on changed"));
+  EXPECT_THAT(w.judged(kNoChange).evidence[1], HasSubstr("5 bytes of entries 0003474554"));
+  // The size before them.
+  Stepped early;
+  early.slot = kA;
+  early.begin(on_main("thread.append")).size(kA, 5).store(kA, kEntries, kGet).end();
+  expect_only(early, kNoChange, "entries of a visible record changed");
+}
+
+TEST(NoChangeWhileVisible, AllAtOnceIsTheOneOrTheOther) {
+  Stepped w;
+  w.slot = kA;
+  const Rec other{.trace = 'x', .span = 'y', .entries = {}};
+  w.begin(attach()).store(kA, 0, other.bytes()).end();
+  expect_clean(w);
+  expect(w, kNoChange, Outcome::kPass);
+  Stepped more;
+  more.slot = kA;
+  more.begin(attach()).store(kA, 0, other.bytes()).store(kA, kFlags, "\3").end();
+  expect_only(more, kNoChange, "ids of a visible record changed");
+  Stepped twice;
+  twice.slot = kA;
+  const Rec third{.trace = 'z', .span = 'z', .entries = {}};
+  twice.begin(attach()).store(kA, 0, other.bytes()).store(kA, 0, third.bytes()).end();
+  expect_only(twice, kNoChange, "ids of a visible record changed");
+}
+
+TEST(NoChangeWhileVisible, WhatStaysAsItWasShowsNothing) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).next().end();
+  expect(w, kNoChange, Outcome::kUnobservable);
+}
+
+// ---- complete-before-visible
+
+TEST(CompleteBeforeVisible, ThePointerAndThenTheIds) {
+  Stepped w;
+  w.begin(attach()).point(kA).store(kA, 0, "x").store(kA, kSpan, "y").end();
+  expect_only(w, kComplete, "visible before it was complete");
+  const Finding f = w.judged(kComplete);
+  EXPECT_EQ(f.saw,
+            "the record was visible after 3 instructions, and the trace id changed after 6 "
+            "instructions");
+  EXPECT_THAT(f.evidence, SizeIs(5));
+  EXPECT_THAT(f.evidence[4], HasSubstr("after 9 instructions: slot 0x550000011000, trace 7861"));
+  // A switch, where the record before was not touched.
+  Stepped second;
+  second.slot = kA;
+  second.begin(attach()).point(kB).store(kB, kFlags, "\3").end();
+  expect_only(second, kComplete, "visible before it was complete");
+}
+
+TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").valid(kA, 1).store(kA, kSpan, "y").end();
+  expect_only(w, kComplete, "visible before it was complete");
+  Stepped entries;
+  entries.memory[kA] = Rec{.entries = kGet, .valid = 0}.bytes();
+  entries.slot = kA;
+  entries.begin(attach()).valid(kA, 1).store(kA, kEntries, kPut).end();
+  expect_only(entries, kComplete, "visible before it was complete");
+  // Those of the context before.
+  Stepped stale;
+  stale.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
+  stale.slot = kA;
+  stale.begin(attach()).valid(kA, 1).size(kA, 5).size(kA, 0).end();
+  expect_only(stale, kComplete, "visible before it was complete");
+  EXPECT_THAT(stale.judged(kComplete).saw, HasSubstr("entries from byte 5 on changed after 6"));
+  // A part of them, as many bytes as the context before had.
+  Stepped part;
+  part.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
+  part.slot = kA;
+  part.begin(attach()).size(kA, 7).valid(kA, 1).next().size(kA, 12).end();
+  expect_only(part, kComplete, "visible before it was complete");
+  EXPECT_THAT(part.judged(kComplete).saw, HasSubstr("entries from byte 7 on changed after 12"));
+  // Entries that are never whole are for other rows.
+  Stepped never;
+  never.memory[kA] = Rec{.entries = kGet + "xyz", .valid = 0}.bytes();
+  never.slot = kA;
+  never.begin(attach()).size(kA, 7).valid(kA, 1).size(kA, 8).end();
+  expect_clean(never);
+}
+
+TEST(CompleteBeforeVisible, AGapBeginsAnew) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).point(kB).valid(kB, 0).store(kB, 0, "x").valid(kB, 1).point(0);
+  w.store(kB, 0, "z").point(kB).end();
+  expect_clean(w);
+  expect(w, kComplete, Outcome::kPass);
+  EXPECT_THAT(w.judged(kComplete).saw, HasSubstr("3 records"));
+}
+
+// ---- valid-before-visible
+
+TEST(ValidBeforeVisible, AByteThatIsNeverSet) {
+  Stepped w;
+  w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  w.begin(attach()).point(kA).store(kA, 0, "x").end();
+  expect_only(w, kValid, "switched to a record that is not valid");
+  EXPECT_THAT(w.judged(kValid).saw,
+              HasSubstr("after 3 instructions the variable leads to a record with byte 24 at 0"));
+  Stepped other;
+  other.slot = kA;
+  other.memory[kB] = Rec{.entries = {}, .valid = 2}.bytes();
+  other.begin(attach()).point(kB).end();
+  expect_only(other, kValid, "switched to a record that is not valid");
+}
+
+TEST(ValidBeforeVisible, WhatNeedNotShowIsLegal) {
+  const auto hidden = [](const Json& request, bool ok = true) {
+    Stepped w;
+    w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+    w.begin(request).point(kA).end(ok);
+    return w.judged(kValid).outcome;
+  };
+  EXPECT_EQ(hidden(attach()), Outcome::kFail);
+  EXPECT_EQ(hidden(attach(), false), Outcome::kUnobservable);
+  EXPECT_EQ(hidden(on_main("thread.append")), Outcome::kUnobservable);
+  Json unsampled = attach();
+  unsampled["flags"] = 0;
+  EXPECT_EQ(hidden(unsampled), Outcome::kUnobservable);
+  Json no_ids = attach();
+  no_ids.erase("trace_id");
+  no_ids.erase("span_id");
+  EXPECT_EQ(hidden(no_ids), Outcome::kUnobservable);
+}
+
+TEST(ValidBeforeVisible, OnTheWayItMayBeHidden) {
+  Stepped w;
+  w.slot = kA;
+  w.memory[0x550000033000] = std::string(64, '\0');
+  w.begin(attach()).point(0x550000033000).point(kB).end();
+  expect(w, kValid, Outcome::kPass);
+  // And the variable null in the end, as of what need not show.
+  Stepped null;
+  null.slot = kA;
+  null.begin(attach()).point(0).end();
+  expect(null, kValid, Outcome::kUnobservable);
+}
+
+// ---- keymap.before-use
+
+struct Named : Stepped {
+  Named() {
+    publishes(100, 1);
+    answered({{"op", "process.publish"}});
+    memory[kA] = Rec{.entries = kGet + kPath}.bytes();  // indexes 0 and 1
+  }
+};
+
+TEST(BeforeUse, TheMapAndThenTheRecord) {
+  Named w;
+  w.begin(attach());
+  w.published = 0;
+  w.next().publishes(200, 2);
+  w.next().point(kA).end();
+  expect(w, kBeforeUse, Outcome::kPass);
+  EXPECT_THAT(w.judged(kBeforeUse).saw, HasSubstr("1 new index, published before"));
+  expect_clean(w);
+}
+
+TEST(BeforeUse, TheRecordAndThenTheMap) {
+  Named w;
+  w.begin(attach()).point(kA);
+  w.published = 0;
+  w.next().publishes(200, 2);
+  w.next().end();
+  expect_only(w, kBeforeUse, "index used before its name is published");
+  EXPECT_EQ(w.judged(kBeforeUse).saw,
+            "after 3 instructions a visible record uses index 1, and the key map that is published "
+            "has 1 names; 6 instructions later it had 2");
+  // Behind the operation.
+  Named late;
+  late.begin(attach()).point(kA).publishes(200, 2);
+  late.end();
+  expect_only(late, kBeforeUse, "index used before its name is published");
+  EXPECT_THAT(late.judged(kBeforeUse).saw, HasSubstr("a later one had it"));
+  // Before there was any.
+  Stepped none;
+  none.publishes(100, 0, false);
+  none.answered({{"op", "process.publish"}});
+  none.memory[kA] = Rec{.entries = kGet}.bytes();
+  none.begin(attach()).point(kA).publishes(200, 1);
+  none.next().end();
+  expect_only(none, kBeforeUse, "index used before its name is published");
+}
+
+TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
+  // An index that no map ever has.
+  Named never;
+  never.begin(attach()).point(kA).end();
+  expect(never, kBeforeUse, Outcome::kUnobservable);
+  for (const std::optional<std::uint64_t> at :
+       {std::optional<std::uint64_t>{}, std::optional<std::uint64_t>{0},
+        std::optional<std::uint64_t>{150}}) {
+    Named w;
+    w.begin(attach());
+    w.published = at;
+    w.point(kA).publishes(200, 2);
+    w.next().end();
+    expect(w, kBeforeUse, Outcome::kUnobservable);
+  }
+  // No list of entries.
+  Named torn;
+  torn.memory[kA] = Rec{.entries = kGet + kPath + "x"}.bytes();
+  torn.begin(attach()).point(kA).publishes(200, 2);
+  torn.next().end();
+  expect(torn, kBeforeUse, Outcome::kUnobservable);
+  // In use since before.
+  Named used;
+  used.slot = kA;
+  used.begin(attach()).store(kA, kEntries + 12, "z").publishes(200, 2);
+  used.next().end();
+  expect(used, kBeforeUse, Outcome::kUnobservable);
+  // Shown at a moment of which it is not known: a map behind it is no proof of either.
+  Named between;
+  between.begin(attach());
+  between.published = 0;
+  between.point(kA).publishes(200, 2);
+  between.next().end();
+  expect(between, kBeforeUse, Outcome::kUnobservable);
+  // Hidden until it is there.
+  Named hidden;
+  hidden.memory[kA][kValidByte] = 0;
+  hidden.begin(attach()).point(kA).publishes(200, 2);
+  hidden.next().valid(kA, 1).end();
+  expect(hidden, kBeforeUse, Outcome::kPass);
+}
+
+TEST(BeforeUse, KnownNamesAreNoEvidence) {
+  Named w;
+  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  w.begin(attach()).point(kA).end();
+  expect(w, kBeforeUse, Outcome::kUnobservable);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
