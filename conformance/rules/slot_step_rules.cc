@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::size_t kShownEntryBytes = 16;
-constexpr const char* kGate = "an adapter that declares gate";
+constexpr const char* kAdapter = "an adapter that declares thread.attach and thread.detach";
 
 enum class Reading {
   kNull,
@@ -77,7 +77,8 @@ struct Walked {
   std::vector<Seen> views;                     // at least one
   std::size_t index = 0;                       // of its operation in the session
   const DrivenOperation* operation = nullptr;  // null: none was looked at behind it
-  // What the variable led to at the look before the operation, if it led there at the gate as well.
+  // What the variable led to at the look before the operation, if it led there before the first
+  // store as well.
   const MemoryBlock* before = nullptr;
 };
 
@@ -228,7 +229,7 @@ std::string text_of(const Seen& s) {
 
 std::string line_of(const Image& image, const Seen& s) {
   std::string out =
-      s.view->step == 0 ? "at the gate: " : fmt::format("after {} instructions: ", s.view->step);
+      s.view->step == 0 ? "before: " : fmt::format("after {} instructions: ", s.view->step);
   out += text_of(s);
   if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
   return out;
@@ -256,7 +257,8 @@ Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std:
 }
 
 std::string after_steps(const Seen& s) {
-  return s.view->step == 0 ? "at the gate" : fmt::format("after {} instructions", s.view->step);
+  return s.view->step == 0 ? "before the first store"
+                           : fmt::format("after {} instructions", s.view->step);
 }
 
 Finding kept(std::string saw) {
@@ -266,7 +268,8 @@ Finding kept(std::string saw) {
 }
 
 // `wanted`: what none of the walks showed.
-Finding not_walked(const ImageEvidence& e, const std::string& wanted, std::string remedy = kGate) {
+Finding not_walked(const ImageEvidence& e, const std::string& wanted,
+                   std::string remedy = kAdapter) {
   const Image& image = *e.image;
   std::string why =
       "no operation on a thread's context was walked through instruction by "
@@ -337,7 +340,7 @@ Finding slot_always_sound(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return not_walked(e, "the variable was null at every instruction that was walked",
-                      "an adapter that declares gate and thread.attach");
+                      "an adapter that declares thread.attach");
   }
   return kept(
       fmt::format("{}: after each of {} instructions the variable is null or leads to a "
@@ -371,8 +374,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     if (w.walk->whole() && first.visible() && (left || detached)) ++judged;
   }
   if (judged == 0) {
-    return not_walked(e, "no operation that was walked let go of a record",
-                      "an adapter that declares gate and thread.detach");
+    return not_walked(e, "no operation that was walked let go of a record", kAdapter);
   }
   return kept(fmt::format("{}: the record stayed as long as the variable led to it",
                           operations_text(judged)));
@@ -413,7 +415,7 @@ Finding no_change_while_visible(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return not_walked(e, "no operation that was walked changed a context that was attached",
-                      "an adapter that declares gate and thread.detach");
+                      kAdapter);
   }
   return kept(fmt::format("{}: the record did not change while it was visible, but at its end",
                           operations_text(judged)));
@@ -455,7 +457,7 @@ Finding complete_before_visible(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return not_walked(e, "no operation that was walked showed a record",
-                      "an adapter that declares gate and thread.attach");
+                      "an adapter that declares thread.attach");
   }
   return kept(fmt::format("{}, complete when visible",
                           judged == 1 ? "1 record" : fmt::format("{} records", judged)));
@@ -491,6 +493,11 @@ Finding valid_before_visible(const ImageEvidence& e) {
       ++by_valid;
     }
     if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(looks, w)) continue;
+    // The byte may have been set long after that, in another walk.
+    if (w.operation->view != nullptr &&
+        slot_at(e, *w.operation->view, w.walk->tid).state == SlotState::kRecord) {
+      continue;
+    }
     return against(e, w, hold.first,
                    fmt::format("{} the variable leads to a record with byte 24 at {}, and it stays "
                                "so",
@@ -507,7 +514,7 @@ Finding valid_before_visible(const ImageEvidence& e) {
                           "valid byte");
   }
   return not_walked(e, "no attach that was walked switched the pointer",
-                    "an adapter that declares gate and thread.attach");
+                    "an adapter that declares thread.attach");
 }
 
 // ---- the key map
@@ -573,7 +580,7 @@ Finding before_use(const ImageEvidence& e) {
     if (w.operation != nullptr && w.index > 0) {
       known = key_map_at(e, e.session->operations[w.index - 1]);
     }
-    // In use at the gate: when that began was not seen.
+    // In use before: when that began was not seen.
     std::set<std::size_t> used;
     const std::set<std::size_t> old = indexes_of(w.views.front());
     for (std::size_t i = 1; i < w.views.size(); ++i) {
@@ -598,7 +605,7 @@ Finding before_use(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return not_walked(e, "no record with a new name was walked through",
-                      "an adapter that declares gate, process.publish and thread.attach");
+                      "an adapter that declares process.publish and thread.attach");
   }
   return kept(fmt::format("{} new {}, published before a visible record used {}", judged,
                           judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
