@@ -100,7 +100,7 @@ Driven walk(Testee& t) {
   if (t.can("thread.append")) {
     CTX_CHECK(
         t.request("thread.append",
-                  {{"thread", "main"}, {"attributes", Json::array({attribute("tier", "gold")})}}));
+                  {{"thread", "main"}, {"attributes", Json::array({attribute("path", "/a/b")})}}));
   }
   if (t.can("thread.shrink")) {
     CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
@@ -108,7 +108,7 @@ Driven walk(Testee& t) {
   if (!t.can("thread.detach")) return {};
   CTX_CHECK(detach(t));
   CTX_CHECK(detach(t));
-  CTX_CHECK(attach(t, 11, Json::array({attribute("db_table", "carts")})));
+  CTX_CHECK(attach(t, 11, Json::array({attribute("query", "carts")})));
   return detach(t);
 }
 

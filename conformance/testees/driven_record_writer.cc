@@ -50,6 +50,10 @@ constexpr Kind kKinds[] = {
     {"append-switches", false, false},
     {"built-elsewhere", false, false},
     {"append-by-valid-byte", false, false},
+    {"pointer-then-valid", false, false},
+    {"null-first", false, false},
+    {"fresh-memory", false, false},
+    {"growing-map", false, false},
     {"tctx.attach.valid-cleared-first", true, true},
     {"tctx.attach.valid-set-last", true, true},
     {"tctx.attach.one-switch", true, true},
@@ -57,6 +61,12 @@ constexpr Kind kKinds[] = {
     {"tctx.append.size-last", true, false},
     {"tctx.append.size-single-store", true, false},
     {"tctx.shrink.size-before-tail", true, false},
+    {"tctx.attach.complete-before-visible", true, false},
+    {"tctx.attach.valid-before-visible", true, false},
+    {"tctx.attach.no-change-while-visible", true, false},
+    {"tctx.attach.slot-always-sound", true, false},
+    {"tctx.attach.record-outlives-slot", true, false},
+    {"tctx.keymap.before-use", true, false},
 };
 
 struct Attribute {
@@ -97,26 +107,14 @@ class Writer {
   explicit Writer(const Kind& kind) : kind_(kind), name_(kind.name) {}
 
   Reply publish(const json& request) {
-    ProcessContext context;
+    resource_.clear_attributes();
     for (const auto& a : request.at("resource").at("attributes")) {
-      auto& pair = *context.mutable_resource()->add_attributes();
+      auto& pair = *resource_.add_attributes();
       pair.set_key(a.at("key").get<std::string>());
       pair.mutable_value()->set_string_value(a.at("value").at("stringValue").get<std::string>());
     }
-    auto& schema = *context.add_attributes();
-    schema.set_key("threadlocal.schema_version");
-    schema.mutable_value()->set_string_value("tlsdesc_v1_dev");
-    auto& map = *context.add_attributes();
-    map.set_key("threadlocal.attribute_key_map");
-    for (const char* key : kKeys) {
-      map.mutable_value()->mutable_array_value()->add_values()->set_string_value(key);
-    }
-    const std::string bytes = context.SerializeAsString();
-    otel_ctx_error error{};
-    if (otel_ctx_publish(bytes.data(), bytes.size(), &error) != OTEL_CTX_OK) {
-      return std::unexpected(Refusal{"failed", error.step, error.sys_errno});
-    }
-    return nullptr;
+    names_ = grows() ? 0 : std::size(kKeys);
+    return send(otel_ctx_publish);
   }
 
   Reply attach(const json& request) {
@@ -126,7 +124,10 @@ class Writer {
     c.flags = request.value("flags", std::uint8_t{0});
     c.attributes = attributes_of(request);
     contexts_.push_back(std::move(c));
-    show();
+    const bool map_first = name_ != "tctx.keymap.before-use";
+    if (!map_first) show();
+    if (auto published = publish_names(); !published) return published;
+    if (map_first) show();
     return tid();
   }
 
@@ -142,6 +143,7 @@ class Writer {
     const auto added = attributes_of(request);
     auto& all = contexts_.back().attributes;
     all.insert(all.end(), added.begin(), added.end());
+    if (auto published = publish_names(); !published) return published;
     if (name_ == "append-switches") {
       show();
       return tid();
@@ -155,6 +157,13 @@ class Writer {
       append_to(r, added);
     }
     if (hides) store(r.valid, std::uint8_t{1});
+    if (name_ == "tctx.attach.no-change-while-visible") {
+      // In the first value, and back again.
+      std::uint8_t& byte = r.entries[5];
+      const std::uint8_t same = byte;
+      store(byte, static_cast<std::uint8_t>(same + 1));
+      store(byte, same);
+    }
     return tid();
   }
 
@@ -176,6 +185,37 @@ class Writer {
 
  private:
   static json tid() { return {{"tid", gettid()}}; }
+
+  bool grows() const { return name_ == "growing-map" || name_ == "tctx.keymap.before-use"; }
+
+  Reply send(int (*how)(const void*, std::size_t, otel_ctx_error*)) const {
+    ProcessContext context;
+    *context.mutable_resource() = resource_;
+    auto& schema = *context.add_attributes();
+    schema.set_key("threadlocal.schema_version");
+    schema.mutable_value()->set_string_value("tlsdesc_v1_dev");
+    auto& map = *context.add_attributes();
+    map.set_key("threadlocal.attribute_key_map");
+    auto& names = *map.mutable_value()->mutable_array_value();
+    for (std::size_t i = 0; i < names_; ++i) names.add_values()->set_string_value(kKeys[i]);
+    const std::string bytes = context.SerializeAsString();
+    otel_ctx_error error{};
+    if (how(bytes.data(), bytes.size(), &error) != OTEL_CTX_OK) {
+      return std::unexpected(Refusal{"failed", error.step, error.sys_errno});
+    }
+    return nullptr;
+  }
+
+  // Those that the innermost context uses, where the map has only what was used before.
+  Reply publish_names() {
+    std::size_t wanted = names_;
+    for (const auto& a : contexts_.back().attributes) {
+      wanted = std::max<std::size_t>(wanted, a.key + 1U);
+    }
+    if (!grows() || wanted == names_) return nullptr;
+    names_ = wanted;
+    return send(otel_ctx_update);
+  }
 
   // No part of a character is kept.
   static std::string cut(const std::string& value) {
@@ -222,23 +262,57 @@ class Writer {
       show_in_place();
       return;
     }
+    if (name_ == "fresh-memory" || name_ == "tctx.attach.record-outlives-slot") {
+      show_fresh();
+      return;
+    }
     if (contexts_.empty()) {
       store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
       return;
     }
     // Never the one that is visible.
     record& next = records_[&records_[0] == otel_thread_ctx_v1 ? 1 : 0];
+    if (name_ == "null-first") store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
+    if (name_ == "pointer-then-valid" || name_ == "tctx.attach.complete-before-visible") {
+      store(next.valid, std::uint8_t{0});
+      if (name_ != "pointer-then-valid") {
+        fill(next, contexts_.back());
+        copy(next.span_id, next.trace_id, sizeof next.span_id);
+        store(next.valid, std::uint8_t{1});
+      }
+      store(otel_thread_ctx_v1, &next);
+      fill(next, contexts_.back());
+      store(next.valid, std::uint8_t{1});
+      return;
+    }
     const auto build = [&] {
       store(next.valid, std::uint8_t{0});
       fill(next, contexts_.back());
-      store(next.valid, std::uint8_t{1});
+      if (name_ != "tctx.attach.valid-before-visible") store(next.valid, std::uint8_t{1});
     };
     if (name_ == "built-elsewhere") {
       std::thread(build).join();
     } else {
       build();
     }
+    if (name_ == "tctx.attach.slot-always-sound") {
+      const record* const pointer = &next;
+      copy(reinterpret_cast<std::uint8_t*>(&otel_thread_ctx_v1), &pointer, sizeof pointer);
+      return;
+    }
     store(otel_thread_ctx_v1, &next);
+  }
+
+  void show_fresh() {
+    record* const old = otel_thread_ctx_v1;
+    record* const next = contexts_.empty() ? nullptr : new record{};
+    if (next != nullptr) {
+      fill(*next, contexts_.back());
+      store(next->valid, std::uint8_t{1});
+    }
+    if (name_ == "fresh-memory") store(otel_thread_ctx_v1, next);
+    delete old;
+    store(otel_thread_ctx_v1, next);
   }
 
   static std::uint16_t fill_head(record& r, const Context& c) {
@@ -277,6 +351,8 @@ class Writer {
   const Kind& kind_;
   std::string_view name_;
   std::vector<Context> contexts_;
+  opentelemetry::proto::resource::v1::Resource resource_;
+  std::size_t names_ = 0;  // of kKeys, in the map
   alignas(8) record records_[2] = {};
 };
 
