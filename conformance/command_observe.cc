@@ -197,6 +197,7 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
                  const std::string& mode, std::string unreachable, RunResult* judged) {
   timeline.partial = timeline.partial || prepared.partial || !unreachable.empty();
+  if (timeline.incomplete.empty()) timeline.incomplete = prepared.incomplete;
   RunResult run = judge(timeline, prepared.selected);
   // What is written beside the recording rests on the rules alone.
   const bool writes_recording = !options.out.empty() && mode != "replay";
@@ -216,7 +217,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
           run);
   }
   conclude(
-      {options.strict, options.require_observable, std::move(unreachable), prepared.incomplete},
+      {options.strict, options.require_observable, std::move(unreachable), timeline.incomplete},
       run);
   int code = run.exit_code;
   if (!options.out.empty()) {

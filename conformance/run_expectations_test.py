@@ -169,7 +169,8 @@ exec {shlex.join(HANGS)}
         self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
         self.assertIn(f"fail {first}: not seen, and not all of the run is there", said)
         self.assertEqual(self.mends(said), [])
-        self.keeps_its_lines("out/timeline.json", ["--only", first, "--only", ROW])
+        said = self.keeps_its_lines("out/timeline.json", ["--only", first, "--only", ROW])
+        self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
         self.prune_keeps(1)
 
     def keeps_its_lines(self, recording, options=()):
@@ -181,6 +182,7 @@ exec {shlex.join(HANGS)}
         self.assertNotIn(done.returncode, (USAGE, STALE), said)
         self.assertIn("not seen, and not all of the run is there", said)
         self.assertEqual(self.mends(said), [])
+        return said
 
     def prune_keeps(self, lines):
         before = self.file()

@@ -484,6 +484,7 @@ struct Timeline {
   // Not all is here that was to be recorded: the run did not come to its end, or this is a part of
   // its recording.
   bool partial = false;
+  std::string incomplete;  // not empty: why what was asked for is not all here
   // run: not empty: why ctxconf could not record all that it was to; the rest is here.
   std::string harness_fault;
 };

@@ -196,6 +196,7 @@ Timeline example() {
   t.stops = 72;
   t.asked_for = {"pctx.header.version"};
   t.partial = true;
+  t.incomplete = "the run was interrupted";
   return t;
 }
 
@@ -253,9 +254,11 @@ TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
   const auto back = timeline_from_json(to_json(example()));
   ASSERT_TRUE(back);
   EXPECT_TRUE(back->partial);
+  EXPECT_EQ(back->incomplete, "the run was interrupted");
   EXPECT_EQ(back->asked_for, example().asked_for);
   const std::string whole = to_json(Timeline());
-  EXPECT_FALSE(whole.contains("partial") || whole.contains("asked_for"));
+  EXPECT_FALSE(whole.contains("partial") || whole.contains("asked_for") ||
+               whole.contains("incomplete"));
   EXPECT_TRUE(timeline_from_json(whole));
 }
 
