@@ -469,6 +469,7 @@ struct Tracee::State {
     bool in_group_stop = false;
     bool to_exit = false;
     bool stepping = false;
+    bool step_owed = false;  // it was moved by a step, and the trap of that may still come
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
     bool watched = false;       // it has, or had, armed watchpoints in this image
@@ -735,7 +736,8 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
     default:
       return restart(tid, task, 0);
   }
-  if (signo == SIGTRAP && (task.watched || task.stepping) && trapped(tid, task)) return;
+  const bool may_be_ours = task.watched || task.stepping || task.step_owed;
+  if (signo == SIGTRAP && may_be_ours && trapped(tid, task)) return;
   if (signo != (SIGTRAP | 0x80)) {
     task.stop = Stop::kSignal;
     return hand_out(task, SignalStop{tid, task.process, signo});
@@ -756,12 +758,22 @@ void Tracee::State::stopped(pid_t tid, Task& task, int status) {
 bool Tracee::State::trapped(pid_t tid, Task& task) {
   siginfo_t info{};
   if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return false;
-  if (task.stepping) {
+  if (task.stepping || task.step_owed) {
     if (const auto pc = stepped_to(tid, info)) {
+      task.step_owed = false;
       // Where a watched word is touched by a step, one trap says both.
-      const std::uint8_t words = task.watched ? take_words(tid) : 0;
       const bool stale = std::exchange(task.stale_hit, false);
-      hand_out(task, Stepped{tid, task.process, stale ? std::uint8_t{0} : words, *pc});
+      const std::uint8_t words = task.watched ? take_words(tid) : 0;
+      const std::uint8_t touched = stale ? std::uint8_t{0} : words;
+      if (task.stepping) {
+        hand_out(task, Stepped{tid, task.process, touched, *pc});
+      } else if (touched != 0) {
+        hand_out(task, WatchpointHit{tid, task.process, touched, *pc});
+      } else {
+        // Of a call that was interrupted under a step: the trap comes behind that stop, although
+        // the thread goes on freely.
+        restart(tid, task, 0);
+      }
       return true;
     }
   }
@@ -878,6 +890,7 @@ void Tracee::State::execed(pid_t pid, Task& task, int status) {
   task.exiting = false;
   task.to_exit = false;
   task.stepping = false;
+  task.step_owed = false;
   task.watched = false;
   task.stale_hit = false;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
@@ -928,6 +941,7 @@ void Tracee::State::restart(pid_t tid, Task& task, int signo) {
   // ESRCH: killed, and its events follow.
   const long signal_to_deliver = signo;
   ptrace(request, tid, nullptr, signal_to_deliver);
+  task.step_owed = task.step_owed || request == PTRACE_SINGLESTEP;
   just_resumed = true;
   just_stepped = request == PTRACE_SINGLESTEP ? tid : 0;
 }

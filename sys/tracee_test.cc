@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -24,6 +26,7 @@
 
 #include "sys/capabilities.h"
 #include "sys/child.h"
+#include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/spawn.h"
@@ -426,6 +429,57 @@ TEST_F(TraceeTest, AProgramThatIsSteppedEndsAsAlone) {
     EXPECT_GT(run.all<Stepped>().size(), kSteps / 2) << arguments[0];
     for (const auto& e : run.all<Stepped>()) EXPECT_NE(e.pc, 0U);
   }
+}
+
+bool sleeps(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text(std::istreambuf_iterator<char>(stat), {});
+  return text.substr(text.rfind(')') + 1).starts_with(" S");
+}
+
+// The trap of the step comes behind the stop that was asked for, when the thread runs freely again.
+TEST_F(TraceeTest, AStepThatBlocksMayBeGivenUp) {
+  std::array<int, 2> to{};
+  ASSERT_EQ(pipe2(to.data(), O_CLOEXEC), 0);
+  Fd ours(to[1]);
+  Fd theirs(to[0]);
+  Launch launch;
+  launch.argv = {"cat"};
+  launch.stdio = {theirs.get(), -1, -1};
+  auto tracee = Tracee::launch(launch, kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  theirs.reset();
+  int interruptions = 0;
+  const auto until = Clock::now() + 30s;
+  while (Clock::now() < until) {
+    const auto next = tracee->next(Clock::now() + 10ms);
+    ASSERT_TRUE(next);
+    if (!*next) {
+      if (!sleeps(tracee->root())) continue;
+      if (interruptions < 4) {
+        ASSERT_TRUE(tracee->interrupt(tracee->root()));
+      } else {
+        ours.reset();
+      }
+    } else if (const auto* stop = std::get_if<Interrupted>(&**next)) {
+      // By turns into the call by a step, and on freely.
+      ASSERT_TRUE(++interruptions % 2 == 1 ? tracee->step(stop->tid) : tracee->resume(stop->tid));
+    } else if (const auto* step = std::get_if<Stepped>(&**next)) {
+      ASSERT_TRUE(tracee->step(step->tid));
+    } else if (const auto* signal = std::get_if<SignalStop>(&**next)) {
+      ADD_FAILURE() << "signal " << signal->signo;
+      ASSERT_TRUE(tracee->resume(signal->tid));
+    } else if (const auto* g = std::get_if<Gone>(&**next)) {
+      EXPECT_EQ(g->exit_code, 0);
+      EXPECT_EQ(interruptions, 4);
+      return;
+    } else if (const auto* end = std::get_if<Exiting>(&**next)) {
+      ASSERT_TRUE(tracee->resume(end->tid));
+    } else {
+      ASSERT_TRUE(tracee->resume(tracee->root()));
+    }
+  }
+  FAIL() << "it did not end";
 }
 
 TEST_F(TraceeTest, StopsAtTheNamingOfMemoryAndItsResult) {
