@@ -532,7 +532,7 @@ void Live::set_watchpoints(Watched& w, pid_t tid) {
     if (thread->second.slot_watches == wanted) return;
     const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid);
     if (set) thread->second.slot_watches = wanted;
-    if (!set) w.slot_steps->unseen(sys::to_string(set.error()));
+    if (!set) w.slot_steps->give_up(sys::to_string(set.error()));
     return;
   }
   if (w.records) {
@@ -820,9 +820,9 @@ void Live::on(const sys::Interrupted& e) {
 }
 
 void Live::begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e) {
-  if (!stepping_) return;
+  if (!stepping_) return slot_steps.pass();
   if (!sys::has_default_action(e.tid, SIGTRAP).value_or(false)) {
-    return slot_steps.unseen("the program has an action of its own for SIGTRAP");
+    return slot_steps.give_up("the program has an action of its own for SIGTRAP");
   }
   slot_steps.begin(e);
 }
@@ -1076,7 +1076,7 @@ void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
   if (thread == threads_.end() || thread->second.process != pid || !thread->second.pointer) return;
   Watched& w = it->second;
   const Image& image = w.recorder->image();
-  if (!image.elf64) return w.slot_steps->unseen("the program is not a 64-bit one");
+  if (!image.elf64) return w.slot_steps->give_up("the program is not a 64-bit one");
   const auto slot = w.threads->variable_of(owner, *thread->second.pointer);
   if (!slot) return;
   w.slot_steps->watch(owner, *slot, header_in(image));
