@@ -151,7 +151,7 @@ class Live {
   std::optional<std::uint64_t> take(pid_t pid, Moment moment, Look look);
   void tick();
   void look_at_modules(pid_t pid);
-  void look_at_threads(pid_t pid, ThreadRecorder& recorder);
+  void look_at_threads(const Watched& w);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
@@ -353,7 +353,7 @@ void Live::tick() {
   for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
   for (const auto& [pid, w] : alive_) {
     look_at_modules(pid);
-    if (w.threads && w.threads->wants_threads()) look_at_threads(pid, *w.threads);
+    if (w.threads && w.threads->wants_threads()) look_at_threads(w);
     if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, Look::kQuick);
   }
 }
@@ -374,10 +374,13 @@ void Live::look_at_modules(pid_t pid) {
 
 // A thread that sleeps is read where it sleeps; one that runs is stopped for it, which is
 // an Interrupted soon.
-void Live::look_at_threads(pid_t pid, ThreadRecorder& recorder) {
+void Live::look_at_threads(const Watched& w) {
+  const pid_t pid = w.process.pid;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != pid) continue;
-    if (thread.pointer && recorder.sample_if_asleep(tid, *thread.pointer)) continue;
+    // It has been seen more closely, and moments that are nothing elsewhere last long in a walk.
+    if (w.slot_steps && w.slot_steps->is_walking(tid)) continue;
+    if (thread.pointer && w.threads->sample_if_asleep(tid, *thread.pointer)) continue;
     if (tracee_.interrupt(tid)) interrupted_[pid].insert(tid);
   }
 }
