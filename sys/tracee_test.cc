@@ -909,6 +909,22 @@ TEST_F(WatchTest, AWatchMovesAndEnds) {
   EXPECT_TRUE(tracee->watch(1, RemoteAddr(0)));  // no thread of the program
 }
 
+TEST_F(WatchTest, FourWordsNeedNotBeNextToEachOther) {
+  auto tracee = Tracee::launch(target({"stores", "words"}), kTrampoline);
+  ASSERT_TRUE(tracee) << to_string(tracee.error());
+  run_.also = [&](const TraceEvent& event) {
+    const auto* call = std::get_if<SyscallEntry>(&event);
+    if (call == nullptr || call->nr != SYS_prctl) return;
+    const auto at = [&](std::uint64_t offset) { return RemoteAddr(call->args[2] + offset); };
+    EXPECT_EQ(tracee->watch(call->tid, WatchedWords{at(0), at(8), at(20), at(24)}).error().err,
+              EINVAL);
+    const auto watched = tracee->watch(call->tid, WatchedWords{at(16), at(64), at(0), at(0)});
+    EXPECT_TRUE(watched) << to_string(watched.error());
+  };
+  run_.drive(*tracee);
+  EXPECT_THAT(words(), testing::ElementsAre(4 | 8, 1)) << "one of them is there twice";
+}
+
 // A stop on request goes before the trap of a store that was just made.
 TEST_F(WatchTest, ATrapThatComesLateIsNeverTheProgramsNorOfAnotherWatch) {
   auto tracee = Tracee::launch(target({"stores", "without-end"}), kTrampoline);

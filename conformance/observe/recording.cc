@@ -151,7 +151,7 @@ class Live {
   std::optional<std::uint64_t> take(pid_t pid, Moment moment, Look look);
   void tick();
   void look_at_modules(pid_t pid);
-  void look_at_threads(pid_t pid, ThreadRecorder& recorder);
+  void look_at_threads(const Watched& w);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
@@ -353,7 +353,7 @@ void Live::tick() {
   for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
   for (const auto& [pid, w] : alive_) {
     look_at_modules(pid);
-    if (w.threads && w.threads->wants_threads()) look_at_threads(pid, *w.threads);
+    if (w.threads && w.threads->wants_threads()) look_at_threads(w);
     if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, Look::kQuick);
   }
 }
@@ -374,10 +374,13 @@ void Live::look_at_modules(pid_t pid) {
 
 // A thread that sleeps is read where it sleeps; one that runs is stopped for it, which is
 // an Interrupted soon.
-void Live::look_at_threads(pid_t pid, ThreadRecorder& recorder) {
+void Live::look_at_threads(const Watched& w) {
+  const pid_t pid = w.process.pid;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != pid) continue;
-    if (thread.pointer && recorder.sample_if_asleep(tid, *thread.pointer)) continue;
+    // It has been seen more closely, and moments that are nothing elsewhere last long in a walk.
+    if (w.slot_steps && w.slot_steps->is_walking(tid)) continue;
+    if (thread.pointer && w.threads->sample_if_asleep(tid, *thread.pointer)) continue;
     if (tracee_.interrupt(tid)) interrupted_[pid].insert(tid);
   }
 }
@@ -532,7 +535,7 @@ void Live::set_watchpoints(Watched& w, pid_t tid) {
     if (thread->second.slot_watches == wanted) return;
     const auto set = wanted ? tracee_.watch(tid, *wanted) : tracee_.unwatch(tid);
     if (set) thread->second.slot_watches = wanted;
-    if (!set) w.slot_steps->unseen(sys::to_string(set.error()));
+    if (!set) w.slot_steps->give_up(sys::to_string(set.error()));
     return;
   }
   if (w.records) {
@@ -820,9 +823,9 @@ void Live::on(const sys::Interrupted& e) {
 }
 
 void Live::begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e) {
-  if (!stepping_) return;
+  if (!stepping_) return slot_steps.pass();
   if (!sys::has_default_action(e.tid, SIGTRAP).value_or(false)) {
-    return slot_steps.unseen("the program has an action of its own for SIGTRAP");
+    return slot_steps.give_up("the program has an action of its own for SIGTRAP");
   }
   slot_steps.begin(e);
 }
@@ -1076,7 +1079,7 @@ void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
   if (thread == threads_.end() || thread->second.process != pid || !thread->second.pointer) return;
   Watched& w = it->second;
   const Image& image = w.recorder->image();
-  if (!image.elf64) return w.slot_steps->unseen("the program is not a 64-bit one");
+  if (!image.elf64) return w.slot_steps->give_up("the program is not a 64-bit one");
   const auto slot = w.threads->variable_of(owner, *thread->second.pointer);
   if (!slot) return;
   w.slot_steps->watch(owner, *slot, header_in(image));

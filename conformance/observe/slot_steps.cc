@@ -28,7 +28,9 @@ SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles&
                                    SlotStepLimits limits)
     : order_(std::move(order)), limits_(limits), places_(files) {}
 
-void SlotStepRecorder::unseen(const std::string& why) {
+void SlotStepRecorder::give_up(const std::string& why) {
+  end(why);
+  tid_ = 0;
   if (unseen_.empty()) unseen_ = why;
 }
 
@@ -89,9 +91,10 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
 
 std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
   if (tid != tid_ || walk_) return std::nullopt;
-  if (last_.value == 0) return sys::WatchedWords{slot_, slot_, slot_, slot_};
+  const sys::RemoteAddr slot(slot_.raw() / kWord * kWord);
+  if (last_.value == 0) return sys::WatchedWords{slot, slot, slot, slot};
   const std::uint64_t record = last_.value / kWord * kWord;
-  return sys::WatchedWords{slot_, sys::RemoteAddr(record), sys::RemoteAddr(record + 2 * kWord),
+  return sys::WatchedWords{slot, sys::RemoteAddr(record), sys::RemoteAddr(record + 2 * kWord),
                            sys::RemoteAddr(record + 3 * kWord)};
 }
 
@@ -106,8 +109,7 @@ void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot,
 
 void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {
   if (walks_.size() >= limits_.walks || steps_ >= limits_.all_steps) {
-    tid_ = 0;
-    return unseen("of later operations not every instruction was looked at: there were too many");
+    return give_up("of later operations not every instruction was looked at: there were too many");
   }
   walk_.emplace();
   walk_->tid = tid_;
@@ -120,6 +122,8 @@ void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {
   if (Seen now = look(); now != last_) add(std::move(now), places_.place_of(tid_, hit.pc, 0));
   pc_ = hit.pc;
 }
+
+void SlotStepRecorder::pass() { last_ = look(); }
 
 void SlotStepRecorder::stepped(const sys::Stepped& e) {
   const bool may_differ = instructions_.at(e.tid, pc_).may_store;

@@ -42,13 +42,16 @@ class SlotStepRecorder {
   // From now on, of this thread, which stands still or sleeps; its variable is at `slot`. `header`:
   // of the process context, where one is known.
   void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header);
-  // That thread stands right behind such a store, and no walk is on.
+  // That thread stands right behind such a store, and no walk is on: one begins, ...
   void begin(const sys::WatchpointHit& hit);
+  // ... or the next one begins with what is there now.
+  void pass();
   // Of the thread that walks.
   void stepped(const sys::Stepped& e);
   void end(const std::string& because);
-  void end_now();                       // the change is over
-  void unseen(const std::string& why);  // of walks that do not take place
+  void end_now();  // the change is over
+  // Walks do not take place, until watch().
+  void give_up(const std::string& why);
 
   void add_to(Image& image) &&;
 

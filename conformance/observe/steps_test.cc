@@ -1,25 +1,21 @@
 #include "conformance/observe/steps.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <optional>
 #include <ranges>
 #include <tuple>
 
 #include "abi/process_header.h"
+#include "conformance/observe/gated_recording.h"
 #include "conformance/observe/instructions.h"
 #include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
-#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -59,37 +55,11 @@ class StepsTest : public testing::Test {
     return recorded();
   }
   // Each time that it waits at its gate, the thread is walked from there.
-  const Image& record_gated(const std::string& mode) {
-    using Clock = Recording::Clock;
+  const Image& record_from_gates(const std::string& mode) {
     timeline_ = {};
-    std::array<int, 2> to{};
-    std::array<int, 2> from{};
-    EXPECT_EQ(pipe2(to.data(), O_CLOEXEC), 0);
-    EXPECT_EQ(pipe2(from.data(), O_CLOEXEC), 0);
-    const std::array<sys::Fd, 2> ours = {sys::Fd(to[1]), sys::Fd(from[0])};
-    std::array<sys::Fd, 2> theirs = {sys::Fd(to[0]), sys::Fd(from[1])};
-    sys::Launch launch;
-    launch.stdio = {to[0], from[1], -1};
-    auto recording = Recording::start(options({mode}), launch, timeline_);
-    EXPECT_TRUE(recording) << sys::to_string(recording.error());
-    for (auto& fd : theirs) fd.reset();
-    EXPECT_TRUE(recording->wake_for(from[0], POLLIN));
-    const auto until = Clock::now() + std::chrono::minutes(1);
-    for (bool runs = true; runs && Clock::now() < until;) {
-      const auto stepped = recording->step(until);
-      EXPECT_TRUE(stepped) << sys::to_string(stepped.error());
-      runs = stepped.value_or(false);
-      pollfd armed{.fd = from[0], .events = POLLIN, .revents = 0};
-      if (poll(&armed, 1, 0) != 1) continue;
-      char c = 0;
-      if (read(from[0], &c, 1) == 1) {
-        recording->step_from_gate(recording->root(), recording->root());
-        EXPECT_EQ(write(to[1], &c, 1), 1);
-      } else {
-        EXPECT_TRUE(recording->wake_for(from[0], 0));
-      }
-    }
-    EXPECT_TRUE(recording->finish());
+    record_gated(options({mode}), timeline_, [](Recording& recording, pid_t tid) {
+      recording.step_from_gate(recording.root(), tid);
+    });
     return recorded();
   }
   const Image& recorded() {
@@ -253,7 +223,7 @@ StepWalk first_from_gate(const Image& image) {
 }
 
 TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
-  const auto& image = record_gated("gated");
+  const auto& image = record_from_gates("gated");
   EXPECT_THAT(image.walks_unseen, IsEmpty());
   const StepWalk walk = first_from_gate(image);
   EXPECT_EQ(walk.ended_because, "over");
@@ -283,7 +253,7 @@ TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
 }
 
 TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
-  const auto& image = record_gated("gated-long");
+  const auto& image = record_from_gates("gated-long");
   EXPECT_EQ(first_from_gate(image).ended_because, "too many instructions before the first store");
   EXPECT_THAT(first_from_gate(image).views, SizeIs(1));
   EXPECT_EQ(std::ranges::count(image.walks, true, &StepWalk::from_gate), 1) << "not once more";
@@ -294,7 +264,7 @@ TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
 }
 
 TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
-  const auto& image = record_gated("gated-other");
+  const auto& image = record_from_gates("gated-other");
   const StepWalk walk = first_from_gate(image);
   EXPECT_EQ(walk.ended_because, "another thread stored to the header first");
   const StepWalk& other = image.walks.back();
@@ -305,7 +275,7 @@ TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
 }
 
 TEST_F(StepsTest, AHeaderElsewhereEndsTheWalkFromAGate) {
-  const auto& image = record_gated("gated-elsewhere");
+  const auto& image = record_from_gates("gated-elsewhere");
   EXPECT_EQ(first_from_gate(image).ended_because, "the header is another one");
   EXPECT_EQ(image.stores.back().header, image.watches.back().header);
   EXPECT_TRUE(abi::is_valid(header_of(image.walks.back().views.back())));

@@ -359,7 +359,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
           fmt::format("{} the variable still leads to {}", after_steps(s), hex_text(s.value()));
       if (release->unmapped) {
         return against(e, w, release->at,
-                       fmt::format("{}, where {} bytes can be copied any more", where,
+                       fmt::format("{}, where no more than {} bytes can be copied", where,
                                    s.view->record->readable),
                        "record unmapped under the variable", {hold.first});
       }

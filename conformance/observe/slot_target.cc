@@ -1,0 +1,161 @@
+// What the tests of level steps of thread context run: a change to the context of a thread behind a
+// gate, in one unusual situation per first argument, and exit 0 when all went as it would alone.
+#include <linux/hw_breakpoint.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+
+namespace {
+
+struct Record {
+  unsigned char trace_id[16];
+  unsigned char span_id[8];
+  unsigned char valid;
+  unsigned char flags;
+  volatile std::uint16_t size;
+  unsigned char entries[36];
+};
+
+}  // namespace
+
+extern "C" {
+__attribute__((visibility("default"))) __thread Record* volatile otel_thread_ctx_v1 = nullptr;
+}
+
+namespace {
+
+alignas(8) Record first = {{1}, {1}, 1, 0, 0, {}};
+alignas(8) Record second = {{2}, {2}, 1, 0, 0, {0, 1, 'x'}};
+
+// Tells who watches, and waits to be told to go on.
+void gate() {
+  const pid_t tid = gettid();
+  char c = 0;
+  if (write(1, &tid, sizeof tid) != static_cast<ssize_t>(sizeof tid) || read(0, &c, 1) != 1) {
+    _exit(95);
+  }
+}
+
+void spin(int rounds) {
+  for (int i = 0; i < rounds; ++i) __asm__ volatile("" ::: "memory");
+}
+
+volatile sig_atomic_t traps = 0;
+void count_trap(int) { traps = traps + 1; }
+
+void show(Record* record) { otel_thread_ctx_v1 = record; }
+
+// A switch, an append and a detach behind a gate each.
+[[gnu::noinline]] int changes() {
+  gate();
+  show(&first);
+  gate();
+  show(&second);
+  gate();
+  second.size = 3;
+  gate();
+  show(nullptr);
+  gate();
+  return 0;
+}
+
+// The second is long behind the first.
+int apart() {
+  gate();
+  show(&first);
+  spin(5000);
+  show(&second);
+  gate();
+  return 0;
+}
+
+int twice() {
+  gate();
+  show(&first);
+  gate();
+  show(nullptr);
+  gate();
+  return 0;
+}
+
+int in_a_thread_that_ends() {
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void*) -> void* {
+        gate();
+        show(&first);
+        return nullptr;
+      },
+      nullptr);
+  pthread_join(thread, nullptr);
+  return 0;
+}
+
+// One debug register of the thread is its own: 77 where that is not allowed.
+int with_own_breakpoint() {
+  static volatile std::uint64_t watched = 0;
+  perf_event_attr attr{};
+  attr.type = PERF_TYPE_BREAKPOINT;
+  attr.size = sizeof attr;
+  attr.bp_type = HW_BREAKPOINT_W;
+  attr.bp_addr = reinterpret_cast<std::uint64_t>(&watched);
+  attr.bp_len = sizeof watched;
+  attr.exclude_kernel = 1;
+  attr.exclude_hv = 1;
+  if (syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC) < 0) return 77;
+  gate();
+  show(&first);
+  gate();
+  return 0;
+}
+
+int with_own_traps() {
+  signal(SIGTRAP, count_trap);
+  gate();
+  show(&first);
+  raise(SIGTRAP);
+  gate();
+  return traps == 1 ? 0 : 1;
+}
+
+// What comes between the store and the end of the change.
+int behind_a_store(const std::string& what) {
+  // Functions are looked up when they are called first.
+  signal(SIGTRAP, SIG_DFL);
+  raise(0);
+  gate();
+  show(&first);
+  if (what == "trap-behind") {
+    signal(SIGTRAP, count_trap);
+    raise(SIGTRAP);
+    if (traps != 1) return 1;
+  } else if (what == "exec-behind") {
+    execl("/proc/self/exe", "slot_target", "apart", static_cast<char*>(nullptr));
+    return 94;
+  } else if (what == "killed-behind") {
+    raise(SIGKILL);
+  }
+  gate();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "changes") return changes();
+  if (mode == "apart") return apart();
+  if (mode == "twice") return twice();
+  if (mode == "thread-ends") return in_a_thread_that_ends();
+  if (mode == "own-breakpoint") return with_own_breakpoint();
+  if (mode == "own-traps") return with_own_traps();
+  if (mode.ends_with("-behind")) return behind_a_store(mode);
+  return 98;
+}
