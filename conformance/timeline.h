@@ -316,6 +316,9 @@ struct SlotView {
   std::optional<std::uint32_t> place;  // as in a ReaderView
 };
 
+// While such walks are recorded, glibc's malloc fills with this byte what is given back to it.
+inline constexpr std::uint8_t kFreedByte = 0xa5;
+
 // A thread was moved instruction by instruction from a store to its own variable, or to the record
 // there, until the change was over (level steps of OTEP 4947).
 struct SlotWalk {

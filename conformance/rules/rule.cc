@@ -72,6 +72,7 @@ Finding no_valid_header() {
 
 Finding not_applicable(NaReason reason, std::string why) {
   Finding f = finding(Outcome::kNa, std::move(why), {});
+  f.level.clear();
   f.na_reason = reason;
   return f;
 }

@@ -140,14 +140,11 @@ std::vector<Run> visible_runs(const Walked& w, const Run& hold) {
   return out;
 }
 
-// What an allocator fills memory with: one byte all over, but for what it keeps itself in the first
-// 16. A span id, byte 24, flags and a size of this kind are no record.
+// What was freed is filled so, but for what the allocator keeps itself in the first 16 bytes.
 bool is_filled(const MemoryBlock& block) {
-  if (block.bytes.size() < kHead) return false;
-  const auto part = std::span(block.bytes).subspan(16, kHead - 16);
-  const auto value = std::to_integer<std::uint8_t>(part.front());
-  return value != 0 && value != abi::kRecordValid &&
-         std::ranges::all_of(part, [&](std::byte b) { return b == part.front(); });
+  return block.bytes.size() >= kHead &&
+         std::ranges::all_of(std::span(block.bytes).subspan(16, kHead - 16),
+                             [](std::byte b) { return b == std::byte{kFreedByte}; });
 }
 
 struct Release {
@@ -261,9 +258,18 @@ std::string after_steps(const Seen& s) {
                            : fmt::format("after {} instructions", s.view->step);
 }
 
-Finding kept(std::string saw) {
+// Where a part of the walks is missing, it says so.
+Finding kept(const ImageEvidence& e, std::string saw) {
   Finding f = passed(std::move(saw));
   f.level = to_string(Level::kSteps);
+  const auto& walks = e.image->slot_walks;
+  const auto cut = std::ranges::find_if_not(walks, &SlotWalk::whole);
+  if (cut != walks.end()) {
+    f.evidence.push_back(fmt::format("of {} walks {} ended early: {}", walks.size(),
+                                     walks.size() - std::ranges::count_if(walks, &SlotWalk::whole),
+                                     cut->ended_because));
+  }
+  if (!e.image->slot_walks_unseen.empty()) f.evidence.push_back(e.image->slot_walks_unseen);
   return f;
 }
 
@@ -275,14 +281,20 @@ Finding not_walked(const ImageEvidence& e, const std::string& wanted,
       "no operation on a thread's context was walked through instruction by "
       "instruction";
   if (std::ranges::any_of(image.slot_walks, &SlotWalk::whole)) why = wanted;
-  if (!image.slot_walks_unseen.empty()) why += ": " + image.slot_walks_unseen;
+  if (!image.slot_walks_unseen.empty()) {
+    why += ": " + image.slot_walks_unseen;
+    remedy = "a program, and a host, without that";
+  }
   const auto cut = std::ranges::find_if_not(image.slot_walks, &SlotWalk::whole);
   if (cut != image.slot_walks.end()) why += ": a walk ended early: " + cut->ended_because;
   return unobservable(std::move(why), std::move(remedy));
 }
 
-std::string operations_text(std::size_t count) {
-  return fmt::format("{} {}", count, count == 1 ? "operation" : "operations");
+using Operations =
+    std::set<std::size_t>;  // indexes into the session: of one there may be many walks
+
+std::string operations_text(const Operations& all) {
+  return fmt::format("{} {}", all.size(), all.size() == 1 ? "operation" : "operations");
 }
 
 // ---- the variable
@@ -327,7 +339,7 @@ std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, con
 }
 
 Finding slot_always_sound(const ImageEvidence& e) {
-  std::size_t judged = 0;
+  Operations judged;
   std::uint64_t steps = 0;
   for (const Walked& w : walked(e)) {
     const auto all = holds(w);
@@ -335,21 +347,20 @@ Finding slot_always_sound(const ImageEvidence& e) {
       if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
     }
     if (!w.walk->whole() || all.empty()) continue;
-    ++judged;
+    judged.insert(w.index);
     steps += w.walk->steps;
   }
-  if (judged == 0) {
+  if (judged.empty()) {
     return not_walked(e, "the variable was null at every instruction that was walked",
                       "an adapter that declares thread.attach");
   }
-  return kept(
-      fmt::format("{}: after each of {} instructions the variable is null or leads to a "
-                  "record",
-                  operations_text(judged), steps));
+  return kept(e, fmt::format("{}: after each of {} instructions the variable is null or leads to "
+                             "memory that a record can be copied from",
+                             operations_text(judged), steps));
 }
 
 Finding record_outlives_slot(const ImageEvidence& e) {
-  std::size_t judged = 0;
+  Operations judged;
   for (const Walked& w : walked(e)) {
     for (const Run& hold : holds(w)) {
       const auto release = release_in(w, hold);
@@ -371,13 +382,14 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     const Seen& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
-    if (w.walk->whole() && first.visible() && (left || detached)) ++judged;
+    if (w.walk->whole() && first.visible() && (left || detached)) judged.insert(w.index);
   }
-  if (judged == 0) {
+  if (judged.empty()) {
     return not_walked(e, "no operation that was walked let go of a record", kAdapter);
   }
-  return kept(fmt::format("{}: the record stayed as long as the variable led to it",
-                          operations_text(judged)));
+  return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
+                             "free() as long as the variable led to it",
+                             operations_text(judged)));
 }
 
 // ---- the record
@@ -390,7 +402,7 @@ bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
 }
 
 Finding no_change_while_visible(const ImageEvidence& e) {
-  std::size_t judged = 0;
+  Operations judged;
   for (const Walked& w : walked(e)) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
@@ -411,18 +423,21 @@ Finding no_change_while_visible(const ImageEvidence& e) {
                                            : "ids of a visible record changed",
                      {run.first, run.end - 1});
     }
-    if (w.walk->whole() && changed) ++judged;
+    if (w.walk->whole() && changed) judged.insert(w.index);
   }
-  if (judged == 0) {
+  if (judged.empty()) {
     return not_walked(e, "no operation that was walked changed a context that was attached",
                       kAdapter);
   }
-  return kept(fmt::format("{}: the record did not change while it was visible, but at its end",
-                          operations_text(judged)));
+  return kept(e, fmt::format("{}: the record did not change while it was visible, but at its end",
+                             operations_text(judged)));
 }
 
 // The first view of a run that shows that the record was not complete in the first one.
 std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
+  // A copy of the record that was visible just before goes on as that might have.
+  const Seen& old = w.views[run.first - 1];
+  const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
   const auto& first = w.views[run.first].entries;
   const auto& last = w.views[run.end - 1].entries;
   // What begins in the middle of an entry was no attach that is appended to later.
@@ -431,7 +446,8 @@ std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
     if (!keeps_to_tail(w.views[i - 1], w.views[i])) return i;
-    if (!is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now))) return i;
+    if (!is_copy && !is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now)))
+      return i;
   }
   return std::nullopt;
 }
@@ -459,8 +475,8 @@ Finding complete_before_visible(const ImageEvidence& e) {
     return not_walked(e, "no operation that was walked showed a record",
                       "an adapter that declares thread.attach");
   }
-  return kept(fmt::format("{}, complete when visible",
-                          judged == 1 ? "1 record" : fmt::format("{} records", judged)));
+  return kept(e, fmt::format("{}, complete when visible",
+                             judged == 1 ? "1 record" : fmt::format("{} records", judged)));
 }
 
 // The context must show on its thread: it has ids and is sampled.
@@ -475,8 +491,8 @@ bool must_show(const std::vector<DrivenLook>& looks, const Walked& w) {
 
 Finding valid_before_visible(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
-  std::size_t by_pointer = 0;
-  std::size_t by_valid = 0;
+  Operations by_pointer;
+  Operations by_valid;
   for (const Walked& w : walked(e)) {
     if (w.operation == nullptr || w.operation->op != "thread.attach" || !w.operation->ok) continue;
     // What it passes through on its way is no record of this context.
@@ -488,9 +504,9 @@ Finding valid_before_visible(const ImageEvidence& e) {
     const bool hidden =
         std::ranges::all_of(views, [](const Seen& s) { return s.reading == Reading::kHidden; });
     if (hold.first > 0 && is_valid(views.front())) {
-      ++by_pointer;
+      by_pointer.insert(w.index);
     } else if (is_valid(views.back()) && !std::ranges::all_of(views, is_valid)) {
-      ++by_valid;
+      by_valid.insert(w.index);
     }
     if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(looks, w)) continue;
     // The byte may have been set long after that, in another walk.
@@ -504,11 +520,11 @@ Finding valid_before_visible(const ImageEvidence& e) {
                                after_steps(views.front()), views.front().head.valid),
                    "switched to a record that is not valid", {hold.end - 1});
   }
-  if (by_pointer > 0) {
-    return kept(fmt::format("{}: byte 24 is 1 when the variable leads to the record",
-                            operations_text(by_pointer)));
+  if (!by_pointer.empty()) {
+    return kept(e, fmt::format("{}: byte 24 is 1 when the variable leads to the record",
+                               operations_text(by_pointer)));
   }
-  if (by_valid > 0) {
+  if (!by_valid.empty()) {
     return not_applicable(NaReason::kCapability,
                           "no pointer was switched to a valid record: this writer shows it by its "
                           "valid byte");
@@ -605,10 +621,10 @@ Finding before_use(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return not_walked(e, "no record with a new name was walked through",
-                      "an adapter that declares process.publish and thread.attach");
+                      "an SDK that publishes the names of attributes when they are first used");
   }
-  return kept(fmt::format("{} new {}, published before a visible record used {}", judged,
-                          judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
+  return kept(e, fmt::format("{} new {}, published before a visible record used {}", judged,
+                             judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
 }
 
 constexpr auto kRules = std::to_array<NamedRule>({

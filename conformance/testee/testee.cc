@@ -40,9 +40,6 @@ constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
 constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
 constexpr milliseconds kFirstStop{1000};
-// Memory that is given back is overwritten, and not kept for the next who asks
-// (https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html).
-constexpr const char* kPoisonsMemory = "glibc.malloc.perturb=165:glibc.malloc.tcache_count=0";
 constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
 constexpr std::size_t kMostAhead = 16;     // lines of protocol
 
@@ -652,9 +649,13 @@ Testee::Answer<void> Testee::start() {
   launch.extra_env.push_back("CTXCONF_TEST=" + s.session.group);
   launch.extra_env.push_back("CTXCONF_SEED=" + s.options.seed);
   if (s.options.poisons_memory) {
+    // https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
+    // Without the cache of a thread, whose memory is not overwritten.
+    std::string tunables = fmt::format(
+        "GLIBC_TUNABLES=glibc.malloc.perturb={}:glibc.malloc.tcache_count=0", kFreedByte);
     const char* const others = std::getenv("GLIBC_TUNABLES");
-    const std::string before = others == nullptr ? "" : std::string(others) + ":";
-    launch.extra_env.push_back("GLIBC_TUNABLES=" + before + kPoisonsMemory);
+    if (others != nullptr && *others != '\0') tunables += ":" + std::string(others);
+    launch.extra_env.push_back(std::move(tunables));
   }
   WrapOptions recording = s.options.recording;
   recording.argv = s.options.argv;
