@@ -224,7 +224,14 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
     const std::string dir = options.out + "/";
     if (written && writes_recording) {
       run.trace_path = dir + "timeline.json";
-      written = write_file(run.trace_path, to_json(timeline));
+      const auto text = to_json(timeline, kLongestTimeline);
+      if (text) {
+        written = write_file(run.trace_path, *text);
+      } else {
+        run.trace_path.clear();
+        run.notes.push_back(fmt::format("the recording is larger than {} MiB and was not saved",
+                                        kLongestTimeline >> 20U));
+      }
     }
     if (written) written = write_reports(options.out, run, options.strict);
     if (!written) {

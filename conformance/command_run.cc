@@ -253,6 +253,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
     prepared.is_told = true;
   }
   RunResult run;
+  if (prepared.incomplete.empty()) prepared.incomplete = unreachable;
   const int code = conclude_run(options, prepared, timeline, "run", unreachable, &run);
   events.write({{"event", "end"}, {"exit", code}});
   return stand_at_failure(options, run, timeline, code,

@@ -228,6 +228,7 @@ class Live {
   LookPace pace_;
   StoppedTime stopped_;
   Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
+  std::optional<Clock::time_point> stepped_;  // the last event was that of a step, which came then
   // Of the walk that options_.walked was told of last: 0: it is over, or there was none.
   std::uint64_t walk_steps_ = 0;
   Clock::time_point walk_begun_;
@@ -887,6 +888,7 @@ void Live::tell_of_walk(Clock::time_point now) {
   std::uint64_t steps = 0;
   for (const auto& [pid, w] : alive_) {
     if (w.steps) steps = std::max(steps, w.steps->walked());
+    if (w.slot_steps) steps = std::max(steps, w.slot_steps->walked());
   }
   if (steps < walk_steps_ || walk_steps_ == 0) {  // another one, or none any more
     walk_begun_ = now;
@@ -956,11 +958,15 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     if (w != alive_.end() && w->second.arming) wake = std::min(wake, w->second.arming->give_up);
   }
   const auto asked = Clock::now();
+  if (stepped_) stood_still_for(asked - *std::exchange(stepped_, std::nullopt));
   const auto awake_by = std::max(wake, asked);
   auto event = tracee_.next(wake);
   const auto woke = Clock::now();
   const bool stepped = event && *event && std::holds_alternative<sys::Stepped>(**event);
-  if (stepped) stood_still_for(woke - asked);
+  if (stepped) {
+    stood_still_for(woke - asked);
+    stepped_ = woke;
+  }
   if (const auto late = stopped_.woke(awake_by, woke); late > Clock::duration::zero()) {
     begin_ += late;
     if (published_) *published_ += late;
@@ -1080,7 +1086,10 @@ void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
   Watched& w = it->second;
   const Image& image = w.recorder->image();
   if (!image.elf64) return w.slot_steps->give_up("the program is not a 64-bit one");
-  const auto slot = w.threads->variable_of(owner, *thread->second.pointer);
+  // Where several modules define one: that which has been used.
+  const auto used = w.threads->slot_of(owner);
+  const auto slot =
+      used ? std::optional(used->at) : w.threads->variable_of(owner, *thread->second.pointer);
   if (!slot) return;
   w.slot_steps->watch(owner, *slot, header_in(image));
   const auto is_armed = [&] {

@@ -22,8 +22,8 @@
 namespace ctxconf::conformance {
 
 struct SlotStepLimits {
-  std::uint64_t steps = 100'000;      // of one walk
-  std::uint64_t all_steps = 400'000;  // of one image
+  std::uint64_t steps = 50'000;       // of one walk
+  std::uint64_t all_steps = 100'000;  // of one image
   std::uint64_t settled = 1000;       // behind the last change: it is over
   std::size_t walks = kMaxWalks;
   std::size_t views = kMaxViews;
@@ -37,6 +37,7 @@ class SlotStepRecorder {
   SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files, SlotStepLimits limits = {});
 
   bool is_walking(pid_t tid) const { return walk_ && walk_->tid == tid; }
+  std::uint64_t walked() const { return walk_ ? walk_->steps : 0; }  // instructions of the walk
   // What the thread is to be watched for.
   std::optional<sys::WatchedWords> watched(pid_t tid) const;
   // From now on, of this thread, which stands still or sleeps; its variable is at `slot`. `header`:

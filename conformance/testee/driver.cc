@@ -167,7 +167,7 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
-  if (recording.steps && calls_.walk) {
+  if ((recording.steps || recording.slot_steps) && calls_.walk) {
     recording.walked = [&](std::uint64_t steps, double seconds) {
       calls_.walk(group.name, steps, seconds);
     };
