@@ -80,11 +80,13 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
     if (at) view.published = word_at(tid_, *at);
   }
   if (last_.value != 0) {
-    view.record = MemoryBlock{.at = sys::RemoteAddr(last_.value),
-                              .wanted = last_.wanted,
-                              .readable = last_.record.size(),
-                              .bytes = last_.record,
-                              .hash = fnv1a(kFnvBasis, last_.record)};
+    view.record = MemoryBlock{
+        .at = sys::RemoteAddr(last_.value),
+        .wanted = last_.wanted,
+        // Beyond the limit nobody has looked.
+        .readable = last_.record.size() < limits_.record ? last_.record.size() : last_.wanted,
+        .bytes = last_.record,
+        .hash = fnv1a(kFnvBasis, last_.record)};
   }
   walk_->views.push_back(std::move(view));
 }
