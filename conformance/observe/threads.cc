@@ -305,7 +305,7 @@ std::optional<RemoteAddr> ThreadRecorder::variable_of(pid_t tid, RemoteAddr thre
   const sys::ProcessMemory memory(tid);
   for (const auto& place : places_) {
     const auto slot = sys::tls_address(place, thread_pointer, memory);
-    if (slot && *slot) return **slot;
+    if (slot && *slot) return *slot;
   }
   return std::nullopt;
 }

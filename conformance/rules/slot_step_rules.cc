@@ -226,7 +226,7 @@ std::string text_of(const Seen& s) {
 
 std::string line_of(const Image& image, const Seen& s) {
   std::string out =
-      s.view->step == 0 ? "before: " : fmt::format("after {} instructions: ", s.view->step);
+      s.view->step == 0 ? "before: " : fmt::format("after {}: ", instructions_text(s.view->step));
   out += text_of(s);
   if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
   return out;
@@ -254,8 +254,7 @@ Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std:
 }
 
 std::string after_steps(const Seen& s) {
-  return s.view->step == 0 ? "before the first store"
-                           : fmt::format("after {} instructions", s.view->step);
+  return s.view->step == 0 ? "before the first store" : "after " + instructions_text(s.view->step);
 }
 
 // Where a part of the walks is missing, it says so.
@@ -572,8 +571,9 @@ std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, st
   for (std::size_t i = from + 1; i < w.views.size(); ++i) {
     const auto length = maps.length_at(w.views[i].view->published);
     if (length && *length > index) {
-      return fmt::format("{} instructions later it had {}",
-                         w.views[i].view->step - w.views[from].view->step, *length);
+      return fmt::format("{} later it had {}",
+                         instructions_text(w.views[i].view->step - w.views[from].view->step),
+                         *length);
     }
   }
   return "a later one had it, after the operation or at a moment that is not known";

@@ -54,7 +54,7 @@ std::string place_of(const Image& image, const StepWalk& walk, const Seen& s) {
 std::string line_of(const Image& image, const Seen& s) {
   const auto& h = s.header;
   std::string out =
-      fmt::format("after {} instructions: timestamp {}, payload {} of {} bytes", s.view->step,
+      fmt::format("after {}: timestamp {}, payload {} of {} bytes", instructions_text(s.view->step),
                   h.monotonic_published_at_ns, hex_text(h.payload), h.payload_size);
   if (s.view->payload) out += fmt::format(", hash {:016x}", s.view->payload->hash);
   if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
@@ -193,9 +193,9 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
                                        : found->text);
       continue;
     }
-    const auto window =
-        fmt::format("{} instructions, from {} to {}", gap.after.view->step - gap.before.view->step,
-                    place_of(image, *gap.walk, gap.before), place_of(image, *gap.walk, gap.after));
+    const auto window = fmt::format(
+        "{}, from {} to {}", instructions_text(gap.after.view->step - gap.before.view->step),
+        place_of(image, *gap.walk, gap.before), place_of(image, *gap.walk, gap.after));
     if (e.timeline->arch == "x86_64") {
       Finding f = unobservable(
           fmt::format("no barrier {}, and none is needed: this processor keeps stores in order",

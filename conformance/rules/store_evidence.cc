@@ -145,6 +145,10 @@ std::span<const std::byte> bytes_of(const Image& image, const MemoryBlock& b) {
 
 }  // namespace
 
+std::string instructions_text(std::uint64_t count) {
+  return fmt::format("{} instruction{}", count, count == 1 ? "" : "s");
+}
+
 std::string place_text(const CodePlace& p) {
   if (!p.source_file.empty()) {
     std::string out = fmt::format("{}:{}", p.source_file, p.source_line);

@@ -49,4 +49,7 @@ Finding judge_updates(const ImageEvidence& e,
 // "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
 std::string place_text(const CodePlace& place);
 
+// "1 instruction", "12 instructions".
+std::string instructions_text(std::uint64_t count);
+
 }  // namespace ctxconf::conformance

@@ -606,6 +606,10 @@ struct Testee::State {
       auto& check = session.checks[*unexplained];
       check.text = session.ending + " " + last_operation();
       check.details = tail_lines();
+      if (options.poisons_memory) {
+        check.details.emplace_back(
+            "in this group what is given back to glibc's malloc is overwritten");
+      }
     }
     timeline.sessions.push_back(std::move(session));
   }
