@@ -142,6 +142,14 @@ class ExpectationsTest(unittest.TestCase):
         self.assertNotIn("prune", said)
         self.assertEqual(len(self.mends(said)), 1, said)  # of the requirement that nobody knows
 
+    def test_a_run_without_an_end_is_judged_again_as_such(self):
+        adapter = shlex.join([os.path.join(BIN, "bad_adapter"), "reply-twice"])
+        run = self.sh(f"{shlex.quote(CTXCONF)} run --out out -- {adapter}")
+        self.assertEqual(run.returncode, UNREACHABLE, run.stdout + run.stderr)
+        again = self.sh(f"{shlex.quote(CTXCONF)} replay --color never out/timeline.json")
+        self.assertEqual(again.returncode, NOT_JUDGED, again.stdout + again.stderr)
+        self.assertRegex(again.stdout, r"(?m)^exit 4: the adapter `.*reply-twice` sent a line")
+
     def test_an_interrupted_run_makes_no_line_stale(self):
         adapter = self.path("hangs-later")
         with open(adapter, "w", encoding="utf-8") as file:
