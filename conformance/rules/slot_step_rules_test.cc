@@ -220,8 +220,8 @@ struct Stepped : LiteralRecording {
 
  private:
   static std::vector<std::byte> bytes(const std::string& s) {
-    std::vector<std::byte> out(s.size());
-    std::memcpy(out.data(), s.data(), s.size());
+    std::vector<std::byte> out;
+    for (const char c : s) out.push_back(static_cast<std::byte>(c));
     return out;
   }
   // As the recorder does it.
