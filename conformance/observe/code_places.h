@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/observe/instructions.h"
 #include "conformance/timeline.h"
 #include "sys/code_place.h"
 #include "sys/map_table.h"
@@ -59,6 +60,12 @@ class CodePlaces {
   // `pc`, as the trap of a watchpoint leaves it. `code` is what stands at `pc`, 0 when that is not
   // known: while it stays the same the file is taken to be the same. Nothing: there were too many.
   std::optional<std::uint32_t> place_of(pid_t tid, std::uint64_t pc, std::uint64_t code);
+  // Of the instruction at `from`, of a step that led to `to`.
+  std::optional<std::uint32_t> place_of_step(pid_t tid, std::uint64_t from, std::uint64_t to) {
+    // That which ends before the next; one that does not go straight on is known by its beginning.
+    const bool straight = to > from && to - from < InstructionDecoder::kLongest;
+    return place_of(tid, straight ? to : from + 1, 0);
+  }
   // A library may have been replaced by one with the same code.
   void look_again() { ++looks_; }
   std::vector<CodePlace> finish() && { return std::move(places_); }

@@ -128,8 +128,19 @@ class Live {
     if (on) return;
     for (const auto& [pid, w] : alive_) {
       if (w.steps) w.steps->end_now("the operation was answered");
-      if (w.slot_steps) w.slot_steps->end_now();
+      if (w.slot_steps) w.slot_steps->end("over");
     }
+  }
+  // One event after the other, until there is nothing to wait for, or nothing left: then it is
+  // false. Time that threads stood still for us is not the deadline's.
+  template <class Condition>
+  bool step_until(Clock::time_point deadline, Condition is_done) {
+    const auto late_before = late();
+    while (!is_done() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
+      const auto stepped = step(deadline + (late() - late_before));
+      if (!stepped || !*stepped) return false;
+    }
+    return true;
   }
   void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   void step_from_gate(pid_t pid, pid_t tid);
@@ -1070,12 +1081,8 @@ void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
     return out;
   };
   for (const pid_t tid : missing()) (void)tracee_.interrupt(tid);
-  const auto late_before = late();
-  while (!missing().empty() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
-    const auto stepped = step(deadline + (late() - late_before));
-    if (!stepped || !*stepped || !alive_.contains(pid)) return;
-  }
-  records.armed(missing());
+  const auto is_done = [&] { return !alive_.contains(pid) || missing().empty(); };
+  if (step_until(deadline, is_done) && alive_.contains(pid)) records.armed(missing());
 }
 
 void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
@@ -1092,16 +1099,13 @@ void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
       used ? std::optional(used->at) : w.threads->variable_of(owner, *thread->second.pointer);
   if (!slot) return;
   w.slot_steps->watch(owner, *slot, header_in(image));
-  const auto is_armed = [&] {
+  const auto is_done = [&] {
+    if (!alive_.contains(pid)) return true;
     const auto t = threads_.find(owner);
     return t == threads_.end() || t->second.slot_watches == w.slot_steps->watched(owner);
   };
-  if (!is_armed()) (void)tracee_.interrupt(owner);
-  const auto late_before = late();
-  while (!is_armed() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
-    const auto stepped = step(deadline + (late() - late_before));
-    if (!stepped || !*stepped || !alive_.contains(pid)) return;
-  }
+  if (!is_done()) (void)tracee_.interrupt(owner);
+  (void)step_until(deadline, is_done);
 }
 
 std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
@@ -1121,11 +1125,7 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
       if (tracee_.interrupt(tid)) awaited_.insert(tid);
     }
   }
-  const auto late_before = late();
-  while (!awaited_.empty() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
-    const auto stepped = step(deadline + (late() - late_before));
-    if (!stepped || !*stepped) break;
-  }
+  (void)step_until(deadline, [&] { return awaited_.empty(); });
   std::vector<ImageView> out;
   std::vector<pid_t> pids;
   for (const auto& [pid, w] : alive_) {

@@ -133,12 +133,8 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
   ++steps_;
   const std::uint64_t at = std::exchange(pc_, e.pc);
   if (may_differ && differs()) {
-    Seen now = look();
-    // As for a header: the instruction that ends before the next; one that does not go straight on
-    // is known by its beginning.
-    const bool straight = e.pc > at && e.pc - at < InstructionDecoder::kLongest;
-    if (now != last_) {
-      add(std::move(now), places_.place_of(e.tid, straight ? e.pc : at + 1, 0));
+    if (Seen now = look(); now != last_) {
+      add(std::move(now), places_.place_of_step(e.tid, at, e.pc));
     }
     if (!walk_) return;
   }
@@ -154,8 +150,6 @@ void SlotStepRecorder::end(const std::string& because) {
   walk_->ended_because = because;
   walks_.push_back(*std::exchange(walk_, std::nullopt));
 }
-
-void SlotStepRecorder::end_now() { end("over"); }
 
 void SlotStepRecorder::add_to(Image& image) && {
   end("the program was replaced or ended");

@@ -50,7 +50,6 @@ class SlotStepRecorder {
   // Of the thread that walks.
   void stepped(const sys::Stepped& e);
   void end(const std::string& because);
-  void end_now();  // the change is over
   // Walks do not take place, until watch().
   void give_up(const std::string& why);
 

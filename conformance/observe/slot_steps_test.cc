@@ -225,7 +225,7 @@ TEST_F(SlotStepRecorderTest, WatchesTheVariableAndThreeWordsOfTheRecord) {
   begin(r);
   EXPECT_TRUE(r.is_walking(gettid()));
   EXPECT_EQ(r.watched(gettid()), std::nullopt) << "while it is walked";
-  r.end_now();
+  r.end("over");
   const auto at = std::bit_cast<std::uint64_t>(&first_) / 8 * 8;
   EXPECT_EQ(r.watched(gettid()),
             (sys::WatchedWords{slot, sys::RemoteAddr(at), sys::RemoteAddr(at + 16),
@@ -319,7 +319,7 @@ TEST_F(SlotStepRecorderTest, BeyondTheLimitsOfAnImageNoWalkBegins) {
       slot_ = i % 2 == 0 ? &first_ : &second_;
       begin(r);
       EXPECT_EQ(r.is_walking(gettid()), i < 2);
-      r.end_now();
+      r.end("over");
     }
     EXPECT_EQ(r.watched(gettid()), std::nullopt);
     const Image image = finish(r);

@@ -165,13 +165,9 @@ std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
   if (may_differ && differs(e.tid)) {
     Seen now = look(e.tid);
     words = changed_words(last_.header, now.header);
-    // As for a store: the instruction that ends before the next; one that does not go straight on
-    // is known by its beginning.
-    const bool straight = e.pc > at && e.pc - at < InstructionDecoder::kLongest;
     const bool of_others = early_ && words != 0 && e.words == 0;
     if (now != last_) {
-      add(std::move(now),
-          of_others ? std::nullopt : places_->place_of(e.tid, straight ? e.pc : at + 1, 0));
+      add(std::move(now), of_others ? std::nullopt : places_->place_of_step(e.tid, at, e.pc));
     }
   }
   if (early_) words = e.words;

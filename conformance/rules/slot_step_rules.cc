@@ -384,7 +384,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     if (w.walk->whole() && first.visible() && (left || detached)) judged.insert(w.index);
   }
   if (judged.empty()) {
-    return not_walked(e, "no operation that was walked let go of a record", kAdapter);
+    return not_walked(e, "no operation that was walked let go of a record");
   }
   return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
                              "free() as long as the variable led to it",
@@ -425,8 +425,7 @@ Finding no_change_while_visible(const ImageEvidence& e) {
     if (w.walk->whole() && changed) judged.insert(w.index);
   }
   if (judged.empty()) {
-    return not_walked(e, "no operation that was walked changed a context that was attached",
-                      kAdapter);
+    return not_walked(e, "no operation that was walked changed a context that was attached");
   }
   return kept(e, fmt::format("{}: the record did not change while it was visible, but at its end",
                              operations_text(judged)));
