@@ -1,7 +1,5 @@
 // What the tests of level steps of thread context run: a change to the context of a thread behind a
 // gate, in one unusual situation per first argument, and exit 0 when all went as it would alone.
-#include <linux/hw_breakpoint.h>
-#include <linux/perf_event.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -10,6 +8,8 @@
 
 #include <cstdint>
 #include <string>
+
+#include "conformance/observe/own_breakpoint.h"
 
 namespace {
 
@@ -101,15 +101,7 @@ int in_a_thread_that_ends() {
 // One debug register of the thread is its own: 77 where that is not allowed.
 int with_own_breakpoint() {
   static volatile std::uint64_t watched = 0;
-  perf_event_attr attr{};
-  attr.type = PERF_TYPE_BREAKPOINT;
-  attr.size = sizeof attr;
-  attr.bp_type = HW_BREAKPOINT_W;
-  attr.bp_addr = reinterpret_cast<std::uint64_t>(&watched);
-  attr.bp_len = sizeof watched;
-  attr.exclude_kernel = 1;
-  attr.exclude_hv = 1;
-  if (syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC) < 0) return 77;
+  if (own_breakpoint(watched) < 0) return 77;
   gate();
   show(&first);
   gate();

@@ -2,8 +2,6 @@
 // and exit 0 when all went as it would alone.
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/hw_breakpoint.h>
-#include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <sched.h>
@@ -26,6 +24,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "conformance/observe/own_breakpoint.h"
 
 namespace {
 
@@ -565,20 +565,12 @@ int anonymous_with_payload() {
 // One debug register of the thread is its own: 77 where that is not allowed.
 int with_own_breakpoint() {
   static volatile std::uint64_t watched = 0;
-  perf_event_attr attr{};
-  attr.type = PERF_TYPE_BREAKPOINT;
-  attr.size = sizeof attr;
-  attr.bp_type = HW_BREAKPOINT_W;
-  attr.bp_addr = reinterpret_cast<std::uint64_t>(&watched);
-  attr.bp_len = sizeof watched;
-  attr.exclude_kernel = 1;
-  attr.exclude_hv = 1;
-  const long fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  const int fd = own_breakpoint(watched);
   if (fd < 0) return 77;
   updates(1);
   watched = 1;
   std::uint64_t count = 0;
-  const auto n = read(static_cast<int>(fd), &count, sizeof count);
+  const auto n = read(fd, &count, sizeof count);
   return n == static_cast<ssize_t>(sizeof count) && count == 1 ? 0 : 1;
 }
 

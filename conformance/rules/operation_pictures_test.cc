@@ -36,6 +36,14 @@ struct Recording : LiteralRecording {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish", 12, "/home/me/src/ctx.cc", 118}};
   }
 
+  // Of the header as it is, and of a payload that it announces.
+  void view(StepWalk& walk, std::uint64_t payload_hash) {
+    ReaderView& v = walk.views.emplace_back();
+    v.order = ++order;
+    v.header = bytes(header);
+    v.payload.emplace().hash = payload_hash;
+    v.place = 0;
+  }
   static std::vector<std::byte> bytes(const abi::ProcessHeader& h) {
     std::vector<std::byte> out(sizeof h);
     std::memcpy(out.data(), &h, sizeof h);
@@ -250,13 +258,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
   r.timestamp(222);
   r.image().walks.emplace_back().header = kAt;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x5555666677778888U}) {
-    ReaderView v;
-    v.order = ++r.order;
-    v.header = Recording::bytes(r.header);
-    v.payload.emplace();
-    v.payload->hash = hash;
-    v.place = 0;
-    r.image().walks[0].views.push_back(std::move(v));
+    r.view(r.image().walks[0], hash);
   }
   const std::uint64_t wrong = r.order - 1;
   r.name();
@@ -285,13 +287,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
   walk.header = kAt;
   walk.from_gate = true;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x1111222233334444U}) {
-    ReaderView v;
-    v.order = ++r.order;
-    v.header = Recording::bytes(r.header);
-    v.payload.emplace();
-    v.payload->hash = hash;
-    v.place = 0;
-    walk.views.push_back(std::move(v));
+    r.view(walk, hash);
   }
   const std::uint64_t wrong = r.order - 1;
   r.timestamp(0);
