@@ -16,6 +16,7 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,7 +111,11 @@ std::optional<std::string> hang(const json&, const std::string&) { sleep_for_eve
 
 // A process that nobody waits for, in a session of its own.
 void leave_a_child() {
-  if (fork() != 0) return;
+  if (const pid_t pid = fork(); pid != 0) {
+    // Who ends now has its group ended: the child is to have left that.
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+    return;
+  }
   setsid();
   signal(SIGTERM, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
