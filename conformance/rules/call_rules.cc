@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "conformance/rules/header_mapping.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -447,20 +451,78 @@ Finding update_name_always(const ImageEvidence& e, const Publications& all) {
   return nothing_judged(e, "no update was seen", kUpdate);
 }
 
+// Whether the program was asked for nothing that may end its context or publish it for the first
+// time: what such an operation changes is an update.
+bool asks_for_updates(const DrivenOperation& d) {
+  constexpr std::array<std::string_view, 4> kUpdates = {"process.update", "process.churn",
+                                                        "thread.attach", "thread.append"};
+  const auto is_update = [&](const auto& op) {
+    return std::ranges::find(kUpdates, op) != kUpdates.end();
+  };
+  if (d.op != "parallel") return is_update(d.op);
+  return std::ranges::all_of(list_member(d.request, "requests"), [&](const auto& r) {
+    const auto op = text_member(r, "op");
+    return op == "process.fork" || is_update(op);
+  });
+}
+
+// What a driven program made of its mapping when it was asked to update.
+std::optional<Finding> remade_by_an_update(const ImageEvidence& e) {
+  const DrivenOperation* last = nullptr;
+  for (const DrivenOperation& d : e.session->operations) {
+    const DrivenOperation* before = std::exchange(last, &d);
+    if (before == nullptr || before->view == nullptr || d.view == nullptr || !d.ok) continue;
+    if (before->view->image != d.view->image || d.view->image != e.image->key) continue;
+    if (!asks_for_updates(d)) continue;
+    const Published was = published_at(*e.session, *before);
+    const Published now = published_at(*e.session, d);
+    // With several of them it is not known which one is to change.
+    if (was.contexts != 1 || now.image == nullptr) continue;
+    auto f = made_anew(d.op == "process.update" ? "an update" : d.op, *before, d, was, now);
+    if (!f) continue;
+    f->signature = "header mapping made anew";
+    return f;
+  }
+  return std::nullopt;
+}
+
 Finding same_mapping(const ImageEvidence& e, const Publications& all) {
   bool updated = false;
+  std::vector<const Publication*> own;
   for (const Publication& p : all) {
+    if (p.sights.empty()) continue;
     updated = updated || p.sights.size() > 1;
-    if (p.moved == nullptr || p.sights.empty()) continue;
     const auto next = std::ranges::find(all, p.moved, &Publication::map);
-    if (next == all.end() || next->sights.empty()) continue;
-    Finding f =
-        contradicted(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
-                     "header mapping moved");
-    f.evidence = call_lines({p.moved});
-    f.event = at_call(p, *p.moved);
-    f.evidence.push_back(maps_line(*p.context));
-    f.evidence.push_back(maps_line(*next->context));
+    if (p.moved != nullptr && next != all.end() && !next->sights.empty()) {
+      Finding f =
+          contradicted(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
+                       "header mapping moved");
+      f.evidence = call_lines({p.moved});
+      f.event = at_call(p, *p.moved);
+      f.evidence.push_back(maps_line(*p.context));
+      f.evidence.push_back(maps_line(*next->context));
+      return f;
+    }
+    if (p.own()) own.push_back(&p);
+  }
+  if (e.session != nullptr) {
+    if (auto f = remade_by_an_update(e)) return *std::move(f);
+    return updated ? passed() : nothing_judged(e, "no update was seen", kUpdate);
+  }
+  std::ranges::sort(own, {}, [](const Publication* p) { return p->sights.front().first_ns; });
+  for (std::size_t i = 1; i < own.size(); ++i) {
+    const Publication& ended = *own[i - 1];
+    const Publication& next = *own[i];
+    if (std::ranges::max(ended.sights, {}, &Sight::last_ns).last_ns >=
+        next.sights.front().first_ns) {
+      continue;  // one beside the other
+    }
+    Finding f = unobservable(
+        fmt::format("a context ended at {:#x} and another began at {:#x}: a withdrawal and a "
+                    "publication may do that, an update may not",
+                    ended.start, next.start),
+        "ctxconf run with an adapter, which is asked for updates");
+    f.evidence = {maps_line(*ended.context), maps_line(*next.context)};
     return f;
   }
   return updated ? passed() : nothing_judged(e, "no update was seen", kUpdate);

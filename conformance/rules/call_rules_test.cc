@@ -329,6 +329,19 @@ TEST(CallRules, NamingCallsMayBeOvertakenByTheNextUpdate) {
   EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-after-timestamp"});
 }
 
+TEST(CallRules, AnotherMappingMayBeAnotherPublication) {
+  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
+  Recording r;
+  r.published().seen(header(2)).named(header(2));
+  EXPECT_EQ(r.judge("pctx.update.same-mapping").outcome, Outcome::kPass);
+  r.call("munmap", {kAt, kPage}, 0);
+  r.call("mmap", {0, kPage, 3, 2, 4, 0}, std::int64_t{kElsewhere});
+  r.named(header(3), kElsewhere).seen(header(3), kElsewhere);
+  const Finding f = r.judge("pctx.update.same-mapping");
+  EXPECT_EQ(f.outcome, Outcome::kUnobservable);
+  EXPECT_NE(f.saw.find("withdrawal"), std::string::npos) << f.saw;
+}
+
 TEST(CallRules, AMovedHeader) {
   constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
   Recording r;

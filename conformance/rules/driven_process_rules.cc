@@ -11,6 +11,7 @@
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/given.h"
+#include "conformance/rules/header_mapping.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
@@ -26,35 +27,77 @@ bool is_idle(const DrivenOperation& d) { return d.operation->request.empty(); }
 
 // ---- updates
 
+// One that comes in the background may show after a wait.
+Published shown_at_last(const SessionEvidence& session, std::size_t index) {
+  Published out = published_at(session, session.operations[index]);
+  for (std::size_t i = index + 1; i < session.operations.size(); ++i) {
+    if (!is_idle(session.operations[i])) break;
+    const Published later = published_at(session, session.operations[i]);
+    if (later.image == out.image) out = later;
+  }
+  return out;
+}
+
+bool is_of_first_sdk(const DrivenOperation& d) {
+  return !d.request.contains("sdk") || d.request["sdk"] == 1;
+}
+
+bool is_unchanged(const Context& was, const Context& now) {
+  const auto* then = was.payload_block;
+  const auto* block = now.payload_block;
+  return now.start() == was.start() && now.header == was.header && then != nullptr &&
+         block != nullptr && then->hash == block->hash;
+}
+
 Finding update_visible(const ImageEvidence& e) {
+  constexpr const char* kSignature = "an accepted change does not show";
   Given given;
   Published before;
   std::size_t updates = 0;
-  for (const DrivenOperation& d : e.session->operations) {
+  bool begun = false;  // a context was there since the process began
+  bool second = false;
+  for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
+    const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
-    const auto given_before = given;
-    const Published now = before = published_at(*e.session, d);
+    before = published_at(*e.session, d);
     given.apply(d);
-    if (d.op != "process.update" || !d.ok || now.image == nullptr) continue;
-    if (!given.resource && !given.attributes) continue;
-    if (was.context != nullptr && !now.has_mappings) {
-      Finding f = contradicted("after the update there is no context any more",
-                               "an accepted change does not show");
-      f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
+    if (d.op == "hello") begun = false;
+    second = second || d.op == "sdk.load";
+    const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
+    const bool updates_it = d.op == "process.update";
+    const bool publishes = d.op == "process.publish" && had_begun && is_of_first_sdk(d);
+    const bool drops = d.op == "process.drop" && was.context != nullptr;
+    if ((!updates_it && !publishes && !drops) || !d.ok || before.image == nullptr) continue;
+    if (was.contexts > 1 || (second && was.context == nullptr)) continue;
+    const Published now = updates_it ? before : shown_at_last(*e.session, i);
+    if (drops) {
+      if (now.context == nullptr || !is_unchanged(*was.context, *now.context)) continue;
+      Finding f = contradicted("after the withdrawal the context is there as before", kSignature);
+      f.evidence = {request_line(d), maps_line(*now.context)};
       return f;
     }
-    if (now.payload == nullptr) continue;
+    if (!given.resource && !given.attributes) continue;
+    const std::string after = updates_it ? "after the update" : "after another publication";
+    if ((was.context != nullptr || publishes) && !now.has_mappings) {
+      Finding f = contradicted(after + (was.context == nullptr ? " there is no context"
+                                                               : " there is no context any more"),
+                               kSignature);
+      f.evidence = {request_line(d)};
+      if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));
+      return f;
+    }
+    if (now.payload == nullptr || (publishes && was.context == nullptr)) continue;
     ++updates;
     const Attribute* lost = first_missing(given, now);
     if (lost == nullptr) continue;
     const Attribute* instead = now.find(lost->key);
     Finding f = contradicted(
         instead == nullptr
-            ? fmt::format("after the update {} is not there", conformance::quoted(lost->key))
-            : fmt::format("after the update {}, where {} was given", shown(instead), shown(lost)),
-        "an accepted change does not show");
+            ? fmt::format("{} {} is not there", after, conformance::quoted(lost->key))
+            : fmt::format("{} {}, where {} was given", after, shown(instead), shown(lost)),
+        kSignature);
     const Attribute* old = was.find(lost->key);
-    f.evidence = {request_line(d), "before the update: " + shown(old), maps_line(*now.context)};
+    f.evidence = {request_line(d), "before: " + shown(old), maps_line(*now.context)};
     return f;
   }
   if (updates == 0) {
@@ -110,29 +153,7 @@ Finding update_complete_state(const ImageEvidence& e) {
 
 // ---- publication
 
-// Maps, unmaps or moves memory at `start`, and worked.
-bool is_about_mapping(const SystemCall& c, std::uint64_t start) {
-  if (!c.result || c.injected) return false;
-  if (c.name == "munmap") {
-    return *c.result == 0 && c.args[0] <= start && start - c.args[0] < c.args[1];
-  }
-  if (c.name == "mremap") {
-    return c.args[0] == start && std::cmp_not_equal(*c.result, start);
-  }
-  return c.name == "mmap" && static_cast<std::uint64_t>(*c.result) == start;
-}
-
-std::vector<const SystemCall*> calls_between(const Image& image, std::uint64_t from,
-                                             std::uint64_t to) {
-  std::vector<const SystemCall*> out;
-  for (const SystemCall& c : image.calls) {
-    if (c.entered_order > from && c.entered_order <= to) out.push_back(&c);
-  }
-  return out;
-}
-
 Finding existing_becomes_update(const ImageEvidence& e) {
-  constexpr std::size_t kShown = 12;
   std::size_t judged = 0;
   std::size_t refused = 0;
   const DrivenOperation* last = nullptr;
@@ -150,26 +171,11 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     const bool ignored =
         d.ok && now.context != nullptr && now.context->header == was.context->header;
     if (!ignored) ++(d.ok ? judged : refused);
-    const std::uint64_t start = was.context->start();
-    const auto calls = calls_between(*now.image->image, before->view->order, d.view->order);
-    const auto remade = std::ranges::find_if(
-        calls, [&](const SystemCall* c) { return is_about_mapping(*c, start); });
-    const bool elsewhere = now.context != nullptr && now.context->start() != start;
-    if (!elsewhere && remade == calls.end()) continue;
-    std::string saw =
-        elsewhere ? fmt::format("a second publication made another mapping: {:#x}, before {:#x}",
-                                now.context->start(), start)
-                  : fmt::format("a second publication took the mapping at {:#x} away", start);
-    if (!d.ok) saw += ", although it was refused";
-    Finding f = contradicted(std::move(saw), "published anew instead of updated");
-    f.level = "syscalls";
-    if (remade != calls.end()) f.event = {start, (*remade)->entered_order, {}};
-    f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
-    if (now.context != nullptr) f.evidence.push_back("after: " + maps_line(*now.context));
-    for (const SystemCall* c : calls) {
-      if (f.evidence.size() < kShown) f.evidence.push_back(call_line(*c));
-    }
-    return f;
+    auto remade = made_anew("a second publication", *before, d, was, now);
+    if (!remade) continue;
+    if (!d.ok) remade->saw += ", although it was refused";
+    remade->signature = "published anew instead of updated";
+    return *std::move(remade);
   }
   if (judged + refused == 0) {
     return unobservable("nothing was published while a context was there",

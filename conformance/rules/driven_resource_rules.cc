@@ -105,23 +105,26 @@ Finding resource_as_given(const ImageEvidence& e) {
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
     if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
     for (const Attribute& g : *given.resource) {
-      const Attribute* there = now.find(g.key);
+      const Attribute* there = find_key(now.payload->resource, g.key);
       const bool found = there != nullptr && is_same(g, *there);
       if (found) {
         compared.insert(g.key);
         continue;
       }
-      const bool of_other_kind = there != nullptr && there->kind != g.kind;
-      if ((there == nullptr || of_other_kind) && may_be_left_out(g, given.resource->size())) {
+      const Attribute* beside = find_key(now.payload->attributes, g.key);
+      if (there == nullptr && beside == nullptr && may_be_left_out(g, given.resource->size())) {
         if (left_out.size() < kMaxListed) left_out.push_back("not published: " + g.key);
         continue;
       }
-      Finding f = contradicted(
-          there == nullptr ? fmt::format("{}: no such attribute", conformance::quoted(g.key))
-                           : fmt::format("{}: {} bytes ({}), where {} ({}) were given",
-                                         conformance::quoted(g.key), there->value.size(),
-                                         to_string(there->kind), g.value.size(), to_string(g.kind)),
-          "given attribute missing or changed");
+      std::string saw = conformance::quoted(g.key);
+      if (there != nullptr) {
+        saw += fmt::format(": {} bytes ({}), where {} ({}) were given", there->value.size(),
+                           to_string(there->kind), g.value.size(), to_string(g.kind));
+      } else {
+        saw += beside == nullptr ? ": no such attribute" : ": in field 2, and not in the Resource";
+      }
+      if (there == nullptr) there = beside;
+      Finding f = contradicted(std::move(saw), "given attribute missing or changed");
       f.evidence = {
           "given: " + conformance::quoted(g.value, kShownValue),
           "published: " + (there == nullptr ? std::string("nothing")

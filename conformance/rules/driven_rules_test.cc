@@ -262,6 +262,99 @@ TEST(UpdateVisible, ARefusedChangeNeedNotShow) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
 }
 
+TEST(UpdateVisible, AnotherPublicationIsAChange) {
+  Driven d = published();
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  const Finding f = d.judge(kVisible);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("\"again\""), std::string::npos) << f.saw;
+}
+
+TEST(UpdateVisible, AnotherPublicationMayShowAfterAWait) {
+  Driven d = published();
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  d.state = {named("again", 2000)};
+  d.idle();
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
+}
+
+TEST(UpdateVisible, ARefusedPublicationChangesNothing) {
+  Driven d = published();
+  d.refused("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, APublicationAfterAWithdrawal) {
+  Driven d = published();
+  d.state = {};
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+}
+
+TEST(UpdateVisible, AWithdrawalThatWithdrawsNothing) {
+  Driven d = published();
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+}
+
+TEST(UpdateVisible, WithSeveralContextsAnotherRowSpeaks) {
+  Driven d = published();
+  d.state.push_back(named("other", 2000));
+  d.state.back().mapping -= 0x10000;
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
+  EXPECT_NE(d.outcome(kVisible), Outcome::kFail);
+}
+
+constexpr const char* kSame = "pctx.update.same-mapping";
+
+TEST(UpdateSameMapping, MadeAnewAtItsPlace) {
+  Driven d = published();
+  d.call("munmap", {kMapping, 4096}, 0);
+  d.call("mmap", {0, 4096}, kMapping);
+  d.state = {named("shop-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  const Finding f = d.judge(kSame);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.signature, "header mapping made anew");
+}
+
+TEST(UpdateSameMapping, MappedOver) {
+  Driven d = published();
+  d.call("mmap", {kMapping - 4096, 8192}, kMapping - 4096);
+  d.state = {named("shop-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kSame), Outcome::kFail);
+}
+
+TEST(UpdateSameMapping, OneThatWorksInPlaceDoesNotMakeUpForIt) {
+  Driven d = published();
+  d.call("madvise", {kMapping, 4096, 10}, 0);
+  d.state = {named("shop-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome(kSame), Outcome::kPass);
+  d.state = {named("shop-3", 3000)};
+  d.state.front().mapping += 0x10000;
+  d.ask("thread.attach", {{"thread", "main"}});
+  EXPECT_EQ(d.outcome(kSame), Outcome::kFail);
+}
+
+TEST(UpdateSameMapping, AWithdrawalAndAPublicationAreNoUpdate) {
+  Driven d = published();
+  d.state = {named("shop-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  d.call("munmap", {kMapping, 4096}, 0);
+  d.state = {};
+  d.ask("process.drop", {});
+  d.state = {named("shop", 3000)};
+  d.state.front().mapping += 0x10000;
+  d.call("mmap", {0, 4096}, static_cast<std::int64_t>(kMapping + 0x10000));
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kSame), Outcome::kPass);
+}
+
 constexpr const char* kState = "pctx.update.complete-state";
 const Pairs kTwo = {{"service.name", "shop"}, {"extra", "canary"}};
 

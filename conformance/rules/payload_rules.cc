@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "conformance/rules/conventions.h"
 #include "conformance/rules/given.h"
@@ -165,6 +166,25 @@ Finding semantic_conventions(const ImageEvidence& e) {
   return contexts.empty() ? nothing_to_judge(e) : passed();
 }
 
+// What the image showed when a context was there for the last time. What came before it is no
+// longer what the SDK is configured with.
+std::vector<const Context*> published_last(const ImageEvidence& e) {
+  std::vector<const Context*> out;
+  std::uint64_t last = 0;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (!c.candidate->named || !c.usable() || c.payload == nullptr ||
+          c.payload->problem != PayloadProblem::kNone || c.snapshot->last_seen_ns < last) {
+        continue;
+      }
+      if (c.snapshot->last_seen_ns > last) out.clear();
+      last = c.snapshot->last_seen_ns;
+      out.push_back(&c);
+    }
+  }
+  return out;
+}
+
 Finding resource_matches_sdk(const ImageEvidence& e) {
   const auto& expected = e.timeline->expected_resource;
   if (expected.empty() && e.session != nullptr) return resource_as_given(e);
@@ -172,7 +192,7 @@ Finding resource_matches_sdk(const ImageEvidence& e) {
     return unobservable("the harness was not told what the SDK is configured with",
                         "--expect-resource KEY=VALUE");
   }
-  const auto contexts = decoded(e);
+  const auto contexts = published_last(e);
   if (contexts.empty()) return nothing_to_judge(e);
   Finding f = passed();
   for (const auto& pair : expected) {
@@ -181,13 +201,14 @@ Finding resource_matches_sdk(const ImageEvidence& e) {
     bool found = false;
     std::string other = "no such attribute";
     for (const Context* c : contexts) {
-      for (const auto* list : {&c->payload->resource, &c->payload->attributes}) {
-        for (const auto& a : *list) {
-          if (a.key != key) continue;
-          if (a.value == value) found = true;
-          other = fmt::format("{} bytes, not the {} that were expected: \"{}\"", a.value.size(),
-                              value.size(), a.value.substr(0, 80));
-        }
+      for (const auto& a : c->payload->attributes) {
+        if (a.key == key) other = "in field 2, and not in the Resource";
+      }
+      for (const auto& a : c->payload->resource) {
+        if (a.key != key) continue;
+        if (a.value == value) found = true;
+        other = fmt::format("{} bytes, not the {} that were expected: \"{}\"", a.value.size(),
+                            value.size(), a.value.substr(0, 80));
       }
     }
     if (found) continue;
@@ -227,6 +248,7 @@ Finding readable(const ImageEvidence& e) {
 
 Finding stays_alive(const ImageEvidence& e) {
   bool judged = false;
+  std::optional<Finding> at_exit;
   for (const Context* first : e.first_sights) {
     if (first->payload == nullptr || first->payload->problem != PayloadProblem::kNone) continue;
     for (const auto& list : e.contexts) {
@@ -246,8 +268,9 @@ Finding stays_alive(const ImageEvidence& e) {
             static_cast<double>(c.snapshot->first_seen_ns - first->snapshot->first_seen_ns) / 1e9);
         // The memory of a process that is about to end goes in some order.
         if (c.snapshot->moments == std::vector{Moment::kExit}) {
-          return noted("the payload was released while the process ended, under a valid header",
-                       "payload released at exit");
+          at_exit = noted("the payload was released while the process ended, under a valid header",
+                          "payload released at exit");
+          continue;
         }
         Finding f = contradicted(
             gone ? fmt::format("the announced payload can no longer be copied ({} of {} bytes) {}",
@@ -264,6 +287,7 @@ Finding stays_alive(const ImageEvidence& e) {
       }
     }
   }
+  if (at_exit) return *at_exit;
   if (judged) return passed();
   if (decoded(e).empty()) return nothing_to_judge(e);
   return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");

@@ -428,12 +428,33 @@ TEST(PayloadRules, EachFaultIsReportedByOneRow) {
 TEST(PayloadRules, WhatTheSdkWasToldMustBeFound) {
   World w = world_of(Writer{});
   EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kUnobservable);
-  w.t.expected_resource = {"service.name=checkout", "own.key=1"};
+  w.t.expected_resource = {"service.name=checkout"};
   EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kPass);
   for (const char* wrong : {"service.name=checkou", "service.version=1"}) {
-    w.t.expected_resource = {"own.key=1", wrong};
+    w.t.expected_resource = {"service.name=checkout", wrong};
     EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kFail) << wrong;
   }
+}
+
+TEST(PayloadRules, WhatTheSdkWasToldIsInTheResource) {
+  World w = world_of(Writer{});
+  w.t.expected_resource = {"own.key=1"};
+  const Finding f = w.judge("pctx.payload.resource-matches-sdk");
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("field 2"), std::string::npos) << f.saw;
+}
+
+TEST(PayloadRules, WhatTheSdkWasToldIsInTheLastPublication) {
+  Writer writer;
+  World w = world_of(writer);
+  writer.payload = context_message("other");
+  writer.header.monotonic_published_at_ns += kSecond;
+  w.see({writer.candidate()}, 5);
+  w.see({}, 6);
+  w.t.expected_resource = {"service.name=checkout"};
+  EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kFail);
+  w.t.expected_resource = {"service.name=other"};
+  EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kPass);
 }
 
 TEST(PayloadRules, AMappedRangeThatCannotBeCopied) {

@@ -112,12 +112,18 @@ Driven second_resource(Testee& t) {
 
 // ---- publication
 
+// What an SDK accepts may show a little later.
+Driven offer_publication(Testee& t, const Json& resource) {
+  const auto reply = t.ask("process.publish", {{"resource", resource}});
+  if (!reply) return std::unexpected(reply.error());
+  return t.wait_for_change(*reply, kIdle);
+}
+
 Driven publish_again(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-again")}}));
+  CTX_CHECK(offer_publication(t, named("ctxconf-again")));
   const Json more = Json::array({text("ctxconf.padding", std::string(9000, 'p'))});
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-larger", more)}}));
-  return {};
+  return offer_publication(t, named("ctxconf-larger", more));
 }
 
 // All at once, with as many forks beside them where that is declared: one after the other.
@@ -168,9 +174,12 @@ Driven idle(Testee& t) {
 
 Driven drop(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("process.drop"));
+  const auto dropped = t.request("process.drop");
+  if (!dropped) return std::unexpected(dropped.error());
+  CTX_CHECK(t.wait_for_change(*dropped, kIdle));
   const auto again = t.ask("process.publish", {{"resource", named("ctxconf-after-drop")}});
   if (!again) return std::unexpected(again.error());
+  CTX_CHECK(t.wait_for_change(*again, kIdle));
   if ((*again)["ok"] == true) CTX_CHECK(t.request("process.drop"));
   return {};
 }
@@ -668,7 +677,7 @@ const Group kGroups[] = {
      {{"drop",
        {"process.publish", "process.drop"},
        {"pctx.drop.no-dead-payload"},
-       {"pctx.publish.singleton"},
+       {"pctx.publish.singleton", "pctx.update.visible"},
        drop}}},
     {"fork",
      {{"idle",

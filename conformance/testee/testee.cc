@@ -929,6 +929,26 @@ Testee::Answer<void> Testee::wait_for_context(milliseconds most) {
   return s.leave_alone(s.now() + s.scaled(most), is_there);
 }
 
+Testee::Answer<void> Testee::wait_for_change(const Json& reply, milliseconds most) {
+  auto& s = *state_;
+  const auto& operations = s.session.operations;
+  const auto shown = [&](std::size_t index) -> std::optional<std::size_t> {
+    for (const ImageView& v : operations[index].after) {
+      if (v.image.pid == s.pid) return v.snapshot;
+    }
+    return std::nullopt;
+  };
+  if (reply["ok"] != true || operations.size() < 2) return {};
+  const auto before = shown(operations.size() - 2);
+  const auto is_changed = [&] { return shown(operations.size() - 1) != before; };
+  constexpr int kLooks = 5;
+  for (int i = 0; i < kLooks && !is_changed(); ++i) {
+    auto waited = wait(most / kLooks);
+    if (!waited) return waited;
+  }
+  return {};
+}
+
 void Testee::end() {
   auto& s = *state_;
   if (s.ended) return;

@@ -107,6 +107,10 @@ class Testee {
   // The same, but only where no context was seen yet, and until there is one.
   Answer<void> wait_for_context(std::chrono::milliseconds most);
 
+  // The same where the operation before, of which `reply` is the answer, was accepted and left the
+  // context of the process as it was: until it changes.
+  Answer<void> wait_for_change(const Json& reply, std::chrono::milliseconds most);
+
   // bye, then waits for its end; what is left is killed. Adds session and processes to the
   // timeline.
   void end();

@@ -67,6 +67,10 @@ constexpr std::array kChoices = {
     "--bad pctx.payload.default-resource",
     "--bad pctx.payload.resource-matches-sdk",
     "--bad pctx.payload.resource-matches-sdk:16-bits",
+    "--bad pctx.payload.resource-matches-sdk:integer-as-text",
+    "--bad pctx.payload.resource-matches-sdk:double-as-integer",
+    "--bad pctx.payload.resource-matches-sdk:bytes-as-text",
+    "--bad pctx.payload.resource-matches-sdk:field-2",
     "--bad pctx.payload.extra-keys-in-attributes",
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
@@ -88,7 +92,13 @@ constexpr std::array kChoices = {
     "--bad pctx.header.timestamp-clock",
     "--bad pctx.drop.no-dead-payload",
     "--bad pctx.drop.no-dead-payload:left",
+    "--bad pctx.update.same-mapping",
+    "--bad pctx.update.same-mapping:without-zero",
+    "--bad pctx.update.same-mapping:elsewhere",
     "--bad pctx.update.visible",
+    "--bad pctx.update.visible:second-publish",
+    "--bad pctx.update.visible:publish-after-drop",
+    "--bad pctx.update.visible:drop",
     "--bad pctx.update.complete-state",
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
@@ -310,6 +320,13 @@ class Context {
     remove();
   }
 
+  // For a next publication that knows nothing of this one.
+  void begin_anew(bool zeroes, bool leaves_mapping) {
+    if (zeroes) set_timestamp(0);
+    if (!leaves_mapping) munmap(at_, size_);
+    at_ = nullptr;
+  }
+
   void remove() {
     munmap(at_, size_);
     at_ = nullptr;
@@ -478,6 +495,8 @@ class Sdk {
       return refuse("rejected", "no pairs beside the Resource");
     }
     if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
+    if (is_bad("pctx.update.visible:second-publish") && context_.exists()) return json();
+    if (is_bad("pctx.update.visible:publish-after-drop") && dropped_) return json();
     publisher_ = getpid();
     content_ = given({}, request);
     if (is_good("background")) {
@@ -512,6 +531,8 @@ class Sdk {
 
   Reply drop() {
     const std::lock_guard guard(lock_);
+    if (is_bad("pctx.update.visible:drop")) return json();
+    dropped_ = true;
     context_.drop();
     return json();
   }
@@ -659,9 +680,27 @@ class Sdk {
     const auto bytes = encode(next);
     gate();
     if (is_bad("pctx.update.visible")) return json();
+    if (context_.exists() && chosen.contains("pctx.update.same-mapping")) {
+      context_.begin_anew(!is_bad("pctx.update.same-mapping:without-zero"),
+                          is_bad("pctx.update.same-mapping:elsewhere"));
+    }
     auto reply = context_.exists() ? context_.update(bytes) : context_.publish(bytes);
     if (reply) content_ = std::move(next);
     return reply;
+  }
+
+  // As an SDK whose attributes have fewer kinds.
+  static void change_kind(json& value) {
+    if (value.contains("intValue") && is_bad("pctx.payload.resource-matches-sdk:integer-as-text")) {
+      const json& n = value["intValue"];
+      value = {{"stringValue", n.is_string() ? n.get<std::string>() : n.dump()}};
+    } else if (value.contains("doubleValue") &&
+               is_bad("pctx.payload.resource-matches-sdk:double-as-integer")) {
+      value = {{"intValue", "0"}};
+    } else if (value.contains("bytesValue") &&
+               is_bad("pctx.payload.resource-matches-sdk:bytes-as-text")) {
+      value = {{"stringValue", value["bytesValue"].get<std::string>()}};
+    }
   }
 
   static Content given(Content content, const json& request) {
@@ -680,6 +719,12 @@ class Sdk {
         auto value = a["value"]["stringValue"].get<std::string>();
         value.resize(has_16_bits ? value.size() & 0xffffU : std::min(value.size(), kTwoByteLength));
         a["value"]["stringValue"] = value;
+      }
+    }
+    for (json& a : content.resource) change_kind(a["value"]);
+    if (is_bad("pctx.payload.resource-matches-sdk:field-2")) {
+      for (json& a : std::exchange(content.resource, json::array())) {
+        content.attributes.push_back(a);
       }
     }
     if (is_good("limits")) {
@@ -701,6 +746,7 @@ class Sdk {
 
   std::mutex lock_;
   pid_t publisher_ = 0;
+  bool dropped_ = false;
   Content content_;
   Context context_;
   Context second_;

@@ -1,0 +1,26 @@
+// Whether a change of a context kept the mapping that holds its header.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "conformance/rules/given.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+
+// The recorded calls that were entered after `from` and not after `to`.
+std::vector<const SystemCall*> calls_between(const Image& image, std::uint64_t from,
+                                             std::uint64_t to);
+
+// The program had the context `was` before the operation `d` and, if any, `now` after it: the
+// operation unmapped the header's mapping, mapped other memory there, or put the context elsewhere.
+// Its finding has no signature and begins with `what`; nothing: the mapping was kept, as far as the
+// calls say.
+std::optional<Finding> made_anew(std::string_view what, const DrivenOperation& before,
+                                 const DrivenOperation& d, const Published& was,
+                                 const Published& now);
+
+}  // namespace ctxconf::conformance
