@@ -679,7 +679,9 @@ def run_without_files(command):
 
 class MutantsFromOutside(unittest.TestCase):
     def test_all_are_looked_at(self):
-        names = {name for name, e in ENTRIES.items() if e["kind"] == "mutant"}
+        # Where --expect-resource is what differs, the program is a legal one.
+        names = {name for name, e in ENTRIES.items()
+                 if e["kind"] == "mutant" and e["args"][0] == "--bad"}
         groups = (set(SEEN), SEEN_OTHERWISE, SEEN_IN_CALLS, SEEN_IN_STORES)
         self.assertEqual(names, set().union(*groups))
         self.assertEqual(len(names), sum(map(len, groups)))
