@@ -313,6 +313,7 @@ Json json_of(const Image& i) {
               {"modules", Json::array()},
               {"defined_together", i.defined_together},
               {"threads", Json::array()},
+              {"hidden_slots", Json::array()},
               {"exits", Json::array()},
               {"threads_dropped", i.threads_dropped},
               {"threads_unread", text(i.threads_unread)},
@@ -330,6 +331,7 @@ Json json_of(const Image& i) {
   for (const auto& st : i.record_stores) out["record_stores"].push_back(json_of(st));
   for (const auto& m : i.modules) out["modules"].push_back(json_of(m));
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
+  for (const auto& t : i.hidden_slots) out["hidden_slots"].push_back(json_of(t));
   for (const auto& t : i.exits) out["exits"].push_back(json_of(t));
   return out;
 }
@@ -818,6 +820,12 @@ Image image(const Reader& in) {
   const auto listed = [&](std::uint32_t module) { return module < i.modules.size(); };
   if (!std::ranges::all_of(i.threads, listed, &ThreadSample::module)) {
     in.complain("threads", "name a module that is not listed");
+  }
+  if (!in.absent_or_null("hidden_slots")) {
+    i.hidden_slots = in.list<ThreadSample>("hidden_slots", thread_sample);
+  }
+  if (!std::ranges::all_of(i.hidden_slots, listed, &ThreadSample::module)) {
+    in.complain("hidden_slots", "name a module that is not listed");
   }
   if (!std::ranges::all_of(i.defined_together, listed)) {
     in.complain("defined_together", "name a module that is not listed");

@@ -377,6 +377,9 @@ struct Image {
   std::vector<std::uint32_t> defined_together;
   // In the order of first_seen_ns. A null slot is a sample only behind a record of its thread.
   std::vector<ThreadSample> threads;
+  // Variables of that name which no .dynsym has and which held something nevertheless: of each
+  // module the first sight, without the record.
+  std::vector<ThreadSample> hidden_slots;
   std::uint64_t threads_dropped = 0;  // samples over the limit
   // run: threads that end before their process, about to leave it: nothing of theirs runs any more.
   std::vector<ThreadSample> exits;  // at most kMaxExits

@@ -62,6 +62,15 @@ class AccessFinder {
     return std::move(definitions_);
   }
 
+  TlsDefinition find_hidden(std::size_t m, const ElfSymbol& symbol) {
+    definitions_.push_back({m, symbol, {}});
+    borrowed_.resize(1);
+    add_local_exec(definitions_.front());
+    find_accesses(m);
+    sort_accesses(definitions_.front());
+    return std::move(definitions_.front());
+  }
+
  private:
   const Module& module(std::size_t index) const { return modules_.modules[index]; }
 
@@ -461,6 +470,10 @@ std::string_view to_string(TlsModel model) {
 
 Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name) {
   return AccessFinder(modules, name).find();
+}
+
+TlsDefinition find_hidden_tls_variable(Modules& modules, std::size_t m, const ElfSymbol& symbol) {
+  return AccessFinder(modules, symbol.name).find_hidden(m, symbol);
 }
 
 struct TlsPlace::Ways {

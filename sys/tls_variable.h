@@ -98,6 +98,9 @@ struct TlsDefinition {
 // right after modules_of, whose limits it shares; what was left out is added to the notes.
 Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name);
 
+// How module `m` itself reaches a variable that only its .symtab knows: no other module can.
+TlsDefinition find_hidden_tls_variable(Modules& modules, std::size_t m, const ElfSymbol& symbol);
+
 // What the GOT says of a definition, which is the same for all threads: at most 8 ways that
 // differ. Small to copy.
 class TlsPlace {

@@ -10,6 +10,7 @@
 #include "abi/thread_record.h"
 #include "conformance/elf_facts.h"
 #include "conformance/observe/memory_block.h"
+#include "conformance/rules/tls_access.h"
 #include "sys/access_watchdog.h"
 #include "sys/process.h"
 
@@ -20,6 +21,7 @@ using sys::RemoteAddr;
 
 constexpr std::uint64_t kBehind = 1024;
 constexpr std::size_t kMostFacts = 16384;  // files in the cache
+constexpr std::size_t kMostHidden = 64;    // variables that no .dynsym has
 
 std::uint64_t hash_of_files(const std::string& maps_text) {
   std::uint64_t hash = kFnvBasis;
@@ -95,11 +97,16 @@ void ThreadRecorder::look_at_modules() {
 
 void ThreadRecorder::find_places() {
   places_.clear();
-  if (definitions_.empty()) return;
-  const RemoteAddr readable = modules_.modules[definitions_.front().module].start;
+  hidden_places_.clear();
+  if (!wants_threads()) return;
+  const auto& any = definitions_.empty() ? hidden_.front() : definitions_.front();
+  const RemoteAddr readable = modules_.modules[any.module].start;
   const sys::ProcessMemory memory(thread_with_memory(pid_, readable));
   for (const sys::TlsDefinition& d : definitions_) {
     places_.push_back(sys::tls_place(modules_, d, memory));
+  }
+  for (const sys::TlsDefinition& d : hidden_) {
+    hidden_places_.push_back(sys::tls_place(modules_, d, memory));
   }
 }
 
@@ -121,6 +128,7 @@ void ThreadRecorder::find_definitions() {
 void ThreadRecorder::set_modules(sys::Modules modules) {
   modules_ = std::move(modules);
   definitions_.clear();
+  hidden_.clear();
   facts_index_.clear();
   slept_.clear();
   last_.clear();
@@ -135,6 +143,10 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
       it = facts_.insert(facts_.end(), *facts);
     }
     facts_index_[i] = static_cast<std::uint32_t>(it - facts_.begin());
+    const sys::ElfSymbol* hidden = hidden_definition(*facts);
+    if (hidden != nullptr && hidden_.size() < kMostHidden) {
+      hidden_.push_back(sys::find_hidden_tls_variable(modules_, i, *hidden));
+    }
   }
   auto definitions = sys::find_tls_variable(modules_, abi::kThreadSlotSymbol);
   if (!definitions) return unread(sys::to_string(definitions.error()));
@@ -211,7 +223,30 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
     }
     out.push_back(std::move(s));
   }
+  look_at_hidden(tid, thread_pointer, memory);
   return out;
+}
+
+// No reader finds these, so one value of each is enough: it tells that the program uses it.
+void ThreadRecorder::look_at_hidden(pid_t tid, RemoteAddr thread_pointer,
+                                    const sys::MemoryReader& memory) {
+  for (std::size_t i = 0; i < hidden_places_.size(); ++i) {
+    const auto index = facts_index_.find(hidden_[i].module);
+    if (index == facts_index_.end()) continue;
+    const auto seen = std::ranges::find(hidden_seen_, index->second, &ThreadSample::module);
+    if (seen != hidden_seen_.end()) continue;
+    const auto slot = sys::tls_address(hidden_places_[i], thread_pointer, memory);
+    if (!slot || !*slot) continue;
+    const auto value = memory.read(sys::RemotePtr<std::uint64_t>{**slot});
+    if (!value || *value == 0) continue;
+    ThreadSample s;
+    s.tid = tid;
+    s.module = index->second;
+    s.first_seen_ns = s.last_seen_ns = sys::boottime_now_ns();
+    s.slot = (*slot)->raw();
+    s.value = little_endian_ ? *value : std::byteswap(*value);
+    hidden_seen_.push_back(std::move(s));
+  }
 }
 
 std::vector<ThreadView> ThreadRecorder::keep(std::vector<ThreadSample> samples) {
@@ -317,6 +352,7 @@ void ThreadRecorder::add_to(Image& image) && {
   }
   image.defined_together = std::move(defined_together_);
   image.threads = std::move(samples_);
+  image.hidden_slots = std::move(hidden_seen_);
   image.exits = std::move(exits_);
   image.threads_dropped = dropped_;
   if (dropped_ > 0) {

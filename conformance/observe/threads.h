@@ -50,7 +50,7 @@ class ThreadRecorder {
   void look_at_birth(const ThreadRecorder* parent, sys::RemoteAddr thread_pointer);
   bool knows_modules() const { return mappings_hash_ != 0; }
   // Is there a variable to look at?
-  bool wants_threads() const { return !definitions_.empty(); }
+  bool wants_threads() const { return !definitions_.empty() || !hidden_.empty(); }
 
   // Looks at a thread that its tracer has stopped: a view for each definition of the variable.
   std::vector<ThreadView> sample(pid_t tid, sys::RemoteAddr thread_pointer);
@@ -81,6 +81,7 @@ class ThreadRecorder {
   void find_definitions();
   void find_places();
   std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
+  void look_at_hidden(pid_t tid, sys::RemoteAddr thread_pointer, const sys::MemoryReader& memory);
   std::vector<ThreadView> keep(std::vector<ThreadSample> samples);
   void set_modules(sys::Modules modules);
 
@@ -90,8 +91,11 @@ class ThreadRecorder {
   std::uint64_t mappings_hash_ = 0;
   sys::Modules modules_;
   std::vector<sys::TlsDefinition> definitions_;
-  std::vector<sys::Result<sys::TlsPlace>> places_;    // of each definition
-  std::map<std::size_t, std::uint32_t> facts_index_;  // module of modules_: index into facts_
+  std::vector<sys::Result<sys::TlsPlace>> places_;         // of each definition
+  std::vector<sys::TlsDefinition> hidden_;                 // that no .dynsym has
+  std::vector<sys::Result<sys::TlsPlace>> hidden_places_;  // of each of these
+  std::vector<ThreadSample> hidden_seen_;                  // the first sight of each in use
+  std::map<std::size_t, std::uint32_t> facts_index_;       // module of modules_: index into facts_
   std::vector<ModuleFacts> facts_;
   bool little_endian_ = true;
   std::vector<ThreadSample> samples_;

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <set>
+#include <utility>
 
 #include "abi/thread_record.h"
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/tls_access.h"
 
@@ -78,7 +82,88 @@ bool has_dynamic_definition(const ModuleFacts& m) {
   return std::ranges::any_of(m.dynamic_symbols, &ElfSymbol::defined);
 }
 
+// A thread's variable of this module that was not null; null: none was seen.
+const ThreadSample* use_of(const ImageEvidence& e, const ModuleFacts& m) {
+  const auto is_use = [&](const ThreadSample& t) {
+    return t.value != 0 && t.module < e.image->modules.size() && &e.image->modules[t.module] == &m;
+  };
+  for (const auto* samples : {&e.image->threads, &e.image->exits, &e.image->hidden_slots}) {
+    const auto it = std::ranges::find_if(*samples, is_use);
+    if (it != samples->end()) return &*it;
+  }
+  return nullptr;
+}
+std::string use_line(const ModuleFacts& m, const ThreadSample& t) {
+  return line(m, fmt::format("thread {}: slot at {:#x} holds {:#x}", t.tid, t.slot, t.value));
+}
+
+bool uses_any(const ImageEvidence& e, const std::vector<const ModuleFacts*>& modules) {
+  return std::ranges::any_of(modules, [&](const auto* m) { return use_of(e, *m) != nullptr; });
+}
+
+// The process says that it has this thread context.
+bool announces_threads(const ImageEvidence& e) {
+  if (e.schema) return abi::is_thread_schema(*e.schema);
+  return std::ranges::any_of(e.contexts, [](const auto& list) {
+    return std::ranges::any_of(list, [](const Context& c) {
+      return c.candidate->named && c.usable() && c.payload != nullptr &&
+             !c.payload->threadlocal.empty();
+    });
+  });
+}
+
+// Is a module to be judged by how it has the variable? A file always is: what will become of it
+// is not known.
+bool claims_threads(const ImageEvidence& e) {
+  if (e.timeline->mode == Mode::kElf || announces_threads(e)) return true;
+  if (e.session != nullptr && e.session->can("thread.attach")) return true;
+  return std::ranges::any_of(e.image->modules,
+                             [&](const ModuleFacts& m) { return use_of(e, m) != nullptr; });
+}
+Finding not_claimed(const ModuleFacts& m) {
+  return from_file(not_applicable(
+      NaReason::kCapability,
+      fmt::format("{} has the variable's name, and the process neither announces thread context "
+                  "nor was seen to use the variable",
+                  m.path)));
+}
+
 bool defined_in_another_file(const ImageEvidence& e);
+std::vector<const ModuleFacts*> all_modules(const ImageEvidence& e);
+
+// Of definitions: with a process those that were seen in use, where any was.
+std::vector<const ModuleFacts*> judged_definers(const ImageEvidence& e) {
+  std::vector<const ModuleFacts*> used;
+  std::ranges::copy_if(e.definers, std::back_inserter(used),
+                       [&](const ModuleFacts* m) { return use_of(e, *m) != nullptr; });
+  return used.empty() ? e.definers : used;
+}
+
+Finding unknown_use(const ModuleFacts& m) {
+  return unseen(fmt::format("{} has a hidden copy of the variable, another module an exported one; "
+                            "which of them is used was not seen",
+                            m.path),
+                "`ctxconf attach` while a thread has a context");
+}
+
+// A definition that no reader finds: does it take anything from them?
+enum class Hidden { kHarms, kUnused, kUnknown };
+Hidden effect_of_hidden(const ImageEvidence& e, const ModuleFacts& m, const ElfSymbol& s) {
+  if (use_of(e, m) != nullptr) return Hidden::kHarms;
+  if (e.timeline->mode != Mode::kElf) {
+    if (e.definers.empty()) return Hidden::kHarms;
+    return uses_any(e, e.definers) ? Hidden::kUnused : Hidden::kUnknown;
+  }
+  if (!defined_in_another_file(e)) return Hidden::kHarms;
+  // Code of an executable reaches its own variable without a relocation.
+  if (m.executable || !knows_relocations(m)) return Hidden::kUnknown;
+  const bool reached = std::ranges::any_of(m.relocations, [&](const TlsRelocation& r) {
+    const auto offset = static_cast<std::uint64_t>(r.addend);
+    return r.symbol == 0 &&
+           (r.kind == TlsRelocationKind::kModule ? r.word_after : offset) == s.value;
+  });
+  return reached ? Hidden::kHarms : Hidden::kUnused;
+}
 
 // Without a definition that readers can use: which rule says so.
 Finding without_definer(const ImageEvidence& e) {
@@ -128,6 +213,10 @@ Finding dynsym_exported(const ImageEvidence& e) {
   for (const ModuleFacts& m : e.image->modules) {
     const ElfSymbol* s = hidden_definition(m);
     if (m.executable || s == nullptr) continue;
+    if (!claims_threads(e)) return not_claimed(m);
+    const Hidden effect = effect_of_hidden(e, m, *s);
+    if (effect == Hidden::kUnused) continue;
+    if (effect == Hidden::kUnknown) return unknown_use(m);
     Finding f =
         broken(fmt::format("{} defines the variable in .symtab only, which strip removes", m.path),
                "not in .dynsym",
@@ -136,6 +225,7 @@ Finding dynsym_exported(const ImageEvidence& e) {
                "it out of `local:` in version scripts and of --exclude-libs; an object of a static "
                "library is compiled that way too");
     f.evidence = {line(m, describe(m)), line(m, describe(*s, ".symtab"))};
+    if (const ThreadSample* use = use_of(e, m)) f.evidence.push_back(use_line(m, *use));
     return f;
   }
   if (find(e, has_dynamic_definition) != nullptr) return kept();
@@ -152,6 +242,14 @@ Finding static_link_exported(const ImageEvidence& e) {
     if (!m->dynamic_symbols.empty() && defined_in_another_file(e)) return kept();
     return without_definer(e);
   }
+  if (!claims_threads(e)) return not_claimed(*m);
+  const Hidden effect = effect_of_hidden(e, *m, *s);
+  if (effect == Hidden::kUnused) {
+    return kept("a copy in the executable is hidden, and was not seen in use");
+  }
+  if (effect == Hidden::kUnknown) {
+    return unknown_use(*m);
+  }
   if (!m->has_dynamic_section) return elsewhere("tctx.tls.fully-static");
   const bool local = s->binding == STB_LOCAL;
   Finding f =
@@ -162,6 +260,7 @@ Finding static_link_exported(const ImageEvidence& e) {
                                  kExport)
                    : fmt::format("link with {}", kExport));
   f.evidence = {line(*m, describe(*m)), line(*m, describe(*s, ".symtab"))};
+  if (const ThreadSample* use = use_of(e, *m)) f.evidence.push_back(use_line(*m, *use));
   return f;
 }
 
@@ -170,9 +269,8 @@ Finding fully_static(const ImageEvidence& e) {
   if (m == nullptr) return not_applicable(NaReason::kCapability, "not an executable");
   if (m->has_dynamic_section) return kept();
   const ElfSymbol* s = hidden_definition(*m);
-  const auto& known = abi::kThreadSchemaVersions;
-  const bool announced = e.schema && std::ranges::find(known, *e.schema) != known.end();
-  if (s == nullptr && !announced) return absent(e);
+  if (s == nullptr && (!e.schema || !abi::is_thread_schema(*e.schema))) return absent(e);
+  if (!claims_threads(e)) return not_claimed(*m);
   Finding f =
       broken(fmt::format("{} has no dynamic section, so nobody can find the variable", m->path),
              "fully static", fmt::format("link with -static-pie {}", kExport));
@@ -234,11 +332,12 @@ Finding symbol_defined(const ImageEvidence& e) {
   if (e.timeline->mode == Mode::kElf) {
     if (defined_in_another_file(e)) return kept();
     // Nothing runs without what a strong reference asks for, so another module has it.
-    if (undefined->binding != STB_WEAK) {
-      return unseen("the file uses the variable of another module",
-                    "name the module that defines it as well");
-    }
+    return unseen(undefined->binding == STB_WEAK
+                      ? "the file only asks whether another module has the variable"
+                      : "the file uses the variable of another module",
+                  "name the module that defines it as well");
   }
+  if (!claims_threads(e)) return not_claimed(*holder);
   Finding f = broken(
       fmt::format("{} has only an undefined entry: a name without an address", holder->path),
       "undefined only",
@@ -258,11 +357,22 @@ std::vector<std::string> relocation_lines(const std::vector<SlotAccess>& accesse
   return out;
 }
 
+// The variable in use is one that no .dynsym has.
+Finding without_exported_use(const ImageEvidence& e) {
+  const auto& modules = e.image->modules;
+  const std::size_t used = e.image->hidden_slots.front().module;
+  return elsewhere(used < modules.size() && modules[used].executable
+                       ? "tctx.tls.static-link-exported"
+                       : "tctx.tls.dynsym-exported");
+}
+
 Finding access_model(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto all = all_modules(e);
   std::string models;
-  for (const ModuleFacts* m : e.definers) {
+  const bool reached = std::ranges::any_of(
+      e.definers, [&](const ModuleFacts* m) { return !accesses_of(*m, all).empty(); });
+  for (const ModuleFacts* m : judged_definers(e)) {
     const auto accesses = accesses_of(*m, all);
     if (!accesses.empty()) {
       models += (models.empty() ? "" : ", ") + std::string(sys::to_string(accesses.front().model));
@@ -286,10 +396,15 @@ Finding access_model(const ImageEvidence& e) {
       return unseen("not all modules could be read: " + line(*damaged, damaged->problem),
                     "modules whose tables are sound");
     }
+    const ThreadSample* use = use_of(e, *m);
+    // Then the program goes by another definition.
+    if (use == nullptr && reached) continue;
+    if (use == nullptr && !e.image->hidden_slots.empty()) return without_exported_use(e);
     Finding f = broken(
         fmt::format("{} defines the variable and no module has a relocation for it", m->path),
         "no relocation", "access the variable by name in compiled code, not through dlsym");
     f.evidence = {dynsym_line(*m, *slot_definition(*m))};
+    if (use != nullptr) f.evidence.push_back(use_line(*m, *use));
     return f;
   }
   return kept(models);
@@ -298,7 +413,7 @@ Finding access_model(const ImageEvidence& e) {
 Finding not_local_dynamic(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto all = all_modules(e);
-  for (const ModuleFacts* m : e.definers) {
+  for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
     // A zero in the word behind a nameless module id may be the variable's offset or local
     // dynamic's; only x86-64 code is asked which.
@@ -345,7 +460,7 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto all = all_modules(e);
   bool any = false;
-  for (const ModuleFacts* m : e.definers) {
+  for (const ModuleFacts* m : judged_definers(e)) {
     if (m->executable) continue;
     if (!knows_relocations(*m)) {
       return not_applicable(NaReason::kArch, "whether this machine has TLSDESC is not known here");
@@ -372,7 +487,7 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
 
 Finding is_pointer(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
-  for (const ModuleFacts* m : e.definers) {
+  for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& s = *slot_definition(*m);
     const std::uint64_t pointer = m->elf64 ? 8 : 4;
     Finding f;
@@ -396,30 +511,65 @@ Finding is_pointer(const ImageEvidence& e) {
   return kept();
 }
 
+// Of the modules that define it together. The relocation of one may lead to the variable of
+// another, which then is shown as that of both: it counts once.
+std::size_t variables_in_use(const ImageEvidence& e) {
+  std::size_t used = 0;
+  std::set<std::pair<std::int32_t, std::uint64_t>> counted;
+  for (const std::uint32_t index : e.image->defined_together) {
+    std::set<std::pair<std::int32_t, std::uint64_t>> own;
+    for (const auto* samples : {&e.image->threads, &e.image->exits}) {
+      for (const ThreadSample& t : *samples) {
+        if (t.module == index && t.value != 0) own.emplace(t.tid, t.slot);
+      }
+    }
+    if (std::ranges::any_of(own, [&](const auto& slot) { return !counted.contains(slot); })) ++used;
+    counted.merge(own);
+  }
+  return used;
+}
+
 Finding one_definition(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto& together = e.image->defined_together;
   if (together.size() <= 1) return kept();
-  Finding f =
-      broken(fmt::format("{} modules define the variable", together.size()), "several definitions",
-             "let one module define the variable and the others refer to it");
+  std::vector<std::string> evidence;
+  const std::size_t used = variables_in_use(e);
   for (const std::uint32_t index : together) {
     const ModuleFacts* m = &e.image->modules[index];
-    if (f.evidence.size() >= kMostRelocations * 4) {
-      f.evidence.emplace_back("...");
-      break;
+    if (evidence.size() >= kMostRelocations * 4) {
+      if (evidence.back() != "...") evidence.emplace_back("...");
+      continue;
     }
     if (slot_definition(*m) == nullptr) continue;
-    f.evidence.push_back(dynsym_line(*m, *slot_definition(*m)));
+    evidence.push_back(dynsym_line(*m, *slot_definition(*m)));
     std::size_t shown = 0;
     for (const ThreadSample& t : e.image->threads) {
       if (t.module >= e.image->modules.size() || &e.image->modules[t.module] != m) continue;
       if (shown++ == kMostRelocations) break;
-      f.evidence.push_back(
-          line(*m, fmt::format("thread {}: slot at {:#x} holds {:#x}", t.tid, t.slot, t.value)));
+      evidence.push_back(use_line(*m, t));
     }
   }
+  const char* mend = "let one module define the variable and the others refer to it";
+  Finding f = used > 1 ? broken(fmt::format("{} modules define the variable, and {} of these "
+                                            "variables are in use",
+                                            together.size(), used),
+                                "several definitions", mend)
+                       : info(fmt::format("{} modules define the variable; {} of these variables "
+                                          "was seen in use",
+                                          together.size(), used == 0 ? "none" : "one"),
+                              "several definitions, not several in use", mend);
+  f.evidence = std::move(evidence);
   return f;
+}
+
+// What a process has and does not use takes nothing from a reader.
+template <Finding (*kRule)(const ImageEvidence&)>
+Finding if_claimed(const ImageEvidence& e) {
+  Finding f = kRule(e);
+  const bool blames = f.outcome == Outcome::kFail || f.outcome == Outcome::kInfo;
+  if (!blames || e.definers.empty() || claims_threads(e)) return f;
+  return not_claimed(*e.definers.front());
 }
 
 constexpr std::array<NamedRule, 10> kRules = {{
@@ -428,11 +578,11 @@ constexpr std::array<NamedRule, 10> kRules = {{
     {"tctx.tls.symbol-defined", symbol_defined},
     {"tctx.tls.static-link-exported", static_link_exported},
     {"tctx.tls.fully-static", fully_static},
-    {"tctx.tls.access-model", access_model},
-    {"tctx.tls.not-local-dynamic", not_local_dynamic},
-    {"tctx.tls.prefers-tlsdesc", prefers_tlsdesc},
-    {"tctx.tls.is-pointer", is_pointer},
-    {"tctx.tls.one-definition", one_definition},
+    {"tctx.tls.access-model", if_claimed<access_model>},
+    {"tctx.tls.not-local-dynamic", if_claimed<not_local_dynamic>},
+    {"tctx.tls.prefers-tlsdesc", if_claimed<prefers_tlsdesc>},
+    {"tctx.tls.is-pointer", if_claimed<is_pointer>},
+    {"tctx.tls.one-definition", if_claimed<one_definition>},
 }};
 
 }  // namespace

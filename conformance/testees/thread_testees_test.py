@@ -165,6 +165,8 @@ SEEN = {
     "bad_tctx_altschema_go_no_key_map": lambda p: (
         p.attributes[SCHEMA] == "go_pprof_labels_v1" and len(p.names) == 2),
     "bad_tctx_tls_dynsym_exported": lambda p: p.has("slot_hidden.so"),
+    "bad_tctx_tls_dynsym_exported_second_copy": lambda p: (
+        p.has("slot_hidden.so") and p.has("slot_tlsdesc.so")),
     "bad_tctx_tls_symbol_type": lambda p: p.has("slot_ordinary.so"),
     "bad_tctx_tls_symbol_defined": lambda p: (
         p.has("slot_undefined.so") and not p.has("slot_only.so")),

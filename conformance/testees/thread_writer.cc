@@ -1160,6 +1160,50 @@ void bad_one_definition() {
   detach();
 }
 
+// One copy of an SDK is exported, the other one is not.
+void bad_second_copy_hidden() {
+  void* hidden = open_library("slot_hidden.so");
+  auto* hidden_slot = reinterpret_cast<void* (*)()>(dlsym(hidden, "slot_place"));
+  take_slot_of("slot_tlsdesc.so");
+  const Region r = publish(usual_message());
+  attach(in_block(usual_bytes()[0]));
+  {
+    Threads threads;
+    threads.start([hidden_slot] {
+      *static_cast<void**>(hidden_slot()) = in_block(usual_bytes()[1]);
+      ++attached;
+      stay(Stay::kAsleep);
+    });
+    announce(&r);
+    wait_for_the_end();
+  }
+  detach();
+}
+
+// Libraries that have something of that name, in a program without thread context.
+void without_thread_context(const char* file) {
+  library = open_library(file);
+  play({.context = message({}), .records = {}});
+}
+void good_asks_only() { without_thread_context("slot_undefined.so"); }
+void good_unused_definition() { without_thread_context("slot_only.so"); }
+void good_unused_hidden_definition() { without_thread_context("slot_hidden.so"); }
+
+// The same beside a slot in use.
+void good_unused_copy() {
+  (void)open_library("slot_only.so");
+  with_library("slot_tlsdesc.so");
+}
+void good_unused_hidden_copy() {
+  (void)open_library("slot_hidden.so");
+  with_library("slot_tlsdesc.so");
+}
+// Both copies are in the global scope, where the loader binds all to the first.
+void good_interposed() {
+  (void)open_library("slot_tlsdesc.so", RTLD_GLOBAL);
+  with_library("slot_general_dynamic.so");
+}
+
 void good_tlsdesc() { with_library("slot_tlsdesc.so"); }
 void good_general_dynamic() { with_library("slot_general_dynamic.so"); }
 void good_initial_exec() { with_library("slot_initial_exec.so"); }
@@ -1316,6 +1360,8 @@ constexpr Case kGood[] = {
 #elif THREAD_WRITER_FORM == FORM_LOADS
 constexpr Case kBad[] = {
     {"tctx.tls.dynsym-exported", "the slot in .symtab only", bad_dynsym_exported},
+    {"tctx.tls.dynsym-exported:second-copy", "an exported slot in use and a hidden one",
+     bad_second_copy_hidden},
     {"tctx.tls.symbol-type", "an ordinary pointer of that name", bad_symbol_type},
     {"tctx.tls.symbol-defined", "nothing but an undefined entry", bad_symbol_defined},
     {"tctx.tls.access-model", "reached through dlsym only", bad_access_model},
@@ -1332,6 +1378,14 @@ constexpr Case kGood[] = {
     {"symbolic-general-dynamic", "the same with module and offset", good_symbolic_general_dynamic},
     {"used-elsewhere", "relocations in another module than the definition", good_used_elsewhere},
     {"late-library", "loaded when threads are there already", good_late_library},
+    {"asks-only", "a weak reference that nothing defines", good_asks_only},
+    {"unused-definition", "a slot that nothing refers to", good_unused_definition},
+    {"unused-hidden-definition", "the slot in .symtab only, not used",
+     good_unused_hidden_definition},
+    {"unused-copy", "a slot in use and one that nothing refers to", good_unused_copy},
+    {"unused-hidden-copy", "an exported slot in use and a hidden one without use",
+     good_unused_hidden_copy},
+    {"interposed", "two definitions, of which the loader takes one", good_interposed},
 };
 #else
 constexpr Case kBad[] = {
