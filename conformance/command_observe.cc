@@ -126,6 +126,7 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
   t.realtime_minus_boottime_ns = sys::realtime_now_ns() - sys::boottime_now_ns();
   t.expected_resource = options.expect_resource;
   t.faults_asked = options.faults.has_value();
+  t.reading = reading_from(options.reading).value_or(Reading());
   return t;
 }
 
@@ -453,6 +454,7 @@ int command_replay(const JudgeOptions& options, const std::string& file) {
     return complain(kExitUsage, "replay: " + file + ": " + timeline.error().detail);
   }
   if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
+  if (const auto reading = reading_from(options.reading)) timeline->reading = *reading;
   // What shows other requirements was not asked for.
   prepared.partial = std::ranges::any_of(prepared.selected, [&](const Requirement* r) {
     const auto& asked_for = timeline->asked_for;

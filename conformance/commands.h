@@ -17,8 +17,9 @@ struct JudgeOptions {
   std::string spec;  // empty: the default
   std::vector<std::string> only;
   std::vector<std::string> skip;
-  std::string level;   // empty: all that the host allows
-  std::string expect;  // file of expected failures
+  std::string level;    // empty: all that the host allows
+  std::string reading;  // of numbered steps; empty: reader-visible, or that of the recording
+  std::string expect;   // file of expected failures
   bool strict = false;
   bool require_observable = false;
   std::vector<std::string> expect_resource;  // KEY=VALUE

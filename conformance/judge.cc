@@ -558,6 +558,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.arch = t.arch;
   out.libc = t.libc;
   out.level = to_string(deepest_recorded(t.mode));
+  out.reading = t.reading;
   out.started_at = t.started_at;
   out.seconds = t.seconds;
   out.host = t.host;
@@ -625,7 +626,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       for (const ImageEvidence* e : asked) {
         const bool judged = !e->faulted || is_about_faults(r->id) || holds_under_faults(*e, r->id);
         Finding f = judged ? rule_for(r->id)(*e) : not_judged_under_faults(t);
-        if (f.outcome == Outcome::kFail) f.outcome = by_severity(r->severity);
+        if (f.outcome == Outcome::kFail) {
+          f.outcome = by_severity(f.unnoticed ? severity_unnoticed(*r, t.reading)
+                                              : severity_in(*r, t.reading));
+        }
         f.image = e->image->key;
         f.image_name = e->name();
         result.findings.push_back(std::move(f));

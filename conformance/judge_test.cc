@@ -95,6 +95,23 @@ TEST(Judge, EachSelectedRowHasAResultWithAReason) {
   }
 }
 
+TEST(Judge, TheReadingOfStepsMakesTheOutcomeOfWhatNoReaderNotices) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid})};
+  t.processes[0].images[0].snapshots[0].candidates[0].entries[0].executable = true;
+  const auto outcome = [](const RunResult& run) {
+    return row(run, "pctx.publish.mapping-protection").outcome;
+  };
+  EXPECT_EQ(judge(t, all_rows()).reading, Reading::kReaderVisible);
+  EXPECT_EQ(outcome(judge(t, all_rows())), Outcome::kWarn);
+  t.reading = Reading::kStrict;
+  // A recording remembers it.
+  const auto again = timeline_from_json(to_json(t));
+  ASSERT_TRUE(again) << sys::to_string(again.error());
+  EXPECT_EQ(judge(*again, all_rows()).reading, Reading::kStrict);
+  EXPECT_EQ(outcome(judge(*again, all_rows())), Outcome::kFail);
+}
+
 TEST(Judge, SeverityMakesTheOutcome) {
   auto wrong = kEmptyButValid;
   Timeline t;

@@ -53,6 +53,10 @@ void add_common(CLI::App& app, GivenOptions& o) {
   app.add_option("--spec", o.judge.spec, "requirement sets: 4719=2026-04-07[,4947=2026-07-17]");
   add_selection_and_report(app, o);
   app.add_option("--level", o.judge.level, "deepest observation level to judge");
+  app.add_option("--reading", o.judge.reading,
+                 "of numbered steps: reader-visible (default) fails what a reader can notice and\n"
+                 "warns of the rest, strict fails both")
+      ->check(CLI::IsMember({"reader-visible", "strict"}));
   app.add_option("--expect", o.judge.expect, "file of expected failures");
   app.add_flag("--strict", o.judge.strict, "warnings fail");
   app.add_flag("--require-observable", o.judge.require_observable,

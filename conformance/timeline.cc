@@ -991,6 +991,7 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
               {"harness_fault", text(t.harness_fault)}};
   if (!t.asked_for.empty()) out["asked_for"] = texts(t.asked_for);
   if (t.partial) out["partial"] = true;
+  if (t.reading != Reading()) out["reading"] = to_string(t.reading);
   if (!t.incomplete.empty()) out["incomplete"] = text(t.incomplete);
   for (const auto& s : t.skipped) out["skipped"].push_back(json_of(s));
   for (const auto& r : t.repeats) {
@@ -1075,6 +1076,11 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
   if (!in.absent_or_null("asked_for")) t.asked_for = in.strings("asked_for");
   t.partial = !in.absent_or_null("partial") && in.boolean("partial");
+  if (!in.absent_or_null("reading")) {
+    const auto reading = reading_from(in.string("reading"));
+    if (!reading) in.complain("reading", "is neither reader-visible nor strict");
+    t.reading = reading.value_or(Reading());
+  }
   if (!in.absent_or_null("incomplete")) t.incomplete = in.string("incomplete");
   t.harness_fault = in.string("harness_fault");
   check_session_numbers(in, t);

@@ -474,6 +474,7 @@ struct Timeline {
   std::vector<FaultRun> faults;
   std::vector<FaultCell> cells;  // in order
   bool faults_asked = false;
+  Reading reading = Reading::kReaderVisible;  // of numbered steps, as it was asked for
   std::vector<Injection> injections;
   bool clock_calls = false;       // the vDSO was hidden: every reading of a clock is a system call
   bool watches_lifetime = false;  // --watch lifetime

@@ -146,6 +146,7 @@ void Page::headline(const RunResult& run) {
   text = paint(Style::kStrong, text) + "   " + spec_label(run.spec);
   if (!run.mode.empty()) text += "   " + inert(run.mode);
   if (!run.level.empty()) text += ", level " + inert(run.level);
+  text += ", " + reading_label(run.reading);
   line(text);
   // Those of `ctxconf run` nobody has asked for.
   if (run.mode == to_string(Mode::kRun) && verbosity_ == 0) return;

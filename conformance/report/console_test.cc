@@ -27,7 +27,8 @@ std::size_t count(const std::string& text, const std::string& what) {
 TEST(Console, BeginsWithWhatJudgedAndWhere) {
   const std::string text = plain(ordinary_run());
   EXPECT_TRUE(text.starts_with(
-      "ctxconf 0.1.0 (abcdef1)   OTEP 4719@2026-04-07, OTEP 4947@2026-07-17   wrap, level stores\n"
+      "ctxconf 0.1.0 (abcdef1)   OTEP 4719@2026-04-07, OTEP 4947@2026-07-17   wrap, level stores, "
+      "reading reader-visible\n"
       "  host   6.12.1 x86_64, glibc 2.36; has ptrace; lacks procmap-query\n"))
       << text;
   EXPECT_THAT(plain(ordinary_run(), 1),

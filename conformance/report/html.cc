@@ -292,6 +292,7 @@ class Page {
     out_ += fmt::format("<h1>{}: {}</h1>\n", word_for(run_), code(command(target())));
     std::string about = fmt::format("ctxconf {}", quote(run_.mode, 40));
     if (!run_.level.empty()) about += fmt::format(", level {}", quote(run_.level, 40));
+    about += fmt::format(", {}", markup(reading_label(run_.reading)));
     about += fmt::format(" · {}", markup(spec_label(run_.spec)));
     if (!run_.started_at.empty()) about += fmt::format(" · {}", quote(run_.started_at, 40));
     if (std::isfinite(run_.seconds)) about += fmt::format(" · {:.1f} s", run_.seconds);
@@ -790,6 +791,7 @@ class Page {
     entry("ctxconf", fmt::format("{} ({})", or_else(quote(run_.suite_version, 100), "unknown"),
                                  or_else(quote(run_.suite_commit, 100), "no commit")));
     entry("requirements", markup(spec_label(run_.spec)));
+    entry("numbered steps", markup(reading_label(run_.reading)));
     entry("command", code(command(inert(shell_command(run_.command_line), kTextLimit))));
     entry("program", code(command(inert(shell_command(run_.target), kTextLimit))));
     if (run_.target_ending) {

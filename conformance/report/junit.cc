@@ -97,6 +97,7 @@ class Suite {
     property("libc", run.libc);
     property("mode", run.mode);
     property("level", run.level);
+    property("reading", to_string(run.reading));
     property("command", shell_command(run.command_line));
     std::string lacks;
     for (const sys::HostFact& fact : run.host) {

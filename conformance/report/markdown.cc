@@ -175,6 +175,7 @@ std::string to_markdown(const RunResult& run) {
   out += fmt::format("{} of {}", run.mode.empty() ? "run" : span(run.mode, 40),
                      or_else(span(shell_command(run.target)), "nothing"));
   out += fmt::format("; {}", span_of(spec_label(run.spec)));
+  out += "; " + reading_label(run.reading);
   out +=
       fmt::format("; kernel {}\n\n", span(fmt::format("{} {} {}", run.kernel, run.arch, run.libc)));
   out += table(run, problems);

@@ -209,7 +209,7 @@ json finding_json(const Finding& f, Budget& budget) {
   return out;
 }
 
-json result_entry(const RequirementResult& r, Budget& budget) {
+json result_entry(const RequirementResult& r, Reading reading, Budget& budget) {
   const Requirement& row = *r.requirement;
   json findings = json::array();
   for (const Finding& f : r.findings) {
@@ -223,7 +223,7 @@ json result_entry(const RequirementResult& r, Budget& budget) {
               {"anchor", row.anchor},
               {"strength", to_string(row.strength)},
               {"basis", to_string(row.basis)},
-              {"severity", to_string(row.severity)},
+              {"severity", to_string(severity_in(row, reading))},
               {"role", to_string(row.role)},
               {"text", json_text(row.text)},
               {"why", json_text(row.why)},
@@ -557,6 +557,9 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
   out.command_line = run["command_line"].texts();
   out.target = run["target"].texts();
   out.level = run["level"].text();
+  if (const Node reading = run.maybe("reading"); reading.present()) {
+    out.reading = reading.word(reading_from, Reading::kReaderVisible);
+  }
   out.started_at = run["started_at"].text();
   out.seconds = run["seconds"].number();
   if (const Node injections = run.maybe("injections"); injections.present()) {
@@ -654,6 +657,7 @@ std::string to_result_json(const RunResult& run) {
                 {"command_line", text_list(run.command_line, lists)},
                 {"target", text_list(run.target, lists)},
                 {"level", json_text(run.level)},
+                {"reading", to_string(run.reading)},
                 {"started_at", json_text(run.started_at)},
                 {"seconds", std::isfinite(run.seconds) ? run.seconds : 0.0},
                 {"injections", text_list(run.injections, lists)},
@@ -665,7 +669,7 @@ std::string to_result_json(const RunResult& run) {
   if (run.target_ending) about["target_ending"] = json_text(*run.target_ending);
   json results = json::array();
   for (const RequirementResult& result : run.results) {
-    results.push_back(result_entry(result, budget));
+    results.push_back(result_entry(result, run.reading, budget));
   }
   json images = json::array();
   for (const ImageSummary& image : run.images) {

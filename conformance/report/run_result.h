@@ -89,14 +89,15 @@ struct RunResult {
   std::string suite_version;
   std::string suite_commit;
   SpecSelection spec;
-  std::string mode;                       // "wrap", "attach", "replay"
-  std::vector<std::string> command_line;  // of ctxconf itself
-  std::vector<std::string> target;        // CMD ARGS, or the pids
-  std::string kernel;                     // uname -r
-  std::string arch;                       // uname -m
-  std::string libc;                       // of ctxconf: "glibc 2.36"
-  std::string level;                      // deepest level that was used
-  std::string started_at;                 // RFC 3339, UTC
+  Reading reading = Reading::kReaderVisible;  // of numbered steps
+  std::string mode;                           // "wrap", "attach", "replay"
+  std::vector<std::string> command_line;      // of ctxconf itself
+  std::vector<std::string> target;            // CMD ARGS, or the pids
+  std::string kernel;                         // uname -r
+  std::string arch;                           // uname -m
+  std::string libc;                           // of ctxconf: "glibc 2.36"
+  std::string level;                          // deepest level that was used
+  std::string started_at;                     // RFC 3339, UTC
   double seconds = 0;
   std::vector<sys::HostFact> host;
   std::vector<std::string> injections;  // "memfd_create:error=EPERM, 1 time", in order

@@ -357,6 +357,7 @@ RunResult hostile_run() {
   run.level = run.started_at = run.again = run.seed = run.trace_path = run.exit_reason = bad;
   for (auto& r : run.results) r.trace_path = bad;
   run.partial = true;
+  run.reading = Reading::kStrict;
   run.command_line = {bad, bad, bad};
   run.target = {bad};
   run.notes = {long_one};

@@ -95,6 +95,8 @@ std::string spec_label(const SpecSelection& spec) {
   return out.empty() ? "no specification" : out;
 }
 
+std::string reading_label(Reading reading) { return fmt::format("reading {}", to_string(reading)); }
+
 std::string totals_line(const Totals& t) {
   std::string out = fmt::format("{} passed, {} failed", t.pass, t.fail);
   const auto add = [&out](int n, std::string_view one, std::string_view many) {

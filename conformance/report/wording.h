@@ -39,6 +39,7 @@ std::string command_of(const ImageSummary& image);
 std::string counted(std::size_t n, std::string_view what, std::string_view plural_end = "s");
 
 // "OTEP 4719@2026-04-07, OTEP 4947@2026-07-17"
+std::string reading_label(Reading reading);  // "reading strict"
 std::string spec_label(const SpecSelection& spec);
 
 // "18 passed, 1 failed, 10 unobservable of 29 selected"

@@ -19,6 +19,7 @@ constexpr std::string_view kStrengths[] = {"MUST", "SHOULD", "MAY"};
 constexpr std::string_view kBases[] = {"keyword", "step", "table", "implied", "undecided"};
 constexpr std::string_view kSeverities[] = {"error", "warning", "info"};
 constexpr std::string_view kRoles[] = {"writer", "reader"};
+constexpr std::string_view kReadings[] = {"reader-visible", "strict"};
 
 constexpr std::size_t kLongestId = 200;
 
@@ -109,6 +110,31 @@ std::string_view to_string(Strength s) { return kStrengths[static_cast<std::size
 std::string_view to_string(Basis b) { return kBases[static_cast<std::size_t>(b)]; }
 std::string_view to_string(Severity s) { return kSeverities[static_cast<std::size_t>(s)]; }
 std::string_view to_string(Role r) { return kRoles[static_cast<std::size_t>(r)]; }
+std::string_view to_string(Reading r) { return kReadings[static_cast<std::size_t>(r)]; }
+
+std::optional<Reading> reading_from(std::string_view text) {
+  for (const Reading r : {Reading::kReaderVisible, Reading::kStrict}) {
+    if (text == to_string(r)) return r;
+  }
+  return std::nullopt;
+}
+
+Severity severity_by_rule(Strength strength, Basis basis, bool unnoticed, Reading reading) {
+  if (strength == Strength::kMay) return Severity::kInfo;
+  const bool open = basis == Basis::kImplied || basis == Basis::kUndecided;
+  if (strength == Strength::kShould || open) return Severity::kWarning;
+  return unnoticed && reading == Reading::kReaderVisible ? Severity::kWarning : Severity::kError;
+}
+
+Severity severity_in(const Requirement& row, Reading reading) {
+  if (row.severity_because) return row.severity;
+  return severity_by_rule(row.strength, row.basis, row.unnoticed.has_value(), reading);
+}
+
+Severity severity_unnoticed(const Requirement& row, Reading reading) {
+  const Severity usual = severity_in(row, reading);
+  return reading == Reading::kReaderVisible ? std::max(usual, Severity::kWarning) : usual;
+}
 
 std::optional<Level> level_from(std::string_view name) {
   const auto* at = std::ranges::find(kLevels, name);

@@ -20,12 +20,17 @@ enum class Strength { kMust, kShould, kMay };
 enum class Basis { kKeyword, kStep, kTable, kImplied, kUndecided };
 enum class Severity { kError, kWarning, kInfo };
 enum class Role { kWriter, kReader };
+// How the numbered steps of the protocols are read: each of them binds, or a step binds where a
+// reader of the protocol can notice that it was left out.
+enum class Reading { kReaderVisible, kStrict };
 std::string_view to_string(Level);
 std::string_view to_string(Mode);
 std::string_view to_string(Strength);  // "MUST"
 std::string_view to_string(Basis);
 std::string_view to_string(Severity);
 std::string_view to_string(Role);
+std::string_view to_string(Reading);  // "reader-visible"
+std::optional<Reading> reading_from(std::string_view);
 std::optional<Level> level_from(std::string_view);
 
 // One row. Lines, sentences and the fingerprint point into the pinned text of
@@ -40,7 +45,10 @@ struct Requirement {
   std::optional<std::string> fingerprint;
   Strength strength = Strength::kMust;
   Basis basis = Basis::kKeyword;
-  Severity severity = Severity::kError;
+  Severity severity = Severity::kError;  // as the reading reader-visible has it
+  // Only of steps: why no reader can notice that this one was left out.
+  std::optional<std::string> unnoticed;
+  std::optional<std::string> severity_because;  // an exception to severity_by_rule(), argued
   Role role = Role::kWriter;
   std::string text;
   std::string why;
@@ -53,6 +61,13 @@ struct Requirement {
 
   bool has_mode(Mode m) const;
 };
+
+// What severity follows from a row's strength and basis: docs/severities.md. `unnoticed`: no reader
+// can notice that the row was broken.
+Severity severity_by_rule(Strength strength, Basis basis, bool unnoticed, Reading reading);
+Severity severity_in(const Requirement& row, Reading reading);
+// Of a contradiction that is less than the row forbids, since no reader can notice it.
+Severity severity_unnoticed(const Requirement& row, Reading reading);
 
 struct Specification {
   int otep = 0;

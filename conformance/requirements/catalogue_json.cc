@@ -69,14 +69,18 @@ class Object {
     return sys::fail("catalogue", 0, name_ + ": " + std::string(member) + ": " + what);
   }
 
-  // Exactly these members, in any order.
-  sys::Result<> has_only(std::span<const std::string_view> members) const {
+  // Exactly these members and some of the others, in any order.
+  sys::Result<> has_only(std::span<const std::string_view> members,
+                         std::span<const std::string_view> others = {}) const {
     if (!object_.is_object()) return sys::fail("catalogue", 0, name_ + ": is not an object");
     for (const std::string_view m : members) {
       if (!object_.contains(m)) return wrong(m, "missing");
     }
     for (const auto& [key, _] : object_.items()) {
-      if (std::ranges::find(members, key) == members.end()) return wrong(key, "unknown member");
+      if (std::ranges::find(members, key) == members.end() &&
+          std::ranges::find(others, key) == others.end()) {
+        return wrong(key, "unknown member");
+      }
     }
     return {};
   }
@@ -144,6 +148,7 @@ constexpr std::string_view kFileMembers[] = {"otep", "revision", "source_blob", 
 constexpr std::string_view kRowMembers[] = {
     "id",   "anchor", "lines", "sentences", "fingerprint", "strength", "basis",    "severity",
     "role", "text",   "why",   "observe",   "check",       "mutant",   "variants", "excluded"};
+constexpr std::string_view kRowMayHave[] = {"unnoticed", "severity_because"};
 constexpr std::string_view kObserveMembers[] = {"level", "modes"};
 
 sys::Result<> read_observe(const Object& row, const json& value, const std::string& name,
@@ -237,6 +242,20 @@ sys::Result<> check_meaning(const Object& row, const Requirement& r) {
       return row.wrong("severity", "a SHOULD is an error only as a reader's keyword");
     }
   }
+  if (r.unnoticed && (r.basis != Basis::kStep || r.strength != Strength::kMust)) {
+    return row.wrong("unnoticed", "only a MUST that is a step can go unnoticed");
+  }
+  const Severity by_rule =
+      severity_by_rule(r.strength, r.basis, r.unnoticed.has_value(), Reading::kReaderVisible);
+  if (r.severity_because && r.severity == by_rule) {
+    return row.wrong("severity_because", "the severity follows from strength and basis");
+  }
+  if (!r.severity_because && r.severity != by_rule) {
+    return row.wrong("severity", "a " + std::string(to_string(r.strength)) + " with basis " +
+                                     std::string(to_string(r.basis)) + " is of severity " +
+                                     std::string(to_string(by_rule)) +
+                                     ", and severity_because gives no reason for another");
+  }
   if (r.excluded) {
     if (r.level != Level::kNone || !r.modes.empty()) {
       return row.wrong("excluded", "an excluded row has level none and no mode");
@@ -264,7 +283,7 @@ sys::Result<> check_meaning(const Object& row, const Requirement& r) {
 sys::Result<Requirement> read_row(const json& value, const std::string& name,
                                   const Specification& s) {
   const Object row(value, name);
-  CTX_CHECK(row.has_only(kRowMembers));
+  CTX_CHECK(row.has_only(kRowMembers, kRowMayHave));
   Requirement r;
   r.otep = s.otep;
   r.revision = s.revision;
@@ -280,6 +299,12 @@ sys::Result<Requirement> read_row(const json& value, const std::string& name,
   r.basis = basis;
   r.severity = severity;
   r.role = role;
+  for (const auto& [member, to] :
+       {std::pair{"unnoticed", &r.unnoticed}, std::pair{"severity_because", &r.severity_because}}) {
+    if (!value.contains(member)) continue;
+    CTX_TRY(reason, row.prose(member));
+    *to = reason;
+  }
   CTX_CHECK(read_prose(row, r));
   CTX_CHECK(read_observe(row, row.at("observe"), name, r));
   CTX_CHECK(check_meaning(row, r));
@@ -373,6 +398,8 @@ std::string list_json(std::span<const Requirement* const> rows) {
                                   {"text", r->text}};
     for (const Mode m : r->modes) row["modes"].push_back(to_string(m));
     if (r->excluded) row["excluded"] = *r->excluded;
+    if (r->unnoticed) row["unnoticed"] = *r->unnoticed;
+    if (r->severity_because) row["severity_because"] = *r->severity_because;
     list.push_back(std::move(row));
   }
   return list.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -171,7 +171,107 @@ TEST(ParseSpecification, TakesAShouldAsAnErrorFromAReadersKeywordOnly) {
   EXPECT_EQ(
       error_of(file(reader)),
       "rows.json: pctx.reader.magic: severity: a SHOULD is an error only as a reader's keyword");
-  EXPECT_EQ(error_of(file(replaced(reader, R"("table")", R"("keyword")"))), "accepted");
+  reader = replaced(reader, R"("table")", R"("keyword")");
+  EXPECT_EQ(error_of(file(reader)),
+            "rows.json: pctx.reader.magic: severity: a SHOULD with basis keyword is of severity "
+            "warning, and severity_because gives no reason for another");
+  EXPECT_EQ(error_of(file(
+                replaced(reader, R"("role")", R"("severity_because": "It does harm.", "role")"))),
+            "accepted");
+}
+
+TEST(ParseSpecification, TakesASeverityFromStrengthAndBasisOrWithAReason) {
+  const std::string because = R"("severity_because": "It harms nobody.", "role")";
+  const std::string warning = replaced(row(), R"("severity": "error")", R"("severity": "warning")");
+  EXPECT_EQ(error_of(file(warning)),
+            "rows.json: pctx.header.magic: severity: a MUST with basis table is of severity error, "
+            "and severity_because gives no reason for another");
+  EXPECT_EQ(error_of(file(replaced(row(), R"("role")", because))),
+            "rows.json: pctx.header.magic: severity_because: the severity follows from strength "
+            "and basis");
+  const auto s = parse_specification(file(replaced(warning, R"("role")", because)));
+  ASSERT_TRUE(s) << sys::to_string(s.error());
+  const Requirement& r = s->requirements[0];
+  EXPECT_EQ(r.severity_because, "It harms nobody.");
+  EXPECT_EQ(severity_in(r, Reading::kReaderVisible), Severity::kWarning);
+  EXPECT_EQ(severity_in(r, Reading::kStrict), Severity::kWarning);
+}
+
+TEST(ParseSpecification, TakesAStepThatNoReaderCanNotice) {
+  const std::string unnoticed = R"("unnoticed": "Readers do not look there.", "role")";
+  std::string step = replaced(row(), R"("role")", unnoticed);
+  EXPECT_EQ(error_of(file(step)),
+            "rows.json: pctx.header.magic: unnoticed: only a MUST that is a step can go unnoticed");
+  step = replaced(step, R"("table")", R"("step")");
+  EXPECT_EQ(error_of(file(step)),
+            "rows.json: pctx.header.magic: severity: a MUST with basis step is of severity "
+            "warning, and severity_because gives no reason for another");
+  step = replaced(step, R"("severity": "error")", R"("severity": "warning")");
+  const auto s = parse_specification(file(step));
+  ASSERT_TRUE(s) << sys::to_string(s.error());
+  const Requirement& r = s->requirements[0];
+  EXPECT_EQ(severity_in(r, Reading::kReaderVisible), Severity::kWarning);
+  EXPECT_EQ(severity_in(r, Reading::kStrict), Severity::kError);
+}
+
+TEST(Severities, FollowFromStrengthBasisAndReading) {
+  using enum Basis;
+  for (const Reading reading : {Reading::kReaderVisible, Reading::kStrict}) {
+    for (const Basis b : {kKeyword, kStep, kTable, kImplied, kUndecided}) {
+      const bool open = b == kImplied || b == kUndecided;
+      EXPECT_EQ(severity_by_rule(Strength::kMust, b, false, reading),
+                open ? Severity::kWarning : Severity::kError);
+      EXPECT_EQ(severity_by_rule(Strength::kShould, b, false, reading), Severity::kWarning);
+      EXPECT_EQ(severity_by_rule(Strength::kMay, b, false, reading), Severity::kInfo);
+    }
+  }
+  EXPECT_EQ(severity_by_rule(Strength::kMust, kStep, true, Reading::kReaderVisible),
+            Severity::kWarning);
+  EXPECT_EQ(severity_by_rule(Strength::kMust, kStep, true, Reading::kStrict), Severity::kError);
+}
+
+TEST(Severities, OfAContradictionThatGoesUnnoticed) {
+  Requirement step;
+  step.basis = Basis::kStep;
+  EXPECT_EQ(severity_in(step, Reading::kReaderVisible), Severity::kError);
+  EXPECT_EQ(severity_unnoticed(step, Reading::kReaderVisible), Severity::kWarning);
+  EXPECT_EQ(severity_unnoticed(step, Reading::kStrict), Severity::kError);
+  step.strength = Strength::kMay;
+  EXPECT_EQ(severity_unnoticed(step, Reading::kReaderVisible), Severity::kInfo);
+}
+
+TEST(Severities, OfTheCatalogueAreByTheRuleButForThese) {
+  std::set<std::string> exceptions;
+  std::set<std::string> by_reading;
+  for (const Specification& s : Catalogue::builtin().specifications()) {
+    for (const Requirement& r : s.requirements) {
+      const bool unnoticed = r.unnoticed.has_value();
+      const Severity by_rule =
+          severity_by_rule(r.strength, r.basis, unnoticed, Reading::kReaderVisible);
+      if (r.severity != by_rule) exceptions.insert(r.id);
+      EXPECT_EQ(r.severity, severity_in(r, Reading::kReaderVisible)) << r.id;
+      if (r.severity != severity_in(r, Reading::kStrict)) by_reading.insert(r.id);
+    }
+  }
+  EXPECT_EQ(exceptions,
+            (std::set<std::string>{
+                "pctx.publish.footprint", "pctx.publish.on-init", "pctx.reader.bounded-retry",
+                "pctx.reader.byte-order", "pctx.reader.no-context", "pctx.reader.no-permission",
+                "pctx.reader.payload-size-bounded", "pctx.reader.survives-bad-header",
+                "pctx.reader.survives-bad-payload", "tctx.reader.byte-order",
+                "tctx.record.trace-flags-without-ids", "tctx.tls.prefers-tlsdesc"}));
+  EXPECT_EQ(by_reading,
+            (std::set<std::string>{"pctx.exec.memfd-not-leaked", "pctx.publish.mapping-protection",
+                                   "pctx.publish.memfd-first", "pctx.publish.memfd-flags",
+                                   "pctx.reader.decode-after-check",
+                                   "tctx.reader.attrs-read-when-needed"}));
+}
+
+TEST(Readings, GoBothWays) {
+  for (const Reading r : {Reading::kReaderVisible, Reading::kStrict}) {
+    EXPECT_EQ(reading_from(to_string(r)), r);
+  }
+  EXPECT_FALSE(reading_from("visible"));
 }
 
 TEST(ParseSpecification, NeedsASentenceUnlessTheBasisIsOpen) {

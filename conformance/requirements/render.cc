@@ -207,6 +207,13 @@ sys::Result<std::string> explain(const Catalogue& catalogue, std::string_view id
   add_part(out, "strength", named(to_string(r->strength), meaning(r->strength)));
   add_part(out, "basis", named(to_string(r->basis), meaning(r->basis)));
   add_part(out, "severity", named(to_string(r->severity), meaning(r->severity)));
+  if (r->severity_because) add_part(out, "exception", *r->severity_because);
+  if (r->unnoticed) {
+    const Severity strict = severity_in(*r, Reading::kStrict);
+    add_part(out, "unnoticed",
+             *r->unnoticed + " With --reading strict it is of severity " +
+                 std::string(to_string(strict)) + ".");
+  }
   std::string source = "OTEP " + std::to_string(r->otep) + " at revision " + r->revision + ", #" +
                        r->anchor + ", " + pair_text("line", "lines", r->lines);
   if (r->sentences) {

@@ -372,6 +372,12 @@ TEST(CallRules, AHeaderBeforeItsMark) {
   Recording r;
   r.memfd().sized().mapped().marked(header(0)).named(header(1)).seen(header(1));
   EXPECT_EQ(contradictions(r), Ids{"pctx.fork.dontfork-before-header"});
+  EXPECT_TRUE(r.judge("pctx.fork.dontfork-before-header").unnoticed);
+  // With its timestamp it is what a child's readers accept.
+  Recording valid;
+  valid.memfd().sized().mapped().marked(header(1)).named(header(1)).seen(header(1));
+  EXPECT_EQ(contradictions(valid), Ids{"pctx.fork.dontfork-before-header"});
+  EXPECT_FALSE(valid.judge("pctx.fork.dontfork-before-header").unnoticed);
   // Advice that is repeated later says nothing.
   Recording repeated;
   repeated.published().marked(header(1));

@@ -145,6 +145,10 @@ bool one_slip(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+bool is_same_name(std::string_view a, std::string_view b) {
+  return std::max(a.size(), b.size()) <= kLongest && folded(a) == folded(b);
+}
+
 std::string_view conventional_name_near(std::string_view key) {
   if (key.size() > kLongest || std::ranges::find(kNames, key) != kNames.end()) return {};
   const std::string fold = folded(key);

@@ -10,4 +10,7 @@ namespace ctxconf::conformance {
 // letter; empty when the key is conventional itself or resembles none.
 std::string_view conventional_name_near(std::string_view key);
 
+// Whether two keys differ only in case and separators, which no slip of the pen explains better.
+bool is_same_name(std::string_view a, std::string_view b);
+
 }  // namespace ctxconf::conformance

@@ -730,7 +730,6 @@ Finding timestamp_clock(const ImageEvidence& e) {
                         remedy(e, "--hide-vdso"));
   }
   bool judged = false;
-  std::optional<Finding> otherwise;
   for (const Publication& p : publications_of(e)) {
     for (std::size_t i = 0; p.own() && i < p.sights.size(); ++i) {
       const std::uint64_t stored = p.sights[i].timestamp;
@@ -747,15 +746,13 @@ Finding timestamp_clock(const ImageEvidence& e) {
       if (std::ranges::any_of(from, [](const auto* c) { return is_boot_clock(*c); })) continue;
       const SystemCall& c = *from.back();
       const std::string saw = "the timestamp is a reading of " + clock_name(c.args[0]);
-      Finding f = is_wall_clock(c) ? contradicted(saw, "timestamp of a wall clock")
-                                   : noted(saw, "timestamp of another clock");
+      Finding f = contradicted(
+          saw, is_wall_clock(c) ? "timestamp of a wall clock" : "timestamp of another clock");
       f.evidence = call_lines({&c});
       f.evidence.push_back(fmt::format("stored: {}", stored));
-      if (f.outcome == Outcome::kFail) return f;
-      otherwise = std::move(f);
+      return f;
     }
   }
-  if (otherwise) return *otherwise;
   if (judged) return passed();
   return unobservable("no reading of a clock gave a timestamp that was stored",
                       "a program that stores what clock_gettime gives");

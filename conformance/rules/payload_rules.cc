@@ -151,18 +151,23 @@ Finding no_dictionary_references(const ImageEvidence& e) {
 
 Finding semantic_conventions(const ImageEvidence& e) {
   const auto contexts = decoded(e);
+  std::optional<Finding> slip;  // perhaps a name of the user's own
   for (const Context* c : contexts) {
     for (const auto* list : {&c->payload->resource, &c->payload->attributes}) {
       for (const auto& a : *list) {
         const auto better = conventional_name_near(a.key);
         if (better.empty()) continue;
-        Finding f = contradicted(fmt::format("the key {} is nearly {}", a.key, better),
-                                 "near miss of a conventional name");
+        const std::string saw = fmt::format("the key {} is nearly {}", a.key, better);
+        constexpr const char* kSignature = "near miss of a conventional name";
+        const bool same = is_same_name(a.key, better);
+        Finding f = same ? contradicted(saw, kSignature) : noted(saw, kSignature);
         f.evidence = {maps_line(*c)};
-        return f;
+        if (same) return f;
+        if (!slip) slip = std::move(f);
       }
     }
   }
+  if (slip) return *slip;
   return contexts.empty() ? nothing_to_judge(e) : passed();
 }
 

@@ -54,6 +54,11 @@ Finding contradicted(std::string saw, std::string signature) {
   return finding(Outcome::kFail, std::move(saw), std::move(signature));
 }
 
+Finding unnoticed(Finding contradiction) {
+  contradiction.unnoticed = true;
+  return contradiction;
+}
+
 Finding noted(std::string saw, std::string signature) {
   return finding(Outcome::kInfo, std::move(saw), std::move(signature));
 }

@@ -64,6 +64,9 @@ inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
 Finding passed(std::string saw = {});
 Finding contradicted(std::string saw, std::string signature);
 Finding noted(std::string saw, std::string signature);  // info, whatever the severity
+// One that no reader of the protocol can notice: a warning, or what the severity is with --reading
+// strict.
+Finding unnoticed(Finding contradiction);
 Finding unobservable(std::string why, std::string remedy);
 Finding no_valid_header();  // unobservable
 Finding not_applicable(NaReason reason, std::string why);

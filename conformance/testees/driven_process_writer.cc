@@ -147,6 +147,7 @@ constexpr std::array kChoices = {
     "--good aborts-without-memory",
     "--good waits-for-a-memfd",
     "--good waits-for-the-clock",
+    "--good tries-its-page",
 };
 
 std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
@@ -223,7 +224,13 @@ class Context {
       return refuse("failed", "mmap", err);
     }
     if (is_bad("pctx.fork.dontfork-before-header") && memory != MAP_FAILED) {
-      // To see that it can be written to.
+      at_ = static_cast<char*>(memory);
+      memcpy(at_, abi::kSignature.data(), abi::kSignature.size());
+      store(at_ + offsetof(abi::ProcessHeader, version), abi::kVersion);
+      set_timestamp(*now);
+      memset(at_, 0, sizeof(abi::ProcessHeader));
+    }
+    if (is_good("tries-its-page") && memory != MAP_FAILED) {
       auto* const first = static_cast<volatile char*>(memory);
       *first = 'O';
       *first = 0;

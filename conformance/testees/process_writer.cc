@@ -766,9 +766,8 @@ void bad_name_after_timestamp() {
 void bad_dontfork_before_header() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region({.advice = MADV_NORMAL});
-  set_fields(r, address_of(payload.at), payload.size);
+  fill(r, payload);
   if (madvise(r.at, r.size, MADV_DONTFORK) != 0) die("madvise");
-  set_timestamp(r, next_timestamp());
   set_name(r);
   hold(r);
 }
@@ -1134,6 +1133,16 @@ void good_payload_inline_large() {
 }
 
 void good_payload_heap() { publish_and_hold(usual_message()); }
+
+void good_fields_before_dontfork() {
+  const Buffer payload = on_heap(usual_message());
+  const Region r = make_region({.advice = MADV_NORMAL});
+  set_fields(r, address_of(payload.at), payload.size);
+  if (madvise(r.at, r.size, MADV_DONTFORK) != 0) die("madvise");
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  hold(r);
+}
 
 void good_payload_rodata() {
   // Resource { service.name = "frozen" }
@@ -2261,6 +2270,8 @@ constexpr Case kGood[] = {
     {"payload-gap", "payload 1024 bytes into the mapping", good_payload_gap},
     {"payload-inline-large", "40 KB behind the header, twelve pages", good_payload_inline_large},
     {"payload-heap", "payload on the heap", good_payload_heap},
+    {"fields-before-dontfork", "all fields but the timestamp, then MADV_DONTFORK",
+     good_fields_before_dontfork},
     {"payload-rodata", "payload in read-only data", good_payload_rodata},
     {"payload-own-mapping", "payload of several pages in its own mapping",
      good_payload_own_mapping},

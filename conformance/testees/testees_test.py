@@ -431,7 +431,7 @@ SEEN_IN_CALLS = {
     "bad_publish_memfd_flags", "bad_publish_name_always", "bad_publish_name_arguments",
     "bad_publish_name_whole_mapping", "bad_publish_name_after_timestamp",
     "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_after_timestamp",
-    "bad_fork_dontfork_before_header"}
+    "bad_fork_dontfork_before_header", "bad_fork_dontfork_before_header_strictly"}
 # ... and these in the order of their stores.
 SEEN_IN_STORES = {
     "bad_publish_timestamp_last", "bad_publish_timestamp_last_memcpy",

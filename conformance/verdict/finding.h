@@ -87,6 +87,9 @@ struct Finding {
   std::string image_name;  // "12 /usr/bin/python3.11", from the testee: hostile text
   Outcome outcome = Outcome::kUnobservable;
   NaReason na_reason = NaReason::kCapability;  // only for kNa
+  // Of a contradiction: a reader of the protocol notices nothing of it, so that the reading of
+  // numbered steps decides how bad it is. In no report: the outcome has it.
+  bool unnoticed = false;
 
   // What was seen, in one line; for unobservable and na the reason. May quote the testee: hostile.
   std::string saw;
