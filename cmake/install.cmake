@@ -4,6 +4,10 @@ install(TARGETS ctxconf-trampoline process_writer
   adapter_cpp driven_process_writer driven_record_writer driven_thread_writer
   thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+if(TARGET ctxconf-puppet)
+  install(TARGETS ctxconf-puppet ctxconf-puppet-slot
+    RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+endif()
 if(CTXCONF_HAVE_M32)
   install(TARGETS process_writer_32
     RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)

@@ -1,3 +1,31 @@
 # conformance/puppet/: the scripted process
-ctxconf_library(ctxconf_puppet SRCS conformance/puppet/script.cc DEPS ctxconf_observe ${json})
+ctxconf_library(ctxconf_puppet
+  SRCS conformance/puppet/record_script.cc conformance/puppet/script.cc
+  DEPS ctxconf_observe ${json})
 ctxconf_test(script_test SRCS conformance/puppet/script_test.cc DEPS ctxconf_puppet)
+
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  return()  # conformance/puppet/machine_*.h
+endif()
+
+# The process itself: without libraries, start files and relocations.
+set(puppet_compile -std=gnu11 -D_GNU_SOURCE -O2 -g -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables
+  "$<$<C_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>" -fvisibility=hidden -fcf-protection=none -Wall -Wextra -Werror
+  -Wno-unused-parameter)
+function(ctxconf_puppet_program name)
+  add_executable(${name} conformance/puppet/puppet.c)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE ${puppet_compile})
+  target_link_options(${name} PRIVATE -nostdlib -Wl,--build-id=sha1 -Wl,-z,noexecstack)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endfunction()
+ctxconf_puppet_program(ctxconf-puppet)
+target_compile_options(ctxconf-puppet PRIVATE -fno-pie)
+target_link_options(ctxconf-puppet PRIVATE -static)
+ctxconf_puppet_program(ctxconf-puppet-slot)
+target_compile_options(ctxconf-puppet-slot PRIVATE -fPIE -DPUPPET_SLOT)
+target_link_options(ctxconf-puppet-slot PRIVATE -static-pie
+  -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
+ctxconf_test(puppet_test
+  SRCS conformance/puppet/record_script_test.cc DEPS ctxconf_puppet LABELS ptrace)
+add_dependencies(puppet_test ctxconf-puppet ctxconf-puppet-slot ctxconf-trampoline)

@@ -59,6 +59,8 @@ int command_adapter_lint(const AdapterCommand& command);
 int command_repl(const AdapterCommand& command);
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all);
 int command_replay(const JudgeOptions& options, const std::string& file);
+// Moves a process through a script, prints each operation and judges it as wrap does.
+int command_puppet(const JudgeOptions& options, const std::string& file);
 // Only `only`, `skip`, `out`, `console` and `command_line` are asked; `json`: result.json on
 // stdout instead of the report. Warnings are findings, and so is it when no file has the variable.
 int command_elf(const JudgeOptions& options, const std::vector<std::string>& files, bool json);

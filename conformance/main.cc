@@ -240,6 +240,13 @@ int run_command_line(int argc, char** argv) {
   add_common(*replay, given);
   replay->add_option("TIMELINE", file, "timeline.json of a run with --out")->required();
 
+  auto* puppet = app.add_subcommand(
+      "puppet", "move a process through a script, one operation after the other, and judge it");
+  add_common(*puppet, given);
+  add_timing(*puppet, given, "how long a program that it has become by exec may run; default: 5 s");
+  puppet->add_flag("--hide-vdso", given.judge.hide_vdso, "readings of clocks are recorded");
+  puppet->add_option("SCRIPT", file, "lines of JSON, - for stdin: docs/puppet.md")->required();
+
   std::vector<std::string> elf_files;
   bool elf_json = false;
   auto* elf = app.add_subcommand(
@@ -400,6 +407,7 @@ int run_command_line(int argc, char** argv) {
   if (*repl) return command_repl(by_hand);
   if (*attach) return command_attach(given.judge, pids, all);
   if (*replay) return command_replay(given.judge, file);
+  if (*puppet) return command_puppet(given.judge, file);
   if (*elf) return command_elf(given.judge, elf_files, elf_json);
   if (*decode) return command_decode(decode_command);
   if (*doctor) return command_doctor();

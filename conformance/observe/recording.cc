@@ -109,6 +109,11 @@ class Live {
   void last_look();
   sys::Result<> finish();
   std::vector<ImageView> look(Look look, Clock::time_point deadline);
+  void look_around(Clock::time_point deadline) {
+    tick();
+    (void)step_until(deadline, [&] { return interrupted_.empty(); });
+  }
+  std::size_t threads() const { return threads_.size(); }
   bool is_paused() const { return paused_.has_value(); }
   bool may_wait() const { return runaway_.empty() && !tracee_.interrupted() && !is_paused(); }
 
@@ -204,7 +209,7 @@ class Live {
   // Or nearly: what the program shows in the middle of a change is not looked at more often for it.
   void stood_still_for(Clock::duration time) {
     walked_ += time;
-    next_tick_ += time;
+    if (options_.looks_by_itself) next_tick_ += time;
   }
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options_.timeout_scale);
@@ -235,7 +240,8 @@ class Live {
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point next_tick_ = begin_ + LookPace::kTick;
+  Clock::time_point next_tick_ =
+      options_.looks_by_itself ? begin_ + LookPace::kTick : Clock::time_point::max();
   LookPace pace_;
   StoppedTime stopped_;
   Clock::duration walked_{};  // in steps of single instructions, and in forks of ours
@@ -1242,6 +1248,8 @@ void Recording::end_race() { state_->live.end_race(); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {
   state_->live.begins_to_publish(pid, tid);
 }
+void Recording::look_around(Clock::time_point deadline) { state_->live.look_around(deadline); }
+std::size_t Recording::threads() const { return state_->live.threads(); }
 void Recording::last_look() { state_->live.last_look(); }
 void Recording::terminate(bool politely) {
   state_->live.set_ending();

@@ -86,6 +86,10 @@ class Recording {
   // A thread of the process is about to publish or to update: what it maps is recorded and may
   // fail.
   void begins_to_publish(pid_t pid, pid_t tid);
+  // The look that is taken now and then, now; threads that run are stopped for it, as long as they
+  // do until `deadline`.
+  void look_around(Clock::time_point deadline);
+  std::size_t threads() const;    // that have not begun to end, of all processes
   void last_look();               // at all that run, before they are ended
   void terminate(bool politely);  // signals that kill from now on are ours; SIGTERM to all
   // Kills what is left and appends processes, stops and notes to the timeline.

@@ -52,9 +52,10 @@ struct WrapOptions {
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
   // process that was started.
   bool forks = false;
-  bool pid_namespace = false;  // it is process 1 of one of its own; Process::own_pid is recorded
-  bool keep_all = false;       // also snapshots of images that showed no context
-  std::uint32_t session = 0;   // ImageKey::session of all images
+  bool pid_namespace = false;   // it is process 1 of one of its own; Process::own_pid is recorded
+  bool keep_all = false;        // also snapshots of images that showed no context
+  bool looks_by_itself = true;  // false: no look but those around calls, at ends and look_around()
+  std::uint32_t session = 0;    // ImageKey::session of all images
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;

@@ -291,8 +291,13 @@ template <class Io>
 void members(Io& io, Store& o) {
   io.value("at", o.at);
   io.width("width", o.width);
-  io.value("value", o.value, Value());
+  // One of them.
   io.bytes("hex", o.bytes, Bytes());
+  if (o.bytes.empty()) {
+    io.value("value", o.value);
+  } else {
+    io.value("value", o.value, Value());
+  }
   io.word("order", o.order, kOrders, StoreOrder::kPlain);
 }
 template <class Io>
@@ -1016,7 +1021,8 @@ std::string to_json(const Script& script) {
   return out;
 }
 
-std::expected<Script, ScriptProblem> script_from_json(std::string_view text) {
+std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
+                                                      std::vector<std::size_t>* numbers) {
   const auto fail = [](std::size_t line, std::string what) {
     return std::unexpected(ScriptProblem{.line = line, .text = std::move(what)});
   };
@@ -1053,6 +1059,7 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text) {
   }
   if (!begun) return fail(1, "the script is empty: its first line is {\"ctxconf-script\":1}");
   if (auto problem = check(out)) return fail(lines[problem->line - 2], std::move(problem->text));
+  if (numbers != nullptr) *numbers = std::move(lines);
   return out;
 }
 

@@ -388,8 +388,10 @@ std::optional<ScriptProblem> check(const Script& script);
 // Lines, the first says the version and the program.
 std::string to_json(const Script& script);
 std::string to_json(const Operation& operation);  // one line without its newline
-// Checked. Empty lines and those that begin with # are left out.
-std::expected<Script, ScriptProblem> script_from_json(std::string_view text);
+// Checked. Empty lines and those that begin with # are left out. `lines` becomes the number of the
+// line of each operation.
+std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
+                                                      std::vector<std::size_t>* lines = nullptr);
 
 // Writes a script. Each call appends one operation and returns the name of its result as a value,
 // which later ones may use: fd1, map2, now3, ...

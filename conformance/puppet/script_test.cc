@@ -166,7 +166,8 @@ TEST(ScriptTest, WhatIsWrongIsSaidWithItsLine) {
             "2: memfd: \"flags\" does not know CLOSE");
   EXPECT_EQ(problem(R"({"op":"map","size":1,"prot":"rq"})"),
             "2: map: \"prot\" has another letter than r, w and x");
-  EXPECT_THAT(problem(R"({"op":"store","at":1,"width":3})"), HasSubstr("none of 1, 2, 4, 8, 16"));
+  EXPECT_THAT(problem(R"({"op":"store","at":1,"width":3,"value":0})"),
+              HasSubstr("none of 1, 2, 4, 8, 16"));
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":4,"hex":"00"})"), HasSubstr("another size"));
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":1,"hex":"0"})"), HasSubstr("odd number"));
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":1,"hex":"0x"})"), HasSubstr("hex digits"));

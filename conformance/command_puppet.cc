@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "conformance/command_judge.h"
+#include "conformance/commands.h"
+#include "conformance/puppet/record_script.h"
+#include "conformance/report/escape.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/capabilities.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::size_t kShownBytes = 64;  // of what `read` gives
+constexpr std::size_t kShownLine = 200;
+
+std::string hex_of(const puppet::Bytes& bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(bytes.size(), kShownBytes); ++i) {
+    out += fmt::format("{:02x}", std::to_integer<unsigned>(bytes[i]));
+  }
+  if (bytes.size() > kShownBytes) out += "...";
+  return out;
+}
+
+std::string line_of(const puppet::Operation& operation) {
+  std::string out = puppet::to_json(operation);
+  if (out.size() > kShownLine) out = out.substr(0, kShownLine - 3) + "...";
+  return out;
+}
+
+}  // namespace
+
+int command_puppet(const JudgeOptions& options, const std::string& file) {
+  const auto text = read_file(file, puppet::kLongestScript);
+  if (!text) return complain(kExitUsage, "puppet: " + sys::to_string(text.error()));
+  std::vector<std::size_t> lines;
+  const auto script = puppet::script_from_json(*text, &lines);
+  if (!script) {
+    return complain(kExitUsage,
+                    fmt::format("{}:{}: {}", file, script.error().line, script.error().text),
+                    "docs/puppet.md has all operations");
+  }
+  const Prepared prepared = prepare(options);
+  if (prepared.exit_code != 0) return prepared.exit_code;
+  const auto programs = puppet::find_puppets();
+  if (!programs) {
+    return complain(kExitHarnessError, sys::to_string(programs.error()),
+                    "install ctxconf-puppet and ctxconf-puppet-slot beside ctxconf");
+  }
+  Timeline timeline = begin_timeline(options, Mode::kWrap, {"ctxconf-puppet", file});
+  puppet::PuppetOptions run;
+  run.programs = *programs;
+  run.shows_output = true;
+  run.wrap.stores = true;
+  run.wrap.watch_lifetime = options.watch == "lifetime";
+  run.wrap.hide_vdso = options.hide_vdso;
+  if (options.run_for) run.others_within = *options.run_for;
+  if (const int code = prepare_recording(options, "puppet", run.wrap, timeline); code != 0) {
+    return code;
+  }
+  if (run.wrap.no_filter && run.wrap.hide_vdso) {
+    return complain(kExitUnreachable, "--hide-vdso needs a system call filter",
+                    "`ctxconf doctor` says what would allow it");
+  }
+  if (!options.console.quiet) {
+    run.told = [&](const puppet::Step& step) {
+      const auto& operation = script->operations[step.operation];
+      std::string result = puppet::to_string(step);
+      if (!step.bytes.empty()) result = "= " + hex_of(step.bytes);
+      fmt::print("{:>5}  {}  {}\n", lines[step.operation],
+                 escape(line_of(operation), Escape::kTerminal), escape(result, Escape::kTerminal));
+      std::fflush(stdout);
+    };
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto played = puppet::record_script(*script, run, timeline);
+  if (!played) {
+    return complain(kExitUnreachable, "the script cannot be run: " + sys::to_string(played.error()),
+                    "`ctxconf doctor` says what this host allows");
+  }
+  timeline.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (played->interrupted) timeline.notes.emplace_back("the observation was interrupted");
+  if (played->problem) {
+    const auto& problem = *played->problem;
+    return complain(kExitUsage, fmt::format("{}:{}: {}", file, lines[problem.line], problem.text));
+  }
+  return conclude_run(options, prepared, timeline, "wrap");
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,60 @@
+/* What the scripted process and who moves it say to each other: a command and an answer each time,
+ * one message of a SOCK_SEQPACKET socket each. */
+#ifndef CONFORMANCE_PUPPET_CHANNEL_H_
+#define CONFORMANCE_PUPPET_CHANNEL_H_
+
+#include <stdint.h>
+
+enum {
+  kPuppetChannel = 3,       /* the descriptor of the first thread, unless argv[1] names another */
+  kPuppetAreas = 64,        /* stacks: threads and children that share memory, over the whole run */
+  kPuppetBytes = 8192,      /* behind a command or an answer */
+  kPuppetDescriptors = 900, /* channels are moved up to there, out of the way of the script */
+};
+
+/* Results of messages that nobody has asked for: the first one of each thread and process, and that
+ * of a handler in which it serves, which interrupted an operation or nothing. */
+#define PUPPET_HELLO INT64_C(0x7570706574000001)
+#define PUPPET_HANDLER INT64_C(0x7570706574000002)
+#define PUPPET_HANDLER_IDLE INT64_C(0x7570706574000003)
+
+enum PuppetCall {
+  kPuppetSyscall, /* number, args; bit i of `pointers`: args[i] is an offset into the bytes */
+  kPuppetClock,   /* args: clock; result: nanoseconds */
+  kPuppetStore,   /* args: at, width, StoreOrder; bytes: the value */
+  kPuppetLoad,    /* args: at, width */
+  kPuppetWrite,   /* args: at, CopyHow; the bytes */
+  kPuppetFill,    /* args: at, CopyHow, size; bytes: what is repeated */
+  kPuppetCopy,    /* args: to, CopyHow, size, from */
+  kPuppetRead,    /* args: at, size; the answer has the bytes */
+  kPuppetFence,   /* args: FenceKind */
+  kPuppetSpin,    /* args: times */
+  kPuppetAwait,   /* args: at, width, value */
+  kPuppetThread,  /* args: area, with TLS; a descriptor comes along: the channel of the thread */
+  kPuppetExitThread,
+  kPuppetHandle, /* args: signal, SignalAction */
+  kPuppetReturn,
+  kPuppetFork, /* args: flags of clone() without the signal, area; and the child's channel */
+  /* bytes: the path, then each of argv, all with their zero byte; args: how many; number: 1 if the
+   * channel is one argument more */
+  kPuppetExec,
+  kPuppetSlot, /* args: value, StoreOrder */
+  kPuppetSlotAddress,
+};
+
+struct PuppetCommand {
+  uint32_t call;
+  uint32_t number;
+  uint64_t args[6];
+  uint32_t pointers;
+  uint32_t returned; /* kPuppetSyscall: so many of the bytes come back with the answer */
+  uint32_t bytes;
+  uint32_t none;
+};
+
+struct PuppetAnswer {
+  int64_t result; /* -errno of what was refused */
+  uint64_t bytes; /* behind it */
+};
+
+#endif /* CONFORMANCE_PUPPET_CHANNEL_H_ */

@@ -1,0 +1,514 @@
+/* The scripted process: makes what it is told to over a socket, one operation after the other, and
+ * answers with the result. Without a language runtime, so that nothing but the script maps, names,
+ * forks or stores to memory that the script has made. It knows nothing of what the script is about.
+ *
+ * With PUPPET_SLOT it exports otel_thread_ctx_v1, and each thread has a TLS block. */
+#include "conformance/puppet/channel.h"
+
+#if defined(__x86_64__)
+#include "conformance/puppet/machine_x86_64.h"
+#else
+#error "not on this architecture yet"
+#endif
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/* As puppet::CopyHow, StoreOrder, FenceKind and SignalAction (script.h). */
+enum { kBytes, kWords, kRepBytes, kRepWords, kVector, kPipe, kProcessVm };
+enum { kPlain, kRelease, kSeqCst };
+enum { kFenceCompiler, kFenceRelease, kFenceSeqCst, kFenceMembarrier };
+enum { kDefault, kIgnore, kReturnAtOnce, kServe };
+
+#ifdef PUPPET_SLOT
+__attribute__((visibility("default"))) __thread void* otel_thread_ctx_v1;
+#endif
+
+enum { kStackSize = 40 * 1024, kTlsSize = 512, kAtOnce = 4096 };
+
+/* What a thread has, found by its stack pointer. */
+struct Area {
+  _Alignas(64) unsigned char stack[kStackSize];
+  unsigned char tls[kTlsSize]; /* the block, and behind its middle what the pointer points at */
+  int channel;
+  int returning; /* from a handler */
+  int busy;      /* with an operation */
+  struct PuppetCommand command;
+  unsigned char bytes[kPuppetBytes];
+};
+
+static struct Area areas[kPuppetAreas];
+static char** environment;
+
+static struct Area* own_area(void) {
+  return &areas[(machine_stack() - (uint64_t)areas) / sizeof *areas];
+}
+
+static long call3(long number, uint64_t a, uint64_t b, uint64_t c) {
+  return machine_syscall(number, a, b, c, 0, 0, 0);
+}
+
+/* The compiler may ask for these. */
+void* memset(void* to, int byte, size_t size) {
+  for (volatile unsigned char* p = to; size > 0; --size) *p++ = (unsigned char)byte;
+  return to;
+}
+void* memcpy(void* to, const void* from, size_t size) {
+  const unsigned char* q = from;
+  for (volatile unsigned char* p = to; size > 0; --size) *p++ = *q++;
+  return to;
+}
+
+static void copy_bytes(uint64_t to, uint64_t from, uint64_t size) {
+  for (uint64_t i = 0; i < size; ++i) {
+    *(volatile unsigned char*)(to + i) = *(const volatile unsigned char*)(from + i);
+  }
+}
+
+typedef uint64_t __attribute__((aligned(1), may_alias)) Word;
+
+static long copy_by_pipe(uint64_t to, uint64_t from, uint64_t size) {
+  int ends[2];
+  long result = call3(__NR_pipe2, (uint64_t)ends, O_CLOEXEC, 0);
+  if (result < 0) return result;
+  while (size > 0) {
+    const uint64_t n = size < kAtOnce ? size : kAtOnce;
+    result = call3(__NR_write, (uint64_t)ends[1], from, n);
+    if (result >= 0) result = call3(__NR_read, (uint64_t)ends[0], to, n);
+    if (result <= 0) break;
+    to += (uint64_t)result;
+    from += (uint64_t)result;
+    size -= (uint64_t)result;
+  }
+  call3(__NR_close, (uint64_t)ends[0], 0, 0);
+  call3(__NR_close, (uint64_t)ends[1], 0, 0);
+  return size == 0 ? 0 : result;
+}
+
+static long copy_by_kernel(uint64_t to, uint64_t from, uint64_t size) {
+  const long self = call3(__NR_getpid, 0, 0, 0);
+  while (size > 0) {
+    const struct iovec source = {(void*)from, size};
+    const struct iovec target = {(void*)to, size};
+    const long n = machine_syscall(__NR_process_vm_writev, (uint64_t)self, (uint64_t)&source, 1,
+                                   (uint64_t)&target, 1, 0);
+    if (n <= 0) return n == 0 ? -EFAULT : n;
+    to += (uint64_t)n;
+    from += (uint64_t)n;
+    size -= (uint64_t)n;
+  }
+  return 0;
+}
+
+static long copy(uint64_t to, uint64_t from, uint64_t size, uint64_t how) {
+  uint64_t done = 0;
+  switch (how) {
+    case kBytes:
+      break;
+    case kWords:
+      for (; size - done >= 8; done += 8) {
+        *(volatile Word*)(to + done) = *(const volatile Word*)(from + done);
+      }
+      break;
+    case kRepBytes:
+      machine_rep_bytes(to, from, size);
+      return 0;
+    case kRepWords:
+      machine_rep_words(to, from, size / 8);
+      done = size / 8 * 8;
+      break;
+    case kVector:
+      for (; size - done >= 16; done += 16) {
+        machine_store_16(to + done, (const unsigned char*)(from + done));
+      }
+      break;
+    case kPipe:
+      return copy_by_pipe(to, from, size);
+    case kProcessVm:
+      return copy_by_kernel(to, from, size);
+    default:
+      return -EINVAL;
+  }
+  copy_bytes(to + done, from + done, size - done);
+  return 0;
+}
+
+/* The pattern is repeated in place as often as it fits, so that each piece but the last is long. */
+static long fill(struct Area* area, uint64_t at, uint64_t size, uint64_t how) {
+  const uint64_t pattern = area->command.bytes;
+  if (pattern == 0 || pattern > kAtOnce) return -EINVAL;
+  const uint64_t piece = kAtOnce / pattern * pattern;
+  for (uint64_t i = pattern; i < piece; ++i) area->bytes[i] = area->bytes[i - pattern];
+  while (size > 0) {
+    const uint64_t n = size < piece ? size : piece;
+    const long result = copy(at, (uint64_t)area->bytes, n, how);
+    if (result < 0) return result;
+    at += n;
+    size -= n;
+  }
+  return 0;
+}
+
+static uint64_t load(uint64_t at, uint64_t width) {
+  switch (width) {
+    case 1:
+      return *(volatile uint8_t*)at;
+    case 2:
+      return *(volatile uint16_t*)at;
+    case 4:
+      return *(volatile uint32_t*)at;
+    default:
+      return *(volatile uint64_t*)at;
+  }
+}
+
+static long store(uint64_t at, uint64_t width, uint64_t order, const unsigned char* value) {
+  if (order == kSeqCst) return machine_exchange(at, width, value);
+  /* Every store of this machine releases. */
+  __asm__ volatile("" : : : "memory");
+  switch (width) {
+    case 1:
+      *(volatile uint8_t*)at = *value;
+      break;
+    case 2:
+      *(volatile uint16_t*)at = *(const uint16_t*)value;
+      break;
+    case 4:
+      *(volatile uint32_t*)at = *(const uint32_t*)value;
+      break;
+    case 8:
+      *(volatile uint64_t*)at = *(const uint64_t*)value;
+      break;
+    case 16:
+      machine_store_16(at, value);
+      break;
+    case 32:
+      if (!machine_has_32_bytes()) return -ENOTSUP;
+      machine_store_32(at, value);
+      break;
+    default:
+      return -EINVAL;
+  }
+  __asm__ volatile("" : : : "memory");
+  return 0;
+}
+
+static void answer(struct Area* area, int64_t result, uint64_t bytes) {
+  struct PuppetAnswer head = {result, bytes};
+  struct iovec parts[2] = {{&head, sizeof head}, {area->bytes, bytes}};
+  struct msghdr message = {0};
+  message.msg_iov = parts;
+  message.msg_iovlen = bytes == 0 ? 1 : 2;
+  long sent;
+  do sent = call3(__NR_sendmsg, (uint64_t)area->channel, (uint64_t)&message, MSG_NOSIGNAL);
+  while (sent == -EINTR);
+}
+
+/* Out of the way of descriptors that the script asks for. */
+static int moved_up(int fd) {
+  const long moved = call3(__NR_fcntl, (uint64_t)fd, F_DUPFD, kPuppetDescriptors);
+  if (moved < 0) return fd;
+  call3(__NR_close, (uint64_t)fd, 0, 0);
+  return (int)moved;
+}
+
+/* The next command; the descriptor that comes along, or -1. */
+static int receive(struct Area* area) {
+  union {
+    struct cmsghdr head;
+    unsigned char space[CMSG_SPACE(sizeof(int))];
+  } control;
+  unsigned char first;
+  while (1) {
+    /* Waits without taking it: a signal that was sent before is handled here, and its handler takes
+     * the command. */
+    long got = machine_syscall(__NR_recvfrom, (uint64_t)area->channel, (uint64_t)&first, 1,
+                               MSG_PEEK, 0, 0);
+    if (got == -EINTR) continue;
+    struct iovec parts[2] = {{&area->command, sizeof area->command}, {area->bytes, kPuppetBytes}};
+    struct msghdr message = {0};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    got = call3(__NR_recvmsg, (uint64_t)area->channel, (uint64_t)&message, MSG_DONTWAIT);
+    if (got == -EINTR || got == -EAGAIN) continue;
+    /* Nobody moves it any more. */
+    if (got < (long)sizeof area->command) call3(__NR_exit_group, 0, 0, 0);
+    const struct cmsghdr* about = CMSG_FIRSTHDR(&message);
+    if (about == NULL || about->cmsg_type != SCM_RIGHTS) return -1;
+    int fd;
+    memcpy(&fd, CMSG_DATA(about), sizeof fd);
+    return moved_up(fd);
+  }
+}
+
+#ifdef PUPPET_SLOT
+static void* tls_of(struct Area* area) {
+  memset(area->tls, 0, sizeof area->tls);
+  return machine_thread_pointer(area->tls + kTlsSize / 2);
+}
+#endif
+
+static void serve(struct Area* area);
+
+static void run_thread(void* argument) {
+  struct Area* area = argument;
+  answer(area, PUPPET_HELLO, 0);
+  serve(area);
+}
+
+static void wipe(struct Area* area) {
+  if (area->command.bytes != 0) memset(area->bytes, 0, kPuppetBytes);
+}
+
+static long new_thread(struct Area* area, int channel) {
+  const uint64_t* args = area->command.args;
+  if (args[0] >= kPuppetAreas || channel < 0) return -EINVAL;
+  struct Area* theirs = &areas[args[0]];
+  theirs->channel = channel;
+  uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+  void* tls = NULL;
+#ifdef PUPPET_SLOT
+  flags |= CLONE_SETTLS;
+  if (args[1] != 0) tls = tls_of(theirs);
+#endif
+  const long tid = machine_clone(flags, theirs->stack + kStackSize, tls, run_thread, theirs);
+  if (tid < 0) call3(__NR_close, (uint64_t)channel, 0, 0);
+  return tid;
+}
+
+/* In a child without shared memory it returns as in the parent: with 0, on its own channel. */
+static long new_process(struct Area* area, int channel) {
+  const uint64_t flags = area->command.args[0] | SIGCHLD;
+  const uint64_t number = area->command.args[1];
+  if (number >= kPuppetAreas || channel < 0) return -EINVAL;
+  long pid;
+  if ((flags & CLONE_VM) != 0) {
+    struct Area* theirs = &areas[number];
+    theirs->channel = channel;
+    pid = machine_clone(flags, theirs->stack + kStackSize, NULL, run_thread, theirs);
+  } else {
+    pid = machine_fork(flags);
+    if (pid == 0) {
+      if ((flags & CLONE_FILES) == 0) call3(__NR_close, (uint64_t)area->channel, 0, 0);
+      area->channel = channel;
+      return 0;
+    }
+  }
+  if (pid < 0 || (flags & CLONE_FILES) == 0) call3(__NR_close, (uint64_t)channel, 0, 0);
+  return pid;
+}
+
+static void in_handler(int signal) {
+  (void)signal;
+  struct Area* area = own_area();
+  const struct PuppetCommand interrupted = area->command;
+  const int busy = area->busy;
+  area->busy = 0;
+  answer(area, busy ? PUPPET_HANDLER : PUPPET_HANDLER_IDLE, 0);
+  serve(area);
+  area->returning = 0;
+  area->busy = busy;
+  area->command = interrupted;
+}
+static void in_empty_handler(int signal) { (void)signal; }
+
+static long handle(uint64_t signal, uint64_t action) {
+  struct {
+    void (*handler)(int);
+    uint64_t flags;
+    void (*restorer)(void);
+    uint64_t mask;
+  } wanted = {0};
+  const uint64_t kRestorer = 0x04000000;
+  wanted.flags = SA_RESTART | kRestorer;
+  wanted.restorer = machine_return_from_signal;
+  if (action == kIgnore) wanted.handler = SIG_IGN;
+  if (action == kReturnAtOnce) wanted.handler = in_empty_handler;
+  if (action == kServe) wanted.handler = in_handler;
+  return machine_syscall(__NR_rt_sigaction, signal, (uint64_t)&wanted, 0, sizeof wanted.mask, 0, 0);
+}
+
+static long execute(struct Area* area) {
+  enum { kMost = 64 };
+  char* argv[kMost + 2];
+  const uint64_t count = area->command.args[0];
+  if (count > kMost) return -E2BIG;
+  char* at = (char*)area->bytes;
+  const char* end = at + area->command.bytes;
+  const char* path = at;
+  for (uint64_t i = 0; i <= count; ++i) {
+    if (i > 0) argv[i - 1] = at;
+    while (at < end && *at != '\0') ++at;
+    if (at++ == end) return -EINVAL;
+  }
+  argv[count] = NULL;
+  /* The same program: it is to use this channel. */
+  char channel[16];
+  if (area->command.number != 0) {
+    char* digit = channel + sizeof channel - 1;
+    *digit = '\0';
+    for (int n = area->channel; n > 0; n /= 10) *--digit = (char)('0' + n % 10);
+    argv[count] = digit;
+    argv[count + 1] = NULL;
+  }
+  return call3(__NR_execve, (uint64_t)path, (uint64_t)argv, (uint64_t)environment);
+}
+
+static long clock_now(uint64_t clock) {
+  struct timespec now;
+  const long result = call3(__NR_clock_gettime, clock, (uint64_t)&now, 0);
+  return result < 0 ? result : now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static long plain_syscall(struct Area* area) {
+  uint64_t args[6];
+  for (int i = 0; i < 6; ++i) {
+    args[i] = area->command.args[i];
+    if ((area->command.pointers >> i & 1U) != 0) {
+      if (args[i] >= kPuppetBytes) return -EINVAL;
+      args[i] += (uint64_t)area->bytes;
+    }
+  }
+  return machine_syscall(area->command.number, args[0], args[1], args[2], args[3], args[4],
+                         args[5]);
+}
+
+static long fence(uint64_t kind) {
+  __asm__ volatile("" : : : "memory");
+  if (kind == kFenceSeqCst) machine_fence();
+  /* MEMBARRIER_CMD_GLOBAL. */
+  if (kind == kFenceMembarrier) return call3(__NR_membarrier, 1, 0, 0);
+  return 0;
+}
+
+static long set_slot(uint64_t value, uint64_t order) {
+#ifdef PUPPET_SLOT
+  if (order == kSeqCst) {
+    __atomic_store_n(&otel_thread_ctx_v1, (void*)value, __ATOMIC_SEQ_CST);
+  } else {
+    __atomic_store_n(&otel_thread_ctx_v1, (void*)value, __ATOMIC_RELEASE);
+  }
+  return 0;
+#else
+  (void)value;
+  (void)order;
+  return -ENOTSUP;
+#endif
+}
+
+static long slot_address(void) {
+#ifdef PUPPET_SLOT
+  return (long)&otel_thread_ctx_v1;
+#else
+  return -ENOTSUP;
+#endif
+}
+
+static void serve(struct Area* area) {
+  while (area->returning == 0) {
+    const int channel = receive(area);
+    area->busy = 1;
+    const uint64_t* args = area->command.args;
+    long result = 0;
+    uint64_t bytes = 0;
+    switch (area->command.call) {
+      case kPuppetSyscall:
+        result = plain_syscall(area);
+        bytes = area->command.returned < kPuppetBytes ? area->command.returned : kPuppetBytes;
+        break;
+      case kPuppetClock:
+        result = clock_now(args[0]);
+        break;
+      case kPuppetStore:
+        result = store(args[0], args[1], args[2], area->bytes);
+        break;
+      case kPuppetLoad:
+        result = (long)load(args[0], args[1]);
+        break;
+      case kPuppetWrite:
+        result = copy(args[0], (uint64_t)area->bytes, area->command.bytes, args[1]);
+        break;
+      case kPuppetFill:
+        result = fill(area, args[0], args[2], args[1]);
+        break;
+      case kPuppetCopy:
+        result = copy(args[0], args[3], args[2], args[1]);
+        break;
+      case kPuppetRead:
+        bytes = args[1] < kPuppetBytes ? args[1] : kPuppetBytes;
+        copy_bytes((uint64_t)area->bytes, args[0], bytes);
+        area->command.bytes = (uint32_t)bytes;
+        break;
+      case kPuppetFence:
+        result = fence(args[0]);
+        break;
+      case kPuppetSpin:
+        for (volatile uint64_t i = 0; i < args[0]; ++i) {
+        }
+        break;
+      case kPuppetAwait:
+        while (load(args[0], args[1]) != args[2]) machine_pause();
+        break;
+      case kPuppetThread:
+        result = new_thread(area, channel);
+        break;
+      case kPuppetExitThread:
+        wipe(area);
+        answer(area, 0, 0);
+        call3(__NR_close, (uint64_t)area->channel, 0, 0);
+        call3(__NR_exit, 0, 0, 0);
+        break;
+      case kPuppetHandle:
+        result = handle(args[0], args[1]);
+        break;
+      case kPuppetReturn:
+        area->returning = 1;
+        break;
+      case kPuppetFork:
+        result = new_process(area, channel);
+        if (result == 0) result = PUPPET_HELLO;
+        break;
+      case kPuppetExec:
+        result = execute(area);
+        break;
+      case kPuppetSlot:
+        result = set_slot(args[0], args[1]);
+        break;
+      case kPuppetSlotAddress:
+        result = slot_address();
+        break;
+      default:
+        result = -ENOSYS;
+    }
+    /* What it was given is nowhere but where the script wants it. */
+    if (bytes == 0) wipe(area);
+    area->busy = 0;
+    answer(area, result, bytes);
+    if (bytes != 0) wipe(area);
+  }
+}
+
+static int number_in(const char* text) {
+  int number = 0;
+  for (; *text >= '0' && *text <= '9'; ++text) number = number * 10 + (*text - '0');
+  return number;
+}
+
+__attribute__((used)) void machine_main(void* stack) {
+  const long count = *(long*)stack;
+  char** arguments = (char**)stack + 1;
+  environment = arguments + count + 1;
+  struct Area* area = &areas[0];
+  area->channel = count > 1 ? number_in(arguments[1]) : moved_up(kPuppetChannel);
+#ifdef PUPPET_SLOT
+  machine_set_thread_pointer(tls_of(area));
+#endif
+  machine_go_to(area->stack + kStackSize, run_thread, area);
+}
