@@ -26,13 +26,16 @@ constexpr std::size_t kMaxListed = 8;
 struct Child {
   std::int64_t pid = 0;
   Json asked;  // `child` of the request: of the last one where it forked again
+  Json reply;
   bool is(std::string_view what) const { return says(asked, "do", what); }
-  bool publishes() const { return (is("publish") || is("update")) && asked.contains("resource"); }
+  bool publishes() const {
+    return (is("publish") || is("update") || is("drop")) && asked.contains("resource");
+  }
   // What it is to have when it is done.
   std::vector<Attribute> given() const {
     const bool updates = is("update") && asked.contains("update") && asked["update"].is_object() &&
                          asked["update"].contains("resource");
-    return resource_of(updates ? asked["update"] : asked);
+    return taken_of(resource_of(updates ? asked["update"] : asked), reply);
   }
 };
 
@@ -44,13 +47,14 @@ void add_children(const Json& request, const Json& reply, std::vector<Child>& ou
   const auto pid = pid_member(reply, "child_pid");
   if (pid == 0) return;
   if (!says(child, "do", "fork")) {
-    out.push_back({pid, child});
+    out.push_back({pid, child, reply});
     return;
   }
   // Between the two forks it does nothing.
-  out.push_back({pid, Json{{"do", "idle"}}});
+  out.push_back({pid, Json{{"do", "idle"}}, Json()});
   const auto grandchild = pid_member(reply, "grandchild_pid");
-  if (grandchild != 0 && child.contains("child")) out.push_back({grandchild, child["child"]});
+  if (grandchild != 0 && child.contains("child"))
+    out.push_back({grandchild, child["child"], reply});
 }
 
 std::vector<Child> children_of(const DrivenOperation& d) {
@@ -201,6 +205,14 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   const Published now = published_at(*e.session, view);
   if (now.image == nullptr) return std::nullopt;
   const auto active = active_in(now, *view);
+  if (child.is("drop")) {
+    ++judged;
+    if (active.empty()) return std::nullopt;
+    Finding f = wrong(fmt::format("child {} published, withdrew and has a context", child.pid),
+                      "a child with the context that it withdrew");
+    f.evidence.push_back(maps_line(*active.front()));
+    return f;
+  }
   if (active.empty()) {
     if (now.has_mappings) return std::nullopt;  // what is wrong with it is for other rows
     return wrong(fmt::format("child {} published and has no context", child.pid),
@@ -263,7 +275,7 @@ Finding same_pid_namespace(const ImageEvidence& e) {
       continue;
     }
     for (const Process* p : namesakes) {
-      const Child child{p->pid, d.request["child"]};
+      const Child child{p->pid, d.request["child"], d.reply};
       if (!child.publishes()) continue;
       auto f = wrong_publication(e, d, child, judged);
       if (!f) continue;
@@ -282,6 +294,7 @@ Finding same_pid_namespace(const ImageEvidence& e) {
 struct Publisher {
   std::int64_t pid = 0;
   std::vector<Attribute> given;
+  bool withdrew = false;
 };
 
 Finding parent_untouched(const ImageEvidence& e) {
@@ -294,7 +307,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     given.apply(d);
     if (d.op == "hello") publishers.clear();
     for (const Child& child : children_of(d)) {
-      if (child.publishes()) publishers.push_back({child.pid, child.given()});
+      if (child.publishes()) publishers.push_back({child.pid, child.given(), child.is("drop")});
     }
     const bool reaped = d.op == "process.reap" && d.ok && d.request.contains("child_pid");
     if ((d.op != "process.fork" && !reaped) || !d.ok || before == nullptr || publishers.empty()) {
@@ -311,7 +324,9 @@ Finding parent_untouched(const ImageEvidence& e) {
       if (now.context != nullptr) f.hexdumps.push_back(header_dump(*now.context, {}));
       return f;
     };
-    const char* const when = reaped ? "its end" : "it published";
+    const char* const when = reaped                       ? "its end"
+                             : publishers.back().withdrew ? "it withdrew"
+                                                          : "it published";
     const auto child = publishers.back().pid;
     if (now.context == nullptr) {
       if (now.has_mappings) continue;

@@ -56,6 +56,7 @@ Finding update_visible(const ImageEvidence& e) {
   std::size_t updates = 0;
   bool begun = false;  // a context was there since the process began
   bool second = false;
+  bool nothing_taken = false;
   for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
     const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
@@ -87,6 +88,10 @@ Finding update_visible(const ImageEvidence& e) {
       return f;
     }
     if (now.payload == nullptr || (publishes && was.context == nullptr)) continue;
+    if (given.nothing_taken && (!given.attributes || given.attributes->empty())) {
+      nothing_taken = true;
+      continue;
+    }
     ++updates;
     const Attribute* lost = first_missing(given, now);
     if (lost == nullptr) continue;
@@ -100,10 +105,25 @@ Finding update_visible(const ImageEvidence& e) {
     f.evidence = {request_line(d), "before: " + shown(old), maps_line(*now.context)};
     return f;
   }
+  if (updates == 0 && nothing_taken) return nothing_was_taken();
   if (updates == 0) {
     return unobservable("no update was answered while a context was there", kUpdates);
   }
   return passed(fmt::format("{} updates, each visible when it was answered", updates));
+}
+
+bool says_keys(const Json& capabilities) {
+  const auto publish = capabilities.find("process.publish");
+  return publish != capabilities.end() && publish->is_object() && publish->contains("keys");
+}
+
+// The SDK does not take whatever key is given.
+bool has_few_keys(const SessionEvidence& session) {
+  if (says_keys(session.capabilities)) return true;
+  return std::ranges::any_of(session.operations, [](const DrivenOperation& d) {
+    return d.ok && (d.op == "process.publish" || d.op == "process.update") &&
+           (!list_member(d.reply, "left_out").empty() || d.reply.contains("taken"));
+  });
 }
 
 Finding update_complete_state(const ImageEvidence& e) {
@@ -143,6 +163,10 @@ Finding update_complete_state(const ImageEvidence& e) {
       f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};
       return f;
     }
+  }
+  if (removals == 0 && has_few_keys(*e.session)) {
+    return not_applicable(NaReason::kCapability,
+                          "among the keys that the SDK lets a program set none was removed");
   }
   if (removals == 0 || sizes.size() < 2) {
     return unobservable("no update that removed an attribute and one of another size were seen",

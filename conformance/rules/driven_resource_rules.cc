@@ -17,37 +17,68 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::size_t kMaxListed = 8;
-constexpr std::string_view kServiceName = "service.name";
 
 bool is_publication(const DrivenOperation& d) {
   return d.op == "process.publish" || d.op == "process.update";
 }
 
+// The first attribute of the default Resource that was published and is not any more, or not as it
+// was given; null: all of them are there.
+const Attribute* lost_of(const std::vector<Attribute>& resource, const Published& was,
+                         const Published& now) {
+  const auto it = std::ranges::find_if(resource, [&](const Attribute& a) {
+    const Attribute* then = was.find(a.key);
+    const Attribute* there = now.find(a.key);
+    return then != nullptr && is_same(*then, a) && (there == nullptr || !is_same(*there, a));
+  });
+  return it == resource.end() ? nullptr : &*it;
+}
+
 Finding default_resource(const ImageEvidence& e) {
   Given given;
   std::optional<std::vector<Attribute>> second;
+  Published was;   // with the default Resource alone
+  Published last;  // at the operation before
   bool judged = false;
+  bool nothing_taken = false;
   for (const DrivenOperation& d : e.session->operations) {
     given.apply(d);
+    const Published now = published_at(*e.session, d);
     if (d.op == "process.second_resource" && d.ok && d.request.contains("resource")) {
+      if (!second) was = last;
       second = resource_of(d.request);
     }
-    if (!second || !given.resource) continue;
-    const Published now = published_at(*e.session, d);
-    const Attribute* published = now.find(kServiceName);
-    const Attribute* of_default = find_key(*given.resource, kServiceName);
-    const Attribute* of_second = find_key(*second, kServiceName);
-    if (published == nullptr || of_default == nullptr || of_second == nullptr) continue;
+    last = now;
+    if (!second || !given.resource || was.payload == nullptr || now.image != was.image) continue;
+    const auto wrong = [&](std::string saw) {
+      Finding f = contradicted(std::move(saw), "not the default Resource");
+      for (const Attribute& a : *given.resource) {
+        if (f.evidence.size() < kMaxListed) f.evidence.push_back("default: " + shown(&a));
+      }
+      for (const Attribute& a : *second) {
+        if (f.evidence.size() < 2 * kMaxListed) f.evidence.push_back("second: " + shown(&a));
+      }
+      f.evidence.push_back(request_line(d));
+      f.evidence.push_back(maps_line(now.context == nullptr ? *was.context : *now.context));
+      return f;
+    };
+    if (!now.has_mappings) return wrong("with another provider there is no context any more");
+    if (now.payload == nullptr || now.contexts > 1) continue;
+    nothing_taken = given.nothing_taken;
+    if (nothing_taken) continue;
     judged = true;
-    if (is_same(*published, *of_default) || !is_same(*published, *of_second)) continue;
-    Finding f = contradicted(
-        fmt::format("the Resource of another provider is published: {}", shown(published)),
-        "not the default Resource");
-    f.evidence = {"default: " + shown(of_default), "second: " + shown(of_second), request_line(d),
-                  maps_line(*now.context)};
-    return f;
+    const Attribute* lost = lost_of(*given.resource, was, now);
+    if (lost == nullptr) continue;
+    const Attribute* there = now.find(lost->key);
+    const Attribute* of_second = find_key(*second, lost->key);
+    if (there != nullptr && of_second != nullptr && is_same(*there, *of_second)) {
+      return wrong("the Resource of another provider is published: " + shown(there));
+    }
+    return wrong(fmt::format("with another provider {} is published, where {} was", shown(there),
+                             shown(lost)));
   }
   if (judged) return passed();
+  if (nothing_taken) return nothing_was_taken();
   return unobservable("no second Resource was set up beside a published one",
                       "an adapter that declares process.second_resource");
 }
@@ -96,6 +127,7 @@ Finding resource_as_given(const ImageEvidence& e) {
   std::set<std::string> compared;
   std::vector<std::string> left_out;
   bool published = false;  // what comes then is for the rows about updates
+  bool nothing_taken = false;
   for (const DrivenOperation& d : e.session->operations) {
     given.apply(d);
     const bool first = !published;
@@ -104,6 +136,11 @@ Finding resource_as_given(const ImageEvidence& e) {
     if (now.context != nullptr) published = true;
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
     if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
+    nothing_taken = nothing_taken || given.nothing_taken;
+    for (const Attribute& g : resource_of(d.request)) {
+      if (find_key(*given.resource, g.key) != nullptr || left_out.size() >= kMaxListed) continue;
+      left_out.push_back("not taken by the SDK: " + g.key);
+    }
     for (const Attribute& g : *given.resource) {
       const Attribute* there = find_key(now.payload->resource, g.key);
       const bool found = there != nullptr && is_same(g, *there);
@@ -133,6 +170,7 @@ Finding resource_as_given(const ImageEvidence& e) {
       return f;
     }
   }
+  if (compared.empty() && nothing_taken) return nothing_was_taken();
   if (compared.empty()) {
     return unobservable("nothing was published of a Resource that was given",
                         "an adapter that declares process.publish");

@@ -764,12 +764,78 @@ TEST(DefaultResource, OneOfTwo) {
   Driven d = published();
   d.ask("process.second_resource", with_resource({{"service.name", "tenant"}}));
   EXPECT_EQ(d.outcome(kId), Outcome::kPass);
-  d.state = {named("other", 2000)};
-  d.idle();
-  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+  Driven other = d;
+  other.state = {named("other", 2000)};
+  other.idle();
+  EXPECT_EQ(other.outcome(kId), Outcome::kFail);
+  Driven emptied = d;
+  emptied.state.front().resource = {};
+  emptied.idle();
+  EXPECT_EQ(emptied.outcome(kId), Outcome::kFail);
+  Driven withdrawn = d;
+  withdrawn.state = {};
+  withdrawn.idle();
+  EXPECT_EQ(withdrawn.outcome(kId), Outcome::kFail);
   d.state = {named("tenant", 3000)};
   d.idle();
+  EXPECT_NE(d.judge(kId).saw.find("of another provider"), std::string::npos);
+}
+
+const Json kTookTheName = {{"ok", true}, {"taken", {"service.name"}}, {"left_out", {"extra"}}};
+const Json kTookNothing = {{"ok", true}, {"taken", Json::array()}};
+
+TEST(ResourceAsGiven, WhatTheSdkDidNotTakeIsNotCompared) {
+  constexpr const char* kId = "pctx.payload.resource-matches-sdk";
+  const Pairs two = {{"service.name", "shop"}, {"extra", "canary"}};
+  for (const auto& [reply, wanted] :
+       {std::pair{Json{{"ok", true}}, Outcome::kFail}, std::pair{kTookTheName, Outcome::kPass},
+        std::pair{kTookNothing, Outcome::kNa}}) {
+    Driven d;
+    Writer w;
+    w.resource.emplace_back("extra", "of the SDK");
+    d.state = {w};
+    d.ask("process.publish", with_resource(two), reply);
+    EXPECT_EQ(d.outcome(kId), wanted) << reply;
+  }
+}
+
+TEST(ResourceAsGiven, WhatItTookIsCompared) {
+  Driven d;
+  d.state = {named("other", 1000)};
+  d.ask("process.publish", with_resource({{"service.name", "shop"}, {"extra", "canary"}}),
+        kTookTheName);
+  EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
+}
+
+TEST(UpdateVisible, WhatTheSdkDidNotTakeNeedNotShow) {
+  Driven d = published();
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}), kTookNothing);
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kNa);
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}, {"extra", "1"}}),
+        kTookTheName);
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+}
+
+Json forked(const char* what) {
+  Json child = with_resource({{"service.name", "worker"}});
+  child["do"] = what;
+  return {{"child", child}};
+}
+
+TEST(ForkedChild, ThatWithdrawsHasNoContext) {
+  constexpr const char* kId = "pctx.fork.child-publishes-own";
+  const Json reply = {{"ok", true}, {"child_pid", kChild}};
+  Driven d = published();
+  d.child_lives = true;
+  d.ask("process.fork", forked("drop"), reply);
+  EXPECT_EQ(d.outcome(kId), Outcome::kPass);
+  EXPECT_EQ(d.outcome("pctx.fork.parent-untouched"), Outcome::kPass);
+  d.of_child = {named("worker", 2000)};
+  d.ask("process.fork", forked("drop"), reply);
   EXPECT_EQ(d.outcome(kId), Outcome::kFail);
+  d.state = {};
+  d.ask("process.fork", forked("drop"), reply);
+  EXPECT_EQ(d.outcome("pctx.fork.parent-untouched"), Outcome::kFail);
 }
 
 TEST(ExtraKeys, InFieldTwo) {

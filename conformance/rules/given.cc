@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "conformance/payload_walk.h"
+#include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -22,6 +23,23 @@ std::vector<Attribute> resource_of(const Json& request) {
   const Json& resource = request["resource"];
   if (!resource.is_object() || !resource.contains("attributes")) return {};
   return attributes_of(resource["attributes"]);
+}
+
+std::vector<Attribute> taken_of(std::vector<Attribute> given, const Json& reply) {
+  if (!reply.is_object()) return given;
+  const auto is_in = [&](const char* list, const std::string& key) {
+    return std::ranges::any_of(list_member(reply, list), [&](const Json& k) { return k == key; });
+  };
+  std::erase_if(given, [&](const Attribute& a) {
+    return is_in("left_out", a.key) || (reply.contains("taken") && !is_in("taken", a.key));
+  });
+  return given;
+}
+
+Finding nothing_was_taken() {
+  return not_applicable(
+      NaReason::kCapability,
+      "the SDK sets the keys of its Resource itself and took none that was given");
 }
 
 bool Given::is_removed(std::string_view key) const { return find_key(removed, key) != nullptr; }
@@ -42,11 +60,16 @@ void Given::apply(const DrivenOperation& d) {
     resource.reset();
     attributes.emplace();
   }
-  if (d.request.contains("resource")) resource = resource_of(d.request);
+  const auto asked = resource_of(d.request);
+  if (d.request.contains("resource")) {
+    resource = taken_of(asked, d.reply);
+    nothing_taken = resource->empty();
+  }
   if (d.request.contains("attributes")) attributes = attributes_of(d.request["attributes"]);
   removed.clear();
   for (auto it = before.rbegin(); it != before.rend(); ++it) {
-    const bool given = (resource && find_key(*resource, it->key) != nullptr) ||
+    const bool given = find_key(asked, it->key) != nullptr ||
+                       (resource && find_key(*resource, it->key) != nullptr) ||
                        (attributes && find_key(*attributes, it->key) != nullptr);
     if (!given && !is_removed(it->key)) removed.push_back(*it);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/verdict/finding.h"
 
 namespace ctxconf::conformance {
 
@@ -16,6 +17,8 @@ struct Given {
   std::optional<std::vector<Attribute>> attributes;
   // Given before and not any more, as it was given last; since the last certain publication.
   std::vector<Attribute> removed;
+  // Of the last Resource that was given nothing was taken.
+  bool nothing_taken = false;
 
   bool is_known() const { return resource && attributes; }
   bool is_removed(std::string_view key) const;
@@ -28,6 +31,11 @@ struct Given {
 
 // The attributes of a request's, or a child's, member `resource`; none where it has none.
 std::vector<Attribute> resource_of(const nlohmann::json& request);
+
+// What the adapter says that the SDK has taken of them: `taken` and `left_out` in its reply.
+std::vector<Attribute> taken_of(std::vector<Attribute> given, const nlohmann::json& reply);
+// Not applicable: the SDK sets its keys itself.
+Finding nothing_was_taken();
 
 bool is_same(const Attribute& a, const Attribute& b);
 const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);

@@ -105,7 +105,10 @@ Driven extra_pairs(Testee& t) {
 
 Driven second_resource(Testee& t) {
   CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("process.second_resource", {{"resource", named("ctxconf-tenant")}}));
+  const Json another =
+      resource({text("service.name", "ctxconf-tenant"),
+                text("service.instance.id", "e3d1b0a6-7c55-4b7e-8f0a-1c9d4a2b6e06")});
+  CTX_CHECK(t.request("process.second_resource", {{"resource", another}}));
   CTX_CHECK(t.wait(kIdle / 5));
   return {};
 }
@@ -222,7 +225,8 @@ Driven update_sizes(Testee& t) {
     is_removed = !is_removed;
     // An SDK may refuse what is too long for it.
     constexpr std::size_t kUsual = 255;
-    const Json whole = {{"resource", named("ctxconf-state", more)}};
+    // The name changes too: not every SDK takes other keys.
+    const Json whole = {{"resource", named("ctxconf-state-" + std::to_string(size), more)}};
     if (size <= kUsual) {
       CTX_CHECK(t.request("process.update", whole));
     } else {
@@ -278,9 +282,11 @@ Driven update_without_memory(Testee& t) {
 // The content grows and shrinks; the last one is as large as the one before.
 Driven update_by_instructions(Testee& t) {
   CTX_CHECK(publish(t));
+  int step = 0;
   for (const std::size_t size : {8, 2000, 40, 40}) {
     const Json more = Json::array({text("ctxconf.padding", std::string(size, 'p'))});
-    CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-steps", more)}}));
+    const auto name = "ctxconf-step-" + std::to_string(++step);
+    CTX_CHECK(t.request("process.update", {{"resource", named(name, more)}}));
   }
   return {};
 }
@@ -376,6 +382,11 @@ Driven fork_publish(Testee& t) {
     updating["update"] = {
         {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
     CTX_CHECK(fork_and_reap(t, updating));
+  }
+  if (t.can("process.fork:drop")) {
+    Json withdrawing = child("7c4e9b12-0d36-4f8a-9a57-3b2f61d0e805");
+    withdrawing["do"] = "drop";
+    CTX_CHECK(fork_and_reap(t, withdrawing));
   }
   if (t.can("process.fork:fork")) {
     CTX_CHECK(fork_and_reap(

@@ -145,6 +145,31 @@ bool is_declared(const nlohmann::json& capabilities, std::string_view capability
   });
 }
 
+void keep_settable_keys(const Json& capabilities, Json& members) {
+  const Json publish =
+      capabilities.is_object() ? capabilities.value("process.publish", Json()) : Json();
+  if (!publish.is_object() || !members.is_object()) return;
+  const auto is_in = [&](const char* list, const Json& key) {
+    return publish.contains(list) && std::ranges::find(publish[list], key) != publish[list].end();
+  };
+  const auto cannot_be_set = [&](const Json& attribute) {
+    const Json& key = attribute["key"];
+    return is_in("own_keys", key) || (publish.contains("keys") && !is_in("keys", key));
+  };
+  if (members.contains("resource")) {
+    Json kept = Json::array();
+    for (Json& attribute : members["resource"]["attributes"]) {
+      if (!cannot_be_set(attribute)) kept.push_back(std::move(attribute));
+    }
+    members["resource"]["attributes"] = std::move(kept);
+  }
+  for (const char* const nested : {"child", "update"}) {
+    if (members.contains(nested)) keep_settable_keys(capabilities, members[nested]);
+  }
+  if (!members.contains("requests")) return;
+  for (Json& request : members["requests"]) keep_settable_keys(capabilities, request);
+}
+
 std::string_view capability_of(std::string_view op) {
   if (op == "process.reap") return "process.fork";
   if (op == "process.exec_self") return "process.exec";

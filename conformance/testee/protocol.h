@@ -59,6 +59,9 @@ std::optional<std::string> problem_of(const nlohmann::json& line, Definition def
 
 // Do the capabilities of a hello have this one? "process.fork:publish" is one of the children that
 // process.fork lists.
+// Takes out of each Resource in `members` of a request what the adapter says cannot be set.
+void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& members);
+
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
 // The capability that allows an operation; empty: always allowed, or unknown.

@@ -365,6 +365,7 @@ struct Testee::State {
 
   Answer<std::int64_t> say(const std::string& op, Json members) {
     const std::int64_t id = next_id++;
+    keep_settable_keys(caps, members);
     members["id"] = id;
     members["op"] = op;
     if (const auto problem = problem_of(members, Definition::kRequest)) {

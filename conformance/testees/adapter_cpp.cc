@@ -415,7 +415,8 @@ class Children {
     const json& last = deeper ? child.at("child") : child;
     const auto todo = last.at("do").get<std::string>();
     const bool updates = todo == "update";
-    if (todo != "idle" && todo != "publish" && !updates) {
+    const bool drops = todo == "drop";
+    if (todo != "idle" && todo != "publish" && !updates && !drops) {
       return refuse("unsupported", "a child's " + todo);
     }
     // Here, where other threads cannot have stopped in the middle of something.
@@ -437,7 +438,7 @@ class Children {
     const bool nested = request.value("namespace", "") == "pid";
     if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     const pid_t pid = fork();
-    if (pid == 0) be_child(nested ? 0 : parent, ends, deeper, payloads);
+    if (pid == 0) be_child(nested ? 0 : parent, ends, deeper, payloads, drops);
     const int err = errno;
     close(ends[1]);
     Report report;
@@ -463,7 +464,7 @@ class Children {
   };
 
   [[noreturn]] void be_child(pid_t parent, const std::array<int, 2>& ends, bool deeper,
-                             const std::vector<std::string>& payloads) const {
+                             const std::vector<std::string>& payloads, bool drops) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     loop_.leave_channel();
@@ -471,7 +472,7 @@ class Children {
     if (deeper) {
       const pid_t self = getpid();
       const pid_t pid = fork();
-      if (pid == 0) be_child(self, ends, false, payloads);
+      if (pid == 0) be_child(self, ends, false, payloads, drops);
       report.grandchild = pid;
       report.err = pid < 0 ? errno : 0;
       if (pid > 0) idle(ends);  // the grandchild reports
@@ -485,6 +486,7 @@ class Children {
       if (payloads.size() > 1 && report.publish.status == OTEL_CTX_OK) {
         otel_ctx_update(payloads[1].data(), payloads[1].size(), &report.publish);
       }
+      if (drops && report.publish.status == OTEL_CTX_OK) otel_ctx_drop(&report.publish);
     }
     if (write(ends[1], &report, sizeof report) != sizeof report) _exit(1);
     idle(ends);
@@ -502,7 +504,7 @@ class Children {
 };
 
 json hello() {
-  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "fork"}}}},
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "drop", "fork"}}}},
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",

@@ -521,6 +521,14 @@ class Cpp(Context, Processes, Threads, unittest.TestCase):
             self.assertEqual((seen["resource"], seen["attributes"]), ({"a": "4"}, {"b": "3"}))
             self.assertEqual(a.context()["resource"], {"a": "1"})
 
+    def test_a_child_that_withdraws(self):
+        with self.start() as a:
+            a.ask("process.publish", resource=resource(a="1"))
+            child = a.ask("process.fork", child={
+                "do": "drop", "resource": resource(a="2")})["child_pid"]
+            self.assertNotIn("OTEL_CTX", maps(child))
+            self.assertEqual(a.context()["resource"], {"a": "1"})
+
     def test_grandchildren(self):
         with self.start() as a:
             a.ask("process.publish", resource=resource(a="1"))

@@ -65,12 +65,15 @@ bool is_good(std::string_view name) { return is_chosen("--good ", name); }
 
 constexpr std::array kChoices = {
     "--bad pctx.payload.default-resource",
+    "--bad pctx.payload.default-resource:empties",
+    "--bad pctx.payload.default-resource:withdraws",
     "--bad pctx.payload.resource-matches-sdk",
     "--bad pctx.payload.resource-matches-sdk:16-bits",
     "--bad pctx.payload.resource-matches-sdk:integer-as-text",
     "--bad pctx.payload.resource-matches-sdk:double-as-integer",
     "--bad pctx.payload.resource-matches-sdk:bytes-as-text",
     "--bad pctx.payload.resource-matches-sdk:field-2",
+    "--bad pctx.payload.resource-matches-sdk:taken",
     "--bad pctx.payload.extra-keys-in-attributes",
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
@@ -116,6 +119,8 @@ constexpr std::array kChoices = {
     "--bad pctx.fork.child-has-none",
     "--bad pctx.fork.child-publishes-own",
     "--bad pctx.fork.child-publishes-own:parent",
+    "--bad pctx.fork.child-publishes-own:drop",
+    "--bad pctx.fork.parent-untouched:drop",
     "--bad pctx.fork.parent-untouched",
     "--bad pctx.fork.parent-untouched:update",
     "--bad pctx.fork.same-pid-namespace",
@@ -128,6 +133,9 @@ constexpr std::array kChoices = {
     "--good default",
     "--good limits",
     "--good no-extra-pairs",
+    "--good few-keys",
+    "--good says-what-it-takes",
+    "--good no-keys",
     "--good refuses-second-publish",
     "--good background",
     "--good unmap-only",
@@ -477,6 +485,7 @@ class Context {
 
 // What parent and children see alike, where they should not.
 struct Shared {
+  bool withdrawn = false;
   std::size_t size = 0;
   std::array<char, 4000> resource{};
 };
@@ -515,7 +524,7 @@ class Sdk {
       return json();
     }
     if (is_bad("pctx.publish.existing-becomes-update") && context_.exists()) context_.remove();
-    return context_.publish(encode(content_));
+    return with_taken(request, context_.publish(encode(content_)));
   }
 
   Reply update(const json& request, const Gate& gate = [] {}) {
@@ -545,6 +554,11 @@ class Sdk {
   }
 
   Reply second_resource(const json& request) {
+    // As if the last provider owned the context.
+    if (is_bad("pctx.payload.default-resource:empties")) {
+      return update({{"resource", {{"attributes", json::array()}}}});
+    }
+    if (is_bad("pctx.payload.default-resource:withdraws")) return drop();
     if (!is_bad("pctx.payload.default-resource")) return json();
     return update({{"resource", request.at("resource")}});
   }
@@ -590,7 +604,8 @@ class Sdk {
   // In a child, which has one thread.
   void in_child(const json& child) {
     const bool updates = child.at("do") == "update";
-    if (child.at("do") == "publish" || updates) {
+    const bool drops = child.at("do") == "drop";
+    if (child.at("do") == "publish" || updates || drops) {
       const bool namesake = getpid() == publisher_;
       if (is_bad("pctx.fork.child-publishes-own") && !namesake) context_.write_anyway();
       if (is_bad("pctx.fork.same-pid-namespace:silent") && namesake) return;
@@ -606,6 +621,8 @@ class Sdk {
         (void)context_.update(encode(next));
         content_ = std::move(next);
       }
+      if (drops && !is_bad("pctx.fork.child-publishes-own:drop")) context_.drop();
+      shared_->withdrawn = drops && is_bad("pctx.fork.parent-untouched:drop");
       if (is_bad("pctx.fork.parent-untouched") ||
           (updates && is_bad("pctx.fork.parent-untouched:update"))) {
         const std::string resource = content_.resource.dump();
@@ -623,6 +640,18 @@ class Sdk {
     }
   }
 
+  // What a reply says of the Resource in its request.
+  static Reply with_taken(const json& request, Reply reply) {
+    const bool says =
+        is_good("says-what-it-takes") || is_bad("pctx.payload.resource-matches-sdk:taken");
+    if (!says || !reply || !request.contains("resource")) return reply;
+    json answer = {{"taken", json::array()}, {"left_out", json::array()}};
+    for (const json& a : request["resource"].at("attributes")) {
+      answer[takes(a) ? "taken" : "left_out"].push_back(a.at("key"));
+    }
+    return answer;
+  }
+
   void before_fork() { lock_.lock(); }
   void after_fork(bool publishes) {
     if (publishes && is_bad("pctx.publish.singleton:fork")) context_.forget();  // in both
@@ -631,6 +660,7 @@ class Sdk {
 
   // In the parent, once the child has done what it was to do.
   void child_is_ready() {
+    if (std::exchange(shared_->withdrawn, false)) (void)drop();
     if (shared_->size == 0) return;
     const std::string resource(shared_->resource.data(), std::exchange(shared_->size, 0));
     (void)update({{"resource", {{"attributes", json::parse(resource)}}}});
@@ -693,9 +723,30 @@ class Sdk {
     }
     auto reply = context_.exists() ? context_.update(bytes) : context_.publish(bytes);
     if (reply) content_ = std::move(next);
-    return reply;
+    return with_taken(request, std::move(reply));
   }
 
+  static bool takes(const json& attribute) {
+    if (is_good("no-keys")) return false;
+    const auto& key = attribute.at("key").get_ref<const std::string&>();
+    return key == "service.name" || key == "service.version";
+  }
+  static bool takes_few() {
+    return is_good("few-keys") || is_good("says-what-it-takes") || is_good("no-keys") ||
+           is_bad("pctx.payload.resource-matches-sdk:taken");
+  }
+  // Of a configuration with two members; it makes the other attributes itself.
+  static void keep_own_keys(json& resource) {
+    json kept = {text("service.instance.id", "b4f1c8d2-own"), text("host.name", "of-the-sdk")};
+    for (const json& a : resource) {
+      if (takes(a)) kept.push_back(a);
+    }
+    if (kept.size() == 2) kept.push_back(text("service.name", "unknown_service"));
+    if (is_bad("pctx.payload.resource-matches-sdk:taken")) {
+      kept.back() = text("service.name", "unknown_service");
+    }
+    resource = std::move(kept);
+  }
   // As an SDK whose attributes have fewer kinds.
   static void change_kind(json& value) {
     if (value.contains("intValue") && is_bad("pctx.payload.resource-matches-sdk:integer-as-text")) {
@@ -728,6 +779,7 @@ class Sdk {
         a["value"]["stringValue"] = value;
       }
     }
+    if (takes_few()) keep_own_keys(content.resource);
     for (json& a : content.resource) change_kind(a["value"]);
     if (is_bad("pctx.payload.resource-matches-sdk:field-2")) {
       for (json& a : std::exchange(content.resource, json::array())) {
@@ -788,7 +840,10 @@ class Children {
     if (!told) return refuse("failed", "the child has ended");
     sdk_.child_is_ready();
     json reply = {{"child_pid", pid}};
-    if (child.at("do") == "fork") reply["grandchild_pid"] = last;
+    const bool deeper = child.at("do") == "fork";
+    if (deeper) reply["grandchild_pid"] = last;
+    auto taken = Sdk::with_taken(deeper ? child.at("child") : child, json::object());
+    if (taken) reply.update(*taken);
     return reply;
   }
 
@@ -841,13 +896,19 @@ json capabilities() {
   if (is_bad("pctx.publish.on-init") || is_good("background")) {
     return {{"process.publish", json::object()}};
   }
-  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "fork"}}}},
+  json caps = {{"process.fork", {{"child", {"idle", "publish", "update", "drop", "fork"}}}},
                {"thread", {{"style", "pointer"}}}};
   for (const char* const cap :
        {"process.publish", "process.update", "process.drop", "process.attributes", "process.exec",
         "process.fork_namespace", "process.parallel", "process.second_resource",
         "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
+  }
+  if (is_good("few-keys") || is_good("no-keys")) {
+    json& publish = caps["process.publish"];
+    publish["keys"] = json::array();
+    if (is_good("few-keys")) publish["keys"] = {"service.name", "service.version"};
+    publish["own_keys"] = {"service.instance.id", "host.name"};
   }
   if (is_bad("pctx.update.no-mixed-read:bulk") || is_good("unmaps-payloads")) {
     caps["churn"] = json::object();
