@@ -6,7 +6,6 @@
 #include <array>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <vector>
 
 #include "conformance/payload_walk.h"
