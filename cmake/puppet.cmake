@@ -29,3 +29,5 @@ target_link_options(ctxconf-puppet-slot PRIVATE -static-pie
 ctxconf_test(puppet_test
   SRCS conformance/puppet/record_script_test.cc DEPS ctxconf_puppet LABELS ptrace)
 add_dependencies(puppet_test ctxconf-puppet ctxconf-puppet-slot ctxconf-trampoline)
+ctxconf_script_test(puppet_command_test LABELS ptrace
+  conformance/puppet/puppet_command_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
