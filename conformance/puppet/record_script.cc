@@ -31,8 +31,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kAtOnce = 4096;  // bytes in one command
-constexpr std::size_t kMostRead = std::size_t{1} << 20U;
+constexpr std::size_t kAtOnce = 4096;                      // bytes in one command
+constexpr std::size_t kMostRead = std::size_t{1} << 20U;   // bytes of one operation
+constexpr std::size_t kMostKept = std::size_t{64} << 20U;  // of all: what is beyond is cut
 
 struct Command {
   PuppetCommand head{};
@@ -163,6 +164,7 @@ class Player {
       {"page", static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))}};
   std::deque<Agent> agents_;
   std::uint64_t areas_ = 1;
+  std::size_t kept_ = 0;  // bytes that were read
   bool missing_ = false;  // a value was asked for that is not there
   bool all_ended_ = false;
   std::optional<sys::Error> fault_;
@@ -333,7 +335,11 @@ void Player::finish(Agent& agent, std::int64_t result, bool is_refused) {
   Step step =
       step_of(work.operation, is_refused ? StepOutcome::kRefused : StepOutcome::kDone, result);
   const Operation& o = script_.operations[work.operation];
-  if (std::holds_alternative<ReadBack>(o.what)) step.bytes = work.bytes;
+  if (std::holds_alternative<ReadBack>(o.what)) {
+    step.bytes = work.bytes;
+    step.bytes.resize(std::min(step.bytes.size(), kMostKept - kept_));
+    kept_ += step.bytes.size();
+  }
   if (std::holds_alternative<WaitChild>(o.what) && work.bytes.size() >= sizeof(int) &&
       !is_refused) {
     int status = 0;
