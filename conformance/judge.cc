@@ -441,6 +441,26 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
   if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
 }
 
+// Why no operation of the checks that are for this row showed anything: the SDK refused one by
+// design. Nothing where calls failed, which is another reason.
+std::optional<Finding> refused_by_design(const std::vector<ImageEvidence>& evidence,
+                                         const Requirement& r) {
+  constexpr std::size_t kMessageKept = 200;
+  for (const ImageEvidence& e : evidence) {
+    if (e.session == nullptr || !e.session->session->faults.empty()) continue;
+    for (const DrivenOperation& d : e.session->operations) {
+      const bool by_design = d.error_kind == "rejected" || d.error_kind == "unsupported";
+      if (!by_design || !d.op.starts_with("process.") || d.check == nullptr) continue;
+      if (std::ranges::find(d.check->requirements, r.id) == d.check->requirements.end()) continue;
+      return not_applicable(
+          NaReason::kCapability,
+          fmt::format("the SDK refuses {} by design: {}", d.op,
+                      text_member(d.reply["error"], "message").substr(0, kMessageKept)));
+    }
+  }
+  return std::nullopt;
+}
+
 // What each repeat says by itself, where they differ: "in 20 repeats: 19 pass, 1 fail".
 std::string repeats_of(const Timeline& t, const std::vector<Finding>& findings) {
   std::map<std::uint32_t, Outcome> of_repeat;
@@ -641,6 +661,14 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         leave_out_silent_images(result.findings);
       }
       if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
+      if (t.mode == Mode::kRun && result.findings.front().outcome == Outcome::kUnobservable &&
+          std::ranges::all_of(result.findings, is_silent)) {
+        if (auto refused = refused_by_design(evidence, *r)) {
+          refused->image = result.findings.front().image;
+          refused->image_name = result.findings.front().image_name;
+          result.findings = {std::move(*refused)};
+        }
+      }
       if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
         const Finding& silent = result.findings.front();
         Finding f = *undeclared;

@@ -8,10 +8,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_threads.h"
+#include "conformance/rules/given.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/store_evidence.h"
 #include "conformance/rules/thread_rules.h"
@@ -107,13 +109,123 @@ Finding before_first_record(const ImageEvidence& e) {
   return unobservable("no record was seen", "an adapter that declares thread.attach");
 }
 
+// ---- names and their indexes
+
+// Nothing: a context whose key map is not known. A context without one has no names.
+std::optional<Names> names_at(const ImageEvidence& e, const DrivenOperation& d) {
+  const Context* c = context_after(e, d);
+  if (c == nullptr) return std::nullopt;
+  if (threadlocal_entry(*c, abi::kAttributeKeyMapKey) == nullptr) return Names{};
+  return key_map_at(e, d);
+}
+
+// A value that was given once, on whatever thread, and under which name.
+std::map<std::string, std::string> values_given_once(const std::vector<RequestPart>& parts) {
+  std::map<std::string, std::string> out;
+  std::set<std::string> twice;
+  for (const RequestPart& part : parts) {
+    for (const auto& [key, text] : given_attributes(part.request)) {
+      if (!text || text->empty()) continue;
+      if (!out.emplace(*text, key).second) twice.insert(*text);
+    }
+  }
+  for (const auto& text : twice) out.erase(text);
+  return out;
+}
+
+// What a record of these threads has under an index of another name, or of none.
+std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::size_t operation,
+                                   const std::map<std::string, std::string>& given,
+                                   const Names& names) {
+  for (const auto& look : looks) {
+    if (look.operation != operation || !look.shows_record() || look.context() == nullptr) continue;
+    if (look.context()->attached_by != operation) continue;
+    const Record& r = *look.slot.record;
+    abi::AttributeCursor cursor(r.attributes);
+    while (const auto entry = cursor.next()) {
+      const auto it = given.find(text_of(*entry));
+      if (it == given.end()) continue;
+      const bool named = entry->key < names.size();
+      // An SDK may have another name for it.
+      const bool of_another =
+          named && names[entry->key] != it->second &&
+          std::ranges::any_of(given, [&](const auto& g) { return g.second == names[entry->key]; });
+      if (named && !of_another) continue;
+      Finding f = contradicted(
+          named
+              ? fmt::format("{} and {} have index {}, with {} for its name",
+                            conformance::quoted(it->second), conformance::quoted(names[entry->key]),
+                            entry->key, conformance::quoted(names[entry->key]))
+              : fmt::format("{} has index {}, and the key map has {} names",
+                            conformance::quoted(it->second), entry->key, names.size()),
+          named ? "two names have one index" : "a name is lost");
+      for (auto& line : record_lines(r)) f.evidence.push_back(std::move(line));
+      f.hexdumps = {record_dump(r, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
+                                     fmt::format("index {}", entry->key)}})};
+      return f;
+    }
+  }
+  return std::nullopt;
+}
+
 // ---- what becomes of it
+
+// Of one request in parallel: an update of the Resource beside names that threads gave.
+std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t operation,
+                                             std::size_t& judged) {
+  const DrivenOperation& d = e.session->operations[operation];
+  const auto parts = parts_of(d);
+  const auto is_update = [](const RequestPart& part) {
+    return says(part.request, "op", "process.update");
+  };
+  const bool only_those = std::ranges::all_of(parts, [&](const RequestPart& part) {
+    return part.ok && (is_update(part) || may_name_keys(part.request));
+  });
+  if (d.op != "parallel" || !d.ok || !only_those) return std::nullopt;
+  const auto updates = std::ranges::count_if(parts, is_update);
+  if (updates == 0 || std::cmp_equal(updates, parts.size())) return std::nullopt;
+  const auto before = names_at(e, e.session->operations[operation - 1]);
+  const auto after = names_at(e, d);
+  if (!before || !after || (before->empty() && after->empty())) return std::nullopt;
+  ++judged;
+  const auto against = [&](Finding f) {
+    f.evidence.insert(f.evidence.begin(), "after " + request_line(d));
+    add_names(f, "before", *before);
+    add_names(f, "after", *after);
+    return f;
+  };
+  for (std::size_t k = 0; k < before->size(); ++k) {
+    if (k < after->size() && (*after)[k] == (*before)[k]) continue;
+    return against(contradicted(
+        fmt::format("{} lost its index {} in an update of the Resource beside a new name",
+                    conformance::quoted((*before)[k]), k),
+        "reference data lost in an update"));
+  }
+  const auto looks = driven_looks(e);
+  // Of a writer that publishes no new name at all tctx.keymap.append-updates-context speaks.
+  const bool publishes_names = std::ranges::none_of(looks, [&](const DrivenLook& look) {
+    if (look.operation >= operation || look.driven->op == "parallel") return false;
+    if (!look.shows_record()) return false;
+    abi::AttributeCursor cursor(look.slot.record->attributes);
+    while (const auto entry = cursor.next()) {
+      if (never_named(e, *look.slot.record, *entry)) return true;
+    }
+    return false;
+  });
+  if (!publishes_names) return std::nullopt;
+  if (auto f = wrong_index(looks, operation, values_given_once(parts), *after)) {
+    f->saw += ", after an update of the Resource beside it";
+    return against(std::move(*f));
+  }
+  return std::nullopt;
+}
 
 Finding survives_other_updates(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   std::size_t judged = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
+    if (auto f = lost_beside_an_update(e, i, judged)) return *std::move(f);
     if (!d.ok || d.op != "process.update") continue;
     const Context* before = context_after(e, operations[i - 1]);
     const Context* after = context_after(e, d);
@@ -347,14 +459,6 @@ std::optional<Window> window_of(const ImageEvidence& e, std::size_t operation) {
   return Window{before->order, view->order};
 }
 
-// Nothing: a context whose key map is not known. A context without one has no names.
-std::optional<Names> names_at(const ImageEvidence& e, const DrivenOperation& d) {
-  const Context* c = context_after(e, d);
-  if (c == nullptr) return std::nullopt;
-  if (threadlocal_entry(*c, abi::kAttributeKeyMapKey) == nullptr) return Names{};
-  return key_map_at(e, d);
-}
-
 Finding update_protocol(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   std::vector<Window> windows;
@@ -377,55 +481,6 @@ Finding update_protocol(const ImageEvidence& e) {
   return judge_updates(e, [&](const HeaderOperation& op) {
     return std::ranges::any_of(windows, [&](const Window& window) { return window.holds(op); });
   });
-}
-
-// A value that was given once, on whatever thread, and under which name.
-std::map<std::string, std::string> values_given_once(const std::vector<RequestPart>& parts) {
-  std::map<std::string, std::string> out;
-  std::set<std::string> twice;
-  for (const RequestPart& part : parts) {
-    for (const auto& [key, text] : given_attributes(part.request)) {
-      if (!text || text->empty()) continue;
-      if (!out.emplace(*text, key).second) twice.insert(*text);
-    }
-  }
-  for (const auto& text : twice) out.erase(text);
-  return out;
-}
-
-// What a record of these threads has under an index of another name, or of none.
-std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::size_t operation,
-                                   const std::map<std::string, std::string>& given,
-                                   const Names& names) {
-  for (const auto& look : looks) {
-    if (look.operation != operation || !look.shows_record() || look.context() == nullptr) continue;
-    if (look.context()->attached_by != operation) continue;
-    const Record& r = *look.slot.record;
-    abi::AttributeCursor cursor(r.attributes);
-    while (const auto entry = cursor.next()) {
-      const auto it = given.find(text_of(*entry));
-      if (it == given.end()) continue;
-      const bool named = entry->key < names.size();
-      // An SDK may have another name for it.
-      const bool of_another =
-          named && names[entry->key] != it->second &&
-          std::ranges::any_of(given, [&](const auto& g) { return g.second == names[entry->key]; });
-      if (named && !of_another) continue;
-      Finding f = contradicted(
-          named
-              ? fmt::format("{} and {} have index {}, with {} for its name",
-                            conformance::quoted(it->second), conformance::quoted(names[entry->key]),
-                            entry->key, conformance::quoted(names[entry->key]))
-              : fmt::format("{} has index {}, and the key map has {} names",
-                            conformance::quoted(it->second), entry->key, names.size()),
-          named ? "two names have one index" : "a name is lost");
-      for (auto& line : record_lines(r)) f.evidence.push_back(std::move(line));
-      f.hexdumps = {record_dump(r, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
-                                     fmt::format("index {}", entry->key)}})};
-      return f;
-    }
-  }
-  return std::nullopt;
 }
 
 Finding single_writer(const ImageEvidence& e) {

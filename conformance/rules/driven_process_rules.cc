@@ -49,6 +49,27 @@ bool is_unchanged(const Context& was, const Context& now) {
          block != nullptr && then->hash == block->hash;
 }
 
+// The Resource of the one update in a parallel request whose others are of threads and give
+// attributes; nothing: it is another request, or not all of it was answered with ok.
+std::optional<std::vector<Attribute>> update_beside_threads(const DrivenOperation& d) {
+  if (d.op != "parallel" || !d.ok) return std::nullopt;
+  const auto requests = list_member(d.request, "requests");
+  const auto results = list_member(d.reply, "results");
+  std::optional<std::vector<Attribute>> out;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const bool ok =
+        i < results.size() && results[i].is_object() && results[i].value("ok", Json()) == true;
+    if (!ok) return std::nullopt;
+    if (says(requests[i], "op", "process.update") && requests[i].contains("resource") && !out) {
+      out = taken_of(resource_of(requests[i]), results[i]);
+    } else if (!says(requests[i], "op", "thread.attach") &&
+               !says(requests[i], "op", "thread.append")) {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+
 Finding update_visible(const ImageEvidence& e) {
   constexpr const char* kSignature = "an accepted change does not show";
   Given given;
@@ -65,6 +86,20 @@ Finding update_visible(const ImageEvidence& e) {
     if (d.op == "hello") begun = false;
     second = second || d.op == "sdk.load";
     const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
+    if (auto beside = update_beside_threads(d); beside && was.context != nullptr) {
+      given.resource = std::move(beside);
+      given.nothing_taken = given.resource->empty();
+      if (before.payload == nullptr || before.contexts > 1 || given.nothing_taken) continue;
+      ++updates;
+      const Attribute* lost = first_missing(given, before);
+      if (lost == nullptr) continue;
+      Finding f = contradicted(
+          fmt::format("after the update beside what threads did {}, where {} was given",
+                      shown(before.find(lost->key)), shown(lost)),
+          kSignature);
+      f.evidence = {request_line(d), maps_line(*before.context)};
+      return f;
+    }
     const bool updates_it = d.op == "process.update";
     const bool publishes = d.op == "process.publish" && had_begun && is_of_first_sdk(d);
     const bool drops = d.op == "process.drop" && was.context != nullptr;

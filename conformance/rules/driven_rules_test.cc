@@ -262,6 +262,23 @@ TEST(UpdateVisible, ARefusedChangeNeedNotShow) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
 }
 
+TEST(UpdateVisible, BesideANameThatAThreadGives) {
+  Json update = with_resource({{"service.name", "shop-2"}});
+  update["op"] = "process.update";
+  const Json attach = {{"op", "thread.attach"}, {"thread", "namer"}};
+  const Json requests = {{"requests", {update, attach}}};
+  const Json ok = {{"ok", true}};
+  Driven d = published();
+  d.ask("parallel", requests, {{"ok", true}, {"results", {ok, {{"ok", false}}}}});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+  d.ask("parallel", requests, {{"ok", true}, {"results", {ok, ok}}});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+  Driven shown = published();
+  shown.state = {named("shop-2", 2000)};
+  shown.ask("parallel", requests, {{"ok", true}, {"results", {ok, ok}}});
+  EXPECT_EQ(shown.outcome(kVisible), Outcome::kPass);
+}
+
 TEST(UpdateVisible, AnotherPublicationIsAChange) {
   Driven d = published();
   d.ask("process.publish", with_resource({{"service.name", "again"}}));

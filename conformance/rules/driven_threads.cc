@@ -348,7 +348,10 @@ bool is_left_by_update(const ImageEvidence& e, const Context& c) {
   const auto index = static_cast<std::uint64_t>(c.snapshot - e.image->snapshots.data());
   for (const DrivenOperation& d : e.session->operations) {
     if (d.view == nullptr || d.view->image != e.image->key || !d.view->snapshot) continue;
-    if (*d.view->snapshot >= index) return d.ok && d.op == "process.update";
+    if (*d.view->snapshot < index) continue;
+    return d.ok && std::ranges::any_of(parts_of(d), [](const RequestPart& part) {
+             return text_member(part.request, "op") == "process.update";
+           });
   }
   return false;
 }

@@ -230,7 +230,7 @@ Driven update_sizes(Testee& t) {
     if (size <= kUsual) {
       CTX_CHECK(t.request("process.update", whole));
     } else {
-      CTX_CHECK(t.offer("process.update", whole));
+      CTX_CHECK(t.ask("process.update", whole));
     }
   }
   return {};
@@ -414,7 +414,7 @@ Driven publish_and_update(Testee& t) {
   CTX_CHECK(publish(t));
   if (!t.can("process.update")) return {};
   const Json more = Json::array({text("ctxconf.padding", std::string(5000, 'p'))});
-  CTX_CHECK(t.offer("process.update", {{"resource", named("ctxconf-larger", more)}}));
+  CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-larger", more)}}));
   CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
   return {};
 }

@@ -133,6 +133,9 @@ constexpr std::array kChoices = {
     "--good default",
     "--good limits",
     "--good no-extra-pairs",
+    "--good fixed-room",
+    "--good fixed-room-by-design",
+    "--good no-nested-namespaces",
     "--good few-keys",
     "--good says-what-it-takes",
     "--good no-keys",
@@ -267,6 +270,11 @@ class Context {
       return refuse("failed", "clock_gettime", err);
     }
     if (is_good("aborts-without-memory") && !can_allocate(bytes.size())) abort();
+    constexpr std::size_t kRoom = 4096;
+    const bool by_design = is_good("fixed-room-by-design");
+    if ((by_design || is_good("fixed-room")) && bytes.size() > kRoom) {
+      return refuse(by_design ? "rejected" : "failed", "no room for so much", ENOSPC);
+    }
     auto next = bytes;
     if (is_good("unmaps-payloads")) next.reserve(std::size_t{2} * kMapped);
     if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
@@ -824,6 +832,9 @@ class Children {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return refuse("failed", "pipe", errno);
     const bool nested = request.value("namespace", "") == "pid";
+    if (nested && is_good("no-nested-namespaces")) {
+      return refuse("rejected", "the child of process 1 is never process 1");
+    }
     const pid_t parent = nested ? 0 : getpid();  // that of process 1 is in another namespace
     if (nested && unshare(CLONE_NEWPID) != 0) return refuse("failed", "unshare", errno);
     sdk_.before_fork();

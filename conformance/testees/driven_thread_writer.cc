@@ -202,10 +202,13 @@ class Process {
   }
 
   Reply update(const json& request) {
-    const std::lock_guard guard(lock_);
+    std::unique_lock guard(lock_);
     if (!region_.is_there()) return refuse("failed", "nothing is published");
     if (request.contains("resource")) resource_ = attributes_of(request);
-    if (is_good("names-in-the-same-update")) names_.push_back("with_the_update");
+    if (is_good("names-in-the-same-update")) {
+      names_.push_back("with_update_" + std::to_string(names_.size()));
+    }
+    if (is_bad("tctx.keymap.survives-other-updates:at-once")) return update_late(guard);
     const bool forgets = is_bad("tctx.keymap.survives-other-updates");
     send(forgets ? without_threads() : whole());
     said_ = !forgets;
@@ -227,7 +230,11 @@ class Process {
     if (is_bad("tctx.keymap.single-writer") && threads_ >= kManyThreads) {
       return indexes_without_lock(names);
     }
-    const std::lock_guard guard(lock_);
+    std::unique_lock guard(lock_);
+    const bool is_beside = !names.empty() && names.front().starts_with("name_beside");
+    if (is_beside && is_bad("tctx.keymap.survives-other-updates:at-once")) {
+      all_there_.wait_for(guard, std::chrono::seconds(1), [&] { return encoded_; });
+    }
     std::vector<int> out;
     const bool checks_once = is_bad("tctx.keymap.at-most-256");
     const bool room = names_.size() < kMostNames;
@@ -241,6 +248,7 @@ class Process {
       } else if (checks_once ? room : names_.size() < kMostNames) {
         out.push_back(names_.size() < kMostNames ? static_cast<int>(names_.size()) : -1);
         names_.push_back(name);
+        all_there_.notify_all();
         news = true;
       } else {
         out.push_back(is_bad("tctx.keymap.index-not-wrapped") ? 0 : -1);  // 256 as a byte
@@ -273,6 +281,18 @@ class Process {
 
  private:
   using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+  // Encodes, and sends when another thread has had the time to give a name.
+  Reply update_late(std::unique_lock<std::mutex>& guard) {
+    const Bytes encoded = whole();
+    const std::size_t before = names_.size();
+    encoded_ = true;
+    all_there_.notify_all();
+    all_there_.wait_for(guard, std::chrono::seconds(1), [&] { return names_.size() > before; });
+    encoded_ = false;
+    send(encoded);
+    return json();
+  }
 
   // Every thread takes the next index before any has used it. Where fewer come, they wait a while.
   std::vector<int> indexes_without_lock(const std::vector<std::string>& names) {
@@ -336,6 +356,7 @@ class Process {
   std::atomic<int> threads_ = 0;  // beside the first
   std::condition_variable all_there_;
   int took_index_ = 0;
+  bool encoded_ = false;
   int wrote_name_ = 0;
   Region region_;
   Pairs resource_;
@@ -875,6 +896,7 @@ int run() {
 
 constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.keymap.survives-other-updates",
+                             "tctx.keymap.survives-other-updates:at-once",
                              "tctx.keymap.stable-across-republish",
                              "tctx.keymap.append-updates-context",
                              "tctx.keymap.update-protocol",
