@@ -56,7 +56,7 @@ std::string event_text(const Image& image, std::uint64_t order) {
 
 // Where no single event is wrong: the call that named the context, or the last store.
 std::uint64_t end_of_publication(const Image& image) {
-  const auto named = std::ranges::find_if(image.calls, is_naming);
+  const auto named = std::ranges::find_if(image.calls, is_context_naming);
   if (named != image.calls.end()) return named->entered_order;
   return image.stores.empty() ? 0 : image.stores.back().order;
 }

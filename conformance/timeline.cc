@@ -951,6 +951,12 @@ std::string signal_name(int signo) {
                                  : std::string("SIG") + abbreviation;
 }
 
+bool looks_like_the_name(std::string_view text) {
+  constexpr std::string_view kStart = "otel";
+  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
+                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+}
+
 bool is_root(const Timeline& timeline, const Process& process) {
   return &*std::ranges::find(timeline.processes, process.session, &Process::session) == &process;
 }

@@ -31,7 +31,7 @@ namespace ctxconf::conformance {
 enum class Moment {
   kStart,      // attach: the first look; run: an exec has worked; wrap: not used
   kPeriodic,   // every 100 ms
-  kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) on what may be a context
+  kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) that gives a context its name, or tries to
   kNamed,      // after that call, whatever its result
   kExecEntry,  // at execve, before the image is replaced
   kExit,       // the process is about to end, its memory still there
@@ -78,6 +78,9 @@ struct Snapshot {
   std::vector<Candidate> candidates;
   std::vector<DescriptorLink> descriptors;  // only those to a memfd named OTEL_CTX
 };
+
+// OTEL_CTX, also as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
+bool looks_like_the_name(std::string_view text);
 
 // One system call that concerns a publication, or may: calls are recorded in the order in which
 // they returned (an exec: in which it began).

@@ -108,12 +108,6 @@ std::uint64_t place_of(const SystemCall& c) {
 
 }  // namespace
 
-bool looks_like_the_name(std::string_view text) {
-  constexpr std::string_view kStart = "otel";
-  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
-                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-}
-
 bool is_memfd(std::string_view file) { return file.starts_with(kMemfd); }
 
 bool is_memfd_of_context(std::string_view file) {
@@ -231,7 +225,7 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
     if (!naming) return std::nullopt;
     call.text = name_at(e.tid, e.args[4]);
     if (!looks_like_the_name(call.text) && !knows(e.args[2])) return std::nullopt;
-    publishing_.erase(e.tid);
+    if (looks_like_the_name(call.text)) publishing_.erase(e.tid);
   } else if (call.name == "clock_gettime") {
   } else {
     return std::nullopt;

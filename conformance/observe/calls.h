@@ -38,8 +38,6 @@ class EventOrder {
   std::uint64_t last_ = 0;
 };
 
-// OTEL_CTX as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
-bool looks_like_the_name(std::string_view text);
 // What a descriptor is ("/memfd:NAME (deleted)"): any memfd, and one that looks like OTEL_CTX.
 bool is_memfd(std::string_view file);
 bool is_memfd_of_context(std::string_view file);

@@ -219,6 +219,7 @@ class Live {
   Timeline& timeline_;
   sys::Tracee tracee_;
   std::map<pid_t, Watched> alive_;
+  std::set<pid_t> naming_;  // threads in a call that gives a context its name
   std::map<pid_t, WatchedThread> threads_;
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
@@ -434,13 +435,17 @@ void Live::look_at_filters(pid_t pid, pid_t tid) {
 bool Live::begin_call(const sys::SyscallEntry& e) {
   const auto it = alive_.find(e.process);
   if (it == alive_.end() || !it->second.calls) return false;
+  naming_.erase(e.tid);
   auto call = it->second.calls->describe(e);
   if (!call) return false;
   if (it->second.stores) {
     it->second.stores->look(e.tid);
     it->second.stores->entered(*call);
   }
-  if (e.nr == SYS_prctl) call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
+  if (e.nr == SYS_prctl && looks_like_the_name(call->text)) {
+    call->snapshot = take(e.process, Moment::kNaming, Look::kQuick);
+    naming_.insert(e.tid);
+  }
   call->entered_ns = sys::boottime_now_ns();
   const auto answer = it->second.injector->entered(*call, injecting_);
   call->injected = answer && give(e, *answer);
@@ -762,7 +767,7 @@ void Live::on(const sys::SyscallExit& e) {
     const bool reading = name == "clock_gettime";
     it->second.injector->left(e.tid, e.result,
                               reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
-    if (name == "prctl") {
+    if (naming_.erase(e.tid) > 0) {
       look_at_stopped_thread(e.process, e.tid);
       take(e.process, Moment::kNamed, Look::kQuick);
     }

@@ -253,11 +253,11 @@ void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
 
 void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
   const auto address = call.args[2];
+  if (!looks_like_the_name(call.text)) return;
   if (current_ && current_->at.raw() == address) {
     if (!lifetime_ && abi::is_valid(decoded(current_->last))) end("published");
     return;
   }
-  if (!looks_like_the_name(call.text)) return;
   const auto now = read_header(tid, sys::RemoteAddr(address));
   if (!now || now->size() < kHeaderBytes) return;
   if (current_ && (current_->memfd || current_->signed_once) && !is_signed(*now)) return;

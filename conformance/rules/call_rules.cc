@@ -253,11 +253,30 @@ const SystemCall* stray_naming(const Publications& all, const Publication& p) {
   return nullptr;
 }
 
+// Is the context still there under a later name? A writer may take the name away on its way to
+// withdraw it.
+bool is_left(const ImageEvidence& e, const Publication& p) {
+  const auto& calls = e.image->calls;
+  const bool is_last = p.calls.data() + p.calls.size() == calls.data() + calls.size();
+  return is_last && !e.contexts.empty() &&
+         std::ranges::any_of(e.contexts.back(),
+                             [&](const Context& c) { return c.start() == p.start && c.usable(); });
+}
+
+// The last call that gave a published context a name of another kind.
+const SystemCall* misnaming(const Publication& p) {
+  const SystemCall* last = nullptr;
+  for (const Naming& n : p.renamings) {
+    if (n.valid() && !n.call->text.empty() && n.call->args[2] == p.start) last = n.call;
+  }
+  return last;
+}
+
 Finding name_always(const ImageEvidence& e, const Publications& all) {
   bool judged = false;
   for (const Publication& p : all) {
     if (!p.own() || p.sights.empty()) continue;
-    if (!p.namings.empty() || stray_naming(all, p) != nullptr) {
+    if (!p.namings.empty() || misnaming(p) != nullptr || stray_naming(all, p) != nullptr) {
       judged = true;
       continue;
     }
@@ -283,11 +302,16 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
       judged = true;
       const bool any = std::ranges::any_of(
           p.namings, [&](const Naming& n) { return has_right_arguments(p, *n.call); });
-      const SystemCall& last = *p.namings.back().call;
+      const Naming& last = p.namings.back();
+      if (!any) wrong = last.call;
       // A later call with another name takes the right one away.
-      if (!any || (last.args[2] == p.start && last.text != abi::kMemfdName)) wrong = &last;
+      const bool renamed =
+          last.call->args[2] == p.start && last.call->text != abi::kMemfdName && last.valid();
+      if (any && renamed && is_left(e, p)) wrong = last.call;
+      const SystemCall* other = misnaming(p);
+      if (any && other != nullptr && other > last.call && is_left(e, p)) wrong = other;
     } else if (p.own() && !p.sights.empty()) {
-      wrong = stray_naming(all, p);
+      wrong = misnaming(p) != nullptr ? misnaming(p) : stray_naming(all, p);
     }
     if (wrong == nullptr) continue;
     std::string saw;
@@ -432,13 +456,23 @@ Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& 
   return judged ? passed() : nothing_judged(e, "no update with a naming call was seen", kUpdate);
 }
 
+// A timestamp that may have come back behind a withdrawal, in the same mapping.
+bool may_be_publication(const ImageEvidence& e, const Publication& p, std::uint64_t timestamp) {
+  const HeaderHistory history = header_history_of(e);
+  return std::ranges::any_of(history.operations, [&](const HeaderOperation& op) {
+    return op.watch->header == p.start && op.is_announced() &&
+           op.announcing().after.monotonic_published_at_ns == timestamp &&
+           (op.kind == HeaderOperation::Kind::kPublication || op.may_be_publication);
+  });
+}
+
 Finding update_name_always(const ImageEvidence& e, const Publications& all) {
   std::size_t updates = 0;
   for (const Publication& p : all) {
     for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
       const Announced how = announced(e, p, i);
       if (how == Announced::kYes || how == Announced::kEarly) ++updates;
-      if (how != Announced::kNo) continue;
+      if (how != Announced::kNo || may_be_publication(e, p, p.sights[i].timestamp)) continue;
       Finding f =
           contradicted("an update was not followed by a naming call", "update without naming call");
       f.evidence = {fmt::format("timestamps {} and then {}, no naming call found the second",

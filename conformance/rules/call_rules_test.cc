@@ -256,6 +256,36 @@ TEST(CallRules, ANamingCallForOtherMemory) {
   Recording undone;
   undone.published().named(header(1), kAt, kPage, "mine");
   EXPECT_EQ(contradictions(undone), Ids{"pctx.publish.name-arguments"});
+  Recording alone;
+  alone.made().named(header(1), kAt, kPage, "mine").seen(header(1));
+  EXPECT_EQ(contradictions(alone), Ids{"pctx.publish.name-arguments"});
+}
+
+TEST(CallRules, AWithdrawalMayTakeTheNameAwayOrGiveAnother) {
+  for (const char* name : {"", "app-cache", "otel-gone"}) {
+    Recording behind;
+    behind.published().named(header(0), kAt, kPage, name).seen(header(0));
+    EXPECT_EQ(contradictions(behind), Ids{}) << name;
+    Recording ahead;
+    ahead.published().named(header(1), kAt, kPage, name).seen(header(0));
+    EXPECT_EQ(contradictions(ahead), Ids{}) << name;
+    Recording unmapped;
+    unmapped.published().named(header(1), kAt, kPage, name);
+    unmapped.call("munmap", {kAt, kPage}, 0);
+    EXPECT_EQ(contradictions(unmapped), Ids{}) << name;
+  }
+  Recording kept;
+  kept.published().named(header(1), kAt, kPage, "");
+  EXPECT_EQ(contradictions(kept), Ids{});
+}
+
+TEST(CallRules, ACallWithAnotherNameAnnouncesNothing) {
+  Recording label;
+  label.made().named(kBlank, kAt, kPage, "app-cache").seen(header(1)).seen(header(0));
+  EXPECT_EQ(contradictions(label), Ids{"pctx.publish.name-always"});
+  Recording update;
+  update.published().seen(header(2)).named(header(2), kAt, kPage, "").seen(header(0));
+  EXPECT_EQ(contradictions(update), Ids{"pctx.update.name-always"});
 }
 
 TEST(CallRules, ANamingCallForAPartOfTheMapping) {

@@ -38,9 +38,7 @@ bool maps_memfd(const SystemCall& c) {
 bool maps_anonymous(const SystemCall& c) {
   return c.name == "mmap" && (c.args[3] & MAP_ANONYMOUS) != 0;
 }
-bool is_context_naming(const SystemCall& c) {
-  return is_naming(c) && c.text.starts_with(abi::kMemfdName);
-}
+bool gives_the_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }
 
 std::string errno_name(const SystemCall& c) {
   const char* name = strerrorname_np(static_cast<int>(-c.result.value_or(0)));
@@ -310,7 +308,7 @@ const SystemCall* published_anonymously(const ImageEvidence& e, const SystemCall
   const SystemCall* end = e.image->calls.data() + e.image->calls.size();
   const auto* found = std::find_if(&refused + 1, end, [&](const SystemCall& c) {
     const auto h = header_before(e, c);
-    return is_context_naming(c) && worked(c) && h && abi::is_valid(*h);
+    return gives_the_name(c) && worked(c) && h && abi::is_valid(*h);
   });
   return found == end ? nullptr : found;
 }
@@ -425,7 +423,7 @@ Finding name_failure_ignored(const ImageEvidence& e) {
       e.image->calls, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
   const Calls refused = calls_that(e, [&](const SystemCall& c) {
     const auto h = header_before(e, c);
-    return is_context_naming(c) && failed(c) && h && abi::is_valid(*h);
+    return gives_the_name(c) && failed(c) && h && abi::is_valid(*h);
   });
   if (refused.empty() || !memfd) return needs(e, "--inject 'prctl(PR_SET_VMA):error=EINVAL'");
   const SystemCall& first = *refused.front();
@@ -467,7 +465,7 @@ Finding no_name_at_all(const ImageEvidence& e) {
   const Calls made =
       calls_that(e, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
   const Calls named =
-      calls_that(e, [](const SystemCall& c) { return is_context_naming(c) && worked(c); });
+      calls_that(e, [](const SystemCall& c) { return gives_the_name(c) && worked(c); });
   const bool nameless = !host_names_anonymous_memory(e) || refuses_names(e);
   if (refused.empty() || !made.empty() || !named.empty() || !nameless) return needs(e, kOptions);
   if (!is_concluded(e)) return not_concluded(e);
@@ -531,7 +529,7 @@ EventPlace announced_behind(const ImageEvidence& e, const Context& c, const Syst
     }
   }
   for (const SystemCall& call : e.image->calls) {
-    if (is_naming(call) && call.args[2] == c.start() && call.entered_order > since) {
+    if (gives_the_name(call) && call.args[2] == c.start() && call.entered_order > since) {
       return {c.start(), call.entered_order, {}};
     }
   }
@@ -586,7 +584,7 @@ Finding failure_ftruncate(const ImageEvidence& e) {
   if (died(e)) return death(e, "its memfd was not sized", refused);
   if (!is_concluded(e)) return not_concluded(e);
   const bool named = std::ranges::any_of(
-      e.image->calls, [](const SystemCall& c) { return is_context_naming(c) && worked(c); });
+      e.image->calls, [](const SystemCall& c) { return gives_the_name(c) && worked(c); });
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
     if (c->candidate->named || named) continue;
     Finding f = contradicted("a valid header is left in memory that no reader can find",
@@ -960,7 +958,7 @@ constexpr std::array<NamedRule, 14> kRules = {{
 
 bool is_named_as_valid(const ImageEvidence& e, const SystemCall& c) {
   const auto h = header_before(e, c);
-  return is_context_naming(c) && h && abi::is_valid(*h);
+  return gives_the_name(c) && h && abi::is_valid(*h);
 }
 
 bool is_same_step(const SystemCall& a, const SystemCall& b) {

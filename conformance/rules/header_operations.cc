@@ -4,8 +4,10 @@
 #include <bit>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
+#include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/publications.h"
 
 namespace ctxconf::conformance {
@@ -102,6 +104,11 @@ class Reader {
     }
     if (timestamp_after(s) == 0) return i + 1;
     const std::size_t end = end_of_filling(i);
+    if (!fresh_ && zero_ != kNone && was_withdrawn(steps_[end])) {
+      begin_ = zero_ + 1;
+      zero_first_ = zero_ = kNone;
+      fresh_ = true;
+    }
     add(fresh_ ? Kind::kPublication : Kind::kUpdate, i, end);
     return end + 1;
   }
@@ -125,6 +132,35 @@ class Reader {
     return zero + 1;
   }
 
+  // The zero was a withdrawal: the name was taken away before a timestamp came back, or the program
+  // was asked for the one and for the other.
+  bool was_withdrawn(const HeaderStore& announcing) const {
+    const std::uint64_t from = steps_[zero_].store->order;
+    const std::uint64_t to = announcing.store->order;
+    const bool renamed = std::ranges::any_of(e_.image->calls, [&](const SystemCall& c) {
+      return is_naming(c) && !is_context_naming(c) && c.args[2] == watch_->header &&
+             c.entered_order > from && c.entered_order < to;
+    });
+    if (renamed || e_.session == nullptr) return renamed;
+    const std::size_t asked = operation_of(e_, from);
+    return asked < e_.session->operations.size() && asked != operation_of(e_, to) &&
+           e_.session->operations[asked].op == "process.drop";
+  }
+
+  // Nothing but what the program does next tells a withdrawal by zero alone from the beginning of
+  // an update: a publisher stores the signature again, and a writer who is done leaves zero at
+  // rest.
+  bool may_be_withdrawn(std::size_t zero, std::size_t announcing) const {
+    constexpr std::uint64_t kRest = 2'000'000'000;
+    constexpr std::uint8_t kSignatureWord = 1;
+    if (steps_[announcing].store->at_ns - steps_[zero].store->at_ns >= kRest) return true;
+    const std::span window(steps_.data() + zero + 1, announcing - zero - 1);
+    return std::ranges::none_of(window, &HeaderStore::changes_identity) &&
+           std::ranges::any_of(window, [](const HeaderStore& s) {
+             return (s.store->words & kSignatureWord) != 0 && !s.changes_timestamp();
+           });
+  }
+
   // When a reader found what `announcing` announced.
   std::uint64_t seen_ns(const HeaderStore& announcing) const {
     std::uint64_t out = UINT64_MAX;
@@ -145,7 +181,9 @@ class Reader {
     const std::uint64_t since = op->announcing().store->order;
     std::uint64_t named = UINT64_MAX;
     for (const SystemCall& c : e_.image->calls) {
-      if (!is_naming(c) || c.args[2] != watch_->header || c.entered_order <= since) continue;
+      if (!is_context_naming(c) || c.args[2] != watch_->header || c.entered_order <= since) {
+        continue;
+      }
       named = std::min(named, c.entered_order);
     }
     if (named == UINT64_MAX && behind) return;
@@ -165,6 +203,7 @@ class Reader {
     op.zero = at(zero_);
     op.announce_first = at(first);
     op.announce = at(end);
+    op.may_be_publication = kind == Kind::kUpdate && zero_ != kNone && may_be_withdrawn(zero_, end);
     put(std::move(op), end + 1);
     last_ = out_.operations.size() - 1;
     fresh_ = false;

@@ -57,7 +57,9 @@ struct HeaderOperation {
   std::size_t announce_first = kNone;
   std::size_t announce = kNone;
   std::uint64_t until_ns = UINT64_MAX;  // the first store of the next operation
-  bool is_asked_for = true;             // false: only part of the history of those that are
+  // Of an update: its zero may have withdrawn the context, and the rest have published another.
+  bool may_be_publication = false;
+  bool is_asked_for = true;  // false: only part of the history of those that are
 
   bool was_zeroed() const { return zero != kNone; }
   bool is_announced() const { return announce != kNone; }

@@ -364,11 +364,12 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
     const Context* zero = nullptr;  // first of the run of zeros that goes on to the end
     bool named = false;
     bool alone = true;
+    bool published = false;  // else a naming call may come early, before a first publication
     std::uint64_t until = 0;
     for (const auto& list : e.contexts) {
       if (std::ranges::find(list, start, &Context::start) == list.end()) {
         zero = nullptr;  // it was unmapped meanwhile: a withdrawal
-        named = false;
+        named = published = false;
       }
       for (const Context& c : list) {
         if (c.start() != start || c.head == nullptr) continue;
@@ -383,12 +384,13 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
         } else {
           zero = nullptr;
           named = false;
+          published = published || c.header.monotonic_published_at_ns != 0;
         }
       }
     }
     if (zero == nullptr || !alone) continue;
     zero_at_end = true;
-    if (named && until - zero->snapshot->first_seen_ns >= kRest) left_at_zero = zero;
+    if (named && published && until - zero->snapshot->first_seen_ns >= kRest) left_at_zero = zero;
   }
   if (left_at_zero != nullptr) {
     Finding f = contradicted(

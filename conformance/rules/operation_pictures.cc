@@ -55,7 +55,7 @@ std::uint64_t first_call_of(const Publication& p, std::uint64_t otherwise) {
 std::uint64_t end_of_naming(const Image& image, std::uint64_t header, std::uint64_t since,
                             std::uint64_t until) {
   for (const SystemCall& c : image.calls) {
-    if (!is_naming(c) || c.args[2] != header || c.entered_order <= since) continue;
+    if (!is_context_naming(c) || c.args[2] != header || c.entered_order <= since) continue;
     return c.entered_order < until ? std::max(c.entered_order, c.left_order) : since;
   }
   return since;

@@ -127,7 +127,8 @@ void add_calls(const Image& image, std::uint64_t page, Publication& p) {
     if (is_naming(c)) {
       const std::uint64_t end = p.end_at(c, page);
       if (address < p.start || address - p.start >= std::max(end - p.start, page)) continue;
-      p.namings.push_back({&c, header_in(image, c.before)});
+      auto& list = is_context_naming(c) ? p.namings : p.renamings;
+      list.push_back({&c, header_in(image, c.before)});
     } else if (c.name == "madvise" && as_int(c.args[2]) == MADV_DONTFORK && succeeded(c)) {
       const bool covers = address <= p.start && p.start - address < std::max(c.args[1], page);
       if (covers && p.dontfork == nullptr) p.dontfork = &c;
@@ -164,10 +165,12 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     if (p.context == nullptr) return;
     add_memfd(*e.image, p);
     add_calls(*e.image, page, p);
-    for (const Naming& n : p.namings) {
-      if (!n.valid()) continue;
-      const std::uint64_t at = n.call->entered_ns;
-      add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
+    for (const auto* calls : {&p.namings, &p.renamings}) {
+      for (const Naming& n : *calls) {
+        if (!n.valid()) continue;
+        const std::uint64_t at = n.call->entered_ns;
+        add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
+      }
     }
     std::ranges::sort(p.sights, {}, &Sight::first_ns);
     if (until < all.size() && all[until].name == "mremap" && ends(all[until], start)) {
@@ -211,6 +214,8 @@ bool is_naming(const SystemCall& c) {
   return c.name == "prctl" && static_cast<std::uint32_t>(c.args[0]) == PR_SET_VMA &&
          c.args[1] == PR_SET_VMA_ANON_NAME;
 }
+
+bool is_context_naming(const SystemCall& c) { return is_naming(c) && looks_like_the_name(c.text); }
 
 std::optional<bool> host_has(const Timeline& t, std::string_view name) {
   const auto fact = std::ranges::find(t.host, name, &sys::HostFact::name);

@@ -15,7 +15,7 @@
 
 namespace ctxconf::conformance {
 
-// prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME); counts whatever its result.
+// prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME), whatever its result.
 struct Naming {
   const SystemCall* call = nullptr;
   std::optional<abi::ProcessHeader> before;  // at entry, in the order of this machine
@@ -39,7 +39,8 @@ struct Publication {
   const SystemCall* create = nullptr;  // memfd_create of what `map` maps; null: none, or not seen
   std::vector<const SystemCall*> attempts;  // memfd_create refused before `create` or `map`
   std::vector<const SystemCall*> sizings;   // of that memfd, successful
-  std::vector<Naming> namings;              // whose address is in the mapping
+  std::vector<Naming> namings;              // is_context_naming, whose address is in the mapping
+  std::vector<Naming> renamings;            // those that give it another name, or take it away
   const SystemCall* dontfork = nullptr;     // the first for its start that succeeded
   const SystemCall* moved = nullptr;        // mremap that moved it away
   std::vector<Sight> sights;                // distinct timestamps, in order
@@ -65,7 +66,11 @@ ForkTime fork_time(const ImageEvidence& evidence, const Publication& p, const Fo
 // it has none.
 std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork);
 
+// Of any memory, with any name or none.
 bool is_naming(const SystemCall& call);
+// With OTEL_CTX, or with a name that may be meant as it. A call with another name, or with none,
+// announces nothing: it may end a context, or label memory for other reasons.
+bool is_context_naming(const SystemCall& call);
 // Whether the host has what is probed by that name; nothing: it was not found out.
 std::optional<bool> host_has(const Timeline& timeline, std::string_view name);
 

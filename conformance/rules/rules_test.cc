@@ -364,6 +364,9 @@ TEST(HeaderRules, AZeroThatTheNamingCallSaw) {
   w.see({Writer{}.candidate()}, 1, Moment::kNamed);
   w.see({zero.candidate()}, 2, Moment::kNamed, 4.5);
   EXPECT_EQ(contradictions(w), Ids{"pctx.header.timestamp-nonzero-at-rest"});
+  World early;
+  early.see({zero.candidate()}, 2, Moment::kNamed, 4.5);
+  EXPECT_EQ(early.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kUnobservable);
 }
 
 TEST(HeaderRules, AZeroThatMayBeAWithdrawalOrAnUpdateIsNotJudged) {

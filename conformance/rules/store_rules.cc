@@ -25,6 +25,7 @@ struct Tally {
   std::size_t late = 0;       // operations whose beginning was not seen
   std::size_t unread = 0;     // payloads of which too little is known
   std::size_t contended = 0;  // where another thread may have acted between two looks
+  std::size_t reopened = 0;   // updates that may be a withdrawal and a publication
   std::size_t uncopied = 0;   // where it is not known what memory held
   std::optional<Finding> noted;
 };
@@ -218,8 +219,13 @@ std::optional<Finding> signature_untouched(const ImageEvidence& e, const History
       ++tally.late;
       continue;
     }
-    for (const HeaderStore& s : op.stores) {
-      if (!s.changes_identity()) continue;
+    const auto changed = std::ranges::find_if(op.stores, &HeaderStore::changes_identity);
+    if (changed != op.stores.end() && op.may_be_publication) {
+      ++tally.reopened;
+      continue;
+    }
+    if (changed != op.stores.end()) {
+      const HeaderStore& s = *changed;
       return wrong_store(*e.image, op, s,
                          s.before.signature == s.after.signature
                              ? "an update changed the version"
@@ -364,6 +370,10 @@ std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History
       ++(p.later != nullptr && p.then == nullptr ? tally.uncopied : tally.unread);
       continue;
     }
+    if (!*p.ready && op.may_be_publication) {
+      ++tally.reopened;
+      continue;
+    }
     if (!*p.ready && is_contended(op)) {
       ++tally.contended;
       continue;
@@ -499,6 +509,10 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "the header was not written by threads of the program: the order is unknown",
         "a program whose own threads store the fields");
   }
+  if (tally.reopened > 0) {
+    return unobservable("the zero may have withdrawn the context, and another have been published",
+                        "ctxconf run, which knows what the program was asked for");
+  }
   if (tally.contended > 0) {
     return unobservable("another thread may have acted before the memory was copied",
                         "a program that updates its context from its only thread");
@@ -558,7 +572,8 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
                      : about == About::kAnnouncements ? "announcement"
                                                       : "publication";
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
-  const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied;
+  const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied +
+                    tally.reopened;
   if (more > 0) saw += fmt::format(", {} not: too little is known", more);
   if (e.image->stores_dropped > 0) saw += "; " + not_kept(*e.image);
   return passed(std::move(saw));
@@ -627,6 +642,7 @@ Finding judge_updates(const ImageEvidence& e,
     sum.late += tally.late;
     sum.unread += tally.unread;
     sum.contended += tally.contended;
+    sum.reopened += tally.reopened;
     sum.uncopied += tally.uncopied;
     if (found && !row.is_error) found->outcome = Outcome::kWarn;
     if (!found) found = std::move(tally.noted);

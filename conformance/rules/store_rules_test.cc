@@ -666,6 +666,35 @@ TEST(StoreRules, AWithdrawalIsNoUpdate) {
   EXPECT_EQ(broken(cut), Ids{});
 }
 
+TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
+  const auto again = [](auto&& meanwhile) {
+    Recording r;
+    r.published().keep(kOtherHeap, message('a')).timestamp(0);
+    meanwhile(r);
+    r.keep(kOtherHeap, message('b')).size().pointer(kOtherHeap).timestamp(kLater).named();
+    return r;
+  };
+  const auto nothing = again([](Recording&) {});
+  EXPECT_EQ(broken(nothing), Ids{"pctx.update.prepare-before-zero"});
+  const auto signed_again = again([](Recording& r) { r.signature(); });
+  EXPECT_EQ(broken(signed_again), Ids{});
+  EXPECT_EQ(signed_again.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
+  const auto at_rest = again([](Recording& r) { r.now += 2'000'000'000; });
+  EXPECT_EQ(broken(at_rest), Ids{});
+  const auto cleared = again([](Recording& r) {
+    r.signature(std::string_view("\0\0\0\0\0\0\0\0", 8));
+    r.now += 2'000'000'000;
+    r.signature();
+  });
+  EXPECT_EQ(broken(cleared), Ids{});
+  EXPECT_EQ(cleared.judge("pctx.update.signature-untouched").outcome, Outcome::kUnobservable);
+  const auto unnamed =
+      again([](Recording& r) { r.call("prctl", {kNaming, 0, kAt, kPage, 0}, -22); });
+  EXPECT_EQ(broken(unnamed), Ids{});
+  EXPECT_EQ(silent(unnamed), kOfUpdates);
+  EXPECT_EQ(unnamed.judge("pctx.publish.timestamp-last").evidence, Ids{});
+}
+
 TEST(StoreRules, FieldsThatChangeBeforeAZeroThatStays) {
   Recording r;
   r.published().size(4).pointer(kOtherHeap).timestamp(0);

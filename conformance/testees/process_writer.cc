@@ -747,6 +747,12 @@ void bad_name_arguments() {
   hold(r);
 }
 
+void bad_name_arguments_later() {
+  const Region r = publish();
+  prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, "app-cache");
+  hold(r);
+}
+
 void bad_name_whole_mapping() {
   const Region r = make_region({.size = 2 * page()});
   fill(r, on_heap(usual_message()));
@@ -1051,6 +1057,13 @@ void good_named_early() {
   pause();
   publish_in(r, on_heap(usual_message()));
   hold(r);
+}
+
+void good_named_long_before() {
+  const Region r = make_region();
+  copy_to(r.at, std::string(kSignature) + std::string("\2\0\0\0", 4));
+  set_name(r);
+  wait_for_the_end();
 }
 
 void good_signature_with_terminator() {
@@ -1615,6 +1628,58 @@ void good_withdrawn_zero() {
   std::memset(payload.at, 0, payload.size);
   std::free(payload.at);
   wait_for_the_end();
+}
+
+void take_name_away(const Region& r) {
+  prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, nullptr);
+}
+
+void good_withdrawn_unnamed() {
+  const Region r = publish();
+  announce(r);
+  pause();
+  set_timestamp(r, 0);
+  take_name_away(r);
+  wait_for_the_end();
+}
+
+void good_withdrawn_name_first() {
+  const Region r = publish();
+  announce(r);
+  pause();
+  take_name_away(r);
+  set_timestamp(r, 0);
+  munmap(r.at, r.size);
+  wait_for_the_end();
+}
+
+void good_withdrawn_for_other_use() {
+  const Region r = publish();
+  announce(r);
+  pause();
+  set_timestamp(r, 0);
+  prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, "app-cache");
+  std::memset(r.at, 0xa5, r.size);
+  wait_for_the_end();
+}
+
+void good_withdrawn_zero_again() {
+  const Region r = publish();
+  pause();
+  set_timestamp(r, 0);
+  pause();
+  publish_in(r, on_heap(message_with({pair("ctxconf.update", integer(1))})));
+  hold(r);
+}
+
+void good_withdrawn_unnamed_again() {
+  const Region r = publish();
+  pause();
+  set_timestamp(r, 0);
+  take_name_away(r);
+  pause();
+  publish_in(r, on_heap(message_with({pair("ctxconf.update", integer(1))})));
+  hold(r);
 }
 
 void good_withdrawn_zero_republish() {
@@ -2190,6 +2255,8 @@ constexpr Case kBad[] = {
     {"pctx.publish.name-always", "no naming call where a memfd has the name", bad_name_always},
     {"pctx.publish.name-arguments", "the naming call has the payload's address",
      bad_name_arguments},
+    {"pctx.publish.name-arguments:later", "a later call gives the context another name",
+     bad_name_arguments_later},
     {"pctx.publish.name-whole-mapping", "names the first of two pages", bad_name_whole_mapping},
     {"pctx.publish.name-after-timestamp", "the naming call comes before the fields only",
      bad_name_after_timestamp},
@@ -2255,6 +2322,8 @@ constexpr Case kBad[] = {
 constexpr Case kGood[] = {
     {"default", "one page, payload on the heap", good_default},
     {"slow-first-publish", "the mapping exists long before its header", good_slow_first_publish},
+    {"named-long-before", "named with its signature, and to be published later than it lives",
+     good_named_long_before, 2800},
     {"named-early", "the naming call comes before the fields as well", good_named_early},
     {"signature-with-terminator", "nine bytes, then the version", good_signature_with_terminator},
     {"larger-buffer", "the payload's buffer goes on behind its end", good_larger_buffer},
@@ -2329,6 +2398,15 @@ constexpr Case kGood[] = {
     {"withdrawn-unmap", "withdrawn by unmapping", good_withdrawn_unmap},
     {"withdrawn-zero-unmap", "withdrawn by zero, then unmapped", good_withdrawn_zero_unmap},
     {"withdrawn-zero", "withdrawn by zero, payload freed", good_withdrawn_zero, 2800},
+    {"withdrawn-unnamed", "withdrawn by zero, then its name taken away", good_withdrawn_unnamed,
+     2800},
+    {"withdrawn-name-first", "its name taken away, withdrawn by zero, unmapped",
+     good_withdrawn_name_first},
+    {"withdrawn-for-other-use", "withdrawn by zero, its memory renamed and used again",
+     good_withdrawn_for_other_use},
+    {"withdrawn-zero-again", "withdrawn by zero, then published in the same mapping",
+     good_withdrawn_zero_again},
+    {"withdrawn-unnamed-again", "the same, without a name meanwhile", good_withdrawn_unnamed_again},
     {"withdrawn-zero-republish", "withdrawn by zero, then published elsewhere",
      good_withdrawn_zero_republish, 2800},
     {"republish", "withdrawn, then published in a new mapping", good_republish},
