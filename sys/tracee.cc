@@ -1,5 +1,6 @@
 #include "sys/tracee.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -7,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -1472,6 +1475,45 @@ Result<> Tracee::write(pid_t tid, RemoteAddr to, std::span<const std::byte> byte
   return {};
 }
 
+namespace {
+
+#if defined(__x86_64__)
+constexpr const char* kVdsoClock = "__vdso_clock_gettime";
+// mov eax, 228; syscall; ret
+constexpr std::array<std::uint8_t, 8> kClockCall = {0xb8, 0xe4, 0, 0, 0, 0x0f, 0x05, 0xc3};
+#elif defined(__aarch64__)
+constexpr const char* kVdsoClock = "__kernel_clock_gettime";
+// mov x8, #113; svc #0; ret; nop
+constexpr std::array<std::uint8_t, 16> kClockCall = {
+    0x28, 0x0e, 0x80, 0xd2, 0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6, 0x1f, 0x20, 0x03, 0xd5};
+#endif
+
+// Makes the vDSO's clock_gettime at `base` a system call, for the process's own copy of that page.
+// All programs of this width have the vDSO that this one has.
+Result<> make_clock_calls(pid_t process, std::uint64_t base) {
+  const auto own = static_cast<std::uint64_t>(getauxval(AT_SYSINFO_EHDR));
+  void* const handle = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  const void* const function = handle == nullptr ? nullptr : dlsym(handle, kVdsoClock);
+  if (own == 0 || function == nullptr) return fail("hide vDSO", ENOENT, kVdsoClock);
+  const std::uint64_t at = base + (reinterpret_cast<std::uintptr_t>(function) - own);
+  for (std::size_t i = 0; i < kClockCall.size(); i += sizeof(long)) {
+    long was = 0;
+    long word = 0;
+    std::memcpy(&was, static_cast<const std::byte*>(function) + i, sizeof was);
+    std::memcpy(&word, kClockCall.data() + i, sizeof word);
+    errno = 0;
+    const long found = ptrace(PTRACE_PEEKTEXT, process, at + i, nullptr);
+    if (found == -1 && errno != 0) return fail("PTRACE_PEEKTEXT", errno, pid_text(process));
+    if (found != was) return fail("hide vDSO", ENOEXEC, pid_text(process));
+    if (ptrace(PTRACE_POKETEXT, process, at + i, word) != 0) {
+      return fail("PTRACE_POKETEXT", errno, pid_text(process));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<bool> Tracee::hide_vdso(pid_t process) {
   CTX_TRY(registers, registers_of(process));
   InitialStack stack(process, registers);
@@ -1485,13 +1527,16 @@ Result<bool> Tracee::hide_vdso(pid_t process) {
   while (true) {
     const RemoteAddr at = stack.position();
     CTX_TRY(type, stack.next());
-    CTX_CHECK(stack.next());
+    CTX_TRY(value, stack.next());
     if (type == AT_NULL) return found;
     // 32-bit programs on x86 also learn from AT_SYSINFO how to make system calls through it.
     if (type != AT_SYSINFO_EHDR && type != AT_SYSINFO) continue;
     const std::uint64_t ignore = AT_IGNORE;
     CTX_CHECK(write(process, at, std::as_bytes(std::span(&ignore, 1)).first(stack.word_size())));
     found = true;
+    if (type == AT_SYSINFO_EHDR && stack.word_size() == sizeof(long)) {
+      CTX_CHECK(make_clock_calls(process, value));
+    }
   }
 }
 

@@ -161,7 +161,9 @@ class Tracee {
   // Copies into the memory of a stopped thread, where its process may write: EFAULT elsewhere.
   Result<> write(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes);
   // At an Execed: the new image is not told where the vDSO is, so that each reading of a clock
-  // becomes a system call. False when there was none.
+  // becomes a system call. Who finds it in another way, by PR_GET_AUXV or in maps, finds a
+  // clock_gettime that makes the call; not so in a 32-bit program of a 64-bit kernel. False when
+  // there was none.
   Result<bool> hide_vdso(pid_t process);
 
   // A stopped thread that was killed meanwhile: it ends once it is resumed, and an exec of another

@@ -576,32 +576,34 @@ TEST_F(TraceeTest, ACallOfAKilledProcessCanBeAnswered) {
 }
 
 TEST_F(TraceeTest, WithoutAVdsoTheClockIsASystemCall) {
-  auto launch = target({"seconds"});
-  launch.extra_calls.clock_gettime = true;
-  auto tracee = Tracee::launch(launch, kTrampoline);
-  ASSERT_TRUE(tracee) << to_string(tracee.error());
-  Recording run;
-  std::size_t readings = 0;
-  run.also = [&](const TraceEvent& event) {
-    if (const auto* start = std::get_if<Execed>(&event)) {
-      const auto hidden = tracee->hide_vdso(start->process);
-      ASSERT_TRUE(hidden) << to_string(hidden.error());
-      EXPECT_TRUE(*hidden);
-      const auto again = tracee->hide_vdso(start->process);
-      ASSERT_TRUE(again) << to_string(again.error());
-      EXPECT_FALSE(*again);
-    }
-    const auto* e = std::get_if<SyscallEntry>(&event);
-    if (e == nullptr || e->nr != SYS_clock_gettime || e->args[0] != CLOCK_BOOTTIME) return;
-    ++readings;
-    EXPECT_FALSE(e->short_time);
-    const timespec now{41, 0};
-    EXPECT_TRUE(tracee->write(e->tid, RemoteAddr(e->args[1]), std::as_bytes(std::span(&now, 1))));
-    EXPECT_TRUE(tracee->answer(e->tid, 0));
-  };
-  run.drive(*tracee);
-  EXPECT_EQ(readings, 1U);
-  EXPECT_EQ(run.end_of(tracee->root())->exit_code, 41);
+  for (const char* mode : {"seconds", "seconds-by-vdso"}) {
+    auto launch = target({mode});
+    launch.extra_calls.clock_gettime = true;
+    auto tracee = Tracee::launch(launch, kTrampoline);
+    ASSERT_TRUE(tracee) << to_string(tracee.error());
+    Recording run;
+    std::size_t readings = 0;
+    run.also = [&](const TraceEvent& event) {
+      if (const auto* start = std::get_if<Execed>(&event)) {
+        const auto hidden = tracee->hide_vdso(start->process);
+        ASSERT_TRUE(hidden) << to_string(hidden.error());
+        EXPECT_TRUE(*hidden);
+        const auto again = tracee->hide_vdso(start->process);
+        ASSERT_TRUE(again) << to_string(again.error());
+        EXPECT_FALSE(*again);
+      }
+      const auto* e = std::get_if<SyscallEntry>(&event);
+      if (e == nullptr || e->nr != SYS_clock_gettime || e->args[0] != CLOCK_BOOTTIME) return;
+      ++readings;
+      EXPECT_FALSE(e->short_time);
+      const timespec now{41, 0};
+      EXPECT_TRUE(tracee->write(e->tid, RemoteAddr(e->args[1]), std::as_bytes(std::span(&now, 1))));
+      EXPECT_TRUE(tracee->answer(e->tid, 0));
+    };
+    run.drive(*tracee);
+    EXPECT_EQ(readings, 1U) << mode;
+    EXPECT_EQ(run.end_of(tracee->root())->exit_code, 41) << mode;
+  }
 }
 
 TEST_F(TraceeTest, WritesOnlyWhereTheProgramMay) {
