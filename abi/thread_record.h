@@ -42,10 +42,11 @@ inline constexpr std::size_t kMaxKeys = 256;                 // an index is one 
 inline constexpr std::size_t kMaxValueBytes = 255;           // so is a length
 inline constexpr std::size_t kEntryHeadBytes = 2;
 
-// threadlocal.schema_version: the values that mean this record, and Go's.
+// threadlocal.schema_version: the values that mean this record, Go's and that of Node.js.
 inline constexpr std::array<std::string_view, 2> kThreadSchemaVersions = {"tlsdesc_v1_dev",
                                                                           "tls_v1"};
 inline constexpr std::string_view kGoSchemaVersion = "go_pprof_labels_v1";
+inline constexpr std::string_view kNodeSchemaVersion = "nodejs_v1_dev";
 constexpr bool is_thread_schema(std::string_view v) {
   return v == kThreadSchemaVersions[0] || v == kThreadSchemaVersions[1];
 }

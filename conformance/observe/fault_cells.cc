@@ -18,7 +18,7 @@ struct Step {
   std::string_view call;  // of a spec
   std::vector<std::string_view> errors;
   const char* when = "";
-  bool is_replaced = false;  // by anonymous memory, which is to be found by its name
+  bool is_replaced = false;  // the memfd may be, by anonymous memory that is found by its name
 };
 
 const std::vector<Step>& steps() {
@@ -29,11 +29,16 @@ const std::vector<Step>& steps() {
        .is_replaced = true},
       {.name = "memfd_create(MFD_NOEXEC_SEAL)",
        .call = "memfd_create(MFD_NOEXEC_SEAL)",
-       .errors = {"EINVAL"}},
+       .errors = {"EINVAL"},
+       .is_replaced = true},
       {.name = "ftruncate",
        .call = "ftruncate",
-       .errors = {"EPERM", "EINVAL", "ENOMEM", "EBADF", "ENOSPC"}},
-      {.name = "mmap", .call = "mmap", .errors = {"EPERM", "EACCES", "EINVAL", "ENOMEM", "EBADF"}},
+       .errors = {"EPERM", "EINVAL", "ENOMEM", "EBADF", "ENOSPC"},
+       .is_replaced = true},
+      {.name = "mmap",
+       .call = "mmap",
+       .errors = {"EPERM", "EACCES", "EINVAL", "ENOMEM", "EBADF"},
+       .is_replaced = true},
       {.name = "mmap(MAP_ANONYMOUS)", .call = "mmap(MAP_ANONYMOUS)", .errors = {"ENOMEM"}},
       {.name = "madvise", .call = "madvise", .errors = {"EPERM", "ENOSYS", "EINVAL", "ENOMEM"}},
       {.name = "clock_gettime", .call = "clock_gettime", .errors = {"EPERM", "ENOSYS", "EINVAL"}},

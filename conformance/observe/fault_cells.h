@@ -26,7 +26,7 @@ struct CellPlan {
 
 // All of them. The first, kClockCallsStep, takes nothing away: it shows which calls there are to
 // fail. `names_memory`: the kernel names anonymous memory; where it does not, naming calls seem to
-// work beside a refused memfd that is to be replaced.
+// work beside a fault that leaves no memfd, so that verdicts are the same on each kernel.
 std::vector<CellPlan> fault_cells(bool names_memory);
 
 // Whether its fault would come, in a program that makes the calls of `recorded`, which were not

@@ -36,7 +36,11 @@ TEST(FaultCells, EachIsAnotherAndTakesSomethingAway) {
     EXPECT_EQ(named(plans, "memfd_create+madvise+prctl/EPERM").injections.size(), 3U);
     EXPECT_EQ(names.contains("memory-seems-named"), names_memory);
     // Where it is not named, a writer that falls back has to believe that it is.
-    EXPECT_EQ(named(plans, "memfd_create/ENOSYS").injections.size(), names_memory ? 1U : 2U);
+    for (const char* cell : {"memfd_create/ENOSYS", "memfd_create(MFD_NOEXEC_SEAL)/EINVAL",
+                             "ftruncate/ENOSPC", "mmap/ENOMEM"}) {
+      EXPECT_EQ(named(plans, cell).injections.size(), names_memory ? 1U : 2U) << cell;
+    }
+    EXPECT_EQ(named(plans, "madvise/EINVAL").injections.size(), 1U);
   }
 }
 

@@ -205,10 +205,7 @@ void add_context(Finding& f, const Context& c) {
 
 std::optional<abi::ProcessHeader> header_of(const ImageEvidence& e,
                                             std::span<const std::byte> bytes) {
-  auto h = abi::decode_process_header(bytes);
-  const bool native = e.image->little_endian == (std::endian::native == std::endian::little);
-  if (h && !native) h = abi::byte_swapped(*h);
-  return h;
+  return header_of(*e.image, bytes);
 }
 std::optional<abi::ProcessHeader> header_before(const ImageEvidence& e, const SystemCall& c) {
   return header_of(e, c.before);
@@ -458,6 +455,30 @@ Finding name_failure_ignored(const ImageEvidence& e) {
                       "a program that keeps its context for some seconds");
 }
 
+// What a program that was driven answered when it was last asked to publish.
+enum class Told { kNothing, kPublished, kGaveUp };
+Told told_of_publication(const ImageEvidence& e) {
+  if (e.session == nullptr) return Told::kNothing;
+  Told out = Told::kNothing;
+  for (const DrivenOperation& o : e.session->operations) {
+    if (o.op != "process.publish" || o.operation->reply.empty()) continue;
+    if (out == Told::kPublished && !o.ok) continue;  // the context of the request before stands
+    out = o.ok ? Told::kPublished : Told::kGaveUp;
+  }
+  return out;
+}
+
+// One leftover, one severity, whichever call was refused: it is in nobody's way, and the writer may
+// have reported the failure.
+Finding left_without_a_name(const ImageEvidence& e, const SystemCall& refused, const Context& c) {
+  Finding f = contradicted("a valid header is left in memory that no reader can find",
+                           "valid header without a name");
+  f.outcome = told_of_publication(e) == Told::kGaveUp ? Outcome::kInfo : Outcome::kWarn;
+  f.evidence = call_lines({&refused});
+  add_context(f, c);
+  return f;
+}
+
 Finding no_name_at_all(const ImageEvidence& e) {
   constexpr const char* kOptions =
       "--inject memfd_create:error=EPERM --inject 'prctl(PR_SET_VMA):error=EINVAL'";
@@ -466,15 +487,12 @@ Finding no_name_at_all(const ImageEvidence& e) {
       calls_that(e, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
   const Calls named =
       calls_that(e, [](const SystemCall& c) { return gives_the_name(c) && worked(c); });
-  const bool nameless = !host_names_anonymous_memory(e) || refuses_names(e);
-  if (refused.empty() || !made.empty() || !named.empty() || !nameless) return needs(e, kOptions);
+  if (refused.empty() || !made.empty() || !named.empty() || !refuses_names(e)) {
+    return needs(e, kOptions);
+  }
   if (!is_concluded(e)) return not_concluded(e);
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
-    Finding f = contradicted("a valid header is left in memory that no reader can find",
-                             "valid header without a name");
-    f.evidence = call_lines({refused.front()});
-    add_context(f, *c);
-    return f;
+    return left_without_a_name(e, *refused.front(), *c);
   }
   return passed();
 }
@@ -564,39 +582,46 @@ Finding failure_madvise(const ImageEvidence& e) {
   return passed();
 }
 
-Finding failure_mmap(const ImageEvidence& e) {
-  const Calls refused = faults_of(e, maps_memfd);
-  if (refused.empty()) {
-    return needs(e,
-                 "--inject mmap:error=ENOMEM --inject 'mmap(MAP_ANONYMOUS):error=ENOMEM:when=1'");
+// What is left when a memfd was of no use: anonymous memory in its place is to be found by its
+// name.
+Finding without_memfd(const ImageEvidence& e, const SystemCall& refused, std::string_view option) {
+  if (auto left = memfds_left(e); !left.empty()) return memfd_left_open(refused, std::move(left));
+  const bool named = std::ranges::any_of(
+      e.image->calls, [](const SystemCall& c) { return gives_the_name(c) && worked(c); });
+  bool refused_by_host = false;
+  for (const Context* c : left_after(e, refused.entered_ns)) {
+    if (c->candidate->named || named) continue;
+    const auto call = std::ranges::find_if(e.image->calls, [&](const SystemCall& n) {
+      return gives_the_name(n) && n.args[2] == c->start() && !n.injected;
+    });
+    if (call == e.image->calls.end()) return left_without_a_name(e, refused, *c);
+    refused_by_host = true;
   }
-  if (died(e)) return death(e, "its memfd was not mapped", refused);
-  if (!is_concluded(e)) return not_concluded(e);
-  if (auto left = memfds_left(e); !left.empty()) {
-    return memfd_left_open(*refused.front(), std::move(left));
+  if (refused_by_host) {
+    return unobservable("this kernel did not name the memory that was published instead",
+                        remedy(e, fmt::format("{} --inject 'prctl(PR_SET_VMA):value=0'", option)));
   }
   return passed(e.has_usable ? "a context was published another way" : "no context was published");
 }
 
+Finding failure_mmap(const ImageEvidence& e) {
+  constexpr const char* kOption = "--inject mmap:error=ENOMEM";
+  const Calls refused = faults_of(e, maps_memfd);
+  if (refused.empty()) {
+    return needs(e, fmt::format("{} --inject 'mmap(MAP_ANONYMOUS):error=ENOMEM:when=1'", kOption));
+  }
+  if (died(e)) return death(e, "its memfd was not mapped", refused);
+  if (!is_concluded(e)) return not_concluded(e);
+  return without_memfd(e, *refused.front(), kOption);
+}
+
 Finding failure_ftruncate(const ImageEvidence& e) {
+  constexpr const char* kOption = "--inject ftruncate:error=ENOSPC";
   const Calls refused = faults_in(e, "ftruncate");
-  if (refused.empty()) return needs(e, "--inject ftruncate:error=ENOSPC");
+  if (refused.empty()) return needs(e, kOption);
   if (died(e)) return death(e, "its memfd was not sized", refused);
   if (!is_concluded(e)) return not_concluded(e);
-  const bool named = std::ranges::any_of(
-      e.image->calls, [](const SystemCall& c) { return gives_the_name(c) && worked(c); });
-  for (const Context* c : left_after(e, refused.front()->entered_ns)) {
-    if (c->candidate->named || named) continue;
-    Finding f = contradicted("a valid header is left in memory that no reader can find",
-                             "valid header without a name");
-    f.evidence = call_lines({refused.front()});
-    add_context(f, *c);
-    return f;
-  }
-  if (auto left = memfds_left(e); !left.empty()) {
-    return memfd_left_open(*refused.front(), std::move(left));
-  }
-  return passed(e.has_usable ? "a context was published another way" : "no context was published");
+  return without_memfd(e, *refused.front(), kOption);
 }
 
 // Others may read this clock as well, and that is no publication.
@@ -648,29 +673,70 @@ Finding failure_other_steps(const ImageEvidence& e) {
   return passed();
 }
 
-// A publication ends with its naming call: without one it was given up.
+// Whether the program names what it publishes where no call fails; nothing: it was not seen then.
+std::optional<bool> names_its_contexts(const ImageEvidence& e) {
+  std::optional<bool> out;
+  for (const Process& p : e.timeline->processes) {
+    const auto injected = [](const Image& i) {
+      return std::ranges::any_of(i.calls, &SystemCall::injected);
+    };
+    if (std::ranges::any_of(p.images, injected)) continue;
+    for (const Image& image : p.images) {
+      const bool publishes = std::ranges::any_of(image.calls, is_context_memfd);
+      if (!publishes || !is_complete(image) || !image.calls_unseen.empty()) continue;
+      out = out.value_or(false) || std::ranges::any_of(image.calls, [&](const SystemCall& c) {
+              const auto h = header_of(image, c.before);
+              return gives_the_name(c) && h && abi::is_valid(*h);
+            });
+    }
+  }
+  return out;
+}
+
+// What is left at the end tells whether a publication was given up: an answer that says so, a
+// message that cannot be read, or the lack of the naming call that the program makes elsewhere. A
+// writer that names nothing leaves the same when it has published.
 Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
   const Calls refused = faults_of(e, [](const SystemCall& c) { return c.name != "prctl"; });
   if (refused.empty()) return needs(e, "--inject clock_gettime:error=EINVAL");
   if (!is_concluded(e)) return not_concluded(e);
   if (!tried(e)) return not_tried();
+  const Told told = told_of_publication(e);
+  bool unknown = false;
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
-    if (!c->candidate->named) continue;
+    if (!c->candidate->named || told == Told::kPublished) continue;
     const bool announced = std::ranges::any_of(e.image->calls, [&](const SystemCall& call) {
-      return is_naming(call) && call.args[2] >= c->start() &&
+      return is_context_naming(call) && call.args[2] >= c->start() &&
              call.args[2] < c->candidate->entries.back().range.end().raw();
     });
     const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* call) {
       return call->name == "madvise" && covers(*call, c->start());
     });
-    if (announced || unprotected) continue;
+    if (unprotected || (announced && told != Told::kGaveUp)) continue;
+    const bool readable = c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
+    const auto names = names_its_contexts(e);
+    const char* why = nullptr;
+    if (told == Told::kGaveUp) {
+      why = "it was answered as failed";
+    } else if (!readable) {
+      why = "its payload cannot be decoded";
+    } else if (names == true) {
+      why = "no naming call followed, and the program names what it publishes";
+    }
+    unknown = unknown || (why == nullptr && !names);
+    if (why == nullptr) continue;
     Finding f = contradicted(
-        "a valid header is left although its publication was given up: no "
-        "naming call followed",
+        fmt::format("a valid header is left although its publication was given up: {}", why),
         "valid header of a failed publication");
     f.evidence = call_lines({refused.front()});
     add_context(f, *c);
     return f;
+  }
+  if (unknown) {
+    return unobservable(
+        "what is left is a whole context without a naming call, which a writer that "
+        "names nothing leaves as well",
+        "ctxconf wrap --faults -- CMD, which also runs it without a fault");
   }
   if (!e.contexts.empty() && !e.has_usable) {
     for (const Context& c : e.contexts.back()) {

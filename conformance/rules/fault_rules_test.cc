@@ -459,7 +459,15 @@ TEST(FailureFtruncate, LeavesNoContextThatCannotBeFound) {
 
   Recording hidden = good;
   hidden.anonymous().marked().named(1).seen(header(1), {Moment::kExit}, "");
-  EXPECT_EQ(hidden.outcome("pctx.publish.failure-ftruncate"), Outcome::kFail);
+  EXPECT_EQ(hidden.outcome("pctx.publish.failure-ftruncate"), Outcome::kUnobservable)
+      << "a kernel without names refused it";
+  for (const bool by_us : {true, false}) {
+    Recording nameless = good;
+    nameless.anonymous().marked();
+    if (by_us) nameless.named(1).injected();
+    nameless.seen(header(1), {Moment::kExit}, "");
+    EXPECT_EQ(nameless.outcome("pctx.publish.failure-ftruncate"), Outcome::kWarn);
+  }
 
   Recording anonymous = good;
   anonymous.anonymous().marked().named(1, 0).seen(header(1), {Moment::kExit}, "");
@@ -489,14 +497,31 @@ TEST(FailureOtherSteps, AreLivedThrough) {
   EXPECT_EQ(torn.outcome("pctx.publish.failure-other-steps"), Outcome::kFail);
 }
 
-TEST(FailureLeavesNothingValid, AContextWithoutANamingCallWasGivenUp) {
+TEST(FailureLeavesNothingValid, WhatIsLeftTellsWhetherAPublicationWasGivenUp) {
   Recording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked();
   r.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
   r.injected();
   Recording blank = r;
   r.seen(header(1), {Moment::kPeriodic, Moment::kExit});
-  EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kFail);
+  EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kUnobservable)
+      << "it may name nothing at all";
+  Recording torn = r;
+  torn.image().snapshots.back().candidates.front().memory.back().bytes[1] = std::byte{9};
+  EXPECT_EQ(torn.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kFail);
+  for (const bool names : {true, false}) {
+    Recording without_fault;
+    without_fault.memfd(kKept | kSeal, 3).sized().mapped().marked();
+    if (names) without_fault.named(1);
+    Process first = without_fault.process();
+    first.session = 7;
+    Recording both = r;
+    both.t.processes.push_back(first);
+    const auto all = evidence_of(both.t);
+    ASSERT_FALSE(all.empty());
+    EXPECT_EQ(rule_for("pctx.publish.failure-leaves-nothing-valid")(all.front()).outcome,
+              names ? Outcome::kFail : Outcome::kPass);
+  }
   r.named(1);
   EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass);
   blank.seen(kBlank, {Moment::kExit});
@@ -508,7 +533,12 @@ TEST(NoNameAtAll, LeavesNoValidHeader) {
   r.memfd(kKept | kSeal, -EPERM).injected().anonymous().marked().named(1, -EINVAL).injected();
   EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kPass);
   r.seen(header(1), {Moment::kExit}, "");
-  EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kFail);
+  EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kWarn);
+  Recording host;
+  host.memfd(kKept | kSeal, -EPERM).injected().anonymous().marked().named(1, -EINVAL);
+  host.host_names(false).seen(header(1), {Moment::kExit}, "");
+  EXPECT_EQ(host.outcome("pctx.publish.no-name-at-all"), Outcome::kUnobservable)
+      << "a verdict is the same on each kernel";
 }
 
 TEST(SurvivesTotalDenial, ADeathIsAContradictionAndAStatusIsNot) {

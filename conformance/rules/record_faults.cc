@@ -277,11 +277,27 @@ std::optional<std::size_t> key_count(const Record& record) {
   return count;
 }
 
-bool is_inherited(const ImageEvidence& e, const Record& record) {
-  return std::ranges::any_of(e.image->threads, [&](const ThreadSample& s) {
-    return s.inherited && s.value == record.sample->value && s.record &&
-           s.record->bytes == record.sample->record->bytes;
+const Process* forked_from(const ImageEvidence& e) {
+  if (e.image != &e.process->images.front()) return nullptr;  // it has executed another program
+  const auto& all = e.timeline->processes;
+  const auto parent = std::ranges::find_if(all, [&](const Process& p) {
+    return p.pid == e.process->parent && p.session == e.process->session && &p != e.process;
   });
+  return parent == all.end() ? nullptr : &*parent;
+}
+
+bool is_inherited(const ImageEvidence& e, const Record& record) {
+  const auto same = [&](const ThreadSample& s) {
+    return s.value == record.sample->value && s.record &&
+           s.record->bytes == record.sample->record->bytes;
+  };
+  const auto at_birth = [&](const ThreadSample& s) { return s.inherited && same(s); };
+  if (std::ranges::any_of(e.image->threads, at_birth)) return true;
+  // It may go back to a record under the one that was current when it was forked.
+  const Process* parent = forked_from(e);
+  return parent != nullptr && std::ranges::any_of(parent->images, [&](const Image& i) {
+           return std::ranges::any_of(i.threads, same);
+         });
 }
 
 std::vector<JudgedRecord> judged_records(const ImageEvidence& e) {

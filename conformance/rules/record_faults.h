@@ -47,6 +47,8 @@ struct DraftTimes {
 };
 DraftTimes draft_times(const ImageEvidence& evidence);
 
+// The process that forked this one, if that was recorded and this has not executed another program.
+const Process* forked_from(const ImageEvidence& evidence);
 // A record that a forked child had from its parent before it ran: the child's process context
 // says nothing of it.
 bool is_inherited(const ImageEvidence& evidence, const Record& record);

@@ -171,11 +171,26 @@ Finding schema_version_present(const ImageEvidence& e) {
     return f;
   }
   if (e.published() || e.timeline->mode == Mode::kAttach) return no_context_to_judge(e);
+  if (forked_from(e) != nullptr) {
+    return unobservable("a forked child without a context: its record may be from before the fork",
+                        "a child that publishes a context of its own");
+  }
   Finding f = contradicted("a thread has a valid record, and the process published no context",
                            "no process context");
   f.evidence = record_lines(*record);
   f.evidence.push_back(fmt::format("the record was there for {:.1f} s", waited));
   return f;
+}
+
+bool is_go(const ImageEvidence& e) {
+  return std::ranges::any_of(e.image->modules, &ModuleFacts::go);
+}
+
+// The runtime announces a mechanism of its own, and records beside it are a native component's.
+bool is_of_a_runtime(const ImageEvidence& e, const ThreadlocalEntry& version) {
+  if (version.kind != ValueKind::kString) return false;
+  return version.text == abi::kNodeSchemaVersion ||
+         (version.text == abi::kGoSchemaVersion && is_go(e));
 }
 
 Finding key_map_present(const ImageEvidence& e) {
@@ -188,7 +203,8 @@ Finding key_map_present(const ImageEvidence& e) {
                               maps.back().entry->element_count));
   }
   if (contexts.empty()) return no_context_to_judge(e);
-  if (seen(e, abi::kSchemaVersionKey).empty()) {
+  const auto versions = seen(e, abi::kSchemaVersionKey);
+  if (versions.empty()) {
     return unobservable("no reference data at all: see tctx.refdata.schema-version-present",
                         "a process context with a schema version");
   }
@@ -202,6 +218,14 @@ Finding key_map_present(const ImageEvidence& e) {
   });
   if (record == nullptr) {
     return noted("no key map, and no record carries attributes", "no key map, none needed");
+  }
+  if (is_of_a_runtime(e, *versions.back().entry)) {
+    Finding f = noted(fmt::format("no key map beside {}, and a native component has records with "
+                                  "attributes",
+                                  versions.back().entry->text),
+                      "two mechanisms in one process");
+    f.evidence = record_lines(*record);
+    return f;
   }
   Finding f = contradicted(fmt::format("a record has {} bytes of attributes, and field 2 no {}",
                                        record->head.attrs_data_size, abi::kAttributeKeyMapKey),
@@ -226,10 +250,6 @@ Finding schema_version_string(const ImageEvidence& e) {
              : unobservable("no schema version was seen", "a process context with one");
 }
 
-bool is_go(const ImageEvidence& e) {
-  return std::ranges::any_of(e.image->modules, &ModuleFacts::go);
-}
-
 Finding schema_version_value(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   if (e.definers.empty()) {
@@ -243,9 +263,11 @@ Finding schema_version_value(const ImageEvidence& e) {
     if (s.entry->kind != ValueKind::kString) continue;
     judged = s.entry;
     if (abi::is_thread_schema(s.entry->text)) continue;
-    if (s.entry->text == abi::kGoSchemaVersion && is_go(e)) {
-      Finding f = noted("Go's schema is announced, and a native component has records of its own",
-                        "two mechanisms in one process");
+    if (is_of_a_runtime(e, *s.entry)) {
+      Finding f =
+          noted(fmt::format("{} is announced, and a native component has records of its own",
+                            s.entry->text),
+                "two mechanisms in one process");
       f.evidence = record_lines(*record);
       return f;
     }

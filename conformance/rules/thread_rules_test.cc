@@ -733,5 +733,11 @@ TEST(AltSchema, ANativeComponentInAGoProgram) {
   EXPECT_EQ(w.judge("tctx.altschema.go-no-key-map").outcome, Outcome::kInfo);
 }
 
+TEST(AltSchema, ANativeComponentInANodeProgram) {
+  const World w = world_of({schema("nodejs_v1_dev")});
+  EXPECT_EQ(w.judge("tctx.refdata.schema-version-value").outcome, Outcome::kInfo);
+  EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kInfo);
+}
+
 }  // namespace
 }  // namespace ctxconf::conformance

@@ -2004,6 +2004,7 @@ struct Care {
   bool leaves_blank = false;  // where it gives up, the mapping stays with a zero header
   bool other_clock = false;   // where CLOCK_BOOTTIME fails
   bool logs = false;
+  bool names = true;
 };
 
 void log_failure(const Care& care, const char* step) {
@@ -2064,7 +2065,7 @@ void publish_carefully(const Care& care) {
   set_fields(r, address_of(payload.at), payload.size);
   set_timestamp(r, static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
                        static_cast<std::uint64_t>(now.tv_nsec));
-  if (prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) != 0) {
+  if (care.names && prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, r.at, r.size, r.label) != 0) {
     log_failure(care, "prctl");
     if (r.anonymous) give_up(care, r);
   }
@@ -2157,13 +2158,15 @@ void bad_failure_leaves_nothing_valid() {
   const Region r = make_region();
   const Buffer payload = on_heap(usual_message());
   set_fields(r, address_of(payload.at), payload.size);
-  set_timestamp(r, 1);  // until the right one is known
   timespec now{};
-  if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+  const bool works = clock_gettime(CLOCK_BOOTTIME, &now) == 0;
+  if (!works) clock_gettime(CLOCK_MONOTONIC, &now);
+  set_timestamp(r, static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+                       static_cast<std::uint64_t>(now.tv_nsec));
+  if (!works) {
     say(stderr, "process_writer: warning: no process context\n");
     return wait_for_the_end();
   }
-  set_timestamp(r, boot_ns());
   set_name(r);
   hold(r);
 }
@@ -2309,6 +2312,8 @@ constexpr Case kBad[] = {
     {"pctx.publish.failure-madvise", "publishes when madvise fails", publish_blindly},
     {"pctx.publish.failure-mmap", "stores through MAP_FAILED", publish_blindly},
     {"pctx.publish.failure-ftruncate", "stores behind the end of the file", publish_blindly},
+    {"pctx.publish.failure-ftruncate:nameless", "anonymous memory instead, without a name",
+     good_careful<Care{.falls_back = true, .names = false}>},
     {"pctx.publish.failure-other-steps", "aborts when the clock fails", bad_failure_other_steps},
     {"pctx.publish.failure-leaves-nothing-valid", "gives up with a valid header in place",
      bad_failure_leaves_nothing_valid},
@@ -2445,6 +2450,8 @@ constexpr Case kGood[] = {
      good_careful<Care{.falls_back = true}>},
     {"careful-other-clock", "CLOCK_MONOTONIC where the other fails",
      good_careful<Care{.other_clock = true}>},
+    {"careful-unnamed", "... and makes no naming call",
+     good_careful<Care{.other_clock = true, .names = false}>},
     {"careful-attempts", "asks for a memfd four times", good_careful<Care{.attempts = 4}>},
     {"careful-one-attempt", "asks for a memfd once", good_careful<Care{.attempts = 1}>},
     {"monotonic-clock", "timestamp from CLOCK_MONOTONIC", good_monotonic_clock},

@@ -714,6 +714,10 @@ void good_no_key_map() {
         .records = usual_with([](Record& r) { r.entries.clear(); })});
 }
 
+// Node.js beside a native component, with the names of that or without.
+void good_node_native_records() { play_context(reference_data(usual_names(), "nodejs_v1_dev")); }
+void good_node_no_key_map() { play_context({version_entry(text("nodejs_v1_dev"))}); }
+
 void good_other_schema() {
   play({.context = message({version_entry(text("somebody_elses_v3"))}), .records = {}});
 }
@@ -1086,6 +1090,46 @@ void fork_in_spans(bool twice) {
           });
         }});
 }
+// The child ends the span that was open, and goes back to the one around it.
+void good_fork_pops() {
+  play({.records = {usual_bytes()[0]}, .meanwhile = [](const Region&) {
+          auto* const outer = static_cast<char*>(*slot());
+          Record r = usual_records()[0];
+          r.span.back() = 7;
+          attach(in_block(r.bytes()));
+          const pid_t child = fork();
+          if (child < 0) die("fork");
+          attach(outer);
+          if (child == 0) {
+            wait_for_the_end();
+            _exit(0);
+          }
+          static pid_t to_reap;
+          to_reap = child;
+          std::atexit([] { reap(to_reap); });
+        }});
+}
+
+// The same with a span around it that no look of a reader has met.
+void good_fork_pops_to_an_unseen_span() {
+  play({.records = {usual_bytes()[0]}, .meanwhile = [](const Region&) {
+          Record r = usual_records()[0];
+          r.span.back() = 6;
+          char* const around = in_block(r.bytes());
+          attach(around);
+          r.span.back() = 7;
+          attach(in_block(r.bytes()));
+          const pid_t child = fork();
+          if (child < 0) die("fork");
+          attach(around);
+          if (child == 0) {
+            wait_for_the_end();
+            _exit(0);
+          }
+          reap(child);
+        }});
+}
+
 void good_fork_in_a_span() { fork_in_spans(false); }
 void good_fork_twice_in_a_span() { fork_in_spans(true); }
 
@@ -1321,6 +1365,9 @@ constexpr Case kGood[] = {
     {"no-thread-context", "has the slot and does not use it", good_no_thread_context},
     {"empty-key-map", "no names and no attributes", good_empty_key_map},
     {"no-key-map", "no key map and no attributes", good_no_key_map},
+    {"node-native-records", "Node's schema, a native component with records",
+     good_node_native_records},
+    {"node-no-key-map", "the same without a key map", good_node_no_key_map},
     {"other-schema", "announces a mechanism of its own", good_other_schema},
     {"256-names", "as many names as there may be", good_256_names},
     {"growing-key-map", "names are appended one by one", good_growing_key_map},
@@ -1355,6 +1402,9 @@ constexpr Case kGood[] = {
     {"fork-in-a-span", "spans are open for a moment, and the program forks in them",
      good_fork_in_a_span},
     {"fork-twice-in-a-span", "the same, and the child forks once more", good_fork_twice_in_a_span},
+    {"fork-pops", "a forked child goes back to the span around that of the fork", good_fork_pops},
+    {"fork-pops-unseen", "the same, and that span was open for a moment only",
+     good_fork_pops_to_an_unseen_span},
     {"fork-child-publishes", "a forked child has a context of its own", good_fork_child_publishes},
 };
 #elif THREAD_WRITER_FORM == FORM_LOADS
