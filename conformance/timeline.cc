@@ -104,10 +104,12 @@ Json json_of(const ForkProbe& f) {
 }
 
 Json json_of(const CodePlace& p) {
-  return {{"address", hex(p.address)},        {"module", text(p.module)},
-          {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
-          {"symbol_offset", p.symbol_offset}, {"source_file", text(p.source_file)},
-          {"source_line", p.source_line}};
+  Json out = {{"address", hex(p.address)},        {"module", text(p.module)},
+              {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
+              {"symbol_offset", p.symbol_offset}, {"source_file", text(p.source_file)},
+              {"source_line", p.source_line}};
+  for (const auto& caller : p.callers) out["callers"].push_back(json_of(caller));
+  return out;
 }
 
 Json json_of(const Store& s) {
@@ -498,7 +500,7 @@ ForkProbe fork_probe(const Reader& in) {
   return f;
 }
 
-CodePlace code_place(const Reader& in) {
+CodePlace code_frame(const Reader& in) {
   CodePlace p;
   p.address = in.address("address");
   p.module = in.string("module");
@@ -507,6 +509,12 @@ CodePlace code_place(const Reader& in) {
   p.symbol_offset = in.number<std::uint64_t>("symbol_offset");
   p.source_file = in.string("source_file");
   p.source_line = in.number<std::uint32_t>("source_line");
+  return p;
+}
+
+CodePlace code_place(const Reader& in) {
+  CodePlace p = code_frame(in);
+  if (!in.absent_or_null("callers")) p.callers = in.list<CodePlace>("callers", code_frame);
   return p;
 }
 

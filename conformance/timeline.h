@@ -119,6 +119,10 @@ struct CodePlace {
   std::uint64_t symbol_offset = 0;  // of the instruction in it
   std::string source_file;          // by its DWARF line table; hostile; empty: none
   std::uint32_t source_line = 0;
+  // Who called it, where it is code of a standard library: the innermost first, up to the first
+  // that is not.
+  std::vector<CodePlace> callers = {};
+  std::uint32_t stack = 0;  // while it is recorded: of the recorder's copies, from 1; 0: none
   friend bool operator==(const CodePlace&, const CodePlace&) = default;
 };
 

@@ -21,11 +21,13 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
 #include "sys/access_watchdog.h"
 #include "sys/child.h"
+#include "sys/code_child.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -33,6 +35,7 @@ namespace {
 constexpr std::size_t kLongestSymbol = 1024;
 constexpr std::size_t kLongestPath = 4096;
 constexpr std::size_t kMostHeaders = 4096;
+constexpr std::size_t kDeepestScope = 64;
 
 // What the child tells of one place; the texts follow.
 struct Answer {
@@ -83,17 +86,6 @@ void read_answers(std::string_view bytes, std::vector<CodeLocation>& found) {
                       std::string(bytes.substr(a.symbol_size, a.source_size)), a.source_line};
     bytes.remove_prefix(std::size_t{a.symbol_size} + a.source_size);
   }
-}
-
-// Relative to what is used already: a sanitizer has reserved terabytes.
-void limit_memory(std::uint64_t more) {
-  std::uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const std::uint64_t now = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const rlimit space{now + more, now + more};
-  setrlimit(RLIMIT_AS, &space);
-  const rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);
 }
 
 // Everything below runs in the child.
@@ -178,14 +170,34 @@ void add_line(const char* file, int line, CodeLocation& place) {
   place.source_line = static_cast<std::uint32_t>(line);
 }
 
-// libdw finds units by .debug_aranges, which clang does not write.
-Dwarf_Die* unit_of(Dwfl_Module* module, GElf_Addr address, Dwarf_Addr& bias) {
-  if (Dwarf_Die* unit = dwfl_module_addrdie(module, address, &bias)) return unit;
-  Dwarf_Die* unit = nullptr;
-  while ((unit = dwfl_module_nextcu(module, unit, &bias)) != nullptr) {
-    if (dwarf_haspc(unit, address - bias) == 1) return unit;
+struct Unit {
+  Dwarf_Die die{};
+  Dwarf_Addr size = 0;  // of its range around the address; 0: there is none
+};
+
+// libdw finds units by .debug_aranges, which clang and Go do not write: in a program of several
+// compilers it covers some units alone, and libdw takes the last of them for what follows. Here the
+// ranges of all units are asked, once for all addresses, which are sorted. Of ranges that overlap
+// the smallest is taken: code that a linker dropped has one from address 0 on.
+std::vector<Unit> units_of(Dwarf* dwarf, std::span<const Dwarf_Addr> addresses) {
+  std::vector<Unit> out(addresses.size());
+  Dwarf_CU* unit = nullptr;
+  Dwarf_Die die;
+  while (dwarf_get_units(dwarf, unit, &unit, nullptr, nullptr, &die, nullptr) == 0) {
+    Dwarf_Addr base = 0;
+    Dwarf_Addr begin = 0;
+    Dwarf_Addr end = 0;
+    std::ptrdiff_t next = 0;
+    while ((next = dwarf_ranges(&die, next, &base, &begin, &end)) > 0) {
+      if (end <= begin) continue;
+      for (auto it = std::ranges::lower_bound(addresses, begin); it != addresses.end() && *it < end;
+           ++it) {
+        Unit& u = out[static_cast<std::size_t>(it - addresses.begin())];
+        if (u.size == 0 || end - begin < u.size) u = {die, end - begin};
+      }
+    }
   }
-  return nullptr;
+  return out;
 }
 
 void add_source(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
@@ -195,31 +207,55 @@ void add_source(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
   add_line(dwarf_linesrc(line, nullptr, nullptr), number, place);
 }
 
-bool is_system_header(std::string_view path) {
-  static constexpr std::array<std::string_view, 4> kFolders = {"/usr/include/", "/usr/lib/gcc/",
-                                                               "/usr/lib/clang/", "/usr/lib/llvm"};
+// Of the standard library of a language: what is inlined from there did what its caller wanted.
+bool is_library_source(std::string_view path) {
+  static constexpr std::array<std::string_view, 5> kFolders = {
+      "/usr/include/", "/usr/lib/gcc/", "/usr/lib/clang/", "/usr/lib/llvm", "/rustc/"};
+  static constexpr std::array<std::string_view, 6> kParts = {
+      "/include/c++/",        "/lib/rustlib/src/rust/library/",
+      "/go/src/sync/atomic/", "/go/src/internal/runtime/",
+      "/go/src/runtime/",     "/lib/clang/"};
   return std::ranges::any_of(kFolders, [&](auto folder) { return path.starts_with(folder); }) ||
-         path.find("/include/c++/") != path.npos;
+         std::ranges::any_of(kParts, [&](auto part) { return path.find(part) != path.npos; });
 }
 
-// A system header that was inlined did what its caller wanted: takes the innermost call from
-// elsewhere, where there is one.
+// The function at the address and what was inlined there, the outermost first. dwarf_getscopes does
+// not look into namespaces, where Rust defines its functions.
+bool find_scopes(Dwarf_Die* parent, Dwarf_Addr address, std::size_t depth,
+                 std::vector<Dwarf_Die>& scopes) {
+  Dwarf_Die die;
+  if (depth > kDeepestScope || dwarf_child(parent, &die) != 0) return false;
+  do {
+    switch (dwarf_tag(&die)) {
+      case DW_TAG_namespace:
+      case DW_TAG_module:
+      case DW_TAG_class_type:
+      case DW_TAG_structure_type:
+      case DW_TAG_union_type:
+      case DW_TAG_enumeration_type:
+        if (find_scopes(&die, address, depth + 1, scopes)) return true;
+        break;
+      case DW_TAG_subprogram:
+      case DW_TAG_inlined_subroutine:
+      case DW_TAG_lexical_block:
+        if (dwarf_haspc(&die, address) != 1) break;
+        scopes.push_back(die);
+        (void)find_scopes(&die, address, depth + 1, scopes);
+        return true;
+      default:
+        break;
+    }
+  } while (dwarf_siblingof(&die, &die) == 0);
+  return false;
+}
+
+// Takes the innermost call from elsewhere, where there is one.
 void take_caller(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
-  const auto scopes_from = [](int count, Dwarf_Die* scopes) {
-    return std::pair(std::unique_ptr<Dwarf_Die, decltype(&std::free)>(scopes, &std::free),
-                     static_cast<std::size_t>(std::max(count, 0)));
-  };
-  Dwarf_Die* found = nullptr;
-  int count = dwarf_getscopes(unit, address, &found);
-  // Those around an inlined function are the ones of its definition.
-  const auto [innermost, any] = scopes_from(count, found);
-  if (any == 0) return;
-  found = nullptr;
-  count = dwarf_getscopes_die(innermost.get(), &found);
-  const auto [around, size] = scopes_from(count, found);
+  std::vector<Dwarf_Die> scopes;
   Dwarf_Files* files = nullptr;
+  if (!find_scopes(unit, address, 0, scopes)) return;
   if (dwarf_getsrcfiles(unit, &files, nullptr) != 0) return;
-  for (Dwarf_Die& scope : std::span(around.get(), size)) {
+  for (Dwarf_Die& scope : std::views::reverse(scopes)) {
     if (dwarf_tag(&scope) != DW_TAG_inlined_subroutine) continue;
     Dwarf_Attribute attribute;
     Dwarf_Word file = 0;
@@ -227,7 +263,7 @@ void take_caller(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& place) {
     if (dwarf_formudata(dwarf_attr(&scope, DW_AT_call_file, &attribute), &file) != 0) continue;
     if (dwarf_formudata(dwarf_attr(&scope, DW_AT_call_line, &attribute), &line) != 0) continue;
     const char* path = dwarf_filesrc(files, file, nullptr, nullptr);
-    if (path == nullptr || is_system_header(path) || line > INT_MAX) continue;
+    if (path == nullptr || is_library_source(path) || line > INT_MAX) continue;
     add_line(path, static_cast<int>(line), place);
     return;
   }
@@ -256,28 +292,41 @@ void look_up(int fd, const std::string& path, std::span<const std::uint64_t> off
   GElf_Addr bias = 0;
   Elf* elf = dwfl_module_getelf(module, &bias);
   if (elf == nullptr) return;
-  // Opens the separate debug file, if there is one. From here on nothing that is read may open
-  // another: DWARF names files of its own (split units, alternate debug files).
+  // Opens the separate debug file, if there is one.
   Dwarf_Addr ignored = 0;
   dwfl_module_getdwarf(module, &ignored);
   dwfl_module_getsymtab(module);
-  const rlimit none{0, 0};
-  if (setrlimit(RLIMIT_NOFILE, &none) != 0) return;
+  if (!forbid_files()) return;
 
   std::vector<CodeLocation> places(offsets.size());
+  std::vector<std::optional<GElf_Addr>> addresses;
+  addresses.reserve(offsets.size());
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const auto address = address_of(elf, offsets[i]);
-    if (!address) continue;
-    add_symbol(module, *address + bias, places[i]);
+    addresses.push_back(address_of(elf, offsets[i]));
+    if (!addresses[i]) continue;
+    add_symbol(module, *addresses[i] + bias, places[i]);
     answer(out, i, places[i]);
-    Dwarf_Addr unit_bias = 0;
-    Dwarf_Die* unit = unit_of(module, *address + bias, unit_bias);
-    if (unit == nullptr) continue;
-    add_source(unit, *address + bias - unit_bias, places[i]);
-    answer(out, i, places[i]);
-    if (!is_system_header(places[i].source_file)) continue;
-    take_caller(unit, *address + bias - unit_bias, places[i]);
-    answer(out, i, places[i]);
+  }
+  Dwarf_Addr dwarf_bias = 0;
+  if (Dwarf* dwarf = dwfl_module_getdwarf(module, &dwarf_bias)) {
+    std::vector<Dwarf_Addr> sorted;
+    for (const auto& address : addresses) {
+      if (address) sorted.push_back(*address + bias - dwarf_bias);
+    }
+    std::ranges::sort(sorted);
+    auto units = units_of(dwarf, sorted);
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      if (!addresses[i]) continue;
+      const Dwarf_Addr address = *addresses[i] + bias - dwarf_bias;
+      const auto at = std::ranges::lower_bound(sorted, address) - sorted.begin();
+      Unit& unit = units[static_cast<std::size_t>(at)];
+      if (unit.size == 0) continue;
+      add_source(&unit.die, address, places[i]);
+      answer(out, i, places[i]);
+      if (!is_library_source(places[i].source_file)) continue;
+      take_caller(&unit.die, address, places[i]);
+      answer(out, i, places[i]);
+    }
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
     make_readable(places[i]);
@@ -286,6 +335,65 @@ void look_up(int fd, const std::string& path, std::span<const std::uint64_t> off
 }
 
 }  // namespace
+
+void limit_memory(std::uint64_t more) {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::uint64_t now = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const rlimit space{now + more, now + more};
+  setrlimit(RLIMIT_AS, &space);
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+}
+
+bool forbid_files() {
+  const rlimit none{0, 0};
+  return setrlimit(RLIMIT_NOFILE, &none) == 0;
+}
+
+std::optional<std::uint64_t> code_bias(Elf* elf, std::uint64_t begin, std::uint64_t offset) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::size_t count = 0;
+  if (elf_getphdrnum(elf, &count) != 0) return std::nullopt;
+  for (std::size_t i = 0; i < std::min(count, kMostHeaders); ++i) {
+    GElf_Phdr segment;
+    if (gelf_getphdr(elf, static_cast<int>(i), &segment) == nullptr) return std::nullopt;
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+    if (offset < segment.p_offset / page * page || offset >= segment.p_offset + segment.p_filesz) {
+      continue;
+    }
+    return begin - offset - (segment.p_vaddr - segment.p_offset);
+  }
+  return std::nullopt;
+}
+
+bool is_library_code(const CodeLocation& place, std::string_view module) {
+  const auto starts = [](std::string_view text, auto prefixes) {
+    return std::ranges::any_of(prefixes, [&](auto p) { return text.starts_with(p); });
+  };
+  // Go names them by package, Rust and C++ by crate and namespace.
+  static constexpr std::array<std::string_view, 16> kFunctions = {"runtime.",
+                                                                  "sync/atomic.",
+                                                                  "internal/runtime/",
+                                                                  "internal/bytealg.",
+                                                                  "core::",
+                                                                  "<core::",
+                                                                  "alloc::",
+                                                                  "<alloc::",
+                                                                  "std::",
+                                                                  "compiler_builtins::",
+                                                                  "memcpy",
+                                                                  "memmove",
+                                                                  "memset",
+                                                                  "__mem",
+                                                                  "__atomic_",
+                                                                  "void std::"};
+  static constexpr std::array<std::string_view, 10> kModules = {
+      "libc.so",      "libc-2.",      "ld-linux",    "ld-2.",     "ld-musl-",
+      "libstdc++.so", "libatomic.so", "libgcc_s.so", "libc++.so", "libpthread"};
+  return is_library_source(place.source_file) || starts(place.symbol, kFunctions) ||
+         starts(module.substr(module.rfind('/') + 1), kModules);
+}
 
 Result<HeldFile> HeldFile::open(const std::string& path) {
   // Some devices do things when they are opened, so this looks before it opens.

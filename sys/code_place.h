@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sys/elf_image.h"
@@ -44,6 +45,10 @@ struct CodeLocation {
   std::uint32_t source_line = 0;
   friend bool operator==(const CodeLocation&, const CodeLocation&) = default;
 };
+
+// Code of a standard library, which does what its caller wants: memcpy, std::atomic, sync/atomic,
+// core::ptr. `module` is the path of its file.
+bool is_library_code(const CodeLocation& place, std::string_view module);
 
 struct CodeLocations {
   std::vector<CodeLocation> found;  // as many as were asked for; empty texts where nothing is known

@@ -16,6 +16,7 @@
 #include <random>
 #include <string_view>
 
+#include "sys/code_stack.h"
 #include "sys/elf_image.h"
 #include "sys/process.h"
 
@@ -109,7 +110,8 @@ const std::vector<std::string> kAll = {"code_testee::store(unsigned long)", "cod
                                        "code_hidden(unsigned long)"};
 
 TEST(LocateCode, NamesFunctionAndLineInEveryKindOfDebugInformation) {
-  for (const auto* name : {"code_dwarf4", "code_dwarf5", "code_compressed", "code_library.so"}) {
+  for (const auto* name : {"code_dwarf4", "code_dwarf5", "code_compressed", "code_library.so",
+                           "code_partial_aranges"}) {
     SCOPED_TRACE(name);
     const auto at = locate_all(name, name);
     expect_symbols(at, kAll);
@@ -259,6 +261,45 @@ TEST(HeldFile, IsReadableWhenItsNameIsGone) {
   std::filesystem::remove(path);
   const std::vector<std::uint64_t> offsets = {inside(kExported, built("code_dwarf5"))};
   EXPECT_EQ(locate_code(*file, path, offsets, kPatient).found.at(0).symbol, "code_store");
+}
+
+TEST(FindCallers, AnyStackEnds) {
+  const auto path = built("code_dwarf5");
+  const auto file = HeldFile::open(path);
+  ASSERT_TRUE(file);
+  constexpr std::uint64_t kBegin = 0x10000;
+  const std::uint64_t offset = inside(kStore, path) / 4096 * 4096;
+  const std::uint64_t pc = kBegin + inside(kStore, path) - offset;
+  const CodeMapping code{&*file, path, kBegin, offset};
+  std::mt19937_64 random(1);
+  std::vector<StackCopy> stacks(64);
+  for (StackCopy& stack : stacks) {
+    for (auto& r : stack.registers) r = random() % 2 == 0 ? random() : 0x7000;
+    stack.registers[StackCopy::kProgramCounter] = pc;
+    for (int i = 0; i < 512; ++i) {
+      const std::uint64_t word = random() % 4 == 0 ? random() : pc;
+      const auto* bytes = reinterpret_cast<const std::byte*>(&word);
+      stack.bytes.insert(stack.bytes.end(), bytes, bytes + sizeof word);
+    }
+  }
+  const auto callers = find_callers({{code}}, stacks, kPatient);
+  EXPECT_EQ(callers.problem, "");
+  ASSERT_EQ(callers.found.size(), stacks.size());
+  for (const auto& found : callers.found) EXPECT_LE(found.size(), kMostCallers);
+  EXPECT_TRUE(std::ranges::any_of(callers.found, [](const auto& f) { return !f.empty(); }));
+}
+
+TEST(LocateCode, KnowsStandardLibraries) {
+  const auto is = [](const char* symbol, const char* file, const char* module) {
+    return is_library_code({symbol, 0, file, 1}, module);
+  };
+  EXPECT_TRUE(is("runtime.memmove", "/opt/go/src/runtime/memmove_amd64.s", "/bin/app"));
+  EXPECT_TRUE(is("core::ptr::write", "/rustc/0123/library/core/src/ptr/mod.rs", "/bin/app"));
+  EXPECT_TRUE(is("main.publish", "/usr/local/go/src/sync/atomic/type.go", "/bin/app"));
+  EXPECT_TRUE(is("", "", "/usr/lib/x86_64-linux-gnu/libc.so.6"));
+  EXPECT_FALSE(is("main.publish", "/src/main.go", "/bin/app"));
+  EXPECT_FALSE(is("standard", "/src/a.c", "/lib/libc.so.6.d/app"));
+  EXPECT_FALSE(is("", "", "/bin/app"));
 }
 
 TEST(HeldFile, OpensNoDevicesAndNoFifos) {

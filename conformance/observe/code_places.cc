@@ -1,7 +1,9 @@
 #include "conformance/observe/code_places.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -43,29 +45,30 @@ void CodeFiles::hold(pid_t tid, const sys::MapEntry& entry) {
   }
 }
 
-std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) const {
-  std::map<std::string, std::vector<CodePlace*>> by_module;
-  for (Process& process : processes) {
-    for (Image& image : process.images) {
-      for (CodePlace& place : image.places) {
-        if (!place.module.empty()) by_module[place.module].push_back(&place);
-      }
-    }
-  }
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + limits_.all_files;
-  std::vector<std::string> problems;
+std::uint32_t CodeFiles::keep(sys::StackCopy stack,
+                              std::shared_ptr<const std::vector<sys::MapEntry>> code) {
+  if (stacks_.size() >= limits_.stacks) return 0;
+  stacks_.push_back({std::move(stack), std::move(code)});
+  return static_cast<std::uint32_t>(stacks_.size());
+}
+
+sys::CodeLookUpLimits CodeFiles::until(Clock::time_point end) const {
+  sys::CodeLookUpLimits limits = limits_.file;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  limits.time = std::clamp(left, std::chrono::milliseconds(0), limits.time);
+  return limits;
+}
+
+void CodeFiles::name(const ByModule& by_module, Clock::time_point end,
+                     std::vector<std::string>& problems) const {
   for (const auto& [path, places] : by_module) {
     const auto it = files_.find(path);
     if (it == files_.end()) continue;
     std::string problem = it->second.problem;
     if (it->second.file) {
-      sys::CodeLookUpLimits limits = limits_.file;
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-      limits.time = std::clamp(left, std::chrono::milliseconds(0), limits.time);
       std::vector<std::uint64_t> offsets;
       for (const CodePlace* place : places) offsets.push_back(place->offset);
-      auto at = sys::locate_code(*it->second.file, path, offsets, limits);
+      auto at = sys::locate_code(*it->second.file, path, offsets, until(end));
       problem = std::move(at.problem);
       for (std::size_t i = 0; i < places.size(); ++i) {
         places[i]->symbol = std::move(at.found[i].symbol);
@@ -75,7 +78,78 @@ std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) co
       }
     }
     if (problem.empty()) continue;
-    problems.push_back(std::string("functions of ").append(path).append(": ").append(problem));
+    problem = std::string("functions of ").append(path).append(": ").append(problem);
+    if (std::ranges::find(problems, problem) == problems.end()) {
+      problems.push_back(std::move(problem));
+    }
+  }
+}
+
+// Of places that were recorded with the same mappings.
+void CodeFiles::add_callers(std::span<CodePlace* const> places, Clock::time_point end,
+                            std::vector<std::string>& problems) const {
+  const auto& mappings = *stacks_[places.front()->stack - 1].code;
+  std::vector<sys::CodeMapping> code;
+  for (const sys::MapEntry& entry : mappings) {
+    const auto held = files_.find(sys::path_of(entry));
+    if (held == files_.end() || !held->second.file || held->second.inode != entry.inode) continue;
+    code.push_back({&*held->second.file, held->first, entry.range.begin().raw(), entry.offset});
+  }
+  std::vector<sys::StackCopy> stacks;
+  for (const CodePlace* place : places) stacks.push_back(stacks_[place->stack - 1].copy);
+  auto callers = sys::find_callers(code, stacks, until(end));
+  if (!callers.problem.empty()) problems.push_back(std::move(callers.problem));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (const std::uint64_t address : callers.found[i]) {
+      const auto entry = std::ranges::find_if(mappings, [&](const sys::MapEntry& m) {
+        return m.range.contains(sys::RemoteAddr(address));
+      });
+      if (entry == mappings.end()) break;
+      CodePlace caller;
+      caller.address = address;
+      caller.module = sys::path_of(*entry);
+      caller.offset = address - entry->range.begin().raw() + entry->offset;
+      places[i]->callers.push_back(std::move(caller));
+    }
+  }
+}
+
+std::vector<std::string> CodeFiles::name_places(std::span<Process> processes) const {
+  const auto end = Clock::now() + limits_.all_files;
+  std::vector<std::string> problems;
+  ByModule by_module;
+  std::vector<CodePlace*> all;
+  for (Process& process : processes) {
+    for (Image& image : process.images) {
+      for (CodePlace& place : image.places) {
+        if (!place.module.empty()) by_module[place.module].push_back(&place);
+        all.push_back(&place);
+      }
+    }
+  }
+  name(by_module, end, problems);
+
+  const auto is_library = [](const CodePlace& p) {
+    return sys::is_library_code({p.symbol, p.symbol_offset, p.source_file, p.source_line},
+                                p.module);
+  };
+  std::map<const void*, std::vector<CodePlace*>> by_mappings;
+  for (CodePlace* place : all) {
+    if (place->stack == 0 || place->stack > stacks_.size() || !is_library(*place)) continue;
+    by_mappings[stacks_[place->stack - 1].code.get()].push_back(place);
+  }
+  ByModule callers;
+  for (const auto& [mappings, places] : by_mappings) {
+    add_callers(places, end, problems);
+    for (CodePlace* place : places) {
+      for (CodePlace& caller : place->callers) callers[caller.module].push_back(&caller);
+    }
+  }
+  name(callers, end, problems);
+  for (CodePlace* place : all) {
+    place->stack = 0;
+    const auto wanted = std::ranges::find_if_not(place->callers, is_library);
+    if (wanted != place->callers.end()) place->callers.erase(wanted + 1, place->callers.end());
   }
   return problems;
 }
@@ -105,7 +179,71 @@ const sys::MapEntry* CodePlaces::mapping_of(pid_t tid, std::uint64_t address) {
   return &mappings_.back().entry;
 }
 
+// What may be needed to unwind it: files whose code the top of the stack points into.
+std::uint32_t CodePlaces::keep_stack(pid_t tid, sys::StackCopy stack) {
+  const auto at = [](const std::vector<sys::MapEntry>& code, std::uint64_t address) {
+    return std::ranges::find_if(
+        code, [&](const sys::MapEntry& m) { return m.range.contains(sys::RemoteAddr(address)); });
+  };
+  if (code_ == nullptr || at(*code_, stack.pc()) == code_->end()) {
+    if (++maps_reads_ > files_->limits().maps_reads) return 0;
+    const auto text = sys::read_maps_text(tid);
+    if (!text) return 0;
+    auto code = std::make_shared<std::vector<sys::MapEntry>>();
+    sys::for_each_mapping(*text, [&](sys::Result<sys::MapEntry> entry) {
+      if (entry && entry->executable && entry->inode != 0) code->push_back(*std::move(entry));
+      return true;
+    });
+    code_ = std::move(code);
+  }
+  sys::copy_stack(sys::ProcessMemory(tid), files_->limits().stack_bytes, stack);
+  std::set<const sys::MapEntry*> wanted;
+  for (std::size_t i = 0; i + sizeof(std::uint64_t) <= stack.bytes.size();
+       i += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &stack.bytes[i], sizeof word);
+    if (const auto entry = at(*code_, word); entry != code_->end()) wanted.insert(&*entry);
+  }
+  for (const sys::MapEntry* entry : wanted) files_->hold(tid, *entry);
+  return files_->keep(std::move(stack), code_);
+}
+
+std::uint32_t CodePlaces::with_stack(pid_t tid, std::uint64_t pc, std::uint32_t place) {
+  auto stack = sys::copy_registers(tid);
+  // Within an instruction that is under way the place is one byte further.
+  if (!stack || (stack->pc() != pc && stack->pc() + 1 != pc)) return place;
+  std::uint64_t top = 0;
+  (void)sys::ProcessMemory(tid).read_some(sys::RemoteAddr(stack->sp()),
+                                          std::as_writable_bytes(std::span(&top, 1)));
+  Variants& known = variants_[place];
+  const std::pair key(stack->sp(), top);
+  if (const auto it = known.places.find(key); it != known.places.end()) return it->second;
+  const bool too_many = known.places.size() >= files_->limits().stacks_of_place ||
+                        places_.size() >= files_->limits().places / 2;
+  if (too_many && known.other) return *known.other;
+  const std::uint32_t kept = too_many ? 0 : keep_stack(tid, *std::move(stack));
+  std::uint32_t index = place;
+  if (!known.places.empty()) {
+    if (places_.size() >= files_->limits().places) return place;
+    CodePlace copy = places_[place];
+    index = static_cast<std::uint32_t>(places_.size());
+    places_.push_back(std::move(copy));
+  }
+  places_[index].stack = kept;
+  if (too_many) {
+    known.other = index;
+  } else {
+    known.places[key] = index;
+  }
+  return index;
+}
+
 std::optional<std::uint32_t> CodePlaces::place_of(pid_t tid, std::uint64_t pc, std::uint64_t code) {
+  const auto place = place_at(tid, pc, code);
+  return place ? std::optional(with_stack(tid, pc, *place)) : place;
+}
+
+std::optional<std::uint32_t> CodePlaces::place_at(pid_t tid, std::uint64_t pc, std::uint64_t code) {
   if (pc == 0) return std::nullopt;
   const std::uint64_t address = pc - 1;
   const auto is_current = [&](const Known& k) {

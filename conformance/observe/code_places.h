@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "conformance/observe/instructions.h"
 #include "conformance/timeline.h"
 #include "sys/code_place.h"
+#include "sys/code_stack.h"
 #include "sys/map_table.h"
 
 namespace ctxconf::conformance {
@@ -24,6 +26,9 @@ struct CodeLimits {
   std::size_t places = 1024;    // of one image
   std::size_t maps_reads = 64;  // of one image; what lies in no mapping seen until then is nowhere
   std::size_t files = 64;       // held open, of all images
+  std::size_t stacks = 1024;    // of all images
+  std::size_t stack_bytes = 4096;
+  std::size_t stacks_of_place = 8;  // from where one instruction is reached
   sys::CodeLookUpLimits file;
   std::chrono::milliseconds all_files{15000};
 };
@@ -36,11 +41,26 @@ class CodeFiles {
   const CodeLimits& limits() const { return limits_; }
 
   void hold(pid_t tid, const sys::MapEntry& entry);
+  // `code` are the mappings that its callers may be in. The number is for CodePlace::stack; 0:
+  // there were too many.
+  std::uint32_t keep(sys::StackCopy stack, std::shared_ptr<const std::vector<sys::MapEntry>> code);
   // Fills in symbols and source lines. A module whose name was that of two files gets none.
   // Returns what was in the way, a line a module.
   std::vector<std::string> name_places(std::span<Process> processes) const;
 
  private:
+  struct Stack {
+    sys::StackCopy copy;
+    std::shared_ptr<const std::vector<sys::MapEntry>> code;
+  };
+  using Clock = std::chrono::steady_clock;
+  using ByModule = std::map<std::string, std::vector<CodePlace*>>;
+  void name(const ByModule& places, Clock::time_point end,
+            std::vector<std::string>& problems) const;
+  void add_callers(std::span<CodePlace* const> places, Clock::time_point end,
+                   std::vector<std::string>& problems) const;
+  sys::CodeLookUpLimits until(Clock::time_point end) const;
+
   struct Held {
     std::optional<sys::HeldFile> file;  // nothing: it could not be opened, or there are two
     std::uint64_t inode = 0;
@@ -48,6 +68,7 @@ class CodeFiles {
   };
   CodeLimits limits_;
   std::map<std::string, Held> files_;  // by path
+  std::vector<Stack> stacks_;
   std::size_t open_ = 0;
 };
 
@@ -82,11 +103,22 @@ class CodePlaces {
   };
   std::vector<Mapping>::iterator known_at(std::uint64_t address);
   const sys::MapEntry* mapping_of(pid_t tid, std::uint64_t address);
+  std::optional<std::uint32_t> place_at(pid_t tid, std::uint64_t pc, std::uint64_t code);
+  std::uint32_t with_stack(pid_t tid, std::uint64_t pc, std::uint32_t place);
+  std::uint32_t keep_stack(pid_t tid, sys::StackCopy stack);
   void forget_replaced(pid_t tid, std::uint64_t address);
 
   CodeFiles* files_;
   std::vector<CodePlace> places_;
   std::map<std::uint64_t, Known> by_address_;
+  // The same place, reached from elsewhere: by stack pointer and the word there, which of a
+  // function that has not pushed anything is its return address.
+  struct Variants {
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> places;
+    std::optional<std::uint32_t> other;  // of all that are too many
+  };
+  std::map<std::uint32_t, Variants> variants_;
+  std::shared_ptr<const std::vector<sys::MapEntry>> code_;  // mapped as such, from files
   std::vector<Mapping> mappings_;
   std::size_t maps_reads_ = 0;
   std::size_t looks_ = 0;

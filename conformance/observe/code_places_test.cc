@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +17,16 @@
 extern "C" __attribute__((noinline, used, visibility("default"))) int code_places_test_target() {
   volatile int n = 1;
   return n;
+}
+
+// Stops in a function of the C library, at most `depth` calls deeper.
+extern "C" __attribute__((noinline, visibility("default"))) void code_places_test_stop(int depth) {
+  if (depth > 0) {
+    code_places_test_stop(depth - 1);
+  } else {
+    raise(SIGSTOP);
+  }
+  asm volatile("" ::: "memory");
 }
 
 namespace ctxconf::conformance {
@@ -200,6 +214,70 @@ TEST_F(CodePlacesTest, HaveLimits) {
   EXPECT_EQ(files.name_places(processes),
             std::vector{"functions of " + file("a") + ": more than 1 files have such code"});
   EXPECT_EQ(processes[0].images[0].places[0].symbol, "code_places_test_target");
+}
+
+// One that stands in the C library again and again.
+class StoppingChild {
+ public:
+  StoppingChild() : pid_(fork()) {
+    if (pid_ == 0) {
+      ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+      for (int depth = 0;; depth = (depth + 1) % 64) code_places_test_stop(depth);
+    }
+    wait_for_stop();
+  }
+  StoppingChild(const StoppingChild&) = delete;
+  StoppingChild& operator=(const StoppingChild&) = delete;
+  ~StoppingChild() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  void next() {
+    ptrace(PTRACE_CONT, pid_, nullptr, nullptr);
+    wait_for_stop();
+  }
+
+ private:
+  void wait_for_stop() const {
+    int status = 0;
+    ASSERT_EQ(waitpid(pid_, &status, 0), pid_);
+    ASSERT_TRUE(WIFSTOPPED(status));
+  }
+  pid_t pid_;
+};
+
+TEST_F(CodePlacesTest, TellWhoCalledCodeOfAStandardLibrary) {
+  StoppingChild child;
+  CodeLimits limits = patient();
+  limits.stacks_of_place = 3;
+  CodeFiles files(limits);
+  CodePlaces places(files);
+  std::vector<std::uint32_t> seen;
+  for (int depth = 0; depth < 6; ++depth) {
+    const auto stack = sys::copy_registers(child.pid());
+    if (!stack && stack.error().err == ENOTSUP) GTEST_SKIP() << "no stacks on this architecture";
+    ASSERT_TRUE(stack) << sys::to_string(stack.error());
+    const auto place = places.place_of(child.pid(), stack->pc(), 0);
+    ASSERT_TRUE(place);
+    EXPECT_EQ(places.place_of(child.pid(), stack->pc(), 0), place);
+    seen.push_back(*place);
+    child.next();
+  }
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 3, 3, 3}));
+  auto processes = process_with(std::move(places).finish());
+  EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
+  const auto& found = processes[0].images[0].places;
+  ASSERT_EQ(found.size(), 4U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(found[i].module.find("libc"), std::string::npos) << found[i].module;
+    ASSERT_FALSE(found[i].callers.empty());
+    const CodePlace& caller = found[i].callers.back();
+    EXPECT_EQ(caller.symbol, "code_places_test_stop");
+    EXPECT_TRUE(caller.source_file.ends_with("code_places_test.cc")) << caller.source_file;
+    EXPECT_EQ(caller.stack, 0U);
+  }
+  EXPECT_TRUE(found[3].callers.empty()) << "from too many places to tell them";
 }
 
 TEST_F(CodePlacesTest, ReadMapsOnlySoOften) {

@@ -122,6 +122,7 @@ std::string place_of(const Image& image, const std::optional<std::uint32_t>& pla
   if (!place || *place >= image.places.size()) return {};
   CodePlace p = image.places[*place];
   p.source_file = file_name(p.source_file);
+  for (CodePlace& caller : p.callers) caller.source_file = file_name(caller.source_file);
   return place_text(p);
 }
 

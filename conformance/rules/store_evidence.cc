@@ -143,13 +143,7 @@ std::span<const std::byte> bytes_of(const Image& image, const MemoryBlock& b) {
   return {};
 }
 
-}  // namespace
-
-std::string instructions_text(std::uint64_t count) {
-  return fmt::format("{} instruction{}", count, count == 1 ? "" : "s");
-}
-
-std::string place_text(const CodePlace& p) {
+std::string frame_text(const CodePlace& p) {
   if (!p.source_file.empty()) {
     std::string out = fmt::format("{}:{}", p.source_file, p.source_line);
     return p.symbol.empty() ? out : out + " in " + p.symbol;
@@ -161,6 +155,18 @@ std::string place_text(const CodePlace& p) {
   }
   if (!module.empty()) return fmt::format("{}+{:#x}", module, p.offset);
   return fmt::format("{:#x}", p.address);
+}
+
+}  // namespace
+
+std::string instructions_text(std::uint64_t count) {
+  return fmt::format("{} instruction{}", count, count == 1 ? "" : "s");
+}
+
+std::string place_text(const CodePlace& p) {
+  std::string out = frame_text(p);
+  for (const CodePlace& caller : p.callers) out += ", called from " + frame_text(caller);
+  return out;
 }
 
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
