@@ -182,16 +182,42 @@ std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
   return not_applicable(NaReason::kCapability, "the adapter does not declare " + skipped->missing);
 }
 
+// What must not be refused is a matter of this row, whatever was to be shown with it.
+constexpr const char* kTakesContexts = "tctx.attach.visible";
+
+bool is_for(const CheckRun& c, const Requirement& r) {
+  return std::ranges::find(c.requirements, r.id) != c.requirements.end();
+}
+
+// A context was refused that every SDK takes, so that nothing shows what the row is about.
+std::optional<Finding> not_attached(const Timeline& t, const Requirement& r) {
+  if (!is_about_threads(r) || r.id == kTakesContexts) return std::nullopt;
+  const CheckRun* refused = nullptr;
+  bool attached = false;
+  for (const Session& s : t.sessions) {
+    attached = attached || has_attached(s);
+    for (const CheckRun& c : s.checks) {
+      if (ends_with_refused_context(s, c) && (refused == nullptr || is_for(c, r))) refused = &c;
+    }
+  }
+  if (refused == nullptr || (attached && !is_for(*refused, r))) return std::nullopt;
+  return not_applicable(NaReason::kCapability,
+                        fmt::format("a context was refused, of which {} speaks", kTakesContexts));
+}
+
 // A check that did not come to its end decides the rows that it is for. Adds it to `told`.
 void add_ended_checks(const Timeline& t, RequirementResult& result,
                       std::set<const CheckRun*>& told) {
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
       if (c.ending == CheckEnding::kDone) continue;
-      if (std::ranges::find(c.requirements, result.requirement->id) == c.requirements.end()) {
+      const bool refuses_context = ends_with_refused_context(s, c);
+      if (refuses_context ? result.requirement->id != kTakesContexts || !result.findings.empty()
+                          : !is_for(c, *result.requirement)) {
         continue;
       }
-      Finding f = contradicted(c.text, "refused what it declared");
+      Finding f = contradicted(
+          c.text, refuses_context ? "refused what every SDK takes" : "refused what it declared");
       switch (c.ending) {
         case CheckEnding::kRefused:
         case CheckEnding::kDone:
@@ -669,9 +695,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
           result.findings = {std::move(*refused)};
         }
       }
-      if (undeclared && std::ranges::all_of(result.findings, is_silent)) {
+      const auto excused = undeclared ? undeclared : not_attached(t, *r);
+      if (excused && std::ranges::all_of(result.findings, is_silent)) {
         const Finding& silent = result.findings.front();
-        Finding f = *undeclared;
+        Finding f = *excused;
         f.image = silent.image;
         f.image_name = silent.image_name;
         result.findings = {std::move(f)};

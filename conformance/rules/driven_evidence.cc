@@ -28,6 +28,10 @@ std::shared_ptr<const SessionEvidence> evidence_of(
   if (hello.is_object() && hello.contains("caps") && hello["caps"].is_object()) {
     out->capabilities = hello["caps"];
   }
+  out->limits = Json::object();
+  if (hello.is_object() && hello.contains("limits") && hello["limits"].is_object()) {
+    out->limits = hello["limits"];
+  }
   for (const Operation& o : session.operations) {
     auto& d = out->operations.emplace_back();
     d.operation = &o;
@@ -147,6 +151,25 @@ std::string request_line(const DrivenOperation& d) {
   if (!members.empty()) out += " " + members.dump();
   if (out.size() > kShownRequest) out = out.substr(0, kShownRequest) + "...";
   return out;
+}
+
+bool ends_with_refused_context(const Session& session, const CheckRun& check) {
+  if (check.ending != CheckEnding::kRefused) return false;
+  const auto index = static_cast<std::uint32_t>(&check - session.checks.data());
+  const auto last = std::ranges::find(session.operations.rbegin(), session.operations.rend(), index,
+                                      &Operation::check);
+  if (last == session.operations.rend()) return false;
+  const Json reply = parsed(last->reply);
+  return text_member(parsed(last->request), "op") == "thread.attach" && reply.is_object() &&
+         reply.contains("error") && text_member(reply["error"], "kind") == "rejected";
+}
+
+bool has_attached(const Session& session) {
+  return std::ranges::any_of(session.operations, [](const Operation& o) {
+    if (!o.request.contains("\"thread.attach\"")) return false;
+    const Json reply = parsed(o.reply);
+    return reply.is_object() && reply.value("ok", Json()) == true;
+  });
 }
 
 void add_sessions(const Timeline& timeline, std::vector<ImageEvidence>& evidence) {

@@ -32,6 +32,7 @@ struct DrivenOperation {
 struct SessionEvidence {
   const Session* session = nullptr;
   nlohmann::json capabilities;  // an object
+  nlohmann::json limits;        // an object: the member of hello
   std::vector<DrivenOperation> operations;
   std::map<ImageKey, const ImageEvidence*> images;  // of the whole recording
 
@@ -74,6 +75,11 @@ std::vector<Attribute> attributes_of(const nlohmann::json& key_values);
 
 // "process.update {\"resource\":...}", cut; for a finding's evidence.
 std::string request_line(const DrivenOperation& operation);
+
+// The check, one of the session, ended when a context was answered with "rejected".
+bool ends_with_refused_context(const Session& session, const CheckRun& check);
+// A context was attached in this session, by itself or in parallel.
+bool has_attached(const Session& session);
 
 // Fills ImageEvidence::session of the images that hello named, and of all in their process.
 void add_sessions(const Timeline& timeline, std::vector<ImageEvidence>& evidence);

@@ -1,6 +1,7 @@
 // Requirements that need a program to be driven, OTEP 4947: what the record of a given context has
 // in it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <set>
 
 #include "conformance/payload_walk.h"
+#include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
 
@@ -171,60 +173,64 @@ Finding ids_zero_when_none(const ImageEvidence& e) {
   return passed(fmt::format("{} looks at a context without ids", judged));
 }
 
+std::string named_flags(unsigned flags) {
+  std::vector<std::string> out;
+  if ((flags & kSampled) != 0) out.emplace_back("sampled");
+  if ((flags & kRandom) != 0) out.emplace_back("random");
+  const unsigned rest = flags & ~(kSampled | kRandom);
+  if (rest != 0) out.push_back(fmt::format("{:#04x}", rest));
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
 Finding trace_flags(const ImageEvidence& e) {
+  const unsigned taken = taken_context(*e.session).flags;
   std::size_t sampled = 0;
   std::size_t unsampled = 0;
-  std::size_t random = 0;
-  const DrivenLook* without = nullptr;  // the random flag was given, and does not show
-  const auto looks = driven_looks(e);
-  for (const auto& look : looks) {
+  unsigned others = 0;               // the higher bits that were given, and shown
+  std::optional<DrivenLook> masked;  // those without a meaning so far are all cleared
+  for (const auto& look : driven_looks(e)) {
     const GivenContext* c = look.context();
     if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
     if (!shows_ids_of(*look.slot.record, *c)) continue;  // somebody else's, perhaps
     const unsigned shown = look.slot.record->head.trace_flags;
-    const bool invented = (shown & kRandom) != 0 && (c->flags & kRandom) == 0;
-    if (((shown ^ c->flags) & kSampled) != 0 || invented) {
-      return against(look,
-                     fmt::format("the flags are {:#04x}, and {:#04x} was given", shown, c->flags),
-                     "flags not as given", {{25, 1, fmt::format("given: {:#04x}", c->flags)}});
+    const unsigned wanted = c->flags & taken;
+    if (shown != wanted && shown == (wanted & (kSampled | kRandom))) {
+      masked = look;
+    } else if (shown != wanted) {
+      const unsigned lost = wanted & ~shown;
+      const unsigned added = shown & ~wanted;
+      std::string saw =
+          fmt::format("the flags are {:#04x}, and {:#04x} was given", shown, c->flags);
+      if (wanted != c->flags) saw += fmt::format(", of which the SDK takes {:#04x}", wanted);
+      Finding f = against(look, std::move(saw), "flags not as given",
+                          {{25, 1, fmt::format("given: {:#04x}", c->flags)}});
+      if (lost != 0) f.evidence.push_back(fmt::format("lost: {}", named_flags(lost)));
+      if (added != 0) f.evidence.push_back(fmt::format("added: {}", named_flags(added)));
+      return f;
     }
     ++((c->flags & kSampled) != 0 ? sampled : unsampled);
-    if ((c->flags & kRandom) == 0) continue;
-    if ((shown & kRandom) != 0) {
-      ++random;
-    } else {
-      without = &look;
-    }
+    others |= shown & ~kSampled;
   }
   if (sampled == 0) return no_record_of_a_context();
-  if (without != nullptr && random > 0) {
-    return against(*without, "the random flag was given, and shows only now and then",
-                   "random flag now and then", {{25, 1, "given: random"}});
+  if (masked) {
+    Finding f = noted(fmt::format("of the flags {:#04x} those without a meaning so far are cleared",
+                                  masked->context()->flags),
+                      "flags without a meaning cleared");
+    f.evidence = {"after " + request_line(*masked->driven)};
+    return f;
   }
   return passed(fmt::format("{} looks sampled, {} not, {}", sampled, unsampled,
-                            random > 0           ? "the random flag passed on"
-                            : without != nullptr ? "the random flag never shown"
-                                                 : "the random flag not given"));
+                            others == 0 ? "no other flag shown" : "also " + named_flags(others)));
 }
 
 // ---- attributes
 
-// The entry is `given` cut to its size modulo 256, and the rest of it lies behind the entry.
-bool rest_follows(const Record& r, const abi::AttributeEntry& entry, const std::string& given) {
-  constexpr std::size_t kEnough = 8;
-  const std::size_t at = kHead + entry.offset + abi::kEntryHeadBytes + entry.value.size();
-  const std::string rest = given.substr(entry.value.size(), 4 * kEnough);
-  if (rest.size() < kEnough || at + rest.size() > r.bytes.size()) return false;
-  const auto behind = r.bytes.subspan(at, rest.size());
-  return std::string_view(reinterpret_cast<const char*>(behind.data()), behind.size()) == rest;
-}
-
 Finding length_not_wrapped(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
+  const TakenContext taken = taken_context(*e.session);
   std::set<std::size_t> seen;
   std::set<std::string> shown;  // keys that have an index and a value
   std::set<std::string> too_long;
-  std::map<std::size_t, const DrivenLook*> remainders;  // by what is left of the size
   for (const auto& look : looks) {
     const GivenContext* c = look.context();
     if (!look.shows_record() || c == nullptr) continue;
@@ -236,15 +242,12 @@ Finding length_not_wrapped(const ImageEvidence& e) {
       seen.insert(a.text->size());
       too_long.insert(a.key);
       const std::size_t left = a.text->size() % (abi::kMaxValueBytes + 1);
-      if (!entry || entry->value.size() != left || left == abi::kMaxValueBytes) continue;
+      if (!entry || entry->value.size() != left) continue;
+      if (left == cut_size(*a.text, taken.value_bytes) || left == taken.value_bytes) continue;
       if (text_of(*entry) != a.text->substr(0, left)) continue;
-      remainders[left] = &look;
-      const bool follows = rest_follows(*look.slot.record, *entry, *a.text);
-      if (!follows && remainders.size() < 2) continue;
-      Finding f = against(look,
-                          fmt::format("a value of {} bytes has the length {}{}", a.text->size(),
-                                      left, follows ? ", and its rest follows" : ""),
-                          "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
+      Finding f =
+          against(look, fmt::format("a value of {} bytes has the length {}", a.text->size(), left),
+                  "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
       add_entries(f, *look.slot.record);
       return f;
     }

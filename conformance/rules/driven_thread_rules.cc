@@ -9,6 +9,7 @@
 #include <span>
 
 #include "conformance/payload_walk.h"
+#include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
 
@@ -16,6 +17,7 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::size_t kMaxListed = 12;
+constexpr std::size_t kShownBytes = 48;
 
 std::string ids_of(const Record& r) {
   return fmt::format("trace id {}, span id {}", trace_id_of(r), span_id_of(r));
@@ -81,15 +83,19 @@ Finding attach_visible(const ImageEvidence& e) {
   return passed(fmt::format("{} contexts, each visible on its thread", attached));
 }
 
-// Has any context this value for the key?
-bool was_given(const std::vector<DrivenLook>& looks, std::string_view key,
-               const std::string& value) {
-  return std::ranges::any_of(looks, [&](const DrivenLook& look) {
-    return std::ranges::any_of(look.thread.stack, [&](const auto& c) {
-      const auto texts = c->texts_of(key);
-      return std::ranges::find(texts, value) != texts.end();
-    });
-  });
+Finding against(const DrivenLook& look, AttributeFault fault) {
+  Finding f = against(look, std::move(fault.saw), std::move(fault.signature));
+  if (fault.entry) {
+    f.hexdumps = {record_dump(
+        *look.slot.record, {{sizeof(abi::ThreadRecordHead) + fault.entry->offset,
+                             abi::kEntryHeadBytes + fault.entry->value.size(), "not as given"}})};
+  }
+  for (const auto& [name, value] : attributes_of(*look.slot.record)) {
+    if (f.evidence.size() > kMaxListed) break;
+    f.evidence.push_back(
+        fmt::format("{} = {}", conformance::quoted(name), conformance::quoted(value, kShownBytes)));
+  }
+  return f;
 }
 
 Finding matches_context(const ImageEvidence& e) {
@@ -102,17 +108,18 @@ Finding matches_context(const ImageEvidence& e) {
       spans.insert(c->span_id);
     }
   }
+  AttributeJudge attributes(e);
   std::set<const GivenContext*> judged;
   for (const auto& look : looks) {
     const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
+    if (!look.shows_record() || c == nullptr) continue;
     if (is_of_another_thread(looks, look)) continue;
     const Record& r = *look.slot.record;
     const std::string trace = trace_id_of(r);
     const std::string span = span_id_of(r);
     const bool other_trace = trace != c->trace_id && traces.contains(trace);
     const bool other_span = span != c->span_id && spans.contains(span);
-    if (has_no_ids(r) || other_trace || other_span) {
+    if (c->has_ids() && (has_no_ids(r) || other_trace || other_span)) {
       Finding f = against(
           look,
           has_no_ids(r) ? fmt::format("no ids are shown, and {} are attached", ids_of(*c))
@@ -121,34 +128,21 @@ Finding matches_context(const ImageEvidence& e) {
       f.hexdumps = {record_dump(r, {{0, 24, "given: " + c->trace_id + " " + c->span_id}})};
       return f;
     }
-    if (!shows_ids_of(r, *c)) continue;  // tctx.record.trace-id and span-id speak of it
-    judged.insert(c);
-    for (const GivenAttribute& a : c->attributes) {
-      if (!a.text || a.text->size() > abi::kMaxValueBytes) continue;
-      if (c->texts_of(a.key).size() != 1) continue;
-      const auto entry = entry_named(r, a.key);
-      // Shortened is another matter.
-      if (!entry || a.text->starts_with(text_of(*entry))) continue;
-      // An SDK may normalise a value; that of another context is another matter.
-      if (!was_given(looks, a.key, text_of(*entry))) continue;
-      Finding f =
-          against(look,
-                  fmt::format("{} is {}, and {} was given", conformance::quoted(a.key),
-                              conformance::quoted(text_of(*entry)), conformance::quoted(*a.text)),
-                  "attribute of another context");
-      for (const auto& [name, value] : attributes_of(r)) {
-        if (f.evidence.size() > kMaxListed) break;
-        f.evidence.push_back(
-            fmt::format("{} = {}", conformance::quoted(name), conformance::quoted(value)));
-      }
-      return f;
-    }
+    // tctx.record.trace-id, span-id and ids-zero-when-none speak of other ids.
+    if (c->has_ids() ? !shows_ids_of(r, *c) : !has_no_ids(r)) continue;
+    if (c->has_ids()) judged.insert(c);
+    if (auto fault = attributes.fault_of(look)) return against(look, std::move(*fault));
   }
   if (judged.empty()) {
     return unobservable("no thread showed a record with ids that were attached to it",
                         "an adapter that declares thread.attach");
   }
-  return passed(fmt::format("{} contexts, each as it was attached", judged.size()));
+  if (attributes.compared() == 0 && attributes.lacked_names()) {
+    return unobservable("there was no key map to compare attributes by",
+                        "an adapter whose process context has a key map");
+  }
+  return passed(fmt::format("{} contexts and {} attributes, each as it was attached", judged.size(),
+                            attributes.compared()));
 }
 
 Finding fixed_record_pointer(const ImageEvidence& e) {
@@ -284,7 +278,7 @@ Finding detach_hidden(const ImageEvidence& e) {
     const Record& r = *look.slot.record;
     const bool remains = std::ranges::any_of(ended.attributes, [&](const GivenAttribute& a) {
       const auto entry = entry_named(r, a.key);
-      return entry && a.text && text_of(*entry) == *a.text;
+      return entry && a.text && a.text->starts_with(text_of(*entry));
     });
     if (has_no_ids(r) && !remains) {
       other = &look;
@@ -508,6 +502,7 @@ const Context* context_of_child(const ImageEvidence& child, const ImageView& vie
 Finding inherited_record(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
   std::size_t judged = 0;
+  std::optional<Finding> goes_on;
   const auto& operations = e.session->operations;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
@@ -521,13 +516,28 @@ Finding inherited_record(const ImageEvidence& e) {
       const ImageEvidence* child = e.session->image(view.image);
       if (member == nullptr || child == nullptr) continue;
       if (context_of_child(*child, view) == nullptr) continue;  // publishes nothing
-      const bool had_record = std::ranges::any_of(looks, [&](const DrivenLook& look) {
+      const auto forking = std::ranges::find_if(looks, [&](const DrivenLook& look) {
         return look.operation == i && look.thread.name == "main" && look.shows_record();
       });
       const Slot slot = slot_at(*child, view, view.image.pid);
-      if (!had_record || slot.state == SlotState::kUnknown) continue;
+      if (forking == looks.end() || slot.state == SlotState::kUnknown) continue;
       ++judged;
-      if (slot.state != SlotState::kRecord || !is_inherited(*child, *slot.record)) continue;
+      if (slot.state != SlotState::kRecord) continue;
+      const auto is_shown = [&](const auto& c) {
+        return c->has_ids() && shows_ids_of(*slot.record, *c);
+      };
+      if (!is_inherited(*child, *slot.record) &&
+          std::ranges::none_of(forking->thread.stack, is_shown)) {
+        continue;
+      }
+      const GivenContext* current = forking->context();
+      if (current != nullptr && current->has_ids() && shows_ids_of(*slot.record, *current)) {
+        goes_on = noted(fmt::format("process {} goes on with the span in which it was forked: {}",
+                                    view.image.pid, ids_of(*slot.record)),
+                        "the span of the forking thread goes on in the child");
+        goes_on->evidence = {"after " + request_line(d), record_line(*slot.record)};
+        continue;
+      }
       Finding f = contradicted(
           fmt::format("process {} has published its own context, and still shows the record of "
                       "its parent: {}",
@@ -547,6 +557,7 @@ Finding inherited_record(const ImageEvidence& e) {
     return unobservable("no child that published was looked at while its parent had a record",
                         "an adapter that declares process.fork with a child that publishes");
   }
+  if (goes_on) return *goes_on;
   return passed(fmt::format("{} children, none with a record of its parent", judged));
 }
 

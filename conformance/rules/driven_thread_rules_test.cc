@@ -132,6 +132,8 @@ class World {
     session_.hello = R"({"id":1,"ok":true,"caps":{"thread":{"style":")" + style + R"("}}})";
   }
 
+  void hello(const std::string& line) { session_.hello = line; }
+
   // What is there from here on.
   void context(std::optional<Ctx> context) { context_ = std::move(context); }
 
@@ -364,19 +366,91 @@ TEST(MatchesContext, NoIdsAtAllAreMissing) {
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kUnobservable);
 }
 
-TEST(MatchesContext, AttributesAreLeftOutButNotWrong) {
+Outcome of_attribute(const std::string& given_value,
+                     const std::vector<std::pair<int, std::string>>& entries,
+                     const std::string& hello = {}) {
   World w;
+  if (!hello.empty()) w.hello(hello);
   w.context(Ctx{Names{"route", "own"}});
+  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", given_value)})),
+            {{kMain, with(entries)}});
+  return w.outcome("tctx.attach.matches-context");
+}
+
+TEST(MatchesContext, AnAttributeIsThereAsItWasGiven) {
+  EXPECT_EQ(of_attribute("/cart", {{0, "/cart"}}), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/cart", {{0, "/cart"}, {1, "of its own"}}), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/cart", {{0, "/old"}, {0, "/cart"}}), Outcome::kPass);
+  for (const char* const other : {"/CART", "/car", "/", "/cart ", ""}) {
+    EXPECT_EQ(of_attribute("/cart", {{0, other}}), Outcome::kFail) << other;
+  }
+  EXPECT_EQ(of_attribute("/cart", {}), Outcome::kFail);
+  EXPECT_EQ(of_attribute("/cart", {{1, "/cart"}}), Outcome::kFail);
+  EXPECT_EQ(of_attribute("", {}), Outcome::kPass);
+  // Under an index without a name: for rows about the key map.
+  EXPECT_EQ(of_attribute("/cart", {{7, "/cart"}}), Outcome::kPass);
+}
+
+TEST(MatchesContext, WhatIsDeclaredMayBeMissingOrCut) {
+  const auto hello = [](const std::string& attach, const std::string& limits) {
+    return R"({"id":1,"ok":true,"caps":{"thread.attach":)" + attach + R"(},"limits":)" + limits +
+           "}";
+  };
+  const auto own_keys = hello(R"({"keys":["own"]})", "{}");
+  EXPECT_EQ(of_attribute("/cart", {}, own_keys), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/cart", {}, hello(R"({"keys":["route"]})", "{}")), Outcome::kFail);
+  const auto of_six = hello("{}", R"({"value_bytes":6})");
+  EXPECT_EQ(of_attribute("/checkout", {{0, "/check"}}, of_six), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/checkout", {}, of_six), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/checkout", {{0, "/chec"}}, of_six), Outcome::kFail);
+  EXPECT_EQ(of_attribute("/checkout", {{0, "/checkout"}}, of_six), Outcome::kPass);
+  EXPECT_EQ(of_attribute("abcd\xe2\x82\xac", {{0, "abcd"}}, of_six), Outcome::kPass);
+  EXPECT_EQ(of_attribute("abcd\xe2\x82\xac", {{0, "abc"}}, of_six), Outcome::kFail);
+  const auto of_40 = hello("{}", R"({"record_bytes":40})");
+  EXPECT_EQ(of_attribute("/check", {}, of_40), Outcome::kFail);
+  EXPECT_EQ(of_attribute("/checkout/now", {}, of_40), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/checkout/now", {{0, "/checkout/"}}, of_40), Outcome::kPass);
+  EXPECT_EQ(of_attribute("/checkout/now", {{0, "/checkout"}}, of_40), Outcome::kFail);
+  // Limits that are none say nothing.
+  EXPECT_EQ(of_attribute("/cart", {}, hello("[]", "7")), Outcome::kFail);
+  EXPECT_EQ(of_attribute("/cart", {}, hello(R"({"keys":3,"flags":-1})", R"({"value_bytes":-1})")),
+            Outcome::kFail);
+}
+
+TEST(MatchesContext, LongValuesAreCutAtTheLimitOfTheFormat) {
+  const std::string value(300, 'v');
+  EXPECT_EQ(of_attribute(value, {{0, value.substr(0, 255)}}), Outcome::kPass);
+  EXPECT_EQ(of_attribute(value, {}), Outcome::kPass);
+  EXPECT_EQ(of_attribute(value, {{0, value.substr(0, 254)}}), Outcome::kFail);
+  EXPECT_EQ(of_attribute(value, {{0, value.substr(0, 44)}}), Outcome::kPass);  // length-not-wrapped
+}
+
+TEST(MatchesContext, NothingOfWhatHasEndedIsLeft) {
+  World w;
+  w.context(Ctx{Names{"route", "tier"}});
   const auto a = Json::array({text("route", "/a"), text("tier", "gold")});
-  w.operate(given("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "of its own"}})}});
-  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
-  w.operate(kDetach, {{kMain, std::nullopt}});
-  w.operate(given("main", "B", kTrace, kSpan, a), {{kMain, with({{0, "/A"}})}});  // normalised
-  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  w.operate(given("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "gold"}})}});
+  World nested = w;
   w.operate(kDetach, {{kMain, std::nullopt}});
   const auto b = Json::array({text("route", "/b")});
-  w.operate(given("main", "C", kTrace, kSpan, b), {{kMain, with({{0, "/a"}})}});
-  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
+  Rec r = shown(kTrace2, kSpan2);
+  r.entries = {{0, "/b"}, {1, "gold"}};
+  World own = w;
+  w.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  EXPECT_EQ(w.judge("tctx.attach.matches-context").signature, "attribute left over");
+  // An SDK may hand attributes on to contexts inside, and have others of its own.
+  nested.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  EXPECT_EQ(nested.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  r.entries = {{0, "/b"}, {1, "silver"}};
+  own.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  EXPECT_EQ(own.outcome("tctx.attach.matches-context"), Outcome::kPass);
+}
+
+TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
+  World w;
+  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+            {{kMain, with({{0, "/a"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
 }
 
 TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
@@ -553,13 +627,18 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
   const Rec own = shown(kTrace2, kSpan2, kHeap + 0x1000);
   for (const auto& [slot, outcome] : {std::pair{std::optional<Rec>(), Outcome::kPass},
                                       {std::optional(own), Outcome::kPass},
-                                      {std::optional(Rec{}), Outcome::kFail}}) {
+                                      {std::optional(Rec{}), Outcome::kInfo}}) {
     World w;
     w.context(Ctx{Names{"route"}});
     w.operate(given("main", "A"), {{kMain, Rec{}}});
     w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, slot}});
     EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), outcome);
   }
+  World other;  // a span of the parent, and not the one in which it was forked
+  other.context(Ctx{Names{"route"}});
+  other.operate(given("main", "A"), {{kMain, Rec{}}});
+  other.fork(own, {{kMain, Rec{}}}, {{kChild, own}});
+  EXPECT_EQ(other.outcome("tctx.fork.inherited-record"), Outcome::kFail);
   World w;  // publishes nothing
   w.operate(given("main", "A"), {{kMain, Rec{}}});
   w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, Rec{}}});
@@ -641,12 +720,14 @@ TEST(IdsZeroWhenNone, InsideATraceItsIdsStay) {
   EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), Outcome::kNa);
 }
 
-TEST(TraceFlags, TheTwoLowestBits) {
+TEST(TraceFlags, AllBitsThatWereGiven) {
   for (const auto& [flags, shown_flags, outcome] :
        {std::tuple{1, 1, Outcome::kPass}, std::tuple{1, 0, Outcome::kFail},
         std::tuple{0, 1, Outcome::kFail}, std::tuple{1, 3, Outcome::kFail},
-        std::tuple{3, 1, Outcome::kPass}, std::tuple{5, 1, Outcome::kPass},
-        std::tuple{1, 0x81, Outcome::kPass}}) {
+        std::tuple{3, 1, Outcome::kFail}, std::tuple{5, 1, Outcome::kInfo},
+        std::tuple{5, 5, Outcome::kPass}, std::tuple{0xf7, 0x77, Outcome::kFail},
+        std::tuple{0xff, 3, Outcome::kInfo}, std::tuple{0xff, 0, Outcome::kFail},
+        std::tuple{1, 0x81, Outcome::kFail}}) {
     World w;
     w.operate(given("main", "A"), {{kMain, Rec{}}});
     Rec r;
@@ -656,21 +737,32 @@ TEST(TraceFlags, TheTwoLowestBits) {
   }
 }
 
-TEST(TraceFlags, TheRandomFlagAlwaysOrNever) {
-  World w;
-  for (const int flags : {3, 1}) {
+TEST(TraceFlags, AreThoseThatTheSdkTakes) {
+  for (const auto& [taken, flags, outcome] :
+       {std::tuple{"1", 1, Outcome::kPass}, std::tuple{"1", 3, Outcome::kFail},
+        std::tuple{"3", 3, Outcome::kPass}, std::tuple{"3", 1, Outcome::kFail}}) {
+    World w;
+    w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{"flags":)" + std::string(taken) + "}}}");
     Rec r;
     r.flags = flags;
     w.operate(given("main", "A", kTrace, kSpan, Json::array(), 3), {{kMain, r}});
+    EXPECT_EQ(w.outcome("tctx.record.trace-flags"), outcome) << taken << " " << flags;
   }
-  EXPECT_EQ(w.outcome("tctx.record.trace-flags"), Outcome::kFail);
+}
+
+TEST(TraceFlags, OfTheSdkAsTheReplyNamesThem) {
+  World w;
+  Rec r;
+  r.flags = 3;
+  w.operate(given("main", "A"), {{kMain, r}}, {{"ok", true}, {"flags", 3}});
+  EXPECT_EQ(w.outcome("tctx.record.trace-flags"), Outcome::kPass);
 }
 
 TEST(LengthNotWrapped, TheRestFollows) {
   const std::string value(300, 'v');
   for (const auto& [entry, behind, outcome] :
        {std::tuple{value.substr(0, 44), value.substr(44), Outcome::kFail},
-        std::tuple{value.substr(0, 44), std::string(), Outcome::kPass},
+        std::tuple{value.substr(0, 44), std::string(), Outcome::kFail},
         std::tuple{value.substr(0, 255), std::string(), Outcome::kPass}}) {
     World w;
     w.context(Ctx{Names{"route"}});
@@ -681,19 +773,9 @@ TEST(LengthNotWrapped, TheRestFollows) {
   }
 }
 
-TEST(LengthNotWrapped, TwoRemaindersAreNoLimit) {
+TEST(LengthNotWrapped, ALimitThatIsDeclaredIsLegal) {
   World w;
-  w.context(Ctx{Names{"route"}});
-  for (const std::size_t size : {300U, 257U}) {
-    const std::string value(size, 'v');
-    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
-              {{kMain, with({{0, value.substr(0, size - 256)}})}});
-  }
-  EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), Outcome::kFail);
-}
-
-TEST(LengthNotWrapped, ALimitOfItsOwnIsLegal) {
-  World w;
+  w.hello(R"({"id":1,"ok":true,"caps":{},"limits":{"value_bytes":44}})");
   w.context(Ctx{Names{"route"}});
   for (const std::size_t size : {300U, 257U, 700U}) {
     const std::string value(size, 'v');

@@ -30,8 +30,13 @@ std::shared_ptr<const GivenContext> given_context(const Json& request, const Jso
   out->name = text_member(request, "ctx");
   out->trace_id = attached_id(request, reply, "trace_id", 32);
   out->span_id = attached_id(request, reply, "span_id", 16);
-  if (request.contains("flags") && request["flags"].is_number_unsigned()) {
-    out->flags = request["flags"].get<unsigned>();
+  for (const Json* const from : {&request, &reply}) {
+    constexpr unsigned kMost = 0xff;
+    if (!from->is_object() || !from->contains("flags")) continue;
+    const Json& flags = (*from)["flags"];
+    if (flags.is_number_unsigned() && flags.get<std::uint64_t>() <= kMost) {
+      out->flags = flags.get<unsigned>();
+    }
   }
   out->attributes = given_attributes(request);
   out->attached_by = operation;

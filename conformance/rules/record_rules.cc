@@ -491,7 +491,6 @@ bool is_cut_character(std::string_view value, const BadBytes& bad) {
 Finding utf8(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
-  std::optional<Finding> cut;
   for (const auto& j : records) {
     if (j.fault != RecordFault::kNone) continue;
     std::optional<Finding> bad;
@@ -501,25 +500,21 @@ Finding utf8(const ImageEvidence& e) {
       if (!wrong) return true;
       const std::uint64_t at = kHead + entry.offset + abi::kEntryHeadBytes + wrong->at;
       if (is_cut_character(value, *wrong)) {
-        if (!cut) {
-          cut = noted(fmt::format("the value of index {} is cut at 255 bytes inside a character",
-                                  entry.key),
-                      "character cut at the limit");
-          cut->evidence = record_lines(*j.record);
-          cut->hexdumps = {record_dump(*j.record, {{at, wrong->count, "cut"}})};
-        }
-        return true;
+        bad = against(
+            *j.record,
+            fmt::format("the value of index {} is cut at 255 bytes inside a character", entry.key),
+            "character cut at the limit", {{at, wrong->count, "cut"}});
+      } else {
+        bad = against(*j.record,
+                      fmt::format("the value of index {} is not UTF-8: {}", entry.key,
+                                  conformance::quoted(
+                                      value.substr(wrong->at > 16 ? wrong->at - 16 : 0, 40), 80)),
+                      "value is not UTF-8", {{at, wrong->count, "not UTF-8"}});
       }
-      bad = against(*j.record,
-                    fmt::format("the value of index {} is not UTF-8: {}", entry.key,
-                                conformance::quoted(
-                                    value.substr(wrong->at > 16 ? wrong->at - 16 : 0, 40), 80)),
-                    "value is not UTF-8", {{at, wrong->count, "not UTF-8"}});
       return false;
     });
     if (bad) return *bad;
   }
-  if (cut) return *cut;
   return kept(e, records, with_entry, "an attribute");
 }
 

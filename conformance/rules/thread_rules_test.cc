@@ -562,7 +562,8 @@ TEST(RecordRules, Utf8) {
   EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.attrs.utf8"});
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
   r.area = pair(0, text_of(254, 'a') + "\xc3");
-  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kInfo);
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").signature, "character cut at the limit");
+  EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
   r.area = pair(0, text_of(253, 'a') + "\xc3");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
   r.area = pair(0, text_of(254, 'a') + "\xff");

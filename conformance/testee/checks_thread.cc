@@ -76,7 +76,7 @@ Driven attach(Testee& t) {
 Driven flags(Testee& t) {
   CTX_CHECK(publish(t));
   unsigned number = 0x100;
-  for (const unsigned given : {1U, 0U, 2U, 3U, 5U}) {
+  for (const unsigned given : {0x01U, 0x00U, 0x02U, 0x03U, 0xfdU}) {
     ++number;
     CTX_CHECK(offer(t, context("main", fmt::format("flags-{}", given), trace_id(number),
                                span_id(number), given, Json::array())));
@@ -379,13 +379,15 @@ Driven many_names(Testee& t) {
                           Json::array({attribute("no_index_left", "must-not-show")})));
 }
 
-Driven fork_and_reap(Testee& t, const char* name, unsigned number, const Json& child) {
+Driven fork_and_reap(Testee& t, const std::string& name, unsigned number, const Json& child) {
   CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.attach", context("main", "around-" + name, number + 0x10)));
   CTX_CHECK(t.request("thread.attach", context("main", name, number,
                                                Json::array({attribute("http_route", "/cart")}))));
   const auto forked = t.request("process.fork", {{"child", child}});
   if (!forked) return std::unexpected(forked.error());
   CTX_CHECK(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
+  CTX_CHECK(detach(t, "main"));
   return detach(t, "main");
 }
 

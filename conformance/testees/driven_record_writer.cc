@@ -362,6 +362,7 @@ int run(const Kind& kind) {
        {"process.publish", "thread.attach", "thread.detach", "thread.append", "thread.shrink"}) {
     caps[cap] = json::object();
   }
+  caps["thread.attach"]["keys"] = kKeys;
   Writer writer(kind);
   Loop loop({{"adapter", {{"name", "driven_record_writer"}, {"version", "1"}}},
              {"caps", std::move(caps)}});

@@ -54,7 +54,7 @@ namespace {
 
 using Bytes = std::string;
 
-std::string bad;   // a row of the catalogue
+std::string bad;   // a row of the catalogue, perhaps "ROW:KIND"
 std::string good;  // a variant
 
 bool is_bad(std::string_view row) { return bad == row; }
@@ -373,6 +373,7 @@ constexpr std::size_t kValidAt = 24;
 constexpr std::size_t kFlagsAt = 25;
 constexpr std::size_t kAttributesSizeAt = 26;
 constexpr std::size_t kLongestValue = 255;
+constexpr std::size_t kOwnLimit = 100;
 
 // Never freed: a reader may come late.
 char* new_record() {
@@ -454,6 +455,9 @@ void fill(char* record, const Content& c) {
   if (is_bad("tctx.record.span-id")) std::ranges::reverse(span);
   unsigned flags = c.flags;
   if (is_bad("tctx.record.trace-flags")) flags = 0;
+  if (is_bad("tctx.record.trace-flags:random")) flags &= ~2U;
+  if (is_bad("tctx.record.trace-flags:higher")) flags &= 0x7fU;
+  if (is_bad("tctx.record.trace-flags:added") && c.traced) flags |= 0x80U;
   if (is_good("higher-flags-cleared")) flags &= 3;
   if (is_good("no-random-flag")) flags &= 1;
   const bool keeps_ids = is_bad("tctx.record.ids-zero-when-none") && !c.traced;
@@ -487,6 +491,7 @@ struct Destructor {
 
 struct Stack {
   std::vector<Content> contexts;  // innermost last
+  std::vector<Bytes> ended;       // entries of the context that has ended last
   char* fixed = nullptr;          // the thread's only record, where the valid byte is the switch
 };
 
@@ -542,6 +547,10 @@ class Threads {
       c.span = bytes_of_hex(request.at("span_id").get<std::string>());
       c.flags = request.value("flags", 0U);
     }
+    if (is_good("knows-two-flags") && c.flags > 1) return refuse("rejected", "unknown flags");
+    if (is_bad("tctx.attach.visible:refuses-sampled") && c.flags != 0) {
+      return refuse("rejected", "unknown flags");
+    }
     if (auto added = add_attributes(c, request.value("attributes", json::array())); !added) {
       return added;
     }
@@ -555,6 +564,9 @@ class Threads {
       c.trace = nested ? stack.contexts.front().trace : bytes_of_hex(numbered(32));
       c.span = bytes_of_hex(numbered(16));
       reply = {{"trace_id", hex_of(c.trace)}, {"span_id", hex_of(c.span)}};
+    }
+    if (is_bad("tctx.attach.matches-context:left-over")) {
+      for (const auto& e : stack.ended) c.add(e);
     }
     stack.contexts.push_back(std::move(c));
     show(stack, true);
@@ -573,11 +585,19 @@ class Threads {
     const bool in_front = is_bad("tctx.attrs.last-occurrence-wins");
     if (in_front || is_good("rewritten") || is_good("handed-on-as-it-is")) {
       // A record that nobody sees, then the pointer; or hidden for as long.
-      if (in_front) {
+      const auto repeats = [&](const Bytes& e) {
+        return std::any_of(changed.entries.begin(),
+                           changed.entries.begin() + static_cast<std::ptrdiff_t>(before),
+                           [&](const Bytes& earlier) { return earlier[0] == e[0]; });
+      };
+      const bool is_repeated =
+          std::any_of(changed.entries.begin() + static_cast<std::ptrdiff_t>(before),
+                      changed.entries.end(), repeats);
+      if (in_front && is_repeated) {
         std::rotate(changed.entries.begin(),
                     changed.entries.begin() + static_cast<std::ptrdiff_t>(before),
                     changed.entries.end());
-      } else {
+      } else if (!in_front) {
         drop_repeated(changed.entries);
       }
       changed.record = nullptr;
@@ -600,7 +620,8 @@ class Threads {
     Stack& stack = stack_of(request);
     if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
     Content& c = stack.contexts.back();
-    const auto keep = request.at("keep").get<std::size_t>();
+    auto keep = request.at("keep").get<std::size_t>();
+    if (is_good("attribute-of-its-own")) ++keep;
     if (keep >= c.entries.size()) return json();
     c.entries.resize(keep);
     if (is_good("handed-on-as-it-is")) {
@@ -616,8 +637,21 @@ class Threads {
     const std::lock_guard guard(lock_);
     Stack& stack = stack_of(request);
     if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
+    stack.ended = std::move(stack.contexts.back().entries);
     stack.contexts.pop_back();
     if (stack.contexts.empty() && is_bad("tctx.detach.hidden")) return json();
+    if (is_bad("tctx.attach.matches-context:zeros") && !stack.contexts.empty()) {
+      char* const record = new_record();
+      set_valid(record, 1);
+      point_at(record);
+      return json();
+    }
+    if (stack.contexts.empty() && is_good("zeros-instead-of-none")) {
+      char* const record = new_record();
+      set_valid(record, 1);
+      point_at(record);
+      return json();
+    }
     if (is_bad("tctx.attach.restores-outer")) {
       point_at(nullptr);
       return json();
@@ -659,7 +693,10 @@ class Threads {
   }
 
   void forget_in_child() {
-    if (is_bad("tctx.fork.inherited-record")) return;
+    if (is_good("child-goes-on")) return;
+    if (is_bad("tctx.fork.inherited-record")) {
+      return point_at(stacks_["main"].contexts.front().record);  // not the innermost
+    }
     stacks_.clear();
     if (!is_good("child-attaches")) return point_at(nullptr);
     Content c;
@@ -736,6 +773,10 @@ class Threads {
       names.push_back(a.at("key").get<std::string>());
       values.push_back(std::move(**value));
     }
+    if (is_bad("tctx.attach.matches-context:unwritten")) return json();
+    if (is_bad("tctx.attach.matches-context:exchanged") && values.size() > 1) {
+      std::swap(values[0], values[1]);
+    }
     if (is_good("attribute-of-its-own") && c.entries.empty()) {
       names.insert(names.begin(), "writer_note");
       values.insert(values.begin(), "of its own");
@@ -756,6 +797,8 @@ class Threads {
     for (std::size_t i = 0; i < indexes.size(); ++i) {
       if (indexes[i] < 0) continue;
       Bytes value = values[i];
+      if (is_good("cut-at-its-limit") && value.size() > kOwnLimit)
+        value.resize(cut(value, kOwnLimit));
       if (value.size() > kLongestValue) {
         if (is_bad("tctx.attrs.length-not-wrapped")) {
           // The length is a byte, the value all of it.
@@ -764,7 +807,7 @@ class Threads {
           continue;
         }
         if (is_good("long-values-left-out")) continue;
-        value.resize(is_good("cut-at-255") ? kLongestValue : cut(value));
+        value.resize(is_bad("tctx.attrs.utf8") ? kLongestValue : cut(value, kLongestValue));
       }
       c.add(entry(indexes[i], value));
     }
@@ -772,15 +815,31 @@ class Threads {
   }
 
   // Between characters.
-  static std::size_t cut(const Bytes& value) {
-    std::size_t size = kLongestValue;
+  static std::size_t cut(const Bytes& value, std::size_t most) {
+    std::size_t size = most;
     while (size > 0 && (static_cast<unsigned char>(value[size]) & 0xc0) == 0x80) --size;
     return size;
   }
 
+  static Bytes changed(Bytes value) {
+    const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+    if (is_bad("tctx.attach.matches-context:same-length")) {
+      for (char& c : value) c = is_ascii(c) && c > ' ' && c < '~' ? static_cast<char>(c + 1) : c;
+    }
+    if (is_bad("tctx.attach.matches-context:last-byte") && value.size() < kLongestValue &&
+        is_ascii(value.back())) {
+      value.pop_back();
+    }
+    constexpr std::size_t kSome = 4;
+    if (is_bad("tctx.attach.matches-context:prefix") && value.size() > kSome) {
+      value.resize(cut(value, kSome));
+    }
+    return value;
+  }
+
   // Nothing: left out.
   static std::expected<std::optional<Bytes>, Refusal> value_of(const json& value) {
-    if (value.contains("stringValue")) return value["stringValue"].get<std::string>();
+    if (value.contains("stringValue")) return changed(value["stringValue"].get<std::string>());
     if (is_good("strings-only")) return refuse("rejected", "strings only");
     if (is_good("other-types-left-out")) return std::nullopt;
     if (value.contains("intValue") && is_bad("tctx.attrs.non-strings-as-text")) {
@@ -838,8 +897,15 @@ json hello() {
         "thread.detach", "thread.append", "thread.shrink", "thread.move"}) {
     caps[cap] = json::object();
   }
+  json& attach = caps["thread.attach"];
+  if (is_good("fixed-names")) attach["keys"] = {"http_route", "user_tier", "db_table"};
+  if (is_good("not-configured")) attach["keys"] = {"http_route"};
+  if (is_good("no-random-flag")) attach["flags"] = 1;
+  json limits = {{"record_bytes", kRecordBytes}, {"keys", kMostNames}};
+  if (is_good("cut-at-its-limit")) limits["value_bytes"] = kOwnLimit;
   return {{"adapter", {{"name", "driven_thread_writer"}, {"version", "1"}}},
-          {"caps", std::move(caps)}};
+          {"caps", std::move(caps)},
+          {"limits", std::move(limits)}};
 }
 
 int run() {
@@ -909,11 +975,23 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.record.span-id",
                              "tctx.record.ids-zero-when-none",
                              "tctx.record.trace-flags",
+                             "tctx.record.trace-flags:random",
+                             "tctx.record.trace-flags:higher",
+                             "tctx.record.trace-flags:added",
                              "tctx.attrs.length-not-wrapped",
+                             "tctx.attrs.utf8",
                              "tctx.attrs.non-strings-as-text",
                              "tctx.attrs.last-occurrence-wins",
                              "tctx.attach.visible",
+                             "tctx.attach.visible:refuses-sampled",
                              "tctx.attach.matches-context",
+                             "tctx.attach.matches-context:same-length",
+                             "tctx.attach.matches-context:exchanged",
+                             "tctx.attach.matches-context:last-byte",
+                             "tctx.attach.matches-context:prefix",
+                             "tctx.attach.matches-context:unwritten",
+                             "tctx.attach.matches-context:left-over",
+                             "tctx.attach.matches-context:zeros",
                              "tctx.attach.fixed-record-pointer",
                              "tctx.attach.restores-outer",
                              "tctx.detach.hidden",
@@ -935,7 +1013,9 @@ constexpr std::array kGood = {"pointer",
                               "no-context-without-a-trace",
                               "higher-flags-cleared",
                               "no-random-flag",
-                              "cut-at-255",
+                              "cut-at-its-limit",
+                              "knows-two-flags",
+                              "zeros-instead-of-none",
                               "long-values-left-out",
                               "other-types-left-out",
                               "strings-only",
@@ -943,7 +1023,8 @@ constexpr std::array kGood = {"pointer",
                               "attribute-of-its-own",
                               "not-configured",
                               "outer-anew",
-                              "child-attaches"};
+                              "child-attaches",
+                              "child-goes-on"};
 
 }  // namespace
 }  // namespace ctxconf::adapter

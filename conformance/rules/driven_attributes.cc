@@ -1,0 +1,208 @@
+#include "conformance/rules/driven_attributes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "abi/thread_record.h"
+#include "conformance/payload_walk.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
+constexpr std::size_t kShownBytes = 48;
+
+std::string shown(std::string_view value) { return conformance::quoted(value, kShownBytes); }
+
+// A number from 0 to `most`; anything else says nothing.
+void read_number(const Json& object, const char* name, std::size_t most, std::size_t& out) {
+  if (!object.is_object() || !object.contains(name)) return;
+  const Json& value = object[name];
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > most) return;
+  out = value.get<std::size_t>();
+}
+
+const std::string* name_of(const Record& r, const abi::AttributeEntry& entry) {
+  if (r.key_map == nullptr || entry.key >= r.key_map->elements.size()) return nullptr;
+  return &r.key_map->elements[entry.key].text;
+}
+
+bool is_in_map(const Record& r, std::string_view key, std::size_t most) {
+  const auto& all = r.key_map->elements;
+  const auto usable = std::span(all).first(std::min(all.size(), most));
+  return std::ranges::any_of(usable, [&](const auto& e) { return e.text == key; });
+}
+
+std::size_t bytes_of(const GivenAttribute& a, std::size_t limit) {
+  constexpr std::size_t kNumber = 24;  // as text
+  const std::size_t value = a.text ? std::min(a.text->size(), limit) : kNumber;
+  return abi::kEntryHeadBytes + value;
+}
+
+}  // namespace
+
+bool TakenContext::takes(std::string_view key) const {
+  return !keys || std::ranges::find(*keys, key) != keys->end();
+}
+
+TakenContext taken_context(const SessionEvidence& session) {
+  TakenContext out;
+  const Json attach = session.capabilities.value("thread.attach", Json::object());
+  std::size_t flags = out.flags;
+  read_number(attach, "flags", 0xff, flags);
+  out.flags = static_cast<unsigned>(flags);
+  if (attach.is_object() && attach.contains("keys") && attach["keys"].is_array()) {
+    auto& keys = out.keys.emplace();
+    for (const Json& key : attach["keys"]) {
+      if (key.is_string()) keys.push_back(key.get<std::string>());
+    }
+  }
+  read_number(session.limits, "value_bytes", abi::kMaxValueBytes, out.value_bytes);
+  read_number(session.limits, "record_bytes", kHead + 0xffff, out.record_bytes);
+  read_number(session.limits, "keys", out.key_count, out.key_count);
+  return out;
+}
+
+std::size_t cut_size(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return text.size();
+  std::size_t size = limit;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80) --size;
+  return size;
+}
+
+AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
+    : session_(evidence.session.get()), taken_(taken_context(*evidence.session)) {}
+
+void AttributeJudge::hear_until(std::size_t operation) {
+  for (; heard_ <= operation; ++heard_) {
+    for (const RequestPart& part : parts_of(session_->operations[heard_])) {
+      if (!part.ok || !may_name_keys(part.request)) continue;
+      for (const GivenAttribute& a : given_attributes(part.request)) {
+        if (!a.text) continue;
+        auto& values = given_[a.key];
+        values.insert(*a.text);
+        values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
+      }
+    }
+  }
+}
+
+std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look) {
+  hear_until(look.operation);
+  const GivenContext& c = *look.context();
+  std::set<std::string_view> seen;
+  for (const GivenAttribute& a : c.attributes) {
+    if (!seen.insert(a.key).second) continue;
+    if (auto fault = fault_of(look, c, a.key)) return fault;
+  }
+  return left_over(look);
+}
+
+std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
+                                                       const GivenContext& c,
+                                                       const std::string& key) {
+  const Record& r = *look.slot.record;
+  const auto last =
+      std::ranges::find(c.attributes.rbegin(), c.attributes.rend(), key, &GivenAttribute::key);
+  if (!last->text) return std::nullopt;  // tctx.attrs.non-strings-as-text speaks of it
+  const std::string& text = *last->text;
+  if (!taken_.takes(key)) return std::nullopt;
+  if (r.key_map == nullptr) {
+    lacked_names_ = true;
+    return std::nullopt;
+  }
+  const std::string cut = text.substr(0, cut_size(text, taken_.value_bytes));
+  const auto entry = entry_named(r, key);
+  if (!entry) {
+    if (may_be_missing(look, c, key, cut)) return std::nullopt;
+    ++compared_;
+    return AttributeFault{
+        fmt::format("{} is not there, and {} was given", conformance::quoted(key), shown(text)),
+        "attribute missing", std::nullopt};
+  }
+  ++compared_;
+  const std::string value = text_of(*entry);
+  if (value == cut) return std::nullopt;
+  // tctx.attrs.utf8 speaks of a character that is cut, tctx.attrs.length-not-wrapped of a length
+  // that wraps and tctx.attrs.last-occurrence-wins of a value that is outdated.
+  if (value == text.substr(0, taken_.value_bytes)) return std::nullopt;
+  const bool wraps = text.size() > abi::kMaxValueBytes &&
+                     value == text.substr(0, text.size() % (abi::kMaxValueBytes + 1));
+  if (wraps || is_cut_by_record(r, *entry, text)) return std::nullopt;
+  const auto texts = c.texts_of(key);
+  if (std::ranges::find(texts, value) != texts.end()) return std::nullopt;
+  const bool is_prefix = text.starts_with(value);
+  return AttributeFault{
+      fmt::format("{} is {} ({} bytes), and {} ({} bytes) was given", conformance::quoted(key),
+                  shown(value), value.size(), shown(text), text.size()),
+      is_prefix ? "attribute cut where no limit is" : "attribute not as given", entry};
+}
+
+// What the SDK says that it does not take, and what the format or its limits have no room for.
+bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& c,
+                                    std::string_view key, std::string_view text) const {
+  const Record& r = *look.slot.record;
+  if (text.empty()) return true;
+  // It is there under an index that has no name: rows about the key map speak of it.
+  abi::AttributeCursor cursor(r.attributes);
+  while (const auto entry = cursor.next()) {
+    const std::string* name = name_of(r, *entry);
+    if ((name == nullptr || name->empty()) && text_of(*entry) == text) return true;
+  }
+  std::set<std::string_view> new_keys;
+  std::size_t bytes = 0;
+  bool is_long = false;
+  for (const GivenAttribute& a : c.attributes) {
+    if (!taken_.takes(a.key)) continue;
+    bytes += bytes_of(a, taken_.value_bytes);
+    if (!is_in_map(r, a.key, taken_.key_count)) new_keys.insert(a.key);
+    is_long = is_long || (a.key == key && a.text && a.text->size() > taken_.value_bytes);
+  }
+  if (is_long) return true;
+  const std::size_t entry_bytes = abi::kEntryHeadBytes + text.size();
+  bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
+  if (kHead + bytes > taken_.record_bytes) return true;
+  if (!new_keys.contains(key)) return false;
+  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, given_.size());
+  if (known + new_keys.size() > taken_.key_count) return true;
+  // Names that came at once: tctx.keymap.single-writer speaks of one that is lost.
+  return session_->operations[c.attached_by].op == "parallel";
+}
+
+bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry& entry,
+                                      std::string_view text) const {
+  const std::size_t from = kHead + entry.offset + abi::kEntryHeadBytes;
+  if (from > taken_.record_bytes) return false;
+  const std::size_t room = std::min(taken_.record_bytes - from, taken_.value_bytes);
+  const std::size_t size = entry.value.size();
+  const bool is_last = from + size == kHead + r.head.attrs_data_size;
+  return is_last && size == cut_size(text, room) && text.starts_with(text_of(entry));
+}
+
+// An attribute of a context that has ended, or one that was removed.
+std::optional<AttributeFault> AttributeJudge::left_over(const DrivenLook& look) const {
+  const Record& r = *look.slot.record;
+  abi::AttributeCursor cursor(r.attributes);
+  while (const auto entry = cursor.next()) {
+    const std::string* name = name_of(r, *entry);
+    if (name == nullptr) continue;
+    // An SDK may hand attributes on to the contexts inside.
+    const bool is_given = std::ranges::any_of(look.thread.stack, [&](const auto& c) {
+      return std::ranges::find(c->attributes, *name, &GivenAttribute::key) != c->attributes.end();
+    });
+    const auto values = given_.find(*name);
+    if (is_given || values == given_.end() || !values->second.contains(text_of(*entry))) continue;
+    return AttributeFault{fmt::format("{} is {}, which was given to a context that has ended, or "
+                                      "removed from this one",
+                                      conformance::quoted(*name), shown(text_of(*entry))),
+                          "attribute left over", entry};
+  }
+  return std::nullopt;
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,67 @@
+// What an SDK says that it takes of a thread's context, and whether the attributes of a record are
+// those that were given.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/rules/driven_threads.h"
+
+namespace ctxconf::conformance {
+
+// By its capabilities and limits. Without them everything that the format holds is taken.
+struct TakenContext {
+  std::optional<std::vector<std::string>> keys;  // nothing: any
+  unsigned flags = 0xff;                         // the bits of the trace flags
+  std::size_t value_bytes = abi::kMaxValueBytes;
+  std::size_t record_bytes = abi::kRecommendedRecordBytes;
+  std::size_t key_count = 256;
+
+  bool takes(std::string_view key) const;
+};
+TakenContext taken_context(const SessionEvidence& session);
+
+// Bytes of the longest beginning of at most `limit` bytes that ends between two characters.
+std::size_t cut_size(std::string_view text, std::size_t limit);
+
+struct AttributeFault {
+  std::string saw;
+  std::string signature;
+  std::optional<abi::AttributeEntry> entry;  // nothing: there is none
+};
+
+// Compares records with what was given, operation by operation.
+class AttributeJudge {
+ public:
+  explicit AttributeJudge(const ImageEvidence& evidence);
+
+  // For looks in their order, each at a valid record that is this context's.
+  std::optional<AttributeFault> fault_of(const DrivenLook& look);
+
+  std::size_t compared() const { return compared_; }   // attributes
+  bool lacked_names() const { return lacked_names_; }  // there was no key map to compare by
+
+ private:
+  void hear_until(std::size_t operation);
+  std::optional<AttributeFault> fault_of(const DrivenLook& look, const GivenContext& context,
+                                         const std::string& key);
+  bool may_be_missing(const DrivenLook& look, const GivenContext& context, std::string_view key,
+                      std::string_view text) const;
+  bool is_cut_by_record(const Record& record, const abi::AttributeEntry& entry,
+                        std::string_view text) const;
+  std::optional<AttributeFault> left_over(const DrivenLook& look) const;
+
+  const SessionEvidence* session_;
+  TakenContext taken_;
+  std::size_t heard_ = 0;                                            // operations
+  std::map<std::string, std::set<std::string>, std::less<>> given_;  // values by key, until then
+  std::size_t compared_ = 0;
+  bool lacked_names_ = false;
+};
+
+}  // namespace ctxconf::conformance
