@@ -211,9 +211,30 @@ Finding switches_pointer() {
                         "pointer");
 }
 
+// The flags of a record that stays visible until the end of the operation, with nothing else: a
+// sampler may decide late (open.tctx.late-flags).
+bool is_late_flags(const WatchedRecord& r, const Change& c) {
+  if (!same_bytes(c.before, c.store->after, 0, kValid + 1)) return false;
+  if (same_bytes(c.before, c.store->after, 25, 26)) return false;
+  return std::ranges::none_of(r.changes, [&](const Change& later) {
+    return later.operation == c.operation && later.store->order >= c.store->order &&
+           (!later.seen_before || !is_valid(later.store->after) ||
+            !same_bytes(c.before, later.store->after, 0, kValid));
+  });
+}
+
+Finding late_flags(const ImageEvidence& e, const WatchedRecord& r, const Change& c) {
+  Finding f = contradicted("the flags were stored while the record was visible",
+                           "flags stored while visible");
+  add_log(f, e, r, c);
+  f.outcome = Outcome::kWarn;
+  return f;
+}
+
 Finding valid_cleared_first(const ImageEvidence& e) {
   const auto records = watched(e);
   std::size_t cleared = 0;
+  std::optional<Finding> late;
   for (const auto& r : records) {
     for (const Change& c : r.changes) {
       if (!c.seen_before) continue;
@@ -223,6 +244,10 @@ Finding valid_cleared_first(const ImageEvidence& e) {
       const bool wrong = clears ? changed_elsewhere(c, kHead + size_of(c.before))
                                 : replaces(c) && c.store->words != 15;
       if (!wrong) continue;
+      if (!clears && is_late_flags(r, c)) {
+        if (!late) late = late_flags(e, r, c);
+        continue;
+      }
       Finding f = contradicted(
           fmt::format(
               "{} changed while the record was visible and valid",
@@ -236,6 +261,7 @@ Finding valid_cleared_first(const ImageEvidence& e) {
   }
   if (records.empty()) return not_watched(e);
   if (!uses_valid_byte(records)) return switches_pointer();
+  if (late) return *std::move(late);
   if (cleared == 0) return unobservable("no visible record was hidden by its valid byte", "detach");
   return at_stores(passed(fmt::format("the valid byte was cleared first, {} times", cleared)));
 }
@@ -243,6 +269,7 @@ Finding valid_cleared_first(const ImageEvidence& e) {
 Finding valid_set_last(const ImageEvidence& e) {
   const auto records = watched(e);
   std::size_t set = 0;
+  std::optional<Finding> late;
   for (const auto& r : records) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
       const Change& c = r.changes[i];
@@ -256,6 +283,11 @@ Finding valid_set_last(const ImageEvidence& e) {
       for (std::size_t j = i + 1; j < r.changes.size(); ++j) {
         const Change& later = r.changes[j];
         if (later.operation != c.operation || !later.seen_before) break;
+        if (is_late_flags(r, later)) {
+          if (!late) late = late_flags(e, r, later);
+          last = later.store->after;
+          continue;
+        }
         if (!same_bytes(last, later.store->after, 0, kValid) ||
             !same_bytes(last, later.store->after, 25, 26) ||
             !same_bytes(then, later.store->after, kHead, kHead + size_of(then))) {
@@ -287,6 +319,7 @@ Finding valid_set_last(const ImageEvidence& e) {
   }
   if (records.empty()) return not_watched(e);
   if (!uses_valid_byte(records)) return switches_pointer();
+  if (late) return *std::move(late);
   if (set == 0) {
     return unobservable("no record was shown again by its valid byte", "an attach after a detach");
   }

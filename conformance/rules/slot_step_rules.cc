@@ -184,6 +184,13 @@ bool keeps_to_tail(const Seen& before, const Seen& after) {
          (is_prefix(before.entries, after.entries) || is_prefix(after.entries, before.entries));
 }
 
+// Its flags changed, and nothing else that does not become of a visible record.
+bool changes_flags_alone(const Seen& before, const Seen& after) {
+  Seen same = before;
+  same.head.trace_flags = after.head.trace_flags;
+  return before.head.trace_flags != after.head.trace_flags && keeps_to_tail(same, after);
+}
+
 std::string what_differs(const Seen& a, const Seen& b) {
   std::string out;
   const auto add = [&](bool differs, const std::string& name) {
@@ -255,6 +262,16 @@ Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std:
 
 std::string after_steps(const Seen& s) {
   return s.view->step == 0 ? "before the first store" : "after " + instructions_text(s.view->step);
+}
+
+// A sampler may decide late: open.tctx.late-flags.
+Finding late_flags(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t index) {
+  Finding f = against(e, w, index,
+                      fmt::format("the flags were stored {}, while the record was visible",
+                                  after_steps(w.views[index])),
+                      "flags stored while visible", {run.first, run.end - 1});
+  f.outcome = Outcome::kWarn;
+  return f;
 }
 
 // Where a part of the walks is missing, it says so.
@@ -402,6 +419,7 @@ bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
 
 Finding no_change_while_visible(const ImageEvidence& e) {
   Operations judged;
+  std::optional<Finding> late;
   for (const Walked& w : walked(e)) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
@@ -415,6 +433,10 @@ Finding no_change_while_visible(const ImageEvidence& e) {
       if (keeps_to_tail(before, now) || is_whole_switch(before, now, w.views[run.end - 1])) {
         continue;
       }
+      if (run.end == w.views.size() && changes_flags_alone(before, now)) {
+        if (!late) late = late_flags(e, w, run, i);
+        continue;
+      }
       return against(e, w, i,
                      fmt::format("{} changed while the record was visible: {}",
                                  what_differs(before, now), after_steps(now)),
@@ -424,6 +446,7 @@ Finding no_change_while_visible(const ImageEvidence& e) {
     }
     if (w.walk->whole() && changed) judged.insert(w.index);
   }
+  if (late) return *std::move(late);
   if (judged.empty()) {
     return not_walked(e, "no operation that was walked changed a context that was attached");
   }
@@ -443,7 +466,8 @@ std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
-    if (!keeps_to_tail(w.views[i - 1], w.views[i])) return i;
+    const bool is_late = run.end == w.views.size() && changes_flags_alone(w.views[i - 1], w.views[i]);
+    if (!keeps_to_tail(w.views[i - 1], w.views[i]) && !is_late) return i;
     if (!is_copy && !is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now)))
       return i;
   }
@@ -452,6 +476,7 @@ std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
 
 Finding complete_before_visible(const ImageEvidence& e) {
   std::size_t judged = 0;
+  std::optional<Finding> late;
   for (const Walked& w : walked(e)) {
     for (const Run& hold : holds(w)) {
       if (release_in(w, hold)) continue;
@@ -465,10 +490,14 @@ Finding complete_before_visible(const ImageEvidence& e) {
                                      what_differs(w.views[*at - 1], now), after_steps(now)),
                          "visible before it was complete", {run.first, run.end - 1});
         }
+        for (std::size_t i = run.first + 1; i < run.end && !late; ++i) {
+          if (changes_flags_alone(w.views[i - 1], w.views[i])) late = late_flags(e, w, run, i);
+        }
         if (w.walk->whole()) ++judged;
       }
     }
   }
+  if (late) return *std::move(late);
   if (judged == 0) {
     return not_walked(e, "no operation that was walked showed a record",
                       "an adapter that declares thread.attach");

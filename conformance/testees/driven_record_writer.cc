@@ -54,6 +54,8 @@ constexpr Kind kKinds[] = {
     {"null-first", false, false},
     {"fresh-memory", false, false},
     {"growing-map", false, false},
+    {"late-flags", false, false},
+    {"late-flags-in-place", false, true},
     {"tctx.attach.valid-cleared-first", true, true},
     {"tctx.attach.valid-set-last", true, true},
     {"tctx.attach.one-switch", true, true},
@@ -128,6 +130,7 @@ class Writer {
     if (!map_first) show();
     if (auto published = publish_names(); !published) return published;
     if (map_first) show();
+    store_late_flags();
     return tid();
   }
 
@@ -135,6 +138,7 @@ class Writer {
     if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
     contexts_.pop_back();
     show();
+    store_late_flags();
     return tid();
   }
 
@@ -185,6 +189,12 @@ class Writer {
 
  private:
   static json tid() { return {{"tid", gettid()}}; }
+
+  // As where a sampler decides once the span has begun.
+  void store_late_flags() const {
+    if (!name_.starts_with("late-flags") || contexts_.empty()) return;
+    store(otel_thread_ctx_v1->flags, contexts_.back().flags);
+  }
 
   bool grows() const { return name_ == "growing-map" || name_ == "tctx.keymap.before-use"; }
 
@@ -315,15 +325,15 @@ class Writer {
     store(otel_thread_ctx_v1, next);
   }
 
-  static std::uint16_t fill_head(record& r, const Context& c) {
+  std::uint16_t fill_head(record& r, const Context& c) const {
     copy(r.trace_id, c.trace_id, sizeof c.trace_id);
     copy(r.span_id, c.span_id, sizeof c.span_id);
-    store(r.flags, c.flags);
+    store(r.flags, name_.starts_with("late-flags") ? std::uint8_t{0} : c.flags);
     std::uint16_t at = 0;
     for (const auto& a : c.attributes) at = put_entry(r, at, a);
     return at;
   }
-  static void fill(record& r, const Context& c) { store(r.size, fill_head(r, c)); }
+  void fill(record& r, const Context& c) const { store(r.size, fill_head(r, c)); }
 
   void show_in_place() {
     record& r = records_[0];
