@@ -435,6 +435,15 @@ std::optional<abi::ThreadRecordHead> head_of(const ThreadSample& s) {
   return s.record ? abi::decode_thread_record(s.record->bytes) : std::nullopt;
 }
 
+// What was given back to the allocator is overwritten, but for what it keeps there itself.
+bool is_freed(const ThreadSample& s) {
+  constexpr std::size_t kKept = 16;
+  constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
+  return s.record && s.record->bytes.size() >= kHead &&
+         std::ranges::all_of(std::span(s.record->bytes).subspan(kKept, kHead - kKept),
+                             [](std::byte b) { return b == std::byte{kFreedByte}; });
+}
+
 // A thread that ended with a context, as it left.
 Finding no_dangling(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
@@ -460,15 +469,17 @@ Finding no_dangling(const ImageEvidence& e) {
       if (s.tid != before.tid || s.module != before.module || s.slot != before.slot) continue;
       ++judged;
       const auto head = head_of(s);
-      if (s.value == 0 || (head && head->valid != abi::kRecordValid)) continue;
+      const bool freed = is_freed(s) && !is_freed(before);
+      if (s.value == 0 || (head && head->valid != abi::kRecordValid && !freed)) continue;
       std::string saw;
       Record r;
       if (!head) {
         saw = "memory that cannot be read";
       } else {
         r.head = *head;
-        if (has_no_ids(r) || shown.contains(ids_of(r))) continue;
-        saw = "a record that was never attached: " + ids_of(r);
+        if (freed) saw = fmt::format("memory that was freed: it is filled with {:02x}", kFreedByte);
+        if (!freed && (has_no_ids(r) || shown.contains(ids_of(r)))) continue;
+        if (!freed) saw = "a record that was never attached: " + ids_of(r);
       }
       Finding f = contradicted(fmt::format("thread {} ended, and its slot led to {}", s.tid, saw),
                                "dangling pointer");

@@ -37,6 +37,8 @@ struct Group {
   // Changes to the variable and the record of the thread that was asked last are walked through
   // instruction by instruction, and memory that is given back is overwritten.
   bool slot_steps = false;
+  // What the testee gives back to glibc's malloc is overwritten, as with slot_steps.
+  bool overwrites_freed = false;
   // Nothing but states is recorded, so that the program runs as it does alone.
   bool race = false;
   // At each step of a request it is looked at what a child would have.

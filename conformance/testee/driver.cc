@@ -160,6 +160,7 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
     recording.no_stores = "the variables of threads were looked at instead";
     options.poisons_memory = true;
   }
+  if (group.overwrites_freed) options.poisons_memory = true;
   if (group.race) {
     recording.stores = false;
     recording.no_filter = true;

@@ -486,6 +486,12 @@ struct Destructor {
     if (is_bad("tctx.exit.no-dangling") && otel_thread_ctx_v1 != nullptr) {
       munmap(otel_thread_ctx_v1, kRecordBytes);
     }
+    if (is_bad("tctx.exit.no-dangling:freed")) free(otel_thread_ctx_v1);
+    if (is_good("freed-behind-the-slot")) {
+      void* const record = otel_thread_ctx_v1;
+      point_at(nullptr);
+      free(record);
+    }
   }
 };
 
@@ -996,6 +1002,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.attach.restores-outer",
                              "tctx.detach.hidden",
                              "tctx.exit.no-dangling",
+                             "tctx.exit.no-dangling:freed",
                              "tctx.fork.inherited-record"};
 constexpr std::array kGood = {"pointer",
                               "valid-byte",
@@ -1024,7 +1031,8 @@ constexpr std::array kGood = {"pointer",
                               "not-configured",
                               "outer-anew",
                               "child-attaches",
-                              "child-goes-on"};
+                              "child-goes-on",
+                              "freed-behind-the-slot"};
 
 }  // namespace
 }  // namespace ctxconf::adapter
