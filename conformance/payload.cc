@@ -216,6 +216,7 @@ class Contents {
     in_both(resource, attributes);
     threadlocal(context.resource().attributes(), resource, true);
     threadlocal(context.attributes(), attributes, false);
+    entities(context.resource(), sorted_keys(resource));
   }
 
  private:
@@ -306,6 +307,39 @@ class Contents {
         descend(value.array_value().values(static_cast<int>(i)), node.items[i],
                 {&crumb, "array", i});
       }
+    }
+  }
+
+  template <class Keys, class Sorted>
+  void missing_keys(const Keys& keys, const Sorted& there, const Crumb& list) {
+    for (int i = 0; i < keys.size(); ++i) {
+      const auto at = std::ranges::lower_bound(there, std::string_view(keys[i]), {},
+                                               [](const auto& k) { return k.first; });
+      if (at != there.end() && at->first == keys[i]) continue;
+      if (!walk_.room_in(out_.entity_key_misses)) return;
+      out_.entity_key_misses.push_back({path_of({list.up, list.name, static_cast<std::size_t>(i)}),
+                                        printable(keys[i], kShownBytes),
+                                        "no attribute of the Resource has this key",
+                                        {}});
+    }
+  }
+
+  template <class Sorted>
+  void entities(const opentelemetry::proto::resource::v1::Resource& resource,
+                const Sorted& there) {
+    const Crumb top{nullptr, "resource", {}};
+    out_.entities = static_cast<std::size_t>(resource.entity_refs_size());
+    for (int i = 0; i < resource.entity_refs_size(); ++i) {
+      const auto& entity = resource.entity_refs(i);
+      const Crumb at{&top, "entity_refs", static_cast<std::size_t>(i)};
+      if (entity.type().empty() && walk_.room_in(out_.entities_without_type)) {
+        out_.entities_without_type.push_back({path_of(at), {}, "its type is empty", {}});
+      }
+      if (entity.id_keys().empty() && walk_.room_in(out_.entities_without_id)) {
+        out_.entities_without_id.push_back({path_of(at), {}, "it has no id_keys", {}});
+      }
+      missing_keys(entity.id_keys(), there, {&at, "id_keys", {}});
+      missing_keys(entity.description_keys(), there, {&at, "description_keys", {}});
     }
   }
 
@@ -721,6 +755,9 @@ std::vector<std::string> describe(const Payload& payload) {
   }
   add_faults("bad string", payload.bad_utf8);
   add_faults("dictionary index", payload.dictionary_uses);
+  add_faults("entity key", payload.entity_key_misses);
+  add_faults("entity type", payload.entities_without_type);
+  add_faults("entity id", payload.entities_without_id);
   return out;
 }
 

@@ -89,6 +89,13 @@ struct Payload {
   std::vector<PayloadFault> bad_utf8;         // keys and string values, strict
   std::vector<PayloadFault> dictionary_uses;  // KeyValue field 3, AnyValue field 8
 
+  // Resource.entity_refs: keys that no attribute of the Resource has; references without a type;
+  // and those that no key identifies.
+  std::vector<PayloadFault> entity_key_misses;
+  std::vector<PayloadFault> entities_without_type;
+  std::vector<PayloadFault> entities_without_id;
+  std::size_t entities = 0;
+
   // Which limit of ours cut a list short; empty when everything is there.
   std::string incomplete;
 };

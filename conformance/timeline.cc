@@ -321,6 +321,9 @@ Json json_of(const Image& i) {
               {"threads_unread", text(i.threads_unread)},
               {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
+  for (const auto& p : i.payloads) {
+    out["payloads"].push_back({{"hash", hex(p.hash)}, {"bytes", hex(*p.bytes)}});
+  }
   for (const auto& c : i.calls) out["calls"].push_back(json_of(c));
   for (const auto& w : i.watches) out["watches"].push_back(json_of(w));
   for (const auto& st : i.stores) out["stores"].push_back(json_of(st));
@@ -748,6 +751,11 @@ ThreadSample thread_sample(const Reader& in) {
   return t;
 }
 
+LargePayload large_payload(const Reader& in) {
+  return {.hash = in.address("hash"),
+          .bytes = std::make_shared<const std::vector<std::byte>>(in.bytes("bytes"))};
+}
+
 Image image(const Reader& in) {
   Image i;
   i.key.pid = in.number<std::int32_t>("pid", 1);
@@ -762,6 +770,9 @@ Image image(const Reader& in) {
   i.ending = in.string("ending");
   i.snapshots = in.list<Snapshot>("snapshots", snapshot);
   i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
+  if (!in.absent_or_null("payloads")) {
+    i.payloads = in.list<LargePayload>("payloads", large_payload);
+  }
   i.calls = in.list<SystemCall>("calls", system_call);
   if (i.calls.size() > kMaxCalls) in.complain("calls", "are more than an image can have");
   for (const auto& c : i.calls) {
@@ -967,6 +978,14 @@ bool looks_like_the_name(std::string_view text) {
 
 bool is_root(const Timeline& timeline, const Process& process) {
   return &*std::ranges::find(timeline.processes, process.session, &Process::session) == &process;
+}
+
+std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& block) {
+  if (block.bytes.size() == block.wanted || block.readable < block.wanted) return block.bytes;
+  const auto kept = std::ranges::find_if(image.payloads, [&](const LargePayload& p) {
+    return p.hash == block.hash && p.bytes->size() == block.wanted;
+  });
+  return kept == image.payloads.end() ? std::span(block.bytes) : std::span(*kept->bytes);
 }
 
 std::string ending_of(const Process& p) {

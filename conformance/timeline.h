@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -47,6 +49,15 @@ struct MemoryBlock {
   std::vector<std::byte> bytes;  // what was kept: min(readable, the recorder's limit)
   std::uint64_t hash = 0;        // of all `readable` bytes, kept or not (FNV-1a)
   friend bool operator==(const MemoryBlock&, const MemoryBlock&) = default;
+};
+
+// Payloads up to this size are recorded and decoded; of larger ones this much is hashed.
+inline constexpr std::uint64_t kMostPayload = std::uint64_t{64} << 20U;
+
+// A payload too large for each block that announces it: kept once, found by its size and hash.
+struct LargePayload {
+  std::uint64_t hash = 0;
+  std::shared_ptr<const std::vector<std::byte>> bytes;  // all of it, never null
 };
 
 // A mapping whose name begins with a documented name, or one that carries a valid
@@ -360,6 +371,7 @@ struct Image {
   std::string ending;
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
+  std::vector<LargePayload> payloads;   // distinct; those of blocks that hold only their beginning
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
   std::string calls_unseen;    // why they were not recorded; empty: they were
@@ -393,6 +405,9 @@ struct Image {
   std::string threads_unread;       // why no thread could be looked at; empty: they were
   std::vector<std::string> notes;   // "memory cannot be read: Operation not permitted"
 };
+
+// All bytes of a block, wherever they are kept; only the first ones where there are no more.
+std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& block);
 
 struct Process {
   std::int32_t pid = 0;

@@ -79,43 +79,6 @@ std::vector<Reference> references_of(std::span<const std::byte> head, const Imag
   return out;
 }
 
-// Everything about one candidate that depends on its memory. Copies between two looks
-// at the timestamp, as the reading protocol has it.
-void copy_candidate(const MemoryReader& memory, const SnapshotLimits& limits, const Image& image,
-                    Candidate& c) {
-  const bool little_endian = image.little_endian;
-  const RemoteAddr start = c.entries.front().range.begin();
-  const std::uint64_t span_bytes = c.entries.back().range.end().raw() - start.raw();
-  for (int tries = 0; tries < kSettleTries; ++tries) {
-    c.memory.clear();
-    auto head = read_block(memory, start, std::min(kHeadBytes, span_bytes), kHeadBytes, kHeadBytes);
-    const auto before = native_header(head.bytes, little_endian);
-    const auto references = references_of(head.bytes, image);
-    c.memory.push_back(std::move(head));
-    // What follows the header or a payload may change at any time and is no part of the state.
-    const auto add_tail = [&](std::optional<RemoteAddr> at) {
-      if (!at) return;
-      c.memory.push_back(read_block(memory, *at, kTailBytes, kTailBytes, kTailBytes));
-      c.memory.back().hash = 0;
-    };
-    add_tail(start.plus(kHeadBytes));
-    for (const auto& r : references) {
-      auto block = read_block(memory, RemoteAddr(r.address), r.size, limits.payload_kept,
-                              limits.payload_read);
-      const auto behind = RemoteAddr(r.address).plus(r.size);
-      const bool whole = block.readable == block.wanted && block.bytes.size() == block.wanted;
-      c.memory.push_back(std::move(block));
-      if (whole) add_tail(behind);
-    }
-    const auto again =
-        read_block(memory, start, sizeof(abi::ProcessHeader), kHeadBytes, kHeadBytes);
-    const auto after = native_header(again.bytes, little_endian);
-    c.settled = before.monotonic_published_at_ns == after.monotonic_published_at_ns &&
-                before.payload == after.payload && before.payload_size == after.payload_size;
-    if (c.settled) return;
-  }
-}
-
 bool has_signature(std::span<const std::byte> bytes) {
   return bytes.size() >= abi::kSignature.size() &&
          std::memcmp(bytes.data(), abi::kSignature.data(), abi::kSignature.size()) == 0;
@@ -158,6 +121,81 @@ bool same_state(const Candidate& a, const Candidate& b) {
 }
 
 }  // namespace
+
+// Moves a payload that is larger than what a state may hold to those of the image, if it is not
+// there yet. It is read a second time, so that no look holds all of a payload that is known.
+void SnapshotRecorder::keep_apart(MemoryBlock& payload) {
+  const std::uint64_t begin = std::min(limits_.large_begin, limits_.payload_kept);
+  const bool whole = payload.readable == payload.wanted;
+  if (!whole || payload.wanted <= limits_.payload_kept) return;
+  const auto known = [&] {
+    return std::ranges::any_of(image_.payloads, [&](const LargePayload& p) {
+      return p.hash == payload.hash && p.bytes->size() == payload.wanted;
+    });
+  };
+  if (!known()) {
+    if (large_bytes_ + payload.wanted > limits_.large_payloads) return;
+    payload = read_block(memory_, payload.at, payload.wanted, payload.wanted, limits_.payload_read);
+    if (payload.readable == payload.wanted && !known()) {
+      large_bytes_ += payload.wanted;
+      image_.payloads.push_back(
+          {.hash = payload.hash,
+           .bytes = std::make_shared<const std::vector<std::byte>>(std::move(payload.bytes))});
+      const auto& kept = *image_.payloads.back().bytes;
+      payload.bytes.assign(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(begin));
+    }
+  }
+  payload.bytes.resize(std::min<std::size_t>(payload.bytes.size(), begin));
+  payload.bytes.shrink_to_fit();
+}
+
+// Everything about one candidate that depends on its memory. Copies between two looks
+// at the timestamp, as the reading protocol has it.
+void SnapshotRecorder::copy_candidate(Candidate& c) {
+  const bool little_endian = image_.little_endian;
+  const RemoteAddr start = c.entries.front().range.begin();
+  const std::uint64_t span_bytes = c.entries.back().range.end().raw() - start.raw();
+  for (int tries = 0; tries < kSettleTries; ++tries) {
+    c.memory.clear();
+    auto head =
+        read_block(memory_, start, std::min(kHeadBytes, span_bytes), kHeadBytes, kHeadBytes);
+    const auto before = native_header(head.bytes, little_endian);
+    const auto references = references_of(head.bytes, image_);
+    c.memory.push_back(std::move(head));
+    // What follows the header or a payload may change at any time and is no part of the state.
+    const auto add_tail = [&](std::optional<RemoteAddr> at) {
+      if (!at) return;
+      c.memory.push_back(read_block(memory_, *at, kTailBytes, kTailBytes, kTailBytes));
+      c.memory.back().hash = 0;
+    };
+    add_tail(start.plus(kHeadBytes));
+    std::vector<std::size_t> payloads;
+    for (const auto& r : references) {
+      auto block = read_block(memory_, RemoteAddr(r.address), r.size, limits_.payload_kept,
+                              limits_.payload_read);
+      const auto behind = RemoteAddr(r.address).plus(r.size);
+      const bool whole = block.readable == block.wanted;
+      payloads.push_back(c.memory.size());
+      c.memory.push_back(std::move(block));
+      if (whole) add_tail(behind);
+    }
+    const auto settled = [&] {
+      const auto again =
+          read_block(memory_, start, sizeof(abi::ProcessHeader), kHeadBytes, kHeadBytes);
+      const auto after = native_header(again.bytes, little_endian);
+      return before.monotonic_published_at_ns == after.monotonic_published_at_ns &&
+             before.payload == after.payload && before.payload_size == after.payload_size;
+    };
+    c.settled = settled();
+    if (!c.settled) continue;
+    // Of a header that is not valid the size may be anything.
+    if (abi::is_valid(before)) {
+      for (const std::size_t i : payloads) keep_apart(c.memory[i]);
+      c.settled = settled();
+    }
+    if (c.settled) return;
+  }
+}
 
 SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
     : limits_(limits), memory_(key.pid) {
@@ -224,7 +262,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   bool changed = last == nullptr || last->candidates.size() != s.candidates.size();
   for (std::size_t i = 0; i < s.candidates.size(); ++i) {
     Candidate& c = s.candidates[i];
-    copy_candidate(memory_, limits_, image_, c);
+    copy_candidate(c);
     const auto& head = c.memory.front();
     if (head.readable == 0) {
       std::byte byte{};

@@ -20,11 +20,15 @@ enum class Look { kQuick, kThorough };
 
 // Limits on what one image may leave in a timeline.
 struct SnapshotLimits {
-  std::uint64_t payload_kept = std::uint64_t{1} << 20U;   // bytes of a payload that are stored
-  std::uint64_t payload_read = std::uint64_t{64} << 20U;  // bytes of a payload that are hashed
-  std::size_t snapshots = 512;                            // distinct states; later ones are counted
-  std::size_t candidates = 16;                            // per snapshot
-  std::uint64_t image_bytes = std::uint64_t{8} << 20U;    // stored memory of one image
+  std::uint64_t payload_kept = std::uint64_t{1} << 20U;  // bytes of a payload that are stored
+  std::uint64_t payload_read = kMostPayload;             // bytes of a payload that are hashed
+  // Larger payloads are kept once each, and of all together as much as the largest may have; the
+  // states that announce one hold its beginning.
+  std::uint64_t large_payloads = kMostPayload;
+  std::uint64_t large_begin = std::uint64_t{4} << 10U;
+  std::size_t snapshots = 512;                          // distinct states; later ones are counted
+  std::size_t candidates = 16;                          // per snapshot
+  std::uint64_t image_bytes = std::uint64_t{8} << 20U;  // stored memory of one image
   // Thorough looks list descriptors also of an image that showed no context.
   bool descriptors_always = false;
 };
@@ -47,11 +51,13 @@ class SnapshotRecorder {
   // Has a candidate been seen, and when did a valid header first appear in a mapping
   // that had none (CLOCK_BOOTTIME of ours; 0: never).
   bool saw_candidate() const { return saw_candidate_; }
-  std::uint64_t stored_bytes() const { return stored_bytes_; }
+  std::uint64_t stored_bytes() const { return stored_bytes_ + large_bytes_; }
   std::uint64_t last_publication_ns() const { return last_publication_ns_; }
 
  private:
   void note(const std::string& text);
+  void copy_candidate(Candidate& candidate);
+  void keep_apart(MemoryBlock& payload);
   std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept
 
   SnapshotLimits limits_;
@@ -60,6 +66,7 @@ class SnapshotRecorder {
   bool saw_candidate_ = false;
   bool keeps_named_ = false;  // an operation's view may name a state: none gives way any more
   std::uint64_t stored_bytes_ = 0;
+  std::uint64_t large_bytes_ = 0;
   std::uint64_t last_publication_ns_ = 0;
   std::vector<std::uint64_t> published_at_;  // starts of mappings with a valid header, last look
 };

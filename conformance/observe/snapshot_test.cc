@@ -641,6 +641,31 @@ TEST_F(SnapshotTest, ALargePayloadIsKeptInPartAndHashedWhole) {
   ASSERT_EQ(r.image().snapshots.size(), 2U) << "a silent change beyond what is kept";
   whole.back() = 'q';
   EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, fnv1a(whole));
+  // Both are there once, whatever announces them.
+  ASSERT_EQ(r.image().payloads.size(), 2U);
+  const auto kept = kept_bytes(r.image(), block_at(only_candidate(r), payload, kBytes));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(kept.data()), kept.size()), whole);
+  EXPECT_EQ(r.stored_bytes() / kBytes, 2U);
+}
+
+TEST_F(SnapshotTest, LargePayloadsHaveALimitTogether) {
+  constexpr std::size_t kBytes = 200'000;
+  const Forked child([](const Talk& talk) {
+    char* payload = map_pages(kBytes / page() + 1);
+    std::memset(payload, 'p', kBytes);
+    fill_header(map_memfd(1), address_of(payload), kBytes);
+    talk.say(address_of(payload));
+    talk.hear();
+    payload[kBytes - 1] = 'q';
+    talk.say(0);
+  });
+  const auto payload = child.hear();
+  auto r = recorder_of(child, {.payload_kept = 1000, .large_payloads = kBytes});
+  r.take(Moment::kPeriodic, Look::kQuick);
+  child.step();
+  r.take(Moment::kPeriodic, Look::kQuick);
+  ASSERT_EQ(r.image().payloads.size(), 1U);
+  EXPECT_EQ(kept_bytes(r.image(), block_at(only_candidate(r), payload, kBytes)).size(), 1000U);
 }
 
 TEST_F(SnapshotTest, AnOpenDescriptorIsListedWhileItIsOpen) {

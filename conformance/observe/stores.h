@@ -31,7 +31,7 @@ struct StoreLimits {
   std::size_t stores = kMaxStores;
   std::size_t watches = 1024;
   std::uint64_t payload_kept = 4096;
-  std::uint64_t payload_read = std::uint64_t{64} << 10U;
+  std::uint64_t payload_read = kMostPayload;
   std::uint64_t bytes = std::uint64_t{1} << 20U;  // of payloads that are stored
   // Where the payload of an update was before its timestamp became zero: memory copied at each,
   // and for how many updates.

@@ -23,7 +23,9 @@ const MemoryBlock* find_block(const Candidate& c, std::uint64_t at, std::uint64_
   return nullptr;
 }
 
-bool is_whole(const MemoryBlock& b) { return b.readable == b.wanted && b.bytes.size() == b.wanted; }
+bool is_whole(const Image& image, const MemoryBlock& b) {
+  return b.readable == b.wanted && kept_bytes(image, b).size() == b.wanted;
+}
 
 std::uint64_t mapped_prefix(const Candidate& c, std::uint64_t address, std::uint64_t size) {
   std::uint64_t at = address;
@@ -46,9 +48,9 @@ bool is_any_payload(std::span<const std::byte> bytes) {
   return !bytes.empty() && (p == PayloadProblem::kNone || p == PayloadProblem::kOlderFormat);
 }
 
-bool header_is_sane(const Candidate& c, const abi::ProcessHeader& h, bool elf64) {
-  const MemoryBlock* b = find_block(c, payload_address(h.payload, elf64), h.payload_size);
-  return b != nullptr && is_whole(*b) && is_any_payload(b->bytes);
+bool header_is_sane(const Image& image, const Candidate& c, const abi::ProcessHeader& h) {
+  const MemoryBlock* b = find_block(c, payload_address(h.payload, image.elf64), h.payload_size);
+  return b != nullptr && is_whole(image, *b) && is_any_payload(kept_bytes(image, *b));
 }
 
 bool all_zero(std::span<const std::byte> bytes) {
@@ -66,9 +68,9 @@ abi::Recognition recognise(const Timeline& t, const Image& image, const Context&
     const MemoryBlock* b = find_block(c, at, size);
     return (b != nullptr && b->readable == size) || mapped_prefix(c, at, size) == size;
   };
-  in.payload = [&c](std::uint64_t at, std::uint64_t size) -> std::span<const std::byte> {
+  in.payload = [&](std::uint64_t at, std::uint64_t size) -> std::span<const std::byte> {
     const MemoryBlock* b = find_block(c, at, size);
-    return b == nullptr ? std::span<const std::byte>() : std::span(b->bytes);
+    return b == nullptr ? std::span<const std::byte>() : kept_bytes(image, *b);
   };
   return abi::recognise_header(in);
 }
@@ -79,12 +81,12 @@ bool is_older(HeaderLayout l) {
 }
 
 // Is what the best older layout points at a payload from end to end?
-bool older_layout_proven(const Context& context) {
+bool older_layout_proven(const Image& image, const Context& context) {
   const auto& layout = abi::fields_of(context.recognition.best);
   if (layout.layout == HeaderLayout::kH0) return true;  // the signature alone says it
   const auto fields = abi::decode_as(layout, context.head->bytes);
   const MemoryBlock* b = find_block(*context.candidate, fields.pointer, fields.size);
-  return b != nullptr && is_whole(*b) && is_any_payload(b->bytes);
+  return b != nullptr && is_whole(image, *b) && is_any_payload(kept_bytes(image, *b));
 }
 
 // Four bytes of pointer at 24: what follows at 28 is no upper half. A sign-extended
@@ -104,8 +106,8 @@ HeaderState classify(const Image& image, const Context& context) {
   const bool signature = h.signature == abi::kSignature;
   if (signature && h.version == abi::kVersion && h.monotonic_published_at_ns != 0) {
     if (is_narrow(image, h)) return HeaderState::kNarrow;
-    if (!header_is_sane(*context.candidate, h, image.elf64) && is_older(context.recognition.best) &&
-        older_layout_proven(context)) {
+    if (is_older(context.recognition.best) && !header_is_sane(image, *context.candidate, h) &&
+        older_layout_proven(image, context)) {
       return HeaderState::kOlderLayout;
     }
     return HeaderState::kValid;
@@ -114,8 +116,8 @@ HeaderState classify(const Image& image, const Context& context) {
   if (all_zero(context.head->bytes)) return HeaderState::kBlank;
   if (signature && h.version == abi::kDevelopmentVersion) {
     if (h.monotonic_published_at_ns == 0) return HeaderState::kBlank;
-    if (!header_is_sane(*context.candidate, h, image.elf64) && is_older(context.recognition.best) &&
-        older_layout_proven(context)) {
+    if (is_older(context.recognition.best) && !header_is_sane(image, *context.candidate, h) &&
+        older_layout_proven(image, context)) {
       return HeaderState::kOlderLayout;
     }
     return HeaderState::kDevelopment;
@@ -124,7 +126,7 @@ HeaderState classify(const Image& image, const Context& context) {
   if (signature && swapped.version == abi::kVersion && swapped.monotonic_published_at_ns != 0) {
     return HeaderState::kForeignOrder;
   }
-  if (is_older(context.recognition.best) && older_layout_proven(context)) {
+  if (is_older(context.recognition.best) && older_layout_proven(image, context)) {
     return HeaderState::kOlderLayout;
   }
   if (h.monotonic_published_at_ns == 0) return HeaderState::kBlank;
@@ -280,10 +282,15 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
           const auto& h = context.header;
           context.payload_block = find_block(c, context.address(), h.payload_size);
           if (h.payload == 0 || h.payload_size == 0) context.payload_block = nullptr;
-          if (const auto* b = context.payload_block; b != nullptr && is_whole(*b)) {
-            auto& payload = payloads[{b->hash, b->bytes.size()}];
-            if (!payload) payload = std::make_shared<const Payload>(analyse_payload(b->bytes));
-            context.payload = payload;
+          if (const auto* b = context.payload_block; b != nullptr) {
+            context.payload_bytes = kept_bytes(image, *b);
+            if (is_whole(image, *b)) {
+              auto& payload = payloads[{b->hash, b->wanted}];
+              if (!payload) {
+                payload = std::make_shared<const Payload>(analyse_payload(context.payload_bytes));
+              }
+              context.payload = payload;
+            }
           }
           e.has_named = e.has_named || c.named;
           e.has_hidden = e.has_hidden || !c.named;

@@ -43,6 +43,7 @@ struct Context {
   abi::Recognition recognition;
   const MemoryBlock* head = nullptr;
   const MemoryBlock* payload_block = nullptr;  // by the merged layout; null: no address or no size
+  std::span<const std::byte> payload_bytes;    // what was kept of it
   std::shared_ptr<const Payload> payload;      // null: not all of it is there to be analysed
 
   std::uint64_t start() const { return candidate->entries.front().range.begin().raw(); }

@@ -19,12 +19,24 @@ Finding nothing_to_judge(const ImageEvidence& e) {
       return unobservable("the payload is not a ProcessContext, which another row reports",
                           "a payload that decodes");
     }
-    if (c->payload_block != nullptr && c->payload_block->wanted > c->payload_block->bytes.size() &&
-        c->payload_block->readable > c->payload_block->bytes.size()) {
-      return unobservable(fmt::format("the payload of {} bytes is larger than what is recorded",
-                                      c->payload_block->wanted),
-                          "a payload of at most 1 MiB");
+    const MemoryBlock* b = c->payload_block;
+    if (b == nullptr || b->wanted <= c->payload_bytes.size() ||
+        b->readable <= c->payload_bytes.size()) {
+      continue;
     }
+    constexpr std::uint64_t kMebibytes = kMostPayload >> 20U;
+    if (b->wanted > kMostPayload) {
+      return unobservable(
+          fmt::format("the payload of {} bytes is larger than the {} MiB that are decoded: its "
+                      "content was not judged",
+                      b->wanted, kMebibytes),
+          fmt::format("a payload of at most {} MiB", kMebibytes));
+    }
+    return unobservable(
+        fmt::format("the payload of {} bytes was not kept: large payloads of one process have {} "
+                    "MiB together",
+                    b->wanted, kMebibytes),
+        "fewer large payloads in one run");
   }
   if (e.has_usable) {
     return unobservable("no payload could be copied as a whole", "a payload that can be read");
@@ -149,6 +161,31 @@ Finding no_dictionary_references(const ImageEvidence& e) {
                      "dictionary reference");
 }
 
+// Rows about entity references say nothing of a Resource that has none.
+Finding list_entities(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
+                      const char* what, const char* signature) {
+  const auto contexts = decoded(e);
+  const bool any =
+      std::ranges::any_of(contexts, [](const Context* c) { return c->payload->entities > 0; });
+  if (contexts.empty() || any) return list_faults(e, member, what, signature);
+  return not_applicable(NaReason::kCapability, "the Resource refers to no entity");
+}
+
+Finding entity_keys_exist(const ImageEvidence& e) {
+  return list_entities(e, &Payload::entity_key_misses, "an entity names a key that is not there",
+                       "entity key without attribute");
+}
+
+Finding entity_type(const ImageEvidence& e) {
+  return list_entities(e, &Payload::entities_without_type, "an entity without a type",
+                       "entity without type");
+}
+
+Finding entity_id(const ImageEvidence& e) {
+  return list_entities(e, &Payload::entities_without_id, "no key identifies an entity",
+                       "entity without id_keys");
+}
+
 Finding semantic_conventions(const ImageEvidence& e) {
   const auto contexts = decoded(e);
   std::optional<Finding> slip;  // perhaps a name of the user's own
@@ -229,14 +266,17 @@ Finding resource_matches_sdk(const ImageEvidence& e) {
 
 Finding readable(const ImageEvidence& e) {
   bool judged = false;
+  std::uint64_t too_large = 0;
   for (const Context* c : e.first_sights) {
     const auto* b = c->payload_block;
     if (b == nullptr || c->payload_mapping() == nullptr) continue;
     if (c->payload_mapped() < b->wanted && b->readable < b->wanted) continue;  // payload-size
+    if (b->readable < b->wanted && b->readable >= kMostPayload) {
+      too_large = b->wanted;
+      continue;
+    }
     judged = true;
     if (b->readable == b->wanted) continue;
-    // A payload beyond what the recorder copies at most is no contradiction.
-    if (b->readable >= (std::uint64_t{64} << 20U)) continue;
     const std::uint64_t bad = c->address() + b->readable;
     Finding f = contradicted(
         fmt::format("process_vm_readv copies {} of {} bytes: {:#x} is mapped and cannot be read",
@@ -247,6 +287,12 @@ Finding readable(const ImageEvidence& e) {
     }
     f.hexdumps = {header_dump(*c, {{24, 8, "payload"}})};
     return f;
+  }
+  if (too_large > 0) {
+    return unobservable(
+        fmt::format("the first {} of {} bytes can be copied, and the rest was not tried",
+                    kMostPayload, too_large),
+        fmt::format("a payload of at most {} MiB", kMostPayload >> 20U));
   }
   return judged ? passed() : nothing_to_judge(e);
 }
@@ -298,7 +344,7 @@ Finding stays_alive(const ImageEvidence& e) {
   return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");
 }
 
-constexpr std::array<NamedRule, 11> kRules = {{
+constexpr std::array<NamedRule, 14> kRules = {{
     {"pctx.payload.process-context-message", process_context_message},
     {"pctx.payload.field-numbers", field_numbers},
     {"pctx.payload.resource-keys-unique", resource_keys_unique},
@@ -306,6 +352,9 @@ constexpr std::array<NamedRule, 11> kRules = {{
     {"pctx.payload.nested-keys-unique", nested_keys_unique},
     {"pctx.payload.utf8", utf8},
     {"pctx.payload.no-dictionary-references", no_dictionary_references},
+    {"pctx.payload.entity-keys-exist", entity_keys_exist},
+    {"pctx.payload.entity-type", entity_type},
+    {"pctx.payload.entity-id-keys", entity_id},
     {"pctx.payload.semantic-conventions", semantic_conventions},
     {"pctx.payload.resource-matches-sdk", resource_matches_sdk},
     {"pctx.payload.readable", readable},

@@ -54,6 +54,10 @@ Finding contradicted(std::string saw, std::string signature) {
   return finding(Outcome::kFail, std::move(saw), std::move(signature));
 }
 
+Finding warned(std::string saw, std::string signature) {
+  return finding(Outcome::kWarn, std::move(saw), std::move(signature));
+}
+
 Finding unnoticed(Finding contradiction) {
   contradiction.unnoticed = true;
   return contradiction;
@@ -103,12 +107,12 @@ Hexdump payload_dump(const Context& context, std::uint64_t offset, std::uint64_t
   Hexdump dump;
   dump.title = "payload at " + hex_text(context.address());
   if (context.payload_block == nullptr) return dump;
-  const auto& bytes = context.payload_block->bytes;
+  const auto bytes = context.payload_bytes;
   offset = std::min<std::uint64_t>(offset, bytes.size());
   const std::uint64_t from = (offset > kShown / 2 ? offset - kShown / 2 : 0) / 16 * 16;
   const std::uint64_t shown = std::min<std::uint64_t>(kShown, bytes.size() - from);
   dump.address = context.address() + from;
-  dump.bytes = octets(std::span(bytes).subspan(from, shown));
+  dump.bytes = octets(bytes.subspan(from, shown));
   const std::uint64_t at = offset - from;
   dump.marks.push_back({at, std::min(length, shown - std::min(shown, at)), std::move(label)});
   return dump;

@@ -63,7 +63,8 @@ inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
 // kFail here becomes warn or info for such a row.
 Finding passed(std::string saw = {});
 Finding contradicted(std::string saw, std::string signature);
-Finding noted(std::string saw, std::string signature);  // info, whatever the severity
+Finding noted(std::string saw, std::string signature);   // info, whatever the severity
+Finding warned(std::string saw, std::string signature);  // a warning, whatever the severity
 // One that no reader of the protocol can notice: a warning, or what the severity is with --reading
 // strict.
 Finding unnoticed(Finding contradiction);

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "conformance/rules/conventions.h"
@@ -415,6 +417,8 @@ TEST(PayloadRules, EachFaultIsReportedByOneRow) {
       {resource(field(1, key_value("service.name", "a") + std::string("\x18\x05"))),
        {"pctx.payload.no-dictionary-references"}},
       {resource(field(1, key_value("serviceName", "a"))), {"pctx.payload.semantic-conventions"}},
+      // noted: perhaps a name of the user's own
+      {resource(field(1, key_value("service.nmae", "a"))), {"pctx.payload.semantic-conventions"}},
       {resource(one) + field(2, key_value("service.name", "a")),
        {"pctx.payload.resource-keys-unique"}},  // noted: the key is in both lists
   };
@@ -458,6 +462,65 @@ TEST(PayloadRules, WhatTheSdkWasToldIsInTheLastPublication) {
   EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kFail);
   w.t.expected_resource = {"service.name=other"};
   EXPECT_EQ(w.judge("pctx.payload.resource-matches-sdk").outcome, Outcome::kPass);
+}
+
+std::string entity(const std::string& fields) { return field(1, field(3, fields)); }
+
+TEST(PayloadRules, EntityReferences) {
+  const auto one = field(1, field(1, key_value("host.id", "a")));
+  const auto type = field(2, "host");
+  const auto id = field(3, "host.id");
+  const auto judged = [&](const std::string& fields) {
+    Writer writer;
+    writer.payload = one + entity(fields);
+    return contradictions(world_of(writer));
+  };
+  EXPECT_EQ(judged(type + id + field(4, "host.id")), Ids{});
+  EXPECT_EQ(judged(type + id + field(4, "host.name")), Ids{"pctx.payload.entity-keys-exist"});
+  EXPECT_EQ(judged(type + field(3, "host.name")), Ids{"pctx.payload.entity-keys-exist"});
+  EXPECT_EQ(judged(id), Ids{"pctx.payload.entity-type"});
+  EXPECT_EQ(judged(type), Ids{"pctx.payload.entity-id-keys"});
+  const World none = world_of(Writer{});
+  EXPECT_EQ(none.judge("pctx.payload.entity-type").outcome, Outcome::kNa);
+}
+
+TEST(PayloadRules, APayloadThatIsKeptApart) {
+  Writer writer;
+  writer.payload = field(1, field(1, key_value("service.name", "\xc3")));
+  Candidate c = writer.candidate();
+  MemoryBlock& block = c.memory[1];
+  World w;
+  w.image().payloads = {
+      {.hash = block.hash, .bytes = std::make_shared<const std::vector<std::byte>>(block.bytes)}};
+  block.bytes.resize(4);
+  w.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.utf8"});
+  const auto again = timeline_from_json(to_json(w.t));
+  ASSERT_TRUE(again) << sys::to_string(again.error());
+  const Image& image = again->processes[0].images[0];
+  ASSERT_EQ(image.payloads.size(), 1U);
+  EXPECT_EQ(*image.payloads[0].bytes, *w.image().payloads[0].bytes);
+  w.image().payloads.clear();
+  EXPECT_EQ(w.judge("pctx.payload.utf8").outcome, Outcome::kUnobservable);
+}
+
+TEST(PayloadRules, WhatIsBeyondTheLimitIsNotJudged) {
+  Candidate c = Writer{}.candidate();
+  constexpr std::uint32_t kBytes = (64U << 20U) + 1;
+  std::memcpy(c.memory[0].bytes.data() + offsetof(abi::ProcessHeader, payload_size), &kBytes,
+              sizeof kBytes);
+  MemoryBlock& block = c.memory[1];
+  block.wanted = kBytes;
+  block.readable = kMostPayload;
+  c.neighbours = {entry(block.at.raw(), std::uint64_t{65} << 20U, "")};
+  World w;
+  w.see({c}, 2, Moment::kNamed, 3);
+  for (const char* row : {"pctx.payload.utf8", "pctx.payload.readable"}) {
+    const Finding f = w.judge(row);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << row;
+    EXPECT_NE(f.saw.find("67108865"), f.saw.npos) << f.saw;
+    EXPECT_EQ(f.remedy, "a payload of at most 64 MiB") << row;
+  }
 }
 
 TEST(PayloadRules, AMappedRangeThatCannotBeCopied) {
@@ -635,7 +698,11 @@ TEST(ForkRules, DontforkOnEveryPart) {
   c.vm_flags = {"rd wr dc", "rd wr"};
   World split;
   split.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(split), Ids{"pctx.fork.dontfork"});
+  EXPECT_EQ(split.judge("pctx.fork.dontfork").outcome, Outcome::kWarn);
+  c.vm_flags = {"rd wr", "rd wr dc"};
+  World header;
+  header.see({c}, 2, Moment::kNamed, 3);
+  EXPECT_EQ(header.judge("pctx.fork.dontfork").outcome, Outcome::kFail);
   c.vm_flags = {std::nullopt, std::nullopt};
   World unknown;
   unknown.see({c}, 2, Moment::kNamed, 3);

@@ -140,7 +140,7 @@ std::span<const std::byte> bytes_of(const Image& image, const MemoryBlock& b) {
       }
     }
   }
-  return {};
+  return kept_bytes(image, b);
 }
 
 std::string frame_text(const CodePlace& p) {

@@ -524,7 +524,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
   }
   if (tally.unread > 0) {
     return unobservable("too little is known of the message at these moments",
-                        "a readable message of 64 KiB at most");
+                        "a readable message of 64 MiB at most");
   }
   if (history.unknown > 0) {
     return unobservable("not all bytes of the header were readable when it was stored to",

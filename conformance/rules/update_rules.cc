@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "conformance/rules/rule.h"
 
@@ -51,8 +52,8 @@ Finding no_silent_change(const ImageEvidence& e) {
         }
         judged = judged || c.snapshot != first->snapshot || c.snapshot->times > 1;
         if (c.payload_block->hash == first->payload_block->hash) continue;
-        const auto& was = first->payload_block->bytes;
-        const auto& is = c.payload_block->bytes;
+        const auto was = first->payload_bytes;
+        const auto is = c.payload_bytes;
         const auto at =
             static_cast<std::uint64_t>(std::ranges::mismatch(was, is).in1 - was.begin());
         Finding f =
@@ -72,6 +73,7 @@ Finding no_silent_change(const ImageEvidence& e) {
 
 Finding dontfork(const ImageEvidence& e) {
   bool judged = false;
+  std::optional<Finding> milder;
   for (const Context* c : e.judged) {
     // A mapping may be seen between mmap and madvise, while it is still empty.
     if (c->state == HeaderState::kBlank || c->state == HeaderState::kUnreadable) continue;
@@ -82,12 +84,21 @@ Finding dontfork(const ImageEvidence& e) {
       judged = true;
       const std::string padded = " " + *flags + " ";
       if (padded.find(" dc ") != std::string::npos) continue;
-      Finding f = contradicted("VmFlags lack dc: a forked child gets the context of its parent",
-                               "no MADV_DONTFORK");
+      // Without the header a child has memory of that name, and no context.
+      const bool has_header = entries[i].range.contains(sys::RemoteAddr(c->start()));
+      if (!has_header && milder) continue;
+      Finding f =
+          has_header
+              ? contradicted("VmFlags lack dc: a forked child gets the context of its parent",
+                             "no MADV_DONTFORK")
+              : warned("VmFlags of pages after the header lack dc: a forked child gets them",
+                       "MADV_DONTFORK for a part");
       f.evidence = {"maps: " + to_maps_line(entries[i]), "VmFlags: " + *flags};
-      return f;
+      if (has_header) return f;
+      milder = std::move(f);
     }
   }
+  if (milder) return *milder;
   if (judged) return passed();
   if (e.judged.empty()) return no_valid_header();
   return unobservable("smaps shows no VmFlags for the mapping",

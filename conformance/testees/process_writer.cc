@@ -190,6 +190,13 @@ Bytes pair(const Bytes& key, const Bytes& any_value) { return field(1, key) + fi
 // Resource
 Bytes resource(const std::vector<Bytes>& pairs) { return joined(1, pairs); }
 
+// EntityRef
+Bytes entity(const Bytes& type, const std::vector<Bytes>& id_keys,
+             const std::vector<Bytes>& description_keys = {}) {
+  return (type.empty() ? Bytes() : field(2, type)) + joined(3, id_keys) +
+         joined(4, description_keys);
+}
+
 // ProcessContext
 Bytes message(const Bytes& resource_bytes, const std::vector<Bytes>& pairs) {
   return field(1, resource_bytes) + joined(2, pairs);
@@ -212,6 +219,19 @@ std::vector<Bytes> with(std::vector<Bytes> pairs, const std::vector<Bytes>& more
 }
 Bytes message_with(const std::vector<Bytes>& more_in_resource) {
   return message(resource(with(usual_resource(), more_in_resource)), usual_attributes());
+}
+
+Bytes message_with_entity(const Bytes& entity) {
+  return message(resource(usual_resource()) + field(3, entity), usual_attributes());
+}
+// More than a state of the recording holds, and less than 64 MiB.
+Bytes large_message(const Bytes& last_value) {
+  auto pairs = usual_resource();
+  for (int i = 0; i < 40; ++i) {
+    pairs.push_back(pair("ctxconf.large" + std::to_string(i), text(Bytes(1U << 16U, 'x'))));
+  }
+  pairs.push_back(pair("ctxconf.last", text(last_value)));
+  return message(resource(pairs), usual_attributes());
 }
 
 // ---- memory
@@ -569,6 +589,18 @@ void bad_no_dictionary_references() {
   publish_and_hold(message_with({pair("ctxconf.text", text("a")) + varint_field(3, 7)}));
 }
 
+void bad_entity_keys_exist() {
+  publish_and_hold(message_with_entity(entity("service", {"service.name", "host.id"})));
+}
+void bad_entity_keys_exist_description() {
+  publish_and_hold(message_with_entity(entity("service", {"service.name"}, {"host.id"})));
+}
+void bad_entity_type() { publish_and_hold(message_with_entity(entity("", {"service.name"}))); }
+void bad_entity_id_keys() {
+  publish_and_hold(message_with_entity(entity("service", {}, {"service.version"})));
+}
+void bad_utf8_large() { publish_and_hold(large_message("caf\xc3")); }
+
 void bad_semantic_conventions() {
   auto pairs = usual_resource();
   pairs.front() = pair("serviceName", text("ctxconf-testee"));
@@ -869,7 +901,7 @@ void bad_dontfork() {
 
 void bad_dontfork_partial() {
   const Region r = make_region({.size = 2 * page(), .advice = MADV_NORMAL});
-  if (madvise(r.at, page(), MADV_DONTFORK) != 0) die("madvise");
+  if (madvise(r.at + page(), page(), MADV_DONTFORK) != 0) die("madvise");
   publish_in(r, on_heap(usual_message()));
   hold(r);
 }
@@ -939,6 +971,19 @@ void bad_timestamp_last_memcpy() {
 void bad_payload_before_timestamp() {
   const Bytes bytes = usual_message();
   const Buffer payload = on_heap(Bytes(bytes.size(), '\0'));
+  const Region r = make_region();
+  fill(r, payload);
+  copy_to(payload.at, bytes);
+  set_name(r);
+  hold(r);
+}
+
+void bad_payload_before_timestamp_large() {
+  const Bytes bytes = large_message("end");
+  Bytes begun = bytes;
+  const std::size_t late = bytes.rfind("end");
+  std::fill_n(begun.begin() + static_cast<std::ptrdiff_t>(late), 3, '-');
+  const Buffer payload = on_heap(begun);
   const Region r = make_region();
   fill(r, payload);
   copy_to(payload.at, bytes);
@@ -1147,6 +1192,16 @@ void good_payload_inline_large() {
 
 void good_payload_heap() { publish_and_hold(usual_message()); }
 
+void good_dontfork_header_page() {
+  const Region r = make_region({.size = 2 * page(), .advice = MADV_NORMAL});
+  if (madvise(r.at, page(), MADV_DONTFORK) != 0) die("madvise");
+  const Bytes bytes = message_with({pair("ctxconf.long", text(Bytes(page(), 'x')))});
+  const Buffer payload{r.at + kHeaderSize, bytes.size()};
+  copy_to(payload.at, bytes);
+  publish_in(r, payload);
+  hold(r);
+}
+
 void good_fields_before_dontfork() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region({.advice = MADV_NORMAL});
@@ -1296,6 +1351,22 @@ void good_unknown_nested_fields() {
 void good_no_attributes() { publish_and_hold(message(resource(usual_resource()), {})); }
 void good_no_resource() { publish_and_hold(joined(2, usual_attributes())); }
 void good_empty_resource() { publish_and_hold(field(1, "")); }
+
+void good_entity() {
+  publish_and_hold(message_with_entity(
+      entity("service", {"service.instance.id"}, {"service.name", "service.version"})));
+}
+void good_entity_of_own_type() {
+  publish_and_hold(message_with_entity(entity("ctxconf.testee", {"service.instance.id"})));
+}
+void good_payload_large() {
+  const Region r = publish(large_message("end"));
+  for (int i = 0; i < 3; ++i) {
+    pause();
+    update(r, on_heap(large_message("end")));
+  }
+  hold(r);
+}
 
 void good_split_resource() {
   const auto pairs = usual_resource();
@@ -2236,6 +2307,13 @@ constexpr Case kBad[] = {
     {"pctx.payload.utf8", "a value cut in the middle of a character", bad_utf8},
     {"pctx.payload.utf8:surrogates", "a character as two encoded surrogates", bad_utf8_surrogates},
     {"pctx.payload.no-dictionary-references", "key_strindex is set", bad_no_dictionary_references},
+    {"pctx.payload.utf8:large", "a character is cut at the end of 2.5 MiB", bad_utf8_large},
+    {"pctx.payload.entity-keys-exist", "id_keys name host.id, which is no attribute",
+     bad_entity_keys_exist},
+    {"pctx.payload.entity-keys-exist:description", "description_keys name host.id",
+     bad_entity_keys_exist_description},
+    {"pctx.payload.entity-type", "an entity without a type", bad_entity_type},
+    {"pctx.payload.entity-id-keys", "an entity without id_keys", bad_entity_id_keys},
     {"pctx.payload.semantic-conventions", "serviceName", bad_semantic_conventions},
     {"pctx.payload.resource-matches-sdk", "service.version of 16387 bytes is cut to 3",
      bad_resource_matches_sdk},
@@ -2278,6 +2356,8 @@ constexpr Case kBad[] = {
      50},
     {"pctx.publish.payload-before-timestamp", "serialises into the buffer that is announced",
      bad_payload_before_timestamp, 50},
+    {"pctx.publish.payload-before-timestamp:large", "the end of 2.5 MiB behind the timestamp",
+     bad_payload_before_timestamp_large, 50},
     {"pctx.publish.timestamp-single-store", "the timestamp in two halves",
      bad_timestamp_single_store, 50},
     {"pctx.update.prepare-before-zero", "serialises while the timestamp is zero",
@@ -2299,7 +2379,7 @@ constexpr Case kBad[] = {
     {"pctx.fork.dontfork-before-header", "fills the header, then MADV_DONTFORK",
      bad_dontfork_before_header},
     {"pctx.fork.dontfork", "MADV_WIPEONFORK instead", bad_dontfork},
-    {"pctx.fork.dontfork:partial", "MADV_DONTFORK for the first of two pages",
+    {"pctx.fork.dontfork:partial", "MADV_DONTFORK for the second of two pages",
      bad_dontfork_partial},
     {"pctx.publish.memfd-retry", "anonymous memory after one refused memfd", bad_memfd_retry},
     {"pctx.publish.memfd-retry-flags", "the second memfd_create has no flags",
@@ -2344,6 +2424,8 @@ constexpr Case kGood[] = {
     {"payload-gap", "payload 1024 bytes into the mapping", good_payload_gap},
     {"payload-inline-large", "40 KB behind the header, twelve pages", good_payload_inline_large},
     {"payload-heap", "payload on the heap", good_payload_heap},
+    {"dontfork-header-page", "the payload goes on behind the page that has MADV_DONTFORK",
+     good_dontfork_header_page},
     {"fields-before-dontfork", "all fields but the timestamp, then MADV_DONTFORK",
      good_fields_before_dontfork},
     {"payload-rodata", "payload in read-only data", good_payload_rodata},
@@ -2362,6 +2444,9 @@ constexpr Case kGood[] = {
     {"no-attributes", "no field 2", good_no_attributes},
     {"no-resource", "no field 1", good_no_resource},
     {"empty-resource", "an empty Resource in two bytes", good_empty_resource},
+    {"entity", "an entity whose keys are all there", good_entity},
+    {"entity-of-own-type", "an entity of the user's own type", good_entity_of_own_type},
+    {"payload-large", "2.5 MiB, announced four times", good_payload_large},
     {"split-resource", "one field 1 for each attribute", good_split_resource},
     {"key-in-both", "service.name in the Resource and in field 2", good_key_in_both},
     {"bytes-value", "a bytes value with every byte there is", good_bytes_value},

@@ -178,6 +178,9 @@ class Message:
         parts = b"".join(messages(self.fields, 1))
         self.resource = [key_value(pair) for pair in messages(walk(parts), 1)]
         self.attributes = [key_value(pair) for pair in messages(self.fields, 2)]
+        # The numbers and contents of the fields of each entity reference.
+        self.entities = [[(number, value) for number, _, value in walk(entity)]
+                         for entity in messages(walk(parts), 3)]
 
     def lists(self):
         """Every list of pairs, nested ones too."""
@@ -397,6 +400,13 @@ SEEN = {
         lambda m: any(repeats(pairs) for pairs in m.lists())
         and not repeats(m.resource) and not repeats(m.attributes)),
     "bad_payload_utf8": failed_with(UnicodeDecodeError),
+    "bad_payload_utf8_large": failed_with(UnicodeDecodeError),
+    "bad_payload_entity_keys_exist": of_message(
+        lambda m: (3, b"host.id") in m.entities[0] and "host.id" not in dict(m.resource)),
+    "bad_payload_entity_keys_exist_description": of_message(
+        lambda m: (4, b"host.id") in m.entities[0] and "host.id" not in dict(m.resource)),
+    "bad_payload_entity_type": of_message(lambda m: 2 not in dict(m.entities[0])),
+    "bad_payload_entity_id_keys": of_message(lambda m: 3 not in dict(m.entities[0])),
     "bad_payload_utf8_surrogates": failed_with(UnicodeDecodeError),
     "bad_payload_no_dictionary_references": of_message(lambda m: "index" in dict(m.resource)),
     "bad_payload_semantic_conventions": of_message(lambda m: "serviceName" in dict(m.resource)),
@@ -418,7 +428,7 @@ SEEN = {
     "bad_publish_footprint": lambda s: s.one().size == 1 << 30,
     "bad_fork_dontfork": lambda s: "dc" not in s.one().flags[0],
     "bad_fork_dontfork_partial": lambda s: ["dc" in flags for flags in s.one().flags] == [
-        True, False],
+        False, True],
 }
 # These show only in time, or under a limit, and have a test each below.
 SEEN_OTHERWISE = {
@@ -435,7 +445,8 @@ SEEN_IN_CALLS = {
 # ... and these in the order of their stores.
 SEEN_IN_STORES = {
     "bad_publish_timestamp_last", "bad_publish_timestamp_last_memcpy",
-    "bad_publish_payload_before_timestamp", "bad_publish_timestamp_single_store",
+    "bad_publish_payload_before_timestamp", "bad_publish_payload_before_timestamp_large",
+    "bad_publish_timestamp_single_store",
     "bad_update_prepare_before_zero", "bad_update_zero_timestamp_first",
     "bad_update_fields_while_zero", "bad_update_timestamp_single_store",
     "bad_update_zero_single_store", "bad_update_signature_untouched",
