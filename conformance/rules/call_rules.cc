@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -272,11 +273,22 @@ const SystemCall* misnaming(const Publication& p) {
   return last;
 }
 
+// The naming calls of its updates alone are there, and none for the publication itself.
+bool is_named_later_alone(const Publication& p) {
+  if (p.sights.size() < 2 || p.namings.size() >= p.sights.size()) return false;
+  return std::ranges::all_of(p.namings, [&](const Naming& n) {
+    return n.valid() && n.before->monotonic_published_at_ns != p.sights.front().timestamp &&
+           n.call->entered_ns > p.sights[1].first_ns;
+  });
+}
+
 Finding name_always(const ImageEvidence& e, const Publications& all) {
   bool judged = false;
   for (const Publication& p : all) {
     if (!p.own() || p.sights.empty()) continue;
-    if (!p.namings.empty() || misnaming(p) != nullptr || stray_naming(all, p) != nullptr) {
+    const bool named = !p.namings.empty() && !is_named_later_alone(p);
+    if (named || misnaming(p) != nullptr ||
+        (p.namings.empty() && stray_naming(all, p) != nullptr)) {
       judged = true;
       continue;
     }
@@ -303,6 +315,15 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
       const bool any = std::ranges::any_of(
           p.namings, [&](const Naming& n) { return has_right_arguments(p, *n.call); });
       const Naming& last = p.namings.back();
+      // Before its first update.
+      const std::uint64_t until = p.sights.size() < 2 ? UINT64_MAX : p.sights[1].first_ns;
+      const auto early = std::ranges::find_if(
+          p.namings, [&](const Naming& n) { return n.call->entered_ns >= until; });
+      const bool none = early != p.namings.begin() &&
+                        std::none_of(p.namings.begin(), early, [&](const Naming& n) {
+                          return has_right_arguments(p, *n.call);
+                        });
+      if (none) wrong = std::prev(early)->call;
       if (!any) wrong = last.call;
       // A later call with another name takes the right one away.
       const bool renamed =

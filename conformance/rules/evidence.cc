@@ -17,10 +17,14 @@ namespace {
 using abi::HeaderLayout;
 
 const MemoryBlock* find_block(const Candidate& c, std::uint64_t at, std::uint64_t wanted) {
+  const MemoryBlock* tail = nullptr;
   for (const auto& b : c.memory) {
-    if (b.at.raw() == at && b.wanted == wanted) return &b;
+    if (b.at.raw() != at || b.wanted != wanted) continue;
+    // What was copied from behind a header or a payload has no hash. A payload may be as long.
+    if (b.hash != 0) return &b;
+    tail = &b;
   }
-  return nullptr;
+  return tail;
 }
 
 bool is_whole(const Image& image, const MemoryBlock& b) {

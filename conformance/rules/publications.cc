@@ -11,6 +11,7 @@
 #include <limits>
 #include <set>
 
+#include "conformance/rules/header_operations.h"
 #include "conformance/rules/rule.h"
 
 #ifndef PR_SET_VMA
@@ -101,8 +102,11 @@ void add_memfd(const Image& image, Publication& p) {
     }
     if (p.create != nullptr) since = p.create;
   }
+  if (p.map == nullptr) return;
+  // Another thread may map what this one has asked for.
+  const std::int32_t tid = p.create != nullptr ? p.create->tid : p.map->tid;
   for (const SystemCall& c : before.first(static_cast<std::size_t>(since - before.data()))) {
-    if (c.name != "memfd_create" || c.tid != p.map->tid) continue;
+    if (c.name != "memfd_create" || c.tid != tid) continue;
     if (succeeded(c)) {
       p.attempts.clear();
     } else {
@@ -125,6 +129,7 @@ void add_calls(const Image& image, std::uint64_t page, Publication& p) {
   for (const SystemCall& c : p.calls) {
     const std::uint64_t address = is_naming(c) ? c.args[2] : c.args[0];
     if (is_naming(c)) {
+      if (c.args[4] == 0 && c.text.empty()) continue;  // takes a name away
       const std::uint64_t end = p.end_at(c, page);
       if (address < p.start || address - p.start >= std::max(end - p.start, page)) continue;
       auto& list = is_context_naming(c) ? p.namings : p.renamings;
@@ -138,7 +143,8 @@ void add_calls(const Image& image, std::uint64_t page, Publication& p) {
 
 // One for each time that there was something at `start`.
 void add_publications(const ImageEvidence& e, const std::vector<const Context*>& contexts,
-                      std::uint64_t start, std::vector<Publication>& out) {
+                      const HeaderHistory& history, std::uint64_t start,
+                      std::vector<Publication>& out) {
   const std::span all(e.image->calls);
   const std::uint64_t page = e.timeline->page_size;
   std::size_t from = 0;
@@ -171,6 +177,18 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
         const std::uint64_t at = n.call->entered_ns;
         add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
       }
+    }
+    // What no look and no call found: the next change came before.
+    const std::uint64_t from_order = from == 0 ? 0 : all[from - 1].left_order;
+    const std::uint64_t until_order =
+        until == all.size() ? std::numeric_limits<std::uint64_t>::max() : all[until].entered_order;
+    for (const HeaderOperation& op : history.operations) {
+      if (!op.is_announced() || !op.is_asked_for) continue;
+      const HeaderStore& by = op.announcing();
+      if (by.store->header != start || by.store->tid == 0 || by.is_unordered()) continue;
+      if (by.store->order <= from_order || by.store->order >= until_order) continue;
+      if (!abi::is_valid(by.after) || by.after.payload == 0 || by.after.payload_size == 0) continue;
+      add_sight(p, by.after.monotonic_published_at_ns, by.store->at_ns, by.store->at_ns, false);
     }
     std::ranges::sort(p.sights, {}, &Sight::first_ns);
     if (until < all.size() && all[until].name == "mremap" && ends(all[until], start)) {
@@ -292,9 +310,10 @@ std::vector<const Context*> relevant_contexts(const ImageEvidence& e) {
 std::vector<Publication> publications_of(const ImageEvidence& e) {
   const auto contexts = relevant_contexts(e);
   std::vector<Publication> out;
+  const HeaderHistory history = header_history_of(e);
   std::set<std::uint64_t> done;
   for (const Context* c : contexts) {
-    if (done.insert(c->start()).second) add_publications(e, contexts, c->start(), out);
+    if (done.insert(c->start()).second) add_publications(e, contexts, history, c->start(), out);
   }
   return out;
 }
@@ -309,6 +328,8 @@ bool is_complete(const Image& image) {
 bool is_past(const ImageEvidence& e, const Publication& p, const Sight& sight) {
   constexpr std::uint64_t kRest = 2'000'000'000;
   if (&sight != &p.sights.back()) return true;
+  // Its memory was taken away, or something else was put there.
+  if (p.calls.data() + p.calls.size() != e.image->calls.data() + e.image->calls.size()) return true;
   if (sight.last_ns - sight.first_ns >= kRest) return true;
   const bool ended = e.process->exit_code.has_value() || e.image != &e.process->images.back();
   return ended && sight.at_rest;
