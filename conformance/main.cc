@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "conformance/commands.h"
+#include "conformance/generated_programs.h"
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/version.h"
@@ -371,6 +372,20 @@ int run_command_line(int argc, char** argv) {
   selftest->add_option("--jobs", selftest_command.jobs,
                        "how many at once; default: one a processor");
   selftest->add_flag("-v", selftest_command.verbose, "print the report of each that went wrong");
+  GeneratedProgramsCommand generated;
+  auto* generate = selftest->add_option(
+      "--generate", generated.count,
+      "so many legal programs of a grammar instead, and as many that deviate in one way");
+  selftest->add_option("--seed", generated.seed, "hexadecimal: which ones")->needs(generate);
+  selftest->add_flag("--show", generated.show, "print their scripts and run none")->needs(generate);
+  selftest->add_option("--keep", generated.keep, "a folder for scripts that are judged wrongly")
+      ->needs(generate)
+      ->check(CLI::ExistingDirectory);
+  selftest
+      ->add_option("--script", generated.scripts,
+                   "scripts, or folders of them, that say what they break")
+      ->allow_extra_args(false)
+      ->excludes(generate);
 
   std::vector<std::string> reversed(expanded->rbegin(), expanded->rend());
   try {
@@ -417,6 +432,12 @@ int run_command_line(int argc, char** argv) {
   if (*expect) return command_expect(expect_command);
   if (*report) return command_report(report_command);
   if (*golden) return command_golden(golden_command);
+  if (generate->count() > 0 || !generated.scripts.empty()) {
+    generated.only = selftest_command.only;
+    generated.jobs = selftest_command.jobs;
+    generated.verbose = selftest_command.verbose;
+    return command_generated_programs(generated);
+  }
   return command_selftest(selftest_command);
 }
 

@@ -1,0 +1,783 @@
+#include "conformance/puppet/deviations.h"
+
+#include <algorithm>
+#include <functional>
+
+namespace ctxconf::conformance::puppet {
+namespace {
+
+using Kind = Act::Kind;
+
+Act look(Rng& rng) {
+  Act out;
+  out.seed = rng.next();
+  return out;
+}
+
+// Acts of the process itself whose context is looked at right behind them.
+Act* some(Plan& plan, Kind kind, Rng& rng) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < plan.acts.size(); ++i) {
+    if (plan.acts[i].kind == kind) found.push_back(i);
+  }
+  if (found.empty()) return nullptr;
+  const auto at = static_cast<std::ptrdiff_t>(rng.pick(found));
+  plan.acts.insert(plan.acts.begin() + at + 1, look(rng));
+  Act& act = plan.acts[static_cast<std::size_t>(at)];
+  act.deviant = true;
+  return &act;
+}
+
+// A publication into a mapping of its own.
+Publication* publication(Plan& plan, Rng& rng) {
+  Act* act = some(plan, Kind::kPublish, rng);
+  if (act == nullptr) return nullptr;
+  act->publication.again_in_place = false;
+  return &act->publication;
+}
+
+// The publication in `act` and an update right behind it that changes what is announced.
+Update* update(Plan& plan, Rng& rng, Place place = Place::kAnonymous) {
+  Act* act = some(plan, Kind::kPublish, rng);
+  if (act == nullptr) return nullptr;
+  Publication& p = act->publication;
+  p.again_in_place = false;
+  p.place = place;
+  p.gap = 0;
+  make_room(p);
+  Act next;
+  next.kind = Kind::kUpdate;
+  next.seed = rng.next();
+  next.deviant = true;
+  next.update = legal_update(rng, p, false);
+  next.update.renewal = Renewal::kNewBuffer;
+  next.update.noise = 0;
+  next.update.stamp.plus_one = false;
+  if (p.pages > 1) {
+    for (auto* namings : {&next.update.early, &next.update.late}) {
+      for (auto& n : *namings) n.length = Length::kWhole;
+    }
+  }
+  // Different from what stands there, and of another size.
+  next.update.content.attributes.push_back(
+      {"com.example.changed", string_value(std::string(40 + rng.below(20), 'c')), {}});
+  if (encode(next.update.content).size() == encode(p.content).size()) {
+    next.update.content.attributes.back().value = string_value(
+        "longer than that, by many letters, "
+        "and therefore of another size");
+  }
+  const auto at = act - plan.acts.data();
+  plan.acts.insert(plan.acts.begin() + at + 1, next);
+  return &plan.acts[static_cast<std::size_t>(at) + 1].update;
+}
+
+bool wrong_after(Plan& plan, Rng& rng, const char* what, Place place) {
+  Act* act = some(plan, Kind::kPublish, rng);
+  if (act == nullptr) return false;
+  act->publication.again_in_place = false;
+  act->publication.place = place;
+  act->publication.gap = 0;
+  make_room(act->publication);
+  Act wrong;
+  wrong.kind = Kind::kWrong;
+  wrong.deviant = true;
+  wrong.seed = rng.next();
+  wrong.wrong = what;
+  const auto at = act - plan.acts.data();
+  plan.acts.insert(plan.acts.begin() + at + 2, wrong);
+  return true;
+}
+
+template <typename Change>
+bool publishes(Plan& plan, Rng& rng, Change change) {
+  Publication* p = publication(plan, rng);
+  if (p == nullptr) return false;
+  change(*p);
+  make_room(*p);
+  return true;
+}
+
+// Whatever it publishes is wrong in this way: one valid context excuses those that are not.
+template <typename Change>
+bool always_publishes(Plan& plan, Rng& rng, Change change) {
+  std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
+  for (Act& act : plan.acts) {
+    if (act.kind == Kind::kUpdate) {
+      act.update.style = Style::kFields;
+      act.update.same_signature = false;
+    }
+    if (act.kind != Kind::kPublish) continue;
+    act.deviant = true;
+    act.publication.again_in_place = false;
+    change(act.publication);
+    make_room(act.publication);
+  }
+  return some(plan, Kind::kPublish, rng) != nullptr;
+}
+
+template <typename Change>
+bool contains(Plan& plan, Rng& rng, Change change) {
+  Publication* p = publication(plan, rng);
+  if (p == nullptr) return false;
+  change(p->content);
+  make_room(*p);
+  return true;
+}
+
+template <typename Change>
+bool updates(Plan& plan, Rng& rng, Change change) {
+  Update* u = update(plan, rng);
+  if (u == nullptr) return false;
+  change(*u);
+  return true;
+}
+
+// Turns the order of two steps around, in all that the program publishes.
+bool turned(Plan& plan, Rng& rng, const char* first, const char* then) {
+  for (auto& act : plan.acts) {
+    if (act.kind != Kind::kPublish) continue;
+    act.publication.style = Style::kFields;
+    act.publication.again_in_place = false;
+    act.deviant = true;
+  }
+  plan.reversed.insert({first, then});
+  return some(plan, Kind::kPublish, rng) != nullptr;
+}
+
+// Only what is published is wrong: an update would store where no header is.
+void without_updates(Plan& plan) {
+  std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kUpdate; });
+}
+
+bool has_children(const Plan& plan) {
+  return std::ranges::any_of(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
+}
+
+// Nothing of what a reader needs is there, and what asks for it fails too.
+const std::vector<std::string_view> kNoHeader = {
+    "pctx.publish.discoverable", "pctx.publish.name-after-timestamp", "pctx.header.layout",
+    "pctx.publish.timestamp-last"};
+const std::vector<std::string_view> kNoMessage = {"pctx.payload.process-context-message",
+                                                  "pctx.payload.field-numbers",
+                                                  "pctx.payload.utf8",
+                                                  "pctx.publish.name-after-timestamp",
+                                                  "pctx.header.payload-size",
+                                                  "pctx.header.layout",
+                                                  "pctx.header.payload-pointer",
+                                                  "pctx.payload.readable",
+                                                  "pctx.publish.payload-before-timestamp",
+                                                  "pctx.publish.discoverable"};
+
+std::vector<std::string_view> with(std::vector<std::string_view> a,
+                                   const std::vector<std::string_view>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const std::vector<Deviation>& table() {
+  static const std::vector<Deviation> kTable = {
+      // --- the header ---
+      {"signature-with-dash", "stores the signature OTEL-CTX", "pctx.header.signature", kNoHeader,
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.signature = "OTEL-CTX"; });
+       }},
+      {"version-three", "stores the version 3", "pctx.header.version", kNoHeader,
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.version = 3; });
+       }},
+      {"version-one", "stores the version 1", "pctx.header.version-development",
+       with({"pctx.header.version"}, kNoHeader),
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.version = 1; });
+       }},
+      {"big-endian", "stores version and size with their bytes swapped",
+       "pctx.header.native-byte-order",
+       with({"pctx.header.version", "pctx.header.payload-size"}, with(kNoHeader, kNoMessage)),
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.foreign_order = true; });
+       }},
+      {"size-one-less", "announces one byte too few", "pctx.header.payload-size", kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.size_error = -1; });
+       }},
+      {"size-one-more", "announces one byte too many", "pctx.header.payload-size", kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.size_error = 1;
+           p.spare += 8;
+         });
+       }},
+      {"pointer-nowhere", "announces an address where nothing is", "pctx.header.payload-pointer",
+       kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.pointer = 0x10000; });
+       }},
+      {"header-inside", "begins the header 64 bytes into its mapping",
+       "pctx.header.at-mapping-start",
+       with({"pctx.publish.name-arguments", "pctx.publish.name-always", "pctx.header.signature",
+             "pctx.header.version"},
+            kNoHeader),
+       [](Plan& plan, Rng& rng) {
+         without_updates(plan);
+         return always_publishes(plan, rng, [](Publication& p) {
+           p.header_at = 64;
+           p.place = Place::kAnonymous;
+           p.late = {Naming()};
+         });
+       }},
+      {"clock-monotonic",
+       "takes the timestamp from CLOCK_MONOTONIC",
+       "pctx.header.timestamp-clock",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.stamp.clock = 1; });
+       }},
+      {"clock-realtime",
+       "takes the timestamp from CLOCK_REALTIME",
+       "pctx.header.timestamp-clock",
+       {"pctx.update.timestamp-later"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.stamp.clock = 0; });
+       }},
+      {"size-and-pointer-zero",
+       "announces nothing with a size and a pointer of zero",
+       "pctx.publish.fields-nonzero",
+       {"pctx.publish.name-after-timestamp", "pctx.payload.process-context-message"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.nothing = true; });
+       }},
+
+      // --- the message ---
+      {"resource-key-twice",
+       "has a key twice in the Resource",
+       "pctx.payload.resource-keys-unique",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.has_resource = true;
+           c.resource.push_back({"com.example.twice", string_value("a"), {}});
+           c.resource.insert(c.resource.begin(), {"com.example.twice", string_value("b"), {}});
+         });
+       }},
+      {"attribute-key-twice",
+       "has a key twice in field 2",
+       "pctx.payload.attribute-keys-unique",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.attributes.push_back({"com.example.twice", string_value("a"), {}});
+           c.attributes.insert(c.attributes.begin(), {"com.example.twice", string_value("a"), {}});
+         });
+       }},
+      {"nested-key-twice",
+       "has a key twice in a list that is a value",
+       "pctx.payload.nested-keys-unique",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           Bytes pair = {std::byte{0x0a}, std::byte{1}, std::byte{'k'}, std::byte{0x12},
+                         std::byte{0}};
+           Bytes value = {std::byte{0x32}, std::byte{14}};
+           for (int i = 0; i < 2; ++i) {
+             value.push_back(std::byte{0x0a});
+             value.push_back(std::byte{5});
+             value.insert(value.end(), pair.begin(), pair.end());
+           }
+           c.attributes.push_back({"com.example.list", value, {}});
+         });
+       }},
+      {"value-not-utf8",
+       "has a string value that is not UTF-8",
+       "pctx.payload.utf8",
+       {"pctx.payload.process-context-message"},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.attributes.push_back({"com.example.bad", string_value("caf\xe9"), {}});
+         });
+       }},
+      {"key-not-utf8",
+       "has a key with an overlong form",
+       "pctx.payload.utf8",
+       {"pctx.payload.process-context-message"},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.has_resource = true;
+           c.resource.push_back({"com.example.\xc0\xaf", string_value("a"), {}});
+         });
+       }},
+      {"key-by-index",
+       "names a key by an index (KeyValue field 3)",
+       "pctx.payload.no-dictionary-references",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.attributes.push_back({"com.example.index", string_value("a"), 7});
+         });
+       }},
+      {"value-by-index",
+       "names a value by an index (AnyValue field 8)",
+       "pctx.payload.no-dictionary-references",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c.attributes.push_back({"com.example.index", {std::byte{0x40}, std::byte{7}}, {}});
+         });
+       }},
+      {"field-one-number",
+       "has a number in field 1",
+       "pctx.payload.field-numbers",
+       {"pctx.payload.process-context-message", "pctx.publish.name-after-timestamp",
+        "pctx.header.layout", "pctx.header.payload-pointer"},
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) { c.raw = {std::byte{8}, std::byte{1}}; });
+       }},
+      {"no-message", "publishes text instead of a message", "pctx.payload.process-context-message",
+       kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           c = Content();
+           c.has_resource = false;
+           c.raw = bytes_of("service.name=checkout");
+         });
+       }},
+      {"bare-resource", "publishes a Resource instead of a ProcessContext",
+       "pctx.payload.process-context-message", kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return contains(plan, rng, [](Content& c) {
+           Content inner;
+           inner.resource = {};
+           c = Content();
+           c.has_resource = false;
+           // A Resource's pairs in the place of a Resource.
+           Bytes pair = {std::byte{0x0a}, std::byte{12}};
+           for (const auto b : bytes_of("service.name")) pair.push_back(b);
+           const Bytes value = string_value("checkout");
+           pair.push_back(std::byte{0x12});
+           pair.push_back(static_cast<std::byte>(value.size()));
+           pair.insert(pair.end(), value.begin(), value.end());
+           c.raw = {std::byte{0x0a}, static_cast<std::byte>(pair.size())};
+           c.raw.insert(c.raw.end(), pair.begin(), pair.end());
+         });
+       }},
+      {"payload-unreadable", "takes read permission from the payload", "pctx.payload.stays-alive",
+       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
+             "pctx.update.no-silent-change"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "payload unreadable", Place::kAnonymous);
+       }},
+      {"payload-released", "unmaps the payload of a context that stays valid",
+       "pctx.payload.stays-alive",
+       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
+             "pctx.update.no-silent-change"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "payload unmapped", Place::kAnonymous);
+       }},
+      {"payload-patched",
+       "changes a byte of the payload without an update",
+       "pctx.update.no-silent-change",
+       {"pctx.payload.stays-alive", "pctx.update.old-payload-until-zero"},
+       [](Plan& plan, Rng& rng) {
+         if (!wrong_after(plan, rng, "patched", rng.one_in(2) ? Place::kInline : Place::kShared)) {
+           return false;
+         }
+         for (Act& act : plan.acts) {  // what is patched is the end of a text
+           if (act.kind != Kind::kPublish || !act.deviant) continue;
+           Content& c = act.publication.content;
+           c.attributes_first = false;
+           c.unknown_fields = false;
+           c.attributes.push_back({"com.example.patched", string_value("text"), {}});
+           make_room(act.publication);
+         }
+         return true;
+       }},
+
+      // --- publishing ---
+      {"memfd-other-name", "names the memfd OTEL-CTX", "pctx.publish.memfd-name",
+       with({"pctx.publish.memfd-first", "pctx.publish.memfd-flags"}, kNoHeader),
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.memfd_name = "OTEL-CTX"; });
+       },
+       true},
+      {"memfd-longer-name", "names the memfd OTEL_CTX_2", "pctx.publish.memfd-name",
+       with({"pctx.publish.memfd-first", "pctx.publish.memfd-flags"}, kNoHeader),
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.memfd_name = "OTEL_CTX_2"; });
+       }},
+      {"memfd-executable",
+       "asks for no non-executable seal at once",
+       "pctx.publish.memfd-flags",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.memfd_flags = 3;
+           p.refused_first = false;
+         });
+       }},
+      {"memfd-inherited",
+       "does not ask for close-on-exec",
+       "pctx.publish.memfd-flags",
+       {"pctx.exec.memfd-not-leaked"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.memfd_flags = 10;
+           p.refused_first = false;
+         });
+       }},
+      {"memfd-not-sized",
+       "stores to a memfd of no size",
+       "pctx.publish.memfd-sized",
+       {"pctx.publish.name-always", "pctx.publish.discoverable"},
+       [](Plan& plan, Rng& rng) {
+         if (has_children(plan)) return false;
+         plan.left_out.insert("sized");
+         return publishes(plan, rng, [](Publication& p) {
+           p.map_flags = 2;
+           p.place = Place::kAnonymous;
+         });
+       }},
+      {"anonymous-at-once", "tries no memfd", "pctx.publish.memfd-first", kNoHeader,
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) {
+           p.anonymous = true;
+           p.refused_first = false;
+         });
+       },
+       true},
+      {"mapping-shared",
+       "maps the header's memory shared",
+       "pctx.publish.mapping-private",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.map_flags = 1; });
+       }},
+      {"mapping-executable",
+       "maps the header's memory executable",
+       "pctx.publish.mapping-protection",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.prot = 7;
+           p.memfd_flags = 11;
+         });
+       }},
+      {"mapping-executable-later",
+       "makes the header's memory executable once it is published",
+       "pctx.publish.mapping-protection",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "executable", Place::kAnonymous);
+       }},
+      {"memfd-left-open",
+       "leaves the memfd open",
+       "pctx.publish.memfd-closed",
+       {"pctx.exec.memfd-not-leaked"},
+       [](Plan& plan, Rng& rng) {
+         if (!publishes(plan, rng, [](Publication& p) { p.closed = false; })) return false;
+         // It is still open when the process ends.
+         const auto last = std::ranges::find(plan.acts, true, &Act::deviant);
+         plan.acts.erase(last + 2, plan.acts.end());
+         return true;
+       }},
+      {"two-contexts",
+       "publishes once more while the first stands",
+       "pctx.publish.singleton",
+       {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
+        "pctx.update.same-mapping"},
+       [](Plan& plan, Rng& rng) {
+         Act* act = some(plan, Kind::kPublish, rng);
+         if (act == nullptr) return false;
+         act->publication.again_in_place = false;
+         Act again = *act;
+         again.seed = rng.next();
+         again.repeated = true;
+         const auto at = act - plan.acts.data();
+         plan.acts.insert(plan.acts.begin() + at + 1, again);
+         return true;
+       }},
+      {"signature-last", "stores the signature behind the timestamp", "pctx.publish.timestamp-last",
+       with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "signature", "timestamp"); }},
+      {"version-last", "stores the version behind the timestamp", "pctx.publish.timestamp-last",
+       with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "version", "timestamp"); }},
+      {"size-last", "stores the size behind the timestamp", "pctx.publish.timestamp-last",
+       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+             "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
+            with(kNoMessage, kNoHeader)),
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "size", "timestamp"); }},
+      {"pointer-last", "stores the pointer behind the timestamp", "pctx.publish.timestamp-last",
+       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+             "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
+            with(kNoMessage, kNoHeader)),
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "pointer", "timestamp"); }},
+      {"payload-last", "writes the payload behind the timestamp",
+       "pctx.publish.payload-before-timestamp",
+       with({"pctx.update.no-silent-change", "pctx.payload.stays-alive"}, kNoMessage),
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "payload", "timestamp"); }},
+      {"timestamp-in-halves",
+       "stores the first timestamp in two halves",
+       "pctx.publish.timestamp-single-store",
+       {"pctx.publish.timestamp-last"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.stamp.halves = true; });
+       }},
+      {"never-named",
+       "makes no naming call",
+       "pctx.publish.name-always",
+       {"pctx.publish.discoverable"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.late.clear();
+           p.early.clear();
+         });
+       }},
+      {"named-otherwise",
+       "gives the mapping the name OTEL-CTX",
+       "pctx.publish.name-arguments",
+       {"pctx.publish.name-always", "pctx.publish.discoverable",
+        "pctx.publish.name-after-timestamp"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.early.clear();
+           p.late = {Naming()};
+           p.late[0].text = "OTEL-CTX";
+         });
+       }},
+      {"payload-named",
+       "names the payload's mapping instead",
+       "pctx.publish.name-arguments",
+       {"pctx.publish.name-always", "pctx.publish.discoverable",
+        "pctx.publish.name-after-timestamp"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.early.clear();
+           p.late = {Naming()};
+           p.late[0].payload = true;
+           p.place = Place::kBehind;
+         });
+       }},
+      {"named-in-part",
+       "names the first of several pages",
+       "pctx.publish.name-whole-mapping",
+       {"pctx.publish.discoverable"},
+       [](Plan& plan, Rng& rng) {
+         Publication* p = publication(plan, rng);
+         if (p == nullptr) return false;
+         p->pages = std::max<std::uint64_t>(p->pages, 2) + 1;
+         p->asked = 0;
+         p->early.clear();
+         p->late = {Naming()};
+         p->late[0].length = Length::kPage;
+         return true;
+       }},
+      {"second-page-named",
+       "names all but the first page",
+       "pctx.publish.name-arguments",
+       {"pctx.publish.discoverable", "pctx.publish.name-always", "pctx.publish.name-whole-mapping",
+        "pctx.publish.name-after-timestamp"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.pages += 1;
+           p.asked = 0;
+           p.early.clear();
+           p.late = {Naming()};
+           p.late[0].from = 1;
+         });
+       }},
+      {"named-early-alone",
+       "makes the naming call before the timestamp and not again",
+       "pctx.publish.name-after-timestamp",
+       {"pctx.publish.name-always"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.late.clear();
+           p.early = {Naming()};
+         });
+       }},
+      {"forkable",
+       "never asks for MADV_DONTFORK",
+       "pctx.fork.dontfork",
+       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.advice = 0; });
+       }},
+      {"other-advice",
+       "asks for MADV_DONTDUMP instead of MADV_DONTFORK",
+       "pctx.fork.dontfork",
+       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.advice = 16; });
+       }},
+      {"forkable-in-part",
+       "leaves the last page out of MADV_DONTFORK",
+       "pctx.fork.dontfork",
+       {"pctx.fork.dontfork-before-header", "pctx.publish.singleton"},
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) {
+           p.pages += 1;
+           p.asked = 0;
+           p.advice_partial = true;
+         });
+       }},
+      {"forkable-again",
+       "takes MADV_DONTFORK back",
+       "pctx.fork.dontfork",
+       {"pctx.publish.singleton"},
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "forkable again", Place::kAnonymous);
+       }},
+      {"advice-behind-signature",
+       "stores the signature before MADV_DONTFORK",
+       "pctx.fork.dontfork-before-header",
+       {},
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "signature"); }},
+      {"advice-behind-pointer",
+       "stores the pointer before MADV_DONTFORK",
+       "pctx.fork.dontfork-before-header",
+       {},
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "pointer"); }},
+      {"advice-behind-version",
+       "stores the version before MADV_DONTFORK",
+       "pctx.fork.dontfork-before-header",
+       {},
+       [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "version"); }},
+
+      // --- updates ---
+      {"update-without-zero",
+       "changes the fields and then replaces the timestamp",
+       "pctx.update.zero-timestamp-first",
+       {"pctx.update.fields-while-zero", "pctx.update.no-silent-change",
+        "pctx.update.timestamp-single-store", "pctx.update.zero-single-store"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.no_zero = true; });
+       }},
+      {"update-size-late", "stores the new size behind the new timestamp",
+       "pctx.update.fields-while-zero",
+       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+             "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
+             "pctx.update.prepare-before-zero"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         plan.reversed.insert({"update size", "update timestamp"});
+         return updates(plan, rng, [](Update& u) { u.style = Style::kFields; });
+       }},
+      {"update-pointer-late", "stores the new pointer behind the new timestamp",
+       "pctx.update.fields-while-zero",
+       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+             "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
+             "pctx.update.prepare-before-zero"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         plan.reversed.insert({"update pointer", "update timestamp"});
+         return updates(plan, rng, [](Update& u) {
+           u.style = Style::kFields;
+           u.release = Release::kKept;
+         });
+       }},
+      {"size-corrected", "changes the size of a context that is not updated",
+       "pctx.update.fields-while-zero",
+       with({"pctx.update.timestamp-distinct", "pctx.publish.timestamp-last",
+             "pctx.update.zero-timestamp-first", "pctx.update.no-silent-change",
+             "pctx.payload.stays-alive"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "size corrected", Place::kAnonymous);
+       }},
+      {"timestamp-replaced",
+       "stores another timestamp without a zero",
+       "pctx.update.zero-timestamp-first",
+       {"pctx.publish.timestamp-last", "pctx.publish.timestamp-single-store",
+        "pctx.update.name-always", "pctx.update.timestamp-single-store",
+        "pctx.header.timestamp-clock"},
+       [](Plan& plan, Rng& rng) {
+         return wrong_after(plan, rng, "timestamp repeated", Place::kAnonymous);
+       }},
+      {"zero-in-halves",
+       "stores the zero in two halves",
+       "pctx.update.zero-single-store",
+       {"pctx.update.zero-timestamp-first"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.zero_in_halves = true; });
+       }},
+      {"update-timestamp-in-halves",
+       "stores the new timestamp in two halves",
+       "pctx.update.timestamp-single-store",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.stamp.halves = true; });
+       }},
+      {"timestamp-repeated",
+       "stores the old timestamp again",
+       "pctx.update.timestamp-distinct",
+       {"pctx.update.timestamp-later", "pctx.header.timestamp-clock",
+        "pctx.update.no-silent-change"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.stamp.repeated = true; });
+       }},
+      {"timestamp-smaller",
+       "stores a smaller timestamp",
+       "pctx.update.timestamp-later",
+       {"pctx.header.timestamp-clock"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.stamp.smaller = true; });
+       }},
+      {"update-not-named",
+       "makes no naming call on an update",
+       "pctx.update.name-always",
+       {"pctx.publish.discoverable"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) {
+           u.late.clear();
+           u.early.clear();
+         });
+       }},
+      {"update-named-early",
+       "makes the naming call of an update before its zero and not again",
+       "pctx.update.name-always",
+       {"pctx.update.name-after-timestamp"},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) {
+           u.late.clear();
+           u.early = {Naming()};
+         });
+       }},
+      {"encoded-in-window",
+       "encodes the new message while the timestamp is zero",
+       "pctx.update.prepare-before-zero",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) { u.encoded_in_window = true; });
+       }},
+      {"signature-blanked",
+       "blanks the signature during an update",
+       "pctx.update.signature-untouched",
+       {},
+       [](Plan& plan, Rng& rng) {
+         return updates(plan, rng, [](Update& u) {
+           u.blanked_signature = true;
+           u.same_signature = false;
+         });
+       }},
+      {"old-payload-poisoned", "overwrites the old message before the zero",
+       "pctx.update.old-payload-until-zero",
+       with({"pctx.update.no-silent-change", "pctx.payload.stays-alive"}, kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         plan.threads = 0;
+         return updates(plan, rng, [](Update& u) { u.poisoned_before = true; });
+       }},
+      {"mapping-moved",
+       "moves the mapping with mremap on an update",
+       "pctx.update.same-mapping",
+       {"pctx.update.name-always", "pctx.update.name-after-timestamp"},
+       [](Plan& plan, Rng& rng) { return updates(plan, rng, [](Update& u) { u.moved = true; }); }},
+  };
+  return kTable;
+}
+
+}  // namespace
+
+std::span<const Deviation> deviations() { return table(); }
+
+}  // namespace ctxconf::conformance::puppet

@@ -1,0 +1,23 @@
+// What makes exactly one thing of a legal program wrong.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "conformance/puppet/grammar.h"
+
+namespace ctxconf::conformance::puppet {
+
+struct Deviation {
+  std::string_view name;
+  std::string_view how;
+  std::string_view must;                 // the row that says so
+  std::vector<std::string_view> follow;  // rows that it may break as well
+  // Changes the plan of a legal program; false: that program has no place for it.
+  bool (*apply)(Plan& plan, Rng& rng);
+  bool needs_names = false;  // nobody sees it where mappings cannot be named
+};
+std::span<const Deviation> deviations();
+
+}  // namespace ctxconf::conformance::puppet

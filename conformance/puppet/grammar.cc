@@ -1,0 +1,1274 @@
+#include "conformance/puppet/grammar.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iterator>
+
+#include "conformance/puppet/content.h"
+
+namespace ctxconf::conformance::puppet {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kHeader = 32;
+constexpr std::uint64_t kRead = 1;
+constexpr std::uint64_t kReadWrite = 3;
+constexpr std::uint64_t kShared = 1;
+constexpr std::uint64_t kPrivate = 2;
+constexpr std::uint64_t kFixed = 0x10;
+constexpr std::uint64_t kGrowsDown = 0x100;
+constexpr std::uint64_t kLocked = 0x2000;
+constexpr std::uint64_t kPopulate = 0x8000;
+constexpr std::uint64_t kStackFlag = 0x20000;
+constexpr std::uint64_t kCloexec = 1;
+constexpr std::uint64_t kSealing = 2;
+constexpr std::uint64_t kMremapMayMove = 1;
+// System calls of this machine that have no operation of their own.
+#if defined(__x86_64__)
+constexpr std::uint64_t kBrk = 12;
+constexpr std::uint64_t kGetpid = 39;
+constexpr std::uint64_t kFallocate = 285;
+constexpr std::uint64_t kPrlimit = 302;
+#else
+constexpr std::uint64_t kBrk = 214;
+constexpr std::uint64_t kGetpid = 172;
+constexpr std::uint64_t kFallocate = 47;
+constexpr std::uint64_t kPrlimit = 261;
+#endif
+constexpr std::uint64_t kNoFile = 7;  // RLIMIT_NOFILE
+
+constexpr auto kProductions = std::to_array<Production>({
+    {"memfd", "pctx.publish.memfd-first"},
+    {"memfd.second-attempt", "pctx.publish.memfd-flags"},
+    {"memfd.second-attempt-same", "pctx.publish.fallback-anon-exhausted"},
+    {"anonymous", "pctx.publish.fallback-anon-exhausted"},
+    {"size.truncate", "pctx.publish.memfd-sized"},
+    {"size.truncate-twice", "pctx.publish.memfd-sized"},
+    {"size.mapped-first", "pctx.publish.memfd-sized"},
+    {"size.fallocate", "pctx.publish.memfd-sized"},
+    {"map.one-page", "open.pctx.mapping-size"},
+    {"map.several-pages", "open.pctx.mapping-size"},
+    {"map.many-pages", "pctx.publish.footprint"},
+    {"map.odd-length", "pctx.header.at-mapping-start"},
+    {"map.populate", "pctx.publish.mapping-private"},
+    {"map.locked", "pctx.publish.mapping-private"},
+    {"advise.by-page", "pctx.fork.dontfork"},
+    {"advise.more", "pctx.fork.dontfork"},
+    {"place.inline", "pctx.header.payload-pointer"},
+    {"place.inline-gap", "pctx.header.payload-pointer"},
+    {"place.anonymous", "pctx.header.payload-pointer"},
+    {"place.shared", "open.pctx.payload-memory"},
+    {"place.other-file", "open.pctx.payload-memory"},
+    {"place.read-only", "pctx.payload.readable"},
+    {"place.two-mappings", "pctx.header.payload-pointer"},
+    {"place.before", "pctx.header.payload-pointer"},
+    {"place.behind", "pctx.header.payload-pointer"},
+    {"place.heap", "pctx.header.payload-pointer"},
+    {"place.stack", "pctx.header.payload-pointer"},
+    {"payload.spare", "pctx.header.payload-size"},
+    {"payload.leftovers", "pctx.header.payload-size"},
+    {"payload.by-kernel", "pctx.publish.payload-before-timestamp"},
+    {"style.fields", "pctx.publish.timestamp-last"},
+    {"style.words", "pctx.publish.timestamp-last"},
+    {"style.halves", "pctx.publish.timestamp-last"},
+    {"style.bytes", "pctx.publish.timestamp-last"},
+    {"style.vectors", "pctx.publish.timestamp-last"},
+    {"style.copied", "pctx.publish.timestamp-last"},
+    {"style.twice", "pctx.publish.timestamp-last"},
+    {"timestamp.zero-stored", "pctx.publish.timestamp-single-store"},
+    {"timestamp.release", "pctx.publish.fence-before-timestamp"},
+    {"timestamp.exchange", "pctx.publish.fence-before-timestamp"},
+    {"timestamp.fence", "pctx.publish.fence-before-timestamp"},
+    {"timestamp.plain", "pctx.publish.fence-before-timestamp"},
+    {"timestamp.plus-one", "pctx.header.timestamp-clock"},
+    {"name.early", "pctx.publish.name-after-timestamp"},
+    {"name.twice", "pctx.publish.name-always"},
+    {"name.header", "pctx.publish.name-whole-mapping"},
+    {"name.page", "pctx.publish.name-arguments"},
+    {"name.whole", "pctx.publish.name-arguments"},
+    {"threads", "open.pctx.writer-races"},
+    {"again.new-mapping", "pctx.publish.existing-becomes-update"},
+    {"again.same-mapping", "open.pctx.how-to-drop"},
+    {"update.new-buffer", "pctx.update.same-mapping"},
+    {"update.in-place", "open.pctx.in-place-payload"},
+    {"update.unchanged", "open.pctx.update-without-change"},
+    {"update.spare", "pctx.update.fields-while-zero"},
+    {"update.words", "pctx.update.fields-while-zero"},
+    {"update.halves", "pctx.update.fields-while-zero"},
+    {"update.bytes", "pctx.update.fields-while-zero"},
+    {"update.same-signature", "pctx.update.signature-untouched"},
+    {"update.same-size", "pctx.update.fields-while-zero"},
+    {"update.name-early", "pctx.update.name-after-timestamp"},
+    {"update.name-twice", "pctx.update.name-always"},
+    {"update.old-unmapped", "pctx.update.old-payload-until-zero"},
+    {"update.old-overwritten", "pctx.update.old-payload-until-zero"},
+    {"update.by-others", "open.pctx.writer-races"},
+    {"drop.unmapped", "open.pctx.how-to-drop"},
+    {"drop.zero-unmapped", "open.pctx.how-to-drop"},
+    {"drop.zero", "open.pctx.how-to-drop"},
+    {"drop.zero-unnamed", "open.pctx.how-to-drop"},
+    {"drop.cleared-unmapped", "open.pctx.how-to-drop"},
+    {"drop.payload-released", "pctx.drop.no-dead-payload"},
+    {"fork.idle", "pctx.fork.child-has-none"},
+    {"fork.vfork", "open.pctx.shared-address-space"},
+    {"fork.publishes", "pctx.fork.child-publishes-own"},
+    {"exec", "open.pctx.exec"},
+    {"end.exit", "pctx.publish.available-while-idle"},
+    {"end.early", "open.pctx.retry-bound"},
+    {"end.killed", "open.pctx.retry-bound"},
+    {"noise.map", "pctx.publish.name-arguments"},
+    {"noise.memfd", "pctx.publish.memfd-name"},
+    {"noise.stores", "pctx.header.layout"},
+    {"noise.name", "pctx.publish.name-arguments"},
+    {"noise.clock", "pctx.header.timestamp-clock"},
+    {"noise.advise", "pctx.fork.dontfork"},
+    {"noise.look", "reading-protocol"},
+    {"noise.thread", "open.pctx.writer-races"},
+    {"noise.signal", "open.tctx.handlers"},
+    {"noise.print", "pctx.publish.additive"},
+});
+
+std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Steps of which some stand before others, and nothing else is said about their order.
+class Steps {
+ public:
+  explicit Steps(const Plan& plan) : plan_(plan) {}
+
+  void add(std::string name, std::function<void()> make) {
+    if (plan_.left_out.contains(name)) return;
+    steps_.push_back({std::move(name), std::move(make)});
+  }
+  // Of steps that are not there nothing is said.
+  void order(std::string_view first, std::string_view then) {
+    const bool other_way = plan_.reversed.contains({std::string(first), std::string(then)});
+    orders_.emplace_back(other_way ? then : first, other_way ? first : then);
+  }
+  // One of the orders that are left; `before` is called before each step.
+  void make(Rng& rng, const std::function<void()>& before) {
+    std::vector<const Step*> left;
+    for (const auto& step : steps_) left.push_back(&step);
+    while (!left.empty()) {
+      std::vector<std::size_t> ready;
+      for (std::size_t i = 0; i < left.size(); ++i) {
+        const bool waits = std::ranges::any_of(orders_, [&](const auto& order) {
+          return order.second == left[i]->name && std::ranges::any_of(left, [&](const Step* other) {
+                   return other->name == order.first;
+                 });
+        });
+        if (!waits) ready.push_back(i);
+      }
+      if (ready.empty()) return;
+      const auto now = static_cast<std::ptrdiff_t>(rng.pick(ready));
+      const Step* step = left[static_cast<std::size_t>(now)];
+      left.erase(left.begin() + now);
+      before();
+      step->make();
+    }
+  }
+
+ private:
+  struct Step {
+    std::string name;
+    std::function<void()> make;
+  };
+  const Plan& plan_;
+  std::vector<Step> steps_;
+  std::vector<std::pair<std::string, std::string>> orders_;
+};
+
+// A published context as its writer knows it.
+struct Context {
+  Value base;
+  std::uint64_t pages = 0;
+  Value payload;
+  std::uint64_t size = 0;
+  std::uint64_t room = 0;  // bytes from `payload` on that are the writer's
+  bool writable = true;
+  std::optional<Value> buffer;  // a mapping that is the payload's alone
+  std::uint64_t buffer_size = 0;
+  Value stamp;
+};
+
+class Emission {
+ public:
+  explicit Emission(Plan& plan) : plan_(plan) {}
+
+  Script run() {
+    for (unsigned i = 0; i < plan_.threads; ++i) threads_.push_back(builder_.thread());
+    acts(plan_.acts);
+    if (plan_.exits) {
+      use("end.exit");
+      builder_.exit(0);
+    }
+    Script script = std::move(builder_).script();
+    if (plan_.cut) cut(script);
+    return script;
+  }
+
+ private:
+  void use(std::string_view production) { plan_.used.insert(production); }
+
+  void act_by(unsigned others) {
+    const auto among = std::min<std::uint64_t>(others, threads_.size());
+    const auto who = rng_.below(among + 1);
+    if (who == 0) {
+      home();
+    } else {
+      builder_.by(threads_[who - 1]);
+    }
+  }
+  void home() {
+    if (child_) {
+      builder_.by(*child_);
+    } else {
+      builder_.by_first();
+    }
+  }
+
+  // Memory that is in nobody's way, for what is assembled before it is stored.
+  Value scratch() {
+    if (!scratch_) scratch_ = builder_.map_anonymous(2 * kPage, kReadWrite, kPrivate);
+    return *scratch_ + 64;
+  }
+
+  void acts(const std::vector<Act>& all) {
+    for (const auto& act : all) {
+      home();
+      rng_ = Rng(act.seed);
+      safe_cuts_.push_back(builder_.size());
+      switch (act.kind) {
+        case Act::Kind::kPublish:
+          publish(act.publication);
+          break;
+        case Act::Kind::kUpdate:
+          update(act.update);
+          break;
+        case Act::Kind::kDrop:
+          drop(act.drop);
+          break;
+        case Act::Kind::kNoise:
+          noise(act.noise);
+          break;
+        case Act::Kind::kLook:
+          builder_.look();
+          break;
+        case Act::Kind::kChild:
+          child(act.child);
+          break;
+        case Act::Kind::kExec:
+          use("exec");
+          builder_.exec();
+          threads_.clear();
+          scratch_.reset();
+          context_.reset();
+          withdrawn_.reset();
+          break;
+        case Act::Kind::kWrong:
+          wrong(act.wrong);
+          break;
+      }
+    }
+    home();
+    builder_.look();
+  }
+
+  // A number that the program cannot take apart without memory, stored piece by piece.
+  void store_pieces(const Value& to, const Value& value, unsigned width, Style style) {
+    if (style == Style::kBytes || style == Style::kHalves) {
+      const Value cell = scratch();
+      builder_.store(cell, 8, value);
+      if (style == Style::kBytes || width < 8) {
+        builder_.copy(to, cell, width, CopyHow::kBytes);
+        return;
+      }
+      const Value low = builder_.load(cell, 4);
+      const Value high = builder_.load(cell + 4, 4);
+      const bool up = rng_.one_in(2);
+      builder_.store(up ? to + 4 : to, 4, up ? high : low);
+      builder_.store(up ? to : to + 4, 4, up ? low : high);
+      return;
+    }
+    builder_.store(to, width, value);
+  }
+
+  void name_mapping(const Context& c, const Naming& naming) {
+    const std::uint64_t size = naming.length == Length::kHeader ? kHeader
+                               : naming.length == Length::kPage ? kPage
+                                                                : c.pages * kPage;
+    use(naming.length == Length::kHeader ? "name.header"
+        : naming.length == Length::kPage ? "name.page"
+                                         : "name.whole");
+    builder_.may_fail();
+    builder_.name((naming.payload ? c.payload : c.base) + naming.from * kPage,
+                  naming.payload ? kPage : size - std::min(size, naming.from * kPage), naming.text);
+  }
+
+  void order_stamp(Steps& steps, const Stamp& stamp) {
+    if (stamp.fence) use("timestamp.fence");
+    use(stamp.order == StoreOrder::kRelease  ? "timestamp.release"
+        : stamp.order == StoreOrder::kSeqCst ? "timestamp.exchange"
+                                             : "timestamp.plain");
+    steps.order("clock", "timestamp");
+  }
+
+  void read_clock(const Stamp& stamp, const Value& old) {
+    const Value now = builder_.clock(stamp.clock);
+    if (stamp.plus_one) {
+      use("timestamp.plus-one");
+      stamp_ = old + 1;
+    } else if (stamp.repeated) {
+      stamp_ = old;
+    } else if (stamp.smaller) {
+      stamp_ = old - 1000;
+    } else if (stamp.constant) {
+      stamp_ = *stamp.constant;
+    } else {
+      stamp_ = now;
+    }
+  }
+
+  void store_stamp(const Value& base, const Stamp& stamp) {
+    if (stamp.fence) builder_.fence(*stamp.fence);
+    if (stamp.halves) {
+      builder_.store(scratch(), 8, stamp_);
+      const Value low = builder_.load(scratch(), 4);
+      const Value high = builder_.load(scratch() + 4, 4);
+      builder_.store(base + 16, 4, low);
+      builder_.store(base + 20, 4, high);
+    } else {
+      builder_.store(base + 16, 8, stamp_, stamp.order);
+    }
+  }
+
+  static std::uint64_t swapped(std::uint64_t value, unsigned width) {
+    std::uint64_t out = 0;
+    for (unsigned i = 0; i < width; ++i) out = out << 8U | ((value >> (8 * i)) & 0xffU);
+    return out;
+  }
+
+  Value pointer_of(const Publication& p, const Context& c) {
+    if (p.nothing) return 0;
+    if (p.pointer) return *p.pointer;
+    return c.payload + static_cast<std::uint64_t>(p.pointer_error);
+  }
+
+  void header_steps(Steps& steps, const Publication& p, Context& c) {
+    const std::uint32_t size =
+        p.nothing ? 0
+                  : static_cast<std::uint32_t>(static_cast<std::int64_t>(c.size) + p.size_error);
+    const std::uint32_t version =
+        p.foreign_order ? static_cast<std::uint32_t>(swapped(p.version, 4)) : p.version;
+    const std::uint32_t written =
+        p.foreign_order ? static_cast<std::uint32_t>(swapped(size, 4)) : size;
+    const auto at = [&c, &p](unsigned offset) { return c.base + p.header_at + offset; };
+    const Style style = p.style;
+    const Bytes signature = bytes_of(p.signature);
+    std::uint64_t word = 0;
+    for (unsigned i = 0; i < 8; ++i)
+      word |= std::to_integer<std::uint64_t>(signature[i]) << (8 * i);
+    constexpr std::array kNames = {"style.fields",  "style.words",  "style.halves", "style.bytes",
+                                   "style.vectors", "style.copied", "style.twice"};
+    use(kNames.at(static_cast<std::size_t>(style)));
+
+    if (style == Style::kVectors) {
+      steps.add("signature", [this, at, signature, version, written] {
+        Bytes all = signature;
+        for (unsigned i = 0; i < 4; ++i) all.push_back(static_cast<std::byte>(version >> (8 * i)));
+        for (unsigned i = 0; i < 4; ++i) all.push_back(static_cast<std::byte>(written >> (8 * i)));
+        all.resize(kHeader);
+        builder_.store_bytes(at(0), all);
+      });
+      steps.add("pointer", [this, at, &p, &c] { builder_.store(at(24), 8, pointer_of(p, c)); });
+      steps.order("signature", "pointer");
+      return;
+    }
+    if (style == Style::kCopied) {
+      steps.add("signature", [this, at, word, version, written, &p, &c] {
+        const Value from = scratch() + 64;
+        builder_.store(from, 8, word);
+        builder_.store(from + 8, 4, version);
+        builder_.store(from + 12, 4, written);
+        builder_.store(from + 16, 8, 0);
+        builder_.store(from + 24, 8, pointer_of(p, c));
+        builder_.copy(at(0), from, kHeader, p.header_how);
+      });
+      steps.order("place", "signature");
+      return;
+    }
+    if (style == Style::kWords) {
+      steps.add("signature", [this, at, word] { builder_.store(at(0), 8, word); });
+      steps.add("size", [this, at, version, written] {
+        builder_.store(at(8), 8, std::uint64_t{written} << 32U | version);
+      });
+      steps.add("pointer", [this, at, &p, &c] { builder_.store(at(24), 8, pointer_of(p, c)); });
+      return;
+    }
+    const auto pieces = [this, at, style](unsigned offset, unsigned width, const Value& value) {
+      if (style == Style::kTwice) builder_.store(at(offset), width, 0x5a5a5a5aU);
+      store_pieces(at(offset), value, width, style);
+    };
+    steps.add("signature", [pieces, word] { pieces(0, 8, word); });
+    steps.add("version", [pieces, version] { pieces(8, 4, version); });
+    steps.add("size", [pieces, written] { pieces(12, 4, written); });
+    steps.add("pointer", [this, pieces, &p, &c] { pieces(24, 8, pointer_of(p, c)); });
+  }
+
+  void fill_payload(const Publication& p, const Context& c, const Bytes& message) {
+    if (p.how == CopyHow::kPipe || p.how == CopyHow::kProcessVm) use("payload.by-kernel");
+    if (p.garbage_behind && p.spare > 0) {
+      use("payload.leftovers");
+      builder_.fill(c.payload, c.size + p.spare, bytes_of("\x0a\x7fleft over"), CopyHow::kVector);
+    }
+    if (!message.empty()) builder_.write(c.payload, message, p.how);
+    if (p.place == Place::kReadOnly && c.buffer) builder_.protect(*c.buffer, c.buffer_size, kRead);
+  }
+
+  void place_payload(const Publication& p, Context& c) {
+    const std::uint64_t need = whole_pages(c.size + p.spare + 1);
+    c.room = c.size + p.spare;
+    switch (p.place) {
+      case Place::kInline:
+      case Place::kInlineGap:
+        c.payload = c.base + p.header_at + kHeader + p.gap;
+        return;
+      case Place::kBefore:
+      case Place::kBehind:
+        return;
+      case Place::kAnonymous:
+      case Place::kReadOnly:
+        c.writable = p.place == Place::kAnonymous;
+        c.buffer = builder_.map_anonymous(need, kReadWrite, kPrivate);
+        break;
+      case Place::kShared:
+        c.buffer = builder_.map_anonymous(need, kReadWrite, kShared);
+        break;
+      case Place::kStack:
+        c.buffer = builder_.map_anonymous(need, kReadWrite, kPrivate | kGrowsDown | kStackFlag);
+        break;
+      case Place::kOtherFile: {
+        const Value fd = builder_.memfd("attributes", kCloexec);
+        builder_.truncate(fd, need);
+        c.buffer = builder_.map_file(fd, need, kReadWrite, kShared);
+        builder_.close(fd);
+        break;
+      }
+      case Place::kTwoMappings: {
+        const std::uint64_t all = need + kPage;
+        c.buffer = builder_.map_anonymous(all, kReadWrite, kPrivate);
+        Map half;
+        half.size = all - kPage;
+        half.prot = kReadWrite;
+        half.flags = kShared | kFixed;
+        half.at = *c.buffer + kPage;
+        builder_.map(half);
+        c.buffer_size = all;
+        const std::uint64_t in_first = std::min<std::uint64_t>(c.size / 2 + 1, kPage);
+        c.payload = *c.buffer + (kPage - in_first);
+        return;
+      }
+      case Place::kHeap: {
+        const Value now = builder_.syscall(kBrk, {Value(0)});
+        builder_.syscall(kBrk, {now + (c.room + 64)});
+        c.payload = now;
+        return;
+      }
+    }
+    c.buffer_size = need;
+    const std::uint64_t slack = need - c.room;
+    c.payload = *c.buffer + (rng_.one_in(2) ? rng_.below(slack) : 0);
+  }
+
+  void use_place(Place place) {
+    constexpr std::array kNames = {"place.inline",       "place.inline-gap", "place.anonymous",
+                                   "place.shared",       "place.other-file", "place.read-only",
+                                   "place.two-mappings", "place.before",     "place.behind",
+                                   "place.heap",         "place.stack"};
+    use(kNames.at(static_cast<std::size_t>(place)));
+  }
+
+  void get_memory(Steps& steps, const Publication& p, Context& c) {
+    const bool beside = p.place == Place::kBefore || p.place == Place::kBehind;
+    const std::uint64_t buffer = whole_pages(c.size + p.spare + 1);
+    const std::uint64_t whole = p.pages * kPage;
+    if (beside) {
+      steps.add("reserve", [this, buffer, whole, &c] {
+        region_ = builder_.map_anonymous(buffer + whole, kReadWrite, kPrivate);
+        c.buffer_size = buffer;
+      });
+      steps.order("reserve", "map");
+    }
+    if (!p.anonymous) {
+      use("memfd");
+      steps.add("memfd", [this, &p] {
+        if (p.refused_first) {
+          use(p.retry_same ? "memfd.second-attempt-same" : "memfd.second-attempt");
+          refused_memfd(p, /*again=*/false);
+          fd_ = builder_.memfd(p.memfd_name, p.retry_same ? p.memfd_flags : kCloexec | kSealing);
+        } else {
+          fd_ = builder_.memfd(p.memfd_name, p.memfd_flags);
+        }
+      });
+      steps.add("sized", [this, &p, whole] {
+        switch (p.sizing) {
+          case Sizing::kFallocate:
+            use("size.fallocate");
+            builder_.syscall(kFallocate, {fd_, 0, 0, whole});
+            break;
+          case Sizing::kTruncateTwice:
+            use("size.truncate-twice");
+            builder_.truncate(fd_, kHeader);
+            builder_.truncate(fd_, whole);
+            break;
+          default:
+            use(p.sizing == Sizing::kMappedFirst ? "size.mapped-first" : "size.truncate");
+            builder_.truncate(fd_, whole);
+        }
+      });
+      steps.add("close", [this, &p] {
+        if (p.closed) builder_.close(fd_);
+      });
+      steps.order("memfd", "sized");
+      steps.order("memfd", "map");
+      steps.order("map", "close");
+      steps.order("sized", "close");
+      if (p.sizing == Sizing::kMappedFirst) {
+        steps.order("map", "sized");
+      } else {
+        steps.order("sized", "map");
+      }
+      for (const char* then : {"signature", "version", "size", "pointer", "zero", "timestamp"}) {
+        steps.order("sized", then);
+      }
+      if (p.map_flags & kPopulate) steps.order("sized", "map");
+      steps.order("close", "timestamp");
+    } else if (p.refused_first) {
+      use("anonymous");
+      steps.add("memfd", [this, &p] { refused_memfd(p, /*again=*/true); });
+      steps.order("memfd", "map");
+    }
+    steps.add("map", [this, &p, &c, beside, buffer, whole] {
+      use(p.pages == 1 ? "map.one-page" : p.pages > 16 ? "map.many-pages" : "map.several-pages");
+      if (p.asked != 0) use("map.odd-length");
+      if (p.map_flags & kPopulate) use("map.populate");
+      if (p.map_flags & kLocked) use("map.locked");
+      Map map;
+      map.size = p.asked != 0 ? p.asked : whole;
+      map.prot = p.prot;
+      map.flags = p.map_flags;
+      if (!p.anonymous) map.fd = fd_;
+      if (beside) {
+        map.flags |= kFixed;
+        map.at = p.place == Place::kBefore ? region_ + buffer : region_;
+        const Value mine = p.place == Place::kBefore ? region_ : region_ + whole;
+        c.buffer = mine;
+        c.payload = p.place == Place::kBefore ? mine + (buffer - c.room) : mine;
+      }
+      c.base = builder_.map(map);
+    });
+    steps.add("advise", [this, &p, &c, whole] {
+      if (p.advice == 0) return;
+      const std::uint64_t to = p.advice_partial ? whole - kPage : whole;
+      if (p.advice_by_page && p.pages > 1) {
+        use("advise.by-page");
+        for (std::uint64_t i = 0; i * kPage < to; ++i) {
+          builder_.advise(c.base + i * kPage, kPage, p.advice);
+        }
+      } else {
+        builder_.advise(c.base, to, p.advice);
+      }
+    });
+    steps.order("map", "advise");
+    if (p.more_advice != 0) {
+      steps.add("more advice", [this, &p, &c, whole] {
+        use("advise.more");
+        builder_.advise(c.base, whole, p.more_advice);
+      });
+      steps.order("map", "more advice");
+    }
+  }
+
+  // No descriptor is free for a while.
+  void refused_memfd(const Publication& p, bool again) {
+    const Value limits = scratch() + 128;
+    builder_.syscall(kPrlimit, {0, kNoFile, 0, limits});
+    const Value hard = builder_.load(limits + 8, 8);
+    builder_.store(limits + 16, 8, 0);
+    builder_.store(limits + 24, 8, hard);
+    builder_.syscall(kPrlimit, {0, kNoFile, limits + 16, 0});
+    builder_.may_fail();
+    builder_.memfd(p.memfd_name, p.memfd_flags);
+    if (again) {
+      builder_.may_fail();
+      builder_.memfd(p.memfd_name, kCloexec | kSealing);
+    }
+    builder_.syscall(kPrlimit, {0, kNoFile, limits, 0});
+  }
+
+  void publish(const Publication& p) {
+    const Bytes message = encode(p.content);
+    Context c;
+    c.size = message.size();
+    c.pages = p.pages;
+    c.room = c.size + p.spare;
+    const Value old_stamp = context_ ? context_->stamp : last_stamp_;
+    const bool again = p.again_in_place && withdrawn_ && withdrawn_->room >= c.size;
+    Steps steps(plan_);
+    if (again) {
+      use("again.same-mapping");
+      const auto size = c.size;
+      c = *withdrawn_;
+      c.size = size;
+    } else {
+      if (published_) use("again.new-mapping");
+      get_memory(steps, p, c);
+      use_place(p.place);
+      steps.add("place", [this, &p, &c] { place_payload(p, c); });
+      if (p.place == Place::kInline || p.place == Place::kInlineGap || p.place == Place::kBefore ||
+          p.place == Place::kBehind) {
+        steps.order("map", "place");
+        if (!p.anonymous) steps.order("sized", "payload");
+      }
+      if (p.spare > 0) use("payload.spare");
+    }
+    steps.add("payload", [this, &p, &c, &message] { fill_payload(p, c, message); });
+    steps.order("place", "payload");
+    header_steps(steps, p, c);
+    if (p.zero_first) {
+      use("timestamp.zero-stored");
+      steps.add("zero", [this, &p, &c] { builder_.store(c.base + p.header_at + 16, 8, 0); });
+    }
+    steps.add("clock", [this, &p, &old_stamp] { read_clock(p.stamp, old_stamp); });
+    steps.add("timestamp", [this, &p, &c] { store_stamp(c.base + p.header_at, p.stamp); });
+    order_stamp(steps, p.stamp);
+    for (const char* first : {"map", "advise", "place"}) {
+      for (const char* then : {"signature", "version", "size", "pointer", "zero", "timestamp"}) {
+        if (first == std::string_view("place") && then != std::string_view("pointer")) continue;
+        steps.order(first, then);
+      }
+    }
+    for (const char* first : {"signature", "version", "size", "pointer", "zero", "payload"}) {
+      steps.order(first, "timestamp");
+      steps.order(first, "name");
+    }
+    add_namings(steps, p.early, p.late, c, /*update=*/false);
+    add_noise(steps, p.noise, "");
+    if (p.threads > 0 && !threads_.empty()) use("threads");
+    steps.make(rng_, [this, &p] {
+      act_by(p.threads);
+      if (!child_) safe_cuts_.push_back(builder_.size());
+    });
+    home();
+    c.stamp = stamp_;
+    last_stamp_ = stamp_;
+    context_ = c;
+    withdrawn_.reset();
+    published_ = true;
+  }
+
+  void add_namings(Steps& steps, const std::vector<Naming>& early, const std::vector<Naming>& late,
+                   const Context& c, bool update) {
+    if (!early.empty()) use(update ? "update.name-early" : "name.early");
+    if (late.size() > 1) use(update ? "update.name-twice" : "name.twice");
+    for (const auto& naming : early) {
+      steps.add("early name", [this, &naming, &c] { name_mapping(c, naming); });
+    }
+    for (const auto& naming : late) {
+      steps.add("name", [this, &naming, &c] { name_mapping(c, naming); });
+    }
+    steps.order("map", "early name");
+    steps.order("early name", update ? "window" : "timestamp");
+    steps.order("timestamp", "name");
+  }
+
+  void add_noise(Steps& steps, unsigned count, const char* before) {
+    for (unsigned i = 0; i < count; ++i) {
+      steps.add("noise", [this] { noise(static_cast<Noise>(rng_.below(12))); });
+    }
+    if (*before != 0) steps.order("noise", before);
+  }
+
+  // What an update stores between its two timestamps has one step, "window", in which the writer
+  // makes no call.
+  void update(const Update& u) {
+    if (!context_) return;
+    Context& c = *context_;
+    const Bytes message = encode(u.content);
+    Renewal renewal = u.renewal;
+    const Context old = c;
+    const bool fits = c.writable && message.size() <= c.room;
+    if (renewal == Renewal::kInPlace && !fits) renewal = Renewal::kNewBuffer;
+    if (renewal == Renewal::kSpare && (!c.writable || c.size + message.size() > c.room)) {
+      renewal = Renewal::kNewBuffer;
+    }
+    Steps steps(plan_);
+    Value staged;
+    Context next = c;
+    next.size = renewal == Renewal::kUnchanged ? c.size : message.size();
+    switch (renewal) {
+      case Renewal::kUnchanged:
+        use("update.unchanged");
+        break;
+      case Renewal::kInPlace:
+        use("update.in-place");
+        steps.add("prepare", [this, &staged, &message, &u] {
+          const std::uint64_t size = whole_pages(message.size() + 128);
+          staged = builder_.map_anonymous(size, kReadWrite, kPrivate) + 96;
+          if (!u.encoded_in_window) builder_.write(staged, message);
+        });
+        break;
+      case Renewal::kSpare:
+        use("update.spare");
+        next.payload = c.payload + c.size;
+        next.room = c.room - c.size;
+        next.buffer.reset();
+        steps.add("prepare", [this, &next, &message, &u] {
+          if (!u.encoded_in_window) builder_.write(next.payload, message);
+        });
+        break;
+      case Renewal::kNewBuffer:
+        use("update.new-buffer");
+        next.room = message.size();
+        next.writable = true;
+        steps.add("prepare", [this, &next, &message, &u] {
+          next.buffer_size = whole_pages(message.size() + 64);
+          next.buffer = builder_.map_anonymous(next.buffer_size, kReadWrite, kPrivate);
+          next.payload = *next.buffer + 16 * rng_.below(3);
+          if (!u.encoded_in_window) builder_.write(next.payload, message);
+        });
+        break;
+    }
+    if (u.style == Style::kWords) use("update.words");
+    if (u.style == Style::kHalves) use("update.halves");
+    if (u.style == Style::kBytes) use("update.bytes");
+    // Whatever needs a call before it is stored is there before the zero.
+    const bool cells = u.style == Style::kBytes || u.style == Style::kHalves || u.stamp.halves;
+    if (cells) steps.add("cell", [this] { scratch(); });
+    steps.add("clock", [this, &u, &old] { read_clock(u.stamp, old.stamp); });
+    steps.add("window", [this, &u, &old, &next, renewal, &staged, &message] {
+      if (!u.no_zero) zero(old.base, u);
+      if (u.blanked_signature) builder_.store(old.base, 8, 0);
+      if (u.encoded_in_window && renewal != Renewal::kUnchanged) {
+        builder_.write(renewal == Renewal::kInPlace ? old.payload : next.payload, message);
+      }
+      Steps fields(plan_);
+      if (renewal == Renewal::kInPlace && !u.encoded_in_window) {
+        fields.add("update copy", [this, &old, &staged, &message, &u] {
+          builder_.copy(old.payload, staged, message.size(), u.how);
+        });
+      }
+      if (next.size != old.size || rng_.one_in(2)) {
+        if (next.size == old.size) use("update.same-size");
+        fields.add("update size", [this, &old, &next, &u] {
+          if (u.style == Style::kWords) {
+            builder_.store(old.base + 8, 8, std::uint64_t{next.size} << 32U | 2U);
+          } else {
+            store_pieces(old.base + 12, next.size, 4, u.style);
+          }
+        });
+      }
+      const bool moves = renewal == Renewal::kNewBuffer || renewal == Renewal::kSpare;
+      if (moves || rng_.one_in(2)) {
+        fields.add("update pointer", [this, &old, &next, &u] {
+          store_pieces(old.base + 24, next.payload, 8, u.style);
+        });
+      }
+      if (u.same_signature) {
+        use("update.same-signature");
+        fields.add("same signature",
+                   [this, &old] { builder_.store_bytes(old.base, bytes_of("OTEL_CTX")); });
+      }
+      if (u.blanked_signature) {
+        fields.add("signature back",
+                   [this, &old] { builder_.store_bytes(old.base, bytes_of("OTEL_CTX")); });
+      }
+      fields.add("update timestamp", [this, &old, &u] { store_stamp(old.base, u.stamp); });
+      for (const char* first :
+           {"update copy", "update size", "update pointer", "same signature", "signature back"}) {
+        fields.order(first, "update timestamp");
+      }
+      fields.make(rng_, [this, &u] {
+        if (u.threads > 0 && rng_.one_in(4)) {
+          use("update.by-others");
+          act_by(u.threads);
+        }
+        if (!child_) safe_cuts_.push_back(builder_.size());
+      });
+    });
+    // What is done behind the window stands in "timestamp", so that namings have one name for it.
+    steps.add("timestamp", [] {});
+    steps.order("window", "timestamp");
+    for (const char* first : {"prepare", "clock", "cell"}) steps.order(first, "window");
+    if (u.poisoned_before && old.writable) {
+      steps.add("poison", [this, &old] { builder_.fill(old.payload, old.size, bytes_of("\xdd")); });
+      steps.order("poison", "window");
+      steps.order("prepare", "poison");
+    }
+    if (u.moved) {
+      steps.add("moved", [this, &c, &next] {
+        const Value to = builder_.map_anonymous(c.pages * kPage, kReadWrite, kPrivate);
+        next.base =
+            builder_.remap(c.base, c.pages * kPage, c.pages * kPage, kMremapMayMove | 2, to);
+      });
+      steps.order("timestamp", "moved");
+      steps.order("moved", "name");
+    }
+    const bool gone = renewal == Renewal::kNewBuffer;
+    if (gone && u.release == Release::kUnmapped && old.buffer) {
+      steps.add("release", [this, &old] {
+        use("update.old-unmapped");
+        builder_.unmap(*old.buffer, old.buffer_size);
+      });
+    } else if (gone && u.release == Release::kOverwritten && old.writable) {
+      steps.add("release", [this, &old] {
+        use("update.old-overwritten");
+        builder_.fill(old.payload, old.size, bytes_of("\xcc"), CopyHow::kRepBytes);
+      });
+    }
+    steps.order("timestamp", "release");
+    add_namings(steps, u.early, u.late, next, /*update=*/true);
+    add_noise(steps, u.noise, rng_.one_in(2) ? "window" : "");
+    if (u.threads > 0 && !threads_.empty()) use("threads");
+    steps.make(rng_, [this, &u] {
+      act_by(u.threads);
+      if (!child_) safe_cuts_.push_back(builder_.size());
+    });
+    home();
+    next.stamp = stamp_;
+    last_stamp_ = stamp_;
+    c = next;
+  }
+
+  void zero(const Value& base, const Update& u) {
+    if (u.zero_in_halves) {
+      builder_.store(base + 16, 4, 0);
+      builder_.store(base + 20, 4, 0);
+    } else {
+      builder_.store(base + 16, 8, 0, u.zero_order);
+    }
+  }
+
+  void drop(const Drop& d) {
+    if (!context_) return;
+    const Context c = *context_;
+    const auto whole = c.pages * kPage;
+    const auto zeroed = [&] { builder_.store(c.base + 16, 8, 0); };
+    bool gone = true;
+    switch (d.how) {
+      case Dropped::kUnmapped:
+        use("drop.unmapped");
+        builder_.unmap(c.base, whole);
+        break;
+      case Dropped::kZeroUnmapped:
+        use("drop.zero-unmapped");
+        zeroed();
+        builder_.unmap(c.base, whole);
+        break;
+      case Dropped::kZero:
+        use("drop.zero");
+        zeroed();
+        gone = false;
+        break;
+      case Dropped::kZeroUnnamed:
+        use("drop.zero-unnamed");
+        zeroed();
+        builder_.may_fail();
+        builder_.name(c.base, whole, std::nullopt);
+        gone = false;
+        break;
+      case Dropped::kClearedUnmapped:
+        use("drop.cleared-unmapped");
+        zeroed();
+        builder_.fill(c.base, kHeader, {std::byte{0}}, CopyHow::kWords);
+        builder_.unmap(c.base, whole);
+        break;
+    }
+    const bool release = d.release_payload && c.buffer;
+    if (release) {
+      use("drop.payload-released");
+      builder_.unmap(*c.buffer, c.buffer_size);
+    }
+    context_.reset();
+    withdrawn_.reset();
+    if (!gone && !release && d.how == Dropped::kZero && c.writable) withdrawn_ = c;
+    safe_cuts_.push_back(builder_.size());
+  }
+
+  void noise(Noise kind) {
+    switch (kind) {
+      case Noise::kMap: {
+        use("noise.map");
+        const Value at = builder_.map_anonymous(kPage * (1 + rng_.below(3)), kReadWrite, kPrivate);
+        builder_.fill(at, 64, bytes_of("unrelated"), CopyHow::kWords);
+        if (rng_.one_in(2)) builder_.unmap(at, kPage);
+        return;
+      }
+      case Noise::kMemfd: {
+        use("noise.memfd");
+        static const std::vector<std::string> kOthers = {"otel_ctx", "MY_OTEL_CTX", "jit", "OTEL"};
+        const Value fd = builder_.memfd(rng_.pick(kOthers), kCloexec);
+        builder_.truncate(fd, kPage);
+        const Value at =
+            builder_.map_file(fd, kPage, kReadWrite, rng_.one_in(2) ? kShared : kPrivate);
+        builder_.store(at, 8, 1);
+        if (rng_.one_in(2)) builder_.close(fd);
+        return;
+      }
+      case Noise::kStores:
+        use("noise.stores");
+        builder_.store(scratch() + 512, 8, rng_.next());
+        builder_.store_bytes(scratch() + 528, bytes_of("OTEL_CTX"));
+        return;
+      case Noise::kName: {
+        use("noise.name");
+        const Value at = builder_.map_anonymous(kPage, kReadWrite, kPrivate);
+        builder_.may_fail();
+        builder_.name(at, kPage, rng_.one_in(2) ? "heap arena" : "OTEL");
+        return;
+      }
+      case Noise::kClock:
+        use("noise.clock");
+        builder_.clock(rng_.below(2));
+        return;
+      case Noise::kVfork:
+      case Noise::kFork: {
+        const bool vfork = kind == Noise::kVfork && !child_;
+        use(vfork ? "fork.vfork" : "fork.idle");
+        const Value pid = builder_.fork(vfork ? ForkHow::kVfork : ForkHow::kFork);
+        leave(pid, !vfork);
+        return;
+      }
+      case Noise::kAdvise:
+        use("noise.advise");
+        builder_.advise(scratch() - 64, 2 * kPage, 16);
+        return;
+      case Noise::kLook:
+        use("noise.look");
+        builder_.look();
+        return;
+      case Noise::kThread:
+        if (child_) return;
+        use("noise.thread");
+        builder_.thread();
+        return;
+      case Noise::kSignal:
+        if (threads_.empty()) return;
+        use("noise.signal");
+        builder_.handle(10, SignalAction::kIgnore);
+        builder_.signal(10, rng_.pick(threads_));
+        return;
+      case Noise::kPrint:
+        use("noise.print");
+        builder_.print("working");
+        return;
+    }
+  }
+
+  // The child ends, and is waited for by the thread that made it.
+  void leave(const Value& pid, bool looks) {
+    builder_.by(pid);
+    if (looks) builder_.look();
+    builder_.exit(0);
+    home();
+  }
+
+  void child(const std::vector<Act>& its) {
+    if (child_) return;
+    use("fork.publishes");
+    const Value pid = builder_.fork();
+    const auto saved_threads = std::exchange(threads_, {});
+    const auto saved_context = std::exchange(context_, std::nullopt);
+    const auto saved_withdrawn = std::exchange(withdrawn_, std::nullopt);
+    const auto saved_scratch = std::exchange(scratch_, std::nullopt);
+    const bool saved_published = std::exchange(published_, false);
+    const auto cuts = safe_cuts_.size();
+    child_ = pid;
+    acts(its);
+    builder_.exit(0);
+    safe_cuts_.resize(cuts);
+    child_.reset();
+    threads_ = saved_threads;
+    context_ = saved_context;
+    withdrawn_ = saved_withdrawn;
+    scratch_ = saved_scratch;
+    published_ = saved_published;
+    home();
+    builder_.wait(pid);
+    safe_cuts_.push_back(builder_.size());
+  }
+
+  // What no legal program does between two acts.
+  void wrong(const std::string& what) {
+    if (!context_) return;
+    Context& c = *context_;
+    if (what == "patched") {
+      builder_.store(c.payload + (c.size - 1), 1, 0x7e);
+    } else if (what == "payload unmapped" && c.buffer) {
+      builder_.unmap(*c.buffer, c.buffer_size);
+      c.writable = false;
+      c.buffer.reset();
+    } else if (what == "payload unreadable" && c.buffer) {
+      builder_.protect(*c.buffer, c.buffer_size, 0);
+      c.writable = false;
+    } else if (what == "forkable again") {
+      builder_.advise(c.base, c.pages * kPage, 11);  // MADV_DOFORK
+    } else if (what == "executable") {
+      builder_.protect(c.base, c.pages * kPage, 7);
+    } else if (what == "size corrected") {
+      builder_.store(c.base + 12, 4, c.size - 1);
+    } else if (what == "timestamp repeated") {
+      builder_.store(c.base + 16, 8, c.stamp + 5);
+    }
+    builder_.look();
+  }
+
+  void cut(Script& script) {
+    if (safe_cuts_.empty()) return;
+    use("end.early");
+    const auto wanted = script.operations.size() * *plan_.cut / 1000;
+    auto at = std::ranges::lower_bound(safe_cuts_, wanted);
+    if (at == safe_cuts_.end()) --at;
+    script.operations.resize(std::min(*at, script.operations.size()));
+    Operation end;
+    if (plan_.killed) {
+      use("end.killed");
+      Operation who;
+      who.what = SystemCall{kGetpid, {}};
+      who.as = "own_pid";
+      script.operations.push_back(who);
+      Signal signal;
+      signal.signal = 9;
+      signal.to = Value::of("own_pid");
+      signal.process = true;
+      end.what = signal;
+    } else {
+      end.what = Exit{rng_.below(3)};
+    }
+    script.operations.push_back(end);
+  }
+
+  Plan& plan_;
+  Rng rng_{0};
+  Builder builder_;
+  std::vector<Value> threads_;
+  std::optional<Value> child_;
+  std::optional<Value> scratch_;
+  std::optional<Context> context_;
+  std::optional<Context> withdrawn_;
+  bool published_ = false;
+  Value region_;
+  Value fd_;
+  Value stamp_;
+  Value last_stamp_;
+  std::vector<std::size_t> safe_cuts_;  // operations after which no child is in the middle of it
+};
+
+// --- plans ---
+
+Stamp legal_stamp(Rng& rng, bool update) {
+  Stamp out;
+  out.plus_one = update && rng.one_in(8);
+  out.order = rng.one_in(2)   ? StoreOrder::kPlain
+              : rng.one_in(2) ? StoreOrder::kRelease
+                              : StoreOrder::kSeqCst;
+  if (rng.one_in(2)) {
+    static const std::vector<FenceKind> kFences = {FenceKind::kCompiler, FenceKind::kRelease,
+                                                   FenceKind::kSeqCst};
+    out.fence = rng.pick(kFences);
+  }
+  return out;
+}
+
+Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, bool again) {
+  Publication p;
+  static const std::vector<Place> kPlaces = {
+      Place::kInline, Place::kInline,    Place::kInlineGap, Place::kAnonymous,
+      Place::kShared, Place::kOtherFile, Place::kReadOnly,  Place::kTwoMappings,
+      Place::kBefore, Place::kBehind,    Place::kHeap,      Place::kStack,
+  };
+  static const std::vector<CopyHow> kHows = {
+      CopyHow::kBytes,  CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords,
+      CopyHow::kVector, CopyHow::kPipe,  CopyHow::kProcessVm};
+  p.content = legal_content(rng);
+  p.place = rng.pick(kPlaces);
+  p.how = rng.pick(kHows);
+  p.spare = rng.one_in(2) ? rng.below(600) : 0;
+  p.garbage_behind = rng.one_in(3);
+  if (p.place == Place::kInlineGap) p.gap = 1 + rng.below(200);
+  const std::uint64_t message = encode(p.content).size();
+  if (message > 3000 && (p.how == CopyHow::kBytes)) p.how = CopyHow::kVector;
+  const bool in_it = p.place == Place::kInline || p.place == Place::kInlineGap;
+  const std::uint64_t least = in_it ? kHeader + p.gap + message + p.spare : kHeader;
+  p.pages = whole_pages(least) / kPage;
+  if (rng.one_in(3)) p.pages += rng.below(4);
+  if (rng.one_in(25)) p.pages += 16;
+  if (rng.one_in(4)) p.asked = p.pages * kPage - rng.below(kPage - (least - 1) % kPage);
+  p.asked = p.asked < least ? 0 : p.asked;
+  if (whole_pages(p.asked) != p.pages * kPage) p.asked = 0;
+  if (rng.one_in(8)) p.map_flags |= kPopulate;
+  if (rng.one_in(12)) p.map_flags |= kLocked;
+  p.refused_first = rng.one_in(10);
+  p.retry_same = rng.one_in(2);
+  // Nobody finds anonymous memory that has no name.
+  if (host.names_anonymous && p.refused_first && rng.one_in(2)) p.anonymous = true;
+  const auto sizing = rng.below(10);
+  p.sizing = sizing < 6   ? Sizing::kTruncate
+             : sizing < 8 ? Sizing::kTruncateTwice
+             : sizing < 9 ? Sizing::kMappedFirst
+                          : Sizing::kFallocate;
+  if (p.map_flags & (kPopulate | kLocked) && p.sizing == Sizing::kMappedFirst) {
+    p.sizing = Sizing::kTruncate;
+  }
+  p.advice_by_page = rng.one_in(4);
+  if (rng.one_in(6)) p.more_advice = rng.one_in(2) ? 16 : 3;  // MADV_DONTDUMP, MADV_WILLNEED
+  p.style = static_cast<Style>(rng.below(7));
+  static const std::vector<CopyHow> kHeaderHows = {
+      CopyHow::kBytes, CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords, CopyHow::kVector};
+  p.header_how = rng.pick(kHeaderHows);
+  p.zero_first = rng.one_in(3);
+  p.stamp = legal_stamp(rng, false);
+  const auto naming = [&] {
+    Naming n;
+    // Less than the whole mapping would split it; what the kernel rounds up to is whole.
+    if (p.pages == 1) n.length = static_cast<Length>(rng.below(3));
+    return n;
+  };
+  p.late = {naming()};
+  if (rng.one_in(6)) p.late.push_back(naming());
+  if (rng.one_in(5)) p.early.push_back(naming());
+  if (threads && rng.one_in(3)) p.threads = 2;
+  if (rng.one_in(2)) p.noise = static_cast<unsigned>(rng.below(4));
+  p.again_in_place = again && rng.one_in(2);
+  // Nobody can tell such a publication from an update that takes long.
+  if (p.again_in_place && p.style == Style::kTwice) p.style = Style::kWords;
+  return p;
+}
+
+Act made(Act::Kind kind, Rng& rng) {
+  Act out;
+  out.kind = kind;
+  out.seed = rng.next();
+  return out;
+}
+
+std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bool child) {
+  std::vector<Act> out;
+  const auto rounds = child || rng.one_in(2) ? 1 : 1 + rng.below(3);
+  bool withdrawn_in_place = false;
+  const auto aside = [&] {
+    if (rng.one_in(4)) {
+      Act noise = made(Act::Kind::kNoise, rng);
+      noise.noise = static_cast<Noise>(rng.below(12));
+      out.push_back(noise);
+    }
+    if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
+    if (!child && rng.one_in(9)) {
+      Act forked = made(Act::Kind::kChild, rng);
+      forked.child = legal_acts(rng, host, false, true);
+      out.push_back(forked);
+    }
+  };
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    aside();
+    Act publish = made(Act::Kind::kPublish, rng);
+    publish.publication = legal_publication(rng, host, threads, withdrawn_in_place);
+    out.push_back(publish);
+    aside();
+    const auto updates = rng.one_in(2) ? 0 : 1 + rng.below(3);
+    for (std::uint64_t i = 0; i < updates; ++i) {
+      Act update = made(Act::Kind::kUpdate, rng);
+      update.update = legal_update(rng, publish.publication, threads);
+      // The mapping that is published again has as many pages as it had.
+      if (publish.publication.again_in_place) {
+        for (auto* namings : {&update.update.early, &update.update.late}) {
+          for (auto& n : *namings) n.length = Length::kWhole;
+        }
+      }
+      out.push_back(update);
+      aside();
+    }
+    withdrawn_in_place = false;
+    if (round + 1 < rounds || rng.one_in(3)) {
+      Act drop = made(Act::Kind::kDrop, rng);
+      drop.drop.how = static_cast<Dropped>(rng.below(5));
+      drop.drop.release_payload = rng.one_in(2);
+      withdrawn_in_place = drop.drop.how == Dropped::kZero && !drop.drop.release_payload;
+      out.push_back(drop);
+      aside();
+    }
+    if (!child && rng.one_in(15)) {
+      out.push_back(made(Act::Kind::kExec, rng));
+      withdrawn_in_place = false;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t Rng::next() {  // splitmix64
+  state_ += 0x9e3779b97f4a7c15U;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31U);
+}
+
+Update legal_update(Rng& rng, const Publication& p, bool threads) {
+  Update u;
+  u.renewal = static_cast<Renewal>(rng.below(4));
+  u.content = legal_content(rng);
+  static const std::vector<Style> kStyles = {Style::kFields, Style::kFields, Style::kWords,
+                                             Style::kHalves, Style::kBytes};
+  u.style = rng.pick(kStyles);
+  u.same_signature = rng.one_in(6);
+  static const std::vector<CopyHow> kHows = {CopyHow::kBytes, CopyHow::kWords, CopyHow::kRepBytes,
+                                             CopyHow::kRepWords, CopyHow::kVector};
+  u.how = rng.pick(kHows);
+  u.zero_order = rng.one_in(3) ? StoreOrder::kSeqCst : StoreOrder::kPlain;
+  u.stamp = legal_stamp(rng, true);
+  u.release = static_cast<Release>(rng.below(3));
+  const auto naming = [&] {
+    Naming n;
+    if (p.pages == 1) n.length = static_cast<Length>(rng.below(3));
+    return n;
+  };
+  u.late = {naming()};
+  if (rng.one_in(8)) u.late.push_back(naming());
+  if (rng.one_in(6)) u.early.push_back(naming());
+  if (threads && rng.one_in(4)) u.threads = 2;
+  if (rng.one_in(3)) u.noise = static_cast<unsigned>(rng.below(3));
+  return u;
+}
+
+std::span<const Production> productions() { return kProductions; }
+
+Plan legal_plan(Rng& rng, const Surroundings& host) {
+  Plan plan;
+  if (rng.one_in(3)) plan.threads = 1 + static_cast<unsigned>(rng.below(3));
+  plan.acts = legal_acts(rng, host, plan.threads > 0, false);
+  plan.exits = rng.one_in(2);
+  if (rng.one_in(4)) {
+    plan.cut = rng.below(1000);
+    plan.killed = rng.one_in(2);
+  }
+  return plan;
+}
+
+Script script_of(Plan& plan) { return Emission(plan).run(); }
+
+void make_room(Publication& p) {
+  const bool in_it = p.place == Place::kInline || p.place == Place::kInlineGap;
+  if (!in_it) return;
+  const auto need = kHeader + p.gap + p.header_at + encode(p.content).size() + p.spare;
+  p.pages = std::max(p.pages, whole_pages(need) / kPage);
+  p.asked = 0;
+  for (auto* namings : {&p.early, &p.late}) {
+    for (auto& n : *namings) {
+      if (p.pages > 1) n.length = Length::kWhole;
+    }
+  }
+}
+
+}  // namespace ctxconf::conformance::puppet

@@ -1,0 +1,243 @@
+// Programs that publish a process context in every way that OTEP 4719 leaves open. Written from the
+// document's sentences and not from the rules: a production is allowed only where a reader keeps
+// what it may rely on at that moment (nothing, the old context, none, or the new one).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "conformance/puppet/script.h"
+
+namespace ctxconf::conformance::puppet {
+
+// The same numbers on every host and with every library.
+class Rng {
+ public:
+  explicit Rng(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next();
+  std::uint64_t below(std::uint64_t n) { return n == 0 ? 0 : next() % n; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+  template <typename T>
+  const T& pick(const std::vector<T>& from) {
+    return from[below(from.size())];
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// One way that the text leaves open, and where it does.
+struct Production {
+  std::string_view id;
+  std::string_view sentence;  // a row of the catalogue, or a section
+};
+std::span<const Production> productions();
+using Used = std::set<std::string_view>;
+
+// A message before it is encoded.
+struct Pair {
+  std::string key;
+  Bytes value;                        // an encoded AnyValue
+  std::optional<unsigned> key_index;  // field 3, which nobody may use here
+};
+struct Content {
+  bool has_resource = true;
+  std::vector<Pair> resource;
+  std::vector<Pair> attributes;
+  bool split_resource = false;  // field 1 twice
+  bool attributes_first = false;
+  bool unknown_fields = false;
+  bool dropped_count = false;   // Resource field 2
+  bool entity = false;          // Resource field 3, about its first key
+  unsigned varint_padding = 0;  // bytes by which lengths are longer than they need to be
+  Bytes raw;                    // appended as it is
+};
+Bytes encode(const Content& content);
+Bytes string_value(std::string_view text);
+
+enum class Place : std::uint8_t {
+  kInline,       // behind the header
+  kInlineGap,    // ... with other data of the writer in between
+  kAnonymous,    // a mapping of its own
+  kShared,       // ... that children share
+  kOtherFile,    // ... of another memfd
+  kReadOnly,     // ... without write permission once it is filled
+  kTwoMappings,  // across the border of two
+  kBefore,       // in the mapping that ends where the header's begins
+  kBehind,       // in the mapping that begins where the header's ends
+  kHeap,         // brk
+  kStack,        // a mapping that grows downwards
+};
+enum class Style : std::uint8_t {
+  kFields,   // each in its own width
+  kWords,    // eight bytes at a time
+  kHalves,   // four bytes at a time
+  kBytes,    // one byte at a time
+  kVectors,  // 32 bytes without a timestamp, then what is missing
+  kCopied,   // assembled elsewhere, and copied without a timestamp
+  kTwice,    // other values first
+};
+enum class Sizing : std::uint8_t { kTruncate, kTruncateTwice, kMappedFirst, kFallocate };
+enum class Length : std::uint8_t { kWhole, kHeader, kPage };
+
+struct Naming {
+  Length length = Length::kWhole;
+  std::string text = "OTEL_CTX";
+  bool payload = false;    // names the payload's mapping; of no legal program
+  std::uint64_t from = 0;  // pages of the mapping before the named part
+};
+
+struct Stamp {
+  std::uint64_t clock = 7;  // CLOCK_BOOTTIME
+  bool plus_one = false;    // the old value and one
+  bool repeated = false;    // the old value; of no legal program
+  bool smaller = false;     // ... less one
+  std::optional<std::uint64_t> constant;
+  bool halves = false;
+  bool with_all = false;  // one store of all 32 bytes
+  StoreOrder order = StoreOrder::kPlain;
+  std::optional<FenceKind> fence;
+};
+
+struct Publication {
+  bool anonymous = false;
+  std::string memfd_name = "OTEL_CTX";
+  std::uint64_t memfd_flags = 11;  // CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL
+  bool refused_first = false;      // no descriptor is free at the first attempt
+  bool retry_same = false;         // the second attempt asks for the same
+  Sizing sizing = Sizing::kTruncate;
+  std::uint64_t pages = 1;
+  std::uint64_t asked = 0;      // bytes asked of mmap; 0: whole pages
+  std::uint64_t map_flags = 2;  // MAP_PRIVATE
+  std::uint64_t prot = 3;
+  bool closed = true;
+  std::uint64_t advice = 10;  // MADV_DONTFORK; 0: none
+  bool advice_by_page = false;
+  bool advice_partial = false;  // all but the last page; of no legal program
+  std::uint64_t more_advice = 0;
+  Place place = Place::kInline;
+  std::uint64_t gap = 0;
+  std::uint64_t spare = 0;  // bytes of the payload's buffer behind its end
+  bool garbage_behind = false;
+  Content content;
+  CopyHow how = CopyHow::kBytes;
+  Style style = Style::kFields;
+  CopyHow header_how = CopyHow::kVector;
+  std::string signature = "OTEL_CTX";
+  std::uint32_t version = 2;
+  bool foreign_order = false;  // big-endian numbers
+  std::int64_t size_error = 0;
+  std::optional<std::uint64_t> pointer;  // instead of the address
+  std::int64_t pointer_error = 0;
+  std::uint64_t header_at = 0;
+  bool nothing = false;     // size 0 and a null pointer
+  bool zero_first = false;  // a timestamp of zero is stored, too
+  Stamp stamp;
+  std::vector<Naming> early;
+  std::vector<Naming> late = {Naming{}};
+  unsigned threads = 0;  // how many others take steps
+  unsigned noise = 0;
+  bool again_in_place = false;  // into the mapping that a zero alone withdrew
+};
+
+enum class Renewal : std::uint8_t {
+  kNewBuffer,  // a mapping of its own
+  kInPlace,    // copied over the old one between zero and timestamp
+  kUnchanged,  // the same bytes
+  kSpare,      // behind the old one in its buffer
+};
+enum class Release : std::uint8_t { kKept, kUnmapped, kOverwritten };
+struct Update {
+  Renewal renewal = Renewal::kNewBuffer;
+  Content content;
+  Style style = Style::kFields;  // kFields to kBytes
+  bool same_signature = false;   // stores signature and version again, unchanged
+  CopyHow how = CopyHow::kWords;
+  StoreOrder zero_order = StoreOrder::kPlain;
+  Stamp stamp;
+  Release release = Release::kKept;
+  std::vector<Naming> early;
+  std::vector<Naming> late = {Naming{}};
+  unsigned threads = 0;
+  unsigned noise = 0;
+  // Of no legal program:
+  bool no_zero = false;
+  bool zero_in_halves = false;
+  bool encoded_in_window = false;
+  bool blanked_signature = false;
+  bool poisoned_before = false;
+  bool moved = false;  // mremap of the header's mapping
+};
+
+enum class Dropped : std::uint8_t {
+  kUnmapped,
+  kZeroUnmapped,
+  kZero,
+  kZeroUnnamed,
+  kClearedUnmapped,
+};
+struct Drop {
+  Dropped how = Dropped::kUnmapped;
+  bool release_payload = false;
+};
+
+// What the writer's surroundings do.
+enum class Noise : std::uint8_t {
+  kMap,
+  kMemfd,
+  kStores,
+  kName,
+  kClock,
+  kFork,
+  kVfork,
+  kAdvise,
+  kLook,
+  kThread,
+  kSignal,
+  kPrint,
+};
+
+struct Act {
+  enum class Kind : std::uint8_t { kPublish, kUpdate, kDrop, kNoise, kLook, kChild, kExec, kWrong };
+  Kind kind = Kind::kLook;
+  std::uint64_t seed = 0;  // of the order of its steps: it does not depend on other acts
+  bool deviant = false;    // what a deviation is about
+  bool repeated = false;   // publishes although a context stands; of no legal program
+  Publication publication;
+  Update update;
+  Drop drop;
+  Noise noise = Noise::kMap;
+  std::vector<Act> child;
+  std::string wrong;  // kWrong: what a deviation does between two acts
+};
+
+struct Plan {
+  std::vector<Act> acts;
+  unsigned threads = 0;
+  std::optional<std::uint64_t> cut;  // the process ends after so many thousandths of it
+  bool killed = false;               // ... by a signal
+  bool exits = false;                // of itself, at its end
+  // Pairs of steps that stand the other way round; of no legal program.
+  std::set<std::pair<std::string, std::string>> reversed;
+  std::set<std::string> left_out;
+  Used used;
+};
+
+struct Surroundings {
+  bool names_anonymous = false;  // the host names anonymous memory
+};
+
+Plan legal_plan(Rng& rng, const Surroundings& host);
+Update legal_update(Rng& rng, const Publication& published, bool threads);
+Script script_of(Plan& plan);  // adds to plan.used
+// An inline payload has room for what it became.
+void make_room(Publication& publication);
+
+}  // namespace ctxconf::conformance::puppet
