@@ -132,6 +132,7 @@ struct CodePlace {
   std::uint32_t source_line = 0;
   // Who called it, where it is code of a standard library: the innermost first, up to the first
   // that is not.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
   std::vector<CodePlace> callers = {};
   std::uint32_t stack = 0;  // while it is recorded: of the recorder's copies, from 1; 0: none
   friend bool operator==(const CodePlace&, const CodePlace&) = default;

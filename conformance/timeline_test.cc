@@ -145,7 +145,7 @@ Timeline example() {
   i.forks_unseen = "there were too many of them";
   p.own_pid = 1;
   i.places = {{0x401000, "/bin/app", 0x1000, "publish\x01", 12, "src/ctx.cc", 118}};
-    i.places.front().callers = i.places;
+  i.places.front().callers = i.places;
   ModuleFacts m;
   m.path = "/lib/libsdk.so";
   m.machine = 62;
