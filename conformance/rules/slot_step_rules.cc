@@ -466,7 +466,8 @@ std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
-    const bool is_late = run.end == w.views.size() && changes_flags_alone(w.views[i - 1], w.views[i]);
+    const bool is_late =
+        run.end == w.views.size() && changes_flags_alone(w.views[i - 1], w.views[i]);
     if (!keeps_to_tail(w.views[i - 1], w.views[i]) && !is_late) return i;
     if (!is_copy && !is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now)))
       return i;
