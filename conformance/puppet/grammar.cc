@@ -148,6 +148,7 @@ class Steps {
   // One of the orders that are left; `before` is called before each step.
   void make(Rng& rng, const std::function<void()>& before) {
     std::vector<const Step*> left;
+    left.reserve(steps_.size());
     for (const auto& step : steps_) left.push_back(&step);
     while (!left.empty()) {
       std::vector<std::size_t> ready;
@@ -762,7 +763,7 @@ class Emission {
         if (next.size == old.size) use("update.same-size");
         fields.add("update size", [this, &old, &next, &u] {
           if (u.style == Style::kWords) {
-            builder_.store(old.base + 8, 8, std::uint64_t{next.size} << 32U | 2U);
+            builder_.store(old.base + 8, 8, next.size << 32U | 2U);
           } else {
             store_pieces(old.base + 12, next.size, 4, u.style);
           }
