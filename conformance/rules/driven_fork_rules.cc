@@ -207,10 +207,14 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   const auto active = active_in(now, *view);
   if (child.is("drop")) {
     ++judged;
-    if (active.empty()) return std::nullopt;
+    // A header that is left over a payload that is gone is for pctx.drop.no-dead-payload.
+    const auto left = std::ranges::find_if(active, [](const Context* c) {
+      return c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
+    });
+    if (left == active.end()) return std::nullopt;
     Finding f = wrong(fmt::format("child {} published, withdrew and has a context", child.pid),
                       "a child with the context that it withdrew");
-    f.evidence.push_back(maps_line(*active.front()));
+    f.evidence.push_back(maps_line(**left));
     return f;
   }
   if (active.empty()) {
