@@ -325,8 +325,7 @@ class Contents {
   }
 
   template <class Sorted>
-  void entities(const opentelemetry::proto::resource::v1::Resource& resource,
-                const Sorted& there) {
+  void entities(const opentelemetry::proto::resource::v1::Resource& resource, const Sorted& there) {
     const Crumb top{nullptr, "resource", {}};
     out_.entities = static_cast<std::size_t>(resource.entity_refs_size());
     for (int i = 0; i < resource.entity_refs_size(); ++i) {

@@ -392,7 +392,8 @@ int seconds_by_vdso() {
     if (strcmp(name, "__vdso_clock_gettime") != 0 && strcmp(name, "__kernel_clock_gettime") != 0) {
       continue;
     }
-    const auto read_clock = reinterpret_cast<int (*)(clockid_t, timespec*)>(base + s->st_value);
+    const auto read_clock = reinterpret_cast<int (*)(clockid_t, timespec*)>(
+        reinterpret_cast<std::uintptr_t>(base) + s->st_value);
     timespec now{};
     return read_clock(CLOCK_BOOTTIME, &now) == 0 ? static_cast<int>(now.tv_sec % 256) : 252;
   }

@@ -274,15 +274,19 @@ class Variants(unittest.TestCase):
         entries = record.entries()
         self.assertIsNotNone(entries, "the last entry is cut")
         for key, value in entries:
-            self.assertLess(key, len(program.names))
+            if name != "good_tctx_node_no_key_map":
+                self.assertLess(key, len(program.names))
             if name in CUT and len(value) == 255:
                 value = value[:254]
             value.decode()
 
-    def check_reference_data(self, program):
+    def check_reference_data(self, program, name):
         self.assertNotIn(SCHEMA, program.resource)
         self.assertNotIn(KEY_MAP, program.resource)
-        if any(record.valid for record in program.records):
+        # Node's schema describes its own layout: the records are those of a native component.
+        if "_node_" in name:
+            self.assertEqual(program.attributes[SCHEMA], "nodejs_v1_dev")
+        elif any(record.valid for record in program.records):
             self.assertIn(program.attributes[SCHEMA],
                           ("tlsdesc_v1_dev", "tls_v1", "go_pprof_labels_v1"))
         self.assertLessEqual(len(program.names), 256)
@@ -297,7 +301,7 @@ class Variants(unittest.TestCase):
             with self.subTest(name):
                 try:
                     with Program(entry) as program:
-                        self.check_reference_data(program)
+                        self.check_reference_data(program, name)
                         for record in program.records:
                             self.check_record(program, record, name)
                         self.assertEqual(program.run.finish(), (0, ""))

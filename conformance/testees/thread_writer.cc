@@ -1090,6 +1090,13 @@ void fork_in_spans(bool twice) {
           });
         }});
 }
+
+void reap_at_exit(pid_t child) {
+  static pid_t to_reap;
+  to_reap = child;
+  std::atexit([] { reap(to_reap); });
+}
+
 // The child ends the span that was open, and goes back to the one around it.
 void good_fork_pops() {
   play({.records = {usual_bytes()[0]}, .meanwhile = [](const Region&) {
@@ -1104,9 +1111,7 @@ void good_fork_pops() {
             wait_for_the_end();
             _exit(0);
           }
-          static pid_t to_reap;
-          to_reap = child;
-          std::atexit([] { reap(to_reap); });
+          reap_at_exit(child);
         }});
 }
 
@@ -1126,7 +1131,7 @@ void good_fork_pops_to_an_unseen_span() {
             wait_for_the_end();
             _exit(0);
           }
-          reap(child);
+          reap_at_exit(child);
         }});
 }
 
