@@ -315,6 +315,17 @@ std::vector<Publication> publications_of(const ImageEvidence& e) {
   for (const Context* c : contexts) {
     if (done.insert(c->start()).second) add_publications(e, contexts, history, c->start(), out);
   }
+  // An mmap with MAP_FIXED leaves no call. Memory that was mapped later may include where another
+  // context began, whose naming calls are its own.
+  for (Publication& p : out) {
+    if (p.map != nullptr) continue;
+    std::erase_if(p.namings, [&](const Naming& n) {
+      return n.call->args[2] != p.start && std::ranges::any_of(out, [&](const Publication& q) {
+               return q.start == n.call->args[2] &&
+                      std::ranges::find(q.namings, n.call, &Naming::call) != q.namings.end();
+             });
+    });
+  }
   return out;
 }
 

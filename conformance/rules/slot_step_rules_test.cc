@@ -258,6 +258,11 @@ void expect_only(Stepped& w, const char* row, const std::string& signature) {
     EXPECT_NE(w.judged(other).outcome, Outcome::kFail) << other;
   }
 }
+void expect_warned(Stepped& w, const char* row, const std::string& signature) {
+  const Finding f = w.judged(row);
+  EXPECT_EQ(to_string(f.outcome), to_string(Outcome::kWarn)) << row << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
+}
 void expect_clean(Stepped& w) {
   for (const char* row : kRows) {
     const Finding f = w.judged(row);
@@ -570,12 +575,16 @@ TEST(RecordOutlivesSlot, OneByteAllOverMayBeARecord) {
 // ---- no-change-while-visible
 
 TEST(NoChangeWhileVisible, IdsAndFlags) {
-  for (const std::uint64_t offset : {std::uint64_t{0}, kSpan, kFlags}) {
+  for (const std::uint64_t offset : {std::uint64_t{0}, kSpan}) {
     Stepped w;
     w.slot = kA;
     w.begin(attach()).store(kA, offset, "x").end();
     expect_only(w, kNoChange, "ids of a visible record changed");
   }
+  Stepped late;  // whether to sample may be decided when the record is visible
+  late.slot = kA;
+  late.begin(attach()).store(kA, kFlags, "x").end();
+  expect_warned(late, kNoChange, "flags stored while visible");
   Stepped w;
   w.slot = kA;
   w.begin(attach()).store(kA, 0, "x").store(kA, kSpan, "y").end();
@@ -641,8 +650,12 @@ TEST(CompleteBeforeVisible, ThePointerAndThenTheIds) {
   // A switch, where the record before was not touched.
   Stepped second;
   second.slot = kA;
-  second.begin(attach()).point(kB).store(kB, kFlags, "\3").end();
+  second.begin(attach()).point(kB).store(kB, kSpan, "z").end();
   expect_only(second, kComplete, "visible before it was complete");
+  Stepped flags;
+  flags.slot = kA;
+  flags.begin(attach()).point(kB).store(kB, kFlags, "\3").end();
+  expect_warned(flags, kComplete, "flags stored while visible");
 }
 
 TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {

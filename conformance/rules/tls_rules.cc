@@ -162,7 +162,13 @@ Hidden effect_of_hidden(const ImageEvidence& e, const ModuleFacts& m, const ElfS
     return r.symbol == 0 &&
            (r.kind == TlsRelocationKind::kModule ? r.word_after : offset) == s.value;
   });
-  return reached ? Hidden::kHarms : Hidden::kUnused;
+  if (reached) return Hidden::kHarms;
+  // Local dynamic: the code adds the offset, and may reach any variable of the module.
+  const bool by_base = std::ranges::any_of(m.relocations, [](const TlsRelocation& r) {
+    return r.symbol == 0 &&
+           (r.kind == TlsRelocationKind::kModule ? r.word_after == 0 : r.addend == 0);
+  });
+  return by_base ? Hidden::kUnknown : Hidden::kUnused;
 }
 
 // Without a definition that readers can use: which rule says so.
