@@ -78,7 +78,7 @@ std::string request_line(const DrivenOperation& operation);
 
 // The check, one of the session, ended when a context was answered with "rejected".
 bool ends_with_refused_context(const Session& session, const CheckRun& check);
-// A context was attached in this session, by itself or in parallel.
+// A context was attached in the session, by itself or in parallel.
 bool has_attached(const Session& session);
 
 // Fills ImageEvidence::session of the images that hello named, and of all in their process.
