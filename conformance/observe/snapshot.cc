@@ -162,7 +162,7 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
     const auto before = native_header(head.bytes, little_endian);
     const auto references = references_of(head.bytes, image_);
     c.memory.push_back(std::move(head));
-    // What follows the header or a payload may change at any time and is no part of the state.
+    // What follows the header or a payload may change at any time and does not count as state.
     const auto add_tail = [&](std::optional<RemoteAddr> at) {
       if (!at) return;
       c.memory.push_back(read_block(memory_, *at, kTailBytes, kTailBytes, kTailBytes));

@@ -36,7 +36,7 @@ Publication* publication(Plan& plan, Rng& rng) {
   return &act->publication;
 }
 
-// The publication in `act` and an update right behind it that changes what is announced.
+// The publication in `act`, and right after it an update that changes what is announced.
 Update* update(Plan& plan, Rng& rng, Place place = Place::kAnonymous) {
   Act* act = some(plan, Kind::kPublish, rng);
   if (act == nullptr) return nullptr;

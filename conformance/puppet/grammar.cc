@@ -797,7 +797,7 @@ class Emission {
         if (!child_) safe_cuts_.push_back(builder_.size());
       });
     });
-    // What is done behind the window stands in "timestamp", so that namings have one name for it.
+    // What is done after the window stands in "timestamp", so that namings have one name for it.
     steps.add("timestamp", [] {});
     steps.order("window", "timestamp");
     for (const char* first : {"prepare", "clock", "cell"}) steps.order(first, "window");

@@ -63,7 +63,7 @@ Bytes encode(const Content& content);
 Bytes string_value(std::string_view text);
 
 enum class Place : std::uint8_t {
-  kInline,       // behind the header
+  kInline,       // right after the header
   kInlineGap,    // ... with other data of the writer in between
   kAnonymous,    // a mapping of its own
   kShared,       // ... that children share
