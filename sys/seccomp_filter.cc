@@ -221,6 +221,7 @@ std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   a.here(Target::kMadvise);
   a.load_argument(2);
   a.if_equal(MADV_DONTFORK, Target::kTrace);
+  a.if_equal(MADV_DOFORK, Target::kTrace);
   a.answer(SECCOMP_RET_ALLOW);
 
   a.here(Target::kMunmap);
@@ -244,10 +245,15 @@ std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   a.answer(SECCOMP_RET_ALLOW);
 
   a.here(Target::kMmap);
-  a.load_argument(3);
-  a.if_any(extra.anonymous_mmap ? MAP_FIXED : MAP_ANONYMOUS | MAP_FIXED, Target::kAllow);
   a.load_argument(2);
   a.unless_any(PROT_WRITE, Target::kAllow);
+  a.load_argument(3);
+  if (!extra.anonymous_mmap) a.if_any(MAP_ANONYMOUS, Target::kAllow);
+  a.unless_any(MAP_FIXED, Target::kTrace);
+  // A loader maps the data of a library so, from an offset of the file.
+  a.if_any(MAP_ANONYMOUS | MAP_DENYWRITE, Target::kAllow);
+  a.load_argument(5);
+  a.unless_equal(0, Target::kAllow);
 
   a.here(Target::kTrace);
   a.answer(SECCOMP_RET_TRACE);

@@ -21,8 +21,9 @@ struct ExtraCalls {
 
 // SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):
 //  * execve, execveat, memfd_create, ftruncate, mremap
-//  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK)
-//  * mmap of a file, writable and where the kernel likes (no MAP_FIXED, as loaders use)
+//  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK or MADV_DOFORK)
+//  * mmap of a file, writable; with MAP_FIXED only of its beginning and without MAP_DENYWRITE, as
+//    loaders map the data of a library otherwise
 //  * munmap of at most kShortUnmap bytes; mprotect of at most kShortProtect, whole kShortProtect
 //    bytes only where that takes away write access (a JVM's heap grows by writable pages)
 //  * ptrace(PTRACE_TRACEME, PTRACE_ATTACH or PTRACE_SEIZE) and prctl(PR_SET_DUMPABLE)

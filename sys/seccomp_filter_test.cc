@@ -101,8 +101,14 @@ void expect_mappings_are_told_apart(std::uint32_t arch, std::uint32_t mmap_nr) {
   EXPECT_EQ(mapped(PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE), kTrace);
   EXPECT_EQ(mapped(PROT_READ | PROT_EXEC, MAP_PRIVATE), kAllow);
   EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | anonymous), kAllow);
-  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | fixed), kAllow);
   EXPECT_EQ(mapped(PROT_NONE, MAP_PRIVATE), kAllow);
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | fixed), kTrace);
+  EXPECT_EQ(mapped(PROT_READ | PROT_EXEC, MAP_PRIVATE | fixed), kAllow);
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | anonymous | fixed), kAllow);
+  EXPECT_EQ(mapped(PROT_READ | PROT_WRITE, MAP_PRIVATE | fixed | MAP_DENYWRITE), kAllow);
+  EXPECT_EQ(
+      verdict(arch, mmap_nr, {0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | fixed, 3, 0x5000}),
+      kAllow);
 }
 
 void expect_advice_is_told_apart(std::uint32_t arch, std::uint32_t madvise_nr) {
@@ -112,7 +118,7 @@ void expect_advice_is_told_apart(std::uint32_t arch, std::uint32_t madvise_nr) {
   EXPECT_EQ(advised(MADV_DONTFORK), kTrace);
   EXPECT_EQ(advised(std::uint64_t{7} << 32U | MADV_DONTFORK), kTrace);
   EXPECT_EQ(advised(MADV_DONTNEED), kAllow);
-  EXPECT_EQ(advised(MADV_DOFORK), kAllow);
+  EXPECT_EQ(advised(MADV_DOFORK), kTrace);
 }
 
 void expect_short_memory_is_told_apart(std::uint32_t arch, std::uint32_t munmap_nr,

@@ -204,6 +204,7 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
   } else if (call.name == "mremap") {
     if (!knows(e.args[0])) return std::nullopt;
   } else if (call.name == "madvise") {
+    if (static_cast<int>(e.args[2]) != MADV_DONTFORK) return std::nullopt;
     if (!knows(e.args[0]) && ++marks_ > limits_.marks) {
       ++dropped_;
       return std::nullopt;

@@ -1,5 +1,6 @@
 #include "conformance/observe/recording.h"
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -219,7 +220,8 @@ class Live {
   Timeline& timeline_;
   sys::Tracee tracee_;
   std::map<pid_t, Watched> alive_;
-  std::set<pid_t> naming_;  // threads in a call that gives a context its name
+  std::set<pid_t> naming_;     // threads in a call that gives a context its name
+  std::set<pid_t> unmarking_;  // threads in madvise(..., MADV_DOFORK)
   std::map<pid_t, WatchedThread> threads_;
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   ModuleCache modules_;
@@ -747,10 +749,12 @@ void Live::on(const sys::SyscallEntry& e) {
     threads_[e.tid].process = e.process;
     threads_[e.tid].pointer = pointer;
   }
-  const bool result_wanted = begin_call(e);
-  if (result_wanted && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
+  const bool recorded = begin_call(e);
+  const bool unmarks = e.nr == SYS_madvise && static_cast<int>(e.args[2]) == MADV_DOFORK;
+  if (unmarks) unmarking_.insert(e.tid);
+  if (recorded && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
   settle(e.process, e.tid);
-  if (result_wanted) {
+  if (recorded || unmarks) {
     (void)tracee_.resume_to_exit(e.tid);
   } else {
     move(e.process, e.tid);
@@ -771,6 +775,8 @@ void Live::on(const sys::SyscallExit& e) {
       look_at_stopped_thread(e.process, e.tid);
       take(e.process, Moment::kNamed, Look::kQuick);
     }
+    // Only VmFlags differ, which a quick look does not read again.
+    if (unmarking_.erase(e.tid) > 0) take(e.process, Moment::kPeriodic, Look::kThorough);
   }
   if (stores != nullptr) {
     stores->left(e);

@@ -56,6 +56,12 @@ bool may_become_header(const Header& h) {
   return header.version <= kLargestVersion;
 }
 
+// Not another name that looks like it, which other memory may have.
+bool has_the_name(std::string_view file) {
+  if (file.ends_with(" (deleted)")) file.remove_suffix(std::string_view(" (deleted)").size());
+  return file == abi::kMemfdFile;
+}
+
 }  // namespace
 
 std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
@@ -226,6 +232,9 @@ void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t res
   if (!is_memfd(call.file)) return;
   if (memfds_.size() < kKnownMemfds) memfds_.push_back({result, call.args[1]});
   if (!is_memfd_of_context(call.file)) return;
+  const bool right_name = has_the_name(call.file);
+  if (!right_name && current_ && current_->at.raw() == rightly_named_) return;
+  if (right_name) rightly_named_ = result;
   begin(tid, result, "mmap", /*memfd=*/true);
   // Mapped before ftruncate has made the file that large.
   without_file_.reset();

@@ -141,7 +141,8 @@ class StoreRecorder {
   StoreLimits limits_;
   std::optional<Current> current_;
   std::map<pid_t, SystemCall> in_progress_;
-  std::vector<Span> memfds_;  // where memfds were mapped
+  std::vector<Span> memfds_;                    // where memfds were mapped
+  std::optional<std::uint64_t> rightly_named_;  // the last mapping of a memfd OTEL_CTX
   std::optional<std::uint64_t>
       without_file_;                      // a memfd's mapping, still beyond the end of the file
   std::vector<std::uint64_t> put_aside_;  // anonymous memory that may yet become a header
