@@ -324,6 +324,9 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
                           return has_right_arguments(p, *n.call);
                         });
       if (none) wrong = std::prev(early)->call;
+      // None for the publication itself, but one for other memory.
+      const SystemCall* stray = early == p.namings.begin() ? stray_naming(all, p) : nullptr;
+      if (p.own() && stray != nullptr && stray->entered_ns < until) wrong = stray;
       if (!any) wrong = last.call;
       // A later call with another name takes the right one away.
       const bool renamed =
@@ -353,35 +356,47 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no naming call for a context was seen");
 }
 
+// Bytes of the mapping that a call leaves out, by the kernel's arithmetic, which rounds its length
+// up to pages; nothing: the call is about other memory, or the mapping's end is not known.
+std::optional<std::uint64_t> left_out(const Publication& p, const SystemCall& c,
+                                      std::uint64_t page) {
+  const std::uint64_t end = p.end_at(c, page);
+  if (end == 0 || !has_right_arguments(p, c)) return std::nullopt;
+  const std::uint64_t size = end - p.start;
+  return c.args[3] >= size ? 0 : size - (c.args[3] + page - 1) / page * page;
+}
+
 Finding name_whole_mapping(const ImageEvidence& e, const Publications& all) {
-  const std::uint64_t page = e.timeline->page_size;
   bool judged = false;
   for (const Publication& p : all) {
+    // The least that all calls up to an announcement leave out.
     const SystemCall* longest = nullptr;
     std::uint64_t missing = UINT64_MAX;
-    for (const Naming& n : p.namings) {
-      const std::uint64_t end = p.end_at(*n.call, page);
-      if (end == 0 || !has_right_arguments(p, *n.call)) continue;
-      const std::uint64_t size = end - p.start;
-      // By the kernel's arithmetic the length is rounded up to pages.
-      const std::uint64_t left =
-          n.call->args[3] >= size ? 0 : size - (n.call->args[3] + page - 1) / page * page;
-      if (left < missing) longest = n.call;
-      missing = std::min(missing, left);
+    for (std::size_t i = 0; i < p.namings.size(); ++i) {
+      const Naming& n = p.namings[i];
+      const auto left = left_out(p, *n.call, e.timeline->page_size);
+      if (left && *left < missing) {
+        longest = n.call;
+        missing = *left;
+      }
+      const bool announces =
+          i + 1 == p.namings.size() || (n.valid() && p.namings[i + 1].before &&
+                                        n.before->monotonic_published_at_ns !=
+                                            p.namings[i + 1].before->monotonic_published_at_ns);
+      if (longest == nullptr || !announces) continue;
+      judged = true;
+      if (missing == 0) break;
+      Finding f =
+          contradicted(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
+                       "part of the mapping named");
+      f.evidence = call_lines({longest, p.map});
+      f.event = at_call(p, *longest);
+      for (const auto& entry : p.context->candidate->entries) {
+        if (f.evidence.size() >= 8) break;
+        f.evidence.push_back("maps: " + to_maps_line(entry));
+      }
+      return f;
     }
-    if (longest == nullptr) continue;
-    judged = true;
-    if (missing == 0) continue;
-    Finding f =
-        contradicted(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
-                     "part of the mapping named");
-    f.evidence = call_lines({longest, p.map});
-    f.event = at_call(p, *longest);
-    for (const auto& entry : p.context->candidate->entries) {
-      if (f.evidence.size() >= 8) break;
-      f.evidence.push_back("maps: " + to_maps_line(entry));
-    }
-    return f;
   }
   return judged ? passed() : nothing_judged(e, "no naming call for a context was seen");
 }
@@ -417,12 +432,15 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const Sight& s = p.sights[sight];
   const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
   if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
-  const bool blind = std::ranges::any_of(p.namings, [](const Naming& n) { return !n.before; });
+  const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
+  const std::uint64_t stored = order_of(*e.image, p, s.timestamp);
+  const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
+    return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
+  });
   if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight) ||
       may_be_overtaken(p, s)) {
     return Announced::kUnknown;
   }
-  const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
   const bool early = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.valid() && n.call->entered_ns >= since && n.call->entered_ns <= s.first_ns;
   });
@@ -489,20 +507,28 @@ bool may_be_publication(const ImageEvidence& e, const Publication& p, std::uint6
 
 Finding update_name_always(const ImageEvidence& e, const Publications& all) {
   std::size_t updates = 0;
+  std::optional<Finding> milder;
   for (const Publication& p : all) {
     for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
       const Announced how = announced(e, p, i);
       if (how == Announced::kYes || how == Announced::kEarly) ++updates;
-      if (how != Announced::kNo || may_be_publication(e, p, p.sights[i].timestamp)) continue;
-      Finding f =
-          contradicted("an update was not followed by a naming call", "update without naming call");
+      if (how != Announced::kNo) continue;
+      const bool published = may_be_publication(e, p, p.sights[i].timestamp);
+      if (published && milder) continue;
+      Finding f = contradicted(published ? "an update, or a publication into the mapping of an "
+                                           "earlier one, was not followed by a naming call"
+                                         : "an update was not followed by a naming call",
+                               "update without naming call");
       f.evidence = {fmt::format("timestamps {} and then {}, no naming call found the second",
                                 p.sights[i - 1].timestamp, p.sights[i].timestamp)};
       f.event = no_naming_behind(*e.image, p, p.sights[i].timestamp);
       add_namings(f, p);
-      return f;
+      if (!published) return f;
+      f.outcome = Outcome::kWarn;  // the severity of `pctx.publish.name-always`
+      milder = std::move(f);
     }
   }
+  if (milder) return *milder;
   if (updates > 0) return passed(fmt::format("{} updates, each with a naming call", updates));
   return nothing_judged(e, "no update was seen", kUpdate);
 }

@@ -319,6 +319,45 @@ TEST(CallRules, AMappingThatWasCutOff) {
   EXPECT_EQ(contradictions(split), Ids{"pctx.publish.name-whole-mapping"});
 }
 
+TEST(CallRules, TheWholeMappingIsNamedBeforeTheNextUpdate) {
+  Recording later;
+  later.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
+  later.named(header(1), kAt, kPage).seen(header(1)).named(header(2)).seen(header(2));
+  EXPECT_EQ(contradictions(later), (Ids{"pctx.publish.name-whole-mapping"}));
+  Recording twice;
+  twice.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
+  twice.named(header(1), kAt, kPage).named(header(1)).seen(header(1));
+  twice.named(header(2), kAt, kPage).seen(header(2));
+  EXPECT_EQ(contradictions(twice), Ids{});
+}
+
+TEST(CallRules, OnlyTheUpdateNamesTheHeader) {
+  Recording r;
+  r.made().seen(header(1)).named(kBlank, kHeap).named(header(2)).seen(header(2));
+  const Finding f = r.judge("pctx.publish.name-arguments");
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.saw, "the naming call is about other memory than the header's");
+}
+
+TEST(CallRules, ANamingCallOfMemoryThatCannotBeReadSaysNothingOfUpdates) {
+  Recording r;
+  r.memfd().mapped().named({}).sized().marked().named(header(1)).seen(header(1)).seen(header(2));
+  EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kFail);
+}
+
+// Its first mapping is longer than what leaves a call when it is unmapped.
+TEST(CallRules, AContextMayBeMappedWhereAnotherWas) {
+  constexpr std::uint64_t kSecond = kAt + 2 * kPage;
+  Recording r;
+  r.memfd().sized(4 * kPage).mapped(4 * kPage).marked().named(header(1)).seen(header(1));
+  r.size = kPage;
+  r.memfd().sized().mapped(kPage, kSecond).marked(kBlank, kSecond);
+  r.named(header(2), kSecond).seen(header(2), kSecond);
+  r.named(header(3), kSecond).seen(header(3), kSecond);
+  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kPass);
+}
+
 TEST(CallRules, ANamingCallBeforeThePublication) {
   Recording r;
   r.made().named(kBlank).seen(kBlank).seen(header(1));

@@ -97,6 +97,7 @@ class Reader {
     const HeaderStore& s = steps_[i];
     if (is_blank(s.after) && !is_blank(s.before)) {
       // Withdrawn: what follows is a publication.
+      put_what_preceded_the_zero();
       begin_ = i + 1;
       zero_first_ = zero_ = kNone;
       fresh_ = true;
@@ -125,6 +126,7 @@ class Reader {
     zero_first_ = i;
     zero_ = zero;
     if (is_blank(steps_[zero].after)) {
+      put_what_preceded_the_zero();
       begin_ = zero + 1;
       zero_first_ = zero_ = kNone;
       fresh_ = true;

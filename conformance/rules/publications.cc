@@ -171,13 +171,6 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     if (p.context == nullptr) return;
     add_memfd(*e.image, p);
     add_calls(*e.image, page, p);
-    for (const auto* calls : {&p.namings, &p.renamings}) {
-      for (const Naming& n : *calls) {
-        if (!n.valid()) continue;
-        const std::uint64_t at = n.call->entered_ns;
-        add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
-      }
-    }
     // What no look and no call found: the next change came before.
     const std::uint64_t from_order = from == 0 ? 0 : all[from - 1].left_order;
     const std::uint64_t until_order =
@@ -190,7 +183,6 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
       if (!abi::is_valid(by.after) || by.after.payload == 0 || by.after.payload_size == 0) continue;
       add_sight(p, by.after.monotonic_published_at_ns, by.store->at_ns, by.store->at_ns, false);
     }
-    std::ranges::sort(p.sights, {}, &Sight::first_ns);
     if (until < all.size() && all[until].name == "mremap" && ends(all[until], start)) {
       p.moved = &all[until];
     }
@@ -315,16 +307,31 @@ std::vector<Publication> publications_of(const ImageEvidence& e) {
   for (const Context* c : contexts) {
     if (done.insert(c->start()).second) add_publications(e, contexts, history, c->start(), out);
   }
-  // An mmap with MAP_FIXED leaves no call. Memory that was mapped later may include where another
-  // context began, whose naming calls are its own.
-  for (Publication& p : out) {
-    if (p.map != nullptr) continue;
-    std::erase_if(p.namings, [&](const Naming& n) {
-      return n.call->args[2] != p.start && std::ranges::any_of(out, [&](const Publication& q) {
-               return q.start == n.call->args[2] &&
-                      std::ranges::find(q.namings, n.call, &Naming::call) != q.namings.end();
-             });
+  // Memory may be unmapped by a call that is not recorded, and another context mapped there: its
+  // naming calls, and what is named next to it, do not concern the first.
+  const std::uint64_t page = e.timeline->page_size;
+  const auto is_of_another = [&](const Publication& p, const Naming& n) {
+    if (n.call->args[2] == p.start) return false;
+    const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
+    return std::ranges::any_of(out, [&](const Publication& q) {
+      const bool mapped_there = q.map != nullptr && q.map->left_order > since &&
+                                q.start > p.start && q.start < p.end_at(*n.call, page) &&
+                                q.map->left_order < n.call->entered_order;
+      return mapped_there ||
+             (q.start == n.call->args[2] &&
+              std::ranges::find(q.namings, n.call, &Naming::call) != q.namings.end());
     });
+  };
+  for (Publication& p : out) {
+    std::erase_if(p.namings, [&](const Naming& n) { return is_of_another(p, n); });
+    for (const auto* calls : {&p.namings, &p.renamings}) {
+      for (const Naming& n : *calls) {
+        if (!n.valid()) continue;
+        const std::uint64_t at = n.call->entered_ns;
+        add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
+      }
+    }
+    std::ranges::sort(p.sights, {}, &Sight::first_ns);
   }
   return out;
 }
