@@ -14,7 +14,7 @@ Act look(Rng& rng) {
   return out;
 }
 
-// Acts of the process itself whose context is looked at right behind them.
+// Acts of the process itself whose context is looked at right after them.
 Act* some(Plan& plan, Kind kind, Rng& rng) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < plan.acts.size(); ++i) {
@@ -132,16 +132,59 @@ bool updates(Plan& plan, Rng& rng, Change change) {
   return true;
 }
 
-// Turns the order of two steps around, in all that the program publishes.
-bool turned(Plan& plan, Rng& rng, const char* first, const char* then) {
-  for (auto& act : plan.acts) {
+void store_by_field(std::vector<Act>& acts) {
+  for (auto& act : acts) {
+    store_by_field(act.child);
     if (act.kind != Kind::kPublish) continue;
     act.publication.style = Style::kFields;
     act.publication.again_in_place = false;
     act.deviant = true;
   }
+}
+
+// Turns the order of two steps around, in all that the program publishes.
+bool turned(Plan& plan, Rng& rng, const char* first, const char* then) {
+  store_by_field(plan.acts);
   plan.reversed.insert({first, then});
   return some(plan, Kind::kPublish, rng) != nullptr;
+}
+
+// A naming call before an update, or a second one after it, may be meant for what was published
+// before.
+void name_updates_once(Plan& plan) {
+  for (Act& act : plan.acts) {
+    if (act.kind != Kind::kUpdate) continue;
+    act.update.early.clear();
+    act.update.late = {Naming()};
+  }
+}
+
+// Letters in an order that no other message has.
+std::string some_text(Rng& rng) {
+  std::string out;
+  for (int i = 0; i < 90; ++i) out += static_cast<char>('a' + rng.below(26));
+  return out;
+}
+
+// A message may be prepared in memory that is shared, and not all of that is looked at.
+void without_shared_memory(Plan& plan) {
+  std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kNoise; });
+  for (Act& act : plan.acts) {
+    act.publication.noise = 0;
+    act.update.noise = 0;
+    if (act.kind == Kind::kPublish && act.publication.place != Place::kInline) {
+      act.publication.place = Place::kAnonymous;
+    }
+  }
+}
+
+// Makes the mapping longer, and names all of it.
+void add_page(Publication& p) {
+  p.pages += 1;
+  p.asked = 0;
+  for (auto* namings : {&p.early, &p.late}) {
+    for (auto& n : *namings) n.length = Length::kWhole;
+  }
 }
 
 // Only what is published is wrong: an update would store where no header is.
@@ -302,6 +345,7 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return contains(plan, rng, [](Content& c) {
            c.has_resource = true;
+           c.entity = false;  // it would be about that key
            c.resource.push_back({"com.example.\xc0\xaf", string_value("a"), {}});
          });
        }},
@@ -496,23 +540,23 @@ const std::vector<Deviation>& table() {
          plan.acts.insert(plan.acts.begin() + at + 1, again);
          return true;
        }},
-      {"signature-last", "stores the signature behind the timestamp", "pctx.publish.timestamp-last",
+      {"signature-last", "stores the signature after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "signature", "timestamp"); }},
-      {"version-last", "stores the version behind the timestamp", "pctx.publish.timestamp-last",
+      {"version-last", "stores the version after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "version", "timestamp"); }},
-      {"size-last", "stores the size behind the timestamp", "pctx.publish.timestamp-last",
+      {"size-last", "stores the size after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
              "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
             with(kNoMessage, kNoHeader)),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "size", "timestamp"); }},
-      {"pointer-last", "stores the pointer behind the timestamp", "pctx.publish.timestamp-last",
+      {"pointer-last", "stores the pointer after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
              "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
             with(kNoMessage, kNoHeader)),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "pointer", "timestamp"); }},
-      {"payload-last", "writes the payload behind the timestamp",
+      {"payload-last", "writes the payload after the timestamp",
        "pctx.publish.payload-before-timestamp",
        with({"pctx.update.no-silent-change", "pctx.payload.stays-alive"}, kNoMessage),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "payload", "timestamp"); }},
@@ -528,6 +572,7 @@ const std::vector<Deviation>& table() {
        "pctx.publish.name-always",
        {"pctx.publish.discoverable"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
            p.late.clear();
            p.early.clear();
@@ -539,6 +584,7 @@ const std::vector<Deviation>& table() {
        {"pctx.publish.name-always", "pctx.publish.discoverable",
         "pctx.publish.name-after-timestamp"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
            p.early.clear();
            p.late = {Naming()};
@@ -551,6 +597,7 @@ const std::vector<Deviation>& table() {
        {"pctx.publish.name-always", "pctx.publish.discoverable",
         "pctx.publish.name-after-timestamp"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
            p.early.clear();
            p.late = {Naming()};
@@ -563,6 +610,7 @@ const std::vector<Deviation>& table() {
        "pctx.publish.name-whole-mapping",
        {"pctx.publish.discoverable"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          Publication* p = publication(plan, rng);
          if (p == nullptr) return false;
          p->pages = std::max<std::uint64_t>(p->pages, 2) + 1;
@@ -578,9 +626,9 @@ const std::vector<Deviation>& table() {
        {"pctx.publish.discoverable", "pctx.publish.name-always", "pctx.publish.name-whole-mapping",
         "pctx.publish.name-after-timestamp"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
-           p.pages += 1;
-           p.asked = 0;
+           add_page(p);
            p.early.clear();
            p.late = {Naming()};
            p.late[0].from = 1;
@@ -591,6 +639,7 @@ const std::vector<Deviation>& table() {
        "pctx.publish.name-after-timestamp",
        {"pctx.publish.name-always"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
            p.late.clear();
            p.early = {Naming()};
@@ -599,14 +648,16 @@ const std::vector<Deviation>& table() {
       {"forkable",
        "never asks for MADV_DONTFORK",
        "pctx.fork.dontfork",
-       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton"},
+       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton",
+        "pctx.publish.memfd-closed"},
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.advice = 0; });
        }},
       {"other-advice",
        "asks for MADV_DONTDUMP instead of MADV_DONTFORK",
        "pctx.fork.dontfork",
-       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton"},
+       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton",
+        "pctx.publish.memfd-closed"},
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.advice = 16; });
        }},
@@ -616,8 +667,7 @@ const std::vector<Deviation>& table() {
        {"pctx.fork.dontfork-before-header", "pctx.publish.singleton"},
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) {
-           p.pages += 1;
-           p.asked = 0;
+           add_page(p);
            p.advice_partial = true;
          });
        }},
@@ -628,17 +678,17 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return wrong_after(plan, rng, "forkable again", Place::kAnonymous);
        }},
-      {"advice-behind-signature",
+      {"advice-after-signature",
        "stores the signature before MADV_DONTFORK",
        "pctx.fork.dontfork-before-header",
        {},
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "signature"); }},
-      {"advice-behind-pointer",
+      {"advice-after-pointer",
        "stores the pointer before MADV_DONTFORK",
        "pctx.fork.dontfork-before-header",
        {},
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "pointer"); }},
-      {"advice-behind-version",
+      {"advice-after-version",
        "stores the version before MADV_DONTFORK",
        "pctx.fork.dontfork-before-header",
        {},
@@ -653,7 +703,7 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return updates(plan, rng, [](Update& u) { u.no_zero = true; });
        }},
-      {"update-size-late", "stores the new size behind the new timestamp",
+      {"update-size-late", "stores the new size after the new timestamp",
        "pctx.update.fields-while-zero",
        with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
              "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
@@ -663,7 +713,7 @@ const std::vector<Deviation>& table() {
          plan.reversed.insert({"update size", "update timestamp"});
          return updates(plan, rng, [](Update& u) { u.style = Style::kFields; });
        }},
-      {"update-pointer-late", "stores the new pointer behind the new timestamp",
+      {"update-pointer-late", "stores the new pointer after the new timestamp",
        "pctx.update.fields-while-zero",
        with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
              "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
@@ -728,6 +778,7 @@ const std::vector<Deviation>& table() {
        "pctx.update.name-always",
        {"pctx.publish.discoverable"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return updates(plan, rng, [](Update& u) {
            u.late.clear();
            u.early.clear();
@@ -738,6 +789,7 @@ const std::vector<Deviation>& table() {
        "pctx.update.name-always",
        {"pctx.update.name-after-timestamp"},
        [](Plan& plan, Rng& rng) {
+         name_updates_once(plan);
          return updates(plan, rng, [](Update& u) {
            u.late.clear();
            u.early = {Naming()};
@@ -748,7 +800,14 @@ const std::vector<Deviation>& table() {
        "pctx.update.prepare-before-zero",
        {},
        [](Plan& plan, Rng& rng) {
-         return updates(plan, rng, [](Update& u) { u.encoded_in_window = true; });
+         without_shared_memory(plan);
+         return updates(plan, rng, [&](Update& u) {
+           u.encoded_in_window = true;
+           u.same_signature = false;  // with it, it may be another publication
+           Content content;
+           content.attributes = {{"com.example.once", string_value(some_text(rng)), {}}};
+           u.content = content;
+         });
        }},
       {"signature-blanked",
        "blanks the signature during an update",
@@ -765,6 +824,7 @@ const std::vector<Deviation>& table() {
        with({"pctx.update.no-silent-change", "pctx.payload.stays-alive"}, kNoMessage),
        [](Plan& plan, Rng& rng) {
          plan.threads = 0;
+         plan.alone = true;
          return updates(plan, rng, [](Update& u) { u.poisoned_before = true; });
        }},
       {"mapping-moved",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
 
@@ -160,7 +161,7 @@ class Steps {
         });
         if (!waits) ready.push_back(i);
       }
-      if (ready.empty()) return;
+      if (ready.empty()) std::abort();  // steps that wait for each other
       const auto now = static_cast<std::ptrdiff_t>(rng.pick(ready));
       const Step* step = left[static_cast<std::size_t>(now)];
       left.erase(left.begin() + now);
@@ -621,6 +622,7 @@ class Emission {
       const auto size = c.size;
       c = *withdrawn_;
       c.size = size;
+      if (p.place == Place::kReadOnly && c.buffer) c.writable = false;
     } else {
       if (published_) use("again.new-mapping");
       get_memory(steps, p, c);
@@ -949,7 +951,7 @@ class Emission {
         builder_.look();
         return;
       case Noise::kThread:
-        if (child_) return;
+        if (child_ || plan_.alone) return;
         use("noise.thread");
         builder_.thread();
         return;
@@ -1019,7 +1021,9 @@ class Emission {
     } else if (what == "size corrected") {
       builder_.store(c.base + 12, 4, c.size - 1);
     } else if (what == "timestamp repeated") {
-      builder_.store(c.base + 16, 8, c.stamp + 5);
+      c.stamp = c.stamp + 5;
+      last_stamp_ = c.stamp;
+      builder_.store(c.base + 16, 8, c.stamp);
     }
     builder_.look();
   }

@@ -221,6 +221,7 @@ struct Act {
 struct Plan {
   std::vector<Act> acts;
   unsigned threads = 0;
+  bool alone = false;                // and no noise starts one
   std::optional<std::uint64_t> cut;  // the process ends after so many thousandths of it
   bool killed = false;               // ... by a signal
   bool exits = false;                // of itself, at its end
