@@ -27,8 +27,15 @@ std::uint8_t byte_of(std::uint64_t value, unsigned i) {
   return static_cast<std::uint8_t>(value >> (8 * i));
 }
 
+// A store that changes both halves of a value is no piece of it: it stored all eight bytes.
+bool is_within_a_half(std::uint64_t from, std::uint64_t to) {
+  const std::uint64_t changed = from ^ to;
+  return changed >> 32U == 0 || (changed & UINT32_MAX) == 0;
+}
+
 // Bytes that differ were zero before: the rest of a value that is stored in pieces.
 bool only_fills(std::uint64_t from, std::uint64_t to) {
+  if (!is_within_a_half(from, to)) return false;
   for (unsigned i = 0; i < 8; ++i) {
     if (byte_of(from, i) != byte_of(to, i) && byte_of(from, i) != 0) return false;
   }
@@ -73,6 +80,8 @@ class Reader {
   // The last of the stores that complete the value which steps_[i] began.
   std::size_t end_of_filling(std::size_t i) const {
     std::size_t end = i;
+    const HeaderStore& first = steps_[i];
+    if (!is_within_a_half(first.before.monotonic_published_at_ns, timestamp_after(first))) return i;
     for (std::size_t k = i + 1; k < steps_.size(); ++k) {
       const HeaderStore& s = steps_[k];
       if (!s.changes_timestamp()) continue;

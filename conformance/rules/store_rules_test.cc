@@ -401,6 +401,23 @@ TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
             "no update zeroed the timestamp: see pctx.update.zero-timestamp-first");
 }
 
+// A timestamp of nanoseconds ends in a zero byte once in 256 times.
+TEST(StoreRules, ATimestampWithZeroBytesIsReplaced) {
+  for (const std::uint64_t first : {kTime & ~0xffULL, kTime & ~0xffff'ffULL}) {
+    Recording r;
+    r.watched().keep(kHeap, message('a')).fields().timestamp(first);
+    r.timestamp(first + 5).named();
+    EXPECT_EQ(broken(r), Ids{"pctx.update.zero-timestamp-first"});
+  }
+  Recording bytes;
+  bytes.watched().keep(kHeap, message('a')).fields();
+  for (std::size_t i = 16; i < 24; ++i) {
+    bytes.store(i, static_cast<std::uint8_t>(kTime >> (8 * (i - 16))));
+  }
+  bytes.named();
+  EXPECT_EQ(broken(bytes), Ids{"pctx.publish.timestamp-single-store"});
+}
+
 TEST(StoreRules, AnUpdateThatZeroesLate) {
   Recording r;
   r.published().keep(kOtherHeap, message('b')).pointer(kOtherHeap).timestamp(0).timestamp(kLater);
@@ -702,6 +719,12 @@ TEST(StoreRules, FieldsThatChangeBeforeAZeroThatStays) {
   Recording withdrawn;
   withdrawn.published().size(4).size(0).timestamp(0);
   EXPECT_EQ(broken(withdrawn), Ids{});
+  Recording blanked_at_once;
+  blanked_at_once.published().size(4).pointer(kOtherHeap).vector({});
+  EXPECT_EQ(broken(blanked_at_once), Ids{"pctx.update.fields-while-zero"});
+  Recording blanked;
+  blanked.published().size(4).pointer(kOtherHeap).timestamp(0).vector({});
+  EXPECT_EQ(broken(blanked), Ids{"pctx.update.fields-while-zero"});
 }
 
 TEST(StoreRules, WhatAReaderHasSeenIsPublishedWithoutANamingCall) {
