@@ -358,6 +358,15 @@ TEST(CallRules, AContextMayBeMappedWhereAnotherWas) {
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kPass);
 }
 
+TEST(CallRules, TheSecondContextIsMappedOverTheBeginningOfTheFirst) {
+  constexpr std::uint64_t kSecond = kAt - kPage;
+  Recording r;
+  r.memfd().sized(4 * kPage).mapped(4 * kPage).marked().named(header(1)).seen(header(1));
+  r.memfd().sized(4 * kPage).mapped(4 * kPage, kSecond).marked(kBlank, kSecond);
+  r.named(kBlank, kAt, 3 * kPage).seen(header(2), kSecond);
+  EXPECT_EQ(r.judge("pctx.publish.name-arguments").outcome, Outcome::kFail);
+}
+
 TEST(CallRules, ANamingCallBeforeThePublication) {
   Recording r;
   r.made().named(kBlank).seen(kBlank).seen(header(1));

@@ -45,8 +45,15 @@ bool makes(const SystemCall& c, std::uint64_t start) {
          !grows_in_place(c, start);
 }
 
+// Maps memory from before `start` to behind it: what was there was unmapped, by a call that is not
+// recorded.
+bool covers(const SystemCall& c, std::uint64_t start) {
+  return c.name == "mmap" && result_of(c) < start && start - result_of(c) < c.args[1];
+}
+
 bool ends(const SystemCall& c, std::uint64_t start) {
   if (!succeeded(c)) return false;
+  if (covers(c, start)) return true;
   if (c.name == "munmap") return c.args[0] <= start && start - c.args[0] < c.args[1];
   return c.name == "mremap" && c.args[0] == start && result_of(c) != start;
 }
