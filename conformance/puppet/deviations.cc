@@ -243,7 +243,8 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.size_error = -1; });
        }},
-      {"size-one-more", "announces one byte too many", "pctx.header.payload-size", kNoMessage,
+      {"size-one-more", "announces one byte too many", "pctx.header.payload-size",
+       with({"pctx.update.old-payload-until-zero"}, kNoMessage),
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) {
            p.size_error = 1;
@@ -476,9 +477,10 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          if (has_children(plan)) return false;
          plan.left_out.insert("sized");
-         return publishes(plan, rng, [](Publication& p) {
+         return always_publishes(plan, rng, [](Publication& p) {
            p.map_flags = 2;
            p.place = Place::kAnonymous;
+           p.how = p.header_how = CopyHow::kBytes;  // by the kernel: EFAULT, and no signal
          });
        }},
       {"anonymous-at-once", "tries no memfd", "pctx.publish.memfd-first", kNoHeader,
@@ -664,7 +666,7 @@ const std::vector<Deviation>& table() {
       {"forkable-in-part",
        "leaves the last page out of MADV_DONTFORK",
        "pctx.fork.dontfork",
-       {"pctx.fork.dontfork-before-header", "pctx.publish.singleton"},
+       {"pctx.fork.dontfork-before-header", "pctx.publish.singleton", "pctx.publish.memfd-closed"},
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) {
            add_page(p);
@@ -674,7 +676,7 @@ const std::vector<Deviation>& table() {
       {"forkable-again",
        "takes MADV_DONTFORK back",
        "pctx.fork.dontfork",
-       {"pctx.publish.singleton"},
+       {"pctx.publish.singleton", "pctx.publish.memfd-closed"},
        [](Plan& plan, Rng& rng) {
          return wrong_after(plan, rng, "forkable again", Place::kAnonymous);
        }},
