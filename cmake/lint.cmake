@@ -16,4 +16,4 @@ add_test(NAME clang_tidy
 set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2)
 
 # All that clang-tidy needs beside the sources.
-add_custom_target(lint_headers DEPENDS ctxconf_proto)
+add_custom_target(lint_headers DEPENDS ctxconf_proto ctxconf_json_headers)
