@@ -102,6 +102,19 @@ TEST(FaultMatrix, NamesTheCellThatBreaksARow) {
   EXPECT_EQ(run.images.size(), 1U) << "those of cells are not listed";
 }
 
+TEST(FaultMatrix, ARowThatSeveralProcessesOfACellBreakIsNamedOnce) {
+  Matrix m;
+  Process child = m.cell("madvise", "EINVAL", kRefusedMark);
+  child.pid = child.images[0].key.pid = 13;
+  m.t.processes.back().images[0].snapshots = {look_at_context()};
+  child.images[0].snapshots = {look_at_context()};
+  m.t.processes.push_back(child);
+  const RunResult run = m.judged(kMark);
+  ASSERT_EQ(run.results.size(), 1U);
+  EXPECT_EQ(run.results[0].findings.size(), 2U);
+  EXPECT_THAT(run.faults.at(0).requirements, ElementsAre(kMark));
+}
+
 TEST(FaultMatrix, WithoutItsFaultACellSaysNothing) {
   Matrix m;
   m.cell("madvise", "EINVAL", {"madvise:error=EINVAL", "madvise", -EINVAL, 0}).images[0].snapshots =

@@ -122,7 +122,10 @@ void settle_cells(const Timeline& t, const Requirement& r, std::vector<Finding>&
     if (of_fault(f) && !is_silent(f)) {
       FaultTally& tally = tallies[f.image.session];
       tally.judged = true;
-      if (contradicts && !known) tally.contradicted[f.outcome].push_back(r.id);
+      if (contradicts && !known) {
+        auto& rows = tally.contradicted[f.outcome];
+        if (rows.empty() || rows.back() != r.id) rows.push_back(r.id);
+      }
     }
     if (!known || t.cells.empty()) kept.push_back(f);
   }
