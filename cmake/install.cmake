@@ -7,6 +7,8 @@ install(TARGETS ctxconf-trampoline process_writer
 if(TARGET ctxconf-puppet)
   install(TARGETS ctxconf-puppet ctxconf-puppet-slot
     RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
+  install(DIRECTORY conformance/puppet/samples
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf" COMPONENT programs)
 endif()
 if(CTXCONF_HAVE_M32)
   install(TARGETS process_writer_32
