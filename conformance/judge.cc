@@ -490,6 +490,21 @@ std::optional<Finding> refused_by_design(const std::vector<ImageEvidence>& evide
   return std::nullopt;
 }
 
+// Why there was nothing to see, where no finding says anything.
+std::optional<Finding> reason_for_silence(const Timeline& t,
+                                          const std::vector<ImageEvidence>& evidence,
+                                          const Requirement& r,
+                                          const std::optional<Finding>& undeclared,
+                                          const std::vector<Finding>& findings) {
+  if (!std::ranges::all_of(findings, is_silent)) return std::nullopt;
+  if (undeclared) return undeclared;
+  if (auto refused = not_attached(t, r)) return refused;
+  if (t.mode != Mode::kRun || findings.front().outcome != Outcome::kUnobservable) {
+    return std::nullopt;
+  }
+  return refused_by_design(evidence, r);
+}
+
 // What each repeat says by itself, where they differ: "in 20 repeats: 19 pass, 1 fail".
 std::string repeats_of(const Timeline& t, const std::vector<Finding>& findings) {
   std::map<std::uint32_t, Outcome> of_repeat;
@@ -690,21 +705,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         leave_out_silent_images(result.findings);
       }
       if (t.mode == Mode::kRun) keep_those_asked(t, *r, result.findings);
-      if (t.mode == Mode::kRun && result.findings.front().outcome == Outcome::kUnobservable &&
-          std::ranges::all_of(result.findings, is_silent)) {
-        if (auto refused = refused_by_design(evidence, *r)) {
-          refused->image = result.findings.front().image;
-          refused->image_name = result.findings.front().image_name;
-          result.findings = {std::move(*refused)};
-        }
-      }
-      const auto excused = undeclared ? undeclared : not_attached(t, *r);
-      if (excused && std::ranges::all_of(result.findings, is_silent)) {
-        const Finding& silent = result.findings.front();
-        Finding f = *excused;
-        f.image = silent.image;
-        f.image_name = silent.image_name;
-        result.findings = {std::move(f)};
+      if (auto why = reason_for_silence(t, evidence, *r, undeclared, result.findings)) {
+        why->image = result.findings.front().image;
+        why->image_name = result.findings.front().image_name;
+        result.findings = {std::move(*why)};
       }
     }
     for (Finding& f : result.findings) f.requirement = r->id;
