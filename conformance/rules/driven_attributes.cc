@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "abi/thread_record.h"
@@ -38,6 +41,21 @@ bool is_in_map(const Record& r, std::string_view key, std::size_t most) {
   return std::ranges::any_of(usable, [&](const auto& e) { return e.text == key; });
 }
 
+// The text as a number; nothing: not all of it is one.
+template <class Number>
+std::optional<Number> whole(std::string_view text) {
+  Number out{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return out;
+}
+
+// As close as a float, or six digits, can be.
+bool is_near(double a, double b) {
+  constexpr double kTolerance = 1e-5;
+  return a == b || std::abs(a - b) <= kTolerance * std::max(std::abs(a), std::abs(b));
+}
+
 std::size_t bytes_of(const GivenAttribute& a, std::size_t limit) {
   constexpr std::size_t kNumber = 24;  // as text
   const std::size_t value = a.text ? std::min(a.text->size(), limit) : kNumber;
@@ -62,6 +80,7 @@ TakenContext taken_context(const SessionEvidence& session) {
       if (key.is_string()) keys.push_back(key.get<std::string>());
     }
   }
+  out.inherits = attach.is_object() && attach.value("inherits", Json()) == true;
   read_number(session.limits, "value_bytes", abi::kMaxValueBytes, out.value_bytes);
   read_number(session.limits, "record_bytes", kHead + 0xffff, out.record_bytes);
   read_number(session.limits, "keys", out.key_count, out.key_count);
@@ -73,6 +92,31 @@ std::size_t cut_size(std::string_view text, std::size_t limit) {
   std::size_t size = limit;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80) --size;
   return size;
+}
+
+bool reads_as_another(const Json& value, const std::string& text) {
+  if (!value.is_object() || text.empty()) return false;
+  std::string lower = text;
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (const auto given = value.find("boolValue"); given != value.end()) {
+    return lower == (*given == true ? "false" : "true") || lower == (*given == true ? "0" : "1");
+  }
+  if (const auto given = value.find("intValue"); given != value.end()) {
+    const std::string wanted =
+        given->is_string() ? given->get_ref<const std::string&>() : given->dump();
+    const auto n = whole<std::int64_t>(wanted);
+    if (!n) return false;
+    if (const auto shown = whole<std::int64_t>(text)) return *shown != *n;
+    // A runtime may have one kind of number, a double.
+    const auto shown = whole<double>(text);
+    return shown && !is_near(*shown, static_cast<double>(*n));
+  }
+  const auto given = value.find("doubleValue");
+  if (given == value.end() || !given->is_number()) return false;
+  const auto shown = whole<double>(text);
+  return shown && !is_near(*shown, given->get<double>());
 }
 
 AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
@@ -184,23 +228,25 @@ bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry
   return is_last && size == cut_size(text, room) && text.starts_with(text_of(entry));
 }
 
-// An attribute of a context that has ended, or one that was removed.
+// Where it was not given to the innermost context. One without ids may add to those around it.
+bool AttributeJudge::may_be_of_outer(const DrivenLook& look, const std::string& key) const {
+  if (!taken_.inherits && look.context()->has_ids()) return false;
+  return std::ranges::any_of(look.thread.stack, [&](const auto& c) { return c->gives(key); });
+}
+
+// An attribute of a context that has ended or is around this one, or one that was removed.
 std::optional<AttributeFault> AttributeJudge::left_over(const DrivenLook& look) const {
   const Record& r = *look.slot.record;
   abi::AttributeCursor cursor(r.attributes);
   while (const auto entry = cursor.next()) {
     const std::string* name = name_of(r, *entry);
-    if (name == nullptr) continue;
-    // An SDK may hand attributes on to the contexts inside.
-    const bool is_given = std::ranges::any_of(look.thread.stack, [&](const auto& c) {
-      return std::ranges::find(c->attributes, *name, &GivenAttribute::key) != c->attributes.end();
-    });
+    if (name == nullptr || look.context()->gives(*name) || may_be_of_outer(look, *name)) continue;
     const auto values = given_.find(*name);
-    if (is_given || values == given_.end() || !values->second.contains(text_of(*entry))) continue;
-    return AttributeFault{fmt::format("{} is {}, which was given to a context that has ended, or "
-                                      "removed from this one",
-                                      conformance::quoted(*name), shown(text_of(*entry))),
-                          "attribute left over", entry};
+    if (values == given_.end() || !values->second.contains(text_of(*entry))) continue;
+    return AttributeFault{
+        fmt::format("{} is {}, which was given to another context, or removed from this one",
+                    conformance::quoted(*name), shown(text_of(*entry))),
+        "attribute left over", entry};
   }
   return std::nullopt;
 }

@@ -18,6 +18,7 @@ namespace ctxconf::conformance {
 struct TakenContext {
   std::optional<std::vector<std::string>> keys;  // nothing: any
   unsigned flags = 0xff;                         // the bits of the trace flags
+  bool inherits = false;  // a context has the attributes of the one around it, too
   std::size_t value_bytes = abi::kMaxValueBytes;
   std::size_t record_bytes = abi::kRecommendedRecordBytes;
   std::size_t key_count = 256;
@@ -28,6 +29,10 @@ TakenContext taken_context(const SessionEvidence& session);
 
 // Bytes of the longest beginning of at most `limit` bytes that ends between two characters.
 std::size_t cut_size(std::string_view text, std::size_t limit);
+
+// Does the text of a boolean or a number read as another one? Text that is no boolean and no number
+// in a usual form says nothing.
+bool reads_as_another(const nlohmann::json& any_value, const std::string& text);
 
 struct AttributeFault {
   std::string saw;
@@ -55,6 +60,7 @@ class AttributeJudge {
   bool is_cut_by_record(const Record& record, const abi::AttributeEntry& entry,
                         std::string_view text) const;
   std::optional<AttributeFault> left_over(const DrivenLook& look) const;
+  bool may_be_of_outer(const DrivenLook& look, const std::string& key) const;
 
   const SessionEvidence* session_;
   TakenContext taken_;

@@ -124,7 +124,7 @@ std::map<std::string, std::string> values_given_once(const std::vector<RequestPa
   std::map<std::string, std::string> out;
   std::set<std::string> twice;
   for (const RequestPart& part : parts) {
-    for (const auto& [key, text] : given_attributes(part.request)) {
+    for (const auto& [key, text, any] : given_attributes(part.request)) {
       if (!text || text->empty()) continue;
       if (!out.emplace(*text, key).second) twice.insert(*text);
     }
@@ -345,7 +345,7 @@ Finding append_updates_context(const ImageEvidence& e) {
                                                      1, "index without a name"}})};
       return f;
     }
-    for (const auto& [key, text] : given_attributes(d.request)) {
+    for (const auto& [key, text, any] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!has(after, key)) {
         ++left_out;
@@ -389,7 +389,7 @@ Finding index_not_wrapped(const ImageEvidence& e) {
     if (!before) continue;
     most = std::max(most, before->size());
     if (before->size() < abi::kMaxKeys) continue;
-    for (const auto& [key, text] : given_attributes(d.request)) {
+    for (const auto& [key, text, any] : given_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!d.ok) {
         ++judged;  // refused

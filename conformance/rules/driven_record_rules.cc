@@ -278,12 +278,20 @@ Finding non_strings_as_text(const ImageEvidence& e) {
       const auto entry = entry_named(*look.slot.record, a.key);
       if (!entry) continue;
       ++as_text;
-      if (is_printable(text_of(*entry))) continue;
-      Finding f = against(look,
-                          fmt::format("the value of {}, which is no string, is no text: {}",
-                                      conformance::quoted(a.key),
-                                      conformance::quoted(text_of(*entry), kShownBytes)),
-                          "value in binary", {mark_of(*entry, "no text")});
+      const std::string text = text_of(*entry);
+      const bool is_text = is_printable(text);
+      if (is_text && !reads_as_another(a.value, text)) continue;
+      const std::string quoted = conformance::quoted(text, kShownBytes);
+      const std::string key = conformance::quoted(a.key);
+      Finding f =
+          is_text
+              ? against(look,
+                        fmt::format("{} is {}, where {} was given", key, quoted, a.value.dump()),
+                        "another value as text", {mark_of(*entry, "another value")})
+              : against(
+                    look,
+                    fmt::format("the value of {}, which is no string, is no text: {}", key, quoted),
+                    "value in binary", {mark_of(*entry, "no text")});
       add_entries(f, *look.slot.record);
       return f;
     }

@@ -438,8 +438,10 @@ TEST(MatchesContext, NothingOfWhatHasEndedIsLeft) {
   World own = w;
   w.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
   EXPECT_EQ(w.judge("tctx.attach.matches-context").signature, "attribute left over");
-  // An SDK may hand attributes on to contexts inside, and have others of its own.
+  // An SDK that says so hands attributes on to contexts inside, and any has others of its own.
   nested.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  EXPECT_EQ(nested.judge("tctx.attach.matches-context").signature, "attribute left over");
+  nested.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{"inherits":true}}})");
   EXPECT_EQ(nested.outcome("tctx.attach.matches-context"), Outcome::kPass);
   r.entries = {{0, "/b"}, {1, "silver"}};
   own.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
@@ -783,6 +785,46 @@ TEST(LengthNotWrapped, ALimitThatIsDeclaredIsLegal) {
               {{kMain, with({{0, value.substr(0, 44)}})}});
   }
   EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), Outcome::kPass);
+}
+
+TEST(NonStringsAsText, AnotherValue) {
+  const auto outcome = [](const Json& value, const std::string& text) {
+    World w;
+    w.context(Ctx{Names{"count"}});
+    w.operate(
+        given("main", "A", kTrace, kSpan, Json::array({{{"key", "count"}, {"value", value}}})),
+        {{kMain, with({{0, text}})}});
+    return w.outcome("tctx.attrs.non-strings-as-text");
+  };
+  const Json yes = {{"boolValue", true}};
+  const Json number = {{"intValue", 42}};
+  const Json in_text = {{"intValue", "9007199254740993"}};
+  const Json fraction = {{"doubleValue", 2.5}};
+  for (const auto& [value, text] : {std::pair{yes, "true"},
+                                    {yes, "True"},
+                                    {yes, "1"},
+                                    {yes, "yes"},
+                                    {number, "42.0"},
+                                    {number, "4.2e+01"},
+                                    {number, "0x2a"},
+                                    {in_text, "9007199254740993"},
+                                    {in_text, "9.007199254740992e+15"},
+                                    {fraction, "2.500000"},
+                                    {fraction, "2.50001"},
+                                    {fraction, "2,5"}}) {
+    EXPECT_EQ(outcome(value, text), Outcome::kPass) << value << " " << text;
+  }
+  for (const auto& [value, text] : {std::pair{yes, "false"},
+                                    {yes, "0"},
+                                    {number, "43"},
+                                    {number, "4"},
+                                    {number, "-42"},
+                                    {number, "42.5"},
+                                    {in_text, "9007199254740992"},
+                                    {fraction, "2"},
+                                    {fraction, "3"}}) {
+    EXPECT_EQ(outcome(value, text), Outcome::kFail) << value << " " << text;
+  }
 }
 
 TEST(NonStringsAsText, TextOrNothing) {

@@ -230,12 +230,17 @@ std::vector<GivenAttribute> given_attributes(const Json& request) {
   for (const Json& pair : request["attributes"]) {
     auto& a = out.emplace_back();
     a.key = text_member(pair, "key");
-    const Json value = pair.is_object() ? pair.value("value", Json()) : Json();
-    if (value.is_object() && value.contains("stringValue") && value["stringValue"].is_string()) {
-      a.text = value["stringValue"].get<std::string>();
+    a.value = pair.is_object() ? pair.value("value", Json()) : Json();
+    if (a.value.is_object() && a.value.contains("stringValue") &&
+        a.value["stringValue"].is_string()) {
+      a.text = a.value["stringValue"].get<std::string>();
     }
   }
   return out;
+}
+
+bool GivenContext::gives(std::string_view key) const {
+  return std::ranges::find(attributes, key, &GivenAttribute::key) != attributes.end();
 }
 
 std::vector<std::string> GivenContext::texts_of(std::string_view key) const {

@@ -17,6 +17,7 @@ namespace ctxconf::conformance {
 struct GivenAttribute {
   std::string key;
   std::optional<std::string> text;  // nothing: a value of another kind
+  nlohmann::json value;             // as it was given, an AnyValue if the request is right
 };
 
 // The member `attributes` of a request, whatever it is.
@@ -40,6 +41,7 @@ struct GivenContext {
   std::size_t attached_by = 0;             // index of the operation
 
   bool has_ids() const { return !trace_id.empty(); }
+  bool gives(std::string_view key) const;
   // Given as text, in this order; several: appended again.
   std::vector<std::string> texts_of(std::string_view key) const;
 };

@@ -574,6 +574,10 @@ class Threads {
     if (is_bad("tctx.attach.matches-context:left-over")) {
       for (const auto& e : stack.ended) c.add(e);
     }
+    if (!stack.contexts.empty() &&
+        (is_good("inherits") || is_bad("tctx.attach.matches-context:of-the-outer"))) {
+      inherit(c, stack.contexts.back());
+    }
     stack.contexts.push_back(std::move(c));
     show(stack, true);
     return reply;
@@ -769,6 +773,14 @@ class Threads {
     point_at(c.record);
   }
 
+  static void inherit(Content& c, const Content& outer) {
+    for (const Bytes& e : outer.entries) {
+      if (std::ranges::none_of(c.entries, [&](const Bytes& own) { return own[0] == e[0]; })) {
+        c.add(e);
+      }
+    }
+  }
+
   Reply add_attributes(Content& c, const json& attributes) {
     std::vector<std::string> names;
     std::vector<Bytes> values;
@@ -852,6 +864,9 @@ class Threads {
       const auto number = value["intValue"].get<std::int64_t>();
       return Bytes(reinterpret_cast<const char*>(&number), sizeof number);
     }
+    if (value.contains("intValue") && is_bad("tctx.attrs.non-strings-as-text:another")) {
+      return std::to_string(value["intValue"].get<std::int64_t>() + 1);
+    }
     for (const char* const kind : {"boolValue", "intValue", "doubleValue"}) {
       if (value.contains(kind)) return value[kind].dump();
     }
@@ -907,6 +922,7 @@ json hello() {
   if (is_good("fixed-names")) attach["keys"] = {"http_route", "user_tier", "db_table"};
   if (is_good("not-configured")) attach["keys"] = {"http_route"};
   if (is_good("no-random-flag")) attach["flags"] = 1;
+  if (is_good("inherits")) attach["inherits"] = true;
   json limits = {{"record_bytes", kRecordBytes}, {"keys", kMostNames}};
   if (is_good("cut-at-its-limit")) limits["value_bytes"] = kOwnLimit;
   return {{"adapter", {{"name", "driven_thread_writer"}, {"version", "1"}}},
@@ -987,6 +1003,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.attrs.length-not-wrapped",
                              "tctx.attrs.utf8",
                              "tctx.attrs.non-strings-as-text",
+                             "tctx.attrs.non-strings-as-text:another",
                              "tctx.attrs.last-occurrence-wins",
                              "tctx.attach.visible",
                              "tctx.attach.visible:refuses-sampled",
@@ -997,6 +1014,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.attach.matches-context:prefix",
                              "tctx.attach.matches-context:unwritten",
                              "tctx.attach.matches-context:left-over",
+                             "tctx.attach.matches-context:of-the-outer",
                              "tctx.attach.matches-context:zeros",
                              "tctx.attach.fixed-record-pointer",
                              "tctx.attach.restores-outer",
@@ -1030,6 +1048,7 @@ constexpr std::array kGood = {"pointer",
                               "attribute-of-its-own",
                               "not-configured",
                               "outer-anew",
+                              "inherits",
                               "child-attaches",
                               "child-goes-on",
                               "freed-behind-the-slot"};
