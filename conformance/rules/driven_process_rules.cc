@@ -200,8 +200,12 @@ Finding update_complete_state(const ImageEvidence& e) {
     }
   }
   if (removals == 0 && has_few_keys(*e.session)) {
+    if (sizes.size() > 1) {
+      return passed(fmt::format("{} sizes; no key that the SDK lets a program set was removed",
+                                sizes.size()));
+    }
     return not_applicable(NaReason::kCapability,
-                          "among the keys that the SDK lets a program set none was removed");
+                          "among the keys that the SDK lets a program set none was changed");
   }
   if (removals == 0 || sizes.size() < 2) {
     return unobservable("no update that removed an attribute and one of another size were seen",

@@ -82,32 +82,56 @@ Finding default_resource(const ImageEvidence& e) {
                       "an adapter that declares process.second_resource");
 }
 
+// What is wrong with a pair that the SDK took beside its Resource; nothing: it is in field 2 alone,
+// as it was given, or may be missing.
+std::optional<Finding> misplaced(const Attribute& g, const Given& given, const Published& now,
+                                 bool first) {
+  const Attribute* in_resource = find_key(now.payload->resource, g.key);
+  const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
+  if (in_resource != nullptr) {
+    Finding f = contradicted(
+        fmt::format("{}, which is not of the Resource, is published in {}", shown(in_resource),
+                    in_attributes == nullptr ? "its attributes" : "both lists"),
+        "extra pair in the Resource");
+    f.hexdumps = {payload_dump(*now.context, in_resource->offset, 1, "in the Resource")};
+    return f;
+  }
+  if (!first) return std::nullopt;
+  if (in_attributes == nullptr) {
+    if (may_be_left_out(g, given.attributes->size())) return std::nullopt;
+    return contradicted(fmt::format("{} was taken beside the Resource and is not there", shown(&g)),
+                        "extra pair missing");
+  }
+  if (is_same(g, *in_attributes)) return std::nullopt;
+  Finding f = contradicted(fmt::format("{} is published beside the Resource, where {} was given",
+                                       shown(in_attributes), shown(&g)),
+                           "extra pair changed");
+  f.hexdumps = {payload_dump(*now.context, in_attributes->offset, 1, "changed")};
+  return f;
+}
+
 Finding extra_keys_in_attributes(const ImageEvidence& e) {
   Given given;
+  FirstPublications publications;
   std::size_t pairs = 0;
   bool refused = false;
   for (const DrivenOperation& d : e.session->operations) {
     given.apply(d);
+    const Published now = published_at(*e.session, d);
+    const bool first = publications.begins(d, now);
     if (!is_publication(d)) continue;
     const bool extra = d.request.contains("attributes") && !d.request["attributes"].empty();
-    refused = refused || (extra && (d.error_kind == "rejected" || d.error_kind == "unsupported"));
-    const Published now = published_at(*e.session, d);
-    if (!given.is_known() || now.payload == nullptr) continue;
+    const bool left_out = d.ok && given.attributes && given.attributes->empty();
+    refused = refused ||
+              (extra && (left_out || d.error_kind == "rejected" || d.error_kind == "unsupported"));
+    if (!given.is_known() || now.payload == nullptr || now.contexts > 1) continue;
     for (const Attribute& g : *given.attributes) {
       if (find_key(*given.resource, g.key) != nullptr) continue;
-      const Attribute* in_resource = find_key(now.payload->resource, g.key);
-      const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
-      if (in_resource == nullptr) {
-        if (in_attributes != nullptr) ++pairs;
-        continue;
+      if (auto wrong = misplaced(g, given, now, first)) {
+        wrong->evidence = {request_line(d), maps_line(*now.context)};
+        return *std::move(wrong);
       }
-      Finding f = contradicted(
-          fmt::format("{}, which is not of the Resource, is published in {}", shown(in_resource),
-                      in_attributes == nullptr ? "its attributes" : "both lists"),
-          "extra pair in the Resource");
-      f.evidence = {request_line(d), maps_line(*now.context)};
-      f.hexdumps = {payload_dump(*now.context, in_resource->offset, 1, "in the Resource")};
-      return f;
+      if (find_key(now.payload->attributes, g.key) != nullptr) ++pairs;
     }
   }
   if (pairs > 0) return passed(fmt::format("{} pairs, each in field 2 alone", pairs));
@@ -125,16 +149,14 @@ Finding resource_as_given(const ImageEvidence& e) {
   Given given;
   std::set<std::string> compared;
   std::vector<std::string> left_out;
-  bool published = false;  // what comes then is for the rows about updates
+  FirstPublications publications;
   bool nothing_taken = false;
   for (const DrivenOperation& d : e.session->operations) {
     given.apply(d);
-    const bool first = !published;
-    if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published = false;
     const Published now = published_at(*e.session, d);
-    if (now.context != nullptr) published = true;
+    const bool first = publications.begins(d, now);
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
-    if (!first || d.op != "process.publish" || !given.resource || now.payload == nullptr) continue;
+    if (!first || !given.resource || now.payload == nullptr) continue;
     nothing_taken = nothing_taken || given.nothing_taken;
     for (const Attribute& g : resource_of(d.request)) {
       if (find_key(*given.resource, g.key) != nullptr || left_out.size() >= kMaxListed) continue;

@@ -397,6 +397,29 @@ TEST(UpdateCompleteState, ItLivesOn) {
   EXPECT_EQ(d.outcome(kState), Outcome::kFail);
 }
 
+TEST(UpdateCompleteState, AmongFewKeys) {
+  constexpr const char* kFewKeys =
+      R"({"id":1,"ok":true,"caps":{"process.publish":{"keys":["service.name","extra"]}}})";
+  const auto update = [](Driven& d, const Pairs& wanted, const Pairs& there) {
+    d.state.front().resource = there;
+    d.state.front().timestamp += 1000;
+    d.ask("process.update", with_resource(wanted));
+  };
+  Driven d = with_two();
+  d.session.hello = kFewKeys;
+  update(d, kTwo, kTwo);
+  EXPECT_EQ(d.outcome(kState), Outcome::kNa);
+  Driven by_name = d;
+  update(by_name, {{"service.name", "longer"}, {"extra", "canary"}},
+         {{"service.name", "longer"}, {"extra", "canary"}});
+  EXPECT_EQ(by_name.outcome(kState), Outcome::kPass);
+  Driven removed = d;
+  update(removed, {{"service.name", "shop"}}, {{"service.name", "shop"}});
+  EXPECT_EQ(removed.outcome(kState), Outcome::kPass);
+  update(d, {{"service.name", "shop"}}, kTwo);
+  EXPECT_EQ(d.outcome(kState), Outcome::kFail);
+}
+
 TEST(UpdateCompleteState, TheSdkHasAValueOfItsOwn) {
   Driven d = with_two();
   Writer w = named("shop", 2000);
@@ -824,6 +847,23 @@ TEST(ResourceAsGiven, WhatItTookIsCompared) {
   EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
 }
 
+TEST(UpdateVisible, PairsBesideAResourceThatStays) {
+  const Json update = {{"attributes", given({{"canary", "2"}})}};
+  Driven d = published();
+  d.state.front().attributes = {{"canary", "1"}};
+  d.ask("process.update", {{"attributes", given({{"canary", "1"}})}});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
+  Driven left_out = d;
+  left_out.ask("process.update", update, {{"ok", true}, {"left_out", {"canary"}}});
+  EXPECT_EQ(left_out.outcome(kVisible), Outcome::kPass);
+  Driven lost = d;
+  lost.ask("process.update", update);
+  EXPECT_EQ(lost.outcome(kVisible), Outcome::kFail);
+  d.state.front().attributes = {{"canary", "2"}};
+  d.ask("process.update", update);
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
+}
+
 TEST(UpdateVisible, WhatTheSdkDidNotTakeNeedNotShow) {
   Driven d = published();
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}), kTookNothing);
@@ -873,9 +913,34 @@ TEST(ExtraKeys, InFieldTwo) {
   Driven refusing;
   refusing.refused("process.publish", request);
   EXPECT_EQ(refusing.outcome(kId), Outcome::kNa);
-  Driven missing = published();
-  missing.ask("process.publish", request);
-  EXPECT_EQ(missing.outcome(kId), Outcome::kUnobservable);
+  Driven replaced = published();
+  replaced.ask("process.publish", request);
+  EXPECT_EQ(replaced.outcome(kId), Outcome::kUnobservable);
+}
+
+TEST(ExtraKeys, AsTheyWereGiven) {
+  constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
+  const Json number = {{"key", "number"}, {"value", {{"intValue", "1"}}}};
+  Json request = with_resource({{"service.name", "shop"}});
+  request["attributes"] = given({{"canary", "1"}});
+  request["attributes"].push_back(number);
+  const auto outcome = [&](const Pairs& there, const Json& reply) {
+    Driven d;
+    Writer w;
+    w.attributes = there;
+    d.state = {w};
+    d.ask("process.publish", request, reply);
+    return d.outcome(kId);
+  };
+  const Json ok = {{"ok", true}};
+  const Json left_out = {{"ok", true}, {"left_out", {"canary"}}};
+  EXPECT_EQ(outcome({{"canary", "1"}}, ok), Outcome::kPass);
+  EXPECT_EQ(outcome({{"canary", "2"}}, ok), Outcome::kFail);
+  EXPECT_EQ(outcome({{"canary", "1"}, {"number", "1"}}, ok), Outcome::kFail);
+  EXPECT_EQ(outcome({}, ok), Outcome::kFail);
+  EXPECT_EQ(outcome({}, left_out), Outcome::kUnobservable);
+  EXPECT_EQ(outcome({{"canary", "2"}}, left_out), Outcome::kUnobservable);
+  EXPECT_EQ(outcome({}, kTookTheName), Outcome::kNa);
 }
 
 constexpr const char* kAsGiven = "pctx.payload.resource-matches-sdk";

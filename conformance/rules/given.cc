@@ -42,6 +42,13 @@ Finding nothing_was_taken() {
       "the SDK sets the keys of its Resource itself and took none that was given");
 }
 
+bool FirstPublications::begins(const DrivenOperation& d, const Published& now) {
+  const bool first = !published_;
+  if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published_ = false;
+  if (now.context != nullptr) published_ = true;
+  return first && d.op == "process.publish";
+}
+
 bool Given::is_removed(std::string_view key) const { return find_key(removed, key) != nullptr; }
 
 void Given::apply(const DrivenOperation& d) {
@@ -65,7 +72,9 @@ void Given::apply(const DrivenOperation& d) {
     resource = taken_of(asked, d.reply);
     nothing_taken = resource->empty();
   }
-  if (d.request.contains("attributes")) attributes = attributes_of(d.request["attributes"]);
+  if (d.request.contains("attributes")) {
+    attributes = taken_of(attributes_of(d.request["attributes"]), d.reply);
+  }
   removed.clear();
   for (auto it = before.rbegin(); it != before.rend(); ++it) {
     const bool given = find_key(asked, it->key) != nullptr ||

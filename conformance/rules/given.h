@@ -56,6 +56,17 @@ struct Published {
 Published published_at(const SessionEvidence& session, const ImageView* view);
 Published published_at(const SessionEvidence& session, const DrivenOperation& d);
 
+// Tells publications where no context was from those that replace one, which are for the rows about
+// updates.
+class FirstPublications {
+ public:
+  // Call it for each operation of a session, in order, with what was there behind it.
+  bool begins(const DrivenOperation& d, const Published& now);
+
+ private:
+  bool published_ = false;
+};
+
 // What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
 // `count`: attributes that were given with it.
 bool may_be_left_out(const Attribute& given, std::size_t count);

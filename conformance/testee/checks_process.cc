@@ -103,6 +103,21 @@ Driven extra_pairs(Testee& t) {
   return {};
 }
 
+// Beside a Resource that stays. An SDK may refuse it.
+Driven update_extra_pairs(Testee& t) {
+  const Json first = {text("ctxconf.extra.first", "canary-1"),
+                      text("ctxconf.extra.second", "canary-2")};
+  const auto published =
+      t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", first}});
+  if (!published) return std::unexpected(published.error());
+  if ((*published)["ok"] != true) return {};
+  CTX_CHECK(t.wait_for_context(kInitialised));
+  const Json next = {text("ctxconf.extra.first", "canary-3"),
+                     text("ctxconf.extra.third", "canary-4")};
+  CTX_CHECK(t.ask("process.update", {{"attributes", next}}));
+  return {};
+}
+
 Driven second_resource(Testee& t) {
   CTX_CHECK(publish(t));
   const Json another =
@@ -214,19 +229,45 @@ Driven update(Testee& t) {
   return {};
 }
 
-// Grows and shrinks, by a byte, tenfold and a hundredfold, with an attribute less every other time.
+// Of the Resource in updates.
+struct ChangingKeys {
+  Json removed = {text("ctxconf.removed", "to be removed"), text("service.version", "0.0.1")};
+  std::string padded = "ctxconf.padding";  // empty: the name
+};
+
+// Among the keys that can be set, where that is declared.
+ChangingKeys changing_keys(const Json& capabilities) {
+  const Json publish = capabilities.value("process.publish", Json::object());
+  if (!publish.contains("keys")) return {};
+  std::vector<std::string> others;
+  for (const Json& key : publish["keys"]) {
+    if (key != "service.name" && key != "service.instance.id") others.push_back(key);
+  }
+  ChangingKeys out{Json::array(), others.size() > 1 ? others[1] : std::string()};
+  if (!others.empty()) out.removed.push_back(text(others[0], "to be removed"));
+  return out;
+}
+
+// Grows and shrinks, by a byte, tenfold and a hundredfold, with attributes less every other time.
 Driven update_sizes(Testee& t) {
-  const Json extra = Json::array({text("ctxconf.removed", "to be removed")});
-  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-state", extra)}}));
+  const ChangingKeys keys = changing_keys(t.capabilities());
+  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-state", keys.removed)}}));
   bool is_removed = true;
   for (const std::size_t size : {100, 101, 1000, 10000, 9999, 1000, 100, 1}) {
-    Json more = Json::array({text("ctxconf.padding", std::string(size, 'p'))});
-    if (!is_removed) more.push_back(extra.front());
+    const std::string padding(size, 'p');
+    // The name changes too: not every SDK takes other keys.
+    std::string name = "ctxconf-state-" + std::to_string(size);
+    Json more = Json::array();
+    if (keys.padded.empty()) {
+      name += "-" + padding;
+    } else {
+      more.push_back(text(keys.padded, padding));
+    }
+    if (!is_removed) more.insert(more.end(), keys.removed.begin(), keys.removed.end());
     is_removed = !is_removed;
     // An SDK may refuse what is too long for it.
     constexpr std::size_t kUsual = 255;
-    // The name changes too: not every SDK takes other keys.
-    const Json whole = {{"resource", named("ctxconf-state-" + std::to_string(size), more)}};
+    const Json whole = {{"resource", named(name, more)}};
     if (size <= kUsual) {
       CTX_CHECK(t.request("process.update", whole));
     } else {
@@ -626,6 +667,12 @@ const Group kGroups[] = {
        {"pctx.update.complete-state"},
        {"pctx.update.*"},
        update_sizes}}},
+    {"update-of-extra-pairs",
+     {{"update-of-extra-pairs",
+       {"process.publish", "process.update"},
+       {"pctx.update.visible"},
+       {"pctx.update.complete-state"},
+       update_extra_pairs}}},
     {"updates-in-parallel",
      {{"updates-in-parallel",
        {"process.publish", "process.update", "process.parallel"},

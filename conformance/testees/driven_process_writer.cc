@@ -75,6 +75,9 @@ constexpr std::array kChoices = {
     "--bad pctx.payload.resource-matches-sdk:field-2",
     "--bad pctx.payload.resource-matches-sdk:taken",
     "--bad pctx.payload.extra-keys-in-attributes",
+    "--bad pctx.payload.extra-keys-in-attributes:integer-as-text",
+    "--bad pctx.payload.extra-keys-in-attributes:value",
+    "--bad pctx.payload.extra-keys-in-attributes:drops",
     "--bad pctx.publish.existing-becomes-update",
     "--bad pctx.publish.singleton",
     "--bad pctx.publish.singleton:second-sdk",
@@ -99,10 +102,12 @@ constexpr std::array kChoices = {
     "--bad pctx.update.same-mapping:without-zero",
     "--bad pctx.update.same-mapping:elsewhere",
     "--bad pctx.update.visible",
+    "--bad pctx.update.visible:extra-pairs",
     "--bad pctx.update.visible:second-publish",
     "--bad pctx.update.visible:publish-after-drop",
     "--bad pctx.update.visible:drop",
     "--bad pctx.update.complete-state",
+    "--bad pctx.update.complete-state:few-keys",
     "--bad pctx.update.complete-state:size",
     "--bad pctx.update.failure-recoverable",
     "--bad pctx.update.failure-recoverable:memory",
@@ -133,6 +138,7 @@ constexpr std::array kChoices = {
     "--good default",
     "--good limits",
     "--good no-extra-pairs",
+    "--good leaves-out-extra-pairs",
     "--good fixed-room",
     "--good fixed-room-by-design",
     "--good no-nested-namespaces",
@@ -176,7 +182,12 @@ struct Content {
   json attributes = json::array();
 };
 
-std::string encode(const Content& content) {
+std::string encode(Content content) {
+  if (is_bad("pctx.payload.extra-keys-in-attributes")) {
+    for (const json& a : std::exchange(content.attributes, json::array())) {
+      content.resource.push_back(a);
+    }
+  }
   const json whole = {{"resource", {{"attributes", content.resource}}},
                       {"attributes", content.attributes}};
   ProcessContext message;
@@ -498,6 +509,9 @@ struct Shared {
   std::array<char, 4000> resource{};
 };
 
+// And says so.
+bool has_few_keys() { return is_good("few-keys") || is_bad("pctx.update.complete-state:few-keys"); }
+
 class Sdk {
  public:
   Sdk() {
@@ -523,6 +537,7 @@ class Sdk {
     if (is_bad("pctx.update.visible:publish-after-drop") && dropped_) return json();
     publisher_ = getpid();
     content_ = given({}, request);
+    change_extra_pairs(content_.attributes);
     if (is_good("background")) {
       std::thread([this] {
         std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -652,10 +667,16 @@ class Sdk {
   static Reply with_taken(const json& request, Reply reply) {
     const bool says =
         is_good("says-what-it-takes") || is_bad("pctx.payload.resource-matches-sdk:taken");
-    if (!says || !reply || !request.contains("resource")) return reply;
-    json answer = {{"taken", json::array()}, {"left_out", json::array()}};
-    for (const json& a : request["resource"].at("attributes")) {
-      answer[takes(a) ? "taken" : "left_out"].push_back(a.at("key"));
+    const bool no_pairs = is_good("leaves-out-extra-pairs");
+    if ((!says && !no_pairs) || !reply) return reply;
+    json answer = {{"left_out", json::array()}};
+    if (says) answer["taken"] = json::array();
+    const json resource = request.value("resource", json::object());
+    for (const json& a : resource.value("attributes", json::array())) {
+      if (says) answer[takes(a) ? "taken" : "left_out"].push_back(a.at("key"));
+    }
+    for (const json& a : request.value("attributes", json::array())) {
+      answer[no_pairs ? "left_out" : "taken"].push_back(a.at("key"));
     }
     return answer;
   }
@@ -716,7 +737,7 @@ class Sdk {
 
   Reply update_locked(const json& request, const Gate& gate = [] {}) {
     auto next = given(content_, request);
-    if (is_bad("pctx.update.complete-state")) {
+    if (is_bad("pctx.update.complete-state") || is_bad("pctx.update.complete-state:few-keys")) {
       for (const json& old : content_.resource) {
         const auto is_old = [&](const json& a) { return a["key"] == old["key"]; };
         if (std::ranges::none_of(next.resource, is_old)) next.resource.push_back(old);
@@ -725,6 +746,7 @@ class Sdk {
     const auto bytes = encode(next);
     gate();
     if (is_bad("pctx.update.visible")) return json();
+    if (is_bad("pctx.update.visible:extra-pairs") && !request.contains("resource")) return json();
     if (context_.exists() && chosen.contains("pctx.update.same-mapping")) {
       context_.begin_anew(!is_bad("pctx.update.same-mapping:without-zero"),
                           is_bad("pctx.update.same-mapping:elsewhere"));
@@ -740,7 +762,7 @@ class Sdk {
     return key == "service.name" || key == "service.version";
   }
   static bool takes_few() {
-    return is_good("few-keys") || is_good("says-what-it-takes") || is_good("no-keys") ||
+    return has_few_keys() || is_good("says-what-it-takes") || is_good("no-keys") ||
            is_bad("pctx.payload.resource-matches-sdk:taken");
   }
   // Of a configuration with two members; it makes the other attributes itself.
@@ -755,11 +777,28 @@ class Sdk {
     }
     resource = std::move(kept);
   }
+  // As an SDK that has another place, with other types, for what is beside its Resource.
+  static void change_extra_pairs(json& pairs) {
+    if (is_bad("pctx.payload.extra-keys-in-attributes:drops")) pairs = json::array();
+    for (json& a : pairs) {
+      json& value = a["value"];
+      if (value.contains("intValue") &&
+          is_bad("pctx.payload.extra-keys-in-attributes:integer-as-text")) {
+        make_text(value);
+      } else if (value.contains("stringValue") &&
+                 is_bad("pctx.payload.extra-keys-in-attributes:value")) {
+        value = {{"stringValue", "another"}};
+      }
+    }
+  }
+  static void make_text(json& value) {
+    const json& n = value["intValue"];
+    value = {{"stringValue", n.is_string() ? n.get<std::string>() : n.dump()}};
+  }
   // As an SDK whose attributes have fewer kinds.
   static void change_kind(json& value) {
     if (value.contains("intValue") && is_bad("pctx.payload.resource-matches-sdk:integer-as-text")) {
-      const json& n = value["intValue"];
-      value = {{"stringValue", n.is_string() ? n.get<std::string>() : n.dump()}};
+      make_text(value);
     } else if (value.contains("doubleValue") &&
                is_bad("pctx.payload.resource-matches-sdk:double-as-integer")) {
       value = {{"intValue", "0"}};
@@ -772,11 +811,7 @@ class Sdk {
   static Content given(Content content, const json& request) {
     if (request.contains("resource")) content.resource = request["resource"].at("attributes");
     if (request.contains("attributes")) content.attributes = request["attributes"];
-    if (is_bad("pctx.payload.extra-keys-in-attributes")) {
-      for (const json& a : std::exchange(content.attributes, json::array())) {
-        content.resource.push_back(a);
-      }
-    }
+    if (is_good("leaves-out-extra-pairs")) content.attributes = json::array();
     const bool has_16_bits = is_bad("pctx.payload.resource-matches-sdk:16-bits");
     if (is_bad("pctx.payload.resource-matches-sdk") || has_16_bits) {
       constexpr std::size_t kTwoByteLength = 16383;
@@ -915,10 +950,10 @@ json capabilities() {
         "process.second_sdk", "gate"}) {
     caps[cap] = json::object();
   }
-  if (is_good("few-keys") || is_good("no-keys")) {
+  if (has_few_keys() || is_good("no-keys")) {
     json& publish = caps["process.publish"];
     publish["keys"] = json::array();
-    if (is_good("few-keys")) publish["keys"] = {"service.name", "service.version"};
+    if (has_few_keys()) publish["keys"] = {"service.name", "service.version"};
     publish["own_keys"] = {"service.instance.id", "host.name"};
   }
   if (is_bad("pctx.update.no-mixed-read:bulk") || is_good("unmaps-payloads")) {
