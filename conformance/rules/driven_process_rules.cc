@@ -575,18 +575,21 @@ std::vector<std::string> answered_at_the_end(const ImageEvidence& e) {
   return out;
 }
 
+std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
+  auto calls = answered_at_the_end(e);
+  if (calls.empty()) return std::nullopt;
+  Finding f = noted("the process ended (" + e.session->session->ending +
+                        ") while memory was refused, which also its runtime may have asked for",
+                    "ended without memory");
+  f.level = "syscalls";
+  f.evidence = std::move(calls);
+  f.evidence.push_back(request_line(e.session->operations.back()));
+  return f;
+}
+
 Finding failure_recoverable(const ImageEvidence& e) {
   std::size_t failed = 0;
   const auto& operations = e.session->operations;
-  if (auto calls = answered_at_the_end(e); !calls.empty()) {
-    Finding f = noted("the process ended (" + e.session->session->ending +
-                          ") while memory was refused, which also its runtime may have asked for",
-                      "ended without memory");
-    f.level = "syscalls";
-    f.evidence = std::move(calls);
-    f.evidence.push_back(request_line(operations.back()));
-    return f;
-  }
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     const ImageView* before = operations[i - 1].view;
@@ -635,6 +638,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
                    "no context after a failed update");
     }
   }
+  if (auto ended = ended_without_memory(e)) return *std::move(ended);
   if (failed == 0) {
     return unobservable("no call failed during an update",
                         "an adapter that declares process.update, on a host where ctxconf can "

@@ -790,6 +790,20 @@ TEST(UpdateFailureRecoverable, NothingCanBePublishedAnyMore) {
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
+TEST(UpdateFailureRecoverable, AnEndWithoutMemoryHidesNoTimestampLeftAtZero) {
+  const auto end_without_memory = [](Driven& d) {
+    d.session.ending = "killed by SIGABRT";
+    d.call("mmap", {0, 4096}, -12).injected = true;
+    d.ask("process.update", with_resource({{"service.name", "last"}})).reply.clear();
+  };
+  Driven d = published();
+  end_without_memory(d);
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kInfo);
+  Driven zero = failed_update({zeroed({})});
+  end_without_memory(zero);
+  EXPECT_EQ(zero.judge(kRecoverable).signature, "timestamp left at zero");
+}
+
 TEST(UpdateFailureRecoverable, ACallThatFailedByItself) {
   Driven d = published();
   d.call("prctl", {0x53564d41}, -22);

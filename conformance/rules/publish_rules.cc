@@ -90,6 +90,7 @@ Finding discoverable(const ImageEvidence& e) {
     return unobservable("a mapping has the name, but no valid header: another row reports it",
                         "a valid header");
   }
+  bool nameless = false;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       if (c.candidate->named || !c.usable()) continue;
@@ -97,9 +98,8 @@ Finding discoverable(const ImageEvidence& e) {
       // failed; a file or a name of its own says that it was meant to be found.
       const auto& name = c.candidate->entries.front().name;
       if (name.empty()) {
-        return unobservable(
-            "a valid header stands in memory without a name: left over, or published in vain",
-            "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
+        nameless = true;
+        continue;
       }
       if (c.payload == nullptr || c.payload->problem != PayloadProblem::kNone) continue;
       Finding f = contradicted(
@@ -110,6 +110,11 @@ Finding discoverable(const ImageEvidence& e) {
       f.hexdumps = {header_dump(c, {})};
       return f;
     }
+  }
+  if (nameless) {
+    return unobservable(
+        "a valid header stands in memory without a name: left over, or published in vain",
+        "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
   }
   return no_valid_header();
 }

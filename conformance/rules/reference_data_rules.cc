@@ -259,23 +259,27 @@ Finding schema_version_value(const ImageEvidence& e) {
   const Record* record = own_record(e);
   if (record == nullptr) return no_own_record(e);
   const ThreadlocalEntry* judged = nullptr;
+  const ThreadlocalEntry* of_a_runtime = nullptr;
   for (const Seen& s : seen(e, abi::kSchemaVersionKey)) {
     if (s.entry->kind != ValueKind::kString) continue;
     judged = s.entry;
     if (abi::is_thread_schema(s.entry->text)) continue;
     if (is_of_a_runtime(e, *s.entry)) {
-      Finding f =
-          noted(fmt::format("{} is announced, and a native component has records of its own",
-                            s.entry->text),
-                "two mechanisms in one process");
-      f.evidence = record_lines(*record);
-      return f;
+      of_a_runtime = s.entry;
+      continue;
     }
     Finding f = against(s, shown(*s.entry) + ", and a thread has a valid record",
                         "unknown schema version", "this value");
     f.evidence.push_back(fmt::format("known values: {}, {}", abi::kThreadSchemaVersions[0],
                                      abi::kThreadSchemaVersions[1]));
     f.evidence.push_back(record_line(*record));
+    return f;
+  }
+  if (of_a_runtime != nullptr) {
+    Finding f = noted(fmt::format("{} is announced, and a native component has records of its own",
+                                  of_a_runtime->text),
+                      "two mechanisms in one process");
+    f.evidence = record_lines(*record);
     return f;
   }
   if (judged != nullptr) return passed(shown(*judged));
@@ -411,6 +415,7 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
   if (auto na = no_thread_context(e)) return *na;
   const auto contexts = decoded(e);
   bool compared = false;
+  bool taken_back = false;
   for (std::size_t i = 1; i < contexts.size(); ++i) {
     const Context& now = *contexts[i];
     // Contexts of two mappings may alternate.
@@ -436,8 +441,8 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     if (after == nullptr && is_left_by_update(e, now)) continue;
     // Who stops for good may take the names along.
     if (after == nullptr && !withdrawn_under_a_record(e, now)) {
-      return noted("the key map was taken back, and no record was seen after that",
-                   "key map withdrawn");
+      taken_back = true;
+      continue;
     }
     Finding f =
         judged == MapChange::kRemoved
@@ -454,6 +459,10 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
         fmt::format("{} elements after:", after == nullptr ? 0 : after->element_count));
     if (after != nullptr) add_elements(f, *after, change.index);
     return f;
+  }
+  if (taken_back) {
+    return noted("the key map was taken back, and no record was seen after that",
+                 "key map withdrawn");
   }
   if (compared) return passed();
   if (arrays(e).empty()) return no_map(e);

@@ -596,6 +596,12 @@ TEST(PublishRules, AHeaderUnderAnotherName) {
   nameless.see({hidden}, 2, Moment::kExit);
   EXPECT_EQ(contradictions(nameless), Ids{});
   EXPECT_EQ(nameless.judge("pctx.publish.discoverable").outcome, Outcome::kUnobservable);
+  Candidate beside = Writer{}.candidate();
+  beside.named = false;
+  beside.entries[0].name = "/memfd:otel (deleted)";
+  World both;
+  both.see({hidden, beside}, 2, Moment::kExit);
+  EXPECT_EQ(both.judge("pctx.publish.discoverable").outcome, Outcome::kFail);
 }
 
 TEST(PublishRules, NothingToSayInZeroBytes) {

@@ -703,6 +703,17 @@ TEST(KeyMap, RemovedAltogether) {
   EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kInfo);
 }
 
+TEST(KeyMap, WhatWasTakenBackHidesNoLaterRemoval) {
+  World w = updated(kNames, {});
+  w.states.back().entries.clear();
+  w.states.push_back({{schema("tls_v1"), key_map({"a", "b"})}, 1.6});
+  w.seen_to = 1.2;
+  w.seen_from = 1.1;
+  EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kInfo);
+  w.states.push_back({{schema("tls_v1"), key_map({"a"})}, 1.7});
+  EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kFail);
+}
+
 TEST(KeyMap, AnotherMappingStartsAnew) {
   World w = updated({"x", "y", "z"}, kNames);
   w.states.back().inode = 8;
@@ -738,6 +749,9 @@ TEST(AltSchema, ANativeComponentInANodeProgram) {
   const World w = world_of({schema("nodejs_v1_dev")});
   EXPECT_EQ(w.judge("tctx.refdata.schema-version-value").outcome, Outcome::kInfo);
   EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kInfo);
+  World later = w;
+  later.states.push_back({{schema("tlsdesc")}, 1.5});
+  EXPECT_EQ(later.judge("tctx.refdata.schema-version-value").outcome, Outcome::kFail);
 }
 
 }  // namespace

@@ -372,8 +372,30 @@ Finding without_exported_use(const ImageEvidence& e) {
                        : "tctx.tls.dynsym-exported");
 }
 
+// Why it is not known how a definition that no relocation names is reached; nothing: it is known.
+std::optional<Finding> unknown_access(const ImageEvidence& e, const ModuleFacts& m) {
+  if (!knows_relocations(m)) {
+    return unseen("the relocations of this machine are not known here",
+                  "an x86-64 or aarch64 file");
+  }
+  if (!m.local_dynamic_code.empty()) return elsewhere("tctx.tls.not-local-dynamic");
+  if (e.timeline->mode == Mode::kElf) {
+    return unseen(
+        "the file defines the variable and has no relocation for it; another module "
+        "may hold one",
+        "name the other modules as well, or `ctxconf attach` to a process that has "
+        "loaded them");
+  }
+  const auto damaged = std::ranges::find_if(
+      e.image->modules, [](const ModuleFacts& o) { return !o.problem.empty(); });
+  if (damaged == e.image->modules.end()) return std::nullopt;
+  return unseen("not all modules could be read: " + line(*damaged, damaged->problem),
+                "modules whose tables are sound");
+}
+
 Finding access_model(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
+  std::optional<Finding> unknown;
   const auto all = all_modules(e);
   std::string models;
   const bool reached = std::ranges::any_of(
@@ -384,28 +406,17 @@ Finding access_model(const ImageEvidence& e) {
       models += (models.empty() ? "" : ", ") + std::string(sys::to_string(accesses.front().model));
       continue;
     }
-    if (!knows_relocations(*m)) {
-      return unseen("the relocations of this machine are not known here",
-                    "an x86-64 or aarch64 file");
-    }
-    if (!m->local_dynamic_code.empty()) return elsewhere("tctx.tls.not-local-dynamic");
-    if (e.timeline->mode == Mode::kElf) {
-      return unseen(
-          "the file defines the variable and has no relocation for it; another module "
-          "may hold one",
-          "name the other modules as well, or `ctxconf attach` to a process that has "
-          "loaded them");
-    }
-    const auto damaged = std::ranges::find_if(
-        e.image->modules, [](const ModuleFacts& o) { return !o.problem.empty(); });
-    if (damaged != e.image->modules.end()) {
-      return unseen("not all modules could be read: " + line(*damaged, damaged->problem),
-                    "modules whose tables are sound");
+    if (auto why = unknown_access(e, *m)) {
+      if (!unknown) unknown = std::move(why);
+      continue;
     }
     const ThreadSample* use = use_of(e, *m);
     // Then the program goes by another definition.
     if (use == nullptr && reached) continue;
-    if (use == nullptr && !e.image->hidden_slots.empty()) return without_exported_use(e);
+    if (use == nullptr && !e.image->hidden_slots.empty()) {
+      if (!unknown) unknown = without_exported_use(e);
+      continue;
+    }
     Finding f = broken(
         fmt::format("{} defines the variable and no module has a relocation for it", m->path),
         "no relocation", "access the variable by name in compiled code, not through dlsym");
@@ -413,12 +424,13 @@ Finding access_model(const ImageEvidence& e) {
     if (use != nullptr) f.evidence.push_back(use_line(*m, *use));
     return f;
   }
-  return kept(models);
+  return unknown ? *unknown : kept(models);
 }
 
 Finding not_local_dynamic(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto all = all_modules(e);
+  std::optional<Finding> milder;
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
     // A zero in the word behind a nameless module id may be the variable's offset or local
@@ -457,9 +469,10 @@ Finding not_local_dynamic(const ImageEvidence& e) {
       continue;
     }
     f.evidence = std::move(evidence);
-    return f;
+    if (f.outcome == Outcome::kFail) return f;
+    if (!milder) milder = std::move(f);
   }
-  return kept();
+  return milder ? *milder : kept();
 }
 
 Finding prefers_tlsdesc(const ImageEvidence& e) {
@@ -493,6 +506,7 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
 
 Finding is_pointer(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
+  std::optional<Finding> milder;
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& s = *slot_definition(*m);
     const std::uint64_t pointer = m->elf64 ? 8 : 4;
@@ -512,9 +526,10 @@ Finding is_pointer(const ImageEvidence& e) {
       continue;
     }
     f.evidence = {dynsym_line(*m, s)};
-    return f;
+    if (f.outcome == Outcome::kFail) return f;
+    if (!milder) milder = std::move(f);
   }
-  return kept();
+  return milder ? *milder : kept();
 }
 
 // Of the modules that define it together. The relocation of one may lead to the variable of

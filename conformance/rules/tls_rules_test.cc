@@ -290,6 +290,33 @@ TEST(TlsRules, ADescriptorOfTheModuleIsLocalDynamicWithItsCode) {
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
 }
 
+TEST(TlsRules, TheWorstOfSeveralModulesDecides) {
+  ModuleFacts perhaps = library("/lib/a.so");
+  perhaps.relocations = {relocation(TlsRelocationKind::kModule, 0)};
+  perhaps.dynamic_symbols.front().value = 0;
+  perhaps.machine = EM_AARCH64;
+  ModuleFacts certain = library("/lib/b.so");
+  certain.relocations = {relocation(TlsRelocationKind::kModule, 0)};
+  certain.local_dynamic_code = {"0x1148: lea rax, [rax + 8]"};
+  ModuleFacts without_size = library("/lib/a.so");
+  without_size.dynamic_symbols.front().size = 0;
+  ModuleFacts too_large = library("/lib/b.so");
+  too_large.dynamic_symbols.front().size = 640;
+  too_large.tls->memory_size = 0x400;
+  ModuleFacts unknown = library("/lib/a.so");
+  unknown.machine = EM_RISCV;
+  unknown.relocations.clear();
+  ModuleFacts unreached = library("/lib/b.so");
+  unreached.relocations.clear();
+  for (const auto& [id, mild, bad] : {std::tuple{"tctx.tls.not-local-dynamic", perhaps, certain},
+                                      std::tuple{"tctx.tls.is-pointer", without_size, too_large},
+                                      std::tuple{"tctx.tls.access-model", unknown, unreached}}) {
+    EXPECT_NE(Seen({mild}).judge(id).outcome, Outcome::kFail) << id;
+    EXPECT_EQ(Seen({mild, bad}).judge(id).outcome, Outcome::kFail) << id;
+    EXPECT_EQ(Seen({bad, mild}).judge(id).outcome, Outcome::kFail) << id;
+  }
+}
+
 TEST(TlsRules, LocalDynamicBesideAnotherAccessIsNoHarm) {
   ModuleFacts m = library();
   m.relocations.push_back(relocation(TlsRelocationKind::kModule, 0));
