@@ -17,6 +17,8 @@ enum {
 #define PUPPET_HELLO INT64_C(0x7570706574000001)
 #define PUPPET_HANDLER INT64_C(0x7570706574000002)
 #define PUPPET_HANDLER_IDLE INT64_C(0x7570706574000003)
+/* That of a command that tells when it begins, before its answer. */
+#define PUPPET_BEGINS INT64_C(0x7570706574000004)
 
 enum PuppetCall {
   kPuppetSyscall, /* number, args; bit i of `pointers`: args[i] is an offset into the bytes */
@@ -49,7 +51,7 @@ struct PuppetCommand {
   uint32_t pointers;
   uint32_t returned; /* kPuppetSyscall: so many of the bytes come back with the answer */
   uint32_t bytes;
-  uint32_t none;
+  uint32_t tells; /* 1: when it begins */
 };
 
 struct PuppetAnswer {

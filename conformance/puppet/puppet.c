@@ -415,6 +415,7 @@ static void serve(struct Area* area) {
   while (area->returning == 0) {
     const int channel = receive(area);
     area->busy = 1;
+    if (area->command.tells != 0) answer(area, PUPPET_BEGINS, 0);
     const uint64_t* args = area->command.args;
     long result = 0;
     uint64_t bytes = 0;

@@ -48,6 +48,7 @@ struct Work {
   std::deque<Command> left;  // the first one was sent
   std::optional<std::int64_t> first;
   Bytes bytes;
+  bool begun = false;  // as far as it tells
 };
 
 // A thread, as it can be talked to.
@@ -315,6 +316,10 @@ void Player::take_answer(Agent& agent) {
     return;
   }
   if (!agent.work || agent.work->left.empty()) return;  // made up by the script
+  if (head.result == PUPPET_BEGINS) {
+    agent.work->begun = true;
+    return;
+  }
   Work& work = *agent.work;
   const Command sent = std::move(work.left.front());
   work.left.pop_front();
@@ -760,9 +765,17 @@ bool Player::play(std::size_t index) {
   if (const auto* w = std::get_if<Exec>(&o.what)) return exec(index, *agent, *w);
   if (const auto* w = std::get_if<Exit>(&o.what)) return exit(index, *agent, *w);
   if (std::holds_alternative<ExitThread>(o.what)) return exit_thread(index, *agent);
+  if (!o.later) {
+    begin(index, *agent, std::move(commands));
+    return await(index, *agent);
+  }
+  if (!commands.empty()) commands.front().head.tells = 1;
   begin(index, *agent, std::move(commands));
-  if (o.later) return say(step_of(index, StepOutcome::kBegun));
-  return await(index, *agent);
+  if (!say(step_of(index, StepOutcome::kBegun))) return false;
+  // One that is stopped, or has ended, does not begin.
+  (void)wait([&] { return !agent->work || agent->work->begun || is_over(*agent); },
+             options_.operation_within);
+  return !out_.interrupted && !fault_;
 }
 
 // Programs that nobody moves go on for a while.
