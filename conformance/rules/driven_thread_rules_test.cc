@@ -665,6 +665,37 @@ TEST(NoDangling, AtTheExitOfAThread) {
   EXPECT_EQ(run(Rec{}, false, /*same_slot=*/false), Outcome::kUnobservable);
 }
 
+TEST(NoDangling, ToARecordThatWasFreed) {
+  // Filled, but for the first 16 bytes, where the allocator keeps what it needs.
+  constexpr int kFilled = kFreedByte;
+  Rec filled = shown("e1d7a40505000000b0f3c2d1e0f1a2b3", "a5a5a5a5a5a5a5a5");
+  filled.valid = filled.flags = kFilled;
+  filled.behind = std::string(kFilled << 8 | kFilled, static_cast<char>(kFilled));
+  Rec begun = filled;  // no allocator fills it so
+  begun.flags = 1;
+  Rec reused = filled;
+  reused.valid = 0;
+  const auto run = [](const Rec& attached, const std::optional<Rec>& left) {
+    World w;
+    w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+    w.operate(given("t", "A", attached.trace, attached.span), {{13, attached}},
+              {{"ok", true}, {"tid", 13}});
+    w.exit("t", 13, left);
+    return w.judge("tctx.exit.no-dangling");
+  };
+  const Finding f = run(Rec{}, filled);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_NE(f.saw.find("memory that was freed"), std::string::npos) << f.saw;
+  EXPECT_EQ(run(Rec{}, begun).outcome, Outcome::kPass);
+  EXPECT_EQ(run(Rec{}, reused).outcome, Outcome::kPass);
+  // A record that is kept, or freed when nothing leads to it any more.
+  EXPECT_EQ(run(Rec{}, hidden()).outcome, Outcome::kPass);
+  EXPECT_EQ(run(Rec{}, std::nullopt).outcome, Outcome::kPass);
+  // A span id of the same bytes.
+  const Rec alike = shown(kTrace, "a5a5a5a5a5a5a5a5");
+  EXPECT_EQ(run(alike, alike).outcome, Outcome::kPass);
+}
+
 TEST(NoDangling, AThreadWithoutAContextLeavesNone) {
   World w;
   w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
