@@ -35,9 +35,10 @@ inline void record_gated(const WrapOptions& options, Timeline& timeline,
   ASSERT_TRUE(recording) << sys::to_string(recording.error());
   for (auto& fd : theirs) fd.reset();
   EXPECT_TRUE(recording->wake_for(from[0], POLLIN));
-  const auto until = Clock::now() + std::chrono::minutes(1);
-  for (bool runs = true; runs && Clock::now() < until;) {
-    const auto stepped = recording->step(until);
+  const auto limit = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                        std::chrono::minutes(1) * options.timeout_scale);
+  for (bool runs = true; runs && Clock::now() < limit + recording->late();) {
+    const auto stepped = recording->step(limit + recording->late());
     EXPECT_TRUE(stepped) << sys::to_string(stepped.error());
     runs = stepped.value_or(false);
     pollfd armed{.fd = from[0], .events = POLLIN, .revents = 0};

@@ -206,10 +206,20 @@ class Live {
   void on(const sys::Stepped& e);
   void on(const sys::Gone& e);
 
+  // What has a deadline gains this.
+  void move_times(Clock::duration time) {
+    begin_ += time;
+    if (published_) *published_ += time;
+    for (const pid_t pid : arming_) {
+      const auto w = alive_.find(pid);
+      if (w != alive_.end() && w->second.arming) w->second.arming->give_up += time;
+    }
+  }
   void tell_of_walk(Clock::time_point now);
   // Or nearly: what the program shows in the middle of a change is not looked at more often for it.
   void stood_still_for(Clock::duration time) {
     walked_ += time;
+    move_times(time);
     if (options_.looks_by_itself) next_tick_ += time;
   }
   Clock::duration scaled(milliseconds d) const {
@@ -996,12 +1006,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     stepped_ = woke;
   }
   if (const auto late = stopped_.woke(awake_by, woke); late > Clock::duration::zero()) {
-    begin_ += late;
-    if (published_) *published_ += late;
-    for (const pid_t pid : arming_) {
-      const auto w = alive_.find(pid);
-      if (w != alive_.end() && w->second.arming) w->second.arming->give_up += late;
-    }
+    move_times(late);
   }
   if (!event) {
     if (event.error().err == ECHILD) return false;

@@ -40,11 +40,11 @@ class Recording {
   bool interrupted() const;  // by a signal to ourselves, or paused
   bool paused() const;       // a process stands at options.pause_at: nothing but finish() is next
   const std::string& runaway() const;  // not empty: more processes than there may be; says how many
-  // Both moved by the time for which job control stopped us.
+  // Both moved by late().
   Clock::time_point begun() const;
   std::optional<Clock::time_point> published() const;  // a context appeared last
-  // That time, and what went by while a thread was moved by single instructions or was forked by
-  // us, in all.
+  // The time for which job control stopped us, and what went by while a thread was moved by single
+  // instructions or was forked by us, in all.
   Clock::duration late() const;
   // Somebody waits from now on, with a deadline that is moved, too: a bounded number of times until
   // the next is begun.

@@ -28,6 +28,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+constexpr std::chrono::minutes kPatience{5};
+
 abi::ThreadRecordHead head_of(const SlotView& view) {
   EXPECT_TRUE(view.record.has_value());
   return abi::decode_thread_record(view.record.value_or(MemoryBlock{}).bytes)
@@ -42,7 +44,7 @@ class SlotStepsTest : public testing::Test {
     }
   }
   static void watch(Recording& recording, pid_t tid) {
-    const auto until = Recording::Clock::now() + std::chrono::seconds(30);
+    const auto until = Recording::Clock::now() + kPatience;
     (void)recording.look(Look::kQuick, until);
     recording.watch_slot(recording.root(), tid, until);
   }
@@ -175,7 +177,7 @@ TEST_F(SlotStepsTest, RegistersThatOthersHoldAreNotWaitedFor) {
   EXPECT_EQ(exit_code(), 0);
   EXPECT_THAT(image.slot_walks, IsEmpty());
   EXPECT_THAT(image.slot_walks_unseen, HasSubstr("debug registers"));
-  EXPECT_LT(Recording::Clock::now() - begun, std::chrono::seconds(30)) << "its deadline";
+  EXPECT_LT(Recording::Clock::now() - begun, kPatience) << "its deadline";
 }
 
 // The recorder alone, which follows this thread: what is stored between two calls is stored by the
