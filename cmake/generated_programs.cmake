@@ -2,6 +2,8 @@
 ctxconf_library(ctxconf_grammar
   SRCS conformance/puppet/content.cc conformance/puppet/deviations.cc
        conformance/puppet/generate.cc conformance/puppet/grammar.cc
+       conformance/puppet/thread_deviations.cc conformance/puppet/thread_grammar.cc
+       conformance/puppet/thread_records.cc
   DEPS ctxconf_puppet)
 ctxconf_test(generate_test SRCS conformance/puppet/generate_test.cc DEPS ctxconf_grammar)
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -114,11 +115,38 @@ Bytes any_value(Rng& rng, unsigned depth) {
   }
 }
 
+Bytes names_value(const std::vector<std::string>& names) {
+  Bytes values;
+  for (const auto& name : names) put(values, block(1, string_value(name)));
+  return block(5, values);
+}
+
+Content with_reference(Content content) {
+  const Reference r = *std::exchange(content.reference, std::nullopt);
+  std::vector<Pair> pairs;
+  if (!r.no_schema) {
+    pairs.push_back({"threadlocal.schema_version",
+                     r.schema_value.empty() ? string_value(r.schema) : r.schema_value,
+                     {}});
+  }
+  if (r.keys && !r.no_map) {
+    pairs.push_back({"threadlocal.attribute_key_map",
+                     r.map_value.empty() ? names_value(*r.keys) : r.map_value,
+                     {}});
+  }
+  if (r.map_first) std::ranges::reverse(pairs);
+  if (r.in_resource) content.has_resource = true;
+  auto& to = r.in_resource ? content.resource : content.attributes;
+  to.insert(r.before_others && !r.in_resource ? to.begin() : to.end(), pairs.begin(), pairs.end());
+  return content;
+}
+
 }  // namespace
 
 Bytes string_value(std::string_view text) { return block(1, bytes_of(text)); }
 
 Bytes encode(const Content& content) {
+  if (content.reference) return encode(with_reference(content));
   Bytes out;
   const auto resource = [&](std::size_t from, std::size_t to, bool last) {
     Bytes inner;

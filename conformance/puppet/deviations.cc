@@ -840,6 +840,14 @@ const std::vector<Deviation>& table() {
 
 }  // namespace
 
-std::span<const Deviation> deviations() { return table(); }
+std::span<const Deviation> deviations() {
+  static const std::vector<Deviation> kAll = [] {
+    std::vector<Deviation> all = table();
+    const auto more = thread_deviations();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
+  return kAll;
+}
 
 }  // namespace ctxconf::conformance::puppet

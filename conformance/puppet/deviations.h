@@ -17,7 +17,9 @@ struct Deviation {
   // Changes the plan of a legal program; false: that program has no place for it.
   bool (*apply)(Plan& plan, Rng& rng);
   bool needs_names = false;  // nobody sees it where mappings cannot be named
+  Threads threads = Threads::kNever;  // of the legal program
 };
 std::span<const Deviation> deviations();
+std::vector<Deviation> thread_deviations();  // those of OTEP 4947
 
 }  // namespace ctxconf::conformance::puppet

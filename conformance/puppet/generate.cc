@@ -16,7 +16,8 @@ Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
     }
   }
   for (;;) {
-    out.plan = legal_plan(rng, host);
+    out.plan = legal_plan(rng, host,
+                          out.deviation != nullptr ? out.deviation->threads : Threads::kMaybe);
     if (out.deviation == nullptr) break;
     // What comes after the deviation would not be reached.
     out.plan.cut.reset();
@@ -155,6 +156,7 @@ class Shrinker {
         auto& content = updates ? a.update.content : a.publication.content;
         if (!content.raw.empty()) return false;
         Content simple;
+        simple.reference = content.reference;
         simple.resource.push_back({"service.name", string_value("a"), {}});
         if (encode(content) == encode(simple)) return false;
         content = simple;

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "conformance/puppet/content.h"
+#include "conformance/puppet/steps.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -132,54 +133,6 @@ constexpr auto kProductions = std::to_array<Production>({
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Steps of which some stand before others, and nothing else is said about their order.
-class Steps {
- public:
-  explicit Steps(const Plan& plan) : plan_(plan) {}
-
-  void add(std::string name, std::function<void()> make) {
-    if (plan_.left_out.contains(name)) return;
-    steps_.push_back({std::move(name), std::move(make)});
-  }
-  // Of steps that are not there nothing is said.
-  void order(std::string_view first, std::string_view then) {
-    const bool other_way = plan_.reversed.contains({std::string(first), std::string(then)});
-    orders_.emplace_back(other_way ? then : first, other_way ? first : then);
-  }
-  // One of the orders that are left; `before` is called before each step.
-  void make(Rng& rng, const std::function<void()>& before) {
-    std::vector<const Step*> left;
-    left.reserve(steps_.size());
-    for (const auto& step : steps_) left.push_back(&step);
-    while (!left.empty()) {
-      std::vector<std::size_t> ready;
-      for (std::size_t i = 0; i < left.size(); ++i) {
-        const bool waits = std::ranges::any_of(orders_, [&](const auto& order) {
-          return order.second == left[i]->name && std::ranges::any_of(left, [&](const Step* other) {
-                   return other->name == order.first;
-                 });
-        });
-        if (!waits) ready.push_back(i);
-      }
-      if (ready.empty()) std::abort();  // steps that wait for each other
-      const auto now = static_cast<std::ptrdiff_t>(rng.pick(ready));
-      const Step* step = left[static_cast<std::size_t>(now)];
-      left.erase(left.begin() + now);
-      before();
-      step->make();
-    }
-  }
-
- private:
-  struct Step {
-    std::string name;
-    std::function<void()> make;
-  };
-  const Plan& plan_;
-  std::vector<Step> steps_;
-  std::vector<std::pair<std::string, std::string>> orders_;
-};
-
 // A published context as its writer knows it.
 struct Context {
   Value base;
@@ -195,7 +148,10 @@ struct Context {
 
 class Emission {
  public:
-  explicit Emission(Plan& plan) : plan_(plan) {}
+  explicit Emission(Plan& plan)
+      : plan_(plan),
+        builder_(plan.slot ? Program::kSlot : Program::kPlain),
+        contexts_(builder_, plan.used, [this] { safe_cuts_.push_back(builder_.size()); }) {}
 
   Script run() {
     for (unsigned i = 0; i < plan_.threads; ++i) threads_.push_back(builder_.thread());
@@ -204,6 +160,7 @@ class Emission {
       use("end.exit");
       builder_.exit(0);
     }
+    if (plan_.slot && !contexts_.any_attached()) use("slot.unused");
     Script script = std::move(builder_).script();
     if (plan_.cut) cut(script);
     return script;
@@ -261,7 +218,8 @@ class Emission {
           break;
         case Act::Kind::kExec:
           use("exec");
-          builder_.exec();
+          builder_.exec(plan_.slot ? "slot" : "plain");
+          contexts_.executed();
           threads_.clear();
           scratch_.reset();
           context_.reset();
@@ -269,6 +227,9 @@ class Emission {
           break;
         case Act::Kind::kWrong:
           wrong(act.wrong);
+          break;
+        case Act::Kind::kThread:
+          contexts_.act(act.thread, rng_);
           break;
       }
     }
@@ -472,7 +433,7 @@ class Emission {
       }
       case Place::kHeap: {
         const Value now = builder_.syscall(kBrk, {Value(0)});
-        builder_.syscall(kBrk, {now + (c.room + 64)});
+        builder_.syscall(kBrk, {now + (c.room + 64) / 16 * 16});
         c.payload = now;
         return;
       }
@@ -668,6 +629,7 @@ class Emission {
     context_ = c;
     withdrawn_.reset();
     published_ = true;
+    contexts_.published(p.content.reference);
   }
 
   void add_namings(Steps& steps, const std::vector<Naming>& early, const std::vector<Naming>& late,
@@ -841,6 +803,7 @@ class Emission {
     next.stamp = stamp_;
     last_stamp_ = stamp_;
     c = next;
+    if (renewal != Renewal::kUnchanged) contexts_.published(u.content.reference);
   }
 
   void zero(const Value& base, const Update& u) {
@@ -893,6 +856,7 @@ class Emission {
       builder_.unmap(*c.buffer, c.buffer_size);
     }
     context_.reset();
+    contexts_.withdrawn();
     withdrawn_.reset();
     if (!gone && !release && d.how == Dropped::kZero && c.writable) withdrawn_ = c;
     safe_cuts_.push_back(builder_.size());
@@ -987,10 +951,12 @@ class Emission {
     const bool saved_published = std::exchange(published_, false);
     const auto cuts = safe_cuts_.size();
     child_ = pid;
+    contexts_.begin_child(pid);
     acts(its);
     builder_.exit(0);
     safe_cuts_.resize(cuts);
     child_.reset();
+    contexts_.end_child();
     threads_ = saved_threads;
     context_ = saved_context;
     withdrawn_ = saved_withdrawn;
@@ -1056,6 +1022,7 @@ class Emission {
   Plan& plan_;
   Rng rng_{0};
   Builder builder_;
+  ThreadScript contexts_;
   std::vector<Value> threads_;
   std::optional<Value> child_;
   std::optional<Value> scratch_;
@@ -1085,7 +1052,8 @@ Stamp legal_stamp(Rng& rng, bool update) {
   return out;
 }
 
-Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, bool again) {
+Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, bool again,
+                              Announcement* announced) {
   Publication p;
   static const std::vector<Place> kPlaces = {
       Place::kInline, Place::kInline,    Place::kInlineGap, Place::kAnonymous,
@@ -1096,6 +1064,7 @@ Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, 
       CopyHow::kBytes,  CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords,
       CopyHow::kVector, CopyHow::kPipe,  CopyHow::kProcessVm};
   p.content = legal_content(rng);
+  if (announced != nullptr) p.content.reference = announced->next(rng);
   p.place = rng.pick(kPlaces);
   p.how = rng.pick(kHows);
   p.spare = rng.one_in(2) ? rng.below(600) : 0;
@@ -1157,7 +1126,8 @@ Act made(Act::Kind kind, Rng& rng) {
   return out;
 }
 
-std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bool child) {
+std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bool child,
+                            Announcement* announced) {
   std::vector<Act> out;
   const auto rounds = child || rng.one_in(2) ? 1 : 1 + rng.below(3);
   bool withdrawn_in_place = false;
@@ -1168,22 +1138,30 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
       out.push_back(noise);
     }
     if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
+    const auto contexts = announced == nullptr ? 0 : rng.below(child ? 3 : 6);
+    for (std::uint64_t i = 0; i < contexts; ++i) {
+      Act next = made(Act::Kind::kThread, rng);
+      next.thread = legal_thread_act(rng, child);
+      out.push_back(next);
+      if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
+    }
     if (!child && rng.one_in(9)) {
       Act forked = made(Act::Kind::kChild, rng);
-      forked.child = legal_acts(rng, host, false, true);
+      forked.child = legal_acts(rng, host, false, true, announced);
       out.push_back(forked);
     }
   };
   for (std::uint64_t round = 0; round < rounds; ++round) {
     aside();
     Act publish = made(Act::Kind::kPublish, rng);
-    publish.publication = legal_publication(rng, host, threads, withdrawn_in_place);
+    publish.publication = legal_publication(rng, host, threads, withdrawn_in_place, announced);
     out.push_back(publish);
     aside();
     const auto updates = rng.one_in(2) ? 0 : 1 + rng.below(3);
     for (std::uint64_t i = 0; i < updates; ++i) {
       Act update = made(Act::Kind::kUpdate, rng);
       update.update = legal_update(rng, publish.publication, threads);
+      if (announced != nullptr) update.update.content.reference = announced->next(rng);
       // The mapping that is published again has as many pages as it had.
       if (publish.publication.again_in_place) {
         for (auto* namings : {&update.update.early, &update.update.late}) {
@@ -1212,18 +1190,11 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
 
 }  // namespace
 
-std::uint64_t Rng::next() {  // splitmix64
-  state_ += 0x9e3779b97f4a7c15U;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31U);
-}
-
 Update legal_update(Rng& rng, const Publication& p, bool threads) {
   Update u;
   u.renewal = static_cast<Renewal>(rng.below(4));
   u.content = legal_content(rng);
+  u.content.reference = p.content.reference;
   static const std::vector<Style> kStyles = {Style::kFields, Style::kFields, Style::kWords,
                                              Style::kHalves, Style::kBytes};
   u.style = rng.pick(kStyles);
@@ -1247,12 +1218,20 @@ Update legal_update(Rng& rng, const Publication& p, bool threads) {
   return u;
 }
 
-std::span<const Production> productions() { return kProductions; }
+std::vector<Production> productions() {
+  std::vector<Production> out(kProductions.begin(), kProductions.end());
+  const auto more = thread_productions();
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
 
-Plan legal_plan(Rng& rng, const Surroundings& host) {
+Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads) {
   Plan plan;
+  plan.slot = threads == Threads::kAlways || (threads == Threads::kMaybe && rng.one_in(2));
+  std::optional<Announcement> announced;
+  if (plan.slot) announced.emplace(rng);
   if (rng.one_in(3)) plan.threads = 1 + static_cast<unsigned>(rng.below(3));
-  plan.acts = legal_acts(rng, host, plan.threads > 0, false);
+  plan.acts = legal_acts(rng, host, plan.threads > 0, false, announced ? &*announced : nullptr);
   plan.exits = rng.one_in(2);
   if (rng.one_in(4)) {
     plan.cut = rng.below(1000);

@@ -1,4 +1,5 @@
-// Programs that publish a process context in every way that OTEP 4719 leaves open. Written from the
+// Programs that publish a process context in every way that OTEP 4719 leaves open, some of them with
+// thread contexts (thread_grammar.h). Written from the
 // document's sentences and not from the rules: a production is allowed only where a reader keeps
 // what it may rely on at that moment (nothing, the old context, none, or the new one).
 #pragma once
@@ -13,33 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/puppet/rng.h"
 #include "conformance/puppet/script.h"
+#include "conformance/puppet/steps.h"
+#include "conformance/puppet/thread_grammar.h"
 
 namespace ctxconf::conformance::puppet {
 
-// The same numbers on every host and with every library.
-class Rng {
- public:
-  explicit Rng(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next();
-  std::uint64_t below(std::uint64_t n) { return n == 0 ? 0 : next() % n; }
-  bool one_in(std::uint64_t n) { return below(n) == 0; }
-  template <typename T>
-  const T& pick(const std::vector<T>& from) {
-    return from[below(from.size())];
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-// One way that the text leaves open, and where it does.
-struct Production {
-  std::string_view id;
-  std::string_view sentence;  // a row of the catalogue, or a section
-};
-std::span<const Production> productions();
-using Used = std::set<std::string_view>;
+std::vector<Production> productions();
 
 // A message before it is encoded.
 struct Pair {
@@ -58,6 +40,7 @@ struct Content {
   bool entity = false;          // Resource field 3, about its first key
   unsigned varint_padding = 0;  // bytes by which lengths are longer than they need to be
   Bytes raw;                    // appended as it is
+  std::optional<Reference> reference;  // of thread contexts
 };
 Bytes encode(const Content& content);
 Bytes string_value(std::string_view text);
@@ -205,7 +188,7 @@ enum class Noise : std::uint8_t {
 };
 
 struct Act {
-  enum class Kind : std::uint8_t { kPublish, kUpdate, kDrop, kNoise, kLook, kChild, kExec, kWrong };
+  enum class Kind : std::uint8_t { kPublish, kUpdate, kDrop, kNoise, kLook, kChild, kExec, kWrong, kThread };
   Kind kind = Kind::kLook;
   std::uint64_t seed = 0;  // of the order of its steps: it does not depend on other acts
   bool deviant = false;    // what a deviation is about
@@ -215,19 +198,18 @@ struct Act {
   Drop drop;
   Noise noise = Noise::kMap;
   std::vector<Act> child;
+  ThreadAct thread;
   std::string wrong;  // kWrong: what a deviation does between two acts
 };
 
-struct Plan {
+struct Plan : StepChanges {
   std::vector<Act> acts;
+  bool slot = false;  // the program has the variable of thread contexts
   unsigned threads = 0;
   bool alone = false;                // and no noise starts one
   std::optional<std::uint64_t> cut;  // the process ends after so many thousandths of it
   bool killed = false;               // ... by a signal
   bool exits = false;                // of itself, at its end
-  // Pairs of steps that stand the other way round; of no legal program.
-  std::set<std::pair<std::string, std::string>> reversed;
-  std::set<std::string> left_out;
   Used used;
 };
 
@@ -235,7 +217,8 @@ struct Surroundings {
   bool names_anonymous = false;  // the host names anonymous memory
 };
 
-Plan legal_plan(Rng& rng, const Surroundings& host);
+enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // with contexts of their own
+Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads = Threads::kMaybe);
 Update legal_update(Rng& rng, const Publication& published, bool threads);
 Script script_of(Plan& plan);  // adds to plan.used
 // An inline payload has room for what it became.
