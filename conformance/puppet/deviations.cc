@@ -784,6 +784,8 @@ const std::vector<Deviation>& table() {
          return updates(plan, rng, [](Update& u) {
            u.late.clear();
            u.early.clear();
+           // With it, it may be another publication, and the call of the next update its own.
+           u.same_signature = false;
          });
        }},
       {"update-named-early",

@@ -619,9 +619,11 @@ class Emission {
     add_namings(steps, p.early, p.late, c, /*update=*/false);
     add_noise(steps, p.noise, "");
     if (p.threads > 0 && !threads_.empty()) use("threads");
-    steps.make(rng_, [this, &p] {
+    // Ended before it is sized, a mapping that was named looks like one that never gets a size.
+    const bool whole = p.sizing == Sizing::kMappedFirst && !p.early.empty();
+    steps.make(rng_, [this, &p, whole] {
       act_by(p.threads);
-      if (!child_) safe_cuts_.push_back(builder_.size());
+      if (!child_ && !whole) safe_cuts_.push_back(builder_.size());
     });
     home();
     c.stamp = stamp_;

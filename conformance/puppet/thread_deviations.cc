@@ -74,13 +74,14 @@ ThreadAct own_attach(Rng& rng) {
   ThreadAct out = legal_thread_act(rng, false);
   out.kind = ThreadAct::Kind::kAttach;
   out.thread = kOwnThread;
-  out.in_place = false;
-  out.own_block = false;
   out.by_another = false;
   out.nested = false;
   out.reused = false;
   out.record = own_record(rng);
-  out.memory = Memory::kMapping;
+  static const std::vector<Memory> kMemories = {
+      Memory::kMapping, Memory::kBorder, Memory::kTwoMappings,
+      Memory::kStack,   Memory::kFile,   Memory::kReadOnly};
+  out.memory = rng.pick(kMemories);
   out.spare = 0;
   return out;
 }
@@ -121,6 +122,14 @@ bool attaches(Plan& plan, Rng& rng, const std::function<void(ThreadAct&)>& chang
 bool has_flaw(Plan& plan, Rng& rng, Flaw flaw) {
   return attaches(plan, rng, [flaw](ThreadAct& act) { act.record.flaw = flaw; });
 }
+// The same of memory that the thread does not use for another record.
+bool has_flaw_once(Plan& plan, Rng& rng, Flaw flaw) {
+  return attaches(plan, rng, [flaw](ThreadAct& act) {
+    act.record.flaw = flaw;
+    act.in_place = false;
+    act.memory = Memory::kMapping;
+  });
+}
 
 // What is announced is wrong all the time, and there is a record that it is about.
 bool announces(Plan& plan, Rng& rng, const std::function<void(Reference&)>& change) {
@@ -130,16 +139,13 @@ bool announces(Plan& plan, Rng& rng, const std::function<void(Reference&)>& chan
 
 // An update that changes the map of the context before it, while a record is attached.
 bool updates_map(Plan& plan, Rng& rng, void (*change)(Reference&)) {
-  announce(plan);
+  change_references(plan, [](Reference& r) { r.keys = first_keys(kFewNames); });
   const auto at = behind_publication(plan, rng);
   if (!at) return false;
   Act& publish = plan.acts[*at - 1];
   publish.deviant = true;
   // Not into a mapping in which another map stood.
   publish.publication.again_in_place = false;
-  Reference& before = *publish.publication.content.reference;
-  before.keys = first_keys(kFewNames);
-  make_room(publish.publication);
   Act update = made(Kind::kUpdate, rng);
   update.deviant = true;
   update.update = legal_update(rng, publish.publication, false);
@@ -312,7 +318,7 @@ std::vector<Deviation> reference_table() {
 std::vector<Deviation> head_table() {
   return {
       of_record("root-span-id", "has a root span id behind the span id", "tctx.record.layout",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kRootSpanId); },
+                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kRootSpanId); },
                 {"tctx.record.valid-reserved-values"}),
       of_record("record-size-swapped", "stores the size of the attributes with its bytes swapped",
                 "tctx.record.byte-order",
@@ -368,15 +374,15 @@ std::vector<Deviation> memory_table() {
                 [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kOddAddress); }),
       of_record("attributes-elsewhere", "has a pointer to the attributes in their place",
                 "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kPointer); }),
+                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kPointer); }),
       of_record("record-released", "unmaps a record that is attached", "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kReleased); }),
+                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kReleased); }),
       of_record("slot-to-nowhere", "stores an address to the slot where nothing is",
                 "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kNowhere); }),
+                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kNowhere); }),
       of_record("size-beyond-mapping", "announces more attributes than are mapped",
                 "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kBeyondMapping); }),
+                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kBeyondMapping); }),
       of_record("record-of-700", "has a record of more than 700 bytes",
                 "tctx.record.recommended-size",
                 [](Plan& plan, Rng& rng) {
@@ -418,9 +424,15 @@ std::vector<Deviation> attribute_table() {
       of_record("index-beyond-map", "has an attribute with the first index outside the key map",
                 "tctx.attrs.key-in-map",
                 [](Plan& plan, Rng& rng) {
-                  return attaches(plan, rng, [](ThreadAct& act) {
+                  const auto beyond = [](ThreadAct& act) {
                     act.record.attributes.back().beyond = true;
+                  };
+                  if (!attaches(plan, rng, beyond)) return false;
+                  // A later map with that index would be one that is late.
+                  each_content(plan.acts, [](Content& content) {
+                    content.reference->keys = first_keys(kFewNames);
                   });
+                  return true;
                 }),
       of_record("attribute-not-utf8", "has a value that is not UTF-8", "tctx.attrs.utf8",
                 [](Plan& plan, Rng& rng) {

@@ -248,6 +248,11 @@ ThreadScript::Held ThreadScript::get_memory(const ThreadAct& act, const Thread& 
   }
   if (at % 4 != 0) use("memory.even");
   if (act.record.flaw == Flaw::kOddAddress) ++at;
+  if (act.record.flaw == Flaw::kBeyondMapping) {
+    // Another mapping may follow.
+    builder_.protect(*out.buffer + (out.buffer_size - kPage), kPage, 0);
+    at = 0;
+  }
   out.at = *out.buffer + at;
   return out;
 }
@@ -468,7 +473,9 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   Held held;
   if (first) {
     use("switch.first-of-fixed");
-    steps.add("place", [&] { held = get_memory(act, t, kLargestRecord, rng); });
+    steps.add("place", [&] { 
+      held = get_memory(act, t, std::max<std::uint64_t>(kLargestRecord, bytes.size()), rng);
+     });
     steps.add("slot", [&] {
       by(t);
       builder_.slot(held.at, act.order);

@@ -66,7 +66,8 @@ std::uint16_t announced(const RecordPlan& record, std::size_t bytes) {
 // Text of so many bytes, or a few less where a character does not fit.
 Bytes text_of(Rng& rng, std::size_t size) {
   static const std::vector<std::string> kPieces = {
-      "/cart", "GET", "na\u00efve", "\u6771\u4eac", "\U0001f680", "user-4711 ", "a\tb", "x"};
+      "/cart", "GET", "na\u00efve", "\u6771\u4eac", "\U0001f680", "user-4711 ", "a\tb", "x", std::string("\0\0\0", 3),
+      std::string("\1\2\0", 3)};
   std::string out;
   for (unsigned misses = 0; out.size() < size && misses < 4;) {
     const std::string& piece = rng.pick(kPieces);

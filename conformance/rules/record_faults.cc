@@ -32,6 +32,7 @@ struct Walk {
   std::size_t entries = 0;
   std::size_t end = 0;           // of the last whole entry, with its padding
   std::size_t gaps = 0;          // padding with an entry behind it
+  bool gaps_used = false;        // ... that is not all zero
   std::size_t long_lengths = 0;  // of two bytes
   bool known_keys = true;        // every index is in the key map
   bool repeated_key = false;
@@ -48,10 +49,15 @@ std::optional<std::size_t> length_at(Bytes area, std::size_t& at, bool varint) {
   return (byte & 0x7fU) | high << 7U;
 }
 
+bool all_zero(Bytes bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
+}
+
 Walk walk(Bytes area, std::size_t keys, const Style& style = {}) {
   Walk w;
   std::bitset<abi::kMaxKeys> seen;
   bool padded = false;
+  bool padding_used = false;
   bool blank = false;
   while (w.entries < style.most && area.size() - w.end >= abi::kEntryHeadBytes) {
     std::size_t at = w.end;
@@ -62,6 +68,7 @@ Walk walk(Bytes area, std::size_t keys, const Style& style = {}) {
     const bool zero = key == 0 && *length == 0;
     at += *length;
     if (padded) ++w.gaps;
+    w.gaps_used = w.gaps_used || (padded && padding_used);
     if (wide) ++w.long_lengths;
     w.blank_run = w.blank_run || (zero && blank);
     blank = zero;
@@ -72,14 +79,11 @@ Walk walk(Bytes area, std::size_t keys, const Style& style = {}) {
     const std::size_t aligned =
         std::min(area.size(), (at + style.alignment - 1) / style.alignment * style.alignment);
     padded = aligned != at;
+    padding_used = !all_zero(area.subspan(at, aligned - at));
     w.end = aligned;
     if (!zero) w.in_use = aligned;
   }
   return w;
-}
-
-bool all_zero(Bytes bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
 }
 
 std::uint64_t number_at(Bytes bytes, std::size_t at, bool little_endian) {
@@ -115,8 +119,8 @@ class Examination {
       return out;
     }
     for (const auto fault :
-         {RecordFault::kForeignByteOrder, RecordFault::kSizeIsCount, RecordFault::kSizeWithHead,
-          RecordFault::kPaddedEntries, RecordFault::kVarintLengths, RecordFault::kOlderLayout,
+         {RecordFault::kForeignByteOrder, RecordFault::kSizeIsCount, RecordFault::kPaddedEntries,
+          RecordFault::kSizeWithHead, RecordFault::kVarintLengths, RecordFault::kOlderLayout,
           RecordFault::kElsewhere}) {
       out.fault = fault;
       if (fits(fault, out.reading) == Fit::kProven) return out;
@@ -199,7 +203,9 @@ class Examination {
       const Walk w = walk(area_, keys_, {.alignment = alignment});
       if (w.end != size_ || !w.known_keys) continue;
       reading = fmt::format("{} entries, each at a multiple of {} bytes", w.entries, alignment);
-      if (w.gaps > 0) return Fit::kProven;
+      // What looks like a wider gap may hold entries.
+      const bool gaps = w.gaps > 0 && (alignment == 2 || !w.gaps_used);
+      if (gaps && !w.blank_run) return Fit::kProven;
       best = Fit::kPossible;
     }
     return best;

@@ -415,6 +415,21 @@ TEST(RecordRules, PaddedEntries) {
   EXPECT_EQ(contradictions(both), Ids{"tctx.attrs.packed"});
 }
 
+TEST(RecordRules, WhatPaddingExplainsByChance) {
+  // The second entry lies where the third would have seven bytes of padding before it.
+  Rec cut;
+  cut.area = pair(0, text_of(17, 'a')) + pair(1, "dxp") + pair(2, text_of(7, 'b')) + "b";
+  expect_for_all_surroundings(cut, {"tctx.attrs.ends-on-boundary"});
+  Rec varint;
+  varint.area = pair(0, "ptxewns") + pair(1, "nugil") + "\2" + "\x87\x01" + text_of(135, 'v');
+  expect_for_all_surroundings(varint, {"tctx.attrs.entry-format"});
+  // Without padding two entries end 28 bytes before the end.
+  Rec padded;
+  padded.area = pair(0, text_of(13, 'a')) + '\0' + pair(1, text_of(17, 'b')) + '\0' +
+                pair(2, text_of(7, 'c')) + '\0';
+  expect_for_all_surroundings(padded, {"tctx.attrs.packed"});
+}
+
 TEST(RecordRules, AnAreaThatIsCut) {
   Rec r;
   r.area.clear();
