@@ -283,13 +283,33 @@ std::optional<std::size_t> key_count(const Record& record) {
   return count;
 }
 
+const Process* parent_of(const Timeline& t, const Process& child) {
+  const auto parent = std::ranges::find_if(t.processes, [&](const Process& p) {
+    return p.pid == child.parent && p.session == child.session && &p != &child;
+  });
+  return parent == t.processes.end() ? nullptr : &*parent;
+}
+
 const Process* forked_from(const ImageEvidence& e) {
   if (e.image != &e.process->images.front()) return nullptr;  // it has executed another program
-  const auto& all = e.timeline->processes;
-  const auto parent = std::ranges::find_if(all, [&](const Process& p) {
-    return p.pid == e.process->parent && p.session == e.process->session && &p != e.process;
-  });
-  return parent == all.end() ? nullptr : &*parent;
+  return parent_of(*e.timeline, *e.process);
+}
+
+bool may_have_contexts_of_ancestors(const ImageEvidence& e) {
+  const auto has_used_any = [](const Image& i) {
+    return i.snapshots_dropped > 0 || i.threads_dropped > 0 || !i.threads_unread.empty() ||
+           !i.threads.empty() || !i.hidden_slots.empty() ||
+           std::ranges::any_of(i.snapshots,
+                               [](const Snapshot& s) { return !s.candidates.empty(); });
+  };
+  const Process* ancestor = forked_from(e);
+  // Numbers may come again, and make a circle.
+  for (std::size_t i = 0; ancestor != nullptr && i < e.timeline->processes.size(); ++i) {
+    const auto& images = ancestor->images;
+    if (images.empty() || std::ranges::any_of(images, has_used_any)) return true;
+    ancestor = parent_of(*e.timeline, *ancestor);
+  }
+  return false;
 }
 
 bool is_inherited(const ImageEvidence& e, const Record& record) {

@@ -171,7 +171,7 @@ Finding schema_version_present(const ImageEvidence& e) {
     return f;
   }
   if (e.published() || e.timeline->mode == Mode::kAttach) return no_context_to_judge(e);
-  if (forked_from(e) != nullptr) {
+  if (may_have_contexts_of_ancestors(e)) {
     return unobservable("a forked child without a context: its record may be from before the fork",
                         "a child that publishes a context of its own");
   }

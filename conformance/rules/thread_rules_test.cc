@@ -102,6 +102,7 @@ struct World {
   std::vector<ThreadSample> unreadable;
   std::vector<ThreadSample> born_with;  // behind the records
   std::uint32_t image_index = 0;
+  std::int32_t parent = 0;
 
   Finding judge(std::string_view id) const {
     const Rule rule = rule_for(id);
@@ -109,6 +110,7 @@ struct World {
     Timeline t = timeline;
     Process process;
     process.pid = 12;
+    process.parent = parent;
     Image image;
     image.key = {12, image_index};
     image.modules = modules;
@@ -632,6 +634,37 @@ TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
   EXPECT_EQ(contradictions(w), Ids{"tctx.attrs.key-in-map"});
   w.states.clear();
   EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-present"});
+}
+
+TEST(ReferenceData, AForkedChildMayGoBackToWhatItsAncestorsHad) {
+  constexpr const char* kId = "tctx.refdata.schema-version-present";
+  World w;
+  w.states.clear();
+  w.timeline.mode = Mode::kWrap;
+  Process parent;
+  parent.pid = 11;
+  parent.parent = 10;
+  parent.images.emplace_back().key = {11, 0};
+  Process grandparent;
+  grandparent.pid = 10;
+  grandparent.parent = 11;  // a number that was there before
+  grandparent.images.emplace_back().key = {10, 0};
+  w.parent = 11;
+  w.timeline.processes = {grandparent, parent};
+  EXPECT_EQ(w.judge(kId).outcome, Outcome::kFail);
+  Snapshot published;
+  published.candidates.emplace_back();
+  for (const std::size_t ancestor : {0, 1}) {
+    World shown = w;
+    shown.timeline.processes[ancestor].images[0].threads.emplace_back();
+    EXPECT_EQ(shown.judge(kId).outcome, Outcome::kUnobservable);
+    World with_context = w;
+    with_context.timeline.processes[ancestor].images[0].snapshots.push_back(published);
+    EXPECT_EQ(with_context.judge(kId).outcome, Outcome::kUnobservable);
+    World unread = w;
+    unread.timeline.processes[ancestor].images[0].threads_unread = "no right to";
+    EXPECT_EQ(unread.judge(kId).outcome, Outcome::kUnobservable);
+  }
 }
 
 TEST(ReferenceData, NoKeyMapIsNeededWithoutAttributes) {

@@ -1157,6 +1157,20 @@ void good_fork_child_publishes() {
         }});
 }
 
+// The parent has no context of either kind, so the child's record is its own.
+void bad_fork_attaches() {
+  play({.context = {}, .records = {}, .meanwhile = [](const Region&) {
+          const pid_t child = fork();
+          if (child < 0) die("fork");
+          if (child == 0) {
+            attach(in_block(usual_bytes()[0]));
+            wait_for_the_end();
+            _exit(0);
+          }
+          reap_at_exit(child);
+        }});
+}
+
 #elif THREAD_WRITER_FORM == FORM_LOADS
 
 // ---- where the slot comes from
@@ -1330,6 +1344,8 @@ struct Case {
 constexpr Case kBad[] = {
     {"tctx.refdata.in-attributes", "entries in the Resource", bad_in_attributes},
     {"tctx.refdata.schema-version-present", "only a key map", bad_schema_version_present},
+    {"tctx.refdata.schema-version-present:fork", "a forked child attaches and publishes nothing",
+     bad_fork_attaches},
     {"tctx.refdata.key-map-present", "only a schema version", bad_key_map_present},
     {"tctx.refdata.schema-version-string", "the integer 1", bad_schema_version_string},
     {"tctx.refdata.schema-version-value", "tlsdesc", bad_schema_version_value},
