@@ -241,7 +241,9 @@ ChangingKeys changing_keys(const Json& capabilities) {
   if (!publish.contains("keys")) return {};
   std::vector<std::string> others;
   for (const Json& key : publish["keys"]) {
-    if (key != "service.name" && key != "service.instance.id") others.push_back(key);
+    const bool is_known = key == "service.name" || key == "service.instance.id" ||
+                          std::ranges::find(others, key.get<std::string>()) != others.end();
+    if (!is_known) others.push_back(key);
   }
   ChangingKeys out{Json::array(), others.size() > 1 ? others[1] : std::string()};
   if (!others.empty()) out.removed.push_back(text(others[0], "to be removed"));

@@ -840,7 +840,8 @@ class Sdk {
           kept.push_back(a);
         }
       }
-      kept.push_back(text("telemetry.sdk.name", "ctxconf"));
+      const json own = text("telemetry.sdk.name", "ctxconf");
+      if (std::ranges::find(kept, own) == kept.end()) kept.push_back(own);
       content.resource = std::move(kept);
     }
     return content;

@@ -109,6 +109,9 @@ class Writer {
   explicit Writer(const Kind& kind) : kind_(kind), name_(kind.name) {}
 
   Reply publish(const json& request) {
+    if (!request.value("attributes", json::array()).empty()) {
+      return std::unexpected(Refusal{"rejected", "no pairs beside the Resource"});
+    }
     resource_.clear_attributes();
     for (const auto& a : request.at("resource").at("attributes")) {
       auto& pair = *resource_.add_attributes();

@@ -195,6 +195,9 @@ class Process {
   }
 
   Reply publish(const json& request) {
+    if (!request.value("attributes", json::array()).empty()) {
+      return refuse("rejected", "no pairs beside the Resource");
+    }
     const std::lock_guard guard(lock_);
     resource_ = attributes_of(request);
     send(is_good("reference-data-later") && names_.empty() ? without_threads() : whole());
