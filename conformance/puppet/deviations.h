@@ -16,7 +16,7 @@ struct Deviation {
   std::vector<std::string_view> follow;  // rows that it may break as well
   // Changes the plan of a legal program; false: that program has no place for it.
   bool (*apply)(Plan& plan, Rng& rng);
-  bool needs_names = false;  // nobody sees it where mappings cannot be named
+  bool needs_names = false;           // nobody sees it where mappings cannot be named
   Threads threads = Threads::kNever;  // of the legal program
 };
 std::span<const Deviation> deviations();

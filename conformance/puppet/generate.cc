@@ -16,8 +16,8 @@ Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
     }
   }
   for (;;) {
-    out.plan = legal_plan(rng, host,
-                          out.deviation != nullptr ? out.deviation->threads : Threads::kMaybe);
+    out.plan =
+        legal_plan(rng, host, out.deviation != nullptr ? out.deviation->threads : Threads::kMaybe);
     if (out.deviation == nullptr) break;
     // What comes after the deviation would not be reached.
     out.plan.cut.reset();
@@ -29,6 +29,34 @@ Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
 }
 
 namespace {
+
+template <typename T>
+bool set(T& to, const T& value) {
+  if (to == value) return false;
+  to = value;
+  return true;
+}
+
+using ThreadChange = bool (*)(ThreadAct&);
+constexpr ThreadChange kThreadChanges[] = {
+    [](ThreadAct& a) { return set(a.in_handler, false); },
+    [](ThreadAct& a) { return set(a.by_another, false); },
+    [](ThreadAct& a) { return set(a.own_block, false); },
+    [](ThreadAct& a) { return set(a.nested, false); },
+    [](ThreadAct& a) { return set(a.reused, false); },
+    [](ThreadAct& a) { return set(a.null_first, false); },
+    [](ThreadAct& a) { return set(a.spare, std::uint64_t{0}); },
+    [](ThreadAct& a) { return std::exchange(a.fence, std::nullopt).has_value(); },
+    [](ThreadAct& a) { return set(a.order, StoreOrder::kPlain); },
+    [](ThreadAct& a) { return set(a.memory, Memory::kMapping); },
+    [](ThreadAct& a) { return set(a.writing, Writing::kWhole); },
+    [](ThreadAct& a) { return set(a.how, CopyHow::kBytes); },
+    [](ThreadAct& a) {
+      if (a.record.attributes.empty()) return false;
+      a.record.attributes.pop_back();
+      return true;
+    },
+};
 
 class Shrinker {
  public:
@@ -107,11 +135,6 @@ class Shrinker {
       plan.threads = 0;
       smaller = take(std::move(plan));
     }
-    const auto set = [](auto& to, const auto& value) {
-      if (to == value) return false;
-      to = value;
-      return true;
-    };
     const auto free = [&](auto change) { smaller = reset(change, true) || smaller; };
     const auto knob = [&](auto change) { smaller = reset(change, false) || smaller; };
     free([&](Act& a) { return set(a.publication.noise, 0U); });
@@ -182,6 +205,9 @@ class Shrinker {
       make_room(a.publication);
       return a.publication.pages != pages;
     });
+    for (const auto change : kThreadChanges) {
+      knob([change](Act& a) { return a.kind == Act::Kind::kThread && change(a.thread); });
+    }
     return smaller;
   }
 

@@ -1,8 +1,10 @@
 #include "conformance/puppet/generate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -50,7 +52,7 @@ TEST(GenerateTest, EveryProductionIsUsed) {
   for (const auto& p : productions()) {
     EXPECT_TRUE(known.insert(p.id).second) << p.id;
     EXPECT_GT(used[p.id], 0) << p.id;
-    const bool row = p.sentence.starts_with("pctx.");
+    const bool row = p.sentence.starts_with("pctx.") || p.sentence.starts_with("tctx.");
     EXPECT_TRUE(!row || Catalogue::builtin().find(p.sentence) != nullptr) << p.sentence;
   }
   for (const auto& [id, n] : used) EXPECT_TRUE(known.contains(id)) << id;
@@ -65,6 +67,25 @@ TEST(GenerateTest, DeviationsNameRowsThatExist) {
       EXPECT_NE(Catalogue::builtin().find(row), nullptr) << d.name << ": " << row;
     }
   }
+}
+
+// The lines of the tables of a document.
+std::set<std::string> rows_of(const char* document) {
+  std::ifstream file(std::string(CTXCONF_SOURCE_DIR "/docs/") + document);
+  std::set<std::string> out;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `")) continue;
+    EXPECT_TRUE(out.insert(line).second) << line;
+  }
+  return out;
+}
+
+TEST(GenerateTest, TheDocumentHasAllProductionsAndDeviations) {
+  std::set<std::string> rows;
+  for (const auto& d : deviations())
+    rows.insert(fmt::format("| `{}` | {} | `{}` |", d.name, d.how, d.must));
+  for (const auto& p : productions()) rows.insert(fmt::format("| `{}` | `{}` |", p.id, p.sentence));
+  EXPECT_EQ(rows_of("generated-programs.md"), rows);
 }
 
 TEST(GenerateTest, ADeviationChangesTheProgram) {

@@ -127,6 +127,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"noise.advise", "pctx.fork.dontfork"},
     {"noise.look", "reading-protocol"},
     {"noise.thread", "open.pctx.writer-races"},
+    {"noise.thread-without-block", "tctx.tls.per-thread"},
     {"noise.signal", "open.tctx.handlers"},
     {"noise.print", "pctx.publish.additive"},
 });
@@ -919,7 +920,12 @@ class Emission {
       case Noise::kThread:
         if (child_ || plan_.alone) return;
         use("noise.thread");
-        builder_.thread();
+        if (rng_.one_in(3)) {
+          use("noise.thread-without-block");
+          builder_.thread(/*tls=*/false);
+        } else {
+          builder_.thread();
+        }
         return;
       case Noise::kSignal:
         if (threads_.empty()) return;
@@ -1141,9 +1147,10 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
     }
     if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
     const auto contexts = announced == nullptr ? 0 : rng.below(child ? 3 : 6);
+    std::optional<ThreadAct> before;
     for (std::uint64_t i = 0; i < contexts; ++i) {
       Act next = made(Act::Kind::kThread, rng);
-      next.thread = legal_thread_act(rng, child);
+      before = next.thread = legal_thread_act(rng, child, before);
       out.push_back(next);
       if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
     }

@@ -1,7 +1,7 @@
-// Programs that publish a process context in every way that OTEP 4719 leaves open, some of them with
-// thread contexts (thread_grammar.h). Written from the
-// document's sentences and not from the rules: a production is allowed only where a reader keeps
-// what it may rely on at that moment (nothing, the old context, none, or the new one).
+// Programs that publish a process context in every way that OTEP 4719 leaves open, some of them
+// with thread contexts (thread_grammar.h). Written from the document's sentences and not from the
+// rules: a production is allowed only where a reader keeps what it may rely on at that moment
+// (nothing, the old context, none, or the new one).
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ struct Content {
   bool split_resource = false;  // field 1 twice
   bool attributes_first = false;
   bool unknown_fields = false;
-  bool dropped_count = false;   // Resource field 2
-  bool entity = false;          // Resource field 3, about its first key
-  unsigned varint_padding = 0;  // bytes by which lengths are longer than they need to be
-  Bytes raw;                    // appended as it is
+  bool dropped_count = false;          // Resource field 2
+  bool entity = false;                 // Resource field 3, about its first key
+  unsigned varint_padding = 0;         // bytes by which lengths are longer than they need to be
+  Bytes raw;                           // appended as it is
   std::optional<Reference> reference;  // of thread contexts
 };
 Bytes encode(const Content& content);
@@ -188,7 +188,17 @@ enum class Noise : std::uint8_t {
 };
 
 struct Act {
-  enum class Kind : std::uint8_t { kPublish, kUpdate, kDrop, kNoise, kLook, kChild, kExec, kWrong, kThread };
+  enum class Kind : std::uint8_t {
+    kPublish,
+    kUpdate,
+    kDrop,
+    kNoise,
+    kLook,
+    kChild,
+    kExec,
+    kWrong,
+    kThread
+  };
   Kind kind = Kind::kLook;
   std::uint64_t seed = 0;  // of the order of its steps: it does not depend on other acts
   bool deviant = false;    // what a deviation is about

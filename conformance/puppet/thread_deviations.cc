@@ -76,11 +76,12 @@ ThreadAct own_attach(Rng& rng) {
   out.thread = kOwnThread;
   out.by_another = false;
   out.nested = false;
+  out.in_handler = false;
   out.reused = false;
   out.record = own_record(rng);
-  static const std::vector<Memory> kMemories = {
-      Memory::kMapping, Memory::kBorder, Memory::kTwoMappings,
-      Memory::kStack,   Memory::kFile,   Memory::kReadOnly};
+  static const std::vector<Memory> kMemories = {Memory::kMapping,     Memory::kBorder,
+                                                Memory::kTwoMappings, Memory::kStack,
+                                                Memory::kFile,        Memory::kReadOnly};
   out.memory = rng.pick(kMemories);
   out.spare = 0;
   return out;
@@ -294,12 +295,11 @@ std::vector<Deviation> reference_table() {
                 [](Plan& plan, Rng& rng) {
                   return updates_map(plan, rng, [](Reference& r) { r.no_map = true; });
                 }),
-      of_record("key-moved", "sorts the key map otherwise in an update",
-                "tctx.keymap.never-reordered",
-                [](Plan& plan, Rng& rng) {
-                  return updates_map(plan, rng,
-                                     [](Reference& r) { std::ranges::reverse(*r.keys); });
-                }),
+      of_record(
+          "key-moved", "sorts the key map otherwise in an update", "tctx.keymap.never-reordered",
+          [](Plan& plan, Rng& rng) {
+            return updates_map(plan, rng, [](Reference& r) { std::ranges::reverse(*r.keys); });
+          }),
       of_record("go-with-key-map", "announces go_pprof_labels_v1 and a key map",
                 "tctx.altschema.go-no-key-map",
                 [](Plan& plan, Rng& rng) {
@@ -348,9 +348,8 @@ std::vector<Deviation> head_table() {
                 "tctx.record.valid-reserved-values",
                 [](Plan& plan, Rng& rng) {
                   if (!has_flaw(plan, rng, Flaw::kValidTwo)) return false;
-                  const auto at = std::ranges::find_if(plan.acts, [](const Act& a) {
-                    return a.kind == Kind::kThread && a.deviant;
-                  });
+                  const auto at = std::ranges::find_if(
+                      plan.acts, [](const Act& a) { return a.kind == Kind::kThread && a.deviant; });
                   Act before = *at;
                   before.seed = rng.next();
                   before.thread.record.flaw = Flaw::kNone;
@@ -380,9 +379,10 @@ std::vector<Deviation> memory_table() {
       of_record("slot-to-nowhere", "stores an address to the slot where nothing is",
                 "tctx.record.contiguous",
                 [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kNowhere); }),
-      of_record("size-beyond-mapping", "announces more attributes than are mapped",
-                "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kBeyondMapping); }),
+      of_record(
+          "size-beyond-mapping", "announces more attributes than are mapped",
+          "tctx.record.contiguous",
+          [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kBeyondMapping); }),
       of_record("record-of-700", "has a record of more than 700 bytes",
                 "tctx.record.recommended-size",
                 [](Plan& plan, Rng& rng) {
@@ -455,8 +455,7 @@ std::vector<Deviation> attribute_table() {
 
 std::vector<Deviation> thread_deviations() {
   std::vector<Deviation> out;
-  for (const auto& table :
-       {reference_table(), head_table(), memory_table(), attribute_table()}) {
+  for (const auto& table : {reference_table(), head_table(), memory_table(), attribute_table()}) {
     out.insert(out.end(), table.begin(), table.end());
   }
   return out;

@@ -22,6 +22,7 @@ constexpr std::uint64_t kSizeAt = 26;
 // What a thread of the scripted process has in front of its variable.
 constexpr std::uint64_t kBlockRoom = 232;
 constexpr std::uint64_t kNowhere = 0x10000;
+constexpr std::uint64_t kSignal = 12;  // SIGUSR2
 #if defined(__x86_64__)
 constexpr std::uint64_t kBrk = 12;
 constexpr std::uint64_t kArchPrctl = 158;
@@ -90,6 +91,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"retired.cleared", "tctx.attach.one-switch"},
     {"retired.overwritten", "tctx.attach.record-outlives-slot"},
     {"retired.unmapped", "tctx.attach.record-outlives-slot"},
+    {"attach.in-handler", "open.tctx.handlers"},
     {"detach.null", "tctx.detach.hidden"},
     {"detach.outer", "tctx.attach.restores-outer"},
     {"detach.valid-byte", "tctx.detach.hidden"},
@@ -103,6 +105,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"exit.attached", "open.tctx.thread-exit"},
     {"exit.freed-later", "tctx.exit.no-dangling"},
     {"fork.attached", "open.tctx.fork"},
+    {"fork.by-thread", "open.tctx.fork"},
     {"fork.child-attaches", "tctx.fork.inherited-record"},
     {"fork.child-detaches", "open.tctx.fork"},
     {"withdrawn.attached", "open.tctx.switching-off"},
@@ -222,8 +225,8 @@ ThreadScript::Held ThreadScript::get_memory(const ThreadAct& act, const Thread& 
     }
     case Memory::kStack:
       use("memory.stack");
-      out.buffer = builder_.map_anonymous(out.buffer_size, kReadWrite,
-                                          kPrivate | kGrowsDown | kStackFlag);
+      out.buffer =
+          builder_.map_anonymous(out.buffer_size, kReadWrite, kPrivate | kGrowsDown | kStackFlag);
       break;
     case Memory::kFile: {
       use("memory.file");
@@ -280,8 +283,8 @@ void ThreadScript::store_piece(const Held& held, const Bytes& bytes, std::size_t
                                std::size_t to, CopyHow how) {
   if (from >= to) return;
   const Bytes piece = part_of(bytes, from, to);
-  const bool one = how != CopyHow::kBytes && piece.size() <= 16 &&
-                   (piece.size() & (piece.size() - 1)) == 0;
+  const bool one =
+      how != CopyHow::kBytes && piece.size() <= 16 && (piece.size() & (piece.size() - 1)) == 0;
   if (one) {
     builder_.store_bytes(held.at + from, piece);
   } else {
@@ -293,7 +296,7 @@ void ThreadScript::store_piece(const Held& held, const Bytes& bytes, std::size_t
 void ThreadScript::write_record(Steps& steps, const ThreadAct& act, const Held& held,
                                 const Bytes& bytes) {
   const auto piece = [this, &act, &held, &bytes, &steps](const char* name, std::size_t from,
-                                                        std::size_t to) {
+                                                         std::size_t to) {
     steps.add(name, [this, &act, &held, &bytes, from, to] {
       store_piece(held, bytes, from, to, act.how);
     });
@@ -384,8 +387,8 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
   note_content(act, bytes);
   use("switch.pointer");
   const std::uint64_t need = bytes.size() + act.spare;
-  const bool again = act.reused && act.record.flaw == Flaw::kNone && t.retired &&
-                     t.retired->room >= bytes.size();
+  const bool again =
+      act.reused && act.record.flaw == Flaw::kNone && t.retired && t.retired->room >= bytes.size();
   Held held;
   Steps steps;
   if (again) {
@@ -473,9 +476,9 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   Held held;
   if (first) {
     use("switch.first-of-fixed");
-    steps.add("place", [&] { 
+    steps.add("place", [&] {
       held = get_memory(act, t, std::max<std::uint64_t>(kLargestRecord, bytes.size()), rng);
-     });
+    });
     steps.add("slot", [&] {
       by(t);
       builder_.slot(held.at, act.order);
@@ -528,6 +531,33 @@ void ThreadScript::detach(const ThreadAct& act, Thread& t) {
   use(t.held.empty() ? "detach.null" : "detach.outer");
   builder_.slot(t.held.empty() ? Value(0) : t.held.back().at, act.order);
   retire(act, t, std::move(before));
+}
+
+void ThreadScript::attach_in_handler(const ThreadAct& act, Thread& t, Rng& rng) {
+  use("attach.in-handler");
+  builder_.by_first();
+  builder_.handle(kSignal, SignalAction::kServe);
+  builder_.signal(kSignal, *t.actor);
+  ThreadAct inner = act;
+  inner.nested = true;
+  attach(inner, t, rng);
+  builder_.look();
+  detach(inner, t);
+  by(t);
+  builder_.return_from_handler();
+}
+
+void ThreadScript::fork(const ThreadAct& act, const Thread& t) {
+  if (state_.child || !t.actor) return;
+  use("fork.by-thread");
+  by(t);
+  const Value pid = builder_.fork();
+  builder_.by(pid);
+  if (act.null_first) builder_.slot(0);
+  builder_.look();
+  builder_.exit(0);
+  by(t);
+  builder_.wait(pid);
 }
 
 // The entry lies behind the end until the size covers it.
@@ -633,6 +663,8 @@ void ThreadScript::act(const ThreadAct& act, Rng& rng) {
     Thread& t = start(act);
     if (t.in_place) {
       refill(act, t, rng);
+    } else if (act.in_handler && t.actor) {
+      attach_in_handler(act, t, rng);
     } else {
       attach(act, t, rng);
     }
@@ -650,6 +682,8 @@ void ThreadScript::act(const ThreadAct& act, Rng& rng) {
     case Kind::kHandOver:
     case Kind::kShare:
       return give(act, *t);
+    case Kind::kFork:
+      return fork(act, *t);
     default:
       return end(act, *t);
   }
@@ -664,9 +698,7 @@ void ThreadScript::published(const std::optional<Reference>& reference) {
   if (state_.silent) use("reference.later");
   state_.silent = false;
   const Reference& r = *reference;
-  use(!r.used                   ? "reference.other"
-      : r.schema == "tls_v1" ? "reference.tls"
-                                : "reference.tlsdesc");
+  use(!r.used ? "reference.other" : r.schema == "tls_v1" ? "reference.tls" : "reference.tlsdesc");
   if (r.map_first) use("reference.map-first");
   if (r.before_others) use("reference.before-others");
   const std::size_t names = r.keys ? r.keys->size() : 0;

@@ -64,25 +64,25 @@ struct Attribute {
 // What is wrong with a record; of no legal program.
 enum class Flaw : std::uint8_t {
   kNone,
-  kRootSpanId,       // as in a draft
-  kSizeSwapped,      // its bytes
-  kNoTraceId,        // beside a span id
-  kNoSpanId,         // beside a trace id
-  kFlags,            // without ids
-  kValidTwo,         // 2 in the valid byte
-  kValidFf,          // 255
-  kSizeIsCount,      // of entries
-  kSizeWithHead,     // ... and of the fixed part
-  kSizeLess,         // by one
-  kSizeMore,         // by one
-  kOddAddress,       // of the record
-  kPointer,          // to the attributes, in their place
-  kReleased,         // unmapped while it is attached
-  kNowhere,          // the slot holds an address where nothing is
-  kBeyondMapping,    // the size announces more than is mapped
-  kVarint,           // lengths above 127 have two bytes
-  kPadded,           // entries begin at even offsets
-  kCut,              // the last entry says that it is longer
+  kRootSpanId,     // as in a draft
+  kSizeSwapped,    // its bytes
+  kNoTraceId,      // beside a span id
+  kNoSpanId,       // beside a trace id
+  kFlags,          // without ids
+  kValidTwo,       // 2 in the valid byte
+  kValidFf,        // 255
+  kSizeIsCount,    // of entries
+  kSizeWithHead,   // ... and of the fixed part
+  kSizeLess,       // by one
+  kSizeMore,       // by one
+  kOddAddress,     // of the record
+  kPointer,        // to the attributes, in their place
+  kReleased,       // unmapped while it is attached
+  kNowhere,        // the slot holds an address where nothing is
+  kBeyondMapping,  // the size announces more than is mapped
+  kVarint,         // lengths above 127 have two bytes
+  kPadded,         // entries begin at even offsets
+  kCut,            // the last entry says that it is longer
 };
 
 enum class Memory : std::uint8_t {
@@ -117,6 +117,7 @@ struct ThreadAct {
     kShrink,
     kHandOver,  // to another thread
     kShare,     // with another thread, unchanged from there on
+    kFork,      // of this thread, whose child looks around and ends
     kEnd,
   };
   enum class Retiring : std::uint8_t { kKept, kCleared, kOverwritten, kUnmapped };
@@ -133,6 +134,7 @@ struct ThreadAct {
   std::uint64_t spare = 0;  // bytes behind its end
   bool leftovers = false;   // ... which are not zero
   bool nested = false;      // what was attached comes back later
+  bool in_handler = false;  // attached by a signal handler, until it returns
   bool reused = false;      // the memory of the record that was attached last
   bool null_first = false;
   bool by_another = false;  // writes some of it before it is visible
@@ -141,7 +143,9 @@ struct ThreadAct {
   Retiring retiring = Retiring::kKept;
   Ending ending = Ending::kHidden;
 };
-ThreadAct legal_thread_act(Rng& rng, bool first_only);
+// Often of the thread that made `before`.
+ThreadAct legal_thread_act(Rng& rng, bool first_only,
+                           const std::optional<ThreadAct>& before = std::nullopt);
 
 class Steps;
 
@@ -203,6 +207,8 @@ class ThreadScript {
   void attach(const ThreadAct& act, Thread& t, Rng& rng);
   void refill(const ThreadAct& act, Thread& t, Rng& rng);
   void detach(const ThreadAct& act, Thread& t);
+  void attach_in_handler(const ThreadAct& act, Thread& t, Rng& rng);
+  void fork(const ThreadAct& act, const Thread& t);
   void retire(const ThreadAct& act, Thread& t, Held held);
   void append(const ThreadAct& act, Thread& t, Rng& rng);
   void shrink(Thread& t, Rng& rng);

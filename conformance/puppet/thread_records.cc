@@ -66,8 +66,8 @@ std::uint16_t announced(const RecordPlan& record, std::size_t bytes) {
 // Text of so many bytes, or a few less where a character does not fit.
 Bytes text_of(Rng& rng, std::size_t size) {
   static const std::vector<std::string> kPieces = {
-      "/cart", "GET", "na\u00efve", "\u6771\u4eac", "\U0001f680", "user-4711 ", "a\tb", "x", std::string("\0\0\0", 3),
-      std::string("\1\2\0", 3)};
+      "/cart",      "GET",  "na\u00efve", "\u6771\u4eac",           "\U0001f680",
+      "user-4711 ", "a\tb", "x",          std::string("\0\0\0", 3), std::string("\1\2\0", 3)};
   std::string out;
   for (unsigned misses = 0; out.size() < size && misses < 4;) {
     const std::string& piece = rng.pick(kPieces);
@@ -162,8 +162,8 @@ Bytes encode(const RecordPlan& record, std::size_t names) {
 }
 
 std::vector<std::string> first_keys(std::size_t count) {
-  std::vector<std::string> out = {"http.route",  "user_id",  "http.request.method", "tenant",
-                                  "url.path",    "\u30ad\u30fc", "db system",       "a",
+  std::vector<std::string> out = {"http.route",  "user_id",      "http.request.method", "tenant",
+                                  "url.path",    "\u30ad\u30fc", "db system",           "a",
                                   "rpc.service", "Tenant"};
   while (out.size() < count) out.push_back("com.example.k" + std::to_string(out.size()));
   out.resize(count);
@@ -195,15 +195,20 @@ std::optional<Reference> Announcement::next(Rng& rng) {
   return out;
 }
 
-ThreadAct legal_thread_act(Rng& rng, bool first_only) {
+ThreadAct legal_thread_act(Rng& rng, bool first_only, const std::optional<ThreadAct>& before) {
   using Kind = ThreadAct::Kind;
   static const std::vector<Kind> kKinds = {
-      Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach,   Kind::kAttach, Kind::kDetach,
-      Kind::kDetach, Kind::kAppend, Kind::kShrink, Kind::kHandOver, Kind::kShare,  Kind::kEnd,
+      Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach,
+      Kind::kDetach, Kind::kDetach, Kind::kAppend, Kind::kShrink, Kind::kHandOver,
+      Kind::kShare,  Kind::kEnd,    Kind::kEnd,    Kind::kFork,
   };
   ThreadAct out;
   out.kind = rng.pick(kKinds);
   out.thread = first_only ? 0 : static_cast<unsigned>(rng.below(4));
+  if (before && rng.one_in(2)) {
+    out.thread = before->thread;
+    if (before->kind == Kind::kShrink) out.kind = Kind::kAppend;
+  }
   out.other = (out.thread + 1 + static_cast<unsigned>(rng.below(3))) % 4;
   out.in_place = rng.one_in(3);
   out.own_block = rng.one_in(4);
@@ -217,7 +222,8 @@ ThreadAct legal_thread_act(Rng& rng, bool first_only) {
   out.spare = rng.one_in(2) ? rng.below(300) : 0;
   out.leftovers = rng.one_in(3);
   out.nested = rng.one_in(3);
-  out.reused = rng.one_in(3);
+  out.in_handler = rng.one_in(8);
+  out.reused = rng.one_in(2);
   out.null_first = rng.one_in(4);
   out.by_another = rng.one_in(6);
   out.order = static_cast<StoreOrder>(rng.below(3));
