@@ -8,7 +8,7 @@ ctxconf_library(ctxconf_grammar
 ctxconf_test(generate_test SRCS conformance/puppet/generate_test.cc DEPS ctxconf_grammar)
 
 # Each deviation twice.
-add_test(NAME generated_programs COMMAND ctxconf selftest --generate 216 --seed 4719)
+add_test(NAME generated_programs COMMAND ctxconf selftest --generate 220 --seed 4719)
 add_test(NAME generated_programs_regressions
   COMMAND ctxconf selftest --script ${PROJECT_SOURCE_DIR}/conformance/puppet/regressions)
 set_tests_properties(generated_programs generated_programs_regressions PROPERTIES

@@ -97,13 +97,15 @@ std::optional<std::size_t> behind_publication(const Plan& plan, Rng& rng) {
   return rng.pick(found);
 }
 
-bool insert_attach(Plan& plan, Rng& rng, const ThreadAct& act) {
+bool insert_acts(Plan& plan, Rng& rng, const std::vector<ThreadAct>& acts) {
   const auto at = behind_publication(plan, rng);
   if (!at) return false;
-  Act attach = made(Kind::kThread, rng);
-  attach.deviant = true;
-  attach.thread = act;
-  std::vector<Act> more = {attach};
+  std::vector<Act> more;
+  for (const ThreadAct& act : acts) {
+    more.push_back(made(Kind::kThread, rng));
+    more.back().deviant = true;
+    more.back().thread = act;
+  }
   for (int i = 0; i < 2; ++i) {
     more.push_back(made(Kind::kLook, rng));
     more.back().deviant = true;
@@ -112,6 +114,10 @@ bool insert_attach(Plan& plan, Rng& rng, const ThreadAct& act) {
   plan.acts[*at - 1].deviant = true;
   plan.acts.insert(plan.acts.begin() + static_cast<std::ptrdiff_t>(*at), more.begin(), more.end());
   return true;
+}
+
+bool insert_attach(Plan& plan, Rng& rng, const ThreadAct& act) {
+  return insert_acts(plan, rng, {act});
 }
 
 bool attaches(Plan& plan, Rng& rng, const std::function<void(ThreadAct&)>& change) {
@@ -329,6 +335,17 @@ std::vector<Deviation> head_table() {
       of_record("span-id-missing", "has a trace id without a span id",
                 "tctx.record.ids-both-or-neither",
                 [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kNoSpanId); }),
+      of_record("ids-while-valid", "sets the ids one after the other while the record is valid",
+                "tctx.record.ids-both-or-neither",
+                [](Plan& plan, Rng& rng) {
+                  announce(plan);
+                  ThreadAct attach = own_attach(rng);
+                  attach.in_place = true;
+                  ThreadAct change = attach;
+                  change.turned = true;
+                  attach.record.ids = false;
+                  return insert_acts(plan, rng, {attach, change});
+                }),
       of_record("flags-without-ids", "has trace flags without ids",
                 "tctx.record.trace-flags-without-ids",
                 [](Plan& plan, Rng& rng) {
@@ -433,6 +450,20 @@ std::vector<Deviation> attribute_table() {
                     content.reference->keys = first_keys(kFewNames);
                   });
                   return true;
+                }),
+      of_record("size-before-entry", "announces an attribute before it is written",
+                "tctx.attrs.ends-on-boundary",
+                [](Plan& plan, Rng& rng) {
+                  announce(plan);
+                  ThreadAct attach = own_attach(rng);
+                  attach.memory = Memory::kMapping;
+                  attach.spare = 100;
+                  attach.leftovers = false;
+                  ThreadAct append = attach;
+                  append.kind = ThreadAct::Kind::kAppend;
+                  append.turned = true;
+                  append.record.attributes = {some_attribute(rng, 2, 5 + 2 * rng.below(20))};
+                  return insert_acts(plan, rng, {attach, append});
                 }),
       of_record("attribute-not-utf8", "has a value that is not UTF-8", "tctx.attrs.utf8",
                 [](Plan& plan, Rng& rng) {

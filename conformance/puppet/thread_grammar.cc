@@ -471,6 +471,7 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   act.spare = 0;
   Bytes bytes = encode(act.record, state_.names);
   note_content(act, bytes);
+  if (act.turned) return change_ids(act, t, bytes);
   Steps steps;
   const bool first = t.held.empty();
   Held held;
@@ -514,6 +515,16 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   } else {
     t.held.back() = std::move(held);
   }
+}
+
+void ThreadScript::change_ids(const ThreadAct& act, Thread& t, const Bytes& bytes) {
+  if (t.held.empty() || t.hidden) return;
+  Held& held = t.held.back();
+  by(t);
+  store_piece(held, bytes, 0, 16, act.how);
+  builder_.look();
+  store_piece(held, bytes, 16, kValidAt, act.how);
+  std::copy_n(bytes.begin(), kValidAt, held.bytes.begin());
 }
 
 void ThreadScript::detach(const ThreadAct& act, Thread& t) {
@@ -575,11 +586,18 @@ void ThreadScript::append(const ThreadAct& act, Thread& t, Rng& rng) {
   Bytes next = held.bytes;
   next.insert(next.end(), one.begin() + kRecordHead, one.end());
   set_size(next, to);
+  const auto store_size = [&] {
+    builder_.store_bytes(held.at + kSizeAt, part_of(next, kSizeAt, kRecordHead), act.order);
+  };
   by(t);
+  if (act.turned) {
+    store_size();
+    builder_.look();
+  }
   builder_.write(held.at + from, part_of(next, from, to), act.how);
   step(rng);
   if (act.fence) builder_.fence(*act.fence);
-  builder_.store_bytes(held.at + kSizeAt, part_of(next, kSizeAt, kRecordHead), act.order);
+  if (!act.turned) store_size();
   held.bytes = std::move(next);
 }
 

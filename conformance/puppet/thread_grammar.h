@@ -142,6 +142,9 @@ struct ThreadAct {
   std::optional<FenceKind> fence;
   Retiring retiring = Retiring::kKept;
   Ending ending = Ending::kHidden;
+  // kAttach in place: the ids, one after the other, while the record is valid. kAppend: the size
+  // first. Both are looked at in the middle; of no legal program.
+  bool turned = false;
 };
 // Often of the thread that made `before`.
 ThreadAct legal_thread_act(Rng& rng, bool first_only,
@@ -206,6 +209,7 @@ class ThreadScript {
   void note_content(const ThreadAct& act, const Bytes& bytes);
   void attach(const ThreadAct& act, Thread& t, Rng& rng);
   void refill(const ThreadAct& act, Thread& t, Rng& rng);
+  void change_ids(const ThreadAct& act, Thread& t, const Bytes& bytes);
   void detach(const ThreadAct& act, Thread& t);
   void attach_in_handler(const ThreadAct& act, Thread& t, Rng& rng);
   void fork(const ThreadAct& act, const Thread& t);

@@ -224,7 +224,8 @@ class Examination {
       reading = fmt::format("{} of {} bytes can be copied", record_.bytes.size(), kHead + size_);
       return Fit::kProven;
     }
-    if (exact_ || behind_.size() < sizeof(std::uint64_t)) return Fit::kNone;
+    const bool readable = exact_ && as_is_.known_keys;
+    if (readable || behind_.size() < sizeof(std::uint64_t)) return Fit::kNone;
     const std::uint64_t pointer = number_at(behind_, 0, image_.little_endian);
     const std::uint64_t at = record_.sample->value;
     if (std::max(pointer, at) - std::min(pointer, at) > kNearby) return Fit::kNone;

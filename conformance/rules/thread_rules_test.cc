@@ -466,6 +466,12 @@ TEST(RecordRules, APointerInsteadOfEntries) {
   r.size = 34;
   r.behind = text_of(1024, '\0');
   EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+  // Its bytes may read as entries, with an index that no key has.
+  const auto length = static_cast<unsigned char>(r.area[1]);
+  r.area.resize(8 + 200, '\0');
+  r.size = 2 + length + 2;
+  r.area.resize(static_cast<std::size_t>(r.size));
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
 }
 
 TEST(RecordRules, ARecordThatEndsTooEarly) {
