@@ -392,7 +392,12 @@ std::vector<Deviation> memory_table() {
                 "tctx.record.contiguous",
                 [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kPointer); }),
       of_record("record-released", "unmaps a record that is attached", "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kReleased); }),
+                [](Plan& plan, Rng& rng) {
+                  if (!has_flaw_once(plan, rng, Flaw::kReleased)) return false;
+                  // Other memory may come to be where it was.
+                  while (!plan.acts.back().deviant) plan.acts.pop_back();
+                  return true;
+                }),
       of_record("slot-to-nowhere", "stores an address to the slot where nothing is",
                 "tctx.record.contiguous",
                 [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kNowhere); }),

@@ -111,6 +111,10 @@ constexpr auto kProductions = std::to_array<Production>({
     {"withdrawn.attached", "open.tctx.switching-off"},
 });
 
+// Steps that make a record.
+constexpr std::array kParts = {"trace id", "span id",   "flags", "size",
+                               "entries",  "leftovers", "whole", "valid"};
+
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 Bytes part_of(const Bytes& bytes, std::size_t from, std::size_t to) {
@@ -380,6 +384,47 @@ void ThreadScript::retire(const ThreadAct& act, Thread& t, Held held) {
   t.retired = std::move(held);
 }
 
+// The attributes are elsewhere, and their address where they should begin.
+void ThreadScript::put_aside(const Held& held, const Bytes& bytes) {
+  const Bytes entries = part_of(bytes, kRecordHead, bytes.size());
+  const Value aside = builder_.map_anonymous(kPage, kReadWrite, kPrivate) + 192;
+  builder_.write(aside, entries);
+  builder_.fill(held.at + kRecordHead, entries.size());
+  builder_.store(held.at + kRecordHead, 8, aside);
+}
+
+void ThreadScript::store_slot(const ThreadAct& act, const Thread& t, const Held& held) {
+  by(t);
+  if (held.memory == Memory::kReadOnly && held.buffer) {
+    builder_.protect(*held.buffer, held.buffer_size, kRead);
+  }
+  if (act.fence) {
+    use("switch.fence");
+    builder_.fence(*act.fence);
+  }
+  if (act.order == StoreOrder::kRelease) use("switch.release");
+  if (act.order == StoreOrder::kSeqCst) use("switch.exchange");
+  builder_.slot(act.record.flaw == Flaw::kNowhere ? Value(kNowhere) : held.at, act.order);
+}
+
+// The slot points at it: what becomes of the one before.
+void ThreadScript::hold(const ThreadAct& act, Thread& t, Held held) {
+  if (act.nested && !t.held.empty()) {
+    use("attach.nested");
+  } else if (!t.held.empty()) {
+    Held before = std::move(t.held.back());
+    t.held.pop_back();
+    retire(act, t, std::move(before));
+  }
+  if (act.record.flaw == Flaw::kReleased) {
+    by(t);
+    builder_.unmap(*held.buffer, held.buffer_size);
+    held.shared = true;  // nobody touches it any more
+  }
+  t.shrunk = false;
+  t.held.push_back(std::move(held));
+}
+
 void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
   ThreadAct act = a;
   act.in_place = false;
@@ -399,13 +444,7 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
   }
   write_record(steps, act, held, bytes);
   if (act.record.flaw == Flaw::kPointer) {
-    steps.add("pointer", [&] {
-      const Bytes entries = part_of(bytes, kRecordHead, bytes.size());
-      const Value aside = builder_.map_anonymous(kPage, kReadWrite, kPrivate) + 192;
-      builder_.write(aside, entries);
-      builder_.fill(held.at + kRecordHead, entries.size());
-      builder_.store(held.at + kRecordHead, 8, aside);
-    });
+    steps.add("pointer", [&] { put_aside(held, bytes); });
   }
   if (act.null_first) {
     use("switch.null-first");
@@ -414,24 +453,13 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
       builder_.slot(0);
     });
   }
-  steps.add("slot", [&] {
-    by(t);
-    if (held.memory == Memory::kReadOnly && held.buffer) {
-      builder_.protect(*held.buffer, held.buffer_size, kRead);
-    }
-    if (act.fence) builder_.fence(*act.fence);
-    builder_.slot(act.record.flaw == Flaw::kNowhere ? Value(kNowhere) : held.at, act.order);
-  });
-  static const std::vector<const char*> kParts = {"trace id", "span id",   "flags", "size",
-                                                  "entries",  "leftovers", "whole", "valid"};
+  steps.add("slot", [&] { store_slot(act, t, held); });
   for (const char* part : kParts) {
     steps.order("place", part);
     steps.order(part, "pointer");
     steps.order(part, "slot");
   }
-  steps.order("place", "slot");
-  steps.order("pointer", "slot");
-  steps.order("null", "slot");
+  for (const char* first : {"place", "pointer", "null"}) steps.order(first, "slot");
   const bool by_another = act.by_another && t.actor && !state_.child;
   if (by_another) use("write.by-another");
   steps.make(rng, [&] {
@@ -442,26 +470,10 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
     }
     step(rng);
   });
-  if (act.fence) use("switch.fence");
-  if (act.order == StoreOrder::kRelease) use("switch.release");
-  if (act.order == StoreOrder::kSeqCst) use("switch.exchange");
   if (state_.child) use("fork.child-attaches");
   attached_ = true;
-  t.shrunk = false;
   held.bytes = std::move(bytes);
-  if (act.nested && !t.held.empty()) {
-    use("attach.nested");
-  } else if (!t.held.empty()) {
-    Held before = std::move(t.held.back());
-    t.held.pop_back();
-    retire(act, t, std::move(before));
-  }
-  if (act.record.flaw == Flaw::kReleased) {
-    by(t);
-    builder_.unmap(*held.buffer, held.buffer_size);
-    held.shared = true;  // nobody touches it any more
-  }
-  t.held.push_back(std::move(held));
+  hold(act, t, std::move(held));
 }
 
 // A record that stays where it is, and is hidden by its valid byte while it changes.
@@ -498,9 +510,7 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
     steps.add("fence", [&] { builder_.fence(*act.fence); });
     steps.order("fence", "valid");
   }
-  for (const char* part : {"trace id", "span id", "flags", "size", "entries", "whole", "valid"}) {
-    steps.order("place", part);
-  }
+  for (const char* part : kParts) steps.order("place", part);
   steps.make(rng, [&] {
     by(t);
     step(rng);
@@ -638,12 +648,7 @@ void ThreadScript::give(const ThreadAct& act, Thread& from) {
   }
   by(to);
   builder_.slot(held.at, act.order);
-  if (!to.held.empty()) {
-    Held before = std::move(to.held.back());
-    to.held.pop_back();
-    retire(act, to, std::move(before));
-  }
-  to.held.push_back(std::move(held));
+  hold(act, to, std::move(held));
 }
 
 void ThreadScript::end(const ThreadAct& act, Thread& t) {

@@ -207,6 +207,9 @@ class ThreadScript {
   void store_piece(const Held& held, const Bytes& bytes, std::size_t from, std::size_t to,
                    CopyHow how);
   void note_content(const ThreadAct& act, const Bytes& bytes);
+  void put_aside(const Held& held, const Bytes& bytes);
+  void store_slot(const ThreadAct& act, const Thread& t, const Held& held);
+  void hold(const ThreadAct& act, Thread& t, Held held);
   void attach(const ThreadAct& act, Thread& t, Rng& rng);
   void refill(const ThreadAct& act, Thread& t, Rng& rng);
   void change_ids(const ThreadAct& act, Thread& t, const Bytes& bytes);

@@ -234,7 +234,8 @@ class Examination {
   }
 
   Fit older_layout(std::string& reading) const {
-    if (exact_ && record_.valid()) return Fit::kNone;
+    const bool readable = as_is_.entries > 0 && as_is_.known_keys;
+    if (exact_ && (record_.valid() || readable)) return Fit::kNone;
     const auto& draft = abi::fields_of(abi::RecordLayout::kT0);
     const auto fields = abi::decode_record_as(draft, record_.bytes);
     if (!fields.problem.empty() || fields.valid != 1) return Fit::kNone;

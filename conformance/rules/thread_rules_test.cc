@@ -326,6 +326,14 @@ TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
   EXPECT_EQ(masked, (Ids{"trace_id", "span_id", "trace_flags"}));
 }
 
+TEST(RecordRules, AnotherValidByteIsNoRootSpanId) {
+  Rec r;
+  r.valid = 0xff;
+  r.area = pair(2, "") + pair(2, std::string("\1\2\0x", 4));
+  r.behind = text_of(1024, '\0');
+  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.valid-is-one"});
+}
+
 TEST(RecordRules, ShowWhatAVectorHasInstead) {
   const auto expected = [](const Rec& r, std::string_view id) {
     return world_of(r).judge(id).hexdumps.at(0).expected.value();
