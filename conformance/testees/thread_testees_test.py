@@ -205,7 +205,8 @@ SEEN = {
     "bad_tctx_attrs_utf8": lambda p: p.any(bad_text),
 }
 # These show only in time.
-SEEN_OTHERWISE = {"bad_tctx_keymap_never_removed", "bad_tctx_keymap_never_reordered"}
+SEEN_OTHERWISE = {"bad_tctx_keymap_never_removed", "bad_tctx_keymap_never_reordered",
+                  "bad_tctx_refdata_schema_version_present_fork"}
 
 # Records whose value of 255 bytes ends inside a character.
 CUT = {"good_tctx_utf8_cut_at_the_limit"}
@@ -365,6 +366,16 @@ class Variants(unittest.TestCase):
             snapshot = Snapshot(child)
             self.assertEqual(snapshot.candidates, [])
             self.assertEqual(Record(snapshot.memory, program.still[0]).at, program.records[0].at)
+
+    def test_a_child_has_a_record_where_its_parent_has_none(self):
+        with Program(THREADS["bad_tctx_refdata_schema_version_present_fork"]) as program:
+            pid = program.snapshot.pid
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                (child,) = map(int, file.read().split())
+            snapshot = Snapshot(child)
+            self.assertEqual(program.snapshot.candidates + snapshot.candidates, [])
+            self.assertEqual(program.records[0].at, 0)
+            self.assertEqual(Record(snapshot.memory, program.still[0]).valid, 1)
 
 
 class Reader(unittest.TestCase):

@@ -8,6 +8,7 @@
 // where the host cannot show the case, 1 otherwise.
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/prctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -1160,13 +1162,20 @@ void good_fork_child_publishes() {
 // The parent has no context of either kind, so the child's record is its own.
 void bad_fork_attaches() {
   play({.context = {}, .records = {}, .meanwhile = [](const Region&) {
+          tell_thread("still");
+          std::array<int, 2> ends{};
+          if (pipe2(ends.data(), O_CLOEXEC) != 0) die("pipe");
           const pid_t child = fork();
           if (child < 0) die("fork");
           if (child == 0) {
             attach(in_block(usual_bytes()[0]));
+            if (write(ends[1], "", 1) != 1) _exit(1);
             wait_for_the_end();
             _exit(0);
           }
+          char attached = 0;
+          if (read(ends[0], &attached, 1) != 1) die("read");
+          for (const int end : ends) close(end);
           reap_at_exit(child);
         }});
 }
