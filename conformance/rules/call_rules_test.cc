@@ -305,6 +305,12 @@ TEST(CallRules, AMappingThatWasCutOff) {
   r.size = kPage;
   r.seen(header(1));
   EXPECT_EQ(contradictions(r), Ids{});
+  // It grows again for an update.
+  Recording grown = r;
+  grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
+  grown.size = 2 * kPage;
+  grown.named(header(2)).seen(header(2));
+  EXPECT_EQ(contradictions(grown), Ids{});
   // Where the kernel gave the first page another name, maps shows two entries.
   Recording split;
   split.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);

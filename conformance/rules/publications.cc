@@ -169,7 +169,7 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
       if (c->start() != start || s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
       if (p.context == nullptr) p.context = c;
       if (c->candidate->named) {
-        p.seen_end = std::max(p.seen_end, end_in_maps(*c));
+        p.seen_ends.push_back({s.first_seen_ns, end_in_maps(*c)});
       }
       if (!c->usable()) continue;
       add_sight(p, c->header.monotonic_published_at_ns, s.first_seen_ns, s.last_seen_ns,
@@ -277,6 +277,13 @@ std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> cal
 }
 
 std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) const {
+  const auto growth =
+      std::ranges::find_if(calls, [&](const SystemCall& c) { return grows_in_place(c, start); });
+  std::uint64_t seen_end = 0;
+  for (const SeenEnd& seen : seen_ends) {
+    if (growth != calls.end() && seen.ns >= growth->entered_ns) continue;
+    seen_end = std::max(seen_end, seen.end);
+  }
   std::uint64_t end = 0;
   if (map != nullptr) {
     end = sum(start, up_to_page(map->args[map->name == "mmap" ? 1 : 2], page));
