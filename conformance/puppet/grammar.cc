@@ -1156,7 +1156,8 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
     }
     if (!child && rng.one_in(9)) {
       Act forked = made(Act::Kind::kChild, rng);
-      forked.child = legal_acts(rng, host, false, true, announced);
+      // Without, it goes on with the record that it was forked with.
+      forked.child = legal_acts(rng, host, false, true, rng.one_in(4) ? nullptr : announced);
       out.push_back(forked);
     }
   };

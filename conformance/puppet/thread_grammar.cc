@@ -51,6 +51,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"thread.other", "tctx.tls.per-thread"},
     {"thread.own-block", "tctx.tls.per-thread"},
     {"thread.again", "tctx.tls.fresh-thread-null"},
+    {"thread.running", "open.tctx.must-be-stopped"},
     {"switch.pointer", "tctx.attach.one-switch"},
     {"switch.null-first", "open.tctx.gap-during-switch"},
     {"switch.release", "tctx.attach.complete-before-visible"},
@@ -581,6 +582,15 @@ void ThreadScript::fork(const ThreadAct& act, const Thread& t) {
   builder_.wait(pid);
 }
 
+void ThreadScript::run(const Thread& t) {
+  use("thread.running");
+  by(t);
+  builder_.later();
+  builder_.spin(100'000);
+  builder_.look();
+  builder_.join();
+}
+
 // The entry lies behind the end until the size covers it.
 void ThreadScript::append(const ThreadAct& act, Thread& t, Rng& rng) {
   if (!state_.usable || state_.names == 0 || t.held.empty() || t.hidden) return;
@@ -707,6 +717,8 @@ void ThreadScript::act(const ThreadAct& act, Rng& rng) {
       return give(act, *t);
     case Kind::kFork:
       return fork(act, *t);
+    case Kind::kRun:
+      return run(*t);
     default:
       return end(act, *t);
   }

@@ -118,6 +118,7 @@ struct ThreadAct {
     kHandOver,  // to another thread
     kShare,     // with another thread, unchanged from there on
     kFork,      // of this thread, whose child looks around and ends
+    kRun,       // is busy while it is looked at
     kEnd,
   };
   enum class Retiring : std::uint8_t { kKept, kCleared, kOverwritten, kUnmapped };
@@ -216,6 +217,7 @@ class ThreadScript {
   void detach(const ThreadAct& act, Thread& t);
   void attach_in_handler(const ThreadAct& act, Thread& t, Rng& rng);
   void fork(const ThreadAct& act, const Thread& t);
+  void run(const Thread& t);
   void retire(const ThreadAct& act, Thread& t, Held held);
   void append(const ThreadAct& act, Thread& t, Rng& rng);
   void shrink(Thread& t, Rng& rng);

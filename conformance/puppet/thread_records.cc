@@ -200,7 +200,7 @@ ThreadAct legal_thread_act(Rng& rng, bool first_only, const std::optional<Thread
   static const std::vector<Kind> kKinds = {
       Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach,
       Kind::kDetach, Kind::kDetach, Kind::kAppend, Kind::kShrink, Kind::kHandOver,
-      Kind::kShare,  Kind::kEnd,    Kind::kEnd,    Kind::kFork,
+      Kind::kShare,  Kind::kEnd,    Kind::kEnd,    Kind::kFork,   Kind::kRun,
   };
   ThreadAct out;
   out.kind = rng.pick(kKinds);
