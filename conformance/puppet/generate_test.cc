@@ -103,7 +103,7 @@ TEST(GenerateTest, ShrinkingKeepsWhatIsAskedOfTheScript) {
     return std::ranges::count_if(script.operations,
                                  [](const Operation& o) { return o.name() == "name"; }) >= 2;
   };
-  for (std::uint64_t i = 0; i < 20; ++i) {
+  for (std::uint64_t i = 0; i < 8; ++i) {
     const auto program = generate(kSeed, i, false, host(false));
     if (!has_update(program.script)) continue;
     Plan small = shrink(program.plan, has_update);

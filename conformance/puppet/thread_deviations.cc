@@ -1,5 +1,5 @@
-// Deviations of thread contexts and of what is announced about them. Only of a record that stays as
-// it is until it is looked at: the order of stores shows in single steps alone.
+// Deviations of thread contexts and of what is announced about them: what a look finds. The order
+// of stores between two looks shows in single steps alone.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -51,7 +51,7 @@ Act made(Kind kind, Rng& rng) {
   return out;
 }
 
-// Text that is no entry in any other reading.
+// Letters are no index of a small key map.
 Attribute some_attribute(Rng& rng, std::uint8_t key, std::size_t size) {
   std::string text;
   while (text.size() < size) text += static_cast<char>('a' + rng.below(26));
