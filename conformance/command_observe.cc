@@ -21,6 +21,7 @@
 #include "conformance/on_fail.h"
 #include "conformance/report/escape.h"
 #include "conformance/trace.h"
+#include "conformance/trace_ids.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/expectations.h"
 #include "conformance/version.h"
@@ -82,6 +83,20 @@ Prepared prepare(const JudgeOptions& options) {
       return p;
     }
   }
+  for (const auto& id : options.expect_trace_id) {
+    if (!trace_id_from(id)) {
+      p.exit_code = complain(kExitUsage, "--expect-trace-id: " + id + " is no trace id",
+                             "32 hexadecimal digits, as in a traceparent");
+      return p;
+    }
+  }
+  for (const auto& id : options.expect_span_id) {
+    if (!span_id_from(id)) {
+      p.exit_code = complain(kExitUsage, "--expect-span-id: " + id + " is no span id",
+                             "16 hexadecimal digits, as in a traceparent");
+      return p;
+    }
+  }
   if (!options.expect.empty()) {
     const auto text = read_file(options.expect, kMaxExpectationBytes);
     if (!text) {
@@ -110,6 +125,22 @@ Prepared prepare(const JudgeOptions& options) {
   return p;
 }
 
+namespace {
+
+// Ids that prepare() has accepted.
+void add_expected_ids(const JudgeOptions& options, Timeline& t) {
+  if (!options.expect_trace_id.empty()) t.expected_trace_ids.clear();
+  if (!options.expect_span_id.empty()) t.expected_span_ids.clear();
+  for (const auto& id : options.expect_trace_id) {
+    t.expected_trace_ids.push_back(trace_id_from(id).value_or(id));
+  }
+  for (const auto& id : options.expect_span_id) {
+    t.expected_span_ids.push_back(span_id_from(id).value_or(id));
+  }
+}
+
+}  // namespace
+
 Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std::string> target) {
   Timeline t;
   t.suite_version = kVersionText;
@@ -125,6 +156,7 @@ Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std:
   t.page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   t.realtime_minus_boottime_ns = sys::realtime_now_ns() - sys::boottime_now_ns();
   t.expected_resource = options.expect_resource;
+  add_expected_ids(options, t);
   t.faults_asked = options.faults.has_value();
   t.reading = reading_from(options.reading).value_or(Reading());
   return t;
@@ -335,6 +367,7 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
                   return r->level == Level::kStores && r->has_mode(Mode::kWrap);
                 });
   wrap.watch_lifetime = options.watch == "lifetime";
+  wrap.ids_from_output = options.ids_from_output;
   if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
   if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty() || options.faults)) {
     return complain(kExitUnreachable,
@@ -454,6 +487,7 @@ int command_replay(const JudgeOptions& options, const std::string& file) {
     return complain(kExitUsage, "replay: " + file + ": " + timeline.error().detail);
   }
   if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
+  add_expected_ids(options, *timeline);
   if (const auto reading = reading_from(options.reading)) timeline->reading = *reading;
   // What shows other requirements was not asked for.
   prepared.partial = std::ranges::any_of(prepared.selected, [&](const Requirement* r) {

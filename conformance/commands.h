@@ -23,6 +23,9 @@ struct JudgeOptions {
   bool strict = false;
   bool require_observable = false;
   std::vector<std::string> expect_resource;  // KEY=VALUE
+  std::vector<std::string> expect_trace_id;  // hexadecimal
+  std::vector<std::string> expect_span_id;   // the same
+  bool ids_from_output = false;              // wrap
   std::optional<std::chrono::milliseconds> run_for;
   std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
   std::string watch = "lifetime";     // wrap, level stores: or "publication"

@@ -67,7 +67,8 @@ bool speaks_of(const ImageEvidence& e, const Requirement& r) {
 std::vector<const ImageEvidence*> asked_of(const std::vector<ImageEvidence>& evidence,
                                            const Requirement& r) {
   std::vector<const ImageEvidence*> out;
-  if (is_driven(r.id)) {
+  const bool is_run = !evidence.empty() && evidence.front().timeline->mode == Mode::kRun;
+  if (is_driven(r.id) && is_run) {
     for (const auto& e : evidence) {
       if (e.session != nullptr && e.image->key == e.session->session->root) out.push_back(&e);
     }

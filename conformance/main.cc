@@ -70,6 +70,15 @@ void add_common(CLI::App& app, GivenOptions& o) {
                  "traces/");
 }
 
+void add_expected_ids(CLI::App& app, GivenOptions& o) {
+  app.add_option("--expect-trace-id", o.judge.expect_trace_id,
+                 "32 hexadecimal digits: no record may show another trace id (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--expect-span-id", o.judge.expect_span_id,
+                 "16 hexadecimal digits: no record may show another span id (repeatable)")
+      ->allow_extra_args(false);
+}
+
 void add_timing(CLI::App& app, GivenOptions& o, const char* what) {
   app.add_option("--for", o.run_for, what);
   app.add_option("--timeout-scale", o.judge.timeout_scale,
@@ -169,6 +178,10 @@ int run_command_line(int argc, char** argv) {
                                   "start a program and judge it and all that it starts:\n"
                                   "ctxconf wrap [options] -- CMD [ARGS]");
   add_common(*wrap, given);
+  add_expected_ids(*wrap, given);
+  wrap->add_flag("--ids-from-output", given.judge.ids_from_output,
+                 "pass on what the program prints through pipes, and judge its records by the\n"
+                 "traceparents and trace ids in there");
   add_timing(*wrap, given,
              "how long the program may run (500ms, 10s, 2m); default: until it ends, or 10 s after "
              "the last publication");
@@ -233,12 +246,14 @@ int run_command_line(int argc, char** argv) {
 
   auto* attach = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*attach, given);
+  add_expected_ids(*attach, given);
   add_timing(*attach, given, "how long to watch them; default 1s");
   attach->add_flag("--all", all, "every process that publishes");
   attach->add_option("PID", pids, "process ids");
 
   auto* replay = app.add_subcommand("replay", "judge a recorded run again, without the program");
   add_common(*replay, given);
+  add_expected_ids(*replay, given);
   replay->add_option("TIMELINE", file, "timeline.json of a run with --out")->required();
 
   auto* puppet = app.add_subcommand(

@@ -338,6 +338,7 @@ Json json_of(const Image& i) {
   for (const auto& t : i.threads) out["threads"].push_back(json_of(t));
   for (const auto& t : i.hidden_slots) out["hidden_slots"].push_back(json_of(t));
   for (const auto& t : i.exits) out["exits"].push_back(json_of(t));
+  if (!i.traceparent.empty()) out["traceparent"] = text(i.traceparent);
   return out;
 }
 
@@ -762,6 +763,7 @@ Image image(const Reader& in) {
   i.key.image = in.number<std::uint32_t>("image");
   i.executable = in.string("executable");
   i.command_line = in.strings("command_line");
+  if (!in.absent_or_null("traceparent")) i.traceparent = in.string("traceparent");
   i.elf64 = in.boolean("elf64");
   i.little_endian = in.boolean("little_endian");
   i.personality = in.number<std::uint32_t>("personality");
@@ -995,6 +997,18 @@ std::string ending_of(const Process& p) {
   return p.exit_code ? "exited " + std::to_string(*p.exit_code) : "";
 }
 
+namespace {
+
+// The lists of ids by their names in the recording.
+auto id_lists(auto& t) {
+  return std::array{std::pair{"expected_trace_ids", &t.expected_trace_ids},
+                    std::pair{"expected_span_ids", &t.expected_span_ids},
+                    std::pair{"printed_trace_ids", &t.printed_trace_ids},
+                    std::pair{"printed_span_ids", &t.printed_span_ids}};
+}
+
+}  // namespace
+
 std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
   Json out = {{"format", kFormat},
               {"version", kTimelineVersion},
@@ -1022,6 +1036,9 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
               {"skipped", Json::array()},
               {"repeats", Json::array()},
               {"harness_fault", text(t.harness_fault)}};
+  for (const auto& [name, ids] : id_lists(t)) {
+    if (!ids->empty()) out[name] = texts(*ids);
+  }
   if (!t.asked_for.empty()) out["asked_for"] = texts(t.asked_for);
   if (t.partial) out["partial"] = true;
   if (t.reading != Reading()) out["reading"] = to_string(t.reading);
@@ -1107,6 +1124,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.sessions = in.list<Session>("sessions", session_from);
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
+  for (const auto& [name, ids] : id_lists(t)) {
+    if (!in.absent_or_null(name)) *ids = in.strings(name);
+  }
   if (!in.absent_or_null("asked_for")) t.asked_for = in.strings("asked_for");
   t.partial = !in.absent_or_null("partial") && in.boolean("partial");
   if (!in.absent_or_null("reading")) {

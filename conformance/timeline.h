@@ -364,6 +364,7 @@ struct Image {
   ImageKey key;
   std::string executable;  // /proc/PID/exe
   std::vector<std::string> command_line;
+  std::string traceparent;    // TRACEPARENT of its environment, where that is one
   bool elf64 = true;          // EI_CLASS
   bool little_endian = true;  // EI_DATA
   std::uint32_t personality = 0;
@@ -502,6 +503,11 @@ struct Timeline {
   bool clock_calls = false;       // the vDSO was hidden: every reading of a clock is a system call
   bool watches_lifetime = false;  // --watch lifetime
   std::vector<std::string> expected_resource;  // "KEY=VALUE"
+  // Lower-case hexadecimal, as in a traceparent. Printed: found in the output of the program.
+  std::vector<std::string> expected_trace_ids;
+  std::vector<std::string> expected_span_ids;
+  std::vector<std::string> printed_trace_ids;
+  std::vector<std::string> printed_span_ids;
   std::vector<std::string> notes;
   std::uint64_t stops = 0;  // wrap: how often a thread of the program stood still for it
   std::string hang;         // not empty: the testee had to be stopped as runaway; says why

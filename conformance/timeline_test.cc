@@ -22,6 +22,10 @@ Timeline example() {
   t.host = {{"ptrace", true, "seized a child", ""}};
   t.realtime_minus_boottime_ns = 1'790'000'000'000'000'000;
   t.expected_resource = {"service.name=a"};
+  t.expected_trace_ids = {"0af7651916cd43dd8448eb211c80319c"};
+  t.expected_span_ids = {"b7ad6b7169203331"};
+  t.printed_trace_ids = {"1af7651916cd43dd8448eb211c80319c"};
+  t.printed_span_ids = {"c7ad6b7169203331"};
   t.notes = {"a note"};
   Process p;
   p.pid = 12;
@@ -31,6 +35,7 @@ Timeline example() {
   i.key = {12, 3};
   i.executable = "/bin/app";
   i.command_line = {"app", "-x"};
+  i.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   i.elf64 = false;
   i.boottime_offset_ns = -5;
   i.started_ns = 77;

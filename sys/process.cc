@@ -28,6 +28,7 @@ constexpr std::uint64_t kMapsLimit = 256ULL << 20U;
 constexpr std::uint64_t kSmapsLimit = 1ULL << 30U;
 constexpr std::size_t kCommandLineLimit = 64U << 10U;
 constexpr std::size_t kSmallFileLimit = 64U << 10U;
+constexpr std::size_t kEnvironmentLimit = 256U << 10U;
 constexpr std::size_t kReadStep = 64U << 10U;
 // A process can make mappings as fast as they are walked; text has the same bound.
 constexpr std::uint64_t kMostQueries = kMapsLimit / 64;
@@ -493,6 +494,19 @@ Result<ProcessFacts> process_facts(pid_t pid) {
 
   CTX_CHECK(read_stat(process));  // what was missing above was not missing because it ended
   return facts;
+}
+
+std::optional<std::string> environment_variable(pid_t pid, std::string_view name) {
+  const auto living = open_living(pid);
+  if (!living) return std::nullopt;
+  const auto text = read_start(*living, "environ", kEnvironmentLimit);
+  if (!text) return std::nullopt;
+  for (std::string& variable : split_at_nul(*text)) {
+    if (variable.starts_with(name) && variable.substr(name.size(), 1) == "=") {
+      return variable.substr(name.size() + 1);
+    }
+  }
+  return std::nullopt;
 }
 
 Result<std::string> read_maps_text(pid_t pid) {

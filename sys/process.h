@@ -28,6 +28,9 @@ struct ProcessFacts {
 };
 // ESRCH when there is no such process, EACCES/EPERM when it may not be looked at.
 Result<ProcessFacts> process_facts(pid_t pid);
+// What the program was started with, if that is among the first 256 KiB; hostile. A change that
+// it made itself does not show.
+std::optional<std::string> environment_variable(pid_t pid, std::string_view name);
 
 // Where the leader of a process has ended and other threads live on, all functions here
 // look through one of those threads; by the leader's id the kernel shows no memory.

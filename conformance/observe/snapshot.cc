@@ -8,6 +8,7 @@
 #include "abi/process_header.h"
 #include "abi/process_layouts.h"
 #include "conformance/observe/memory_block.h"
+#include "conformance/trace_ids.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -208,6 +209,8 @@ SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
     image_.little_endian = facts->little_endian;
     image_.personality = facts->personality;
     image_.boottime_offset_ns = facts->boottime_offset_ns;
+    const auto told = sys::environment_variable(key.pid, "TRACEPARENT");
+    if (told && traceparent_from(*told)) image_.traceparent = *told;
   } else if (facts.error().err != ESRCH) {
     note("cannot be looked at: " + sys::to_string(facts.error()));
   }

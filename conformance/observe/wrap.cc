@@ -11,10 +11,12 @@
 #include <csignal>
 #include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "abi/process_header.h"
 #include "conformance/observe/recording.h"
+#include "conformance/trace_ids.h"
 #include "sys/access_watchdog.h"
 #include "sys/fd.h"
 #include "sys/process.h"
@@ -83,14 +85,88 @@ class Output {
   std::string text_;
 };
 
+// What a program prints on one descriptor, which is passed on to ours with that number.
+class PassedOn {
+ public:
+  sys::Result<> open(int fd, sys::Launch& launch) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return sys::fail("pipe", errno, "output");
+    to_ = fd;
+    ours_ = sys::Fd(ends[0]);
+    theirs_ = sys::Fd(ends[1]);
+    if (fcntl(ours_.get(), F_SETFL, O_NONBLOCK) != 0) return sys::fail("fcntl", errno, "output");
+    launch.stdio.at(static_cast<std::size_t>(fd)) = theirs_.get();
+    return {};
+  }
+  sys::Result<> begin(Recording& recording) {
+    theirs_.reset();
+    return ours_.is_open() ? recording.wake_for(ours_.get(), POLLIN) : sys::Result<>();
+  }
+  // False: there is nothing more now.
+  bool take(Recording& recording) {
+    if (!ours_.is_open()) return false;
+    std::array<char, std::size_t{1} << 16U> bytes;  // all that a pipe holds
+    const ssize_t n = read(ours_.get(), bytes.data(), bytes.size());
+    if (n < 0) return false;
+    const std::string_view text(bytes.data(), static_cast<std::size_t>(n));
+    ids_.take(text);
+    // Where nobody reads ours any more, the program finds that of its own.
+    if (n > 0 && write_all(text)) return true;
+    ids_.end();
+    (void)recording.wake_for(ours_.get(), 0);
+    ours_.reset();
+    return false;
+  }
+  // The program has made its pipe as large as it may be, and has left others behind that write.
+  void take_rest(Recording& recording) {
+    for (int i = 0; i < 64 && take(recording); ++i) {
+    }
+  }
+  void add_to(Timeline& timeline) {
+    ids_.end();
+    const auto add = [](const auto& ids, std::vector<std::string>& to) {
+      std::set<std::string> all(to.begin(), to.end());
+      all.insert(ids.begin(), ids.end());
+      to.assign(all.begin(), all.end());
+    };
+    add(ids_.trace_ids(), timeline.printed_trace_ids);
+    add(ids_.span_ids(), timeline.printed_span_ids);
+  }
+
+ private:
+  bool write_all(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t n = write(to_, text.data(), text.size());
+      if (n > 0) {
+        text.remove_prefix(static_cast<std::size_t>(n));
+      } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+        return false;
+      } else if (errno == EAGAIN) {
+        pollfd ready{.fd = to_, .events = POLLOUT, .revents = 0};
+        (void)poll(&ready, 1, -1);
+      }
+    }
+    return true;
+  }
+
+  int to_ = -1;
+  sys::Fd ours_;
+  sys::Fd theirs_;
+  IdScanner ids_;
+};
+
 // Until the program has ended, by itself or because its time was up.
 sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Output& output,
-                            Timeline& timeline) {
+                            std::array<PassedOn, 2>& passed_on, Timeline& timeline) {
+  const auto take_output = [&] {
+    output.take(recording);
+    for (PassedOn& p : passed_on) (void)p.take(recording);
+  };
   Wrapped out;
   std::optional<Clock::time_point> end_by;  // without the time that job control takes
   while (true) {
     if (recording.paused()) break;
-    output.take(recording);
+    take_output();
     const auto now = Clock::now();
     const auto deadline = deadline_of(options, recording);
     if (!recording.runaway().empty()) {
@@ -118,8 +194,10 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
     CTX_TRY(more, recording.step(until));
     if (!more) break;
   }
-  output.take(recording);
+  take_output();
+  for (PassedOn& p : passed_on) p.take_rest(recording);
   CTX_CHECK(recording.finish());
+  for (PassedOn& p : passed_on) p.add_to(timeline);
   out.output = std::move(output).text();
   return out;
 }
@@ -132,10 +210,17 @@ sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline)
   for (const auto& spec : options.injections) timeline.injections.push_back(to_injection(spec));
   sys::Launch launch;
   Output output;
-  if (options.keeps_output) CTX_CHECK(output.open(launch));
+  std::array<PassedOn, 2> passed_on;
+  if (options.keeps_output) {
+    CTX_CHECK(output.open(launch));
+  } else if (options.ids_from_output) {
+    CTX_CHECK(passed_on[0].open(STDOUT_FILENO, launch));
+    CTX_CHECK(passed_on[1].open(STDERR_FILENO, launch));
+  }
   CTX_TRY(recording, Recording::start(options, launch, timeline));
   CTX_CHECK(output.begin(recording));
-  auto followed = follow(options, recording, output, timeline);
+  for (PassedOn& p : passed_on) CTX_CHECK(p.begin(recording));
+  auto followed = follow(options, recording, output, passed_on, timeline);
   if (!followed) followed.error().op = kFollowing;
   return followed;
 }

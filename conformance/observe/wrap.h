@@ -44,6 +44,9 @@ struct WrapOptions {
   bool inject_at_once = true;               // false: from Recording::inject() on
   bool hide_vdso = false;                   // readings of clocks are system calls, and recorded
   std::chrono::seconds boottime_offset{0};  // sys::Launch's
+  // What it prints on descriptors 1 and 2 is passed on to ours, and ids in it are recorded. Not
+  // beside keeps_output.
+  bool ids_from_output = false;
   bool keeps_output = false;  // its stdin is /dev/null, and of what it prints the end is kept
   // With Recording::watch_slot(): changes to a thread's variable and record are walked through. Not
   // beside stores.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -746,6 +747,59 @@ TEST_F(WrapTest, ARunUnderALimitEndsInTime) {
   EXPECT_TRUE(run->ended_by_us);
   EXPECT_EQ(run->exit_code, std::nullopt);
   EXPECT_EQ(run->killed_by, std::nullopt);
+}
+
+TEST(Wrap, IdsInWhatItPrintsAreRecordedAndAllIsPassedOn) {
+  const std::string trace = "0af7651916cd43dd8448eb211c80319c";
+  const std::string parent = "00-1" + trace.substr(1) + "-b7ad6b7169203331-01";
+  auto options = script("echo id " + trace + "; echo " + parent + " >&2; yes | head -50000");
+  options.ids_from_output = true;
+  Timeline timeline;
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const auto ran = record_wrap(options, timeline);
+  const auto output = testing::internal::GetCapturedStdout();
+  const auto errors = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(ran);
+  EXPECT_THAT(output, StartsWith("id " + trace + "\ny\n"));
+  EXPECT_EQ(std::ranges::count(output, '\n'), 50001);
+  EXPECT_EQ(errors, parent + "\n");
+  EXPECT_THAT(timeline.printed_trace_ids, ElementsAre(trace, "1" + trace.substr(1)));
+  EXPECT_THAT(timeline.printed_span_ids, ElementsAre("b7ad6b7169203331"));
+}
+
+TEST(Wrap, NobodyReadsWhatItPrints) {
+  auto options = script("yes; echo $? >&2");
+  options.ids_from_output = true;
+  const int old = dup(STDOUT_FILENO);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  close(ends[0]);
+  dup2(ends[1], STDOUT_FILENO);
+  close(ends[1]);
+  const auto handler = std::signal(SIGPIPE, SIG_IGN);
+  Timeline timeline;
+  testing::internal::CaptureStderr();
+  const auto ran = record_wrap(options, timeline);
+  const auto errors = testing::internal::GetCapturedStderr();
+  std::signal(SIGPIPE, handler);
+  dup2(old, STDOUT_FILENO);
+  close(old);
+  ASSERT_TRUE(ran);
+  EXPECT_FALSE(ran->timed_out);
+  EXPECT_THAT(errors, Not(IsEmpty()));
+}
+
+TEST(Wrap, WhatItWasTold) {
+  const char* parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  Timeline timeline;
+  ASSERT_TRUE(
+      record_wrap(running({"env", std::string("TRACEPARENT=") + parent, "true"}), timeline));
+  ASSERT_THAT(timeline.processes, SizeIs(1));
+  EXPECT_EQ(timeline.processes.front().images.back().traceparent, parent);
+  Timeline other;
+  ASSERT_TRUE(record_wrap(running({"env", "TRACEPARENT=secret", "true"}), other));
+  EXPECT_EQ(other.processes.front().images.back().traceparent, "");
 }
 
 }  // namespace

@@ -147,6 +147,10 @@ class Redactor {
     return pair(text.substr(0, end)) + std::string(text.substr(end));
   }
 
+  static bool is_id_option(std::string_view word) {
+    return word == "--expect-trace-id" || word == "--expect-span-id";
+  }
+
   // ctxconf's own words stay, the program's do not.
   std::vector<std::string> command_line(const std::vector<std::string>& line) const {
     constexpr std::string_view kResource = "--expect-resource";
@@ -157,6 +161,11 @@ class Redactor {
       const std::string& word = line[i];
       if (!ours || (i > 1 && is_name(word))) {
         out.push_back(hash(word));
+      } else if (i > 0 && is_id_option(line[i - 1])) {
+        out.push_back(hash(word));
+      } else if (is_id_option(word.substr(0, word.find('='))) && word.contains('=')) {
+        const std::size_t value = word.find('=') + 1;
+        out.push_back(word.substr(0, value) + hash(word.substr(value)));
       } else if (i > 0 && line[i - 1] == kResource) {
         out.push_back(pair(word));
       } else if (word.starts_with(std::string(kResource) + "=")) {

@@ -12,6 +12,7 @@
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
+#include "conformance/rules/told_ids.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -69,62 +70,40 @@ std::optional<Finding> refused(const ImageEvidence& e, const Asked& asked, const
 
 // ---- ids and flags
 
-struct IdField {
-  const char* name;
-  std::uint64_t offset;
-  std::uint64_t length;
-  std::string (*shown)(const Record&);
-  std::string GivenContext::* given;
-};
-constexpr IdField kTraceId = {"trace id", 0, 16, trace_id_of, &GivenContext::trace_id};
-constexpr IdField kSpanId = {"span id", 16, 8, span_id_of, &GivenContext::span_id};
-
-// What the bytes have to do with those that were given.
-std::string order_of(const std::string& given, const std::string& shown) {
-  const auto reversed = [](const std::string& hex, std::size_t word) {
-    std::string out;
-    for (std::size_t from = 0; from < hex.size(); from += word) {
-      for (std::size_t at = std::min(from + word, hex.size()); at > from; at -= 2) {
-        out += hex.substr(at - 2, 2);
-      }
-    }
-    return out;
-  };
-  if (reversed(given, given.size()) == shown) return ", in reverse order";
-  if (reversed(given, 16) == shown) return ", each half in reverse order";
-  if (given.size() == 32 && given.substr(16) + given.substr(0, 16) == shown) {
-    return ", the halves exchanged";
-  }
-  return "";
-}
-
-Finding id_as_given(const ImageEvidence& e, const IdField& field) {
+Finding id_as_given(const ImageEvidence& e, const IdField& field,
+                    std::string GivenContext::* given_id) {
   const auto looks = driven_looks(e);
   std::set<std::string> given;  // of any context: shown on the wrong one it is no matter of bytes
   for (const auto& look : looks) {
-    if (look.context() != nullptr) given.insert(look.context()->*field.given);
+    if (look.context() != nullptr) given.insert(look.context()->*given_id);
   }
   std::set<const GivenContext*> judged;
   for (const auto& look : looks) {
     const GivenContext* c = look.context();
     if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
     const std::string shown = field.shown(*look.slot.record);
-    if (shown == c->*field.given) {
+    if (shown == c->*given_id) {
       judged.insert(c);
     } else if (!given.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
       return against(look,
                      fmt::format("the {} is {}, and {} was given{}", field.name, shown,
-                                 c->*field.given, order_of(c->*field.given, shown)),
+                                 c->*given_id, order_of(c->*given_id, shown)),
                      fmt::format("{} not as given", field.name),
-                     {{field.offset, field.length, fmt::format("given: {}", c->*field.given)}});
+                     {{field.offset, field.length, fmt::format("given: {}", c->*given_id)}});
     }
   }
   if (judged.empty()) return no_record_of_a_context();
   return passed(fmt::format("{} contexts, each with its {}", judged.size(), field.name));
 }
 
-Finding trace_id(const ImageEvidence& e) { return id_as_given(e, kTraceId); }
-Finding span_id(const ImageEvidence& e) { return id_as_given(e, kSpanId); }
+Finding trace_id(const ImageEvidence& e) {
+  if (e.session == nullptr) return trace_id_as_told(e);
+  return id_as_given(e, kTraceIdField, &GivenContext::trace_id);
+}
+Finding span_id(const ImageEvidence& e) {
+  if (e.session == nullptr) return span_id_as_told(e);
+  return id_as_given(e, kSpanIdField, &GivenContext::span_id);
+}
 
 Finding ids_zero_when_none(const ImageEvidence& e) {
   const auto looks = driven_looks(e);

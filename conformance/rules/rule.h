@@ -35,7 +35,8 @@ std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable i
 std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const NamedRule> record_rules();          // ... records and attribute entries
 
-// Asked of the process that hello named; ImageEvidence::session is there.
+// In a recording of `run` asked of the process that hello named alone; ImageEvidence::session is
+// there. Some are asked of other recordings, too, where it is not.
 std::span<const NamedRule> driven_resource_rules();
 std::span<const NamedRule> driven_process_rules();
 std::span<const NamedRule> driven_fork_rules();

@@ -103,6 +103,7 @@ struct World {
   std::vector<ThreadSample> born_with;  // behind the records
   std::uint32_t image_index = 0;
   std::int32_t parent = 0;
+  std::string traceparent;
 
   Finding judge(std::string_view id) const {
     const Rule rule = rule_for(id);
@@ -114,6 +115,7 @@ struct World {
     Image image;
     image.key = {12, image_index};
     image.modules = modules;
+    image.traceparent = traceparent;
     for (const State& s : states) {
       Snapshot snapshot;
       snapshot.first_seen_ns = snapshot.last_seen_ns = static_cast<std::uint64_t>(s.at * 1e9);
@@ -814,6 +816,113 @@ TEST(AltSchema, ANativeComponentInANodeProgram) {
   World later = w;
   later.states.push_back({{schema("tlsdesc")}, 1.5});
   EXPECT_EQ(later.judge("tctx.refdata.schema-version-value").outcome, Outcome::kFail);
+}
+
+// ---- ids that the program was told, or prints
+
+constexpr const char* kTraceRow = "tctx.record.trace-id";
+constexpr const char* kSpanRow = "tctx.record.span-id";
+const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
+const std::string kSpan = "b7ad6b7169203331";
+const std::string kParent = "00-" + kTrace + "-" + kSpan + "-01";
+
+std::string of_hex(const std::string& hex) {
+  std::string out;
+  for (std::size_t at = 0; at < hex.size(); at += 2) {
+    out += static_cast<char>(std::stoi(hex.substr(at, 2), nullptr, 16));
+  }
+  return out;
+}
+std::string reversed(std::string bytes, std::size_t word) {
+  for (std::size_t at = 0; at < bytes.size(); at += word) {
+    std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                 bytes.begin() + static_cast<std::ptrdiff_t>(at + word));
+  }
+  return bytes;
+}
+World with_ids(const std::string& trace, const std::string& span) {
+  World w;
+  w.records.front().trace = trace;
+  w.records.front().span = span;
+  return w;
+}
+
+TEST(ToldIds, NothingIsKnown) {
+  const World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  for (const char* row : {kTraceRow, kSpanRow}) {
+    EXPECT_EQ(w.judge(row).outcome, Outcome::kUnobservable);
+    EXPECT_NE(w.judge(row).remedy.find("--ids-from-output"), std::string::npos);
+  }
+  World none = w;
+  none.uses_threads = false;
+  none.timeline.expected_trace_ids = {kTrace};
+  EXPECT_EQ(none.judge(kTraceRow).outcome, Outcome::kNa);
+}
+
+TEST(ToldIds, Expected) {
+  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  w.timeline.expected_trace_ids = {"1af7651916cd43dd8448eb211c80319c", kTrace};
+  w.timeline.expected_span_ids = {kSpan};
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kPass);
+  w.records.emplace_back();
+  EXPECT_EQ(w.judge(kTraceRow).signature, "unexpected trace id");
+  EXPECT_EQ(w.judge(kSpanRow).signature, "unexpected span id");
+  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kFail);
+  w.records.back().trace = text_of(16, '\0');  // attributes alone
+  w.records.back().span = text_of(8, '\0');
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+  w.records.erase(w.records.begin());
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
+}
+
+TEST(ToldIds, InAnotherByteOrder) {
+  const std::string trace = of_hex(kTrace);
+  const std::vector<std::string> orders = {reversed(trace, 16), reversed(trace, 8),
+                                           trace.substr(8) + trace.substr(0, 8)};
+  for (const std::string& shown : orders) {
+    World w = with_ids(shown, of_hex(kSpan));
+    w.timeline.printed_trace_ids = {kTrace};
+    w.timeline.printed_span_ids = {kSpan};
+    EXPECT_EQ(w.judge(kTraceRow).signature, "trace id in another byte order");
+    EXPECT_EQ(w.judge(kTraceRow).hexdumps.at(0).marks.at(0).length, 16U);
+    EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kPass);
+    w.timeline.printed_trace_ids.clear();
+    w.traceparent = kParent;
+    EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kFail);
+  }
+  World w = with_ids(trace, reversed(of_hex(kSpan), 8));
+  w.traceparent = kParent;
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kSpanRow).signature, "span id in another byte order");
+  EXPECT_EQ(w.judge(kSpanRow).saw,
+            "the span id is 31332069716badb7, and b7ad6b7169203331 is in its TRACEPARENT, in "
+            "reverse order");
+}
+
+// What a program was told is its parent's, and what it prints need not be its own.
+TEST(ToldIds, OthersThanTheProgramHas) {
+  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  w.traceparent = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01";
+  w.timeline.printed_trace_ids = {"2af7651916cd43dd8448eb211c80319c"};
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kUnobservable);
+}
+
+TEST(ToldIds, PrintedBothWays) {
+  const std::string swapped = "dd43cd161965f70a9c31801c21eb4884";
+  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  w.timeline.printed_trace_ids = {kTrace, swapped};
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+}
+
+// 1 and 2 to the power of 120 may both be ids.
+TEST(ToldIds, Numbers) {
+  World w = with_ids('\1' + text_of(15, '\0'), '\1' + text_of(7, '\0'));
+  w.timeline.printed_trace_ids = {std::string(31, '0') + "1"};
+  w.timeline.printed_span_ids = {std::string(15, '0') + "1"};
+  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kUnobservable);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Program:
 
     def __init__(self, entry, pause="1"):
         self.run = Run(entry, pause)
-        self.still, self.moving, self.header = [], [], None
+        self.still, self.moving, self.printed, self.header = [], [], [], None
         while True:
             line = self.run.process.stdout.readline()
             thread = re.fullmatch(r"(still|moving) tid=(\d+) slot=0x([0-9a-f]+) .*\n", line)
@@ -68,6 +68,8 @@ class Program:
                 getattr(self, thread[1]).append(int(thread[3], 16))
             elif published:
                 self.header = int(published[2], 16)
+            elif line.startswith("context "):
+                self.printed.append(line)
             elif line.startswith("ready "):
                 break
             else:
@@ -89,6 +91,13 @@ class Program:
 
     def record(self, slot):
         return Record(self.snapshot.memory, slot)
+
+    @property
+    def told(self):
+        """TRACEPARENT, empty where there is none."""
+        with open(f"/proc/{self.snapshot.pid}/environ", "rb") as file:
+            words = dict(word.partition(b"=")[::2] for word in file.read().split(b"\0"))
+        return words.get(b"TRACEPARENT", b"").decode()
 
     @property
     def names(self):
@@ -181,6 +190,14 @@ SEEN = {
     "bad_tctx_record_layout": lambda p: p.all(is_draft),
     "bad_tctx_record_byte_order": lambda p: p.all(
         lambda r: reads(p, r.behind((r.size >> 8) | (r.size & 255) << 8))),
+    "bad_tctx_record_trace_id": lambda p: p.printed and p.all(
+        lambda r: any(r.trace[::-1].hex() in line for line in p.printed)),
+    "bad_tctx_record_trace_id_in_halves": lambda p: p.printed and p.all(
+        lambda r: any((r.trace[7::-1] + r.trace[:7:-1]).hex() in line for line in p.printed)),
+    "bad_tctx_record_trace_id_as_told": lambda p: p.all(
+        lambda r: r.trace[::-1].hex() in p.told),
+    "bad_tctx_record_span_id": lambda p: p.printed and p.all(
+        lambda r: any(r.span[::-1].hex() in line for line in p.printed)),
     "bad_tctx_record_ids_both_or_neither": lambda p: p.any(
         lambda r: (r.trace == NO_TRACE) != (r.span == NO_SPAN)),
     "bad_tctx_record_valid_is_one": lambda p: p.all(lambda r: r.valid == 255),
@@ -214,7 +231,12 @@ CUT = {"good_tctx_utf8_cut_at_the_limit"}
 
 class Mutants(unittest.TestCase):
     def test_all_are_looked_at(self):
-        names = {name for name, e in THREADS.items() if e["kind"] == "mutant"}
+        # Where --expect-trace-id is what differs, the program is a legal one.
+        def is_legal(entry):
+            return any(option.startswith("--expect-") for option in entry["wrap_args"])
+
+        names = {name for name, e in THREADS.items()
+                 if e["kind"] == "mutant" and not is_legal(e)}
         self.assertEqual(names, set(SEEN) | SEEN_OTHERWISE)
         self.assertFalse(set(SEEN) & SEEN_OTHERWISE)
 

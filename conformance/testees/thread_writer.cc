@@ -76,6 +76,7 @@ struct Options {
   int pause_ms = 350;  // between the steps of a case: three looks at 100 ms each
   bool pause_for_byte = false;
   bool quiet = false;
+  char** arguments = nullptr;
 };
 Options options;
 
@@ -614,6 +615,102 @@ char* before_guard(std::size_t size) {
   char* p = map_pages(2 * page());
   if (mprotect(p + page(), page(), PROT_NONE) != 0) die("mprotect");
   return p + page() - size;
+}
+
+// ---- ids that the program was told, or prints
+
+Bytes hex(const Bytes& bytes) {
+  Bytes out;
+  for (const char c : bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    out += kDigits[static_cast<unsigned char>(c) >> 4U];
+    out += kDigits[static_cast<unsigned char>(c) & 15U];
+  }
+  return out;
+}
+Bytes traceparent(const Record& r) { return "00-" + hex(r.trace) + "-" + hex(r.span) + "-01"; }
+
+void print_traceparents(const std::vector<Record>& records) {
+  for (const auto& r : records) std::printf("context %s\n", traceparent(r).c_str());
+}
+void print_trace_ids(const std::vector<Record>& records) {
+  for (const auto& r : records) std::printf("context trace_id=%s, begins\n", hex(r.trace).c_str());
+}
+
+// As whoever starts it would have told it: the program is there anew where it was not.
+void be_told(const Record& parent) {
+  if (std::getenv("TRACEPARENT") != nullptr) return;
+  setenv("TRACEPARENT", traceparent(parent).c_str(), 1);
+  execv("/proc/self/exe", options.arguments);
+  die("execv");
+}
+Record told_parent() {
+  Record parent;
+  parent.span.assign("\x00\xf0\x67\xaa\x0b\xa9\x02\xb7", 8);
+  return parent;
+}
+
+Bytes with_words_reversed(const Bytes& bytes, std::size_t word) {
+  Bytes out;
+  for (std::size_t at = 0; at < bytes.size(); at += word) {
+    const Bytes part = bytes.substr(at, word);
+    out.append(part.rbegin(), part.rend());
+  }
+  return out;
+}
+void play_with_trace_in_words(std::size_t word) {
+  play_records(usual_with([&](Record& r) { r.trace = with_words_reversed(r.trace, word); }));
+}
+
+void bad_trace_id() {
+  print_traceparents(usual_records());
+  play_with_trace_in_words(16);
+}
+void bad_trace_id_in_halves() {
+  print_trace_ids(usual_records());
+  play_with_trace_in_words(8);
+}
+void bad_trace_id_as_told() {
+  be_told(told_parent());
+  play_with_trace_in_words(16);
+}
+void bad_span_id() {
+  print_traceparents(usual_records());
+  play_records(usual_with([](Record& r) { r.span = with_words_reversed(r.span, 8); }));
+}
+
+void good_prints_traceparents() {
+  print_traceparents(usual_records());
+  play({});
+}
+// The same id both ways, as who prints numbers may do it.
+void good_prints_trace_ids() {
+  auto records = usual_records();
+  print_trace_ids(records);
+  for (auto& r : records) r.trace = with_words_reversed(r.trace, 8);
+  print_trace_ids(records);
+  play({});
+}
+void good_continues_a_trace() {
+  be_told(told_parent());
+  play({});
+}
+void good_begins_a_trace() {
+  Record parent = told_parent();
+  parent.trace.assign("\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c", 16);
+  be_told(parent);
+  play({});
+}
+// Ids that somebody counts; those of another one are the same numbers in another byte order.
+void good_counted_ids() {
+  Record parent;
+  parent.trace = Bytes(15, '\0') + '\1';
+  parent.span = Bytes(7, '\0') + '\1';
+  be_told(parent);
+  play_records(usual_with([](Record& r) {
+    r.trace = '\1' + Bytes(15, '\0');
+    r.span = '\1' + Bytes(7, '\0');
+  }));
 }
 
 Bytes pointer_to(const char* at) {
@@ -1367,6 +1464,10 @@ constexpr Case kBad[] = {
     {"tctx.keymap.at-most-256", "300 names", bad_at_most_256},
     {"tctx.record.layout", "a root span id before the valid byte", bad_layout},
     {"tctx.record.byte-order", "the size in the other byte order", bad_byte_order},
+    {"tctx.record.trace-id", "prints its ids and stores trace ids in reverse", bad_trace_id},
+    {"tctx.record.trace-id:in-halves", "stores trace ids as two numbers", bad_trace_id_in_halves},
+    {"tctx.record.trace-id:as-told", "reverses the one in its environment", bad_trace_id_as_told},
+    {"tctx.record.span-id", "stores span ids as numbers", bad_span_id},
     {"tctx.record.ids-both-or-neither", "a span id without a trace id", bad_ids_both_or_neither},
     {"tctx.record.valid-is-one", "0xff for true", bad_valid_is_one},
     {"tctx.record.valid-reserved-values", "2 for a record with an extension",
@@ -1390,6 +1491,11 @@ constexpr Case kBad[] = {
 
 constexpr Case kGood[] = {
     {"default", "three records that stand still", good_default},
+    {"prints-traceparents", "says which contexts it has", good_prints_traceparents},
+    {"prints-trace-ids", "the same, and as numbers", good_prints_trace_ids},
+    {"continues-a-trace", "has the trace that it was told", good_continues_a_trace},
+    {"begins-a-trace", "was told another trace", good_begins_a_trace},
+    {"counted-ids", "was told the reverse of its ids, which are ones", good_counted_ids},
     {"schema-tls-v1", "the other schema version", good_schema_tls_v1},
     {"late-reference-data", "records come before their reference data", good_late_reference_data},
     {"no-thread-context", "has the slot and does not use it", good_no_thread_context},
@@ -1523,6 +1629,7 @@ void print_list() {
 
 int main(int argc, char** argv) {
   const Case* chosen = nullptr;
+  options.arguments = argv;
   for (int i = 1; i < argc; ++i) {
     const std::string_view option = argv[i];
     const auto value = [&] {
