@@ -55,6 +55,7 @@ class Cells {
       : base_(wrap), ends_(!wrapped.timed_out), seconds_(seconds), timeline_(timeline) {
     base_.keeps_output = true;
     base_.progress = nullptr;
+    base_.slot_steps = base_.picks_slots = false;
     base_.run_for = ends_ ? limit_for(seconds) : time_to_publish(timeline);
     if (!ends_ && wrap.run_for) base_.run_for = std::min(*base_.run_for, *wrap.run_for);
   }

@@ -335,6 +335,18 @@ int prepare_recording(const JudgeOptions& options, const std::string& what, Wrap
   return 0;
 }
 
+namespace {
+
+// A row of this OTEP rests on stores, or on what is between them.
+bool asks_for_stores(const std::vector<const Requirement*>& selected, int otep) {
+  return std::ranges::any_of(selected, [&](const Requirement* r) {
+    return (r->level == Level::kStores || r->level == Level::kSteps) && r->has_mode(Mode::kWrap) &&
+           r->otep == otep;
+  });
+}
+
+}  // namespace
+
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) {
     return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
@@ -363,10 +375,13 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   wrap.run_for = options.run_for;
   // A place to stand at may be a store, whatever the requirement.
   wrap.stores = options.on_fail == "pause" || options.on_fail == "gdb" ||
-                std::ranges::any_of(prepared.selected, [](const Requirement* r) {
-                  return r->level == Level::kStores && r->has_mode(Mode::kWrap);
-                });
-  wrap.watch_lifetime = options.watch == "lifetime";
+                asks_for_stores(prepared.selected, 4719);
+  if (options.watch == "threads" || (!wrap.stores && asks_for_stores(prepared.selected, 4947))) {
+    wrap.stores = false;
+    wrap.no_stores = "the variables of threads were looked at instead";
+    wrap.slot_steps = wrap.picks_slots = true;
+  }
+  wrap.watch_lifetime = options.watch != "publication";
   wrap.ids_from_output = options.ids_from_output;
   if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
   if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty() || options.faults)) {

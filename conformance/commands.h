@@ -28,7 +28,7 @@ struct JudgeOptions {
   bool ids_from_output = false;              // wrap
   std::optional<std::chrono::milliseconds> run_for;
   std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
-  std::string watch = "lifetime";     // wrap, level stores: or "publication"
+  std::string watch = "lifetime";     // wrap: or "publication", "threads"
   std::vector<std::string> inject;    // wrap: what calls are to return
   bool hide_vdso = false;             // wrap
   std::string out;                    // directory for all reports, timeline.json and traces/

@@ -600,6 +600,15 @@ void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
   }
 }
 
+// What `wrap` looks at between stores, it looks at in threads alone, and instead of other stores.
+Level level_of(const Timeline& t) {
+  const auto has_steps = [](const Process& p) {
+    return std::ranges::any_of(p.images, [](const Image& i) { return !i.slot_walks.empty(); });
+  };
+  if (t.mode == Mode::kWrap && std::ranges::none_of(t.processes, has_steps)) return Level::kStores;
+  return deepest_recorded(t.mode);
+}
+
 }  // namespace
 
 Oddities oddities_of(const Session& s) {
@@ -622,7 +631,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.kernel = t.kernel;
   out.arch = t.arch;
   out.libc = t.libc;
-  out.level = to_string(deepest_recorded(t.mode));
+  out.level = to_string(level_of(t));
   out.reading = t.reading;
   out.started_at = t.started_at;
   out.seconds = t.seconds;

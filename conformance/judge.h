@@ -19,7 +19,7 @@ constexpr Level deepest_recorded(Mode mode) {
     case Mode::kRun:
       return Level::kRace;
     case Mode::kWrap:
-      return Level::kStores;
+      return Level::kSteps;
     default:
       return Level::kSnapshot;
   }

@@ -202,8 +202,9 @@ int run_command_line(int argc, char** argv) {
   wrap->add_option(
           "--watch", given.judge.watch,
           "how long stores to the header are seen: lifetime (default), or until the end of\n"
-          "the publication, after which copies are as fast as alone")
-      ->check(CLI::IsMember({"publication", "lifetime"}));
+          "the publication, after which copies are as fast as alone; threads: instead of them\n"
+          "changes of thread contexts, instruction by instruction")
+      ->check(CLI::IsMember({"publication", "lifetime", "threads"}));
 
   add_on_fail(*wrap, given);
 

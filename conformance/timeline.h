@@ -388,7 +388,7 @@ struct Image {
   std::string races_unseen;                 // why one did not take place; empty: none was to
   std::vector<ForkProbe> forks;             // run alone has them; at most kMaxForkProbes, in order
   std::string forks_unseen;                 // why some or all are missing; empty: none is
-  std::vector<SlotWalk> slot_walks;         // run alone has them; at most kMaxWalks, in order
+  std::vector<SlotWalk> slot_walks;         // run, wrap --watch threads; at most kMaxWalks
   std::string slot_walks_unseen;            // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;  // in order; run alone has them
   std::vector<RecordStore> record_stores;   // at most kMaxRecordStores, in order

@@ -39,6 +39,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kArming{2000};
 // All copies of an image together: those of a large process take long.
 constexpr milliseconds kProbing{2000};
+// The turn of a thread whose slot is watched: one tick, or more as long as it stores.
+constexpr int kTurnTicks = 3;
+constexpr std::size_t kTurnWalks = 4;
+constexpr std::uint64_t kTurnSteps = 10'000;  // of one walk
+constexpr std::size_t kSteppedImages = 16;
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -70,6 +75,14 @@ struct Arming {
   Clock::time_point give_up;
 };
 
+// Which thread's slot is watched, with options.picks_slots.
+struct SlotTurn {
+  bool begun = false;     // a thread of this image was chosen
+  pid_t next = 0;         // is to be watched when it stops; 0: none
+  int ticks = 0;          // since the last choice
+  std::size_t walks = 0;  // at that moment
+};
+
 struct Watched {
   Process process;
   std::unique_ptr<SnapshotRecorder> recorder;
@@ -88,6 +101,7 @@ struct Watched {
   std::optional<Arming> arming;
   std::set<pid_t> stuck;               // threads that did not stop for an arming, nor since
   bool watches = false;                // a thread may carry watchpoints
+  SlotTurn turn;                       // of its image, with options.picks_slots
   std::unique_ptr<Injector> injector;  // the same
   std::uint32_t next_image = 0;
   bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
@@ -189,6 +203,8 @@ class Live {
   void end_walk(pid_t pid, pid_t tid, const std::string& because);
   bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
+  void choose_slot(Watched& w);
+  void watch_slot_here(Watched& w, pid_t tid);
   void begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e);
   void begin_at_gate(const sys::Interrupted& e);
   bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
@@ -241,6 +257,7 @@ class Live {
   std::set<pid_t> arming_;           // processes with an `arming`
   std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
   std::size_t started_ = 0;
+  std::size_t stepped_images_ = 0;  // with options_.picks_slots: of which a thread was chosen
   std::size_t not_kept_ = 0;
   std::size_t not_judged_ = 0;  // of these, with evidence
   std::size_t contexts_ = 0;
@@ -304,7 +321,11 @@ void Live::start_image(Watched& w) {
   if (options_.record_stores) {
     w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
   }
-  if (options_.slot_steps) w.slot_steps = std::make_unique<SlotStepRecorder>(order, code_files_);
+  if (options_.slot_steps) {
+    SlotStepLimits slot_limits;
+    if (options_.picks_slots) slot_limits.steps = kTurnSteps;
+    w.slot_steps = std::make_unique<SlotStepRecorder>(order, code_files_, slot_limits);
+  }
   w.injector = std::make_unique<Injector>(options_.injections);
 }
 
@@ -343,6 +364,10 @@ void Live::end_image(Watched& w, const std::string& ending) {
   if (w.slot_steps) {
     std::move(*w.slot_steps).add_to(image);
     w.slot_steps.reset();
+    w.turn = {};
+    if (options_.picks_slots && image.slot_walks.empty() && image.slot_walks_unseen.empty()) {
+      image.slot_walks_unseen = "no thread stored to its variable or record while it was watched";
+    }
   }
   image.races = std::exchange(w.races, {});
   image.races_unseen = std::exchange(w.races_unseen, {});
@@ -382,9 +407,12 @@ void Live::tick() {
   // run, the last one that stops for it brings the snapshot.
   const auto late = std::exchange(interrupted_, {});
   for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
-  for (const auto& [pid, w] : alive_) {
+  for (auto& [pid, w] : alive_) {
     look_at_modules(pid);
-    if (w.threads && w.threads->wants_threads()) look_at_threads(w);
+    if (w.threads && w.threads->wants_threads()) {
+      look_at_threads(w);
+      choose_slot(w);
+    }
     if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, Look::kQuick);
   }
 }
@@ -429,6 +457,52 @@ void Live::look_at_stopped_thread(pid_t pid, pid_t tid) {
   } else if (pointer.error().err != ESRCH) {
     process->second.threads->unread(sys::to_string(pointer.error()));
   }
+}
+
+// One thread after the other has its turn, in the order of their numbers.
+void Live::choose_slot(Watched& w) {
+  if (!options_.picks_slots || !w.slot_steps || w.slot_steps->gave_up()) return;
+  SlotStepRecorder& slot_steps = *w.slot_steps;
+  const pid_t now = slot_steps.watched_thread();
+  if (now != 0) {
+    const std::size_t walks = slot_steps.walks() - w.turn.walks;
+    const bool goes_on = ++w.turn.ticks < kTurnTicks && walks > 0 && walks < kTurnWalks;
+    if (goes_on || slot_steps.is_walking(now)) return;
+  }
+  w.turn.ticks = 0;
+  w.turn.walks = slot_steps.walks();
+  w.turn.next = 0;
+  const auto may_be_next = [&](const auto& thread) {
+    return thread.second.process == w.process.pid && thread.second.pointer;
+  };
+  auto next = std::find_if(threads_.upper_bound(now), threads_.end(), may_be_next);
+  if (next == threads_.end()) next = std::ranges::find_if(threads_, may_be_next);
+  if (next == threads_.end() || next->first == now) return;
+  if (tracee_.interrupt(next->first)) w.turn.next = next->first;
+}
+
+// The thread is stopped.
+void Live::watch_slot_here(Watched& w, pid_t tid) {
+  w.turn.next = 0;
+  SlotStepRecorder& slot_steps = *w.slot_steps;
+  const pid_t before = slot_steps.watched_thread();
+  const auto thread = threads_.find(tid);
+  if (slot_steps.gave_up() || slot_steps.is_walking(before) || thread == threads_.end()) return;
+  if (!thread->second.pointer || !w.threads || !w.threads->wants_threads()) return;
+  const auto used = w.threads->slot_of(tid);
+  const auto slot =
+      used ? std::optional(used->at) : w.threads->variable_of(tid, *thread->second.pointer);
+  if (!slot) return;
+  const Image& image = w.recorder->image();
+  if (!image.elf64) return slot_steps.give_up("the program is not a 64-bit one");
+  if (!sys::has_default_action(tid, SIGTRAP).value_or(false)) {
+    return slot_steps.give_up("the program has an action of its own for SIGTRAP");
+  }
+  if (!std::exchange(w.turn.begun, true) && ++stepped_images_ > kSteppedImages) {
+    return slot_steps.give_up("there were too many processes");
+  }
+  slot_steps.watch(tid, *slot, header_in(image));
+  if (before != 0 && before != tid) (void)tracee_.interrupt(before);
 }
 
 void Live::look_at_exit(const sys::Exiting& e) {
@@ -782,7 +856,12 @@ void Live::on(const sys::SyscallExit& e) {
     it->second.injector->left(e.tid, e.result,
                               reading ? it->second.calls->last_reading(e.tid) : std::nullopt);
     if (naming_.erase(e.tid) > 0) {
+      // A thread that publishes may attach next.
+      const bool picks = options_.picks_slots && it->second.slot_steps &&
+                         it->second.slot_steps->watched_thread() == 0;
+      if (picks) look_at_modules(e.process);
       look_at_stopped_thread(e.process, e.tid);
+      if (picks) watch_slot_here(it->second, e.tid);
       take(e.process, Moment::kNamed, Look::kQuick);
     }
     // Only VmFlags differ, which a quick look does not read again.
@@ -828,6 +907,9 @@ void Live::on(const sys::Exiting& e) {
   not_running(e.process, e.tid);
   look_at_filters(e.process, e.tid);
   end_walk(e.process, e.tid, "the thread ended");
+  if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.slot_steps) {
+    if (it->second.slot_steps->watched_thread() == e.tid) it->second.slot_steps->forget();
+  }
   if (e.whole_process) {
     interrupted_.erase(e.process);
     look_at_modules(e.process);
@@ -856,6 +938,9 @@ void Live::on(const sys::Interrupted& e) {
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
   if (gated_ == e.tid) begin_at_gate(e);
+  if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.turn.next == e.tid) {
+    if (it->second.slot_steps) watch_slot_here(it->second, e.tid);
+  }
   // This stop goes before the trap of a store that the thread has just made.
   settle(e.process, e.tid, /*hit_may_wait=*/true);
   move(e.process, e.tid);

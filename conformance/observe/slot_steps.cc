@@ -34,6 +34,11 @@ void SlotStepRecorder::give_up(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
 }
 
+void SlotStepRecorder::forget() {
+  end("the thread ended");
+  tid_ = 0;
+}
+
 SlotStepRecorder::Seen SlotStepRecorder::look() const {
   Seen out;
   out.value = word_at(tid_, slot_).value_or(0);

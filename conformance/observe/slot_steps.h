@@ -52,6 +52,10 @@ class SlotStepRecorder {
   void end(const std::string& because);
   // Walks do not take place, until watch().
   void give_up(const std::string& why);
+  bool gave_up() const { return !unseen_.empty(); }
+  pid_t watched_thread() const { return tid_; }  // 0: none
+  std::size_t walks() const { return walks_.size(); }
+  void forget();  // the thread that is watched has ended
 
   void add_to(Image& image) &&;
 

@@ -51,6 +51,7 @@ struct WrapOptions {
   // With Recording::watch_slot(): changes to a thread's variable and record are walked through. Not
   // beside stores.
   bool slot_steps = false;
+  bool picks_slots = false;  // with slot_steps: of one thread after the other, without watch_slot()
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
   // process that was started.

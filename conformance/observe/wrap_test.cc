@@ -802,5 +802,62 @@ TEST(Wrap, WhatItWasTold) {
   EXPECT_EQ(other.processes.front().images.back().traceparent, "");
 }
 
+std::vector<std::string> thread_writer(const std::string& kind, const std::string& name) {
+  auto out = writer(kind, name, 1500ms);
+  out.front() = std::string(CTXCONF_BIN_DIR) + "/thread_writer";
+  return out;
+}
+
+class PickedSlots : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!sys::Capabilities::of_this_host().has(sys::kHostWatchpoints)) {
+      GTEST_SKIP() << "no watchpoints here";
+    }
+  }
+  const Image& record(std::vector<std::string> argv) {
+    auto options = running(std::move(argv));
+    options.slot_steps = options.picks_slots = true;
+    EXPECT_TRUE(record_wrap(options, timeline_));
+    static const Image none;
+    if (timeline_.processes.empty() || timeline_.processes[0].images.empty()) return none;
+    return timeline_.processes[0].images[0];
+  }
+  Timeline timeline_;
+};
+
+TEST_F(PickedSlots, AreOfOneThreadAfterTheOther) {
+  const Image& image = record(thread_writer("good", "default"));
+  EXPECT_EQ(timeline_.processes.front().exit_code, 0);
+  ASSERT_FALSE(image.slot_walks.empty());
+  // It publishes, and attaches then.
+  const SlotWalk& first = image.slot_walks.front();
+  EXPECT_EQ(first.tid, timeline_.processes.front().pid);
+  EXPECT_EQ(first.ended_because, "over");
+  EXPECT_EQ(first.views.front().value, 0U);
+  EXPECT_NE(first.views.back().value, 0U);
+}
+
+TEST_F(PickedSlots, AreFoundInARunningThread) {
+  const Image& image = record(thread_writer("good", "toggled"));
+  const auto& walks = image.slot_walks;
+  EXPECT_TRUE(std::ranges::any_of(
+      walks, [&](const SlotWalk& w) { return w.tid != timeline_.processes.front().pid; }));
+  EXPECT_TRUE(std::ranges::all_of(walks, [](const SlotWalk& w) { return w.steps <= 10'000; }));
+}
+
+TEST_F(PickedSlots, NobodyHasAny) {
+  EXPECT_THAT(record({"true"}).slot_walks_unseen, HasSubstr("no thread stored"));
+}
+
+TEST_F(PickedSlots, SigtrapIsTheProgramsOwn) {
+  record({"/bin/sh", "-c",
+          "trap '' TRAP; exec " + thread_writer("good", "default").front() +
+              " --good default --quiet --hold 350"});
+  const Image& last = timeline_.processes.front().images.back();
+  EXPECT_THAT(last.slot_walks, IsEmpty());
+  EXPECT_THAT(last.slot_walks_unseen, HasSubstr("SIGTRAP"));
+}
+
 }  // namespace
 }  // namespace ctxconf::conformance

@@ -15,6 +15,7 @@
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
+#include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -232,6 +233,7 @@ Finding late_flags(const ImageEvidence& e, const WatchedRecord& r, const Change&
 }
 
 Finding valid_cleared_first(const ImageEvidence& e) {
+  if (e.session == nullptr) return valid_cleared_first_by_steps(e);
   const auto records = watched(e);
   std::size_t cleared = 0;
   std::optional<Finding> late;
@@ -267,6 +269,7 @@ Finding valid_cleared_first(const ImageEvidence& e) {
 }
 
 Finding valid_set_last(const ImageEvidence& e) {
+  if (e.session == nullptr) return valid_set_last_by_steps(e);
   const auto records = watched(e);
   std::size_t set = 0;
   std::optional<Finding> late;

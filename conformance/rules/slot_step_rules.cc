@@ -18,6 +18,7 @@
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
+#include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -74,8 +75,8 @@ Seen seen(const Image& image, const SlotView& view) {
 
 struct Walked {
   const SlotWalk* walk = nullptr;
-  std::vector<Seen> views;                     // at least one
-  std::size_t index = 0;                       // of its operation in the session
+  std::vector<Seen> views;  // at least one
+  std::size_t index = 0;    // of its operation in the session; without one each has its own
   const DrivenOperation* operation = nullptr;  // null: none was looked at behind it
   // What the variable led to at the look before the operation, if it led there before the first
   // store as well.
@@ -104,6 +105,10 @@ std::vector<Walked> walked(const ImageEvidence& e) {
     w.walk = &walk;
     w.views.reserve(walk.views.size());
     for (const SlotView& view : walk.views) w.views.push_back(seen(*e.image, view));
+    if (e.session == nullptr) {
+      w.index = out.size();
+      continue;
+    }
     w.index = operation_of(e, walk.views.front().order);
     if (w.index < e.session->operations.size()) w.operation = &e.session->operations[w.index];
     w.before = record_before(e, walk, w.index);
@@ -274,6 +279,14 @@ Finding late_flags(const ImageEvidence& e, const Walked& w, const Run& run, std:
   return f;
 }
 
+// Nobody has asked for what a walk shows: one attach or detach may follow the other in it.
+bool is_undriven(const ImageEvidence& e) { return e.session == nullptr; }
+
+// Not applicable, of a program that nobody drives.
+std::optional<Finding> without_threads(const ImageEvidence& e) {
+  return is_undriven(e) ? no_thread_context(e) : std::nullopt;
+}
+
 // Where a part of the walks is missing, it says so.
 Finding kept(const ImageEvidence& e, std::string saw) {
   Finding f = passed(std::move(saw));
@@ -296,10 +309,17 @@ Finding not_walked(const ImageEvidence& e, const std::string& wanted,
   std::string why =
       "no operation on a thread's context was walked through instruction by "
       "instruction";
+  if (is_undriven(e)) {
+    remedy = "a program that does so while it is watched, or ctxconf run with an adapter";
+    if (image.slot_walks.empty() && image.slot_walks_unseen.empty()) {
+      return unobservable("changes of thread contexts were not watched",
+                          "wrap --watch threads, or ctxconf run with an adapter");
+    }
+  }
   if (std::ranges::any_of(image.slot_walks, &SlotWalk::whole)) why = wanted;
   if (!image.slot_walks_unseen.empty()) {
     why += ": " + image.slot_walks_unseen;
-    remedy = "a program, and a host, without that";
+    if (!is_undriven(e)) remedy = "a program, and a host, without that";
   }
   const auto cut = std::ranges::find_if_not(image.slot_walks, &SlotWalk::whole);
   if (cut != image.slot_walks.end()) why += ": a walk ended early: " + cut->ended_because;
@@ -309,8 +329,9 @@ Finding not_walked(const ImageEvidence& e, const std::string& wanted,
 using Operations =
     std::set<std::size_t>;  // indexes into the session: of one there may be many walks
 
-std::string operations_text(const Operations& all) {
-  return fmt::format("{} {}", all.size(), all.size() == 1 ? "operation" : "operations");
+std::string operations_text(const ImageEvidence& e, const Operations& all) {
+  return fmt::format("{} {}{}", all.size(), is_undriven(e) ? "walk" : "operation",
+                     all.size() == 1 ? "" : "s");
 }
 
 // ---- the variable
@@ -355,6 +376,7 @@ std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, con
 }
 
 Finding slot_always_sound(const ImageEvidence& e) {
+  if (auto na = without_threads(e)) return *na;
   Operations judged;
   std::uint64_t steps = 0;
   for (const Walked& w : walked(e)) {
@@ -372,7 +394,7 @@ Finding slot_always_sound(const ImageEvidence& e) {
   }
   return kept(e, fmt::format("{}: after each of {} instructions the variable is null or leads to "
                              "memory that a record can be copied from",
-                             operations_text(judged), steps));
+                             operations_text(e, judged), steps));
 }
 
 Finding record_outlives_slot(const ImageEvidence& e) {
@@ -405,7 +427,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
   }
   return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
                              "free() as long as the variable led to it",
-                             operations_text(judged)));
+                             operations_text(e, judged)));
 }
 
 // ---- the record
@@ -417,7 +439,40 @@ bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
          same_ids(after, last) && is_prefix(after.entries, last.entries);
 }
 
-Finding no_change_while_visible(const ImageEvidence& e) {
+// What may become of a visible record without being hidden. `late`: a sampler has decided; that
+// ends an operation, but no walk of a program that nobody drives.
+bool may_follow(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i,
+                bool& late) {
+  const Seen& before = w.views[i - 1];
+  const Seen& now = w.views[i];
+  if (keeps_to_tail(before, now)) return true;
+  late = (is_undriven(e) || run.end == w.views.size()) && changes_flags_alone(before, now);
+  return late;
+}
+
+// The valid byte hides the record, or shows it, at this view, and the variable stays where it is.
+bool is_hidden_at(const Walked& w, const Run& hold, std::size_t view) {
+  return view >= hold.first && view < hold.end && w.views[view].reading == Reading::kHidden;
+}
+
+// Of a row about the valid byte as a switch, where no walk shows that.
+Finding no_valid_switch(const ImageEvidence& e, const char* what) {
+  const auto all = walked(e);
+  const bool switches_pointer = std::ranges::any_of(all, [](const Walked& w) {
+    const auto all_holds = holds(w);  // one that ends leads elsewhere
+    const auto ends = [&](const Run& hold) { return hold.end < w.views.size(); };
+    return w.walk->whole() && std::ranges::any_of(all_holds, ends);
+  });
+  if (switches_pointer) {
+    return not_applicable(NaReason::kCapability,
+                          "the record was not hidden by its valid byte: this writer switches the "
+                          "pointer");
+  }
+  return not_walked(e, fmt::format("no change that was walked {}", what));
+}
+
+// `by_valid_byte`: of records that are hidden by it alone.
+Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   Operations judged;
   std::optional<Finding> late;
   for (const Walked& w : walked(e)) {
@@ -425,17 +480,22 @@ Finding no_change_while_visible(const ImageEvidence& e) {
     const Run hold = holds(w).front();
     if (release_in(w, hold)) continue;
     const Run run = visible_runs(w, hold).front();
+    if (by_valid_byte && !is_hidden_at(w, hold, run.end)) continue;
     bool changed = run.end < w.views.size();
     for (std::size_t i = run.first + 1; i < run.end; ++i) {
       const Seen& before = w.views[i - 1];
       const Seen& now = w.views[i];
       changed = changed || before.head != now.head;
-      if (keeps_to_tail(before, now) || is_whole_switch(before, now, w.views[run.end - 1])) {
+      bool is_late = false;
+      if (may_follow(e, w, run, i, is_late) || is_whole_switch(before, now, w.views[run.end - 1])) {
+        if (is_late && !late) late = late_flags(e, w, run, i);
         continue;
       }
-      if (run.end == w.views.size() && changes_flags_alone(before, now)) {
-        if (!late) late = late_flags(e, w, run, i);
-        continue;
+      if (by_valid_byte) {
+        return against(e, w, i,
+                       fmt::format("{} changed {}, before the valid byte was cleared",
+                                   what_differs(before, now), after_steps(now)),
+                       "changed before the valid byte was cleared", {run.first, run.end});
       }
       return against(e, w, i,
                      fmt::format("{} changed while the record was visible: {}",
@@ -448,14 +508,23 @@ Finding no_change_while_visible(const ImageEvidence& e) {
   }
   if (late) return *std::move(late);
   if (judged.empty()) {
+    if (by_valid_byte) return no_valid_switch(e, "hid a record by its valid byte");
     return not_walked(e, "no operation that was walked changed a context that was attached");
   }
+  if (by_valid_byte) {
+    return kept(e, fmt::format("{}: the valid byte was cleared first", operations_text(e, judged)));
+  }
   return kept(e, fmt::format("{}: the record did not change while it was visible, but at its end",
-                             operations_text(judged)));
+                             operations_text(e, judged)));
+}
+
+Finding no_change_while_visible(const ImageEvidence& e) {
+  if (auto na = without_threads(e)) return *na;
+  return unchanged_until_hidden(e, /*by_valid_byte=*/false);
 }
 
 // The first view of a run that shows that the record was not complete in the first one.
-std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
+std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w, const Run& run) {
   // A copy of the record that was visible just before goes on as that might have.
   const Seen& old = w.views[run.first - 1];
   const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
@@ -466,16 +535,20 @@ std::optional<std::size_t> incomplete_in(const Walked& w, const Run& run) {
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
-    const bool is_late =
-        run.end == w.views.size() && changes_flags_alone(w.views[i - 1], w.views[i]);
-    if (!keeps_to_tail(w.views[i - 1], w.views[i]) && !is_late) return i;
+    bool is_late = false;
+    const bool next =
+        is_undriven(e) && is_whole_switch(w.views[i - 1], w.views[i], w.views[run.end - 1]);
+    if (!next && !may_follow(e, w, run, i, is_late)) return i;
+    // It may be shrunk right after it was attached.
+    if (is_undriven(e)) continue;
     if (!is_copy && !is_begun && (is_cut ? now.size() != first.size() : !is_prefix(first, now)))
       return i;
   }
   return std::nullopt;
 }
 
-Finding complete_before_visible(const ImageEvidence& e) {
+// `by_valid_byte`: of records that are shown by it alone.
+Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
   std::size_t judged = 0;
   std::optional<Finding> late;
   for (const Walked& w : walked(e)) {
@@ -483,13 +556,16 @@ Finding complete_before_visible(const ImageEvidence& e) {
       if (release_in(w, hold)) continue;
       for (const Run& run : visible_runs(w, hold)) {
         if (run.first == 0) continue;
-        if (const auto at = incomplete_in(w, run)) {
+        if (by_valid_byte && !is_hidden_at(w, hold, run.first - 1)) continue;
+        if (const auto at = incomplete_in(e, w, run)) {
           const Seen& now = w.views[*at];
           return against(e, w, *at,
                          fmt::format("the record was visible {}, and {} changed {}",
                                      after_steps(w.views[run.first]),
                                      what_differs(w.views[*at - 1], now), after_steps(now)),
-                         "visible before it was complete", {run.first, run.end - 1});
+                         by_valid_byte ? "valid before everything else was final"
+                                       : "visible before it was complete",
+                         {run.first, run.end - 1});
         }
         for (std::size_t i = run.first + 1; i < run.end && !late; ++i) {
           if (changes_flags_alone(w.views[i - 1], w.views[i])) late = late_flags(e, w, run, i);
@@ -500,11 +576,17 @@ Finding complete_before_visible(const ImageEvidence& e) {
   }
   if (late) return *std::move(late);
   if (judged == 0) {
+    if (by_valid_byte) return no_valid_switch(e, "showed a record by its valid byte");
     return not_walked(e, "no operation that was walked showed a record",
                       "an adapter that declares thread.attach");
   }
   return kept(e, fmt::format("{}, complete when visible",
                              judged == 1 ? "1 record" : fmt::format("{} records", judged)));
+}
+
+Finding complete_before_visible(const ImageEvidence& e) {
+  if (auto na = without_threads(e)) return *na;
+  return complete_when_shown(e, /*by_valid_byte=*/false);
 }
 
 // The context must show on its thread: it has ids and is sampled.
@@ -550,7 +632,7 @@ Finding valid_before_visible(const ImageEvidence& e) {
   }
   if (!by_pointer.empty()) {
     return kept(e, fmt::format("{}: byte 24 is 1 when the variable leads to the record",
-                               operations_text(by_pointer)));
+                               operations_text(e, by_pointer)));
   }
   if (!by_valid.empty()) {
     return not_applicable(NaReason::kCapability,
@@ -668,5 +750,14 @@ constexpr auto kRules = std::to_array<NamedRule>({
 }  // namespace
 
 std::span<const NamedRule> slot_step_rules() { return kRules; }
+
+Finding valid_cleared_first_by_steps(const ImageEvidence& e) {
+  if (auto na = without_threads(e)) return *na;
+  return unchanged_until_hidden(e, /*by_valid_byte=*/true);
+}
+Finding valid_set_last_by_steps(const ImageEvidence& e) {
+  if (auto na = without_threads(e)) return *na;
+  return complete_when_shown(e, /*by_valid_byte=*/true);
+}
 
 }  // namespace ctxconf::conformance

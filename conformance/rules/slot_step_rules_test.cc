@@ -218,6 +218,21 @@ struct Stepped : LiteralRecording {
     return rule_for(row)(evidence.front());
   }
 
+  // As `wrap` would have recorded it: nobody asked for anything.
+  Finding undriven(const char* row) const {
+    Timeline timeline = t;
+    timeline.mode = Mode::kWrap;
+    ThreadSample seen;
+    seen.tid = 12;
+    seen.slot = 0x7e0000001000;
+    seen.value = kA;
+    seen.record = copied(kA);
+    timeline.processes.at(0).images.at(0).threads.push_back(seen);
+    const auto evidence = evidence_of(timeline);
+    EXPECT_EQ(evidence.size(), 1U);
+    return rule_for(row)(evidence.front());
+  }
+
  private:
   static std::vector<std::byte> bytes(const std::string& s) {
     std::vector<std::byte> out;
@@ -862,6 +877,108 @@ TEST(BeforeUse, KnownNamesAreNoEvidence) {
   w.memory[kA] = Rec{.entries = kGet}.bytes();
   w.begin(attach()).point(kA).end();
   expect(w, kBeforeUse, Outcome::kUnobservable);
+}
+
+// ---- of programs that nobody drives
+
+constexpr const char* kCleared = "tctx.attach.valid-cleared-first";
+constexpr const char* kSetLast = "tctx.attach.valid-set-last";
+constexpr const char* kUndriven[] = {kComplete, kNoChange, kSound, kCleared, kSetLast};
+
+void expect_undriven(const Stepped& w, const char* row, Outcome outcome,
+                     const std::string& signature = "") {
+  const Finding f = w.undriven(row);
+  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << row << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
+}
+void expect_undriven_failures(const Stepped& w, const std::vector<std::string>& rows) {
+  std::vector<std::string> found;
+  for (const char* row : kUndriven) {
+    const Outcome outcome = w.undriven(row).outcome;
+    if (outcome == Outcome::kFail || outcome == Outcome::kWarn) found.emplace_back(row);
+  }
+  EXPECT_EQ(found, rows);
+}
+
+TEST(UndrivenSteps, NothingWasWatched) {
+  Stepped w;
+  w.slot = kA;
+  w.answered(attach());
+  for (const char* row : kUndriven) {
+    expect_undriven(w, row, Outcome::kUnobservable);
+    EXPECT_THAT(w.undriven(row).remedy, HasSubstr("--watch threads"));
+  }
+  w.image().slot_walks_unseen = "no thread stored to its variable";
+  for (const char* row : kUndriven) {
+    EXPECT_THAT(w.undriven(row).saw, HasSubstr("no thread stored"));
+    EXPECT_THAT(w.undriven(row).remedy, HasSubstr("ctxconf run"));
+  }
+}
+
+TEST(UndrivenSteps, APointerThatIsSwitched) {
+  Stepped w;
+  w.begin(attach()).point(kA).point(kB).end();
+  w.begin(attach()).point(0).end();
+  for (const char* row : {kComplete, kNoChange, kSound}) expect_undriven(w, row, Outcome::kPass);
+  for (const char* row : {kCleared, kSetLast}) expect_undriven(w, row, Outcome::kNa);
+  EXPECT_THAT(w.undriven(kSound).saw, HasSubstr("2 walks"));
+}
+
+TEST(UndrivenSteps, AFixedRecord) {
+  Stepped w;
+  w.begin(attach()).point(kA).end();
+  for (const char* row : {kCleared, kSetLast}) expect_undriven(w, row, Outcome::kUnobservable);
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
+  w.store(kA, kEntries, kGet).valid(kA, 1).valid(kA, 0).end();
+  for (const char* row : kUndriven) expect_undriven(w, row, Outcome::kPass);
+}
+
+TEST(UndrivenSteps, OneOperationAfterTheOtherInOneWalk) {
+  Stepped shrunk;
+  shrunk.memory[kA] = Rec{.entries = kGet}.bytes();
+  shrunk.begin(attach()).point(kA).size(kA, 0).store(kA, kEntries, kPut).size(kA, 5).end();
+  expect_undriven(shrunk, kComplete, Outcome::kPass);
+  expect(shrunk, kComplete, Outcome::kFail, "visible before it was complete");
+
+  Stepped at_once;  // as a wide copy does it
+  at_once.begin(attach()).point(kA).store(kA, 0, std::string(24, 'z')).point(0).end();
+  expect_undriven_failures(at_once, {});
+
+  Stepped sampled;
+  sampled.begin(attach()).point(kA).store(kA, kFlags, {'\0'}).point(0).end();
+  expect_undriven(sampled, kComplete, Outcome::kWarn, "flags stored while visible");
+  Stepped later;
+  later.slot = kA;
+  later.begin(attach()).store(kA, kFlags, {'\0'}).point(0).end();
+  expect_undriven(later, kNoChange, Outcome::kWarn, "flags stored while visible");
+}
+
+TEST(UndrivenSteps, WrongOrders) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(attach()).store(kA, kSpan, "y").valid(kA, 0).store(kA, 0, "x").valid(kA, 1).end();
+  expect_undriven_failures(w, {kNoChange, kCleared});
+  expect_undriven(w, kCleared, Outcome::kFail, "changed before the valid byte was cleared");
+
+  Stepped early;
+  early.slot = kA;
+  early.begin(attach()).valid(kA, 0).store(kA, 0, "x").valid(kA, 1).store(kA, kSpan, "y").end();
+  expect_undriven_failures(early, {kComplete, kSetLast});
+  expect_undriven(early, kSetLast, Outcome::kFail, "valid before everything else was final");
+
+  Stepped pointer;
+  pointer.begin(attach()).point(kA).store(kA, 0, "x").end();
+  expect_undriven_failures(pointer, {kComplete});
+
+  Stepped overwritten;
+  overwritten.slot = kA;
+  overwritten.begin(attach()).store(kA, 0, "x").end();
+  expect_undriven_failures(overwritten, {kNoChange});
+
+  Stepped in_parts;
+  in_parts.slot = kA;
+  in_parts.begin(attach()).point((kA & ~0xffffULL) | (kB & 0xffffU)).point(kB).end();
+  expect_undriven_failures(in_parts, {kSound});
 }
 
 }  // namespace

@@ -553,7 +553,8 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
 }
 
 Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
-  constexpr const char* kRemedy = "ctxconf wrap, on a host with hardware watchpoints";
+  constexpr const char* kRemedy =
+      "ctxconf wrap without --watch threads, on a host with hardware watchpoints";
   if (e.timeline->mode == Mode::kAttach) {
     return unobservable("the stores were made before ctxconf looked", "ctxconf wrap");
   }

@@ -67,10 +67,16 @@ IN_STORES = {
     "pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero",
     "pctx.update.timestamp-single-store", "pctx.update.zero-single-store",
     "pctx.update.signature-untouched", "pctx.update.old-payload-until-zero"}
+# Changes of thread contexts: --watch threads.
+IN_STEPS = {
+    "tctx.attach.complete-before-visible", "tctx.attach.no-change-while-visible",
+    "tctx.attach.slot-always-sound", "tctx.attach.valid-cleared-first",
+    "tctx.attach.valid-set-last"}
 JUDGED = {
     row["id"]: row for row in ROWS.values()
     if row["role"] == "writer"
-    and (row["observe"]["level"] in ("static", "snapshot") or row["id"] in IN_CALLS | IN_STORES)
+    and (row["observe"]["level"] in ("static", "snapshot")
+         or row["id"] in IN_CALLS | IN_STORES | IN_STEPS)
     and {"attach", "wrap"} & set(row["observe"]["modes"])}
 JUDGED_IN_FILES = {row["id"]: row for row in ROWS.values() if "elf" in row["observe"]["modes"]}
 # A file alone cannot break them: another module may hold the relocations, or the definition.

@@ -242,6 +242,7 @@ void update(const Region& r, const Bytes& bytes) {
 // ---- records
 
 constexpr std::size_t kHead = 28;
+constexpr std::size_t kSpanAt = 16;
 constexpr std::size_t kValidAt = 24;
 constexpr std::size_t kFlagsAt = 25;
 constexpr std::size_t kAttributesSizeAt = 26;
@@ -1014,6 +1015,12 @@ void attached_now() {
 }
 bool go_on() { return !done.load(std::memory_order_relaxed); }
 
+// So much between two changes that they do not pass for one.
+void work() {
+  volatile int left = 1000;
+  while (left > 0) left = left - 1;
+}
+
 Record numbered(unsigned i) {
   Record r = usual_records()[i % 3];
   r.span[7] = static_cast<char>(i | 1U);
@@ -1103,6 +1110,96 @@ void good_appended() {
 }
 
 // Threads come and go, each with a record that it frees at its end.
+void good_shrunk_at_once() {
+  play_moving([] {
+    const Record r = usual_records()[0];
+    char* at = in_block(r.bytes());
+    attach(at);
+    attached_now();
+    while (go_on()) {
+      detach();
+      set_size(at, r.area().size());
+      attach(at);
+      set_size(at, r.entries[0].size());
+      work();
+    }
+  });
+}
+
+// ---- wrong in one way: records that change
+
+void bad_complete_before_visible() {
+  play_moving([] {
+    char* at[2] = {in_block(numbered(0).bytes()), in_block(numbered(0).bytes())};
+    attach(at[0]);
+    attached_now();
+    for (unsigned i = 1; go_on(); ++i) {
+      const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
+      work();
+      attach(at[i % 2]);
+      ids.copy(at[i % 2], ids.size());
+    }
+  });
+}
+void bad_no_change_while_visible() {
+  play_moving([] {
+    char* at = in_block(numbered(0).bytes());
+    attach(at);
+    attached_now();
+    for (unsigned i = 1; go_on(); ++i) {
+      const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
+      work();
+      ids.copy(at, ids.size());
+    }
+  });
+}
+void play_toggled(const std::function<void(char* at, const Bytes& ids)>& rewrite) {
+  play_moving([&] {
+    char* at = in_block(numbered(0).bytes());
+    attach(at);
+    attached_now();
+    for (unsigned i = 1; go_on(); ++i) {
+      const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
+      work();
+      rewrite(at, ids);
+    }
+  });
+}
+void bad_valid_cleared_first() {
+  play_toggled([](char* at, const Bytes& ids) {
+    ids.copy(at + kSpanAt, 8, kSpanAt);
+    set_valid(at, 0);
+    ids.copy(at, kSpanAt);
+    set_valid(at, 1);
+  });
+}
+void bad_valid_set_last() {
+  play_toggled([](char* at, const Bytes& ids) {
+    set_valid(at, 0);
+    ids.copy(at, kSpanAt);
+    set_valid(at, 1);
+    ids.copy(at + kSpanAt, 8, kSpanAt);
+  });
+}
+void bad_slot_always_sound() {
+  play_moving([] {
+    alignas(8192) static char memory[8192];
+    char* at[2] = {memory + 0x40, memory + 0x1180};
+    for (unsigned i = 0; i < 2; ++i) {
+      const Bytes bytes = numbered(i).bytes();
+      bytes.copy(at[i], bytes.size());
+    }
+    attach(at[0]);
+    attached_now();
+    for (unsigned i = 1; go_on(); ++i) {
+      work();
+      const auto* from = reinterpret_cast<const char*>(&at[i % 2]);
+      auto* to = reinterpret_cast<volatile char*>(slot());
+      for (std::size_t b = 0; b < sizeof(char*); ++b) to[b] = from[b];
+    }
+  });
+}
+
 void good_thread_churn() {
   play_moving([] {
     attach(in_block(numbered(0).bytes()));
@@ -1487,6 +1584,14 @@ constexpr Case kBad[] = {
     {"tctx.attrs.ends-on-boundary", "cut at 612 bytes", bad_ends_on_boundary},
     {"tctx.attrs.key-in-map", "counts indexes from 1", bad_key_in_map},
     {"tctx.attrs.utf8", "Latin-1", bad_utf8},
+    {"tctx.attach.complete-before-visible", "the pointer first, the ids behind it",
+     bad_complete_before_visible},
+    {"tctx.attach.no-change-while-visible", "writes over the ids that are attached",
+     bad_no_change_while_visible},
+    {"tctx.attach.valid-cleared-first", "the span id, and then the valid byte",
+     bad_valid_cleared_first},
+    {"tctx.attach.valid-set-last", "the valid byte, and then the span id", bad_valid_set_last},
+    {"tctx.attach.slot-always-sound", "copies the pointer byte by byte", bad_slot_always_sound},
 };
 
 constexpr Case kGood[] = {
@@ -1532,6 +1637,7 @@ constexpr Case kGood[] = {
     {"switched-through-null", "null while the record is rewritten", good_switched_through_null},
     {"nested", "calls within calls, records on the stack", good_nested},
     {"appended", "entries appended and taken away all the time", good_appended},
+    {"shrunk-at-once", "attached and shrunk in one go", good_shrunk_at_once},
     {"thread-churn", "threads come and go", good_thread_churn},
     {"handed-over", "a record that moves between threads", good_handed_over},
     {"fork-inherits", "a forked child does nothing", good_fork_inherits},
