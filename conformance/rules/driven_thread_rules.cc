@@ -149,6 +149,7 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
   struct Slots {
     std::uint64_t address = 0;
     std::size_t attached = 0;
+    std::set<std::uint64_t> shown;  // addresses of records that were valid
     std::vector<std::string> changes;
   };
   std::map<std::int32_t, Slots> slots;
@@ -158,7 +159,12 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     if (is_of(look, "thread.attach")) ++s.attached;
     const auto address = address_of(look);
     if (!address) continue;
-    hides = hides || !look.slot.record->valid();
+    // One that never was valid may stand for none, in the place of null.
+    if (look.slot.record->valid()) {
+      s.shown.insert(*address);
+    } else {
+      hides = hides || s.shown.contains(*address);
+    }
     if (s.address != 0 && s.address != *address) {
       s.changes.push_back(fmt::format("thread {}: {:#x}, then {:#x} after {}", look.thread.tid,
                                       s.address, *address, look.driven->op));
@@ -171,7 +177,7 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     if (style == "pointer") {
       return not_applicable(NaReason::kCapability, "the pointer is the switch here");
     }
-    return unobservable("no slot was seen to lead to a record that is not valid",
+    return unobservable("no slot was seen to lead to a record that was valid and is not any more",
                         "an adapter that declares thread.detach and hides by the valid byte");
   }
   std::size_t most = 0;

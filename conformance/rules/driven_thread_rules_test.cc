@@ -496,6 +496,21 @@ TEST(FixedRecordPointer, IsNotForThosePointersThatSwitch) {
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
 }
 
+TEST(FixedRecordPointer, ARecordThatIsNeverValidStandsForNull) {
+  World w;
+  for (const auto at : {kHeap + 0x1000, kHeap + 0x2000}) {
+    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    w.operate(kDetach, {{kMain, hidden(kHeap)}});
+  }
+  EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
+  w.style("valid");
+  EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kUnobservable);
+  // Hidden where it was shown.
+  w.operate(given("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap)}});
+  w.operate(kDetach, {{kMain, hidden(kHeap)}});
+  EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kFail);
+}
+
 // ---- detach
 
 TEST(RestoresOuter, ShowsTheEnclosingContext) {

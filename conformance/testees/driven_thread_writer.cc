@@ -537,6 +537,7 @@ class Threads {
       point_at(record);
     }
     if (is_good("record-from-the-start")) point_at(new_record());
+    if (is_good("record-for-none")) point_at(none_);
   }
 
   bool any_attached() {
@@ -760,7 +761,7 @@ class Threads {
       point_at(stack.fixed);
       return set_valid(stack.fixed, 1);
     }
-    if (!shown) return point_at(nullptr);
+    if (!shown) return point_at(is_good("record-for-none") ? none_ : nullptr);
     Content& c = stack.contexts.back();
     // What has ended may be seen until its memory has another use, so each gets its own.
     if (c.record == nullptr || (is_good("outer-anew") && !begins)) {
@@ -892,8 +893,9 @@ class Threads {
   std::map<std::string, Stack> stacks_;
   void** main_slot_ = nullptr;
   char* shared_ = nullptr;
-  char* last_ = nullptr;  // the record that was shown last
-  unsigned made_ = 0;     // contexts with ids of its own
+  char* const none_ = new_record();  // never valid
+  char* last_ = nullptr;             // the record that was shown last
+  unsigned made_ = 0;                // contexts with ids of its own
 };
 
 // ---- children
@@ -1028,6 +1030,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
 constexpr std::array kGood = {"pointer",
                               "valid-byte",
                               "record-from-the-start",
+                              "record-for-none",
                               "reference-data-later",
                               "names-in-the-same-update",
                               "starts-anew-without-records",
