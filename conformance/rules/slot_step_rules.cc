@@ -471,11 +471,59 @@ Finding no_valid_switch(const ImageEvidence& e, const char* what) {
   return not_walked(e, fmt::format("no change that was walked {}", what));
 }
 
+const Record* record_at(const ImageEvidence& e, const DrivenOperation& operation,
+                        const SlotWalk& like) {
+  if (operation.view == nullptr || operation.view->image != e.image->key) return nullptr;
+  const Slot slot = slot_at(e, *operation.view, like.tid);
+  if (slot.state != SlotState::kRecord || slot.record->sample->slot != like.slot) return nullptr;
+  const std::size_t whole = kHead + slot.record->head.attrs_data_size;
+  return slot.record->bytes.size() < whole ? nullptr : slot.record;
+}
+
+// Values that an append overwrote without a walk: of the variable and byte 24, which hide the
+// record, each store begins one.
+std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vector<Walked>& all) {
+  if (all.empty() || is_undriven(e)) return std::nullopt;
+  const auto& operations = e.session->operations;
+  if (!e.image->slot_walks_unseen.empty()) return std::nullopt;
+  if (!std::ranges::all_of(e.image->slot_walks, &SlotWalk::whole)) return std::nullopt;
+  for (const DrivenLook& look : driven_looks(e)) {
+    const std::size_t i = look.operation;
+    const Walked& first = all.front();
+    const bool appends = look.driven->ok && look.driven->op == "thread.append" &&
+                         look.driven->of_thread(look.thread.name);
+    if (!appends || look.thread.tid != first.walk->tid || i <= first.index) continue;
+    // The thread that was asked last is the one that is watched.
+    if (!operations[i - 1].of_thread(look.thread.name)) continue;
+    if (std::ranges::any_of(all, [&](const Walked& w) { return w.index == i; })) continue;
+    const Record* before = record_at(e, operations[i - 1], *first.walk);
+    const Record* after = record_at(e, operations[i], *first.walk);
+    if (before == nullptr || after == nullptr || before->head != after->head) continue;
+    if (before->sample->value != after->sample->value) continue;
+    const auto old = before->bytes.subspan(kHead, before->head.attrs_data_size);
+    const auto now = after->bytes.subspan(kHead, old.size());
+    if (std::ranges::equal(old, now)) continue;
+    const auto at = std::ranges::mismatch(old, now).in1 - old.begin();
+    Finding f = contradicted(
+        fmt::format("entries from byte {} on changed while the record was visible: the operation "
+                    "stored neither to the variable nor to byte 24",
+                    at),
+        "entries of a visible record changed");
+    f.level = to_string(Level::kSteps);
+    f.at = fmt::format("thread {}", first.walk->tid);
+    f.evidence = {request_line(*look.driven), "  before: entries " + hex_of(old),
+                  "> after: entries " + hex_of(now)};
+    return f;
+  }
+  return std::nullopt;
+}
+
 // `by_valid_byte`: of records that are hidden by it alone.
 Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   Operations judged;
   std::optional<Finding> late;
-  for (const Walked& w : walked(e)) {
+  const auto all = walked(e);
+  for (const Walked& w : all) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
     if (release_in(w, hold)) continue;
@@ -505,6 +553,9 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
                      {run.first, run.end - 1});
     }
     if (w.walk->whole() && changed) judged.insert(w.index);
+  }
+  if (!by_valid_byte) {
+    if (auto f = overwritten_unseen(e, all)) return *std::move(f);
   }
   if (late) return *std::move(late);
   if (judged.empty()) {

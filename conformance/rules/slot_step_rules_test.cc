@@ -426,6 +426,38 @@ TEST(SlotSteps, RecordsOfTheOtherByteOrder) {
   expect(w, kNoChange, Outcome::kFail, "entries of a visible record changed");
 }
 
+TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
+  Stepped w;
+  w.memory[kB] = Rec{.entries = kGet + entry(1, "41")}.bytes();
+  w.begin(attach()).point(kB).end();
+  Stepped walked = w;
+  const auto overwrite = [](Stepped& what) {
+    what.memory[kB].replace(kEntries + kGet.size(), 4, entry(1, "42"));
+  };
+  overwrite(w);
+  Stepped detached = w;
+  w.answered(on_main("thread.append"));
+  expect_only(w, kNoChange, "entries of a visible record changed");
+  const Finding f = w.judged(kNoChange);
+  EXPECT_THAT(f.saw, HasSubstr("entries from byte 8 on changed"));
+  EXPECT_THAT(f.evidence.front(), HasSubstr("thread.append"));
+  // Who hides the record stores to what is watched.
+  walked.begin(on_main("thread.append")).valid(kB, 0);
+  overwrite(walked);
+  walked.valid(kB, 1).end();
+  expect_clean(walked);
+  // Of what happens between two operations nothing is known.
+  detached.answered({{"op", "process.update"}});
+  expect_clean(detached);
+  Stepped unwatched = w;
+  unwatched.image().slot_walks_unseen = "too many";
+  expect_clean(unwatched);
+  Stepped refused = detached;
+  refused.memory[kB] = Rec{.entries = kGet + entry(1, "43")}.bytes();
+  refused.answered(on_main("thread.append"), false);
+  expect_clean(refused);
+}
+
 // ---- slot-always-sound
 
 TEST(SlotAlwaysSound, APointerInParts) {

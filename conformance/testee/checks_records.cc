@@ -46,11 +46,35 @@ Driven detach(Testee& t) {
   return {};
 }
 
+Driven append(Testee& t, const std::string& key, const std::string& value) {
+  CTX_CHECK(t.request("thread.append",
+                      {{"thread", "main"}, {"attributes", Json::array({attribute(key, value)})}}));
+  return {};
+}
+
+// Inside context `number`: another span of its trace with the attributes of that, and one that is
+// not sampled, which not every SDK takes.
+Driven spans_of_one_trace(Testee& t, unsigned number, const Json& attributes) {
+  const Json outer = context("", number, attributes);
+  Json span = context(fmt::format("C{}-span", number), number + 100, attributes);
+  span["trace_id"] = outer["trace_id"];
+  CTX_CHECK(t.request("thread.attach", span));
+  CTX_CHECK(detach(t));
+  span["ctx"] = fmt::format("C{}-unsampled", number);
+  span["span_id"] = context("", number + 50, {})["span_id"];
+  span["flags"] = 0;
+  const auto reply = t.offer("thread.attach", std::move(span));
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] == true) CTX_CHECK(detach(t));
+  return {};
+}
+
 // The first attach shows where the record is; from the second on its stores are seen.
 Driven switch_contexts(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(attach(t, 1, Json::array({attribute("http_route", "/cart")})));
   CTX_CHECK(attach(t, 2, Json::array({attribute("http_route", "/checkout")})));
+  CTX_CHECK(spans_of_one_trace(t, 2, Json::array({attribute("http_route", "/checkout")})));
   CTX_CHECK(detach(t));
   CTX_CHECK(detach(t));
   for (unsigned i = 3; i < 6; ++i) {
@@ -60,18 +84,13 @@ Driven switch_contexts(Testee& t) {
   return {};
 }
 
-Driven append(Testee& t) {
+Driven grow(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(attach(t, 7, Json::array({attribute("http_route", "/cart")})));
-  CTX_CHECK(t.request("thread.append", {{"thread", "main"},
-                                        {"attributes", Json::array({attribute("user", "42")})}}));
+  CTX_CHECK(append(t, "user", "42"));
   // From below to above 255 bytes.
-  CTX_CHECK(t.request("thread.append",
-                      {{"thread", "main"},
-                       {"attributes", Json::array({attribute("path", std::string(200, 'p'))})}}));
-  CTX_CHECK(t.request("thread.append",
-                      {{"thread", "main"},
-                       {"attributes", Json::array({attribute("query", std::string(90, 'q'))})}}));
+  CTX_CHECK(append(t, "path", std::string(200, 'p')));
+  CTX_CHECK(append(t, "query", std::string(90, 'q')));
   CTX_CHECK(detach(t));
   return {};
 }
@@ -82,11 +101,7 @@ Driven shrink(Testee& t) {
                    {attribute("http_route", "/cart"), attribute("user", "42"),
                     attribute("path", "/a/longer/one/that/goes/on")}));
   CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
-  if (t.can("thread.append")) {
-    CTX_CHECK(t.request(
-        "thread.append",
-        {{"thread", "main"}, {"attributes", Json::array({attribute("path", "/another")})}}));
-  }
+  if (t.can("thread.append")) CTX_CHECK(append(t, "path", "/another"));
   CTX_CHECK(detach(t));
   return {};
 }
@@ -97,16 +112,15 @@ Driven walk(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(attach(t, 9, Json::array({attribute("http_route", "/cart")})));
   CTX_CHECK(attach(t, 10, {attribute("http_route", "/pay"), attribute("user", "42")}));
-  if (t.can("thread.append")) {
-    CTX_CHECK(
-        t.request("thread.append",
-                  {{"thread", "main"}, {"attributes", Json::array({attribute("path", "/a/b")})}}));
-  }
+  if (t.can("thread.append")) CTX_CHECK(append(t, "path", "/a/b"));
   if (t.can("thread.shrink")) {
-    CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
+    CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 2}}));
   }
+  // As long as the one that is there.
+  if (t.can("thread.append")) CTX_CHECK(append(t, "user", "43"));
   if (!t.can("thread.detach")) return {};
   CTX_CHECK(detach(t));
+  CTX_CHECK(spans_of_one_trace(t, 9, Json::array({attribute("http_route", "/cart")})));
   CTX_CHECK(detach(t));
   CTX_CHECK(attach(t, 11, Json::array({attribute("query", "carts")})));
   return detach(t);
@@ -123,7 +137,7 @@ const Group kGroups[] = {
        {"thread.attach", "thread.detach", "thread.append"},
        {"tctx.append.*"},
        {"tctx.attach.same-thread-writes"},
-       append},
+       grow},
       {"shrink",
        {"thread.attach", "thread.detach", "thread.shrink"},
        {"tctx.shrink.*"},

@@ -66,6 +66,9 @@ constexpr Kind kKinds[] = {
     {"tctx.attach.complete-before-visible", true, false},
     {"tctx.attach.valid-before-visible", true, false},
     {"tctx.attach.no-change-while-visible", true, false},
+    {"tctx.attach.no-change-while-visible:value", true, false},
+    {"tctx.attach.no-change-while-visible:same-trace", true, true},
+    {"tctx.attach.valid-cleared-first:flags", true, true},
     {"tctx.attach.slot-always-sound", true, false},
     {"tctx.attach.record-outlives-slot", true, false},
     {"tctx.keymap.before-use", true, false},
@@ -156,6 +159,7 @@ class Writer {
       return tid();
     }
     record& r = *otel_thread_ctx_v1;
+    if (name_ == "tctx.attach.no-change-while-visible:value" && overwrite(r, added)) return tid();
     const bool hides = name_.starts_with("append-hidden") || name_ == "append-by-valid-byte";
     if (hides) store(r.valid, std::uint8_t{0});
     if (name_ == "tctx.attach.same-thread-writes") {
@@ -246,6 +250,17 @@ class Writer {
       }
     }
     return out;
+  }
+
+  // The values of attributes that are there already; false: not all are, or one has another length.
+  static bool overwrite(record& r, const std::vector<Attribute>& added) {
+    for (const auto& a : added) {
+      std::size_t at = 0;
+      while (at < r.size && r.entries[at] != a.key) at += 2U + r.entries[at + 1];
+      if (at >= r.size || r.entries[at + 1] != a.value.size()) return false;
+      copy(&r.entries[at + 2], a.value.data(), a.value.size());
+    }
+    return true;
   }
 
   void append_to(record& r, const std::vector<Attribute>& added) const {
@@ -349,7 +364,11 @@ class Writer {
     }
     const Context& c = contexts_.back();
     if (name_ == "tctx.attach.valid-cleared-first") copy(r.span_id, c.span_id, sizeof c.span_id);
-    store(r.valid, std::uint8_t{0});
+    if (name_ == "tctx.attach.valid-cleared-first:flags") store(r.flags, c.flags);
+    const bool same_trace = memcmp(r.trace_id, c.trace_id, sizeof c.trace_id) == 0;
+    if (name_ != "tctx.attach.no-change-while-visible:same-trace" || !same_trace) {
+      store(r.valid, std::uint8_t{0});
+    }
     if (name_ == "tctx.attach.valid-set-last") {
       const std::uint16_t size = fill_head(r, c);
       store(r.valid, std::uint8_t{1});
