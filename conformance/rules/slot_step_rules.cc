@@ -433,10 +433,10 @@ Finding record_outlives_slot(const ImageEvidence& e) {
 // ---- the record
 
 // A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
-// other.
+// other. Spans of one trace differ in the span id alone.
 bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
-  return before.head.trace_id != after.head.trace_id && before.head.span_id != after.head.span_id &&
-         same_ids(after, last) && is_prefix(after.entries, last.entries);
+  return before.head.span_id != after.head.span_id && same_ids(after, last) &&
+         is_prefix(after.entries, last.entries);
 }
 
 // What may become of a visible record without being hidden. `late`: a sampler has decided; that

@@ -622,12 +622,14 @@ TEST(RecordOutlivesSlot, OneByteAllOverMayBeARecord) {
 // ---- no-change-while-visible
 
 TEST(NoChangeWhileVisible, IdsAndFlags) {
-  for (const std::uint64_t offset : {std::uint64_t{0}, kSpan}) {
-    Stepped w;
-    w.slot = kA;
-    w.begin(attach()).store(kA, offset, "x").end();
-    expect_only(w, kNoChange, "ids of a visible record changed");
-  }
+  Stepped trace;
+  trace.slot = kA;
+  trace.begin(attach()).store(kA, 0, "x").end();
+  expect_only(trace, kNoChange, "ids of a visible record changed");
+  Stepped span;
+  span.slot = kA;
+  span.begin(attach()).store(kA, kSpan, "x").store(kA, kSpan + 1, "y").end();
+  expect_only(span, kNoChange, "ids of a visible record changed");
   Stepped late;  // whether to sample may be decided when the record is visible
   late.slot = kA;
   late.begin(attach()).store(kA, kFlags, "x").end();
@@ -673,6 +675,12 @@ TEST(NoChangeWhileVisible, AllAtOnceIsTheOneOrTheOther) {
   const Rec third{.trace = 'z', .span = 'z', .entries = {}};
   twice.begin(attach()).store(kA, 0, other.bytes()).store(kA, 0, third.bytes()).end();
   expect_only(twice, kNoChange, "ids of a visible record changed");
+  // Another span of the trace.
+  Stepped span;
+  span.slot = kA;
+  span.begin(attach()).store(kA, kSpan, "12345678").end();
+  expect_clean(span);
+  expect(span, kNoChange, Outcome::kPass);
 }
 
 TEST(NoChangeWhileVisible, WhatStaysAsItWasShowsNothing) {
