@@ -433,10 +433,19 @@ Finding record_outlives_slot(const ImageEvidence& e) {
 // ---- the record
 
 // A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
-// other. Spans of one trace differ in the span id alone.
-bool is_whole_switch(const Seen& before, const Seen& after, const Seen& last) {
-  return before.head.span_id != after.head.span_id && same_ids(after, last) &&
-         is_prefix(after.entries, last.entries);
+// other. Spans of one trace differ in the span id alone; then nothing else of the ids may change
+// before or after.
+bool is_whole_switch(const Walked& w, const Run& run, std::size_t i) {
+  const Seen& before = w.views[i - 1];
+  const Seen& after = w.views[i];
+  const Seen& last = w.views[run.end - 1];
+  if (before.head.span_id == after.head.span_id || !same_ids(after, last) ||
+      !is_prefix(after.entries, last.entries)) {
+    return false;
+  }
+  if (before.head.trace_id != after.head.trace_id) return true;
+  const Seen& first = w.views.front();
+  return first.visible() && same_ids(before, first) && same_ids(after, w.views.back());
 }
 
 // What may become of a visible record without being hidden. `late`: a sampler has decided; that
@@ -535,7 +544,7 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
       const Seen& now = w.views[i];
       changed = changed || before.head != now.head;
       bool is_late = false;
-      if (may_follow(e, w, run, i, is_late) || is_whole_switch(before, now, w.views[run.end - 1])) {
+      if (may_follow(e, w, run, i, is_late) || is_whole_switch(w, run, i)) {
         if (is_late && !late) late = late_flags(e, w, run, i);
         continue;
       }
@@ -587,8 +596,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
     bool is_late = false;
-    const bool next =
-        is_undriven(e) && is_whole_switch(w.views[i - 1], w.views[i], w.views[run.end - 1]);
+    const bool next = is_undriven(e) && is_whole_switch(w, run, i);
     if (!next && !may_follow(e, w, run, i, is_late)) return i;
     // It may be shrunk right after it was attached.
     if (is_undriven(e)) continue;

@@ -540,6 +540,7 @@ std::string payload_of(const json& resource) {
 }
 
 std::string done(const json& request) {
+  if (request.contains("attributes")) return refusal(request, "rejected", "only a Resource");
   otel_ctx_error error{};
   const std::string payload = payload_of(request.at("resource"));
   const auto put = request.at("op") == "process.update" ? otel_ctx_update : otel_ctx_publish;
