@@ -11,6 +11,7 @@
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
+#include "conformance/rules/slot_step_rules.h"
 #include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
@@ -452,6 +453,7 @@ bool is_freed(const ThreadSample& s) {
 
 // A thread that ended with a context, as it left.
 Finding no_dangling(const ImageEvidence& e) {
+  if (auto f = released_at_exit(e)) return *std::move(f);
   const auto looks = driven_looks(e);
   const auto& operations = e.session->operations;
   std::size_t judged = 0;

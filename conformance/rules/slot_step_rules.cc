@@ -1,5 +1,7 @@
 // Rules about what a reader of a stopped thread finds between two instructions (level steps of
 // OTEP 4947).
+#include "conformance/rules/slot_step_rules.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -397,26 +399,34 @@ Finding slot_always_sound(const ImageEvidence& e) {
                              operations_text(e, judged), steps));
 }
 
+bool is_exit(const Walked& w) { return w.operation != nullptr && w.operation->op == "thread.exit"; }
+
+std::optional<Finding> released_under_slot(const ImageEvidence& e, const Walked& w) {
+  for (const Run& hold : holds(w)) {
+    const auto release = release_in(w, hold);
+    if (!release) continue;
+    const Seen& s = w.views[release->at];
+    const std::string where =
+        fmt::format("{} the variable still leads to {}", after_steps(s), hex_text(s.value()));
+    if (release->unmapped) {
+      return against(e, w, release->at,
+                     fmt::format("{}, where no more than {} bytes can be copied", where,
+                                 s.view->record->readable),
+                     "record unmapped under the variable", {hold.first});
+    }
+    return against(e, w, release->at,
+                   fmt::format("{}, which was freed: it is filled with {:02x}", where, kFreedByte),
+                   "record freed under the variable", {hold.first});
+  }
+  return std::nullopt;
+}
+
 Finding record_outlives_slot(const ImageEvidence& e) {
   Operations judged;
   for (const Walked& w : walked(e)) {
-    for (const Run& hold : holds(w)) {
-      const auto release = release_in(w, hold);
-      if (!release) continue;
-      const Seen& s = w.views[release->at];
-      const std::string where =
-          fmt::format("{} the variable still leads to {}", after_steps(s), hex_text(s.value()));
-      if (release->unmapped) {
-        return against(e, w, release->at,
-                       fmt::format("{}, where no more than {} bytes can be copied", where,
-                                   s.view->record->readable),
-                       "record unmapped under the variable", {hold.first});
-      }
-      return against(
-          e, w, release->at,
-          fmt::format("{}, which was freed: it is filled with {:02x}", where, s.head.valid),
-          "record freed under the variable", {hold.first});
-    }
+    // tctx.exit.no-dangling speaks of these.
+    if (is_exit(w)) continue;
+    if (auto f = released_under_slot(e, w)) return *std::move(f);
     const Seen& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
@@ -495,7 +505,6 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
   if (all.empty() || is_undriven(e)) return std::nullopt;
   const auto& operations = e.session->operations;
   if (!e.image->slot_walks_unseen.empty()) return std::nullopt;
-  if (!std::ranges::all_of(e.image->slot_walks, &SlotWalk::whole)) return std::nullopt;
   for (const DrivenLook& look : driven_looks(e)) {
     const std::size_t i = look.operation;
     const Walked& first = all.front();
@@ -504,7 +513,10 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
     if (!appends || look.thread.tid != first.walk->tid || i <= first.index) continue;
     // The thread that was asked last is the one that is watched.
     if (!operations[i - 1].of_thread(look.thread.name)) continue;
-    if (std::ranges::any_of(all, [&](const Walked& w) { return w.index == i; })) continue;
+    const auto is_in_doubt = [&](const Walked& w) {
+      return w.index == i || (w.index < i && !w.walk->whole());
+    };
+    if (std::ranges::any_of(all, is_in_doubt)) continue;
     const Record* before = record_at(e, operations[i - 1], *first.walk);
     const Record* after = record_at(e, operations[i], *first.walk);
     if (before == nullptr || after == nullptr || before->head != after->head) continue;
@@ -817,6 +829,14 @@ Finding valid_cleared_first_by_steps(const ImageEvidence& e) {
 Finding valid_set_last_by_steps(const ImageEvidence& e) {
   if (auto na = without_threads(e)) return *na;
   return complete_when_shown(e, /*by_valid_byte=*/true);
+}
+
+std::optional<Finding> released_at_exit(const ImageEvidence& e) {
+  for (const Walked& w : walked(e)) {
+    if (!is_exit(w)) continue;
+    if (auto f = released_under_slot(e, w)) return f;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ctxconf::conformance

@@ -546,6 +546,23 @@ TEST(RecordOutlivesSlot, FreedAndThenCleared) {
   expect_only(shown, kOutlives, "record freed under the variable");
 }
 
+TEST(NoDangling, FreedAndThenClearedByAThreadThatEnds) {
+  Stepped w;
+  w.slot = kA;
+  w.begin(on_main("thread.exit")).freed(kA).point(0).end();
+  expect_clean(w);
+  const Finding f = w.judged("tctx.exit.no-dangling");
+  EXPECT_EQ(to_string(f.outcome), to_string(Outcome::kFail));
+  EXPECT_EQ(f.signature, "record freed under the variable");
+  EXPECT_EQ(f.level, "steps");
+  Stepped after;
+  after.slot = kA;
+  after.begin(on_main("thread.exit")).point(0).freed(kA).end();
+  expect_clean(after);
+  EXPECT_EQ(to_string(after.judged("tctx.exit.no-dangling").outcome),
+            to_string(Outcome::kUnobservable));
+}
+
 // Its own, hidden and never given back.
 TEST(RecordOutlivesSlot, AWriterMayFillItsRecord) {
   Stepped w;

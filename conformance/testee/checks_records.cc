@@ -126,6 +126,17 @@ Driven walk(Testee& t) {
   return detach(t);
 }
 
+// A thread that ends with a context.
+Driven walk_exit(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(t.request("thread.spawn", {{"thread", "t1"}}));
+  Json ending = context("ending", 12, Json::array({attribute("http_route", "/cart")}));
+  ending["thread"] = "t1";
+  CTX_CHECK(t.request("thread.attach", std::move(ending)));
+  CTX_CHECK(t.request("thread.exit", {{"thread", "t1"}}));
+  return {};
+}
+
 const Group kGroups[] = {
     {"record-stores",
      {{"switch",
@@ -151,7 +162,8 @@ const Group kGroups[] = {
                   "tctx.attach.no-change-while-visible", "tctx.attach.slot-always-sound",
                   "tctx.attach.record-outlives-slot", "tctx.keymap.before-use"},
                  {},
-                 walk}},
+                 walk},
+                {"exit", {"thread", "thread.attach"}, {"tctx.exit.no-dangling"}, {}, walk_exit}},
      .slot_steps = true},
 };
 

@@ -490,6 +490,10 @@ struct Destructor {
       munmap(otel_thread_ctx_v1, kRecordBytes);
     }
     if (is_bad("tctx.exit.no-dangling:freed")) free(otel_thread_ctx_v1);
+    if (is_bad("tctx.exit.no-dangling:cleared-late")) {
+      free(otel_thread_ctx_v1);
+      point_at(nullptr);
+    }
     if (is_good("freed-behind-the-slot")) {
       void* const record = otel_thread_ctx_v1;
       point_at(nullptr);
@@ -1026,6 +1030,7 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.detach.hidden",
                              "tctx.exit.no-dangling",
                              "tctx.exit.no-dangling:freed",
+                             "tctx.exit.no-dangling:cleared-late",
                              "tctx.fork.inherited-record"};
 constexpr std::array kGood = {"pointer",
                               "valid-byte",
