@@ -122,7 +122,7 @@ Driven walk(Testee& t) {
   CTX_CHECK(detach(t));
   CTX_CHECK(spans_of_one_trace(t, 9, Json::array({attribute("http_route", "/cart")})));
   CTX_CHECK(detach(t));
-  CTX_CHECK(attach(t, 11, Json::array({attribute("query", "carts")})));
+  CTX_CHECK(attach(t, 11, Json::array({attribute("query", " two carts ")})));
   return detach(t);
 }
 
