@@ -471,24 +471,29 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
   if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
 }
 
-// Why no operation of the checks that are for this row showed anything: the SDK refused one by
-// design. Nothing where calls failed, which is another reason.
+// Why no operation of the checks that are for this row showed anything: in each of them the SDK
+// refused one by design. Nothing where calls failed, which is another reason.
 std::optional<Finding> refused_by_design(const std::vector<ImageEvidence>& evidence,
                                          const Requirement& r) {
   constexpr std::size_t kMessageKept = 200;
+  const DrivenOperation* refused = nullptr;
+  std::map<const CheckRun*, bool> refuses;
   for (const ImageEvidence& e : evidence) {
     if (e.session == nullptr || !e.session->session->faults.empty()) continue;
     for (const DrivenOperation& d : e.session->operations) {
-      const bool by_design = d.error_kind == "rejected" || d.error_kind == "unsupported";
-      if (!by_design || !d.op.starts_with("process.") || d.check == nullptr) continue;
+      if (!d.op.starts_with("process.") || d.check == nullptr) continue;
       if (std::ranges::find(d.check->requirements, r.id) == d.check->requirements.end()) continue;
-      return not_applicable(
-          NaReason::kCapability,
-          fmt::format("the SDK refuses {} by design: {}", d.op,
-                      text_member(d.reply["error"], "message").substr(0, kMessageKept)));
+      const bool by_design = d.error_kind == "rejected" || d.error_kind == "unsupported";
+      refuses[d.check] = refuses[d.check] || by_design;
+      if (by_design && refused == nullptr) refused = &d;
     }
   }
-  return std::nullopt;
+  const auto all_refuse = std::ranges::all_of(refuses, [](const auto& of) { return of.second; });
+  if (refused == nullptr || !all_refuse) return std::nullopt;
+  return not_applicable(
+      NaReason::kCapability,
+      fmt::format("the SDK refuses {} by design: {}", refused->op,
+                  text_member(refused->reply["error"], "message").substr(0, kMessageKept)));
 }
 
 // Why there was nothing to see, where no finding says anything.
