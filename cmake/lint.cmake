@@ -17,3 +17,6 @@ set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2
 
 # All that clang-tidy needs beside the sources.
 add_custom_target(lint_headers DEPENDS ctxconf_proto ctxconf_json_headers)
+if(TARGET ctxconf_test_headers)
+  add_dependencies(lint_headers ctxconf_test_headers)
+endif()
