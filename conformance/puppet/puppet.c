@@ -403,7 +403,9 @@ static long set_slot(uint64_t value, uint64_t order) {
 #endif
 }
 
-static long slot_address(void) {
+/* Not inlined: clang reads %fs:0 for it before it knows the operation, and a thread may have no
+ * TLS. */
+__attribute__((noinline)) static long slot_address(void) {
 #ifdef PUPPET_SLOT
   return (long)&otel_thread_ctx_v1;
 #else
