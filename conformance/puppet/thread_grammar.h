@@ -56,7 +56,7 @@ class Announcement {
 };
 
 struct Attribute {
-  std::uint8_t key = 0;  // the index is the rest of its division by the number of names
+  std::uint8_t key = 0;  // the index is this modulo the number of names
   Bytes value;
   bool beyond = false;  // the first index outside the map; of no legal program
 };
@@ -71,8 +71,8 @@ enum class Flaw : std::uint8_t {
   kFlags,          // without ids
   kValidTwo,       // 2 in the valid byte
   kValidFf,        // 255
-  kSizeIsCount,    // of entries
-  kSizeWithHead,   // ... and of the fixed part
+  kSizeIsCount,    // the number of entries
+  kSizeWithHead,   // counts the fixed part as well
   kSizeLess,       // by one
   kSizeMore,       // by one
   kOddAddress,     // of the record

@@ -1109,7 +1109,7 @@ void good_appended() {
   });
 }
 
-// Threads come and go, each with a record that it frees at its end.
+// Its tail is cut off right after it was attached.
 void good_shrunk_at_once() {
   play_moving([] {
     const Record r = usual_records()[0];
@@ -1200,6 +1200,7 @@ void bad_slot_always_sound() {
   });
 }
 
+// Threads come and go, each with a record that it frees at its end.
 void good_thread_churn() {
   play_moving([] {
     attach(in_block(numbered(0).bytes()));
