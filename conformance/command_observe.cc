@@ -376,7 +376,8 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   // A place to stand at may be a store, whatever the requirement.
   wrap.stores = options.on_fail == "pause" || options.on_fail == "gdb" ||
                 asks_for_stores(prepared.selected, 4719);
-  if (options.watch == "threads" || (!wrap.stores && asks_for_stores(prepared.selected, 4947))) {
+  const bool of_threads = asks_for_stores(prepared.selected, 4947);
+  if (of_threads && (options.watch == "threads" || !wrap.stores)) {
     wrap.stores = false;
     wrap.no_stores = "the variables of threads were looked at instead";
     wrap.slot_steps = wrap.picks_slots = true;

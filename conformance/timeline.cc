@@ -11,6 +11,7 @@
 
 #include "conformance/json_text.h"
 #include "conformance/session_json.h"
+#include "conformance/trace_ids.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -1125,7 +1126,13 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.skipped = in.list<SkippedCheck>("skipped", skipped_check_from);
   t.repeats = in.list<RepeatCount>("repeats", repeat_count);
   for (const auto& [name, ids] : id_lists(t)) {
-    if (!in.absent_or_null(name)) *ids = in.strings(name);
+    if (in.absent_or_null(name)) continue;
+    *ids = in.strings(name);
+    const bool of_traces = std::string_view(name).ends_with("trace_ids");
+    const auto is_id = [&](const std::string& id) {
+      return (of_traces ? trace_id_from(id) : span_id_from(id)) == id;
+    };
+    if (!std::ranges::all_of(*ids, is_id)) in.complain(name, "has one that is no id");
   }
   if (!in.absent_or_null("asked_for")) t.asked_for = in.strings("asked_for");
   t.partial = !in.absent_or_null("partial") && in.boolean("partial");

@@ -83,6 +83,8 @@ class CallRecorder {
   // whose time is in a header that gets a name, and those that were injected.
   void add_to(Image& image, bool saw_context) &&;
   std::uint64_t stored_bytes() const { return bytes_; }
+  // These bytes share some with memory that has, or may get, a context.
+  bool overlaps_context(std::uint64_t address, std::uint64_t size) const;
 
  private:
   struct Span {
@@ -99,7 +101,6 @@ class CallRecorder {
   };
 
   bool knows(std::uint64_t address) const;
-  bool overlaps_context(std::uint64_t address, std::uint64_t size) const;
   void learn(Span span);
   void forget(std::uint64_t begin, std::uint64_t size);
   void note(const std::string& text);

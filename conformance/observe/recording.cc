@@ -203,6 +203,7 @@ class Live {
   void end_walk(pid_t pid, pid_t tid, const std::string& because);
   bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
+  bool may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size) const;
   void choose_slot(Watched& w);
   void watch_slot_here(Watched& w, pid_t tid);
   void begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e);
@@ -822,6 +823,12 @@ void Live::on(const sys::NewTask& e) {
   go_on(e.process, e.tid);
 }
 
+bool Live::may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size) const {
+  const auto it = alive_.find(pid);
+  return it != alive_.end() && it->second.calls &&
+         it->second.calls->overlaps_context(address, size);
+}
+
 void Live::on(const sys::SyscallEntry& e) {
   if (e.nr == SYS_execve || e.nr == SYS_execveat) {
     look_at_modules(e.process);
@@ -834,7 +841,8 @@ void Live::on(const sys::SyscallEntry& e) {
     threads_[e.tid].pointer = pointer;
   }
   const bool recorded = begin_call(e);
-  const bool unmarks = e.nr == SYS_madvise && static_cast<int>(e.args[2]) == MADV_DOFORK;
+  const bool unmarks = e.nr == SYS_madvise && static_cast<int>(e.args[2]) == MADV_DOFORK &&
+                       may_be_of_context(e.process, e.args[0], e.args[1]);
   if (unmarks) unmarking_.insert(e.tid);
   if (recorded && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
   settle(e.process, e.tid);
@@ -1048,6 +1056,10 @@ void Live::on(const sys::WatchpointHit& e) {
 
 void Live::on(const sys::Gone& e) {
   interrupted_.erase(e.process);
+  std::erase_if(unmarking_, [&](pid_t tid) {
+    const auto thread = threads_.find(tid);
+    return thread == threads_.end() || thread->second.process == e.process;
+  });
   std::erase_if(threads_, [&](const auto& t) { return t.second.process == e.process; });
   std::erase_if(awaited_, [&](pid_t tid) { return !threads_.contains(tid); });
   const auto it = alive_.find(e.process);

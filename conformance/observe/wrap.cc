@@ -105,21 +105,28 @@ class PassedOn {
   // False: there is nothing more now.
   bool take(Recording& recording) {
     if (!ours_.is_open()) return false;
+    const bool was_held_up = !pending_.empty();
+    if (!write_pending()) return close(recording);
+    if (!pending_.empty()) return false;
+    if (was_held_up) (void)recording.wake_for(ours_.get(), POLLIN);
     std::array<char, std::size_t{1} << 16U> bytes;  // all that a pipe holds
     const ssize_t n = read(ours_.get(), bytes.data(), bytes.size());
     if (n < 0) return false;
-    const std::string_view text(bytes.data(), static_cast<std::size_t>(n));
-    ids_.take(text);
-    // Where nobody reads ours any more, the program finds that of its own.
-    if (n > 0 && write_all(text)) return true;
-    ids_.end();
-    (void)recording.wake_for(ours_.get(), 0);
-    ours_.reset();
-    return false;
+    pending_.assign(bytes.data(), static_cast<std::size_t>(n));
+    ids_.take(pending_);
+    // If nobody reads our output any more, the program finds its own pipe closed, too.
+    if (n == 0 || !write_pending()) return close(recording);
+    // The program waits as long as our reader does, and nothing else waits for it.
+    if (!pending_.empty()) (void)recording.wake_for(ours_.get(), 0);
+    return pending_.empty();
   }
-  // The program has made its pipe as large as it may be, and has left others behind that write.
+  // Bounded: a pipe may be large, processes left behind may go on writing, and our reader may have
+  // stopped.
   void take_rest(Recording& recording) {
-    for (int i = 0; i < 64 && take(recording); ++i) {
+    constexpr int kWaitMs = 1000;
+    for (int i = 0; i < 64 && ours_.is_open(); ++i) {
+      if (take(recording)) continue;
+      if (pending_.empty() || !is_ready(kWaitMs)) break;
     }
   }
   void add_to(Timeline& timeline) {
@@ -134,25 +141,40 @@ class PassedOn {
   }
 
  private:
-  bool write_all(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t n = write(to_, text.data(), text.size());
+  bool close(Recording& recording) {
+    ids_.end();
+    (void)recording.wake_for(ours_.get(), 0);
+    ours_.reset();
+    return false;
+  }
+  bool is_ready(int within_ms) const {
+    pollfd ready{.fd = to_, .events = POLLOUT, .revents = 0};
+    return poll(&ready, 1, within_ms) > 0;
+  }
+  // As much as there is room for. False: nobody reads it.
+  bool write_pending() {
+    constexpr std::size_t kPiece = 256;  // a terminal that is ready has room for so much
+    std::size_t written = 0;
+    bool open = true;
+    while (written < pending_.size() && is_ready(0)) {
+      const std::size_t size = std::min(kPiece, pending_.size() - written);
+      const ssize_t n = write(to_, pending_.data() + written, size);
       if (n > 0) {
-        text.remove_prefix(static_cast<std::size_t>(n));
+        written += static_cast<std::size_t>(n);
       } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
-        return false;
-      } else if (errno == EAGAIN) {
-        pollfd ready{.fd = to_, .events = POLLOUT, .revents = 0};
-        (void)poll(&ready, 1, -1);
+        open = false;
+        break;
       }
     }
-    return true;
+    pending_.erase(0, written);
+    return open;
   }
 
   int to_ = -1;
   sys::Fd ours_;
   sys::Fd theirs_;
   IdScanner ids_;
+  std::string pending_;  // read, and not written yet
 };
 
 // Until the program has ended, by itself or because its time was up.

@@ -246,6 +246,7 @@ bool is_printable(const std::string& text) {
 
 Finding non_strings_as_text(const ImageEvidence& e) {
   const auto looks = driven_looks(e);
+  const TakenContext taken = taken_context(*e.session);
   std::size_t judged = 0;
   std::size_t as_text = 0;
   for (const auto& look : looks) {
@@ -254,12 +255,15 @@ Finding non_strings_as_text(const ImageEvidence& e) {
     for (const GivenAttribute& a : c->attributes) {
       if (a.text || c->texts_of(a.key).size() != 1) continue;
       ++judged;
-      const auto entry = entry_named(*look.slot.record, a.key);
+      const Record& r = *look.slot.record;
+      const auto entry = entry_named(r, a.key);
       if (!entry) continue;
       ++as_text;
       const std::string text = text_of(*entry);
       const bool is_text = is_printable(text);
-      if (is_text && !reads_as_another(a.value, text)) continue;
+      const bool may_be_cut =
+          text.size() >= taken.value_bytes || kHead + r.head.attrs_data_size >= taken.record_bytes;
+      if (is_text && (may_be_cut || !reads_as_another(a.value, text))) continue;
       const std::string quoted = conformance::quoted(text, kShownBytes);
       const std::string key = conformance::quoted(a.key);
       Finding f =

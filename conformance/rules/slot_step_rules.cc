@@ -442,13 +442,30 @@ Finding record_outlives_slot(const ImageEvidence& e) {
 
 // ---- the record
 
+// Each change of the ids next to that of view `i` is of the span id as well: none is a part of it.
+bool is_among_whole_switches(const Walked& w, std::size_t i) {
+  const auto is_part = [&](std::size_t k) {
+    return w.views[k - 1].head.span_id == w.views[k].head.span_id;
+  };
+  const auto changes = [&](std::size_t k) { return !same_ids(w.views[k - 1], w.views[k]); };
+  std::size_t earlier = i - 1;
+  while (earlier > 0 && !changes(earlier)) --earlier;
+  std::size_t later = i + 1;
+  while (later < w.views.size() && !changes(later)) ++later;
+  return (earlier == 0 || !is_part(earlier)) && (later == w.views.size() || !is_part(later));
+}
+
 // A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
 // other. Spans of one trace differ in the span id alone; then nothing else of the ids may change
-// before or after.
-bool is_whole_switch(const Walked& w, const Run& run, std::size_t i) {
+// before or after. A program that nobody drives may switch several times in a walk.
+bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i) {
   const Seen& before = w.views[i - 1];
   const Seen& after = w.views[i];
   const Seen& last = w.views[run.end - 1];
+  if (is_undriven(e)) {
+    return before.head.span_id != after.head.span_id &&
+           std::ranges::equal(before.entries, after.entries) && is_among_whole_switches(w, i);
+  }
   if (before.head.span_id == after.head.span_id || !same_ids(after, last) ||
       !is_prefix(after.entries, last.entries)) {
     return false;
@@ -556,7 +573,7 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
       const Seen& now = w.views[i];
       changed = changed || before.head != now.head;
       bool is_late = false;
-      if (may_follow(e, w, run, i, is_late) || is_whole_switch(w, run, i)) {
+      if (may_follow(e, w, run, i, is_late) || is_whole_switch(e, w, run, i)) {
         if (is_late && !late) late = late_flags(e, w, run, i);
         continue;
       }
@@ -608,7 +625,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
     bool is_late = false;
-    const bool next = is_undriven(e) && is_whole_switch(w, run, i);
+    const bool next = is_undriven(e) && is_whole_switch(e, w, run, i);
     if (!next && !may_follow(e, w, run, i, is_late)) return i;
     // It may be shrunk right after it was attached.
     if (is_undriven(e)) continue;

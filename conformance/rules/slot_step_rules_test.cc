@@ -1010,6 +1010,19 @@ TEST(UndrivenSteps, OneOperationAfterTheOtherInOneWalk) {
   expect_undriven(later, kNoChange, Outcome::kWarn, "flags stored while visible");
 }
 
+// Nobody says how many contexts are attached in one walk.
+TEST(UndrivenSteps, SeveralWholeSwitches) {
+  Stepped spans;
+  spans.slot = kA;
+  spans.begin(attach()).store(kA, kSpan, "12345678").store(kA, kSpan, "87654321").end();
+  expect_undriven_failures(spans, {});
+  Stepped there_and_back;
+  const std::string first = Rec{}.bytes().substr(0, 24);
+  const std::string other(24, 'z');
+  there_and_back.begin(attach()).point(kA).store(kA, 0, other).store(kA, 0, first).end();
+  expect_undriven_failures(there_and_back, {});
+}
+
 TEST(UndrivenSteps, WrongOrders) {
   Stepped w;
   w.slot = kA;
