@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 
+#include "conformance/ascii.h"
 #include "conformance/command_faults.h"
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
@@ -85,14 +85,14 @@ Prepared prepare(const JudgeOptions& options) {
   }
   for (const auto& id : options.expect_trace_id) {
     if (!trace_id_from(id)) {
-      p.exit_code = complain(kExitUsage, "--expect-trace-id: " + id + " is no trace id",
+      p.exit_code = complain(kExitUsage, "--expect-trace-id: " + id + " is not a trace id",
                              "32 hexadecimal digits, as in a traceparent");
       return p;
     }
   }
   for (const auto& id : options.expect_span_id) {
     if (!span_id_from(id)) {
-      p.exit_code = complain(kExitUsage, "--expect-span-id: " + id + " is no span id",
+      p.exit_code = complain(kExitUsage, "--expect-span-id: " + id + " is not a span id",
                              "16 hexadecimal digits, as in a traceparent");
       return p;
     }
@@ -442,12 +442,9 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
   }
   AttachOptions attach;
   for (const auto& text : pids) {
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
-    if (error != std::errc() || end != text.data() + text.size() || pid <= 0) {
-      return complain(kExitUsage, "attach: " + text + " is no process id");
-    }
-    attach.pids.push_back(pid);
+    const auto pid = number_from<pid_t>(text);
+    if (!pid || *pid <= 0) return complain(kExitUsage, "attach: " + text + " is no process id");
+    attach.pids.push_back(*pid);
   }
   if (options.faults) {
     return complain(kExitUsage, "attach: --faults needs a program to start",

@@ -51,7 +51,7 @@ class InstallTest(unittest.TestCase):
     def test_the_installed_scripts_move_the_installed_process(self):
         samples = os.path.join(self.prefix, "share", "ctxconf", "samples")
         if not os.path.exists(os.path.join(self.programs, "ctxconf-puppet")):
-            self.skipTest("there is no scripted process for this machine")
+            self.skipTest("the scripted process does not run on this machine")
         for name in ("process_context.jsonl", "thread_context.jsonl"):
             said = self.call(os.path.join(self.prefix, "bin", "ctxconf"), "puppet",
                              os.path.join(samples, name))

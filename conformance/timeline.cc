@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <initializer_list>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "conformance/ascii.h"
 #include "conformance/json_text.h"
 #include "conformance/session_json.h"
 #include "conformance/trace_ids.h"
@@ -975,8 +975,7 @@ std::string signal_name(int signo) {
 
 bool looks_like_the_name(std::string_view text) {
   constexpr std::string_view kStart = "otel";
-  return std::ranges::equal(text.substr(0, kStart.size()), kStart, {},
-                            [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  return lower_case(text.substr(0, kStart.size())) == kStart;
 }
 
 bool is_root(const Timeline& timeline, const Process& process) {

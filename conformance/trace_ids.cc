@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "conformance/ascii.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -10,18 +12,15 @@ constexpr std::size_t kTraceparentSize = 55;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_of_word(char c) {
-  const char l = lower(c);
+  const char l = lower_case(c);
   return is_digit(c) || (l >= 'a' && l <= 'z') || c == '-' || c == '_';
 }
 
 std::optional<std::string> id_from(std::string_view text, std::size_t digits) {
   if (text.size() != digits || !std::ranges::all_of(text, is_hex)) return std::nullopt;
   if (text.find_first_not_of('0') == std::string_view::npos) return std::nullopt;
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), lower);
-  return out;
+  return lower_case(text);
 }
 
 }  // namespace

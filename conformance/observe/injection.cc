@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/ascii.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
@@ -57,14 +57,6 @@ std::optional<std::int64_t> errno_from(std::string_view name) {
   const auto* alias = std::ranges::find(kErrnoAliases, name, &Word::name);
   if (alias != kErrnoAliases.end()) return alias->value;
   return std::nullopt;
-}
-
-template <class Number>
-std::optional<Number> number_from(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 std::string one_of(auto&& words) {

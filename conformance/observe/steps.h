@@ -50,7 +50,7 @@ class StepRecorder {
   // watched for that, since what others store is none of it.
   bool is_early() const { return walk_ && early_; }
   sys::RemoteAddr header() const { return sys::RemoteAddr(walk_->header); }
-  // A thread stands right behind its store to the header, which was `before`, and no walk is on.
+  // A thread stands right after its store to the header, which was `before`, and no walk is on.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);
   // A thread stands where it has passed a gate, and no walk is on. Nothing begins where a reader
@@ -59,7 +59,7 @@ class StepRecorder {
   // Of the thread that walks. Bit i: it changed bytes 8i to 8i+7 of the header, or its first store
   // touched them.
   std::uint8_t stepped(const sys::Stepped& e);
-  // Another thread stands right behind its store to the header.
+  // Another thread stands right after its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);
   // Where a reader accepts what there is, the change is over.

@@ -243,7 +243,7 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.size_error = -1; });
        }},
-      // Another message may follow right behind it.
+      // Another message may follow right after it.
       {"size-one-more", "announces one byte too many", "pctx.header.payload-size",
        with({"pctx.update.old-payload-until-zero", "pctx.update.no-silent-change"}, kNoMessage),
        [](Plan& plan, Rng& rng) {

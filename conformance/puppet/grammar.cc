@@ -7,33 +7,24 @@
 #include <iterator>
 
 #include "conformance/puppet/content.h"
+#include "conformance/puppet/kernel_numbers.h"
 #include "conformance/puppet/steps.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kHeader = 32;
-constexpr std::uint64_t kRead = 1;
-constexpr std::uint64_t kReadWrite = 3;
 constexpr std::uint64_t kShared = 1;
-constexpr std::uint64_t kPrivate = 2;
-constexpr std::uint64_t kFixed = 0x10;
-constexpr std::uint64_t kGrowsDown = 0x100;
 constexpr std::uint64_t kLocked = 0x2000;
 constexpr std::uint64_t kPopulate = 0x8000;
-constexpr std::uint64_t kStackFlag = 0x20000;
-constexpr std::uint64_t kCloexec = 1;
 constexpr std::uint64_t kSealing = 2;
 constexpr std::uint64_t kMremapMayMove = 1;
 // System calls of this machine that have no operation of their own.
 #if defined(__x86_64__)
-constexpr std::uint64_t kBrk = 12;
 constexpr std::uint64_t kGetpid = 39;
 constexpr std::uint64_t kFallocate = 285;
 constexpr std::uint64_t kPrlimit = 302;
 #else
-constexpr std::uint64_t kBrk = 214;
 constexpr std::uint64_t kGetpid = 172;
 constexpr std::uint64_t kFallocate = 47;
 constexpr std::uint64_t kPrlimit = 261;

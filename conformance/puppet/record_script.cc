@@ -52,7 +52,7 @@ struct Work {
 };
 
 // A thread, as it can be talked to.
-struct Agent {
+struct Actor {
   sys::Fd channel;
   pid_t process = 0;  // its number here
   std::string child;  // what `fork` called its process; empty: the first one
@@ -110,7 +110,7 @@ void add_text(Command& command, const std::string& text) {
   command.bytes.push_back(std::byte{0});
 }
 
-std::string process_name(const Agent& a) {
+std::string process_name(const Actor& a) {
   return a.child.empty() ? "the process" : "the child \"" + a.child + "\"";
 }
 
@@ -126,35 +126,35 @@ class Player {
   bool wants(const Operation& o) const;
   bool stop(std::size_t index, const std::string& why);
   bool say(Step step);  // false: as play()
-  bool lost(std::size_t index, const Agent& agent);
+  bool lost(std::size_t index, const Actor& actor);
   bool refused(std::size_t index, int err);
 
   std::optional<std::uint64_t> value_of(const Value& v);
   std::uint64_t number(const Value& v) { return value_of(v).value_or(0); }
-  Agent* find(const Operation& o);
-  std::optional<Agent> new_agent(Command& command);
+  Actor* find(const Operation& o);
+  std::optional<Actor> new_actor(Command& command);
 
-  void begin(std::size_t index, Agent& agent, std::deque<Command> commands);
-  void send_next(Agent& agent);
+  void begin(std::size_t index, Actor& actor, std::deque<Command> commands);
+  void send_next(Actor& actor);
   void take_answers();
-  void take_answer(Agent& agent);
-  void finish(Agent& agent, std::int64_t result, bool is_refused);
+  void take_answer(Actor& actor);
+  void finish(Actor& actor, std::int64_t result, bool is_refused);
   template <class Condition>
   bool wait(Condition is_done, milliseconds within);
   bool lives(pid_t process) const;
-  bool is_over(const Agent& agent) const {
-    return !agent.work || agent.ended || !lives(agent.process);
+  bool is_over(const Actor& actor) const {
+    return !actor.work || actor.ended || !lives(actor.process);
   }
 
   // The commands of an operation; empty: one that needs more than commands.
   std::deque<Command> commands_of(const Operation& o);
-  bool make_thread(std::size_t index, Agent& maker, const NewThread& thread);
-  bool make_child(std::size_t index, Agent& maker, const Fork& fork);
-  bool exec(std::size_t index, Agent& agent, const Exec& exec);
-  bool exit(std::size_t index, Agent& agent, const Exit& exit);
-  bool exit_thread(std::size_t index, Agent& agent);
-  bool join(std::size_t index, Agent& agent);
-  bool await(std::size_t index, Agent& agent);
+  bool make_thread(std::size_t index, Actor& maker, const NewThread& thread);
+  bool make_child(std::size_t index, Actor& maker, const Fork& fork);
+  bool exec(std::size_t index, Actor& actor, const Exec& exec);
+  bool exit(std::size_t index, Actor& actor, const Exit& exit);
+  bool exit_thread(std::size_t index, Actor& actor);
+  bool join(std::size_t index, Actor& actor);
+  bool await(std::size_t index, Actor& actor);
   void wait_for_others();
 
   const Script& script_;
@@ -163,7 +163,7 @@ class Player {
   Played& out_;
   std::map<std::string, std::uint64_t, std::less<>> results_ = {
       {"page", static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))}};
-  std::deque<Agent> agents_;
+  std::deque<Actor> actors_;
   std::uint64_t areas_ = 1;
   std::size_t kept_ = 0;  // bytes that were read
   bool missing_ = false;  // a value was asked for that is not there
@@ -184,8 +184,8 @@ std::optional<std::uint64_t> Player::value_of(const Value& v) {
   return out;
 }
 
-Agent* Player::find(const Operation& o) {
-  for (Agent& a : agents_) {
+Actor* Player::find(const Operation& o) {
+  for (Actor& a : actors_) {
     if (a.ended) continue;
     if (o.on.empty() ? (a.name.empty() && a.child == o.in) : a.name == o.on) return &a;
   }
@@ -223,11 +223,11 @@ bool Player::say(Step step) {
   return true;
 }
 
-bool Player::lost(std::size_t index, const Agent& agent) {
+bool Player::lost(std::size_t index, const Actor& actor) {
   const Operation& o = script_.operations[index];
   say(step_of(index, StepOutcome::kLost));
   if (o.may_fail) return true;
-  return stop(index, process_name(agent) + " ended before it answered");
+  return stop(index, process_name(actor) + " ended before it answered");
 }
 
 bool Player::refused(std::size_t index, int err) {
@@ -265,20 +265,20 @@ bool Player::wait(Condition is_done, milliseconds within) {
 
 void Player::take_answers() {
   std::vector<pollfd> channels;
-  for (const Agent& a : agents_) {
+  for (const Actor& a : actors_) {
     if (a.channel.is_open())
       channels.push_back({.fd = a.channel.get(), .events = POLLIN, .revents = 0});
   }
   if (poll(channels.data(), channels.size(), 0) <= 0) return;
   for (const pollfd& c : channels) {
     if (c.revents == 0) continue;
-    for (Agent& a : agents_) {
+    for (Actor& a : actors_) {
       if (a.channel.get() == c.fd) take_answer(a);
     }
   }
 }
 
-void Player::take_answer(Agent& agent) {
+void Player::take_answer(Actor& actor) {
   PuppetAnswer head{};
   Bytes bytes(kPuppetBytes);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control{};
@@ -288,12 +288,12 @@ void Player::take_answer(Agent& agent) {
   message.msg_iovlen = parts.size();
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(agent.channel.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t got = recvmsg(actor.channel.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got < static_cast<ssize_t>(sizeof head)) {
     // The other end is closed everywhere.
-    (void)recording_.wake_for(agent.channel.get(), 0);
-    agent.channel.reset();
+    (void)recording_.wake_for(actor.channel.get(), 0);
+    actor.channel.reset();
     return;
   }
   bytes.resize(static_cast<std::size_t>(got) - sizeof head);
@@ -302,25 +302,25 @@ void Player::take_answer(Agent& agent) {
     if (about != nullptr && about->cmsg_type == SCM_CREDENTIALS) {
       ucred from{};
       std::memcpy(&from, CMSG_DATA(about), sizeof from);
-      agent.process = from.pid;
+      actor.process = from.pid;
     }
-    agent.greeted = true;
+    actor.greeted = true;
     return;
   }
   if (head.result == PUPPET_HANDLER || head.result == PUPPET_HANDLER_IDLE) {
     // Handlers in handlers without end are the script's, but not our memory.
-    if (agent.interrupted.size() > 1000) return;
+    if (actor.interrupted.size() > 1000) return;
     // An operation that was sent to an idle thread is made in the handler.
     const bool idle = head.result == PUPPET_HANDLER_IDLE;
-    agent.interrupted.push_back(idle ? std::nullopt : std::exchange(agent.work, std::nullopt));
+    actor.interrupted.push_back(idle ? std::nullopt : std::exchange(actor.work, std::nullopt));
     return;
   }
-  if (!agent.work || agent.work->left.empty()) return;  // made up by the script
+  if (!actor.work || actor.work->left.empty()) return;  // made up by the script
   if (head.result == PUPPET_BEGINS) {
-    agent.work->begun = true;
+    actor.work->begun = true;
     return;
   }
-  Work& work = *agent.work;
+  Work& work = *actor.work;
   const Command sent = std::move(work.left.front());
   work.left.pop_front();
   work.bytes.insert(work.bytes.end(), bytes.begin(), bytes.end());
@@ -330,13 +330,13 @@ void Player::take_answer(Agent& agent) {
     if (work.left.front().by_first) {
       work.left.front().head.args[0] = static_cast<std::uint64_t>(*work.first);
     }
-    return send_next(agent);
+    return send_next(actor);
   }
-  finish(agent, is_refused ? head.result : *work.first, is_refused);
+  finish(actor, is_refused ? head.result : *work.first, is_refused);
 }
 
-void Player::finish(Agent& agent, std::int64_t result, bool is_refused) {
-  const Work work = *std::exchange(agent.work, std::nullopt);
+void Player::finish(Actor& actor, std::int64_t result, bool is_refused) {
+  const Work work = *std::exchange(actor.work, std::nullopt);
   Step step =
       step_of(work.operation, is_refused ? StepOutcome::kRefused : StepOutcome::kDone, result);
   const Operation& o = script_.operations[work.operation];
@@ -351,17 +351,17 @@ void Player::finish(Agent& agent, std::int64_t result, bool is_refused) {
     std::memcpy(&status, work.bytes.data(), sizeof status);
     step.result = status;
   }
-  agent.finished = step;
+  actor.finished = step;
   say(step);
   if (is_refused && o.later) refused(work.operation, static_cast<int>(-result));
-  if (std::holds_alternative<Return>(o.what) && !agent.interrupted.empty()) {
-    agent.work = std::move(agent.interrupted.back());
-    agent.interrupted.pop_back();
+  if (std::holds_alternative<Return>(o.what) && !actor.interrupted.empty()) {
+    actor.work = std::move(actor.interrupted.back());
+    actor.interrupted.pop_back();
   }
 }
 
-void Player::send_next(Agent& agent) {
-  Command& command = agent.work->left.front();
+void Player::send_next(Actor& actor) {
+  Command& command = actor.work->left.front();
   command.head.bytes = static_cast<std::uint32_t>(command.bytes.size());
   std::array<iovec, 2> parts = {iovec{&command.head, sizeof command.head},
                                 iovec{command.bytes.data(), command.bytes.size()}};
@@ -379,23 +379,23 @@ void Player::send_next(Agent& agent) {
     std::memcpy(CMSG_DATA(about), &command.channel, sizeof command.channel);
   }
   // A full or closed channel: no answer comes, and that is what is said.
-  (void)sendmsg(agent.channel.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)sendmsg(actor.channel.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void Player::begin(std::size_t index, Agent& agent, std::deque<Command> commands) {
-  agent.finished.reset();
-  agent.work = Work{.operation = index, .left = std::move(commands), .first = {}, .bytes = {}};
-  send_next(agent);
+void Player::begin(std::size_t index, Actor& actor, std::deque<Command> commands) {
+  actor.finished.reset();
+  actor.work = Work{.operation = index, .left = std::move(commands), .first = {}, .bytes = {}};
+  send_next(actor);
 }
 
 // The other end of its channel goes with the command.
-std::optional<Agent> Player::new_agent(Command& command) {
+std::optional<Actor> Player::new_actor(Command& command) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     fault_ = sys::Error{.op = "socketpair", .err = errno, .detail = ""};
     return std::nullopt;
   }
-  Agent out;
+  Actor out;
   out.channel = sys::Fd(ends[0]);
   command.channel = ends[1];
   constexpr int kOn = 1;
@@ -582,18 +582,18 @@ std::deque<Command> Player::commands_of(const Operation& o) {
 }
 
 // Until its operation was answered; false: the script goes no further.
-bool Player::await(std::size_t index, Agent& agent) {
-  if (wait([&] { return is_over(agent); }, options_.operation_within)) {
-    if (agent.finished && agent.finished->operation == index) {
-      const Step& step = *agent.finished;
+bool Player::await(std::size_t index, Actor& actor) {
+  if (wait([&] { return is_over(actor); }, options_.operation_within)) {
+    if (actor.finished && actor.finished->operation == index) {
+      const Step& step = *actor.finished;
       if (step.outcome != StepOutcome::kRefused) return true;
       return refused(index, static_cast<int>(-step.result));
     }
-    if (!agent.work) return true;  // a handler goes on in its place
-    agent.ended = true;
-    return lost(index, agent);
+    if (!actor.work) return true;  // a handler goes on in its place
+    actor.ended = true;
+    return lost(index, actor);
   }
-  if (all_ended_) return lost(index, agent);
+  if (all_ended_) return lost(index, actor);
   if (out_.interrupted || fault_) return false;
   say(step_of(index, StepOutcome::kUnanswered));
   const auto within = std::chrono::duration_cast<milliseconds>(options_.operation_within *
@@ -603,17 +603,17 @@ bool Player::await(std::size_t index, Agent& agent) {
                          : recording_.runaway());
 }
 
-bool Player::make_thread(std::size_t index, Agent& maker, const NewThread& thread) {
+bool Player::make_thread(std::size_t index, Actor& maker, const NewThread& thread) {
   Command command = own_call(kPuppetThread, {areas_, thread.tls ? 1U : 0U});
   if (areas_ >= kPuppetAreas) return stop(index, "a script has at most 63 threads and vforks");
   ++areas_;
-  auto agent = new_agent(command);
-  if (!agent) return false;
-  agent->process = maker.process;
-  agent->child = maker.child;
-  agent->name = script_.operations[index].as;
+  auto actor = new_actor(command);
+  if (!actor) return false;
+  actor->process = maker.process;
+  actor->child = maker.child;
+  actor->name = script_.operations[index].as;
   const sys::Fd theirs(command.channel);
-  Agent& made = agents_.emplace_back(*std::move(agent));
+  Actor& made = actors_.emplace_back(*std::move(actor));
   begin(index, maker, {std::move(command)});
   if (!await(index, maker)) return false;
   if (!maker.finished || maker.finished->outcome != StepOutcome::kDone) {
@@ -628,7 +628,7 @@ bool Player::make_thread(std::size_t index, Agent& maker, const NewThread& threa
   return stop(index, "the thread did not begin");
 }
 
-bool Player::make_child(std::size_t index, Agent& maker, const Fork& fork) {
+bool Player::make_child(std::size_t index, Actor& maker, const Fork& fork) {
   constexpr std::uint64_t kVm = 0x100;
   constexpr std::uint64_t kVfork = 0x4000;
   std::uint64_t flags = fork.how == ForkHow::kClone ? fork.flags : 0;
@@ -638,11 +638,11 @@ bool Player::make_child(std::size_t index, Agent& maker, const Fork& fork) {
     if (areas_ >= kPuppetAreas) return stop(index, "a script has at most 63 threads and vforks");
     command.head.args[1] = areas_++;
   }
-  auto agent = new_agent(command);
-  if (!agent) return false;
-  agent->child = script_.operations[index].as;
+  auto actor = new_actor(command);
+  if (!actor) return false;
+  actor->child = script_.operations[index].as;
   const sys::Fd theirs(command.channel);
-  Agent& made = agents_.emplace_back(*std::move(agent));
+  Actor& made = actors_.emplace_back(*std::move(actor));
   begin(index, maker, {std::move(command)});
   const auto is_made = [&] { return made.greeted; };
   const auto is_settled = [&] {
@@ -665,7 +665,7 @@ bool Player::make_child(std::size_t index, Agent& maker, const Fork& fork) {
   return true;
 }
 
-bool Player::exec(std::size_t index, Agent& agent, const Exec& exec) {
+bool Player::exec(std::size_t index, Actor& actor, const Exec& exec) {
   const bool again = exec.program == "plain" || exec.program == "slot";
   const std::string path = !again                    ? exec.program
                            : exec.program == "plain" ? options_.programs + "/ctxconf-puppet"
@@ -676,56 +676,56 @@ bool Player::exec(std::size_t index, Agent& agent, const Exec& exec) {
   for (const auto& a : exec.args) add_text(command, a);
   command.head.args[0] = 1 + exec.args.size();
   if (command.bytes.size() > kPuppetBytes / 2) return stop(index, "the arguments are too long");
-  const auto before = recording_.image_of(agent.process);
-  agent.greeted = false;
+  const auto before = recording_.image_of(actor.process);
+  actor.greeted = false;
   // The new image asks for its channel by argv[1]; where that is, only the process knows.
   command.head.number = again ? 1 : 0;
-  begin(index, agent, {std::move(command)});
+  begin(index, actor, {std::move(command)});
   const auto is_settled = [&] {
-    if (!agent.work || !lives(agent.process)) return true;
-    if (again) return agent.greeted;
-    const auto now = recording_.image_of(agent.process);
+    if (!actor.work || !lives(actor.process)) return true;
+    if (again) return actor.greeted;
+    const auto now = recording_.image_of(actor.process);
     return now && (!before || now->image != before->image);
   };
-  if (!wait(is_settled, options_.operation_within) || !agent.work || !lives(agent.process)) {
-    return await(index, agent);
+  if (!wait(is_settled, options_.operation_within) || !actor.work || !lives(actor.process)) {
+    return await(index, actor);
   }
-  for (Agent& other : agents_) {
-    if (&other != &agent && other.process == agent.process) other.ended = true;
+  for (Actor& other : actors_) {
+    if (&other != &actor && other.process == actor.process) other.ended = true;
   }
-  agent.work.reset();
-  agent.interrupted.clear();
-  agent.name.clear();
-  agent.ended = !again;
+  actor.work.reset();
+  actor.interrupted.clear();
+  actor.name.clear();
+  actor.ended = !again;
   return say(step_of(index));
 }
 
-bool Player::exit(std::size_t index, Agent& agent, const Exit& exit) {
-  begin(index, agent, {system_call(SYS_exit_group, {exit.code})});
-  if (!wait([&] { return !lives(agent.process); }, options_.operation_within) && !all_ended_) {
-    return await(index, agent);
+bool Player::exit(std::size_t index, Actor& actor, const Exit& exit) {
+  begin(index, actor, {system_call(SYS_exit_group, {exit.code})});
+  if (!wait([&] { return !lives(actor.process); }, options_.operation_within) && !all_ended_) {
+    return await(index, actor);
   }
-  for (Agent& other : agents_) {
-    if (other.process == agent.process) other.ended = true;
+  for (Actor& other : actors_) {
+    if (other.process == actor.process) other.ended = true;
   }
-  agent.work.reset();
+  actor.work.reset();
   return say(step_of(index));
 }
 
-bool Player::exit_thread(std::size_t index, Agent& agent) {
+bool Player::exit_thread(std::size_t index, Actor& actor) {
   const std::size_t before = recording_.threads();
-  begin(index, agent, {own_call(kPuppetExitThread, {})});
-  if (!await(index, agent)) return false;
-  agent.ended = true;
-  (void)wait([&] { return recording_.threads() < before || !lives(agent.process); },
+  begin(index, actor, {own_call(kPuppetExitThread, {})});
+  if (!await(index, actor)) return false;
+  actor.ended = true;
+  (void)wait([&] { return recording_.threads() < before || !lives(actor.process); },
              options_.operation_within);
   return !out_.interrupted && !fault_;
 }
 
-bool Player::join(std::size_t index, Agent& agent) {
-  if (agent.work) {
-    const std::size_t earlier = agent.work->operation;
-    if (!await(earlier, agent)) return false;
+bool Player::join(std::size_t index, Actor& actor) {
+  if (actor.work) {
+    const std::size_t earlier = actor.work->operation;
+    if (!await(earlier, actor)) return false;
   }
   return say(step_of(index));
 }
@@ -744,36 +744,36 @@ bool Player::play(std::size_t index) {
                                options_.operation_within * options_.wrap.timeout_scale));
     return say(step_of(index));
   }
-  Agent* const agent = find(o);
-  const bool gone = agent == nullptr || !lives(agent->process);
+  Actor* const actor = find(o);
+  const bool gone = actor == nullptr || !lives(actor->process);
   if (gone && o.may_fail) return say(step_of(index, StepOutcome::kSkipped));
   if (gone) {
     return stop(index, o.actor().empty() ? "the process has ended, or runs another program"
                                          : "\"" + o.actor() + "\" has ended or was not made");
   }
-  if (std::holds_alternative<Join>(o.what)) return join(index, *agent);
+  if (std::holds_alternative<Join>(o.what)) return join(index, *actor);
   // One after the other: what it was told before comes first.
-  if (agent->work && !await(agent->work->operation, *agent)) return false;
+  if (actor->work && !await(actor->work->operation, *actor)) return false;
   missing_ = false;
   auto commands = commands_of(o);
   if (missing_) {
     if (o.may_fail) return say(step_of(index, StepOutcome::kSkipped));
     return stop(index, "it needs the result of an operation that has none");
   }
-  if (const auto* w = std::get_if<NewThread>(&o.what)) return make_thread(index, *agent, *w);
-  if (const auto* w = std::get_if<Fork>(&o.what)) return make_child(index, *agent, *w);
-  if (const auto* w = std::get_if<Exec>(&o.what)) return exec(index, *agent, *w);
-  if (const auto* w = std::get_if<Exit>(&o.what)) return exit(index, *agent, *w);
-  if (std::holds_alternative<ExitThread>(o.what)) return exit_thread(index, *agent);
+  if (const auto* w = std::get_if<NewThread>(&o.what)) return make_thread(index, *actor, *w);
+  if (const auto* w = std::get_if<Fork>(&o.what)) return make_child(index, *actor, *w);
+  if (const auto* w = std::get_if<Exec>(&o.what)) return exec(index, *actor, *w);
+  if (const auto* w = std::get_if<Exit>(&o.what)) return exit(index, *actor, *w);
+  if (std::holds_alternative<ExitThread>(o.what)) return exit_thread(index, *actor);
   if (!o.later) {
-    begin(index, *agent, std::move(commands));
-    return await(index, *agent);
+    begin(index, *actor, std::move(commands));
+    return await(index, *actor);
   }
   if (!commands.empty()) commands.front().head.tells = 1;
-  begin(index, *agent, std::move(commands));
+  begin(index, *actor, std::move(commands));
   if (!say(step_of(index, StepOutcome::kBegun))) return false;
   // One that is stopped, or has ended, does not begin.
-  (void)wait([&] { return !agent->work || agent->work->begun || is_over(*agent); },
+  (void)wait([&] { return !actor->work || actor->work->begun || is_over(*actor); },
              options_.operation_within);
   return !out_.interrupted && !fault_;
 }
@@ -782,14 +782,14 @@ bool Player::play(std::size_t index) {
 void Player::wait_for_others() {
   const auto is_moved = [&](pid_t process) {
     return std::ranges::any_of(
-        agents_, [&](const Agent& a) { return a.process == process && a.greeted && !a.ended; });
+        actors_, [&](const Actor& a) { return a.process == process && a.greeted && !a.ended; });
   };
   (void)wait([&] { return std::ranges::all_of(recording_.processes(), is_moved); },
              options_.others_within);
 }
 
 sys::Result<> Player::run(sys::Fd channel) {
-  Agent& first = agents_.emplace_back();
+  Actor& first = actors_.emplace_back();
   first.channel = std::move(channel);
   first.process = recording_.root();
   CTX_CHECK(recording_.wake_for(first.channel.get(), POLLIN));

@@ -51,7 +51,7 @@ Act made(Kind kind, Rng& rng) {
   return out;
 }
 
-// Letters are no index of a small key map.
+// A letter is never an index of a small key map.
 Attribute some_attribute(Rng& rng, std::uint8_t key, std::size_t size) {
   std::string text;
   while (text.size() < size) text += static_cast<char>('a' + rng.below(26));
@@ -126,12 +126,14 @@ bool attaches(Plan& plan, Rng& rng, const std::function<void(ThreadAct&)>& chang
   change(act);
   return insert_attach(plan, rng, act);
 }
-bool has_flaw(Plan& plan, Rng& rng, Flaw flaw) {
-  return attaches(plan, rng, [flaw](ThreadAct& act) { act.record.flaw = flaw; });
+template <Flaw flaw>
+bool has_flaw(Plan& plan, Rng& rng) {
+  return attaches(plan, rng, [](ThreadAct& act) { act.record.flaw = flaw; });
 }
 // The same of memory that the thread does not use for another record.
-bool has_flaw_once(Plan& plan, Rng& rng, Flaw flaw) {
-  return attaches(plan, rng, [flaw](ThreadAct& act) {
+template <Flaw flaw>
+bool has_flaw_once(Plan& plan, Rng& rng) {
+  return attaches(plan, rng, [](ThreadAct& act) {
     act.record.flaw = flaw;
     act.in_place = false;
     act.memory = Memory::kMapping;
@@ -323,18 +325,14 @@ std::vector<Deviation> reference_table() {
 
 std::vector<Deviation> head_table() {
   return {
-      of_record("root-span-id", "has a root span id behind the span id", "tctx.record.layout",
-                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kRootSpanId); },
-                {"tctx.record.valid-reserved-values"}),
+      of_record("root-span-id", "has a root span id after the span id", "tctx.record.layout",
+                has_flaw_once<Flaw::kRootSpanId>, {"tctx.record.valid-reserved-values"}),
       of_record("record-size-swapped", "stores the size of the attributes with its bytes swapped",
-                "tctx.record.byte-order",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kSizeSwapped); }),
+                "tctx.record.byte-order", has_flaw<Flaw::kSizeSwapped>),
       of_record("trace-id-missing", "has a span id without a trace id",
-                "tctx.record.ids-both-or-neither",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kNoTraceId); }),
+                "tctx.record.ids-both-or-neither", has_flaw<Flaw::kNoTraceId>),
       of_record("span-id-missing", "has a trace id without a span id",
-                "tctx.record.ids-both-or-neither",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kNoSpanId); }),
+                "tctx.record.ids-both-or-neither", has_flaw<Flaw::kNoSpanId>),
       of_record("ids-while-valid", "sets the ids one after the other while the record is valid",
                 "tctx.record.ids-both-or-neither",
                 [](Plan& plan, Rng& rng) {
@@ -364,7 +362,7 @@ std::vector<Deviation> head_table() {
       of_record("valid-two", "stores 2 for valid in one of its records",
                 "tctx.record.valid-reserved-values",
                 [](Plan& plan, Rng& rng) {
-                  if (!has_flaw(plan, rng, Flaw::kValidTwo)) return false;
+                  if (!has_flaw<Flaw::kValidTwo>(plan, rng)) return false;
                   const auto at = std::ranges::find_if(
                       plan.acts, [](const Act& a) { return a.kind == Kind::kThread && a.deviant; });
                   Act before = *at;
@@ -376,35 +374,29 @@ std::vector<Deviation> head_table() {
                   return true;
                 }),
       of_record("size-counts-entries", "stores the number of attributes as their size",
-                "tctx.record.attrs-data-size",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kSizeIsCount); }),
+                "tctx.record.attrs-data-size", has_flaw<Flaw::kSizeIsCount>),
       of_record("size-of-all", "counts the fixed part in the size of the attributes",
-                "tctx.record.attrs-data-size",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kSizeWithHead); }),
+                "tctx.record.attrs-data-size", has_flaw<Flaw::kSizeWithHead>),
   };
 }
 
 std::vector<Deviation> memory_table() {
   return {
       of_record("odd-address", "has a record at an odd address", "tctx.record.aligned",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kOddAddress); }),
+                has_flaw<Flaw::kOddAddress>),
       of_record("attributes-elsewhere", "has a pointer to the attributes in their place",
-                "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kPointer); }),
+                "tctx.record.contiguous", has_flaw_once<Flaw::kPointer>),
       of_record("record-released", "unmaps a record that is attached", "tctx.record.contiguous",
                 [](Plan& plan, Rng& rng) {
-                  if (!has_flaw_once(plan, rng, Flaw::kReleased)) return false;
+                  if (!has_flaw_once<Flaw::kReleased>(plan, rng)) return false;
                   // Other memory may come to be where it was.
                   while (!plan.acts.back().deviant) plan.acts.pop_back();
                   return true;
                 }),
       of_record("slot-to-nowhere", "stores an address to the slot where nothing is",
-                "tctx.record.contiguous",
-                [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kNowhere); }),
-      of_record(
-          "size-beyond-mapping", "announces more attributes than are mapped",
-          "tctx.record.contiguous",
-          [](Plan& plan, Rng& rng) { return has_flaw_once(plan, rng, Flaw::kBeyondMapping); }),
+                "tctx.record.contiguous", has_flaw_once<Flaw::kNowhere>),
+      of_record("size-beyond-mapping", "announces more attributes than are mapped",
+                "tctx.record.contiguous", has_flaw_once<Flaw::kBeyondMapping>),
       of_record("record-of-700", "has a record of more than 700 bytes",
                 "tctx.record.recommended-size",
                 [](Plan& plan, Rng& rng) {
@@ -428,13 +420,11 @@ std::vector<Deviation> attribute_table() {
                   });
                 }),
       of_record("entries-padded", "begins every attribute at an even offset", "tctx.attrs.packed",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kPadded); }),
+                has_flaw<Flaw::kPadded>),
       of_record("attribute-size-less", "announces one byte of attributes too few",
-                "tctx.attrs.ends-on-boundary",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kSizeLess); }),
+                "tctx.attrs.ends-on-boundary", has_flaw<Flaw::kSizeLess>),
       of_record("attribute-size-more", "announces one byte of attributes too many",
-                "tctx.attrs.ends-on-boundary",
-                [](Plan& plan, Rng& rng) { return has_flaw(plan, rng, Flaw::kSizeMore); }),
+                "tctx.attrs.ends-on-boundary", has_flaw<Flaw::kSizeMore>),
       of_record("attributes-cut", "ends the attributes inside a value",
                 "tctx.attrs.ends-on-boundary",
                 [](Plan& plan, Rng& rng) {

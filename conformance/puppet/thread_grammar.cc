@@ -4,19 +4,12 @@
 #include <array>
 #include <utility>
 
+#include "conformance/puppet/kernel_numbers.h"
 #include "conformance/puppet/steps.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kRead = 1;
-constexpr std::uint64_t kReadWrite = 3;
-constexpr std::uint64_t kPrivate = 2;
-constexpr std::uint64_t kFixed = 0x10;
-constexpr std::uint64_t kGrowsDown = 0x100;
-constexpr std::uint64_t kStackFlag = 0x20000;
-constexpr std::uint64_t kCloexec = 1;
 constexpr std::uint64_t kValidAt = 24;
 constexpr std::uint64_t kSizeAt = 26;
 // What a thread of the scripted process has in front of its variable.
@@ -24,12 +17,10 @@ constexpr std::uint64_t kBlockRoom = 232;
 constexpr std::uint64_t kNowhere = 0x10000;
 constexpr std::uint64_t kSignal = 12;  // SIGUSR2
 #if defined(__x86_64__)
-constexpr std::uint64_t kBrk = 12;
 constexpr std::uint64_t kArchPrctl = 158;
 constexpr std::uint64_t kSetThreadPointer = 0x1002;
 constexpr bool kHasOwnBlocks = true;
 #else
-constexpr std::uint64_t kBrk = 214;
 constexpr std::uint64_t kArchPrctl = 0;
 constexpr std::uint64_t kSetThreadPointer = 0;
 constexpr bool kHasOwnBlocks = false;
@@ -591,7 +582,7 @@ void ThreadScript::run(const Thread& t) {
   builder_.join();
 }
 
-// The entry lies behind the end until the size covers it.
+// The entry lies after the end until the size covers it.
 void ThreadScript::append(const ThreadAct& act, Thread& t, Rng& rng) {
   if (!state_.usable || state_.names == 0 || t.held.empty() || t.hidden) return;
   Held& held = t.held.back();

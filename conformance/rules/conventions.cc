@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "conformance/ascii.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -123,7 +125,7 @@ std::string folded(std::string_view key) {
   std::string out;
   for (const char c : key) {
     if (c == '.' || c == '_' || c == '-' || c == ' ') continue;
-    out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    out += lower_case(c);
   }
   return out;
 }

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "abi/thread_record.h"
+#include "conformance/ascii.h"
 #include "conformance/payload_walk.h"
 
 namespace ctxconf::conformance {
@@ -39,15 +38,6 @@ bool is_in_map(const Record& r, std::string_view key, std::size_t most) {
   const auto& all = r.key_map->elements;
   const auto usable = std::span(all).first(std::min(all.size(), most));
   return std::ranges::any_of(usable, [&](const auto& e) { return e.text == key; });
-}
-
-// The text as a number; nothing: not all of it is one.
-template <class Number>
-std::optional<Number> whole(std::string_view text) {
-  Number out{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return out;
 }
 
 // As close as a float, or six digits, can be.
@@ -96,26 +86,23 @@ std::size_t cut_size(std::string_view text, std::size_t limit) {
 
 bool reads_as_another(const Json& value, const std::string& text) {
   if (!value.is_object() || text.empty()) return false;
-  std::string lower = text;
-  std::ranges::transform(lower, lower.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string lower = lower_case(text);
   if (const auto given = value.find("boolValue"); given != value.end()) {
     return lower == (*given == true ? "false" : "true") || lower == (*given == true ? "0" : "1");
   }
   if (const auto given = value.find("intValue"); given != value.end()) {
     const std::string wanted =
         given->is_string() ? given->get_ref<const std::string&>() : given->dump();
-    const auto n = whole<std::int64_t>(wanted);
+    const auto n = number_from<std::int64_t>(wanted);
     if (!n) return false;
-    if (const auto shown = whole<std::int64_t>(text)) return *shown != *n;
+    if (const auto shown = number_from<std::int64_t>(text)) return *shown != *n;
     // A runtime may have one kind of number, a double.
-    const auto shown = whole<double>(text);
+    const auto shown = number_from<double>(text);
     return shown && !is_near(*shown, static_cast<double>(*n));
   }
   const auto given = value.find("doubleValue");
   if (given == value.end() || !given->is_number()) return false;
-  const auto shown = whole<double>(text);
+  const auto shown = number_from<double>(text);
   return shown && !is_near(*shown, given->get<double>());
 }
 

@@ -30,8 +30,8 @@ TakenContext taken_context(const SessionEvidence& session);
 // Bytes of the longest beginning of at most `limit` bytes that ends between two characters.
 std::size_t cut_size(std::string_view text, std::size_t limit);
 
-// Does the text of a boolean or a number read as another one? Text that is no boolean and no number
-// in a usual form says nothing.
+// Whether the text that shows a boolean or a number reads as a different one. Text in no usual form
+// of either does not.
 bool reads_as_another(const nlohmann::json& any_value, const std::string& text);
 
 struct AttributeFault {

@@ -271,10 +271,10 @@ Finding non_strings_as_text(const ImageEvidence& e) {
               ? against(look,
                         fmt::format("{} is {}, where {} was given", key, quoted, a.value.dump()),
                         "another value as text", {mark_of(*entry, "another value")})
-              : against(
-                    look,
-                    fmt::format("the value of {}, which is no string, is no text: {}", key, quoted),
-                    "value in binary", {mark_of(*entry, "no text")});
+              : against(look,
+                        fmt::format("the value of {}, which is not a string, is not text: {}", key,
+                                    quoted),
+                        "value in binary", {mark_of(*entry, "no text")});
       add_entries(f, *look.slot.record);
       return f;
     }

@@ -99,11 +99,12 @@ std::optional<Finding> misplaced(const Attribute& g, const Given& given, const P
   if (!first) return std::nullopt;
   if (in_attributes == nullptr) {
     if (may_be_left_out(g, given.attributes->size())) return std::nullopt;
-    return contradicted(fmt::format("{} was taken beside the Resource and is not there", shown(&g)),
-                        "extra pair missing");
+    return contradicted(
+        fmt::format("{} was accepted next to the Resource and is missing", shown(&g)),
+        "extra pair missing");
   }
   if (is_same(g, *in_attributes)) return std::nullopt;
-  Finding f = contradicted(fmt::format("{} is published beside the Resource, where {} was given",
+  Finding f = contradicted(fmt::format("{} is published next to the Resource, but {} was given",
                                        shown(in_attributes), shown(&g)),
                            "extra pair changed");
   f.hexdumps = {payload_dump(*now.context, in_attributes->offset, 1, "changed")};

@@ -164,13 +164,14 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     const std::uint64_t from_ns = from == 0 ? 0 : all[from - 1].entered_ns;
     const std::uint64_t until_ns =
         until == all.size() ? std::numeric_limits<std::uint64_t>::max() : all[until].entered_ns;
+    const auto growth = std::ranges::find_if(
+        p.calls, [&](const SystemCall& c) { return grows_in_place(c, start); });
     for (const Context* c : contexts) {
       const Snapshot& s = *c->snapshot;
       if (c->start() != start || s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
       if (p.context == nullptr) p.context = c;
-      if (c->candidate->named) {
-        p.seen_ends.push_back({s.first_seen_ns, end_in_maps(*c)});
-      }
+      const bool grown = growth != p.calls.end() && s.first_seen_ns >= growth->entered_ns;
+      if (c->candidate->named && !grown) p.seen_end = std::max(p.seen_end, end_in_maps(*c));
       if (!c->usable()) continue;
       add_sight(p, c->header.monotonic_published_at_ns, s.first_seen_ns, s.last_seen_ns,
                 !std::ranges::all_of(s.moments, is_ending));
@@ -277,13 +278,6 @@ std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> cal
 }
 
 std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) const {
-  const auto growth =
-      std::ranges::find_if(calls, [&](const SystemCall& c) { return grows_in_place(c, start); });
-  std::uint64_t seen_end = 0;
-  for (const SeenEnd& seen : seen_ends) {
-    if (growth != calls.end() && seen.ns >= growth->entered_ns) continue;
-    seen_end = std::max(seen_end, seen.end);
-  }
   std::uint64_t end = 0;
   if (map != nullptr) {
     end = sum(start, up_to_page(map->args[map->name == "mmap" ? 1 : 2], page));

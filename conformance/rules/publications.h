@@ -30,16 +30,10 @@ struct Sight {
   bool at_rest = false;  // not only when the program was about to end
 };
 
-// Where maps showed that it ends, from this look on.
-struct SeenEnd {
-  std::uint64_t ns = 0;
-  std::uint64_t end = 0;
-};
-
 // A mapping that held a context, from the call that made it to the one that ended it.
 struct Publication {
   std::uint64_t start = 0;
-  std::vector<SeenEnd> seen_ends;
+  std::uint64_t seen_end = 0;          // the last end that maps showed before it grew in place
   const Context* context = nullptr;    // one that was seen in it; never null
   const SystemCall* map = nullptr;     // mmap, or mremap to here; null: not seen
   const SystemCall* create = nullptr;  // memfd_create of what `map` maps; null: none, or not seen

@@ -14,6 +14,7 @@
 #include "abi/thread_record.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
+#include "conformance/rules/slot_step_rules.h"
 #include "conformance/rules/store_evidence.h"
 #include "conformance/rules/thread_rules.h"
 

@@ -25,10 +25,6 @@ std::vector<std::string> record_lines(const Record& record);
 // The fixed part and the first entries; the bytes around the first mark when that is further in.
 Hexdump record_dump(const Record& record, std::vector<Hexdump::Mark> marks);
 
-// What walks through changes say of the valid byte as a switch, of a program that nobody drives.
-Finding valid_cleared_first_by_steps(const ImageEvidence& evidence);
-Finding valid_set_last_by_steps(const ImageEvidence& evidence);
-
 // Driven programs; the rules over them speak of these. The name of a given attribute of which the
 // record has the value under an index that no key map of the session ever named.
 std::optional<std::string> never_named(const ImageEvidence& evidence, const Record& record,

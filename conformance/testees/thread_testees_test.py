@@ -92,6 +92,12 @@ class Program:
     def record(self, slot):
         return Record(self.snapshot.memory, slot)
 
+    def snapshot_of_child(self):
+        pid = self.snapshot.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            (child,) = map(int, file.read().split())
+        return Snapshot(child)
+
     @property
     def told(self):
         """TRACEPARENT, empty where there is none."""
@@ -387,19 +393,13 @@ class Variants(unittest.TestCase):
 
     def test_a_child_has_the_record_of_its_parent(self):
         with Program(THREADS["good_tctx_fork_inherits"]) as program:
-            pid = program.snapshot.pid
-            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-                (child,) = map(int, file.read().split())
-            snapshot = Snapshot(child)
+            snapshot = program.snapshot_of_child()
             self.assertEqual(snapshot.candidates, [])
             self.assertEqual(Record(snapshot.memory, program.still[0]).at, program.records[0].at)
 
     def test_a_child_has_a_record_where_its_parent_has_none(self):
         with Program(THREADS["bad_tctx_refdata_schema_version_present_fork"]) as program:
-            pid = program.snapshot.pid
-            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-                (child,) = map(int, file.read().split())
-            snapshot = Snapshot(child)
+            snapshot = program.snapshot_of_child()
             self.assertEqual(program.snapshot.candidates + snapshot.candidates, [])
             self.assertEqual(program.records[0].at, 0)
             self.assertEqual(Record(snapshot.memory, program.still[0]).valid, 1)
