@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/rule.h"
@@ -148,7 +152,7 @@ void add_calls(const Image& image, std::uint64_t page, Publication& p) {
   }
 }
 
-// One for each time that there was something at `start`.
+// One for each time that there was something at `start`, of which `contexts` are.
 void add_publications(const ImageEvidence& e, const std::vector<const Context*>& contexts,
                       const HeaderHistory& history, std::uint64_t start,
                       std::vector<Publication>& out) {
@@ -161,17 +165,21 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     p.start = start;
     p.map = map;
     p.calls = all.subspan(from, until - from);
+    for (const SystemCall& c : p.calls) {
+      if (grows_in_place(c, start)) p.growths.push_back({.call = &c, .size = c.args[2]});
+    }
+    const std::uint64_t grown_ns = p.growths.empty() ? std::numeric_limits<std::uint64_t>::max()
+                                                     : p.growths.front().call->entered_ns;
     const std::uint64_t from_ns = from == 0 ? 0 : all[from - 1].entered_ns;
     const std::uint64_t until_ns =
         until == all.size() ? std::numeric_limits<std::uint64_t>::max() : all[until].entered_ns;
-    const auto growth = std::ranges::find_if(
-        p.calls, [&](const SystemCall& c) { return grows_in_place(c, start); });
     for (const Context* c : contexts) {
       const Snapshot& s = *c->snapshot;
-      if (c->start() != start || s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
+      if (s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
       if (p.context == nullptr) p.context = c;
-      const bool grown = growth != p.calls.end() && s.first_seen_ns >= growth->entered_ns;
-      if (c->candidate->named && !grown) p.seen_end = std::max(p.seen_end, end_in_maps(*c));
+      if (c->candidate->named && s.first_seen_ns < grown_ns) {
+        p.seen_end = std::max(p.seen_end, end_in_maps(*c));
+      }
       if (!c->usable()) continue;
       add_sight(p, c->header.monotonic_published_at_ns, s.first_seen_ns, s.last_seen_ns,
                 !std::ranges::all_of(s.moments, is_ending));
@@ -203,6 +211,46 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     from = i + 1;
   }
   close(all.size());
+}
+
+// The first of those that were mapped behind the start of `p` and before `end`, since it was there:
+// its place in the order of events.
+std::uint64_t mapped_inside(const std::vector<Publication>& all, const Publication& p,
+                            std::uint64_t end) {
+  const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  for (const Publication& q : all) {
+    if (q.map == nullptr || q.map->left_order <= since || q.start <= p.start || q.start >= end) {
+      continue;
+    }
+    first = std::min(first, q.map->left_order);
+  }
+  return first;
+}
+
+// Memory may be unmapped by a call that is not recorded, and another context mapped there: its
+// naming calls, and what is named next to it, do not concern the first.
+void leave_out_namings_of_others(std::vector<Publication>& all, std::uint64_t page) {
+  std::set<const SystemCall*> at_starts;
+  for (const Publication& p : all) {
+    for (const Naming& n : p.namings) {
+      if (n.call->args[2] == p.start) at_starts.insert(n.call);
+    }
+  }
+  for (Publication& p : all) {
+    // The end is another one only where the mapping grows.
+    std::optional<std::uint64_t> end;
+    std::uint64_t first = 0;
+    std::erase_if(p.namings, [&](const Naming& n) {
+      if (n.call->args[2] == p.start) return false;
+      if (at_starts.contains(n.call)) return true;
+      if (const std::uint64_t now = p.end_at(*n.call, page); end != now) {
+        end = now;
+        first = mapped_inside(all, p, now);
+      }
+      return first < n.call->entered_order;
+    });
+  }
 }
 
 }  // namespace
@@ -289,10 +337,9 @@ std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) co
   const bool cut = map != nullptr && seen_end != 0 && seen_end < end;
   if (end == 0 || cut) end = seen_end;
   if (end == 0) return 0;
-  for (const SystemCall& c : calls) {
-    if (&c == &call) break;
-    if (grows_in_place(c, start)) end = sum(start, up_to_page(c.args[2], page));
-  }
+  // The last one before it.
+  const auto later = std::ranges::lower_bound(growths, &call, {}, &Growth::call);
+  if (later != growths.begin()) end = sum(start, up_to_page(std::prev(later)->size, page));
   return end;
 }
 
@@ -308,35 +355,23 @@ std::vector<const Context*> relevant_contexts(const ImageEvidence& e) {
 }
 
 std::vector<Publication> publications_of(const ImageEvidence& e) {
-  const auto contexts = relevant_contexts(e);
-  std::vector<Publication> out;
   const HeaderHistory history = header_history_of(e);
-  std::set<std::uint64_t> done;
-  for (const Context* c : contexts) {
-    if (done.insert(c->start()).second) add_publications(e, contexts, history, c->start(), out);
+  std::map<std::uint64_t, std::vector<const Context*>> at;  // by their start
+  std::vector<std::uint64_t> starts;                        // in the order of their first sight
+  for (const Context* c : relevant_contexts(e)) {
+    auto& there = at[c->start()];
+    if (there.empty()) starts.push_back(c->start());
+    there.push_back(c);
   }
-  // Memory may be unmapped by a call that is not recorded, and another context mapped there: its
-  // naming calls, and what is named next to it, do not concern the first.
-  const std::uint64_t page = e.timeline->page_size;
-  const auto is_of_another = [&](const Publication& p, const Naming& n) {
-    if (n.call->args[2] == p.start) return false;
-    const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
-    return std::ranges::any_of(out, [&](const Publication& q) {
-      const bool mapped_there = q.map != nullptr && q.map->left_order > since &&
-                                q.start > p.start && q.start < p.end_at(*n.call, page) &&
-                                q.map->left_order < n.call->entered_order;
-      return mapped_there ||
-             (q.start == n.call->args[2] &&
-              std::ranges::find(q.namings, n.call, &Naming::call) != q.namings.end());
-    });
-  };
+  std::vector<Publication> out;
+  for (const std::uint64_t start : starts) add_publications(e, at[start], history, start, out);
+  leave_out_namings_of_others(out, e.timeline->page_size);
   for (Publication& p : out) {
-    std::erase_if(p.namings, [&](const Naming& n) { return is_of_another(p, n); });
     for (const auto* calls : {&p.namings, &p.renamings}) {
       for (const Naming& n : *calls) {
         if (!n.valid()) continue;
-        const std::uint64_t at = n.call->entered_ns;
-        add_sight(p, n.before->monotonic_published_at_ns, at, at, false);
+        const std::uint64_t at_ns = n.call->entered_ns;
+        add_sight(p, n.before->monotonic_published_at_ns, at_ns, at_ns, false);
       }
     }
     std::ranges::sort(p.sights, {}, &Sight::first_ns);

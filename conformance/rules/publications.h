@@ -30,10 +30,17 @@ struct Sight {
   bool at_rest = false;  // not only when the program was about to end
 };
 
+// Where it ends from a call on that let it grow in place.
+struct Growth {
+  const SystemCall* call = nullptr;
+  std::uint64_t size = 0;
+};
+
 // A mapping that held a context, from the call that made it to the one that ended it.
 struct Publication {
   std::uint64_t start = 0;
-  std::uint64_t seen_end = 0;          // the last end that maps showed before it grew in place
+  std::uint64_t seen_end = 0;          // the last that maps showed before it grew; 0: none
+  std::vector<Growth> growths;         // in order
   const Context* context = nullptr;    // one that was seen in it; never null
   const SystemCall* map = nullptr;     // mmap, or mremap to here; null: not seen
   const SystemCall* create = nullptr;  // memfd_create of what `map` maps; null: none, or not seen
