@@ -764,7 +764,12 @@ Image image(const Reader& in) {
   i.key.image = in.number<std::uint32_t>("image");
   i.executable = in.string("executable");
   i.command_line = in.strings("command_line");
-  if (!in.absent_or_null("traceparent")) i.traceparent = in.string("traceparent");
+  if (!in.absent_or_null("traceparent")) {
+    i.traceparent = in.string("traceparent");
+    if (!i.traceparent.empty() && !traceparent_from(i.traceparent)) {
+      in.complain("traceparent", "is none");
+    }
+  }
   i.elf64 = in.boolean("elf64");
   i.little_endian = in.boolean("little_endian");
   i.personality = in.number<std::uint32_t>("personality");

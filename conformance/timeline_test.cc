@@ -328,6 +328,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {replaced(good, "\"last_seen_ns\": 200", "\"last_seen_ns\": 1"), "out of range"},
       {replaced(good, "\"times\": 4", "\"times\": 0"), "out of range"},
       {replaced(good, "\"kernel\"", "\"kernal\""), "/kernel is missing"},
+      {replaced(good, "-b7ad6b7169203331-01", "-0000000000000000-01"), "traceparent is none"},
   };
   for (const auto& c : cases) {
     const auto t = timeline_from_json(c.text);
