@@ -331,6 +331,10 @@ int prepare_recording(const JudgeOptions& options, const std::string& what, Wrap
     recording.no_stores = recording.no_filter ? "this host has no system call filter for tracers"
                                               : "this host has no watchpoints for tracers";
   }
+  if (recording.picks_slots && !host.has(sys::kHostWatchpoints)) {
+    recording.slot_steps = recording.picks_slots = false;
+    recording.no_slot_steps = "this host has no watchpoints for tracers";
+  }
   remove_reports(options.out);
   return 0;
 }

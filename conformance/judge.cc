@@ -605,13 +605,27 @@ void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
   }
 }
 
-// What `wrap` looks at between stores, it looks at in threads alone, and instead of other stores.
-Level level_of(const Timeline& t) {
-  const auto has_steps = [](const Process& p) {
-    return std::ranges::any_of(p.images, [](const Image& i) { return !i.slot_walks.empty(); });
+// The deepest that any image was looked at: what a mode may record, it records only where it is
+// asked for, and the host and the program let it.
+Level level_of(const Timeline& t, const std::vector<const Requirement*>& selected) {
+  if (t.mode != Mode::kWrap) return deepest_recorded(t.mode);
+  const auto any_image = [&](const auto& is) {
+    return std::ranges::any_of(t.processes,
+                               [&](const Process& p) { return std::ranges::any_of(p.images, is); });
   };
-  if (t.mode == Mode::kWrap && std::ranges::none_of(t.processes, has_steps)) return Level::kStores;
-  return deepest_recorded(t.mode);
+  if (any_image([](const Image& i) { return !i.slot_walks.empty(); })) return Level::kSteps;
+  const auto has_stores = [](const Image& i) {
+    return i.stores_unseen.empty() || !i.watches.empty();
+  };
+  if (any_image(has_stores)) return Level::kStores;
+  const auto asks_for_calls = [](const Requirement* r) {
+    return r->level >= Level::kSyscalls && r->has_mode(Mode::kWrap) && !is_about_threads(*r);
+  };
+  const bool asked = std::ranges::any_of(selected, asks_for_calls);
+  if (asked && any_image([](const Image& i) { return i.calls_unseen.empty(); })) {
+    return Level::kSyscalls;
+  }
+  return Level::kSnapshot;
 }
 
 }  // namespace
@@ -636,7 +650,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   out.kernel = t.kernel;
   out.arch = t.arch;
   out.libc = t.libc;
-  out.level = to_string(level_of(t));
+  out.level = to_string(level_of(t, selected));
   out.reading = t.reading;
   out.started_at = t.started_at;
   out.seconds = t.seconds;

@@ -159,6 +159,25 @@ TEST(Judge, SaysHowDeepAModeLooks) {
   EXPECT_EQ(judge(t, all_rows()).level, "snapshot");
 }
 
+TEST(Judge, SaysHowDeepWrapLookedIndeed) {
+  Timeline t;
+  t.mode = Mode::kWrap;
+  t.processes = {process(12, {kEmptyButValid})};
+  Image& image = t.processes[0].images[0];
+  Selection of_threads;
+  of_threads.only = {"tctx.*"};
+  const auto threads = select(Catalogue::builtin(), of_threads);
+  ASSERT_TRUE(threads);
+  image.stores_unseen = "the variables of threads were looked at instead";
+  image.slot_walks_unseen = "no thread stored to its variable or record while it was watched";
+  EXPECT_EQ(judge(t, *threads).level, "snapshot");
+  EXPECT_EQ(judge(t, all_rows()).level, "syscalls");
+  image.calls_unseen = "this host has no system call filter for tracers";
+  EXPECT_EQ(judge(t, all_rows()).level, "snapshot");
+  image.slot_walks.emplace_back().ended_because = "over";
+  EXPECT_EQ(judge(t, *threads).level, "steps");
+}
+
 TEST(Judge, ADeathThatIsNotOursIsACrash) {
   Timeline t;
   t.processes = {process(12, {}), process(13, {kEmptyButValid}), process(14, {})};

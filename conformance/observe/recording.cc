@@ -370,6 +370,7 @@ void Live::end_image(Watched& w, const std::string& ending) {
       image.slot_walks_unseen = "no thread stored to its variable or record while it was watched";
     }
   }
+  if (!options_.slot_steps) image.slot_walks_unseen = options_.no_slot_steps;
   image.races = std::exchange(w.races, {});
   image.races_unseen = std::exchange(w.races_unseen, {});
   image.forks = std::exchange(w.forks, {});

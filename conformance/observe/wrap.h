@@ -52,6 +52,7 @@ struct WrapOptions {
   // beside stores.
   bool slot_steps = false;
   bool picks_slots = false;  // with slot_steps: of one thread after the other, without watch_slot()
+  std::string no_slot_steps;   // why, where they were asked for and `slot_steps` is false
   bool record_stores = false;  // instead of stores to the header: those to a thread's record
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, of the
   // process that was started.
