@@ -130,6 +130,7 @@ class Live {
   }
   std::size_t threads() const { return threads_.size(); }
   bool is_paused() const { return paused_.has_value(); }
+  bool was_idle() const { return idle_; }
   bool may_wait() const { return runaway_.empty() && !tracee_.interrupted() && !is_paused(); }
 
   sys::Tracee& tracee() { return tracee_; }
@@ -268,6 +269,7 @@ class Live {
   bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
   pid_t gated_ = 0;  // not 0: a thread whose next stop is where a walk from a gate begins
+  bool idle_ = true;
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
   Clock::time_point begin_ = Clock::now();
@@ -1110,6 +1112,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     if (event.error().err == ECHILD) return false;
     return std::unexpected(std::move(event).error());
   }
+  idle_ = !*event;
   if (*event) std::visit([this](const auto& e) { on(e); }, **event);
   give_up_arming();
   if (tracee_.tasks() > options_.max_tasks || alive_.size() > options_.max_alive ||
@@ -1337,6 +1340,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
 
 pid_t Recording::root() const { return state_->live.tracee().root(); }
 sys::Result<bool> Recording::step(Clock::time_point until) { return state_->live.step(until); }
+bool Recording::was_idle() const { return state_->live.was_idle(); }
 bool Recording::interrupted() const {
   return state_->live.tracee().interrupted() || state_->live.is_paused();
 }

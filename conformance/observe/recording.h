@@ -36,6 +36,7 @@ class Recording {
   // a descriptor of wake_for() is ready. False when no process is left.
   sys::Result<bool> step(Clock::time_point until);
   sys::Result<> wake_for(int fd, short events);  // as sys::Tracee::wake_for()
+  bool was_idle() const;  // the last step() handled no event, so that a descriptor may be ready
 
   bool interrupted() const;  // by a signal to ourselves, or paused
   bool paused() const;       // a process stands at options.pause_at: nothing but finish() is next

@@ -31,6 +31,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
 constexpr milliseconds kTermGrace{2000};
+constexpr milliseconds kOutputPace{10};
 
 Clock::duration scaled(const WrapOptions& options, milliseconds d) {
   return std::chrono::duration_cast<Clock::duration>(d * options.timeout_scale);
@@ -186,10 +187,16 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
   };
   Wrapped out;
   std::optional<Clock::time_point> end_by;  // without the time that job control takes
+  Clock::time_point taken;
   while (true) {
     if (recording.paused()) break;
-    take_output();
     const auto now = Clock::now();
+    // A descriptor that is ready wakes us where nothing else happens. Where there is one event
+    // after the other, like single instructions, it would cost as much as they do to look at each.
+    if (recording.was_idle() || now - taken >= kOutputPace) {
+      take_output();
+      taken = now;
+    }
     const auto deadline = deadline_of(options, recording);
     if (!recording.runaway().empty()) {
       timeline.hang = recording.runaway();
