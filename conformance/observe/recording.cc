@@ -42,8 +42,15 @@ constexpr milliseconds kProbing{2000};
 // The turn of a thread whose slot is watched: one tick, or more as long as it stores.
 constexpr int kTurnTicks = 3;
 constexpr std::size_t kTurnWalks = 4;
-constexpr std::uint64_t kTurnSteps = 10'000;  // of one walk
+// Its instructions: a share of those that are left, within these bounds.
+constexpr std::uint64_t kTurnSteps = 10'000;
+constexpr std::uint64_t kLeastTurnSteps = 2000;
+// So many are for threads that had no turn yet, which may begin late.
+constexpr std::uint64_t kKeptSteps = 50'000;
 constexpr std::size_t kSteppedImages = 16;
+// All walks together. Where more threads run than there are processors, one that is stepped waits
+// for its own at each instruction.
+constexpr milliseconds kWalking{30000};
 
 // A thread pointer that the program sets by hand: glibc does for the first thread of an
 // image, all others get theirs from clone.
@@ -77,10 +84,11 @@ struct Arming {
 
 // Which thread's slot is watched, with options.picks_slots.
 struct SlotTurn {
-  bool begun = false;     // a thread of this image was chosen
-  pid_t next = 0;         // is to be watched when it stops; 0: none
-  int ticks = 0;          // since the last choice
-  std::size_t walks = 0;  // at that moment
+  bool begun = false;   // a thread of this image was chosen
+  pid_t last = 0;       // was chosen last, whether it could be watched or not
+  pid_t next = 0;       // is to be watched when it stops; 0: none
+  int ticks = 0;        // since the last choice
+  std::set<pid_t> had;  // threads that were watched
 };
 
 struct Watched {
@@ -205,7 +213,10 @@ class Live {
   bool is_to_pause(pid_t pid) const;
   void look_at_store(Watched& w, const sys::WatchpointHit& e);
   bool may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size) const;
+  std::optional<sys::RemoteAddr> slot_in(const Watched& w, pid_t tid) const;
   void choose_slot(Watched& w);
+  static std::uint64_t steps_for(const Watched& w, bool had_a_turn);
+  std::uint64_t steps_for_turn(const Watched& w, pid_t tid) const;
   void watch_slot_here(Watched& w, pid_t tid);
   void begin_slot_walk(SlotStepRecorder& slot_steps, const sys::WatchpointHit& e);
   void begin_at_gate(const sys::Interrupted& e);
@@ -325,9 +336,7 @@ void Live::start_image(Watched& w) {
     w.records = std::make_unique<RecordStoreRecorder>(order, code_files_);
   }
   if (options_.slot_steps) {
-    SlotStepLimits slot_limits;
-    if (options_.picks_slots) slot_limits.steps = kTurnSteps;
-    w.slot_steps = std::make_unique<SlotStepRecorder>(order, code_files_, slot_limits);
+    w.slot_steps = std::make_unique<SlotStepRecorder>(order, code_files_);
   }
   w.injector = std::make_unique<Injector>(options_.injections);
 }
@@ -463,39 +472,73 @@ void Live::look_at_stopped_thread(pid_t pid, pid_t tid) {
   }
 }
 
-// One thread after the other has its turn, in the order of their numbers.
+// Its variable, where it has one.
+std::optional<sys::RemoteAddr> Live::slot_in(const Watched& w, pid_t tid) const {
+  const auto thread = threads_.find(tid);
+  if (thread == threads_.end() || thread->second.process != w.process.pid) return std::nullopt;
+  if (!thread->second.pointer || !w.threads || !w.threads->wants_threads()) return std::nullopt;
+  const auto used = w.threads->slot_of(tid);
+  return used ? std::optional(used->at) : w.threads->variable_of(tid, *thread->second.pointer);
+}
+
+// One thread after the other has its turn, in the order of their numbers. Behind the last that was
+// chosen, not behind the one that is watched: it may have ended before it stopped, or not stop.
 void Live::choose_slot(Watched& w) {
   if (!options_.picks_slots || !w.slot_steps || w.slot_steps->gave_up()) return;
   SlotStepRecorder& slot_steps = *w.slot_steps;
   const pid_t now = slot_steps.watched_thread();
-  if (now != 0) {
-    const std::size_t walks = slot_steps.walks() - w.turn.walks;
-    const bool goes_on = ++w.turn.ticks < kTurnTicks && walks > 0 && walks < kTurnWalks;
-    if (goes_on || slot_steps.is_walking(now)) return;
-  }
+  if (slot_steps.is_walking(now)) return;
+  const bool awaits = w.turn.next != 0;
+  const bool stores = now != 0 && slot_steps.walks_of_turn() > 0 && !slot_steps.turn_is_over();
+  if ((awaits || stores) && ++w.turn.ticks < kTurnTicks) return;
   w.turn.ticks = 0;
-  w.turn.walks = slot_steps.walks();
   w.turn.next = 0;
+  if (steps_for(w, /*had_a_turn=*/true) == 0) {
+    slot_steps.unseen(
+        "of later operations not every instruction was looked at: there were too many");
+  }
   const auto may_be_next = [&](const auto& thread) {
-    return thread.second.process == w.process.pid && thread.second.pointer;
+    return steps_for(w, w.turn.had.contains(thread.first)) > 0 &&
+           slot_in(w, thread.first).has_value();
   };
-  auto next = std::find_if(threads_.upper_bound(now), threads_.end(), may_be_next);
+  auto next = std::find_if(threads_.upper_bound(w.turn.last), threads_.end(), may_be_next);
   if (next == threads_.end()) next = std::ranges::find_if(threads_, may_be_next);
-  if (next == threads_.end() || next->first == now) return;
+  if (next == threads_.end()) return;
+  w.turn.last = next->first;
+  // Where it sleeps, its call would end for nothing.
+  if (next->first == now && !slot_steps.turn_is_over()) return;
   if (tracee_.interrupt(next->first)) w.turn.next = next->first;
+}
+
+// Instructions that are left for threads which had a turn, or for those which had none; 0: not even
+// for one turn.
+std::uint64_t Live::steps_for(const Watched& w, bool had_a_turn) {
+  const std::uint64_t left = w.slot_steps->steps_left();
+  const std::uint64_t free = left - std::min(left, had_a_turn ? kKeptSteps : 0);
+  return free < kLeastTurnSteps ? 0 : free;
+}
+
+// A share of these; 0: none.
+std::uint64_t Live::steps_for_turn(const Watched& w, pid_t tid) const {
+  const bool had = w.turn.had.contains(tid);
+  const auto shares = std::ranges::count_if(threads_, [&](const auto& t) {
+    return t.second.process == w.process.pid && (had || !w.turn.had.contains(t.first));
+  });
+  const std::uint64_t free = steps_for(w, had);
+  if (free == 0) return 0;
+  return std::clamp(free / static_cast<std::uint64_t>(std::max<std::ptrdiff_t>(shares, 1)),
+                    kLeastTurnSteps, kTurnSteps);
 }
 
 // The thread is stopped.
 void Live::watch_slot_here(Watched& w, pid_t tid) {
   w.turn.next = 0;
+  w.turn.ticks = 0;
+  w.turn.last = tid;
   SlotStepRecorder& slot_steps = *w.slot_steps;
   const pid_t before = slot_steps.watched_thread();
-  const auto thread = threads_.find(tid);
-  if (slot_steps.gave_up() || slot_steps.is_walking(before) || thread == threads_.end()) return;
-  if (!thread->second.pointer || !w.threads || !w.threads->wants_threads()) return;
-  const auto used = w.threads->slot_of(tid);
-  const auto slot =
-      used ? std::optional(used->at) : w.threads->variable_of(tid, *thread->second.pointer);
+  if (slot_steps.gave_up() || slot_steps.is_walking(before)) return;
+  const auto slot = slot_in(w, tid);
   if (!slot) return;
   const Image& image = w.recorder->image();
   if (!image.elf64) return slot_steps.give_up("the program is not a 64-bit one");
@@ -505,7 +548,10 @@ void Live::watch_slot_here(Watched& w, pid_t tid) {
   if (!std::exchange(w.turn.begun, true) && ++stepped_images_ > kSteppedImages) {
     return slot_steps.give_up("there were too many processes");
   }
-  slot_steps.watch(tid, *slot, header_in(image));
+  const std::uint64_t steps = steps_for_turn(w, tid);
+  if (steps == 0) return;
+  w.turn.had.insert(tid);
+  slot_steps.watch(tid, *slot, header_in(image), {.steps = steps, .walks = kTurnWalks});
   if (before != 0 && before != tid) (void)tracee_.interrupt(before);
 }
 
@@ -920,6 +966,7 @@ void Live::on(const sys::Exiting& e) {
   end_walk(e.process, e.tid, "the thread ended");
   if (const auto it = alive_.find(e.process); it != alive_.end() && it->second.slot_steps) {
     if (it->second.slot_steps->watched_thread() == e.tid) it->second.slot_steps->forget();
+    if (it->second.turn.next == e.tid) it->second.turn.next = 0;
   }
   if (e.whole_process) {
     interrupted_.erase(e.process);
@@ -1004,6 +1051,11 @@ void Live::on(const sys::Stepped& e) {
   const auto it = alive_.find(e.process);
   if (it != alive_.end() && it->second.slot_steps && it->second.slot_steps->is_walking(e.tid)) {
     it->second.slot_steps->stepped(e);
+    if (options_.picks_slots && walked_ > scaled(kWalking)) {
+      it->second.slot_steps->give_up("to walk through it took too long");
+    }
+    const bool is_over = !it->second.slot_steps->is_walking(e.tid);
+    if (is_over && it->second.slot_steps->turn_is_over()) choose_slot(it->second);
   }
   if (it != alive_.end() && it->second.steps && it->second.steps->is_walking(e.tid)) {
     auto& steps = *it->second.steps;

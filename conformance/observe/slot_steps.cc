@@ -31,7 +31,19 @@ SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles&
 void SlotStepRecorder::give_up(const std::string& why) {
   end(why);
   tid_ = 0;
+  gave_up_ = true;
+  unseen(why);
+}
+
+void SlotStepRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
+}
+
+bool SlotStepRecorder::turn_is_over() const {
+  // The shortest change is over after so many, and a few more.
+  const std::uint64_t least = 2 * limits_.settled;
+  return turn_walks_ >= turn_.walks || turn_steps_ >= turn_.steps ||
+         (turn_walks_ > 0 && turn_.steps - turn_steps_ < least);
 }
 
 void SlotStepRecorder::forget() {
@@ -97,7 +109,7 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
 }
 
 std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
-  if (tid != tid_ || walk_) return std::nullopt;
+  if (tid != tid_ || walk_ || turn_is_over()) return std::nullopt;
   const sys::RemoteAddr slot(slot_.raw() / kWord * kWord);
   if (last_.value == 0) return sys::WatchedWords{slot, slot, slot, slot};
   const std::uint64_t record = last_.value / kWord * kWord;
@@ -105,8 +117,11 @@ std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
                            sys::RemoteAddr(record + 3 * kWord)};
 }
 
-void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot,
-                             std::optional<sys::RemoteAddr> header) {
+void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header,
+                             SlotTurnLimits turn) {
+  turn_ = turn;
+  turn_steps_ = 0;
+  turn_walks_ = 0;
   tid_ = tid;
   slot_ = slot;
   header_ = header;
@@ -125,6 +140,7 @@ void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {
   if (!walk_) return;
   ++walk_->steps;
   ++steps_;
+  ++turn_steps_;
   // The end of the instruction's first byte is taken for its end where it is under way.
   if (Seen now = look(); now != last_) add(std::move(now), places_.place_of(tid_, hit.pc, 0));
   pc_ = hit.pc;
@@ -136,6 +152,7 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
   const bool may_differ = instructions_.at(e.tid, pc_).may_store;
   ++walk_->steps;
   ++steps_;
+  ++turn_steps_;
   const std::uint64_t at = std::exchange(pc_, e.pc);
   if (may_differ && differs()) {
     if (Seen now = look(); now != last_) {
@@ -145,7 +162,8 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
   }
   if (walk_->steps - changed_at_ >= limits_.settled) {
     end("over");
-  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps) {
+  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps ||
+             turn_steps_ >= turn_.steps) {
     end("too many instructions");
   }
 }
@@ -153,6 +171,7 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
 void SlotStepRecorder::end(const std::string& because) {
   if (!walk_) return;
   walk_->ended_because = because;
+  ++turn_walks_;
   walks_.push_back(*std::exchange(walk_, std::nullopt));
 }
 

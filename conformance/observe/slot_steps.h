@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +33,12 @@ struct SlotStepLimits {
   std::uint64_t bytes = std::uint64_t{2} << 20U;
 };
 
+// What the walks of a thread may have together, as long as it is the one that is watched.
+struct SlotTurnLimits {
+  std::uint64_t steps = UINT64_MAX;
+  std::size_t walks = SIZE_MAX;
+};
+
 // Decides who is stepped, and records; whoever uses it moves the threads. One walk at a time.
 class SlotStepRecorder {
  public:
@@ -42,7 +50,8 @@ class SlotStepRecorder {
   std::optional<sys::WatchedWords> watched(pid_t tid) const;
   // From now on, of this thread, which stands still or sleeps; its variable is at `slot`. `header`:
   // of the process context, where one is known.
-  void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header);
+  void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header,
+             SlotTurnLimits turn = {});
   // That thread stands right behind such a store, and no walk is on: one begins, ...
   void begin(const sys::WatchpointHit& hit);
   // ... or the next one begins with what is there now.
@@ -52,9 +61,15 @@ class SlotStepRecorder {
   void end(const std::string& because);
   // Walks do not take place, until watch().
   void give_up(const std::string& why);
-  bool gave_up() const { return !unseen_.empty(); }
+  bool gave_up() const { return gave_up_; }
+  void unseen(const std::string& why);           // of some walks that do not take place
   pid_t watched_thread() const { return tid_; }  // 0: none
-  std::size_t walks() const { return walks_.size(); }
+  std::size_t walks_of_turn() const { return turn_walks_; }
+  // No further walk of this thread begins, since it might be cut: not until watch().
+  bool turn_is_over() const;
+  std::uint64_t steps_left() const {
+    return limits_.all_steps - std::min(limits_.all_steps, steps_);
+  }
   void forget();  // the thread that is watched has ended
 
   void add_to(Image& image) &&;
@@ -85,7 +100,11 @@ class SlotStepRecorder {
   std::uint64_t changed_at_ = 0;
   std::vector<SlotWalk> walks_;
   std::uint64_t steps_ = 0;
+  SlotTurnLimits turn_;
+  std::uint64_t turn_steps_ = 0;
+  std::size_t turn_walks_ = 0;
   std::uint64_t bytes_ = 0;
+  bool gave_up_ = false;
   std::string unseen_;
 };
 

@@ -312,6 +312,33 @@ TEST_F(SlotStepRecorderTest, EachLimitEndsAWalk) {
   }
 }
 
+TEST_F(SlotStepRecorderTest, ATurnEndsWhereAnotherWalkMightBeCut) {
+  auto r = recorder({.settled = 3});
+  const sys::RemoteAddr slot(std::bit_cast<std::uint64_t>(&slot_));
+  r.watch(gettid(), slot, std::nullopt, {.steps = 12, .walks = 4});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(r.turn_is_over());
+    EXPECT_NE(r.watched(gettid()), std::nullopt);
+    slot_ = i % 2 == 0 ? &first_ : &second_;
+    begin(r);
+    while (r.is_walking(gettid())) step(r);
+  }
+  EXPECT_EQ(r.walks_of_turn(), 2U);
+  EXPECT_TRUE(r.turn_is_over());
+  EXPECT_EQ(r.watched(gettid()), std::nullopt);
+  EXPECT_FALSE(r.gave_up());
+  r.watch(gettid(), slot, std::nullopt, {.steps = 2});
+  slot_ = nullptr;
+  begin(r);
+  while (r.is_walking(gettid())) step(r);
+  EXPECT_TRUE(r.turn_is_over());
+  const Image image = finish(r);
+  ASSERT_THAT(image.slot_walks, SizeIs(3));
+  EXPECT_EQ(image.slot_walks[1].ended_because, "over");
+  EXPECT_EQ(image.slot_walks[2].ended_because, "too many instructions");
+  EXPECT_THAT(image.slot_walks_unseen, IsEmpty());
+}
+
 TEST_F(SlotStepRecorderTest, BeyondTheLimitsOfAnImageNoWalkBegins) {
   for (const SlotStepLimits limits : {SlotStepLimits{.walks = 2}, SlotStepLimits{.all_steps = 2}}) {
     slot_ = nullptr;

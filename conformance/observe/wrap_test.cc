@@ -11,8 +11,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "abi/process_header.h"
 #include "sys/capabilities.h"
@@ -844,6 +849,60 @@ TEST_F(PickedSlots, AreFoundInARunningThread) {
   EXPECT_TRUE(std::ranges::any_of(
       walks, [&](const SlotWalk& w) { return w.tid != timeline_.processes.front().pid; }));
   EXPECT_TRUE(std::ranges::all_of(walks, [](const SlotWalk& w) { return w.steps <= 10'000; }));
+}
+
+// Its arguments: threads that never use the variable, and threads that do all the time.
+std::vector<std::string> slot_threads(int idle, int busy, std::chrono::milliseconds time) {
+  const std::string bin = CTXCONF_BIN_DIR;
+  return {bin + "/slot_threads", bin + "/slot_general_dynamic.so", std::to_string(idle),
+          std::to_string(busy), std::to_string(time.count())};
+}
+
+std::set<std::int32_t> walked_threads(const Image& image) {
+  std::set<std::int32_t> out;
+  for (const SlotWalk& w : image.slot_walks) out.insert(w.tid);
+  return out;
+}
+
+TEST_F(PickedSlots, GoOnBehindAThreadThatHasNoVariable) {
+  const Image& image = record(slot_threads(/*idle=*/2, /*busy=*/1, 1500ms));
+  EXPECT_EQ(timeline_.processes.front().exit_code, 0);
+  EXPECT_THAT(walked_threads(image), SizeIs(1)) << image.slot_walks_unseen;
+}
+
+TEST_F(PickedSlots, OneThreadLeavesInstructionsForTheOthers) {
+  const Image& image = record(slot_threads(/*idle=*/0, /*busy=*/32, 10s));
+  EXPECT_EQ(timeline_.processes.front().exit_code, 0);
+  EXPECT_THAT(walked_threads(image), SizeIs(32));
+  std::uint64_t steps = 0;
+  for (const SlotWalk& w : image.slot_walks) steps += w.steps;
+  EXPECT_LE(steps, 100'000U);
+}
+
+// As the kernel counts them for this thread; nothing: it does not.
+std::optional<std::uint64_t> calls_of_read() {
+  std::ifstream file("/proc/thread-self/io");
+  std::string name;
+  std::uint64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "syscr:") return value;
+  }
+  return std::nullopt;
+}
+
+TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
+  auto options = running(slot_threads(/*idle=*/0, /*busy=*/1, 500ms));
+  options.slot_steps = options.picks_slots = true;
+  options.ids_from_output = true;
+  const auto before = calls_of_read();
+  ASSERT_TRUE(record_wrap(options, timeline_));
+  const auto after = calls_of_read();
+  if (!before || !after) GTEST_SKIP() << "this kernel does not count calls of read()";
+  ASSERT_FALSE(timeline_.processes.empty());
+  std::uint64_t steps = 0;
+  for (const SlotWalk& w : timeline_.processes[0].images.at(0).slot_walks) steps += w.steps;
+  ASSERT_GT(steps, 5000U);
+  EXPECT_LT(*after - *before, steps / 2);
 }
 
 TEST_F(PickedSlots, NobodyHasAny) {

@@ -1,0 +1,68 @@
+// What the tests of turns run: threads that change their context all the time, for as long as the
+// last argument says in milliseconds. The variable is in the library that is named first, and it is
+// not there in threads that never use it.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Record {
+  unsigned char trace_id[16];
+  unsigned char span_id[8];
+  unsigned char valid;
+  unsigned char flags;
+  std::uint16_t size;
+  unsigned char entries[4];
+};
+
+using Exchange = void* (*)(void*);
+std::atomic<bool> done = false;
+
+// So much between two changes that they do not pass for one, and a rest: a thread that is moved by
+// single instructions waits for a processor before each.
+void rest() {
+  for (int i = 0; i < 2000; ++i) __asm__ volatile("" ::: "memory");
+  usleep(1000);
+}
+
+void change_all_the_time(Exchange exchange) {
+  alignas(8) std::array<Record, 2> records = {
+      Record{{1}, {1}, 1, 0, 0, {}},
+      Record{{2}, {2}, 1, 0, 0, {}},
+  };
+  for (unsigned i = 0; !done; ++i) {
+    exchange(&records[i % 2]);
+    rest();
+  }
+  exchange(nullptr);
+}
+
+void never_use_it() {
+  while (!done) usleep(10'000);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 5) return 2;
+  void* library = dlopen(argv[1], RTLD_NOW);
+  if (library == nullptr) return 3;
+  const auto exchange = reinterpret_cast<Exchange>(dlsym(library, "slot_exchange"));
+  if (exchange == nullptr) return 4;
+  std::vector<std::thread> threads;
+  for (int i = std::atoi(argv[2]); i > 0; --i) threads.emplace_back(never_use_it);
+  for (int i = std::atoi(argv[3]); i > 0; --i) threads.emplace_back(change_all_the_time, exchange);
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(argv[4])));
+  done = true;
+  for (auto& t : threads) t.join();
+  return 0;
+}
