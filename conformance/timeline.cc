@@ -169,6 +169,7 @@ Json json_of(const SlotView& v) {
               {"published", v.published ? Json(*v.published) : Json(nullptr)},
               {"place", v.place ? Json(*v.place) : Json(nullptr)}};
   if (v.record) out["record"] = json_of(*v.record);
+  if (v.by_another) out["by_another"] = true;
   return out;
 }
 
@@ -605,6 +606,7 @@ SlotView slot_view(const Reader& in) {
   v.record = in.optional<MemoryBlock>("record", memory_block);
   v.published = in.optional_number<std::uint64_t>("published");
   v.place = in.optional_number<std::uint32_t>("place");
+  v.by_another = !in.absent_or_null("by_another") && in.boolean("by_another");
   return v;
 }
 

@@ -333,6 +333,8 @@ struct SlotView {
   // The timestamp in the header of the process context at that moment; nothing: none is known.
   std::optional<std::uint64_t> published;
   std::optional<std::uint32_t> place;  // as in a ReaderView
+  // Bytes of the record changed, and the instruction of this thread stored to none of them.
+  bool by_another = false;
 };
 
 // While such walks are recorded, glibc's malloc fills with this byte what is given back to it.

@@ -70,6 +70,7 @@ Timeline example() {
   attached.record = MemoryBlock{RemoteAddr(0x7f0000001000), 28, 1, {std::byte{9}}, 10};
   attached.published = 12345678901234567890U;
   attached.place = 0;
+  attached.by_another = true;
   i.slot_walks = {{14, 0x7f0000002000, 18, "over", {at_gate, attached}}};
   i.slot_walks_unseen = "too many";
   Candidate c;

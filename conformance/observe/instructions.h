@@ -11,6 +11,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "sys/remote_addr.h"
+
 namespace ctxconf::conformance {
 
 struct Instruction {
@@ -33,6 +35,10 @@ class InstructionDecoder {
 
   // The one that `code` begins with.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;
+  // Whether that, and nothing else, was executed and stored to none of these bytes. False also
+  // where that is not certain. `registers`: those behind it, as in a sys::StackCopy.
+  bool left_alone(std::span<const std::byte> code, std::uint64_t pc,
+                  std::span<const std::uint64_t> registers, sys::RemoteRange bytes) const;
 
  private:
   struct State;
@@ -44,6 +50,8 @@ class KnownInstructions {
  public:
   // The one at `pc` of a thread that stands still. The reference holds until the next call.
   const Instruction& at(pid_t tid, std::uint64_t pc);
+  // The thread has just executed the one at `pc`: as InstructionDecoder::left_alone().
+  bool left_alone(pid_t tid, std::uint64_t pc, sys::RemoteRange bytes) const;
 
  private:
   InstructionDecoder decoder_;

@@ -81,7 +81,15 @@ bool SlotStepRecorder::differs() {
          next_ != last_.record;
 }
 
-void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
+// The instruction at `pc` has not stored to the record, of which bytes changed.
+bool SlotStepRecorder::is_by_another(const Seen& now, std::uint64_t pc) const {
+  if (now.value != last_.value || now.value == 0) return false;
+  const auto record =
+      sys::RemoteRange::from_size(sys::RemoteAddr(now.value), std::max(now.wanted, last_.wanted));
+  return record && instructions_.left_alone(tid_, pc, *record);
+}
+
+void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place, bool by_another) {
   last_ = std::move(now);
   changed_at_ = walk_->steps;
   if (walk_->views.size() >= limits_.views) return end("too many changes");
@@ -92,6 +100,7 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
   view.order = order_->next();
   view.value = last_.value;
   view.place = place;
+  view.by_another = by_another;
   if (header_) {
     const auto at = header_->plus(offsetof(abi::ProcessHeader, monotonic_published_at_ns));
     if (at) view.published = word_at(tid_, *at);
@@ -156,7 +165,9 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
   const std::uint64_t at = std::exchange(pc_, e.pc);
   if (may_differ && differs()) {
     if (Seen now = look(); now != last_) {
-      add(std::move(now), places_.place_of_step(e.tid, at, e.pc));
+      const bool by_another = is_by_another(now, at);
+      add(std::move(now), by_another ? std::nullopt : places_.place_of_step(e.tid, at, e.pc),
+          by_another);
     }
     if (!walk_) return;
   }

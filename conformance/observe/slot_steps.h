@@ -84,7 +84,8 @@ class SlotStepRecorder {
 
   Seen look() const;
   bool differs();
-  void add(Seen now, std::optional<std::uint32_t> place);
+  void add(Seen now, std::optional<std::uint32_t> place, bool by_another = false);
+  bool is_by_another(const Seen& now, std::uint64_t pc) const;
 
   std::shared_ptr<EventOrder> order_;
   SlotStepLimits limits_;

@@ -112,6 +112,20 @@ TEST_F(SlotStepsTest, ShowsWhatIsBeforeAndBehindEachStore) {
   EXPECT_EQ(gone[1].value, 0U);
 }
 
+TEST_F(SlotStepsTest, TellsWhatAnotherThreadStored) {
+  const auto& image = record("changed-elsewhere");
+  EXPECT_EQ(exit_code(), 0);
+  ASSERT_THAT(image.slot_walks, SizeIs(1));
+  const auto& views = image.slot_walks[0].views;
+  ASSERT_THAT(views, SizeIs(4));
+  EXPECT_FALSE(views[1].by_another) << "the pointer";
+  EXPECT_FALSE(views[2].by_another) << "its own flags";
+  EXPECT_EQ(head_of(views[2]).trace_flags, 2);
+  EXPECT_TRUE(views[3].by_another);
+  EXPECT_FALSE(views[3].place.has_value());
+  EXPECT_EQ(head_of(views[3]).trace_flags, 1);
+}
+
 TEST_F(SlotStepsTest, WhatComesLongBehindAChangeIsAnother) {
   const auto& image = record("apart");
   EXPECT_EQ(exit_code(), 0);

@@ -6,8 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <thread>
 
 #include "conformance/observe/own_breakpoint.h"
 
@@ -84,6 +86,26 @@ int twice() {
   return 0;
 }
 
+// Stores to the flags of what this thread shows, which waits for it in a system call.
+[[gnu::noinline]] int changed_elsewhere() {
+  std::array<int, 2> go{};
+  std::array<int, 2> done{};
+  if (pipe(go.data()) != 0 || pipe(done.data()) != 0) return 1;
+  std::thread([&] {
+    char c = 0;
+    if (read(go[0], &c, 1) != 1) _exit(96);
+    *const_cast<volatile unsigned char*>(&first.flags) = 1;
+    if (write(done[1], &c, 1) != 1) _exit(97);
+  }).detach();
+  gate();
+  show(&first);
+  *const_cast<volatile unsigned char*>(&first.flags) = 2;
+  char c = 0;
+  if (write(go[1], &c, 1) != 1 || read(done[0], &c, 1) != 1) return 2;
+  gate();
+  return 0;
+}
+
 int in_a_thread_that_ends() {
   pthread_t thread;
   pthread_create(
@@ -148,6 +170,7 @@ int main(int argc, char** argv) {
   if (mode == "changes") return changes();
   if (mode == "apart") return apart();
   if (mode == "twice") return twice();
+  if (mode == "changed-elsewhere") return changed_elsewhere();
   if (mode == "thread-ends") return in_a_thread_that_ends();
   if (mode == "own-breakpoint") return with_own_breakpoint();
   if (mode == "own-traps") return with_own_traps();

@@ -16,6 +16,7 @@
 #include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
+#include "sys/code_stack.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -299,6 +300,43 @@ TEST(InstructionDecoderTest, KnowsFencesAndLockedInstructions) {
   EXPECT_EQ(text({0x48, 0x89, 0x07}), "none") << "a plain store";
   EXPECT_EQ(text({0x0f}), "none") << "half an instruction";
   EXPECT_EQ(text({}), "none");
+}
+
+TEST(InstructionDecoderTest, TellsWhatWasLeftAlone) {
+  constexpr std::uint64_t kPc = 0x1000;
+  constexpr std::uint64_t kRecord = 0x550000011000;
+  const InstructionDecoder decoder;
+  const auto record = *sys::RemoteRange::from_size(sys::RemoteAddr(kRecord), 64);
+  sys::StackCopy after;
+  const auto left_alone = [&](std::initializer_list<int> code, std::uint64_t rdi,
+                              std::uint64_t behind = 0) {
+    std::vector<std::byte> bytes;
+    for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
+    after.registers = {};
+    after.registers[5] = rdi;
+    after.registers[sys::StackCopy::kStackPointer] = rdi;
+    after.registers[sys::StackCopy::kProgramCounter] = behind == 0 ? kPc + bytes.size() : behind;
+    return decoder.left_alone(bytes, kPc, after.registers, record);
+  };
+  constexpr std::uint64_t kElsewhere = kRecord + 4096;
+  EXPECT_TRUE(left_alone({0x48, 0x89, 0x07}, kElsewhere)) << "mov [rdi], rax";
+  EXPECT_FALSE(left_alone({0x48, 0x89, 0x07}, kRecord + 24));
+  EXPECT_FALSE(left_alone({0x48, 0x89, 0x07}, kRecord - 4)) << "it reaches into it";
+  EXPECT_FALSE(left_alone({0x48, 0x89, 0x47, 0xf8}, kRecord + 64)) << "mov [rdi - 8], rax";
+  EXPECT_TRUE(left_alone({0x48, 0x89, 0x47, 0xf8}, kRecord + 72));
+  EXPECT_TRUE(left_alone({0x48, 0x8b, 0x07}, kRecord)) << "mov rax, [rdi]";
+  EXPECT_TRUE(left_alone({0x0f, 0x05}, kRecord)) << "syscall";
+  EXPECT_FALSE(left_alone({0x0f, 0x05}, kRecord, kPc + 5)) << "syscall, and one more";
+  EXPECT_TRUE(left_alone({0x74, 0x02}, kRecord, kPc + 4)) << "je";
+  EXPECT_TRUE(left_alone({0x50}, kElsewhere)) << "push rax";
+  EXPECT_FALSE(left_alone({0x50}, kRecord + 8));
+  EXPECT_TRUE(left_alone({0xe8, 0x00, 0x01, 0x00, 0x00}, kElsewhere, kPc + 0x105)) << "call";
+  EXPECT_FALSE(left_alone({0x48, 0x0f, 0xc1, 0x3f}, kElsewhere)) << "xadd [rdi], rdi";
+  EXPECT_FALSE(left_alone({0xf3, 0xa4}, kElsewhere)) << "rep movsb";
+  EXPECT_FALSE(left_alone({0x64, 0x48, 0x89, 0x07}, kElsewhere)) << "mov fs:[rdi], rax";
+  EXPECT_FALSE(left_alone({0x0f, 0xae, 0x27}, kElsewhere)) << "xsave [rdi]";
+  EXPECT_FALSE(left_alone({0x0f}, kElsewhere)) << "half an instruction";
+  EXPECT_FALSE(left_alone({}, kElsewhere));
 }
 
 TEST(InstructionDecoderTest, TellsWhatMayStore) {

@@ -243,6 +243,7 @@ std::string line_of(const Image& image, const Seen& s) {
       s.view->step == 0 ? "before: " : fmt::format("after {}: ", instructions_text(s.view->step));
   out += text_of(s);
   if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
+  if (s.view->by_another) out += "; by another thread";
   return out;
 }
 
@@ -556,11 +557,36 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
   return std::nullopt;
 }
 
+// A visible record changed, by no store of its thread: no sampler of the span that decides late,
+// and no switch. To grow and to shrink it is for tctx.attach.same-thread-writes.
+std::optional<Finding> changed_by_another(const ImageEvidence& e, const Walked& w) {
+  if (is_undriven(e)) return std::nullopt;
+  for (const Run& hold : holds(w)) {
+    if (release_in(w, hold)) continue;
+    for (std::size_t i = hold.first + 1; i < hold.end; ++i) {
+      const Seen& before = w.views[i - 1];
+      const Seen& now = w.views[i];
+      if (!now.view->by_another || !before.visible() || !now.visible()) continue;
+      if (keeps_to_tail(before, now)) continue;
+      return against(e, w, i,
+                     fmt::format("{} changed {}, while the record was visible, by no store of its "
+                                 "thread: another one made it",
+                                 what_differs(before, now), after_steps(now)),
+                     "another thread changed a visible record");
+    }
+  }
+  return std::nullopt;
+}
+
 // `by_valid_byte`: of records that are hidden by it alone.
 Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   Operations judged;
   std::optional<Finding> late;
   const auto all = walked(e);
+  for (const Walked& w : all) {
+    if (by_valid_byte) break;
+    if (auto f = changed_by_another(e, w)) return *std::move(f);
+  }
   for (const Walked& w : all) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
@@ -612,6 +638,11 @@ Finding no_change_while_visible(const ImageEvidence& e) {
   return unchanged_until_hidden(e, /*by_valid_byte=*/false);
 }
 
+// What another thread did to a visible record says nothing of how its own attached it.
+bool is_for_another_row(const ImageEvidence& e, const Walked& w, std::size_t i) {
+  return !is_undriven(e) && w.views[i].view->by_another;
+}
+
 // The first view of a run that shows that the record was not complete in the first one.
 std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w, const Run& run) {
   // A copy of the record that was visible just before goes on as that might have.
@@ -624,6 +655,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
+    if (is_for_another_row(e, w, i)) continue;
     bool is_late = false;
     const bool next = is_undriven(e) && is_whole_switch(e, w, run, i);
     if (!next && !may_follow(e, w, run, i, is_late)) return i;
@@ -656,6 +688,7 @@ Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
                          {run.first, run.end - 1});
         }
         for (std::size_t i = run.first + 1; i < run.end && !late; ++i) {
+          if (is_for_another_row(e, w, i)) continue;
           if (changes_flags_alone(w.views[i - 1], w.views[i])) late = late_flags(e, w, run, i);
         }
         if (w.walk->whole()) ++judged;

@@ -132,6 +132,14 @@ struct Stepped : LiteralRecording {
     memory[at].replace(offset, bytes.size(), bytes);
     return next();
   }
+  // By another thread, between two instructions of this one.
+  Stepped& store_elsewhere(std::uint64_t at, std::uint64_t offset, const std::string& bytes) {
+    store(at, offset, bytes);
+    SlotView& v = image().slot_walks.back().views.back();
+    v.by_another = true;
+    v.place.reset();
+    return *this;
+  }
   Stepped& valid(std::uint64_t at, char value) { return store(at, kValidByte, {value}); }
   Stepped& size(std::uint64_t at, std::size_t bytes) {
     return store(at, kSize, Rec::size_bytes(bytes));
@@ -659,6 +667,53 @@ TEST(NoChangeWhileVisible, IdsAndFlags) {
   EXPECT_THAT(f.at, HasSubstr("src/ctx.cc:118 in attach"));
   EXPECT_THAT(f.evidence[1], HasSubstr("  before: slot 0x550000011000, trace 61616161"));
   EXPECT_THAT(f.evidence[2], HasSubstr("> after 3 instructions: slot 0x550000011000, trace 78616"));
+}
+
+TEST(NoChangeWhileVisible, NoSamplerIsAnotherThread) {
+  constexpr const char* kSignature = "another thread changed a visible record";
+  Stepped attached;
+  attached.begin(attach()).point(kA).store_elsewhere(kA, kFlags, "x").end();
+  expect_only(attached, kNoChange, kSignature);
+  expect(attached, kComplete, Outcome::kPass);
+  const Finding f = attached.judged(kNoChange);
+  EXPECT_THAT(f.saw, HasSubstr("the flags changed after 6 instructions"));
+  EXPECT_EQ(f.at, "thread 12");
+  EXPECT_THAT(f.evidence, testing::Contains(HasSubstr("by another thread")));
+  Stepped back;  // and as they were before
+  back.slot = kA;
+  back.begin(attach()).store_elsewhere(kA, kFlags, "x").store_elsewhere(kA, kFlags, "\1").end();
+  expect_only(back, kNoChange, kSignature);
+  Stepped switched;
+  switched.slot = kA;
+  const Rec other{.trace = 'x', .span = 'y', .entries = {}};
+  switched.begin(attach()).store_elsewhere(kA, 0, other.bytes()).end();
+  expect_only(switched, kNoChange, kSignature);
+}
+
+TEST(NoChangeWhileVisible, AnotherThreadMayChangeWhatNobodySees) {
+  Stepped hidden;
+  hidden.slot = kA;
+  hidden.begin(attach()).valid(kA, 0).store_elsewhere(kA, 0, "x").valid(kA, 1).end();
+  expect_clean(hidden);
+  expect(hidden, kNoChange, Outcome::kPass);
+  Stepped away;
+  away.slot = kA;
+  away.begin(attach()).point(0).store_elsewhere(kA, kSpan, "y").point(kA).end();
+  expect_clean(away);
+  Stepped elsewhere;
+  elsewhere.slot = kA;
+  elsewhere.begin(attach()).point(kB).store_elsewhere(kA, kFlags, "z").end();
+  expect_clean(elsewhere);
+  // tctx.attach.same-thread-writes speaks of these.
+  Stepped grown;
+  grown.slot = kA;
+  grown.memory[kA] = Rec{.entries = {}}.bytes().replace(kEntries, kGet.size(), kGet);
+  grown.begin(on_main("thread.append")).store_elsewhere(kA, kSize, Rec::size_bytes(5)).end();
+  expect_clean(grown);
+  // Nobody asked for what a walk of wrap shows.
+  Stepped wrapped;
+  wrapped.begin(attach()).point(kA).store_elsewhere(kA, kFlags, "x");
+  EXPECT_EQ(wrapped.undriven(kNoChange).outcome, Outcome::kUnobservable);
 }
 
 TEST(NoChangeWhileVisible, EntriesWithinTheSize) {

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "conformance/testees/adapter_loop.h"
@@ -56,6 +58,7 @@ constexpr Kind kKinds[] = {
     {"growing-map", false, false},
     {"late-flags", false, false},
     {"late-flags-in-place", false, true},
+    {"filled-elsewhere", false, true},
     {"tctx.attach.valid-cleared-first", true, true},
     {"tctx.attach.valid-set-last", true, true},
     {"tctx.attach.one-switch", true, true},
@@ -68,6 +71,7 @@ constexpr Kind kKinds[] = {
     {"tctx.attach.no-change-while-visible", true, false},
     {"tctx.attach.no-change-while-visible:value", true, false},
     {"tctx.attach.no-change-while-visible:same-trace", true, true},
+    {"tctx.attach.no-change-while-visible:elsewhere", true, false},
     {"tctx.attach.valid-cleared-first:flags", true, true},
     {"tctx.attach.slot-always-sound", true, false},
     {"tctx.attach.record-outlives-slot", true, false},
@@ -107,9 +111,36 @@ std::uint16_t put_entry(record& r, std::size_t at, const Attribute& a) {
   return static_cast<std::uint16_t>(at + 2 + a.value.size());
 }
 
+// A thread that is there before anything is attached.
+class Background {
+ public:
+  void start() {
+    if (pipe(go_) != 0 || pipe(done_) != 0) _exit(1);
+    std::thread([this] {
+      for (char byte = 0; read(go_[0], &byte, 1) == 1;) {
+        task_();
+        if (write(done_[1], &byte, 1) != 1) return;
+      }
+    }).detach();
+  }
+  // Returns when it has done so.
+  void run(std::function<void()> task) {
+    task_ = std::move(task);
+    char byte = 0;
+    if (write(go_[1], &byte, 1) != 1 || read(done_[0], &byte, 1) != 1) _exit(1);
+  }
+
+ private:
+  int go_[2] = {};
+  int done_[2] = {};
+  std::function<void()> task_;
+};
+
 class Writer {
  public:
-  explicit Writer(const Kind& kind) : kind_(kind), name_(kind.name) {}
+  explicit Writer(const Kind& kind) : kind_(kind), name_(kind.name) {
+    if (uses_background()) background_.start();
+  }
 
   Reply publish(const json& request) {
     if (!request.value("attributes", json::array()).empty()) {
@@ -198,9 +229,20 @@ class Writer {
   static json tid() { return {{"tid", gettid()}}; }
 
   // As where a sampler decides once the span has begun.
-  void store_late_flags() const {
-    if (!name_.starts_with("late-flags") || contexts_.empty()) return;
-    store(otel_thread_ctx_v1->flags, contexts_.back().flags);
+  void store_late_flags() {
+    if (!has_late_flags() || contexts_.empty()) return;
+    std::uint8_t& flags = otel_thread_ctx_v1->flags;
+    const std::uint8_t decided = contexts_.back().flags;
+    if (name_.starts_with("late-flags")) return store(flags, decided);
+    background_.run([&flags, decided] { store(flags, decided); });
+  }
+  bool uses_background() const {
+    return name_ == "filled-elsewhere" || name_.ends_with(":elsewhere");
+  }
+  // Elsewhere: of inner contexts alone, whose record is another one than at the reply before.
+  bool has_late_flags() const {
+    return name_.starts_with("late-flags") ||
+           (name_ == "tctx.attach.no-change-while-visible:elsewhere" && contexts_.size() > 1);
   }
 
   bool grows() const { return name_ == "growing-map" || name_ == "tctx.keymap.before-use"; }
@@ -346,7 +388,7 @@ class Writer {
   std::uint16_t fill_head(record& r, const Context& c) const {
     copy(r.trace_id, c.trace_id, sizeof c.trace_id);
     copy(r.span_id, c.span_id, sizeof c.span_id);
-    store(r.flags, name_.starts_with("late-flags") ? std::uint8_t{0} : c.flags);
+    store(r.flags, has_late_flags() ? std::uint8_t{0} : c.flags);
     std::uint16_t at = 0;
     for (const auto& a : c.attributes) at = put_entry(r, at, a);
     return at;
@@ -374,7 +416,11 @@ class Writer {
       store(r.valid, std::uint8_t{1});
       store(r.size, size);
     } else {
-      fill(r, c);
+      if (name_ == "filled-elsewhere") {
+        background_.run([&] { fill(r, c); });
+      } else {
+        fill(r, c);
+      }
       store(r.valid, std::uint8_t{1});
     }
     if (otel_thread_ctx_v1 == nullptr) store(otel_thread_ctx_v1, &r);
@@ -385,6 +431,7 @@ class Writer {
   std::vector<Context> contexts_;
   opentelemetry::proto::resource::v1::Resource resource_;
   std::size_t names_ = 0;  // of kKeys, in the map
+  Background background_;
   alignas(8) record records_[2] = {};
 };
 
