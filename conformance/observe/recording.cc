@@ -534,7 +534,7 @@ std::uint64_t Live::steps_for_turn(const Watched& w, pid_t tid) const {
 void Live::watch_slot_here(Watched& w, pid_t tid) {
   w.turn.next = 0;
   w.turn.ticks = 0;
-  w.turn.last = tid;
+  w.turn.last = tid;  // who publishes was not chosen
   SlotStepRecorder& slot_steps = *w.slot_steps;
   const pid_t before = slot_steps.watched_thread();
   if (slot_steps.gave_up() || slot_steps.is_walking(before)) return;

@@ -891,7 +891,7 @@ std::optional<std::uint64_t> calls_of_read() {
 }
 
 TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
-  auto options = running(slot_threads(/*idle=*/0, /*busy=*/1, 500ms));
+  auto options = running(slot_threads(/*idle=*/0, /*busy=*/1, 1s));
   options.slot_steps = options.picks_slots = true;
   options.ids_from_output = true;
   const auto before = calls_of_read();
@@ -901,8 +901,8 @@ TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
   ASSERT_FALSE(timeline_.processes.empty());
   std::uint64_t steps = 0;
   for (const SlotWalk& w : timeline_.processes[0].images.at(0).slot_walks) steps += w.steps;
-  ASSERT_GT(steps, 5000U);
-  EXPECT_LT(*after - *before, steps / 2);
+  ASSERT_GT(steps, 1000U);
+  EXPECT_LT(*after - *before, steps) << "one for each descriptor would be twice as many";
 }
 
 TEST_F(PickedSlots, NobodyHasAny) {
