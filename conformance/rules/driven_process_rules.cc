@@ -70,6 +70,23 @@ std::optional<std::vector<Attribute>> update_beside_threads(const DrivenOperatio
   return out;
 }
 
+// Without those that the SDK had published otherwise than they were given before this update:
+// pctx.payload.resource-matches-sdk speaks of it.
+Given without_changed(Given given, const Given& before, const Published& was) {
+  const auto is_changed = [&](const Attribute& a) {
+    const Attribute* there = was.find(a.key);
+    if (there == nullptr) return false;
+    return std::ranges::any_of(std::array{&before.resource, &before.attributes}, [&](auto* list) {
+      const Attribute* then = *list ? find_key(**list, a.key) : nullptr;
+      return then != nullptr && !is_same(*then, *there);
+    });
+  };
+  for (auto* list : {&given.resource, &given.attributes}) {
+    if (*list) std::erase_if(**list, is_changed);
+  }
+  return given;
+}
+
 Finding update_visible(const ImageEvidence& e) {
   constexpr const char* kSignature = "an accepted change does not show";
   Given given;
@@ -82,6 +99,7 @@ Finding update_visible(const ImageEvidence& e) {
     const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
     before = published_at(*e.session, d);
+    const Given was_given = given;
     given.apply(d);
     if (d.op == "hello") begun = false;
     second = second || d.op == "sdk.load";
@@ -127,8 +145,13 @@ Finding update_visible(const ImageEvidence& e) {
       nothing_taken = true;
       continue;
     }
+    const Given asked = without_changed(given, was_given, was);
+    if ((!asked.resource || asked.resource->empty()) &&
+        (!asked.attributes || asked.attributes->empty())) {
+      continue;
+    }
     ++updates;
-    const Attribute* lost = first_missing(given, now);
+    const Attribute* lost = first_missing(asked, now);
     if (lost == nullptr) continue;
     const Attribute* instead = now.find(lost->key);
     Finding f = contradicted(

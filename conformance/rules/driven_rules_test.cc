@@ -242,6 +242,16 @@ TEST(UpdateVisible, WhatIsInTheOtherListShowsAsWell) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
 }
 
+TEST(UpdateVisible, WhatWasChangedFromTheStartIsForAnotherRow) {
+  Driven d;
+  d.state = {named("SHOP", 1000)};
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.state = {named("SHOP-2", 2000)};
+  d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
 TEST(UpdateVisible, NoContextAnyMore) {
   Driven d = published();
   d.state = {};

@@ -46,6 +46,20 @@ Driven initialise(Testee& t) {
 
 // ---- what is given
 
+// What an update puts in the place of values_of_every_kind(), kind for kind.
+Json other_values(const std::string& prefix) {
+  const auto key = [&](const char* name) { return prefix + name; };
+  const Json words = {{"values", {{{"stringValue", "three"}}}}};
+  const Json pairs = {{"values", Json::array({text("inner", "another value")})}};
+  return {attribute(key("true"), {{"boolValue", false}}),
+          attribute(key("false"), {{"boolValue", true}}),
+          attribute(key("integer"), {{"intValue", "9007199254740995"}}),
+          attribute(key("double"), {{"doubleValue", -0.3}}),
+          attribute(key("words"), {{"arrayValue", words}}),
+          attribute(key("bytes"), {{"bytesValue", "/gAB"}}),
+          attribute(key("pairs"), {{"kvlistValue", pairs}})};
+}
+
 Json values_of_every_kind(const std::string& prefix) {
   const auto key = [&](const char* name) { return prefix + name; };
   const Json words = {{"values", {{{"stringValue", "one"}}, {{"stringValue", "two"}}}}};
@@ -226,6 +240,20 @@ Driven publish_after_failures(Testee& t) {
 Driven update(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-checkout-2")}}));
+  return {};
+}
+
+// An SDK may refuse them.
+Driven update_kinds(Testee& t) {
+  Json first = values_of_every_kind("ctxconf.");
+  first.push_back(text("ctxconf.unicode", "sch\u00f6n \u2713"));
+  const auto published = t.ask("process.publish", {{"resource", named("ctxconf-kinds", first)}});
+  if (!published) return std::unexpected(published.error());
+  if ((*published)["ok"] != true) return {};
+  CTX_CHECK(t.wait_for_context(kInitialised));
+  Json next = other_values("ctxconf.");
+  next.push_back(text("ctxconf.unicode", "gr\u00fcn \u2717"));
+  CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-other-kinds", next)}}));
   return {};
 }
 
@@ -663,6 +691,12 @@ const Group kGroups[] = {
        {"pctx.update.visible"},
        {"pctx.update.*"},
        update}}},
+    {"update-of-kinds",
+     {{"update-of-kinds",
+       {"process.publish", "process.update", "process.attributes"},
+       {"pctx.update.visible"},
+       {"pctx.update.complete-state"},
+       update_kinds}}},
     {"sizes-of-updates",
      {{"sizes-of-updates",
        {"process.publish", "process.update"},

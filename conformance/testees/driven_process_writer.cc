@@ -103,6 +103,7 @@ constexpr std::array kChoices = {
     "--bad pctx.update.same-mapping:elsewhere",
     "--bad pctx.update.visible",
     "--bad pctx.update.visible:extra-pairs",
+    "--bad pctx.update.visible:integer-as-text",
     "--bad pctx.update.visible:second-publish",
     "--bad pctx.update.visible:publish-after-drop",
     "--bad pctx.update.visible:drop",
@@ -741,6 +742,11 @@ class Sdk {
       for (const json& old : content_.resource) {
         const auto is_old = [&](const json& a) { return a["key"] == old["key"]; };
         if (std::ranges::none_of(next.resource, is_old)) next.resource.push_back(old);
+      }
+    }
+    if (is_bad("pctx.update.visible:integer-as-text")) {
+      for (json& a : next.resource) {
+        if (a["value"].contains("intValue")) make_text(a["value"]);
       }
     }
     const auto bytes = encode(next);
