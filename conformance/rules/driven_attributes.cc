@@ -212,7 +212,9 @@ bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry
   const std::size_t room = std::min(taken_.record_bytes - from, taken_.value_bytes);
   const std::size_t size = entry.value.size();
   const bool is_last = from + size == kHead + r.head.attrs_data_size;
-  return is_last && size == cut_size(text, room) && text.starts_with(text_of(entry));
+  // tctx.attrs.utf8 speaks of a character that is cut.
+  const bool is_whole = size == cut_size(text, room) || size == std::min(text.size(), room);
+  return is_last && is_whole && text.starts_with(text_of(entry));
 }
 
 // Where it was not given to the innermost context. One without ids may add to those around it.

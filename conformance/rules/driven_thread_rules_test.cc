@@ -411,6 +411,10 @@ TEST(MatchesContext, WhatIsDeclaredMayBeMissingOrCut) {
   EXPECT_EQ(of_attribute("/checkout/now", {}, of_40), Outcome::kPass);
   EXPECT_EQ(of_attribute("/checkout/now", {{0, "/checkout/"}}, of_40), Outcome::kPass);
   EXPECT_EQ(of_attribute("/checkout/now", {{0, "/checkout"}}, of_40), Outcome::kFail);
+  const std::string wide = "/checkou\xe2\x82\xac";
+  EXPECT_EQ(of_attribute(wide, {{0, "/checkou"}}, of_40), Outcome::kPass);
+  EXPECT_EQ(of_attribute(wide, {{0, "/checkou\xe2\x82"}}, of_40), Outcome::kPass);  // attrs.utf8
+  EXPECT_EQ(of_attribute(wide, {{0, "/checkou\xe2"}}, of_40), Outcome::kFail);
   // Limits that are none say nothing.
   EXPECT_EQ(of_attribute("/cart", {}, hello("[]", "7")), Outcome::kFail);
   EXPECT_EQ(of_attribute("/cart", {}, hello(R"({"keys":3,"flags":-1})", R"({"value_bytes":-1})")),

@@ -94,6 +94,14 @@ Driven nested(Testee& t) {
   CTX_CHECK(t.request("thread.attach", context("main", "linked", 0x201,
                                                Json::array({attribute("http_route", "/pay")}))));
   for (int i = 0; i < 3; ++i) CTX_CHECK(detach(t, "main"));
+  // One that is sampled inside one that is not, which not every SDK takes.
+  const auto reply =
+      t.offer("thread.attach", context("main", "unsampled", trace_id(0x202), span_id(0x202), 0,
+                                       Json::array({attribute("http_route", "/health")})));
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true) return {};
+  CTX_CHECK(t.request("thread.attach", context("main", "sampled", 0x203)));
+  for (int i = 0; i < 2; ++i) CTX_CHECK(detach(t, "main"));
   return {};
 }
 
@@ -152,15 +160,23 @@ Driven long_values(Testee& t) {
   return {};
 }
 
-// More than fits into what readers are sure to look at.
-Driven full_record(Testee& t) {
-  CTX_CHECK(publish(t));
+Json six_of(const std::string& value) {
   Json attributes = Json::array();
   for (const char* key :
        {"http_route", "user_tier", "db_table", "db_shard", "db_query", "tenant"}) {
-    attributes.push_back(attribute(key, std::string(150, 'f')));
+    attributes.push_back(attribute(key, value));
   }
-  return offer(t, context("main", "full", 0x580, attributes));
+  return attributes;
+}
+
+// More than fits into what readers are sure to look at.
+Driven full_record(Testee& t) {
+  CTX_CHECK(publish(t));
+  CTX_CHECK(offer(t, context("main", "full", 0x580, six_of(std::string(150, 'f')))));
+  // 640 bytes end in the middle of a character of three.
+  std::string wide = "ff";
+  while (wide.size() < 140) wide += "\xe2\x82\xac";
+  return offer(t, context("main", "full-wide", 0x581, six_of(wide)));
 }
 
 Driven append(Testee& t) {
@@ -410,7 +426,7 @@ const Group kGroups[] = {
       {"nested",
        {"thread.attach", "thread.detach"},
        {"tctx.attach.restores-outer", "tctx.detach.hidden"},
-       {"tctx.attach.matches-context"},
+       {"tctx.attach.matches-context", "tctx.record.trace-flags"},
        nested},
       {"attributes-only",
        {"thread.attach", "thread.detach"},

@@ -445,13 +445,18 @@ struct Content {
   }
   // False: it does not fit.
   bool add(Bytes e) {
-    if (kHead + size() + e.size() > kRecordBytes) return false;
+    const std::size_t room = kRecordBytes - kHead - size();
+    if (e.size() > room && room > 2 && is_bad("tctx.attrs.utf8:at-the-end")) {
+      e.resize(room);
+      e[1] = static_cast<char>(room - 2);
+    }
+    if (e.size() > room) return false;
     entries.push_back(std::move(e));
     return true;
   }
 };
 
-void fill(char* record, const Content& c) {
+void fill(char* record, const Content& c, bool restored = false) {
   Bytes trace = c.trace;
   Bytes span = c.span;
   if (is_bad("tctx.record.trace-id")) std::ranges::reverse(trace);
@@ -461,6 +466,7 @@ void fill(char* record, const Content& c) {
   if (is_bad("tctx.record.trace-flags:random")) flags &= ~2U;
   if (is_bad("tctx.record.trace-flags:higher")) flags &= 0x7fU;
   if (is_bad("tctx.record.trace-flags:added") && c.traced) flags |= 0x80U;
+  if (is_bad("tctx.record.trace-flags:restored") && restored) flags |= 1U;
   if (is_good("higher-flags-cleared")) flags &= 3;
   if (is_good("no-random-flag")) flags &= 1;
   const bool keeps_ids = is_bad("tctx.record.ids-zero-when-none") && !c.traced;
@@ -768,13 +774,14 @@ class Threads {
     if (!shown) return point_at(is_good("record-for-none") ? none_ : nullptr);
     Content& c = stack.contexts.back();
     // What has ended may be seen until its memory has another use, so each gets its own.
-    if (c.record == nullptr || (is_good("outer-anew") && !begins)) {
+    const bool anew = is_good("outer-anew") || is_bad("tctx.record.trace-flags:restored");
+    if (c.record == nullptr || (anew && !begins)) {
       c.record = new_record();
       if (is_bad("tctx.record.ids-zero-when-none") && last_ != nullptr) {
         memcpy(c.record, last_, kHead);
         c.record[kValidAt] = 0;
       }
-      fill(c.record, c);
+      fill(c.record, c, !begins);
       set_valid(c.record, 1);
     }
     last_ = c.record;
@@ -1009,8 +1016,10 @@ constexpr std::array kBad = {"tctx.refdata.before-first-record",
                              "tctx.record.trace-flags:random",
                              "tctx.record.trace-flags:higher",
                              "tctx.record.trace-flags:added",
+                             "tctx.record.trace-flags:restored",
                              "tctx.attrs.length-not-wrapped",
                              "tctx.attrs.utf8",
+                             "tctx.attrs.utf8:at-the-end",
                              "tctx.attrs.non-strings-as-text",
                              "tctx.attrs.non-strings-as-text:another",
                              "tctx.attrs.last-occurrence-wins",
