@@ -10,6 +10,7 @@
 
 #include "conformance/payload_walk.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/ending.h"
 #include "conformance/rules/given.h"
 #include "conformance/rules/header_mapping.h"
 #include "conformance/rules/publications.h"
@@ -467,7 +468,7 @@ Finding no_dead_payload(const ImageEvidence& e) {
           continue;
         }
         // The memory of a process that is about to end goes in some order.
-        if (later.snapshot->moments == std::vector{Moment::kExit}) continue;
+        if (begins_at_exit(*later.snapshot)) continue;
         const auto what = harm(payload, later.payload_block, kReadAtLook);
         if (what.empty()) continue;
         Finding f = evidence(contradicted(

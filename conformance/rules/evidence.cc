@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/ending.h"
 #include "conformance/rules/tls_access.h"
 
 namespace ctxconf::conformance {
@@ -318,8 +319,7 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
           // Memory of a process that is about to end goes in some order: a payload first
           // seen then, and no longer whole, says nothing of the publication.
           const bool torn_down =
-              context.snapshot->moments == std::vector{Moment::kExit} && h.payload != 0 &&
-              h.payload_size != 0 &&
+              begins_at_exit(*context.snapshot) && h.payload != 0 && h.payload_size != 0 &&
               (context.payload == nullptr || context.payload->problem != PayloadProblem::kNone);
           if (torn_down) continue;
           if (context.usable() &&

@@ -13,6 +13,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/ending.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -662,7 +663,7 @@ Finding failure_other_steps(const ImageEvidence& e) {
   if (!is_concluded(e)) return not_concluded(e);
   if (!tried(e)) return not_tried();
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
-    if (c->snapshot->moments == std::vector{Moment::kExit}) continue;
+    if (begins_at_exit(*c->snapshot)) continue;
     if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) continue;
     Finding f = contradicted("a valid header is left whose payload cannot be decoded",
                              "valid header without a payload");

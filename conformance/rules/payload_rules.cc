@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "conformance/rules/conventions.h"
+#include "conformance/rules/ending.h"
 #include "conformance/rules/given.h"
 #include "conformance/rules/rule.h"
 
@@ -318,7 +319,7 @@ Finding stays_alive(const ImageEvidence& e) {
             "{:.1f} s after it was first seen",
             static_cast<double>(c.snapshot->first_seen_ns - first->snapshot->first_seen_ns) / 1e9);
         // The memory of a process that is about to end goes in some order.
-        if (c.snapshot->moments == std::vector{Moment::kExit}) {
+        if (begins_at_exit(*c.snapshot)) {
           at_exit = noted("the payload was released while the process ended, under a valid header",
                           "payload released at exit");
           continue;

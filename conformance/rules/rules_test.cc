@@ -549,6 +549,18 @@ TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
   EXPECT_EQ(contradictions(unmapped), Ids{"pctx.payload.stays-alive"});
 }
 
+TEST(PayloadRules, ALookThatWasDueMayFollowTheOneAtExit) {
+  Candidate gone = Writer{}.candidate();
+  gone.memory[1].readable = 0;
+  gone.memory[1].bytes.clear();
+  World w;
+  w.see({Writer{}.candidate()}, 2, Moment::kNamed);
+  w.see({gone}, 3, Moment::kExit).moments.push_back(Moment::kPeriodic);
+  EXPECT_EQ(w.judge("pctx.payload.stays-alive").outcome, Outcome::kInfo);
+  w.image().snapshots.back().moments = {Moment::kPeriodic, Moment::kExit};
+  EXPECT_EQ(w.judge("pctx.payload.stays-alive").outcome, Outcome::kFail);
+}
+
 TEST(PublishRules, PermissionsOfTheMapping) {
   Candidate shared = Writer{}.candidate();
   shared.entries[0].shared = true;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "conformance/rules/ending.h"
 #include "conformance/rules/publications.h"
 
 namespace ctxconf::conformance {
@@ -216,7 +217,7 @@ std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperat
       const Snapshot& shot = *c.snapshot;
       if (!c.usable() || c.start() != s.store->header || c.header != s.after) continue;
       if (c.payload_block == nullptr || shot.first_seen_ns < s.store->at_ns) continue;
-      if (shot.first_seen_ns >= op.until_ns || shot.moments == std::vector{Moment::kExit}) continue;
+      if (shot.first_seen_ns >= op.until_ns || begins_at_exit(shot)) continue;
       out.push_back({shot.first_seen_ns, c.payload_block});
     }
   }

@@ -1,0 +1,14 @@
+// What is seen of a process that is about to end.
+#pragma once
+
+#include "conformance/timeline.h"
+
+namespace ctxconf::conformance {
+
+// Nothing of it was there while the process ran. A look that was due may still follow the one at
+// exit.
+inline bool begins_at_exit(const Snapshot& snapshot) {
+  return !snapshot.moments.empty() && snapshot.moments.front() == Moment::kExit;
+}
+
+}  // namespace ctxconf::conformance
