@@ -71,15 +71,15 @@ std::optional<std::vector<Attribute>> update_beside_threads(const DrivenOperatio
   return out;
 }
 
-// Without those that the SDK had published otherwise than they were given before this update:
+// Without those that were not there as they were given before this update either:
 // pctx.payload.resource-matches-sdk speaks of it.
 Given without_changed(Given given, const Given& before, const Published& was) {
+  if (was.payload == nullptr) return given;
   const auto is_changed = [&](const Attribute& a) {
     const Attribute* there = was.find(a.key);
-    if (there == nullptr) return false;
     return std::ranges::any_of(std::array{&before.resource, &before.attributes}, [&](auto* list) {
       const Attribute* then = *list ? find_key(**list, a.key) : nullptr;
-      return then != nullptr && !is_same(*then, *there);
+      return then != nullptr && (there == nullptr || !is_same(*then, *there));
     });
   };
   for (auto* list : {&given.resource, &given.attributes}) {

@@ -250,6 +250,15 @@ TEST(UpdateVisible, WhatWasChangedFromTheStartIsForAnotherRow) {
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
   EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
   EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+
+  Driven lacking;
+  lacking.state = {named("shop", 1000)};
+  lacking.ask("process.publish", with_resource({{"service.name", "shop"}, {"host.name", "one"}}));
+  lacking.state = {named("shop-2", 2000)};
+  lacking.ask("process.update", with_resource({{"service.name", "shop-2"}, {"host.name", "two"}}));
+  EXPECT_EQ(lacking.outcome(kVisible), Outcome::kPass);
+  lacking.ask("process.update", with_resource({{"service.name", "shop-3"}, {"host.name", "two"}}));
+  EXPECT_EQ(lacking.outcome(kVisible), Outcome::kFail);
 }
 
 TEST(UpdateVisible, NoContextAnyMore) {
