@@ -21,6 +21,7 @@
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/judge.h"
+#include "conformance/observe/known_files.h"
 #include "conformance/puppet/generate.h"
 #include "conformance/puppet/record_script.h"
 #include "conformance/puppet/script.h"
@@ -67,6 +68,7 @@ class Bench {
     out.prepared_ = prepare(out.options_);
     out.wrap_.stores = true;
     out.wrap_.hide_vdso = true;
+    out.wrap_.known_files = std::make_shared<KnownFiles>();
     Timeline nothing;
     if (prepare_recording(out.options_, "selftest --generate", out.wrap_, nothing) != 0) {
       return std::nullopt;

@@ -20,7 +20,26 @@ std::string link_of(pid_t tid, const sys::MapEntry& entry) {
   return error ? std::string() : link.string();
 }
 
+void set_location(CodePlace& place, sys::CodeLocation location) {
+  place.symbol = std::move(location.symbol);
+  place.symbol_offset = location.symbol_offset;
+  place.source_file = std::move(location.source_file);
+  place.source_line = location.source_line;
+}
+
+constexpr std::size_t kMostKnown = 65536;
+
 }  // namespace
+
+const sys::CodeLocation* KnownPlaces::find(const Key& key) const {
+  const auto it = locations_.find(key);
+  return it == locations_.end() ? nullptr : &it->second;
+}
+
+void KnownPlaces::add(Key key, sys::CodeLocation location) {
+  if (locations_.size() >= kMostKnown) locations_.clear();
+  locations_.insert_or_assign(std::move(key), std::move(location));
+}
 
 void CodeFiles::hold(pid_t tid, const sys::MapEntry& entry) {
   const auto [it, is_new] = files_.try_emplace(sys::path_of(entry));
@@ -66,15 +85,26 @@ void CodeFiles::name(const ByModule& by_module, Clock::time_point end,
     if (it == files_.end()) continue;
     std::string problem = it->second.problem;
     if (it->second.file) {
+      const sys::HeldFile& file = *it->second.file;
+      std::vector<CodePlace*> unknown;
       std::vector<std::uint64_t> offsets;
-      for (const CodePlace* place : places) offsets.push_back(place->offset);
-      auto at = sys::locate_code(*it->second.file, path, offsets, until(end));
+      for (CodePlace* place : places) {
+        const auto* known =
+            known_ == nullptr ? nullptr : known_->find({file.identity(), path, place->offset});
+        if (known != nullptr) {
+          set_location(*place, *known);
+        } else {
+          unknown.push_back(place);
+          offsets.push_back(place->offset);
+        }
+      }
+      auto at = sys::locate_code(file, path, offsets, until(end));
       problem = std::move(at.problem);
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        places[i]->symbol = std::move(at.found[i].symbol);
-        places[i]->symbol_offset = at.found[i].symbol_offset;
-        places[i]->source_file = std::move(at.found[i].source_file);
-        places[i]->source_line = at.found[i].source_line;
+      for (std::size_t i = 0; i < unknown.size(); ++i) {
+        if (known_ != nullptr && problem.empty()) {
+          known_->add({file.identity(), path, offsets[i]}, at.found[i]);
+        }
+        set_location(*unknown[i], std::move(at.found[i]));
       }
     }
     if (problem.empty()) continue;

@@ -33,11 +33,28 @@ struct CodeLimits {
   std::chrono::milliseconds all_files{15000};
 };
 
+// Places that were named, so that the same file is not read again.
+class KnownPlaces {
+ public:
+  struct Key {
+    sys::FileIdentity file;
+    std::string path;
+    std::uint64_t offset = 0;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  const sys::CodeLocation* find(const Key& key) const;
+  void add(Key key, sys::CodeLocation location);
+
+ private:
+  std::map<Key, sys::CodeLocation> locations_;
+};
+
 // The files of all images, held open: a process may be gone, and its files replaced, before they
 // are read.
 class CodeFiles {
  public:
-  explicit CodeFiles(CodeLimits limits = {}) : limits_(limits) {}
+  explicit CodeFiles(CodeLimits limits = {}, KnownPlaces* known = nullptr)
+      : limits_(limits), known_(known) {}
   const CodeLimits& limits() const { return limits_; }
 
   void hold(pid_t tid, const sys::MapEntry& entry);
@@ -67,6 +84,7 @@ class CodeFiles {
     std::string problem;
   };
   CodeLimits limits_;
+  KnownPlaces* known_;                 // null: nothing is known before
   std::map<std::string, Held> files_;  // by path
   std::vector<Stack> stacks_;
   std::size_t open_ = 0;

@@ -110,6 +110,35 @@ TEST_F(CodePlacesTest, KnowTheFunctionBeforeTheProgramCounter) {
   EXPECT_EQ(found[1].offset, found[0].offset + 1);
 }
 
+TEST_F(CodePlacesTest, AreNamedAsThoseOfAnEarlierRecording) {
+  KnownPlaces known;
+  const auto look = [&] {
+    CodeFiles files(patient(), &known);
+    CodePlaces places(files);
+    EXPECT_EQ(places.place_of(getpid(), target() + 1, 0), 0);
+    EXPECT_EQ(places.place_of(getpid(), target() + 2, 0), 1);
+    auto processes = process_with(std::move(places).finish());
+    EXPECT_EQ(files.name_places(processes), std::vector<std::string>{});
+    return processes[0].images[0].places;
+  };
+  const auto first = look();
+  ASSERT_EQ(first.size(), 2);
+  EXPECT_EQ(first[0].symbol, "code_places_test_target");
+  EXPECT_EQ(look(), first);
+
+  const auto self = sys::HeldFile::open("/proc/self/exe");
+  ASSERT_TRUE(self);
+  const KnownPlaces::Key key{self->identity(), first[0].module, first[0].offset};
+  ASSERT_NE(known.find(key), nullptr);
+  known.add(key, {.symbol = "what_was_known", .symbol_offset = 5, .source_file = {}});
+  const auto again = look();
+  EXPECT_EQ(again[0].symbol, "what_was_known");
+  EXPECT_EQ(again[1], first[1]);
+  auto other = key;
+  ++other.file.mtime_ns;
+  EXPECT_EQ(known.find(other), nullptr);
+}
+
 TEST_F(CodePlacesTest, AreInNoModuleWhereTheCodeIsInNoFile) {
   const Mapped code("");
   CodeFiles files(patient());

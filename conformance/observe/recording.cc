@@ -16,6 +16,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/calls.h"
+#include "conformance/observe/known_files.h"
 #include "conformance/observe/look_pace.h"
 #include "conformance/observe/race.h"
 #include "conformance/observe/record_stores.h"
@@ -263,9 +264,10 @@ class Live {
   std::set<pid_t> unmarking_;  // threads in madvise(..., MADV_DOFORK)
   std::map<pid_t, WatchedThread> threads_;
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
-  ModuleCache modules_;
+  std::shared_ptr<KnownFiles> known_files_ =
+      options_.known_files ? options_.known_files : std::make_shared<KnownFiles>();
   std::vector<Process> done_;
-  CodeFiles code_files_;
+  CodeFiles code_files_{{}, &known_files_->places};
   std::shared_ptr<CopyBudget> copies_ = std::make_shared<CopyBudget>();
   std::set<pid_t> arming_;           // processes with an `arming`
   std::optional<unsigned> filters_;  // seccomp filters at the program's first instruction
@@ -314,7 +316,7 @@ void Live::start_image(Watched& w) {
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
   w.recorder = std::make_unique<SnapshotRecorder>(
       ImageKey{w.process.pid, w.next_image++, options_.session}, limits);
-  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, modules_);
+  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, known_files_->modules);
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
   if (!filters_ && !options_.no_filter) {

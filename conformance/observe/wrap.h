@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "sys/result.h"
 
 namespace ctxconf::conformance {
+
+struct KnownFiles;
 
 // Where a program is to be left standing: behind an event of an image that another run of it had.
 struct PausePoint {
@@ -61,6 +64,8 @@ struct WrapOptions {
   bool keep_all = false;        // also snapshots of images that showed no context
   bool looks_by_itself = true;  // false: no look but those around calls, at ends and look_around()
   std::uint32_t session = 0;    // ImageKey::session of all images
+  // Outlives the recording, and is used by one at a time; null: nothing is known of any file.
+  std::shared_ptr<KnownFiles> known_files;
   SnapshotLimits limits;
   // Alive at once; beyond, the program is a runaway.
   std::size_t max_tasks = 4096;
