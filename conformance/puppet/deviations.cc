@@ -257,6 +257,30 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.pointer = 0x10000; });
        }},
+      {"size-huge", "announces more bytes than anybody maps", "pctx.header.payload-size",
+       with({"pctx.update.old-payload-until-zero", "pctx.update.no-silent-change",
+             "pctx.publish.memfd-sized"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         static const std::vector<std::uint32_t> kSizes = {0x10000000, 0x7fffffff, 0xffffffff};
+         return publishes(plan, rng, [&](Publication& p) { p.size = rng.pick(kSizes); });
+       }},
+      {"pointer-null", "announces a message at the address 0", "pctx.publish.fields-nonzero",
+       kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         return publishes(plan, rng, [](Publication& p) { p.pointer = 0; });
+       }},
+      {"pointer-beyond", "announces an address that no process has", "pctx.header.payload-pointer",
+       kNoMessage,
+       [](Plan& plan, Rng& rng) {
+         static const std::vector<std::uint64_t> kAddresses = {0x800000000000, 0xffff800000000000,
+                                                               0xffffffffffffff00};
+         return publishes(plan, rng, [&](Publication& p) { p.pointer = rng.pick(kAddresses); });
+       }},
+      {"version-zero", "stores the version 0", "pctx.header.version", kNoHeader,
+       [](Plan& plan, Rng& rng) {
+         return always_publishes(plan, rng, [](Publication& p) { p.version = 0; });
+       }},
       {"header-inside", "begins the header 64 bytes into its mapping",
        "pctx.header.at-mapping-start",
        with({"pctx.publish.name-arguments", "pctx.publish.name-always", "pctx.header.signature",
@@ -420,6 +444,18 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return wrong_after(plan, rng, "payload unmapped", Place::kAnonymous);
        }},
+      {"payload-truncated", "truncates the file of a payload that stays announced",
+       "pctx.payload.stays-alive",
+       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
+             "pctx.update.no-silent-change"},
+            kNoMessage),
+       [](Plan& plan, Rng& rng) {
+         if (!wrong_after(plan, rng, "payload truncated", Place::kOtherFile)) return false;
+         for (Act& act : plan.acts) {
+           if (act.kind == Kind::kPublish && act.deviant) act.publication.keeps_file = true;
+         }
+         return true;
+       }},
       {"payload-patched",
        "changes a byte of the payload without an update",
        "pctx.update.no-silent-change",
@@ -541,6 +577,25 @@ const std::vector<Deviation>& table() {
          again.repeated = true;
          const auto at = act - plan.acts.data();
          plan.acts.insert(plan.acts.begin() + at + 1, again);
+         return true;
+       }},
+      {"many-contexts",
+       "publishes again and again while the first stands",
+       "pctx.publish.singleton",
+       {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
+        "pctx.update.same-mapping"},
+       [](Plan& plan, Rng& rng) {
+         Act* act = some(plan, Kind::kPublish, rng);
+         if (act == nullptr) return false;
+         act->publication.again_in_place = false;
+         std::vector<Act> more(2 + rng.below(10), *act);
+         for (Act& again : more) {
+           again.seed = rng.next();
+           again.repeated = true;
+           again.publication.noise = 0;
+         }
+         plan.acts.insert(plan.acts.begin() + (act - plan.acts.data()) + 1, more.begin(),
+                          more.end());
          return true;
        }},
       {"signature-last", "stores the signature after the timestamp", "pctx.publish.timestamp-last",

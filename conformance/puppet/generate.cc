@@ -22,6 +22,9 @@ Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
     // What comes after the deviation would not be reached.
     out.plan.cut.reset();
     out.plan.exits = true;
+    if (out.deviation->threads == Threads::kAlways) {
+      for (Act& act : out.plan.acts) act.other_program = false;
+    }
     if (out.deviation->apply(out.plan, rng)) break;
   }
   out.script = script_of(out.plan);
@@ -45,6 +48,7 @@ constexpr ThreadChange kThreadChanges[] = {
     [](ThreadAct& a) { return set(a.nested, false); },
     [](ThreadAct& a) { return set(a.reused, false); },
     [](ThreadAct& a) { return set(a.null_first, false); },
+    [](ThreadAct& a) { return set(a.at_once, false); },
     [](ThreadAct& a) { return set(a.spare, std::uint64_t{0}); },
     [](ThreadAct& a) { return std::exchange(a.fence, std::nullopt).has_value(); },
     [](ThreadAct& a) { return set(a.order, StoreOrder::kPlain); },
@@ -146,6 +150,8 @@ class Shrinker {
     knob([&](Act& a) { return set(a.publication.asked, std::uint64_t{0}); });
     free([&](Act& a) { return set(a.publication.more_advice, std::uint64_t{0}); });
     knob([&](Act& a) { return set(a.publication.advice_by_page, false); });
+    free([&](Act& a) { return set(a.other_program, false); });
+    free([&](Act& a) { return set(a.by_thread, false); });
     free([&](Act& a) { return set(a.publication.spare, std::uint64_t{0}); });
     free([&](Act& a) { return set(a.publication.zero_first, false); });
     knob([&](Act& a) {

@@ -14,7 +14,6 @@ namespace ctxconf::conformance::puppet {
 namespace {
 
 constexpr std::uint64_t kHeader = 32;
-constexpr std::uint64_t kShared = 1;
 constexpr std::uint64_t kLocked = 0x2000;
 constexpr std::uint64_t kPopulate = 0x8000;
 constexpr std::uint64_t kSealing = 2;
@@ -107,6 +106,10 @@ constexpr auto kProductions = std::to_array<Production>({
     {"fork.vfork", "open.pctx.shared-address-space"},
     {"fork.publishes", "pctx.fork.child-publishes-own"},
     {"exec", "open.pctx.exec"},
+    {"exec.other-program", "open.pctx.exec"},
+    {"exec.by-thread", "open.pctx.exec"},
+    {"exec.attached", "tctx.tls.fresh-thread-null"},
+    {"end.first-thread", "pctx.publish.available-while-idle"},
     {"end.exit", "pctx.publish.available-while-idle"},
     {"end.early", "open.pctx.retry-bound"},
     {"end.killed", "open.pctx.retry-bound"},
@@ -135,6 +138,7 @@ struct Context {
   bool writable = true;
   std::optional<Value> buffer;  // a mapping that is the payload's alone
   std::uint64_t buffer_size = 0;
+  std::optional<Value> file;  // of that mapping, while it is open
   Value stamp;
 };
 
@@ -147,6 +151,7 @@ class Emission {
 
   Script run() {
     for (unsigned i = 0; i < plan_.threads; ++i) threads_.push_back(builder_.thread());
+    contexts_.has_slot(plan_.slot);
     acts(plan_.acts);
     if (plan_.exits) {
       use("end.exit");
@@ -209,13 +214,10 @@ class Emission {
           child(act.child);
           break;
         case Act::Kind::kExec:
-          use("exec");
-          builder_.exec(plan_.slot ? "slot" : "plain");
-          contexts_.executed();
-          threads_.clear();
-          scratch_.reset();
-          context_.reset();
-          withdrawn_.reset();
+          exec(act);
+          break;
+        case Act::Kind::kFirstEnds:
+          first_ends(act);
           break;
         case Act::Kind::kWrong:
           wrong(act.wrong);
@@ -227,6 +229,46 @@ class Emission {
     }
     home();
     builder_.look();
+  }
+
+  void exec(const Act& act) {
+    use("exec");
+    if (contexts_.is_attached()) use("exec.attached");
+    if (act.other_program) {
+      use("exec.other-program");
+      slot_ = !slot_;
+    }
+    if (act.by_thread && !threads_.empty()) {
+      use("exec.by-thread");
+      builder_.by(threads_.front());
+    }
+    builder_.exec(slot_ ? "slot" : "plain");
+    builder_.first_is(Value());
+    firsts_.emplace_back(builder_.size(), Value());
+    contexts_.executed();
+    contexts_.has_slot(slot_);
+    threads_.clear();
+    scratch_.reset();
+    context_.reset();
+    withdrawn_.reset();
+  }
+
+  void first_ends(const Act& act) {
+    if (child_) return;
+    use("end.first-thread");
+    const Value heir = builder_.thread();
+    contexts_.first_ends(act.thread);
+    builder_.first_is(heir);
+    firsts_.emplace_back(builder_.size(), heir);
+  }
+
+  // Without the variable nothing is said about it.
+  std::optional<Reference> reference_of(const Content& content) const {
+    return slot_ ? content.reference : std::nullopt;
+  }
+  Bytes message_of(Content content) const {
+    content.reference = reference_of(content);
+    return encode(content);
   }
 
   // A number that the program cannot take apart without memory, stored piece by piece.
@@ -312,6 +354,7 @@ class Emission {
   void header_steps(Steps& steps, const Publication& p, Context& c) {
     const std::uint32_t size =
         p.nothing ? 0
+        : p.size  ? *p.size
                   : static_cast<std::uint32_t>(static_cast<std::int64_t>(c.size) + p.size_error);
     const std::uint32_t version =
         p.foreign_order ? static_cast<std::uint32_t>(swapped(p.version, 4)) : p.version;
@@ -406,7 +449,11 @@ class Emission {
         const Value fd = builder_.memfd("attributes", kCloexec);
         builder_.truncate(fd, need);
         c.buffer = builder_.map_file(fd, need, kReadWrite, kShared);
-        builder_.close(fd);
+        if (p.keeps_file) {
+          c.file = fd;
+        } else {
+          builder_.close(fd);
+        }
         break;
       }
       case Place::kTwoMappings: {
@@ -562,7 +609,7 @@ class Emission {
   }
 
   void publish(const Publication& p) {
-    const Bytes message = encode(p.content);
+    const Bytes message = message_of(p.content);
     Context c;
     c.size = message.size();
     c.pages = p.pages;
@@ -623,7 +670,7 @@ class Emission {
     context_ = c;
     withdrawn_.reset();
     published_ = true;
-    contexts_.published(p.content.reference);
+    contexts_.published(reference_of(p.content));
   }
 
   void add_namings(Steps& steps, const std::vector<Naming>& early, const std::vector<Naming>& late,
@@ -653,7 +700,7 @@ class Emission {
   void update(const Update& u) {
     if (!context_) return;
     Context& c = *context_;
-    const Bytes message = encode(u.content);
+    const Bytes message = message_of(u.content);
     Renewal renewal = u.renewal;
     const Context old = c;
     const bool fits = c.writable && message.size() <= c.room;
@@ -797,7 +844,7 @@ class Emission {
     next.stamp = stamp_;
     last_stamp_ = stamp_;
     c = next;
-    if (renewal != Renewal::kUnchanged) contexts_.published(u.content.reference);
+    if (renewal != Renewal::kUnchanged) contexts_.published(reference_of(u.content));
   }
 
   void zero(const Value& base, const Update& u) {
@@ -979,6 +1026,10 @@ class Emission {
     } else if (what == "payload unreadable" && c.buffer) {
       builder_.protect(*c.buffer, c.buffer_size, 0);
       c.writable = false;
+    } else if (what == "payload truncated" && c.file) {
+      builder_.truncate(*c.file, 0);
+      c.writable = false;
+      c.buffer.reset();
     } else if (what == "forkable again") {
       builder_.advise(c.base, c.pages * kPage, 11);  // MADV_DOFORK
     } else if (what == "executable") {
@@ -1001,10 +1052,15 @@ class Emission {
     if (at == safe_cuts_.end()) --at;
     script.operations.resize(std::min(*at, script.operations.size()));
     Operation end;
+    for (const auto& [from, first] : firsts_) {
+      if (from > script.operations.size()) break;
+      end.on = first.terms().empty() ? "" : first.terms().front().name;
+    }
     if (plan_.killed) {
       use("end.killed");
       Operation who;
       who.what = SystemCall{kGetpid, {}};
+      who.on = end.on;
       who.as = "own_pid";
       script.operations.push_back(who);
       Signal signal;
@@ -1023,6 +1079,8 @@ class Emission {
   Builder builder_;
   ThreadScript contexts_;
   std::vector<Value> threads_;
+  std::vector<std::pair<std::size_t, Value>> firsts_;  // from which operation on
+  bool slot_ = plan_.slot;
   std::optional<Value> child_;
   std::optional<Value> scratch_;
   std::optional<Context> context_;
@@ -1145,6 +1203,11 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
       out.push_back(next);
       if (rng.one_in(3)) out.push_back(made(Act::Kind::kLook, rng));
     }
+    if (!child && rng.one_in(25)) {
+      Act ends = made(Act::Kind::kFirstEnds, rng);
+      ends.thread = legal_thread_act(rng, true);
+      out.push_back(ends);
+    }
     if (!child && rng.one_in(9)) {
       Act forked = made(Act::Kind::kChild, rng);
       // Without, it goes on with the record that it was forked with.
@@ -1182,7 +1245,10 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
       aside();
     }
     if (!child && rng.one_in(15)) {
-      out.push_back(made(Act::Kind::kExec, rng));
+      Act exec = made(Act::Kind::kExec, rng);
+      exec.other_program = rng.one_in(3);
+      exec.by_thread = rng.one_in(3);
+      out.push_back(exec);
       withdrawn_in_place = false;
     }
   }

@@ -84,7 +84,6 @@ struct Stamp {
   bool smaller = false;     // ... less one
   std::optional<std::uint64_t> constant;
   bool halves = false;
-  bool with_all = false;  // one store of all 32 bytes
   StoreOrder order = StoreOrder::kPlain;
   std::optional<FenceKind> fence;
 };
@@ -117,10 +116,12 @@ struct Publication {
   std::uint32_t version = 2;
   bool foreign_order = false;  // big-endian numbers
   std::int64_t size_error = 0;
+  std::optional<std::uint32_t> size;     // instead of the number of bytes
   std::optional<std::uint64_t> pointer;  // instead of the address
   std::int64_t pointer_error = 0;
   std::uint64_t header_at = 0;
   bool nothing = false;     // size 0 and a null pointer
+  bool keeps_file = false;  // kOtherFile: its descriptor stays open
   bool zero_first = false;  // a timestamp of zero is stored, too
   Stamp stamp;
   std::vector<Naming> early;
@@ -197,7 +198,8 @@ struct Act {
     kChild,
     kExec,
     kWrong,
-    kThread
+    kThread,
+    kFirstEnds,  // the first thread, and the others go on
   };
   Kind kind = Kind::kLook;
   std::uint64_t seed = 0;  // of the order of its steps: it does not depend on other acts
@@ -209,7 +211,9 @@ struct Act {
   Noise noise = Noise::kMap;
   std::vector<Act> child;
   ThreadAct thread;
-  std::string wrong;  // kWrong: what a deviation does between two acts
+  bool other_program = false;  // kExec: with the variable of thread contexts, or without
+  bool by_thread = false;      // kExec: by another thread than the first
+  std::string wrong;           // kWrong: what a deviation does between two acts
 };
 
 struct Plan : StepChanges {

@@ -8,6 +8,7 @@ namespace ctxconf::conformance::puppet {
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint64_t kRead = 1;
 inline constexpr std::uint64_t kReadWrite = 3;
+inline constexpr std::uint64_t kShared = 1;
 inline constexpr std::uint64_t kPrivate = 2;
 inline constexpr std::uint64_t kFixed = 0x10;
 inline constexpr std::uint64_t kGrowsDown = 0x100;

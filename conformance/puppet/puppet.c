@@ -91,7 +91,7 @@ static long copy_by_pipe(uint64_t to, uint64_t from, uint64_t size) {
 }
 
 static long copy_by_kernel(uint64_t to, uint64_t from, uint64_t size) {
-  const long self = call3(__NR_getpid, 0, 0, 0);
+  const long self = call3(__NR_gettid, 0, 0, 0); /* the first thread may have ended */
   while (size > 0) {
     const struct iovec source = {(void*)from, size};
     const struct iovec target = {(void*)to, size};

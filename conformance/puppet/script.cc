@@ -1070,7 +1070,11 @@ Builder& Builder::by(const Value& actor) {
   in_ = is_thread ? std::string() : name;
   return *this;
 }
-Builder& Builder::by_first() { return by(Value()); }
+Builder& Builder::by_first() { return by(first_); }
+Builder& Builder::first_is(const Value& heir) {
+  first_ = heir;
+  return by_first();
+}
 Builder& Builder::may_fail() {
   next_.may_fail = true;
   return *this;

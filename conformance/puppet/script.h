@@ -402,6 +402,8 @@ class Builder {
   // Who makes what follows: the result of thread() or fork(), or nobody: the first thread.
   Builder& by(const Value& actor);
   Builder& by_first();
+  // The first thread has ended, and this one makes what it would make; Value(): it is back.
+  Builder& first_is(const Value& heir);
   // For the next operation alone.
   Builder& may_fail();
   Builder& later();
@@ -470,6 +472,7 @@ class Builder {
   Script script_;
   std::string on_;
   std::string in_;
+  Value first_;
   Operation next_;  // what was said about it
   std::vector<std::string> threads_;
   std::size_t named_ = 0;

@@ -14,6 +14,7 @@ constexpr std::uint64_t kValidAt = 24;
 constexpr std::uint64_t kSizeAt = 26;
 // What a thread of the scripted process has in front of its variable.
 constexpr std::uint64_t kBlockRoom = 232;
+constexpr std::size_t kAtOnce = 32;
 constexpr std::uint64_t kNowhere = 0x10000;
 constexpr std::uint64_t kSignal = 12;  // SIGUSR2
 #if defined(__x86_64__)
@@ -50,6 +51,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"switch.fence", "tctx.attach.compiler-fences"},
     {"switch.valid-byte", "tctx.attach.fixed-record-pointer"},
     {"switch.first-of-fixed", "tctx.attach.fixed-record-pointer"},
+    {"switch.at-once", "tctx.attach.no-change-while-visible"},
     {"record.ids", "tctx.record.ids-both-or-neither"},
     {"record.no-ids", "open.tctx.attributes-without-trace"},
     {"record.flags", "open.tctx.trace-flag-bits"},
@@ -70,6 +72,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"memory.file", "tctx.record.contiguous"},
     {"memory.block", "tctx.record.contiguous"},
     {"memory.read-only", "tctx.record.contiguous"},
+    {"memory.shared", "tctx.record.contiguous"},
     {"memory.even", "open.tctx.alignment"},
     {"write.fields", "tctx.attach.complete-before-visible"},
     {"write.parts", "tctx.attach.complete-before-visible"},
@@ -97,6 +100,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"exit.attached", "open.tctx.thread-exit"},
     {"exit.freed-later", "tctx.exit.no-dangling"},
     {"fork.attached", "open.tctx.fork"},
+    {"fork.attached-shared", "open.tctx.fork"},
     {"fork.by-thread", "open.tctx.fork"},
     {"fork.child-attaches", "tctx.fork.inherited-record"},
     {"fork.child-detaches", "open.tctx.fork"},
@@ -197,6 +201,10 @@ ThreadScript::Held ThreadScript::get_memory(const ThreadAct& act, const Thread& 
     case Memory::kReadOnly:
       out.buffer = builder_.map_anonymous(out.buffer_size, kReadWrite, kPrivate);
       use(out.memory == Memory::kMapping ? "memory.mapping" : "memory.read-only");
+      break;
+    case Memory::kShared:
+      use("memory.shared");
+      out.buffer = builder_.map_anonymous(out.buffer_size, kReadWrite, kShared);
       break;
     case Memory::kBorder:
       use("memory.border");
@@ -476,8 +484,11 @@ void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   Bytes bytes = encode(act.record, state_.names);
   note_content(act, bytes);
   if (act.turned) return change_ids(act, t, bytes);
-  Steps steps;
   const bool first = t.held.empty();
+  if (act.at_once && act.record.flaw == Flaw::kNone && !first && !t.hidden) {
+    return switch_at_once(t, bytes);
+  }
+  Steps steps;
   Held held;
   if (first) {
     use("switch.first-of-fixed");
@@ -527,6 +538,17 @@ void ThreadScript::change_ids(const ThreadAct& act, Thread& t, const Bytes& byte
   builder_.look();
   store_piece(held, bytes, 16, kValidAt, act.how);
   std::copy_n(bytes.begin(), kValidAt, held.bytes.begin());
+}
+
+// Stopped, the thread has the old ids or the new ones.
+void ThreadScript::switch_at_once(Thread& t, const Bytes& bytes) {
+  use("switch.at-once");
+  Held& held = t.held.back();
+  std::copy_n(bytes.begin(), kSizeAt, held.bytes.begin());
+  Bytes beginning = held.bytes;
+  beginning.resize(kAtOnce);
+  by(t);
+  builder_.store_bytes(held.at, beginning);
 }
 
 void ThreadScript::detach(const ThreadAct& act, Thread& t) {
@@ -653,7 +675,20 @@ void ThreadScript::give(const ThreadAct& act, Thread& from) {
 }
 
 void ThreadScript::end(const ThreadAct& act, Thread& t) {
-  if (!t.actor) return;
+  if (t.actor) leave(act, t);
+}
+
+void ThreadScript::first_ends(const ThreadAct& act) {
+  if (const auto first = state_.threads.find(0); first != state_.threads.end()) {
+    ThreadAct its = act;
+    its.thread = 0;
+    return leave(its, first->second);
+  }
+  builder_.by_first();
+  builder_.exit_thread();
+}
+
+void ThreadScript::leave(const ThreadAct& act, Thread& t) {
   by(t);
   const bool attached = !t.held.empty() && !t.hidden;
   const bool stays = attached && act.ending == ThreadAct::Ending::kAttached;
@@ -668,6 +703,10 @@ void ThreadScript::end(const ThreadAct& act, Thread& t) {
   }
   builder_.exit_thread();
   state_.ended.insert(act.thread);
+  if (!t.actor) {
+    state_.threads.erase(act.thread);
+    return;
+  }
   builder_.by_first();
   if (stays && act.retiring == ThreadAct::Retiring::kUnmapped && t.held.back().buffer &&
       !t.held.back().shared) {
@@ -680,6 +719,7 @@ void ThreadScript::end(const ThreadAct& act, Thread& t) {
 
 void ThreadScript::act(const ThreadAct& act, Rng& rng) {
   using Kind = ThreadAct::Kind;
+  if (!slot_) return;
   if (state_.child && act.thread != 0) return;
   if (!state_.child) may_end_();
   if (act.kind == Kind::kAttach) {
@@ -736,10 +776,25 @@ void ThreadScript::published(const std::optional<Reference>& reference) {
   state_.names = names;
 }
 
+bool ThreadScript::is_attached() const {
+  return std::ranges::any_of(
+      state_.threads, [](const auto& t) { return !t.second.held.empty() && !t.second.hidden; });
+}
+
 void ThreadScript::withdrawn() {
-  const auto attached = [](const auto& t) { return !t.second.held.empty() && !t.second.hidden; };
-  if (std::ranges::any_of(state_.threads, attached)) use("withdrawn.attached");
+  if (is_attached()) use("withdrawn.attached");
   state_.usable = false;
+}
+
+// In shared memory they are the parent's still.
+void ThreadScript::leave_to_parent(Thread& t) {
+  const auto is_shared = [](const Held& held) { return held.memory == Memory::kShared; };
+  if (t.retired && is_shared(*t.retired)) t.retired.reset();
+  if (std::ranges::none_of(t.held, is_shared)) return;
+  use("fork.attached-shared");
+  for (Held& held : t.held) held.shared = held.shared || is_shared(held);
+  if (t.hidden) t.held.clear();
+  t.in_place = t.hidden = false;
 }
 
 // Of the threads only the one that makes it goes on in a child.
@@ -750,6 +805,7 @@ void ThreadScript::begin_child(const Value& pid) {
   if (const auto first = state_.threads.find(0); first != state_.threads.end()) {
     if (!first->second.held.empty() && !first->second.hidden) use("fork.attached");
     next.threads.insert(*first);
+    leave_to_parent(next.threads.begin()->second);
   }
   state_ = std::move(next);
 }

@@ -94,6 +94,7 @@ enum class Memory : std::uint8_t {
   kFile,         // private memory of a file, as static data is
   kBlock,        // the thread's TLS block
   kReadOnly,     // a mapping without write permission once it is filled
+  kShared,       // a mapping that forked children share
 };
 
 enum class Writing : std::uint8_t { kFields, kParts, kWhole, kCopied };
@@ -138,6 +139,7 @@ struct ThreadAct {
   bool in_handler = false;  // attached by a signal handler, until it returns
   bool reused = false;      // the memory of the record that was attached last
   bool null_first = false;
+  bool at_once = false;     // in place: other ids, in one store of 32 bytes
   bool by_another = false;  // writes some of it before it is visible
   StoreOrder order = StoreOrder::kPlain;
   std::optional<FenceKind> fence;
@@ -165,9 +167,12 @@ class ThreadScript {
   void published(const std::optional<Reference>& reference);
   void withdrawn();
   void executed() { state_ = State(); }
+  void has_slot(bool slot) { slot_ = slot; }
+  void first_ends(const ThreadAct& act);
   void begin_child(const Value& pid);
   void end_child();
   bool any_attached() const { return attached_; }
+  bool is_attached() const;  // a thread has a record now
 
  private:
   struct Held {
@@ -214,6 +219,7 @@ class ThreadScript {
   void attach(const ThreadAct& act, Thread& t, Rng& rng);
   void refill(const ThreadAct& act, Thread& t, Rng& rng);
   void change_ids(const ThreadAct& act, Thread& t, const Bytes& bytes);
+  void switch_at_once(Thread& t, const Bytes& bytes);
   void detach(const ThreadAct& act, Thread& t);
   void attach_in_handler(const ThreadAct& act, Thread& t, Rng& rng);
   void fork(const ThreadAct& act, const Thread& t);
@@ -223,6 +229,8 @@ class ThreadScript {
   void shrink(Thread& t, Rng& rng);
   void give(const ThreadAct& act, Thread& from);
   void end(const ThreadAct& act, Thread& t);
+  void leave(const ThreadAct& act, Thread& t);
+  void leave_to_parent(Thread& t);
 
   Builder& builder_;
   Used& used_;
@@ -230,6 +238,7 @@ class ThreadScript {
   State state_;
   std::vector<State> parents_;
   bool attached_ = false;
+  bool slot_ = true;  // the program has the variable
 };
 
 }  // namespace ctxconf::conformance::puppet

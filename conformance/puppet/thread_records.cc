@@ -213,7 +213,7 @@ ThreadAct legal_thread_act(Rng& rng, bool first_only, const std::optional<Thread
   out.in_place = rng.one_in(3);
   out.own_block = rng.one_in(4);
   out.record = legal_record(rng);
-  out.memory = static_cast<Memory>(rng.below(8));
+  out.memory = static_cast<Memory>(rng.below(9));
   out.writing = static_cast<Writing>(rng.below(4));
   static const std::vector<CopyHow> kHows = {
       CopyHow::kBytes,  CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords,
@@ -225,6 +225,7 @@ ThreadAct legal_thread_act(Rng& rng, bool first_only, const std::optional<Thread
   out.in_handler = rng.one_in(8);
   out.reused = rng.one_in(2);
   out.null_first = rng.one_in(4);
+  out.at_once = rng.one_in(3);
   out.by_another = rng.one_in(6);
   out.order = static_cast<StoreOrder>(rng.below(3));
   if (rng.one_in(2)) out.fence = static_cast<FenceKind>(rng.below(3));
