@@ -21,18 +21,19 @@ enum {
 #define PUPPET_BEGINS INT64_C(0x7570706574000004)
 
 enum PuppetCall {
-  kPuppetSyscall, /* number, args; bit i of `pointers`: args[i] is an offset into the bytes */
-  kPuppetClock,   /* args: clock; result: nanoseconds */
-  kPuppetStore,   /* args: at, width, StoreOrder; bytes: the value */
-  kPuppetLoad,    /* args: at, width */
-  kPuppetWrite,   /* args: at, CopyHow; the bytes */
-  kPuppetFill,    /* args: at, CopyHow, size; bytes: what is repeated */
-  kPuppetCopy,    /* args: to, CopyHow, size, from */
-  kPuppetRead,    /* args: at, size; the answer has the bytes */
-  kPuppetFence,   /* args: FenceKind */
-  kPuppetSpin,    /* args: times */
-  kPuppetAwait,   /* args: at, width, value */
-  kPuppetThread,  /* args: area, with TLS; a descriptor comes along: the channel of the thread */
+  kPuppetSyscall,   /* number, args; bit i of `pointers`: args[i] is an offset into the bytes */
+  kPuppetClock,     /* args: clock; result: nanoseconds */
+  kPuppetStore,     /* args: at, width, StoreOrder; bytes: the value */
+  kPuppetLoad,      /* args: at, width */
+  kPuppetWrite,     /* args: at, CopyHow; the bytes */
+  kPuppetFill,      /* args: at, CopyHow, size; bytes: what is repeated */
+  kPuppetCopy,      /* args: to, CopyHow, size, from */
+  kPuppetAlternate, /* args: to, CopyHow, size, first, second, times */
+  kPuppetRead,      /* args: at, size; the answer has the bytes */
+  kPuppetFence,     /* args: FenceKind */
+  kPuppetSpin,      /* args: times */
+  kPuppetAwait,     /* args: at, width, value */
+  kPuppetThread,    /* args: area, with TLS; a descriptor comes along: the channel of the thread */
   kPuppetExitThread,
   kPuppetHandle, /* args: signal, SignalAction */
   kPuppetReturn,

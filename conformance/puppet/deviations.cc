@@ -885,6 +885,7 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          plan.threads = 0;
          plan.alone = true;
+         std::erase_if(plan.acts, [](const Act& act) { return act.kind == Kind::kFirstEnds; });
          return updates(plan, rng, [](Update& u) { u.poisoned_before = true; });
        }},
       {"mapping-moved",

@@ -444,6 +444,11 @@ static void serve(struct Area* area) {
       case kPuppetCopy:
         result = copy(args[0], args[3], args[2], args[1]);
         break;
+      case kPuppetAlternate:
+        for (uint64_t i = 0; i < 2 * args[5] && result >= 0; ++i) {
+          result = copy(args[0], args[3 + i % 2], args[2], args[1]);
+        }
+        break;
       case kPuppetRead:
         bytes = args[1] < kPuppetBytes ? args[1] : kPuppetBytes;
         copy_bytes((uint64_t)area->bytes, args[0], bytes);

@@ -507,6 +507,9 @@ std::deque<Command> Player::commands_of(const Operation& o) {
           return one(std::move(c));
         } else if constexpr (std::is_same_v<W, Copy>) {
           return own(kPuppetCopy, {n(w.to), word(w.how), n(w.size), n(w.from)});
+        } else if constexpr (std::is_same_v<W, Alternate>) {
+          return own(kPuppetAlternate,
+                     {n(w.to), word(w.how), n(w.size), n(w.first), n(w.second), n(w.times)});
         } else if constexpr (std::is_same_v<W, Fence>) {
           return own(kPuppetFence, {word(w.kind)});
         } else if constexpr (std::is_same_v<W, Load>) {

@@ -161,6 +161,15 @@ TEST(RecordScriptTest, EveryWidthAndWayOfCopyingStoresWhatWasSaid) {
   b.store(at + 8, 8, all_ones - 1);
   check_there(at + 8, "\xfe\xff\xff\xff\xff\xff\xff\xff");
   b.may_fail().store_bytes(at + 64, bytes_of("0123456789abcdef0123456789abcdef"));
+  b.fill(at, 64, bytes_of("first..."));
+  b.fill(at + 64, 64, bytes_of("second.."));
+  b.alternate(at + 128, at, at + 64, 8, 3, CopyHow::kWords);
+  check_there(at + 128, "second..");
+  const Value other = b.thread();
+  b.by(other).later().alternate(at + 128, at + 64, at, 8, 5, CopyHow::kVector);
+  b.join();
+  b.by_first();
+  check_there(at + 128, "first...");
   b.exit();
   const Recorded r = run(b.script());
   EXPECT_EQ(r.problem(), "none");

@@ -321,6 +321,15 @@ void members(Io& io, Copy& o) {
   io.word("how", o.how, kCopies, CopyHow::kBytes);
 }
 template <class Io>
+void members(Io& io, Alternate& o) {
+  io.value("to", o.to);
+  io.value("first", o.first);
+  io.value("second", o.second);
+  io.value("size", o.size);
+  io.value("times", o.times);
+  io.word("how", o.how, kCopies, CopyHow::kBytes);
+}
+template <class Io>
 void members(Io& io, Fence& o) {
   io.word("kind", o.kind, kFences, FenceKind::kSeqCst);
 }
@@ -1175,6 +1184,10 @@ void Builder::fill(Value at, Value size, Bytes pattern, CopyHow how) {
 }
 void Builder::copy(Value to, Value from, Value size, CopyHow how) {
   add(Copy{std::move(to), std::move(from), std::move(size), how});
+}
+void Builder::alternate(Value to, Value first, Value second, Value size, Value times, CopyHow how) {
+  add(Alternate{std::move(to), std::move(first), std::move(second), std::move(size),
+                std::move(times), how});
 }
 void Builder::fence(FenceKind kind) { add(Fence{kind}); }
 Value Builder::load(Value at, std::uint32_t width) {

@@ -206,6 +206,16 @@ struct Copy {  // within the process, from low to high addresses
   CopyHow how = CopyHow::kBytes;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
+struct Alternate {  // copies of two states in turn: who reads meanwhile meets both, and parts
+  static constexpr std::string_view kName = "alternate";
+  Value to;
+  Value first;
+  Value second;  // which stands there in the end
+  Value size;
+  Value times;  // of each
+  CopyHow how = CopyHow::kBytes;
+  friend bool operator==(const Alternate&, const Alternate&) = default;
+};
 struct Fence {
   static constexpr std::string_view kName = "fence";
   FenceKind kind = FenceKind::kSeqCst;
@@ -346,9 +356,9 @@ struct Join {  // waits for the answer to an operation that was begun with `late
 
 using What = std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect,
                           Advise, Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy,
-                          Fence, Load, ReadBack, ReadClock, Sleep, Spin, Await, NewThread,
-                          ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit, WaitChild,
-                          Unshare, SetSlot, SlotAddress, Print, SystemCall, Look, Join>;
+                          Alternate, Fence, Load, ReadBack, ReadClock, Sleep, Spin, Await,
+                          NewThread, ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit,
+                          WaitChild, Unshare, SetSlot, SlotAddress, Print, SystemCall, Look, Join>;
 
 struct Operation {
   What what;
@@ -434,6 +444,8 @@ class Builder {
   void write(Value at, Bytes bytes, CopyHow how = CopyHow::kBytes);
   void fill(Value at, Value size, Bytes pattern = {std::byte{0}}, CopyHow how = CopyHow::kBytes);
   void copy(Value to, Value from, Value size, CopyHow how = CopyHow::kBytes);
+  void alternate(Value to, Value first, Value second, Value size, Value times,
+                 CopyHow how = CopyHow::kBytes);
   void fence(FenceKind kind = FenceKind::kSeqCst);
   Value load(Value at, std::uint32_t width);
   void read_back(Value at, Value size);

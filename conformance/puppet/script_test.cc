@@ -59,6 +59,7 @@ Script everything() {
   b.write(header, bytes_of("OTEL"), CopyHow::kRepBytes);
   b.fill(header, 64, bytes_of("ab"), CopyHow::kVector);
   b.copy(header + 8, moved - 8, header - moved, CopyHow::kProcessVm);
+  b.alternate(header, moved, moved + 32, 32, 1000, CopyHow::kVector);
   b.fence(FenceKind::kMembarrier);
   b.load(header, 8);
   b.read_back(header, 32);
