@@ -143,6 +143,8 @@ void add_calls(const Image& image, std::uint64_t page, Publication& p) {
       if (c.args[4] == 0 && c.text.empty()) continue;  // takes a name away
       const std::uint64_t end = p.end_at(c, page);
       if (address < p.start || address - p.start >= std::max(end - p.start, page)) continue;
+      // A munmap of much is not recorded: other memory may be there now.
+      if (address != p.start && p.last_seen_ns < c.entered_ns) continue;
       auto& list = is_context_naming(c) ? p.namings : p.renamings;
       list.push_back({&c, header_in(image, c.before)});
     } else if (c.name == "madvise" && as_int(c.args[2]) == MADV_DONTFORK && succeeded(c)) {
@@ -177,6 +179,7 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
       const Snapshot& s = *c->snapshot;
       if (s.last_seen_ns < from_ns || s.first_seen_ns >= until_ns) continue;
       if (p.context == nullptr) p.context = c;
+      p.last_seen_ns = std::max(p.last_seen_ns, s.last_seen_ns);
       if (c->candidate->named && s.first_seen_ns < grown_ns) {
         p.seen_end = std::max(p.seen_end, end_in_maps(*c));
       }

@@ -39,6 +39,7 @@ struct Growth {
 // A mapping that held a context, from the call that made it to the one that ended it.
 struct Publication {
   std::uint64_t start = 0;
+  std::uint64_t last_seen_ns = 0;      // the last look that found it
   std::uint64_t seen_end = 0;          // the last that maps showed before it grew; 0: none
   std::vector<Growth> growths;         // in order
   const Context* context = nullptr;    // one that was seen in it; never null
