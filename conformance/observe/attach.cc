@@ -96,6 +96,7 @@ void end_image(Watched& w, std::string ending) {
 void follow(Watched& w, const SnapshotLimits& limits, ModuleCache& modules) {
   const Identity identity = identity_of(w.facts);
   if (identity == Identity::kSame) return;
+  if (identity == Identity::kExeced) w.recorder->replaced_unseen();
   end_image(w, identity == Identity::kGone ? "ended while it was observed" : "replaced by exec");
   auto facts = sys::process_facts(w.facts.pid);
   if (identity == Identity::kGone || !facts) return;

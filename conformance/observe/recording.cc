@@ -198,6 +198,7 @@ class Live {
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
   void look_at_exit(const sys::Exiting& e);
   void look_at_filters(pid_t pid, pid_t tid);
+  bool is_in_exec(pid_t pid) const;
   bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
   StoreRecorder* stores_of(pid_t pid);
   void look_at_header(pid_t pid, pid_t tid);
@@ -262,6 +263,9 @@ class Live {
   std::map<pid_t, Watched> alive_;
   std::set<pid_t> naming_;     // threads in a call that gives a context its name
   std::set<pid_t> unmarking_;  // threads in madvise(..., MADV_DOFORK)
+  // Threads in execve, and their processes. Somewhere in that call the memory becomes that of the
+  // next image: until it is known which image is there, nobody looks.
+  std::map<pid_t, pid_t> in_exec_;
   std::map<pid_t, WatchedThread> threads_;
   std::map<pid_t, std::set<pid_t>> interrupted_;  // threads of a process that are to stop
   std::shared_ptr<KnownFiles> known_files_ =
@@ -407,6 +411,10 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
 std::optional<std::uint64_t> Live::take(pid_t pid, Moment moment, Look look) {
   const auto it = alive_.find(pid);
   if (it == alive_.end() || !it->second.recorder) return std::nullopt;
+  // At all other moments a thread stands still that an exec would have ended.
+  const bool any_time =
+      moment == Moment::kPeriodic || moment == Moment::kOperation || moment == Moment::kEnd;
+  if (any_time && is_in_exec(pid)) return std::nullopt;
   SnapshotRecorder& r = *it->second.recorder;
   const auto before = r.last_publication_ns();
   const auto state = r.take(moment, look);
@@ -423,6 +431,7 @@ void Live::tick() {
   const auto late = std::exchange(interrupted_, {});
   for (const auto& [pid, tids] : late) take(pid, Moment::kPeriodic, Look::kQuick);
   for (auto& [pid, w] : alive_) {
+    if (is_in_exec(pid)) continue;
     look_at_modules(pid);
     if (w.threads && w.threads->wants_threads()) {
       look_at_threads(w);
@@ -563,6 +572,10 @@ void Live::look_at_exit(const sys::Exiting& e) {
   if (!process->second.threads->wants_threads()) return;
   const auto pointer = tracee_.thread_pointer(e.tid);
   if (pointer && pointer->raw() != 0) process->second.threads->sample_at_exit(e.tid, *pointer);
+}
+
+bool Live::is_in_exec(pid_t pid) const {
+  return std::ranges::any_of(in_exec_, [&](const auto& e) { return e.second == pid; });
 }
 
 void Live::look_at_filters(pid_t pid, pid_t tid) {
@@ -881,7 +894,8 @@ bool Live::may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t siz
 }
 
 void Live::on(const sys::SyscallEntry& e) {
-  if (e.nr == SYS_execve || e.nr == SYS_execveat) {
+  const bool execs = e.nr == SYS_execve || e.nr == SYS_execveat;
+  if (execs) {
     look_at_modules(e.process);
     look_at_stopped_thread(e.process, e.tid);
     look_at_filters(e.process, e.tid);
@@ -897,7 +911,8 @@ void Live::on(const sys::SyscallEntry& e) {
   if (unmarks) unmarking_.insert(e.tid);
   if (recorded && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
   settle(e.process, e.tid);
-  if (recorded || unmarks) {
+  if (execs) in_exec_[e.tid] = e.process;
+  if (recorded || unmarks || execs) {
     (void)tracee_.resume_to_exit(e.tid);
   } else {
     move(e.process, e.tid);
@@ -905,6 +920,7 @@ void Live::on(const sys::SyscallEntry& e) {
 }
 
 void Live::on(const sys::SyscallExit& e) {
+  in_exec_.erase(e.tid);
   const auto it = alive_.find(e.process);
   StoreRecorder* const stores = stores_of(e.process);
   if (stores != nullptr) stores->look(e.tid);
@@ -934,7 +950,9 @@ void Live::on(const sys::SyscallExit& e) {
 }
 
 void Live::on(const sys::Execed& e) {
+  std::erase_if(in_exec_, [&](const auto& in) { return in.second == e.process; });
   if (const auto it = alive_.find(e.process); it != alive_.end()) {
+    if (options_.no_filter && it->second.recorder) it->second.recorder->replaced_unseen();
     end_image(it->second, "replaced by exec");
     it->second.arming.reset();
     it->second.stuck.clear();
@@ -959,6 +977,8 @@ void Live::on(const sys::Execed& e) {
 }
 
 void Live::on(const sys::Exiting& e) {
+  // What ends inside of execve may have lost its memory already.
+  const bool in_exec = in_exec_.contains(e.tid);
   // No sample like others: what a destructor has freed may still be in the slot.
   if (options_.keep_all && !e.whole_process) look_at_exit(e);
   threads_.erase(e.tid);
@@ -972,10 +992,13 @@ void Live::on(const sys::Exiting& e) {
   }
   if (e.whole_process) {
     interrupted_.erase(e.process);
-    look_at_modules(e.process);
-    look_at_header(e.process, e.tid);
-    take(e.process, Moment::kExit, Look::kThorough);
+    if (!in_exec) {
+      look_at_modules(e.process);
+      look_at_header(e.process, e.tid);
+      take(e.process, Moment::kExit, Look::kThorough);
+    }
   }
+  in_exec_.erase(e.tid);
   go_on(e.process, e.tid);
 }
 
@@ -1113,6 +1136,7 @@ void Live::on(const sys::WatchpointHit& e) {
 
 void Live::on(const sys::Gone& e) {
   interrupted_.erase(e.process);
+  std::erase_if(in_exec_, [&](const auto& in) { return in.second == e.process; });
   std::erase_if(unmarking_, [&](pid_t tid) {
     const auto thread = threads_.find(tid);
     return thread == threads_.end() || thread->second.process == e.process;
@@ -1229,6 +1253,7 @@ void Live::end_race(Watched& w) {
 
 void Live::last_look() {
   for (const auto& [pid, w] : alive_) {
+    if (is_in_exec(pid)) continue;
     look_at_modules(pid);
     if (w.stores) w.stores->look(pid);
     take(pid, Moment::kEnd, Look::kThorough);
@@ -1289,6 +1314,7 @@ std::vector<ImageView> Live::look(Look how, Clock::time_point deadline) {
   looked_.clear();
   awaited_.clear();
   for (const auto& [pid, w] : alive_) {
+    if (is_in_exec(pid)) continue;
     look_at_modules(pid);
     if (!w.threads || !w.threads->wants_threads()) continue;
     for (const auto& [tid, thread] : threads_) {

@@ -391,6 +391,18 @@ std::optional<std::uint64_t> SnapshotRecorder::append(Snapshot s) {
   return image_.snapshots.size() - 1;
 }
 
+void SnapshotRecorder::replaced_unseen() {
+  if (image_.snapshots.size() < 2) return;
+  const Snapshot& last = image_.snapshots.back();
+  const bool was_asked_for =
+      std::ranges::any_of(last.moments, [](Moment m) { return m != Moment::kPeriodic; });
+  const bool shows_something = std::ranges::any_of(
+      last.candidates, [](const Candidate& c) { return c.memory.front().readable > 0; });
+  if (was_asked_for || shows_something) return;
+  stored_bytes_ -= bytes_of(last);
+  image_.snapshots.pop_back();
+}
+
 Image SnapshotRecorder::finish(std::string ending) && {
   image_.ending = std::move(ending);
   return std::move(image_);

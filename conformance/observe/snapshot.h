@@ -44,6 +44,10 @@ class SnapshotRecorder {
   // limits a later state takes the place of the last: its first_seen_ns tells them apart.
   std::optional<std::uint64_t> take(Moment moment, Look look);
 
+  // The image was replaced at a moment that is not known. A last state that shows nothing, or what
+  // cannot be read, is taken back: it may be a look at the next one.
+  void replaced_unseen();
+
   const Image& image() const { return image_; }
   // The image with how it ended; the recorder is done.
   Image finish(std::string ending) &&;

@@ -20,7 +20,11 @@
 #include <vector>
 
 #include "abi/process_header.h"
+#include "conformance/observe/recording.h"
 #include "sys/capabilities.h"
+#include "sys/fd.h"
+#include "sys/process.h"
+#include "sys/tracee.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -388,6 +392,85 @@ TEST_F(WrapTest, AnExecEndsAnImage) {
   EXPECT_EQ(contexts(second), 1U);
   EXPECT_THAT(moments_of(second), AllOf(Contains(Moment::kNamed), Contains(Moment::kExit),
                                         Not(Contains(Moment::kExecEntry))));
+}
+
+// Each look finds the program at a stop that was not told of yet: also at that of an exec, where
+// its memory is that of the next image. How many of them there were.
+std::size_t look_at_each_stop(Recording& recording) {
+  const auto state = [&] {
+    const auto facts = sys::process_facts(recording.root());
+    return facts ? facts->state : 'Z';
+  };
+  std::size_t looks = 0;
+  while (recording.step(Clock::now() + 10s).value_or(false)) {
+    while (state() != 't' && state() != 'Z') usleep(1000);
+    if (state() == 't') ++looks;
+    recording.look_around(Clock::now());
+  }
+  return looks;
+}
+
+TEST_F(WrapTest, NoLookAtTheNextImageIsOneAtTheImageBefore) {
+  auto options = running(writer("good", "exec-self", 0ms));
+  options.looks_by_itself = false;
+  auto recording = Recording::start(options, {}, timeline_);
+  ASSERT_TRUE(recording) << sys::to_string(recording.error());
+  look_at_each_stop(*recording);
+  ASSERT_TRUE(recording->finish());
+  ASSERT_EQ(root().images.size(), 2U);
+  const Image& first = root().images[0];
+  ASSERT_FALSE(first.snapshots.empty());
+  EXPECT_EQ(contexts(first), 1U);
+  EXPECT_TRUE(has_valid_context(first.snapshots.back()));
+  EXPECT_THAT(first.snapshots.back().moments, Contains(Moment::kExecEntry));
+  EXPECT_THAT(first.notes, IsEmpty());
+}
+
+// Nothing says when an exec begins.
+TEST_F(WrapTest, NoLookAtTheNextImageIsOneAtTheImageBeforeWithoutAFilter) {
+  auto options = running(writer("good", "exec-self", 0ms));
+  options.argv.back() = "byte";
+  options.looks_by_itself = false;
+  options.no_filter = true;
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const sys::Fd theirs(ends[0]);
+  const sys::Fd ours(ends[1]);
+  sys::Launch launch;
+  launch.stdio[0] = theirs.get();
+  auto recording = Recording::start(options, launch, timeline_);
+  ASSERT_TRUE(recording) << sys::to_string(recording.error());
+  ASSERT_TRUE(recording->step(Clock::now() + 10s).value_or(false));  // its first exec
+  const auto deadline = Clock::now() + 10s;
+  while (!recording->published() && Clock::now() < deadline) recording->look_around(Clock::now());
+  ASSERT_TRUE(recording->published());
+  ASSERT_EQ(write(ours.get(), "....", 4), 4);
+  while (sys::process_facts(recording->root())->state != 't') usleep(1000);
+  recording->look_around(Clock::now());
+  look_at_each_stop(*recording);
+  ASSERT_TRUE(recording->finish());
+  ASSERT_EQ(root().images.size(), 2U);
+  const Image& first = root().images[0];
+  ASSERT_FALSE(first.snapshots.empty());
+  EXPECT_TRUE(has_valid_context(first.snapshots.back()));
+}
+
+TEST_F(WrapTest, LooksGoOnBehindAnExecThatFails) {
+  auto options = running(
+      {"/bin/bash", "-c", "shopt -s execfail; exec /nonexistent/program 2>/dev/null; exit 3"});
+  options.looks_by_itself = false;
+  options.keep_all = true;
+  auto recording = Recording::start(options, {}, timeline_);
+  ASSERT_TRUE(recording) << sys::to_string(recording.error());
+  const auto looks = look_at_each_stop(*recording);
+  ASSERT_TRUE(recording->finish());
+  EXPECT_EQ(root().exit_code, 3);
+  ASSERT_THAT(only_image().snapshots, SizeIs(1));
+  const Snapshot& state = only_image().snapshots.front();
+  EXPECT_THAT(state.moments, AllOf(Contains(Moment::kStart), Contains(Moment::kExecEntry),
+                                   Contains(Moment::kPeriodic), Contains(Moment::kExit)));
+  // All, those at the start, the exec and the end, and none while it was not known what came of it.
+  EXPECT_EQ(state.times, looks + 3 - 1);
 }
 
 TEST_F(WrapTest, ALauncherLeavesItsContextBehind) {
