@@ -26,6 +26,7 @@
 #include "conformance/verdict/expectations.h"
 #include "conformance/version.h"
 #include "sys/capabilities.h"
+#include "sys/confinement.h"
 #include "sys/process.h"
 #include "sys/tracee.h"
 
@@ -316,6 +317,17 @@ int prepare_recording(const JudgeOptions& options, const std::string& what, Wrap
   if (!host.has(sys::kHostPtrace)) {
     return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",
                     "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
+  }
+  if (!host.has(sys::kHostProcessVmReadv)) {
+    if (const auto memory = sys::try_memory_of_a_child(); !memory) {
+      return complain(kExitUnreachable,
+                      what +
+                          " needs to read the memory of what it starts, which this host refuses: " +
+                          sys::to_string(memory.error()),
+                      sys::remedy_for_tracing_a_child(sys::Confinement::of_this_process()));
+    }
+    timeline.notes.emplace_back(
+        "process_vm_readv is refused here: memory is read through /proc/PID/mem, which is slower");
   }
   recording.trampoline = *trampoline;
   recording.timeout_scale = options.timeout_scale;

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,28 @@ with open(CTXCONF, "rb") as binary:
     SANITISED = b"__asan_init" in binary.read()
 SLOW = 6 if SANITISED else 1
 DEADLINE_S = 25 * SLOW
+
+PROCESS_VM_READV, PREAD64 = {"x86_64": (310, 17), "aarch64": (270, 67)}[os.uname().machine]
+
+
+def refuse(*calls):
+    """EPERM from now on for these calls of this process; of pread64 only at an offset that is the
+    address of memory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = b""
+    for call in calls:
+        code += struct.pack("=HBBI", 0x20, 0, 0, 0)  # the number of the call
+        code += struct.pack("=HBBI", 0x15, 0, 4, call)
+        code += struct.pack("=HBBI", 0x20, 0, 0, 16 + 3 * 8 + 4)  # upper half of its fourth argument
+        code += struct.pack("=HBBI", 0x15, int(call == PREAD64), 0, 0)
+        code += struct.pack("=HBBI", 0x06, 0, 0, 0x00050000 | 1)  # EPERM
+        code += struct.pack("=HBBI", 0x05, 0, 0, 0)
+    code += struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, program) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
 
 # An example of requirements/layouts.md, early December 2025.
 H3_HEADER = ("4f 54 45 4c 5f 43 54 58 | 02 00 00 00 | 0b 68 55 47 70 24 7d 18 | 50 01 00 00 | "
@@ -1249,6 +1272,24 @@ class HostileTest(Case):
                 self.assertNotRegex(raw, b"</script>|<b>", name)
         self.assertNotIn(b"]]>", self.read("out/junit.xml"))
         ElementTree.fromstring(self.read("out/junit.xml"))
+
+    def test_memory_that_a_filter_refuses(self):
+        """As in a container whose filter does not list process_vm_readv."""
+        command = ("wrap", "--out", "out", "--", WRITER, "--hold", "150ms")
+        self.expect_exit(CLEAN, *command)
+        plain = self.outcomes()
+        done = self.run_it(*command, preexec_fn=lambda: refuse(PROCESS_VM_READV))
+        self.assertEqual(done.code, CLEAN, done)
+        self.assertIn("memory is read through /proc/PID/mem", done.out)
+        self.assertEqual(self.outcomes(), plain)
+        writer = self.start_writer()
+        self.expect_exit(CLEAN, "attach", "--for", "100ms", str(writer.pid),
+                         preexec_fn=lambda: refuse(PROCESS_VM_READV))
+        # Neither way is open.
+        done = self.expect_exit(UNREACHABLE, *command,
+                                preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
+        self.assertIn("needs to read the memory of what it starts", done.err)
+        self.assertIn("a seccomp filter is in force", done.err)
 
     def test_memory_that_does_not_answer(self):
         withheld = [os.path.join(BIN, "store_target"), "withheld"]

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "sys/fd.h"
+#include "sys/memory_reader.h"
 #include "sys/probe_child.h"
 
 namespace ctxconf::sys {
@@ -127,6 +128,16 @@ std::string remedy_for_tracing_another(const Confinement& c) {
   if (c.seccomp_filters > 0) causes.push_back(seccomp_text());
   if (causes.empty()) causes.emplace_back("allow ptrace in what confines this program");
   return join(causes);
+}
+
+Result<> try_memory_of_a_child() {
+  static volatile std::uint64_t word = 1;
+  const ProbeChild child([] {});
+  if (child.error() != 0) return fail("fork", child.error(), "");
+  std::uint64_t copy = 0;
+  return ProcessMemory(child.pid())
+      .read_exact(RemoteAddr(reinterpret_cast<std::uintptr_t>(&word)),
+                  std::as_writable_bytes(std::span(&copy, 1)));
 }
 
 std::vector<HostFact> reach_of(const Confinement& c, int seize_error, int read_error) {

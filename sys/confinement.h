@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sys/capabilities.h"
+#include "sys/result.h"
 
 namespace ctxconf::sys {
 
@@ -31,6 +32,9 @@ struct Confinement {
 // What may refuse ptrace or process_vm_readv, and what would allow it; never empty.
 std::string remedy_for_tracing_a_child(const Confinement&);
 std::string remedy_for_tracing_another(const Confinement&);
+
+// Whether the memory of a child can be copied, in whatever way; tried at each call.
+Result<> try_memory_of_a_child();
 
 // Which processes `attach` can reach. Three facts: one of the same user that is no child of ours,
 // which is tried; those of any user; those outside this container.

@@ -48,11 +48,15 @@ class MemoryReader {
   }
 };
 
-// process_vm_readv on a live process. Needs ptrace access to it (EPERM otherwise).
+// process_vm_readv on a live process, /proc/PID/mem where that call is refused. Needs ptrace access
+// to it (EPERM otherwise).
 class ProcessMemory : public MemoryReader {
  public:
   explicit ProcessMemory(pid_t pid) : pid_(pid) {}
   Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const override;
+  // As read_some(), of what a list of mappings has just called readable: where the call is refused,
+  // read_some() makes that list each time.
+  Result<std::size_t> read_mapped(RemoteAddr from, std::span<std::byte> out) const;
   // In one system call where all of both can be read.
   Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const override;
 

@@ -1,14 +1,18 @@
 #include "sys/memory_reader.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -176,6 +180,72 @@ TEST(ProcessMemory, ReadsTwoPartsAndWhatCanBeReadOfEach) {
   EXPECT_THAT(read(pages.end() - 3, pages.begin()), testing::ElementsAre(3, 8));
   EXPECT_EQ(second, bytes_at(pages.begin()));
   EXPECT_THAT(read(pages.end(), pages.end()), testing::ElementsAre(0, 0));
+}
+
+// As in a container whose filter has one answer for what it does not list.
+bool refuse_process_vm_readv() {
+  std::array<sock_filter, 4> code{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{code.size(), code.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Runs `body` in a child that may not call process_vm_readv: 0, or which of its claims is wrong.
+template <class Body>
+int claims_while_refused(const Body& body) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(refuse_process_vm_readv() ? body() : 100);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
+}
+
+TEST(ProcessMemory, ReadsTheSameWhereTheCallIsRefused) {
+  const Pages pages(300);
+  const auto wrong = claims_while_refused([&] {
+    const ProcessMemory self(getpid());
+    if (readable(self, pages.end() - 10, 100).size() != 10) return 1;
+    if (!readable(self, pages.end(), 100).empty()) return 2;
+    if (!readable(self, 0, 100).empty()) return 3;
+    for (const std::uint64_t at : {0x8000000000000000U, 0xfffffffffffff000U, 0xffffffffffffffffU}) {
+      if (!readable(self, at, 8192).empty()) return 4;
+    }
+    const auto all = readable(self, pages.begin() + 1, 1U << 21U);
+    if (all.size() != pages.end() - pages.begin() - 1) return 5;
+    if (std::memcmp(all.data(), pages.data() + 1, all.size()) != 0) return 6;
+    std::array<std::byte, 8> first{};
+    std::array<std::byte, 8> second{};
+    const auto two =
+        self.read_two({RemoteAddr(pages.begin()), first}, {RemoteAddr(pages.end() - 3), second});
+    if (!two || *two != std::array<std::size_t, 2>{8, 3}) return 7;
+    const auto mapped = self.read_mapped(RemoteAddr(pages.begin()), first);
+    return mapped && *mapped == 8 ? 0 : 8;
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(ProcessMemory, FailsForAProcessThatIsGoneAlsoWhereTheCallIsRefused) {
+  const auto wrong = claims_while_refused([] {
+    std::byte out{};
+    const auto of = [&](pid_t pid) {
+      const auto read = ProcessMemory(pid).read_some(
+          RemoteAddr(reinterpret_cast<std::uintptr_t>(&out)), std::span(&out, 1));
+      return read ? 0 : read.error().err;
+    };
+    const pid_t pid = fork();
+    if (pid == 0) _exit(0);
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0) return 1;
+    if (of(pid) != ESRCH) return 2;
+    waitpid(pid, nullptr, 0);
+    return of(pid) == ESRCH ? 0 : 3;
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(ProcessMemory, ReadsMoreThanOneCallTakes) {

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "sys/access_watchdog.h"
+#include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 
@@ -37,11 +39,58 @@ ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
   return copied < 0 ? -errno : copied;
 }
 
+// What a filter of system calls or a kernel without CONFIG_CROSS_MEMORY_ATTACH answers; and a
+// kernel that does not let us read the process.
+bool is_refused(ssize_t copied) { return copied == -EPERM || copied == -ENOSYS; }
+
+// Through /proc/PID/mem: bytes copied, or -errno. Needs the same right, and copies what a process
+// may not read itself as well.
+ssize_t copy_from_file(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
+  const ProcessAccess access(tid);
+  const Fd memory(open(("/proc/" + std::to_string(tid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!memory.is_open()) return errno == ENOENT ? -ESRCH : -errno;
+  std::size_t done = 0;
+  while (done < out.size()) {
+    // Its addresses are offsets; those that would be negative ones nobody has.
+    const std::uint64_t at = from + done;
+    if (at > INT64_MAX) break;
+    const ssize_t n =
+        pread(memory.get(), out.data() + done, out.size() - done, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno != EIO && errno != EFAULT) return -errno;
+    // The end of this file is that of the process.
+    if (n == 0) return -ESRCH;
+    if (n < 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+// The same of what the process itself may read.
+ssize_t copy_readable(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
+  const auto text = read_maps_text(tid);
+  if (!text) return -text.error().err;
+  if (text->empty()) return -ESRCH;
+  std::uint64_t end = from;
+  for_each_mapping(*text, [&](const Result<MapEntry>& e) {
+    if (!e || e->range.end().raw() <= end) return true;
+    if (e->range.begin().raw() > end || !e->readable) return false;
+    end = e->range.end().raw();
+    return end - from < out.size();
+  });
+  return copy_from_file(tid, from, out.first(std::min<std::uint64_t>(out.size(), end - from)));
+}
+
 Result<std::size_t> copy_memory(pid_t tid, RemoteAddr from, std::span<std::byte> out) {
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t copied = copy_pages(tid, from.raw() + done, out.subspan(done));
     if (copied == -EFAULT || copied == 0) break;  // nothing is readable from here on
+    if (is_refused(copied)) {
+      const ssize_t rest = copy_readable(tid, from.raw() + done, out.subspan(done));
+      if (rest >= 0) return done + static_cast<std::size_t>(rest);
+      if (rest == -ESRCH) return fail("open", ESRCH, "memory of pid " + std::to_string(tid));
+    }
     if (copied < 0) {
       return fail("process_vm_readv", static_cast<int>(-copied), "pid " + std::to_string(tid));
     }
@@ -65,6 +114,16 @@ Result<std::size_t> ProcessMemory::read_some(RemoteAddr from, std::span<std::byt
     if (through_thread || through_thread.error().err != ESRCH) return through_thread;
   }
   return copied;
+}
+
+Result<std::size_t> ProcessMemory::read_mapped(RemoteAddr from, std::span<std::byte> out) const {
+  out = out.first(from.addressable(out.size()));
+  const ssize_t copied = copy_pages(pid_, from.raw(), out);
+  if (is_refused(copied)) {
+    const ssize_t through_file = copy_from_file(pid_, from.raw(), out);
+    if (through_file >= 0) return static_cast<std::size_t>(through_file);
+  }
+  return read_some(from, out);
 }
 
 Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,

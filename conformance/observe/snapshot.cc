@@ -251,8 +251,10 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
       sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
         if (!e || !may_hold_hidden_header(*e)) return true;
         if (++looked_at > kHiddenScanLimit) return false;
-        const auto h = memory_.read(sys::RemotePtr<abi::ProcessHeader>{e->range.begin()});
-        if (h && abi::is_valid(*h)) {
+        abi::ProcessHeader h{};
+        const auto into = std::as_writable_bytes(std::span(&h, 1));
+        const auto copied = memory_.read_mapped(e->range.begin(), into);
+        if (copied && *copied == into.size() && abi::is_valid(h)) {
           s.candidates.emplace_back().entries.push_back(std::move(*e));
           s.candidates.back().named = false;
         }
