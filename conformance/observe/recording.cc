@@ -278,7 +278,7 @@ class Live {
   std::size_t started_ = 0;
   std::size_t stepped_images_ = 0;  // with options_.picks_slots: of which a thread was chosen
   std::size_t not_kept_ = 0;
-  std::size_t not_judged_ = 0;  // of these, with evidence
+  std::size_t not_judged_ = 0;  // of these, with a context
   std::size_t contexts_ = 0;
   std::uint64_t stored_ = 0;  // bytes of memory in the images that have ended
   bool ending_ = false;
@@ -855,7 +855,12 @@ void Live::finish(Watched& w, const std::string& ending) {
     done_.push_back(std::move(w.process));
   } else {
     ++not_kept_;
-    if (evidence) ++not_judged_;
+    const bool has_context = std::ranges::any_of(w.process.images, [](const Image& i) {
+      return !i.threads.empty() || std::ranges::any_of(i.snapshots, [](const Snapshot& s) {
+        return !s.candidates.empty();
+      });
+    });
+    if (has_context) ++not_judged_;
   }
 }
 
@@ -1365,11 +1370,16 @@ sys::Result<> Live::finish() {
     w.process.ended_by_us = true;
     finish(w, "killed by ctxconf at the end of the observation");
   }
+  if (not_judged_ > 0 && timeline_.incomplete.empty()) {
+    timeline_.incomplete = std::to_string(not_judged_) +
+                           " more processes had a context and were not judged: at most " +
+                           std::to_string(options_.max_recorded) + " are";
+  }
   if (not_kept_ > 0) {
     timeline_.notes.push_back(std::to_string(not_kept_) + " more processes ran and are not listed" +
                               (not_judged_ == 0 ? ""
                                                 : ", of which " + std::to_string(not_judged_) +
-                                                      " published and were not judged"));
+                                                      " had a context and were not judged"));
   }
   std::ranges::sort(done_, {}, [this](const Process& p) {
     return std::pair(p.pid == tracee_.root() ? 0 : 1, p.pid);

@@ -633,7 +633,22 @@ TEST_F(WrapTest, ListsOnlySoManyProcesses) {
   EXPECT_EQ(root().images.at(0).command_line.at(0), "/bin/sh");
   EXPECT_EQ(timeline_.processes.size(), 6U);
   EXPECT_THAT(timeline_.notes, Contains("7 more processes ran and are not listed"));
+  EXPECT_THAT(timeline_.incomplete, IsEmpty());
   EXPECT_THAT(timeline_.hang, IsEmpty());
+}
+
+TEST_F(WrapTest, ContextsThatAreNotKeptWereNotJudged) {
+  std::string text = "for i in 1 2 3 4; do";
+  for (const auto& word : writer("good", "default", 0ms)) text += " " + word;
+  auto o = script(text + "; done");
+  o.max_recorded = 2;
+  record(o);
+  EXPECT_EQ(root().exit_code, 0);
+  EXPECT_EQ(timeline_.processes.size(), 3U);
+  EXPECT_THAT(timeline_.notes, Contains("2 more processes ran and are not listed, of which 2 had a "
+                                        "context and were not judged"));
+  EXPECT_EQ(timeline_.incomplete,
+            "2 more processes had a context and were not judged: at most 2 are");
 }
 
 TEST_F(WrapTest, EvidenceComesBeforeProcessesWithoutAny) {
