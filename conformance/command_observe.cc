@@ -503,7 +503,10 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
       }
     }
   }
-  return conclude_run(options, prepared, timeline, "attach", unreachable);
+  const int code = conclude_run(options, prepared, timeline, "attach", unreachable);
+  if (!recorded->left_a_thread) return code;
+  std::fflush(nullptr);
+  _exit(code);
 }
 
 int command_replay(const JudgeOptions& options, const std::string& file) {

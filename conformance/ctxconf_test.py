@@ -1308,6 +1308,14 @@ class HostileTest(Case):
                 done = self.expect_exit(UNREACHABLE, target[0], "--timeout-scale", "0.05",
                                         *target[1:])
                 self.assertIn("could not be read in time", done.err)
+        # Among all processes it is one that says nothing.
+        other = self.start_writer()
+        done = self.run_it("attach", "--all", "--for", "100ms", "--timeout-scale", "0.05", "--out",
+                           "out")
+        self.assertIn(f"process {program.pid} was left out", done.out)
+        pids = [image["pid"] for image in json.loads(self.read("out/result.json"))["images"]]
+        self.assertIn(other.pid, pids)
+        self.assertNotIn(program.pid, pids)
         self.assertIsNone(program.poll())
 
     def test_strings_of_a_testee(self):

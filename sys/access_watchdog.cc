@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -14,7 +15,7 @@
 namespace ctxconf::sys {
 
 struct AccessWatchdog::Watched {
-  std::atomic<std::uint64_t> changes = 0;  // of `depth`
+  std::atomic<std::uint64_t> changes = 0;  // of `depth`; kLost: there are none any more
   std::atomic<int> depth = 0;              // accesses under way, one within the other
   std::atomic<pid_t> pid = 0;
   std::mutex mutex;
@@ -26,19 +27,30 @@ struct AccessWatchdog::Watched {
 namespace {
 
 constexpr int kLooks = 4;  // within a deadline
+constexpr std::uint64_t kLost = UINT64_MAX;
 
 thread_local AccessWatchdog::Watched* watched_here = nullptr;
 
-void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline,
+void count_change(AccessWatchdog::Watched& w) {
+  std::uint64_t seen = w.changes.load();
+  do {
+    while (seen == kLost) pause();
+  } while (!w.changes.compare_exchange_weak(seen, seen + 1));
+}
+
+void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline, AfterStuck after,
            const std::function<void(pid_t)>& stuck) {
   std::uint64_t seen = 0;
   int looks = 0;
   std::unique_lock lock(w.mutex);
   while (!w.over.wait_for(lock, deadline / kLooks, [&] { return w.is_over; })) {
-    const auto now = w.changes.load();
+    auto now = w.changes.load();
     looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
-    if (looks == kLooks) stuck(w.pid.load());
+    if (looks != kLooks) continue;
+    if (after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kLost)) {
+      stuck(w.pid.load());
+    }
   }
 }
 
@@ -48,24 +60,26 @@ ProcessAccess::ProcessAccess(pid_t pid) {
   if (watched_here == nullptr) return;
   watched_here->pid.store(pid, std::memory_order_relaxed);
   ++watched_here->depth;
-  ++watched_here->changes;
+  count_change(*watched_here);
 }
 
 ProcessAccess::~ProcessAccess() {
   if (watched_here == nullptr) return;
   --watched_here->depth;
-  ++watched_here->changes;
+  count_change(*watched_here);
 }
 
-AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck)
+AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck,
+                               AfterStuck after)
     : watched_(std::make_unique<Watched>()) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   try {
-    watched_->thread = std::thread(
-        [this, deadline, stuck = std::move(stuck)] { watch(*watched_, deadline, stuck); });
+    watched_->thread = std::thread([w = watched_.get(), deadline, after, stuck = std::move(stuck)] {
+      watch(*w, deadline, after, stuck);
+    });
     watched_here = watched_.get();
   } catch (const std::system_error&) {
     watched_here = nullptr;

@@ -22,12 +22,19 @@ class ProcessAccess {
   ProcessAccess& operator=(const ProcessAccess&) = delete;
 };
 
+// What becomes of the thread once an access that was found stuck ends after all.
+enum class AfterStuck {
+  kGoesOn,
+  kStays,  // it never leaves it: who was told may do without the thread, and with what it used
+};
+
 // Watches the accesses of the thread that makes it, one watchdog a thread. `stuck` is called in
 // another thread, which blocks all signals, once for each access that has made no progress within
 // `deadline`. Where no thread can be made (RLIMIT_NPROC) nothing is watched.
 class AccessWatchdog {
  public:
-  AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck);
+  AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck,
+                 AfterStuck after = AfterStuck::kGoesOn);
   ~AccessWatchdog();
   AccessWatchdog(const AccessWatchdog&) = delete;
   AccessWatchdog& operator=(const AccessWatchdog&) = delete;

@@ -100,6 +100,25 @@ TEST(AccessWatchdog, FindsAnAccessThatOthersAreWithin) {
   EXPECT_EQ(stuck, 1);
 }
 
+TEST(AccessWatchdog, KeepsAThreadWhereItWasStuck) {
+  std::atomic<bool> is_over = false;
+  std::atomic<bool> came_back = false;
+  std::atomic<int> stuck = 0;
+  std::thread([&] {
+    const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; }, AfterStuck::kStays);
+    {
+      const ProcessAccess access(1);
+      while (!is_over) usleep(1000);
+    }
+    came_back = true;
+  }).detach();
+  while (stuck == 0) usleep(1000);
+  is_over = true;
+  usleep(20'000);
+  EXPECT_FALSE(came_back);
+  EXPECT_EQ(stuck, 1);
+}
+
 TEST(AccessWatchdog, WatchesNothingWhereNoThreadCanBeMade) {
   const pid_t pid = fork();
   if (pid == 0) {

@@ -19,6 +19,7 @@
 #include <span>
 #include <utility>
 
+#include "sys/access_watchdog.h"
 #include "sys/fd.h"
 
 namespace ctxconf::sys {
@@ -490,6 +491,7 @@ Result<ProcessFacts> process_facts(pid_t pid) {
     facts.elf64 = ident->size() <= 4 || (*ident)[4] != 1;          // ELFCLASS32
     facts.little_endian = ident->size() <= 5 || (*ident)[5] != 2;  // ELFDATA2MSB
   }
+  const ProcessAccess access(pid);  // its command line is in its memory
   if (const auto text = read_start(living, "cmdline", kCommandLineLimit)) {
     facts.command_line = split_at_nul(*text);
   }
@@ -506,6 +508,7 @@ Result<ProcessFacts> process_facts(pid_t pid) {
 std::optional<std::string> environment_variable(pid_t pid, std::string_view name) {
   const auto living = open_living(pid);
   if (!living) return std::nullopt;
+  const ProcessAccess access(pid);
   const auto text = read_start(*living, "environ", kEnvironmentLimit);
   if (!text) return std::nullopt;
   for (std::string& variable : split_at_nul(*text)) {

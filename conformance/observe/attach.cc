@@ -1,11 +1,17 @@
 #include "conformance/observe/attach.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
+#include <csignal>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -129,58 +135,125 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
   return out;
 }
 
+// Does it in a thread of its own. False: that waits for a page, and waits for ever, with all that
+// `work` holds.
+bool is_done_in_time(std::chrono::milliseconds deadline, std::function<void()> work) {
+  struct Outcome {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    bool stuck = false;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  const auto tell = [outcome](bool Outcome::* what) {
+    const std::scoped_lock lock(outcome->mutex);
+    (*outcome).*what = true;
+    outcome->changed.notify_all();
+  };
+  sigset_t every;
+  sigset_t before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_BLOCK, &every, &before);
+  try {
+    std::thread([deadline, tell, work] {
+      {
+        const sys::AccessWatchdog dog(
+            deadline, [tell](pid_t) { tell(&Outcome::stuck); }, sys::AfterStuck::kStays);
+        work();
+      }
+      tell(&Outcome::done);
+    }).detach();
+  } catch (const std::system_error&) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    work();
+    return true;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  std::unique_lock lock(outcome->mutex);
+  outcome->changed.wait(lock, [&] { return outcome->done || outcome->stuck; });
+  return outcome->done;
+}
+
 }  // namespace
 
-sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline) {
+sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& timeline) {
+  const bool all = options.pids.empty();
   const sys::AccessWatchdog dog(options.memory_deadline, [&](pid_t pid) {
     if (options.unreachable) options.unreachable(pid);
   });
   std::vector<pid_t> pids = options.pids;
-  if (pids.empty()) {
+  if (all) {
     CTX_TRY(found, publishing_processes(timeline));
     pids = std::move(found);
   }
-  ModuleCache modules;
-  std::vector<Watched> watched;
-  for (const pid_t pid : pids) {
-    auto facts = sys::process_facts(pid);
-    if (!facts) {
-      if (!options.pids.empty()) return std::unexpected(std::move(facts).error());
-      continue;
+  Attached out;
+  // What the work uses lives as long as it, which may be longer than this call.
+  const auto modules = std::make_shared<ModuleCache>();
+  std::vector<std::shared_ptr<Watched>> watched;
+  const auto comes_back = [&](pid_t pid, const std::function<void()>& work) {
+    if (!all) {
+      work();
+      return true;
     }
-    Watched w;
-    w.facts = std::move(*facts);
-    start_image(w, ImageKey{pid, 0}, options.limits, modules);
-    watched.push_back(std::move(w));
+    if (is_done_in_time(options.memory_deadline, work)) return true;
+    out.left_a_thread = true;
+    timeline.notes.push_back("process " + std::to_string(pid) +
+                             " was left out: a page of it could not be read in time "
+                             "(userfaultfd, FUSE)");
+    return false;
+  };
+  const auto each = [&](const std::function<void(Watched&)>& work) {
+    std::erase_if(watched, [&](const std::shared_ptr<Watched>& w) {
+      return !comes_back(w->facts.pid, [w, modules, work] { work(*w); });
+    });
+  };
+
+  for (const pid_t pid : pids) {
+    auto w = std::make_shared<Watched>();
+    auto missing = std::make_shared<std::optional<sys::Error>>();
+    const auto start = [w, missing, modules, pid, limits = options.limits] {
+      auto facts = sys::process_facts(pid);
+      if (!facts) {
+        *missing = std::move(facts).error();
+        return;
+      }
+      w->facts = std::move(*facts);
+      start_image(*w, ImageKey{pid, 0}, limits, *modules);
+    };
+    if (!comes_back(pid, start)) continue;
+    if (*missing && !all) return std::unexpected(**std::move(missing));
+    if (!*missing) watched.push_back(std::move(w));
   }
   const auto end = Clock::now() + options.watch_for;
   auto took = Clock::duration::zero();
+  const auto look = [modules, limits = options.limits](Watched& w) {
+    if (w.recorder) follow(w, limits, *modules);
+    if (!w.recorder) return;
+    look_at_threads(w);
+    w.recorder->take(Moment::kPeriodic, Look::kQuick);
+  };
   while (Clock::now() < end) {
     // Where a look is dear it is taken less often: a tenth of the time, and twice at least.
     const auto pause =
         std::max<Clock::duration>(kTick, std::min(9 * took, (end - Clock::now()) / 2));
     std::this_thread::sleep_until(std::min(Clock::now() + pause, end));
     const auto from = Clock::now();
-    for (auto& w : watched) {
-      if (w.recorder) follow(w, options.limits, modules);
-      if (!w.recorder) continue;
-      look_at_threads(w);
-      w.recorder->take(Moment::kPeriodic, Look::kQuick);
-    }
+    each(look);
     took = Clock::now() - from;
   }
-  for (auto& w : watched) {
-    if (w.recorder) follow(w, options.limits, modules);
-    if (w.recorder) {
-      look_at_threads(w);
-      w.recorder->take(Moment::kEnd, Look::kThorough);
-      end_image(w, "running");
-    }
-    w.process.pid = w.facts.pid;
-    w.process.parent = w.facts.parent;
-    timeline.processes.push_back(std::move(w.process));
+  each([modules, limits = options.limits](Watched& w) {
+    if (w.recorder) follow(w, limits, *modules);
+    if (!w.recorder) return;
+    look_at_threads(w);
+    w.recorder->take(Moment::kEnd, Look::kThorough);
+    end_image(w, "running");
+  });
+  for (const auto& w : watched) {
+    w->process.pid = w->facts.pid;
+    w->process.parent = w->facts.parent;
+    timeline.processes.push_back(std::move(w->process));
   }
-  return {};
+  return out;
 }
 
 }  // namespace ctxconf::conformance

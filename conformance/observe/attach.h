@@ -20,13 +20,20 @@ struct AttachOptions {
   std::chrono::milliseconds watch_for{1000};
   SnapshotLimits limits;
   // A page that does not come for so long (sys/access_watchdog.h) cannot be waited for: called in
-  // another thread, to end this process.
+  // another thread, to end this process. Not for one among all.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
 };
 
+struct Attached {
+  // A thread of ours waits in the kernel for a page that does not come. Only _exit() and signals
+  // end this process for certain.
+  bool left_a_thread = false;
+};
+
 // Appends processes and notes to `timeline`. With one pid the error says why it
-// cannot be observed (ESRCH, EACCES); with all, such processes are counted in a note.
-sys::Result<> record_attach(const AttachOptions& options, Timeline& timeline);
+// cannot be observed (ESRCH, EACCES); with all, such processes are counted in a note, and one of
+// which a page does not come is left out and named in one.
+sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& timeline);
 
 }  // namespace ctxconf::conformance
