@@ -38,6 +38,9 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                  const std::string& mode, std::string unreachable = {},
                  RunResult* judged = nullptr);
 
+// Everything that is observed is found in /proc. Not 0: the exit code, it was said on stderr.
+int check_proc(const std::string& what);
+
 // What a recording of a started program needs of this host, and where it lacks something that it
 // can do without, a note. Removes the reports of an earlier run. `what` is the command. Not 0: the
 // exit code, it was said on stderr.

@@ -306,8 +306,15 @@ void give_up_on(pid_t pid) {
   _exit(kExitUnreachable);
 }
 
+int check_proc(const std::string& what) {
+  if (access("/proc/self/stat", F_OK) == 0) return 0;
+  return complain(kExitUnreachable, what + " needs /proc, which is not mounted here",
+                  "mount -t proc proc /proc");
+}
+
 int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
                       Timeline& timeline) {
+  if (const int code = check_proc(what); code != 0) return code;
   const auto trampoline = sys::find_trampoline();
   if (!trampoline) {
     return complain(kExitHarnessError, sys::to_string(trampoline.error()),

@@ -45,6 +45,7 @@ int command_puppet(const JudgeOptions& options, const std::string& file) {
   }
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  if (const int code = check_proc("puppet"); code != 0) return code;
   const auto programs = puppet::find_puppets();
   if (!programs) {
     return complain(kExitHarnessError, sys::to_string(programs.error()),

@@ -1210,6 +1210,17 @@ class AttachTest(Case):
                                 "pctx.publish.discoverable", preexec_fn=become_nobody,
                                 out="processes may not be looked at")
 
+    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-m", "true"),
+                         "needs root and unshare(1): makes namespaces")
+    def test_without_proc(self):
+        for words, about in ((["wrap", "--", "true"], "wrap needs /proc, which is not mounted"),
+                             (["run", "--", "true"], "run needs /proc"),
+                             (["attach", "1"], "/proc: is it mounted")):
+            with self.subTest(words):
+                self.expect_exit(UNREACHABLE, "-m", "sh", "-c",
+                                 'mount -t tmpfs none /proc && exec "$@"', "sh", CTXCONF, *words,
+                                 program="unshare", err=["^ctxconf: ", about])
+
     @unittest.skipUnless(os.path.exists(TESTEE_32) and runs(TESTEE_32, "--list"),
                          "no 32-bit programs here")
     def test_32_bit_program(self):

@@ -203,6 +203,26 @@ class CommandLine(Case):
         self.assertEqual(done.returncode, NO_CONTEXT, done)
         self.assertRegex(done.stderr, r"\d+ process(es)? may not be looked at")
 
+    def test_process_that_proc_hides(self):
+        script = """
+            mount -t proc -o hidepid=2 proc /proc || exit 77
+            sleep 60 &
+            setpriv --reuid 65534 --regid 65534 --clear-groups "$0" dump $!
+            code=$?; kill $!; exit $code"""
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        os.chmod(directory.name, 0o755)
+        reader = shutil.copy(READER, directory.name)
+        try:
+            done = subprocess.run(["unshare", "-mpf", "sh", "-c", script, reader], cwd="/",
+                                  capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        except OSError as error:
+            self.skipTest(f"unshare: {error}")
+        if done.returncode in (1, 77, 127):
+            self.skipTest(f"no namespaces, or no setpriv: {done.stderr}")
+        self.assertEqual(done.returncode, UNREACHABLE, done)
+        self.assertRegex(done.stderr, r"process \d+ may not be looked at")
+
 
 class ProcessContext(Case):
     def test_of_the_reference_writer(self):

@@ -51,6 +51,10 @@ std::unexpected<Error> process_error(const char* op, int err, pid_t pid) {
   return fail(op, err == ENOENT ? ESRCH : err, subject(pid));
 }
 
+// For one that /proc does not show. hidepid= hides processes; a signal still tells that there is
+// one, and reaches those of the same user that may not be looked at.
+int error_of_absent(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM ? EPERM : ESRCH; }
+
 Result<ProcDir> open_process(pid_t pid) {
   if (pid <= 0) return fail("open /proc/PID", ESRCH, subject(pid));
   const std::string path = "/proc/" + std::to_string(pid);
@@ -59,8 +63,7 @@ Result<ProcDir> open_process(pid_t pid) {
   int err = errno;
   if (err == ENOENT) {
     if (access("/proc/self/stat", F_OK) != 0) return fail("open /proc", ENOENT, "is it mounted?");
-    // hidepid= hides the processes of others; a signal still tells that there is one.
-    if (kill(pid, 0) != 0 && errno == EPERM) err = EPERM;
+    err = error_of_absent(pid);
   }
   return process_error("open /proc/PID", err, pid);
 }
@@ -71,7 +74,8 @@ Result<Fd> open_in(const ProcDir& dir, const char* name) {
   Fd fd(openat(dir.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.is_open()) return fd;
   int err = errno;
-  if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = ESRCH;
+  // Where it is hidden, its directory may be opened with O_PATH all the same.
+  if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = error_of_absent(dir.id);
   return fail("open in /proc/PID", err, subject(dir.id) + ": " + name);
 }
 
