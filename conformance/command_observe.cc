@@ -434,6 +434,10 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   const auto seconds = [begin] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
+  if (wrapped->interrupted) {
+    prepared.incomplete = "the observation was interrupted";
+    prepared.partial = true;
+  }
   FaultsEnding faults;
   if (options.faults && ends_at_failure(options) && shows_failure(options, prepared, timeline)) {
     timeline.notes.emplace_back("there was no run under a fault: something failed before");
@@ -448,6 +452,7 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   }
   RunResult run;
   const int code = conclude_run(options, prepared, timeline, "wrap", faults.unreachable, &run);
+  if (wrapped->interrupted) return code;
   return stand_at_failure(options, run, timeline, code,
                           [&](const PausePoint& at, const std::string& /*group*/, auto paused) {
                             Timeline again = begin_timeline(options, Mode::kWrap, command);

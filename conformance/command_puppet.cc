@@ -43,7 +43,7 @@ int command_puppet(const JudgeOptions& options, const std::string& file) {
                     fmt::format("{}:{}: {}", file, script.error().line, script.error().text),
                     "docs/puppet.md has all operations");
   }
-  const Prepared prepared = prepare(options);
+  Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   if (const int code = check_proc("puppet"); code != 0) return code;
   const auto programs = puppet::find_puppets();
@@ -84,7 +84,11 @@ int command_puppet(const JudgeOptions& options, const std::string& file) {
   }
   timeline.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (played->interrupted) timeline.notes.emplace_back("the observation was interrupted");
+  if (played->interrupted) {
+    timeline.notes.emplace_back("the observation was interrupted");
+    prepared.incomplete = "the observation was interrupted";
+    prepared.partial = true;
+  }
   if (played->problem) {
     const auto& problem = *played->problem;
     return complain(kExitUsage, fmt::format("{}:{}: {}", file, lines[problem.line], problem.text));

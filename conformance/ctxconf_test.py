@@ -444,24 +444,38 @@ class WrapTest(Case):
         _, err = child.communicate(timeout=DEADLINE_S)
         self.assertEqual(child.returncode, CLEAN, err)
 
-    def start_observation(self):
-        child = subprocess.Popen([CTXCONF, "wrap", "--for", "60s", "--timeout-scale", "1", "--",
-                                  WRITER], env=self.env, cwd=self.dir, stdin=subprocess.DEVNULL,
+    def start_observation(self, *options):
+        child = subprocess.Popen([CTXCONF, "wrap", "--for", "60s", "--timeout-scale", "1",
+                                  *options, "--", WRITER], env=self.env, cwd=self.dir, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.children.append(child)
         self.assertTrue(child.stdout.readline().startswith(b"published "))
         return child
 
     def test_interrupt_ends_the_program_and_reports(self):
-        for signo in (signal.SIGINT, signal.SIGTERM):
+        for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(signo):
-                child = self.start_observation()
+                child = self.start_observation("--out", "out")
                 time.sleep(0.15)
                 child.send_signal(signo)
                 out, err = child.communicate(timeout=DEADLINE_S)
                 self.assertIn(b"interrupted", out, err)
-                self.assertEqual(child.returncode, CLEAN, (out, err))
+                self.assertEqual(child.returncode, NOT_JUDGED, (out, err))
+                self.assertIn(b"\nexit 4: the observation was interrupted\n", out)
+                self.assertGreaterEqual(self.result()["totals"]["pass"], 20)
                 self.assert_nothing_runs()
+                self.expect_exit(NOT_JUDGED, "replay", "out/timeline.json",
+                                 out="^exit 4: the observation was interrupted$")
+
+    def test_a_program_cannot_end_its_observation_as_clean(self):
+        script = f"{WRITER} --hold 60s & sleep 0.5; kill -TERM $PPID; wait"
+        self.expect_exit(NOT_JUDGED, "wrap", "--", "sh", "-c", script,
+                         out="^exit 4: the observation was interrupted$")
+
+    def test_a_failure_before_the_interruption_counts(self):
+        script = (f"{TESTEE} --bad pctx.header.version --hold 60000 & sleep 0.5; "
+                  "kill -TERM $PPID; wait")
+        self.expect_exit(FAILED, "wrap", "--", "sh", "-c", script, out="interrupted")
 
     def test_program_goes_when_ctxconf_is_killed(self):
         child = self.start_observation()
