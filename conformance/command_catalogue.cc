@@ -31,6 +31,8 @@
 namespace ctxconf::conformance {
 namespace {
 
+constexpr std::array kReports = {"result.json", "junit.xml", "report.html", "summary.md"};
+
 std::string facts_text(std::span<const sys::HostFact> facts) {
   std::string out;
   for (const auto& f : facts) {
@@ -52,8 +54,8 @@ int print(const std::string& text, int code) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written || errno == EPIPE) return code;
-  return complain(kExitHarnessError,
-                  std::string("cannot write to stdout: ") + std::strerror(errno));
+  complain(kExitUnreachable, std::string("cannot write to stdout: ") + std::strerror(errno));
+  return code == kExitHarnessError || code == kExitUsage ? code : kExitUnreachable;
 }
 
 int complain(int code, const std::string& text, const std::string& what_to_do) {
@@ -87,31 +89,40 @@ sys::Result<std::string> read_file(const std::string& path, std::size_t limit) {
 }
 
 sys::Result<> write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return sys::fail("write", errno, path);
-  std::size_t done = 0;
-  int err = 0;
-  while (done < text.size() && err == 0) {
-    const ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n >= 0) {
-      done += static_cast<std::size_t>(n);
-    } else if (errno != EINTR) {
-      err = errno;
-    }
-  }
-  if (close(fd) != 0 && err == 0) err = errno;
-  if (err == 0 && rename(temporary.c_str(), path.c_str()) != 0) err = errno;
-  if (err == 0) return {};
-  unlink(temporary.c_str());
-  return sys::fail("write", err, path);
+  const auto slash = path.rfind('/');
+  const bool here = slash == std::string::npos;
+  const auto folder = OutputFolder::open(here ? "." : path.substr(0, slash + 1));
+  auto written = folder ? folder->write(here ? path : path.substr(slash + 1), text)
+                        : sys::fail("write", folder.error().err, "");
+  if (!written) written.error().detail = path;
+  return written;
 }
 
-sys::Result<> write_reports(const std::string& directory, const RunResult& run, bool strict) {
-  CTX_CHECK(write_file(directory + "/junit.xml", to_junit(run, {strict})));
-  CTX_CHECK(write_file(directory + "/report.html", to_html(run)));
-  CTX_CHECK(write_file(directory + "/summary.md", to_markdown(run)));
-  return write_file(directory + "/result.json", to_result_json(run));
+sys::Result<> write_reports(const OutputFolder& folder, const RunResult& run, bool strict) {
+  const auto write = [&]() -> sys::Result<> {
+    CTX_CHECK(folder.write("junit.xml", to_junit(run, {strict})));
+    CTX_CHECK(folder.write("report.html", to_html(run)));
+    CTX_CHECK(folder.write("summary.md", to_markdown(run)));
+    return folder.write("result.json", to_result_json(run));
+  };
+  auto written = write();
+  for (const char* name : kReports) {
+    if (!written) (void)folder.remove(name);
+  }
+  return written;
+}
+
+int remove_reports(const std::string& out) {
+  if (out.empty()) return 0;
+  const auto folder = OutputFolder::open(out);
+  if (!folder) return 0;
+  for (const char* name : kReports) {
+    if (const auto removed = folder->remove(name); !removed) {
+      return complain(kExitUsage, "--out: " + sys::to_string(removed.error()),
+                      "name a directory that you may write to");
+    }
+  }
+  return 0;
 }
 
 int command_list(const std::string& what, const std::string& spec, bool json, bool markdown) {

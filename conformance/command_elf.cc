@@ -233,16 +233,10 @@ void conclude_files(const Timeline& t, std::size_t refused, RunResult& run) {
   }
 }
 
-sys::Result<> write_results(const std::string& directory, const RunResult& run) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return sys::fail("--out", error.value(), directory);
-  return write_reports(directory, run, true);
-}
-
 }  // namespace
 
 int command_elf(const JudgeOptions& options, const std::vector<std::string>& files, bool json) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   const Selection selection = selection_of(options);
   auto selected = select(Catalogue::builtin(), selection);
   if (selected) {
@@ -275,12 +269,16 @@ int command_elf(const JudgeOptions& options, const std::vector<std::string>& fil
     run.images[i].notes = lines_about(*modules[i], run.images[i].key, all, modules);
   }
   conclude_files(timeline, refused, run);
-  int code = run.exit_code;
   if (!options.out.empty()) {
-    if (const auto written = write_results(options.out, run); !written) {
-      code = complain(kExitHarnessError, sys::to_string(written.error()));
+    const auto folder = OutputFolder::make(options.out);
+    const auto written =
+        folder ? write_reports(*folder, run, true) : std::unexpected(folder.error());
+    if (!written && run.exit_code != kExitHarnessError && run.exit_code != kExitUsage) {
+      run.exit_code = kExitUnreachable;
+      run.exit_reason = "--out: " + sys::to_string(written.error());
     }
   }
+  const int code = run.exit_code;
   return print(json ? to_result_json(run) : to_console(run, options.console), code);
 }
 

@@ -9,6 +9,7 @@
 
 #include "conformance/commands.h"
 #include "conformance/observe/wrap.h"
+#include "conformance/output_folder.h"
 #include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/timeline.h"
@@ -21,11 +22,13 @@ struct Prepared {
   std::vector<const Requirement*> selected;
   SpecSelection spec;
   std::optional<Expectations> expectations;
-  std::string incomplete;  // not empty: what could not be judged although it was asked for
-  bool partial = false;    // the recording has not come to its end
-  std::string seed;        // that the program under test was given; empty: none
-  bool is_told = false;    // why there is nothing to judge was said on stderr: print no report
-  int exit_code = 0;       // not 0: it was said on stderr, stop
+  std::optional<OutputFolder> out;  // of --out
+  std::string incomplete;           // not empty: what could not be judged although it was asked for
+  std::string unwritten;            // not empty: what of --out could not be written meanwhile
+  bool partial = false;             // the recording has not come to its end
+  std::string seed;                 // that the program under test was given; empty: none
+  bool is_told = false;  // why there is nothing to judge was said on stderr: print no report
+  int exit_code = 0;     // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);
 
@@ -42,10 +45,12 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
 int check_proc(const std::string& what);
 
 // What a recording of a started program needs of this host, and where it lacks something that it
-// can do without, a note. Removes the reports of an earlier run. `what` is the command. Not 0: the
-// exit code, it was said on stderr.
-int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
-                      Timeline& timeline);
+// can do without, a note. Removes the recording of an earlier run. `what` is the command. Not 0:
+// the exit code, it was said on stderr.
+int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
+                      const std::string& what, WrapOptions& recording, Timeline& timeline);
+// Of this only what --out needs.
+int prepare_output(const Prepared& prepared);
 
 // What to do where a program cannot be started; `command` is ctxconf's.
 std::string advice_for_start(int err, std::string_view command);

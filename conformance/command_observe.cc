@@ -114,14 +114,16 @@ Prepared prepare(const JudgeOptions& options) {
     }
   }
   if (!options.out.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.out, error);
-    if (error || access(options.out.c_str(), W_OK) != 0) {
+    auto out = OutputFolder::make(options.out);
+    const bool writable = out && out->is_writable();
+    if (!writable) {
       p.exit_code = complain(kExitUsage,
                              "--out: cannot write into " + options.out + ": " +
-                                 (error ? error.message() : std::strerror(errno)),
+                                 std::strerror(out ? errno : out.error().err),
                              "name a directory that you may write to");
+      return p;
     }
+    p.out = std::move(*out);
   }
   return p;
 }
@@ -167,39 +169,33 @@ namespace {
 
 constexpr std::size_t kMostTraceBytes = std::size_t{64} << 20U;  // of all in a directory
 
+constexpr const char* kTraces = "traces";
+
 std::optional<std::string> trace_name(const std::string& id) {
   if (Catalogue::builtin().find(id) == nullptr) return std::nullopt;
   return id + ".trace";
 }
 
 // Those that an earlier run has left there, and nothing else.
-void remove_traces(const std::filesystem::path& folder) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const auto& path = entry.path();
-    const bool ours = trace_name(path.stem().string()) == path.filename().string();
-    if (ours && entry.symlink_status(error).type() == std::filesystem::file_type::regular) {
-      std::filesystem::remove(path, error);
-    }
+sys::Result<> remove_traces(const OutputFolder& folder) {
+  for (const auto& name : folder.regular_files()) {
+    if (trace_name(std::filesystem::path(name).stem().string()) != name) continue;
+    CTX_CHECK(folder.remove(name));
   }
+  return {};
 }
 
-// Whatever becomes of this run, what an earlier one has left there is not about it.
-void remove_reports(const std::string& dir) {
-  if (dir.empty()) return;
-  std::error_code error;
-  for (const char* name :
-       {"result.json", "junit.xml", "report.html", "summary.md", "timeline.json"}) {
-    const std::filesystem::path path = std::filesystem::path(dir) / name;
-    if (std::filesystem::is_regular_file(path, error)) std::filesystem::remove(path, error);
-  }
-  remove_traces(dir + "/traces");
+sys::Result<> remove_recording(const OutputFolder& out) {
+  CTX_CHECK(out.remove("timeline.json"));
+  CTX_CHECK(out.remove("events.jsonl"));
+  if (!out.has(kTraces)) return {};
+  CTX_TRY(traces, out.make_folder(kTraces));
+  return remove_traces(traces);
 }
 
 // For each requirement that is broken the part of the recording that shows it.
-sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult& run) {
-  const std::string folder = dir + "traces";
-  remove_traces(folder);
+sys::Result<> write_traces(const OutputFolder& out, Timeline& timeline, RunResult& run) {
+  std::optional<OutputFolder> folder;
   std::size_t left = kMostTraceBytes;
   std::size_t left_out = 0;
   for (RequirementResult& r : run.results) {
@@ -210,12 +206,13 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
       ++left_out;
       continue;
     }
-    std::error_code error;
-    std::filesystem::create_directory(folder, error);
-    const std::string path = std::string(folder).append("/").append(*name);
-    CTX_CHECK(write_file(path, *text));
+    if (!folder) {
+      CTX_TRY(made, out.make_folder(kTraces));
+      folder = std::move(made);
+    }
+    CTX_CHECK(folder->write(*name, *text));
     left -= text->size();
-    r.trace_path = path;
+    r.trace_path = folder->prefix() + *name;
   }
   if (left_out > 0) {
     run.notes.push_back(
@@ -228,15 +225,23 @@ sys::Result<> write_traces(const std::string& dir, Timeline& timeline, RunResult
 
 }  // namespace
 
+int prepare_output(const Prepared& prepared) {
+  if (!prepared.out) return 0;
+  const auto removed = remove_recording(*prepared.out);
+  if (removed) return 0;
+  return complain(kExitUsage, "--out: " + sys::to_string(removed.error()),
+                  "what is there of an earlier run is to be removed; name another directory");
+}
+
 int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline& timeline,
                  const std::string& mode, std::string unreachable, RunResult* judged) {
   timeline.partial = timeline.partial || prepared.partial || !unreachable.empty();
   if (timeline.incomplete.empty()) timeline.incomplete = prepared.incomplete;
   RunResult run = judge(timeline, prepared.selected);
   // What is written beside the recording rests on the rules alone.
-  const bool writes_recording = !options.out.empty() && mode != "replay";
+  const bool writes_recording = prepared.out && mode != "replay";
   sys::Result<> written;
-  if (writes_recording) written = write_traces(options.out + "/", timeline, run);
+  if (writes_recording) written = write_traces(*prepared.out, timeline, run);
   run.mode = mode;
   run.spec = prepared.spec;
   run.suite_commit = kCommitText;
@@ -250,29 +255,27 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
            options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
           run);
   }
-  conclude(
-      {options.strict, options.require_observable, std::move(unreachable), timeline.incomplete},
-      run);
-  int code = run.exit_code;
-  if (!options.out.empty()) {
-    const std::string dir = options.out + "/";
-    if (written && writes_recording) {
-      run.trace_path = dir + "timeline.json";
-      const auto text = to_json(timeline, kLongestTimeline);
-      if (text) {
-        written = write_file(run.trace_path, *text);
-      } else {
-        run.trace_path.clear();
-        run.notes.push_back(fmt::format("the recording is larger than {} MiB and was not saved",
-                                        kLongestTimeline >> 20U));
-      }
-    }
-    if (written) written = write_reports(options.out, run, options.strict);
-    if (!written) {
-      code = complain(kExitHarnessError, sys::to_string(written.error()),
-                      "the verdicts follow, but --out has not all of them");
+  if (written && writes_recording) {
+    if (const auto text = to_json(timeline, kLongestTimeline)) {
+      written = prepared.out->write("timeline.json", *text);
+      if (written) run.trace_path = prepared.out->prefix() + "timeline.json";
+    } else {
+      run.notes.push_back(fmt::format("the recording is larger than {} MiB and was not saved",
+                                      kLongestTimeline >> 20U));
     }
   }
+  ExitOptions ending = {options.strict, options.require_observable, std::move(unreachable),
+                        prepared.unwritten, timeline.incomplete};
+  if (!written) ending.unwritten = "--out has not all of it: " + sys::to_string(written.error());
+  conclude(ending, run);
+  if (prepared.out) {
+    written = write_reports(*prepared.out, run, options.strict);
+    if (!written) {
+      ending.unwritten = "--out has not all of it: " + sys::to_string(written.error());
+      conclude(ending, run);
+    }
+  }
+  const int code = run.exit_code;
   if (prepared.is_told) return code;
   const std::string report = to_console(run, options.console);
   if (judged != nullptr) *judged = std::move(run);
@@ -312,8 +315,8 @@ int check_proc(const std::string& what) {
                   "mount -t proc proc /proc");
 }
 
-int prepare_recording(const JudgeOptions& options, const std::string& what, WrapOptions& recording,
-                      Timeline& timeline) {
+int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
+                      const std::string& what, WrapOptions& recording, Timeline& timeline) {
   if (const int code = check_proc(what); code != 0) return code;
   const auto trampoline = sys::find_trampoline();
   if (!trampoline) {
@@ -354,8 +357,7 @@ int prepare_recording(const JudgeOptions& options, const std::string& what, Wrap
     recording.slot_steps = recording.picks_slots = false;
     recording.no_slot_steps = "this host has no watchpoints for tracers";
   }
-  remove_reports(options.out);
-  return 0;
+  return prepare_output(prepared);
 }
 
 namespace {
@@ -371,6 +373,7 @@ bool asks_for_stores(const std::vector<const Requirement*>& selected, int otep) 
 }  // namespace
 
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   if (command.empty()) {
     return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
   }
@@ -407,7 +410,8 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
   }
   wrap.watch_lifetime = options.watch != "publication";
   wrap.ids_from_output = options.ids_from_output;
-  if (const int code = prepare_recording(options, "wrap", wrap, timeline); code != 0) return code;
+  if (const int code = prepare_recording(options, prepared, "wrap", wrap, timeline); code != 0)
+    return code;
   if (wrap.no_filter && (wrap.hide_vdso || !wrap.injections.empty() || options.faults)) {
     return complain(kExitUnreachable,
                     "--inject, --faults and --hide-vdso need a system call filter",
@@ -464,6 +468,7 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
 }
 
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   if (all == !pids.empty()) {
     return complain(kExitUsage, "attach: give a pid or --all",
                     "ctxconf attach [options] PID | --all");
@@ -488,6 +493,7 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
   attach.unreachable = give_up_on;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  if (const int code = prepare_output(prepared); code != 0) return code;
   std::vector<std::string> target = pids;
   if (all) target = {"--all"};
   Timeline timeline = begin_timeline(options, Mode::kAttach, std::move(target));
@@ -522,6 +528,7 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
 }
 
 int command_replay(const JudgeOptions& options, const std::string& file) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   const auto text = read_file(file, kLongestTimeline);

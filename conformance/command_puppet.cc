@@ -34,6 +34,7 @@ std::string line_of(const puppet::Operation& operation) {
 }  // namespace
 
 int command_puppet(const JudgeOptions& options, const std::string& file) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   const auto text = read_file(file, puppet::kLongestScript);
   if (!text) return complain(kExitUsage, "puppet: " + sys::to_string(text.error()));
   std::vector<std::size_t> lines;
@@ -59,7 +60,8 @@ int command_puppet(const JudgeOptions& options, const std::string& file) {
   run.wrap.watch_lifetime = options.watch == "lifetime";
   run.wrap.hide_vdso = options.hide_vdso;
   if (options.run_for) run.others_within = *options.run_for;
-  if (const int code = prepare_recording(options, "puppet", run.wrap, timeline); code != 0) {
+  if (const int code = prepare_recording(options, prepared, "puppet", run.wrap, timeline);
+      code != 0) {
     return code;
   }
   if (run.wrap.no_filter && run.wrap.hide_vdso) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -17,6 +16,7 @@
 #include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/on_fail.h"
+#include "conformance/output_folder.h"
 #include "conformance/repeats.h"
 #include "conformance/run_progress.h"
 #include "conformance/testee/checks.h"
@@ -25,6 +25,7 @@
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 #include "sys/ending_signals.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -52,22 +53,30 @@ std::string shown(const std::vector<std::string>& words) {
 // A line for each thing that happens, while it happens.
 class Events {
  public:
-  bool open(const std::string& path) {
-    file_.open(path, std::ios::trunc);
-    return file_.is_open();
+  sys::Result<> open(const OutputFolder& out) {
+    CTX_TRY(file, out.create(kName));
+    file_ = std::move(file);
+    return {};
   }
   void write(nlohmann::ordered_json event) {
     if (!file_.is_open()) return;
     event["at_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(
                          std::chrono::steady_clock::now() - begin_)
                          .count();
-    file_ << event.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace)
-          << '\n'
-          << std::flush;
+    const std::string line =
+        event.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
+    if (const int err = write_all(file_.get(), line); err != 0 && problem_.empty()) {
+      problem_ = sys::to_string({"write", err, kName});
+      file_.reset();
+    }
   }
+  // Why something is missing from it; empty: nothing is.
+  const std::string& problem() const { return problem_; }
 
  private:
-  std::ofstream file_;
+  static constexpr const char* kName = "events.jsonl";
+  sys::Fd file_;
+  std::string problem_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -182,6 +191,7 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
 }  // namespace
 
 int command_run(const JudgeOptions& options, const RunCommand& command) {
+  if (const int code = remove_reports(options.out); code != 0) return code;
   if (command.adapter.empty()) {
     return complain(kExitUsage, "run: no adapter", "ctxconf run [options] -- ADAPTER [ARGS]");
   }
@@ -204,7 +214,8 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
   testee.recording.stores = true;
   testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);
-  if (const int code = prepare_recording(options, "run", testee.recording, timeline); code != 0) {
+  if (const int code = prepare_recording(options, prepared, "run", testee.recording, timeline);
+      code != 0) {
     return code;
   }
   timeline.watches_lifetime = testee.recording.stores;
@@ -213,8 +224,10 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   const auto begin = std::chrono::steady_clock::now();
   Driver driver(testee, prepared.selected);
   Events events;
-  if (!options.out.empty() && !events.open(options.out + "/events.jsonl")) {
-    return complain(kExitUsage, "--out: cannot write " + options.out + "/events.jsonl");
+  if (prepared.out) {
+    if (const auto opened = events.open(*prepared.out); !opened) {
+      return complain(kExitUsage, "--out: " + sys::to_string(opened.error()));
+    }
   }
   events.write({{"event", "begin"}, {"target", command.adapter}, {"seed", *seed}});
   testee.recording.unreachable = [&events, self = getpid()](pid_t pid) {
@@ -254,6 +267,7 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   }
   RunResult run;
   if (prepared.incomplete.empty()) prepared.incomplete = unreachable;
+  prepared.unwritten = events.problem();
   const int code = conclude_run(options, prepared, timeline, "run", unreachable, &run);
   events.write({{"event", "end"}, {"exit", code}});
   return stand_at_failure(options, run, timeline, code,

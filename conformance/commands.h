@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/output_folder.h"
 #include "conformance/report/console.h"
 #include "conformance/requirements/catalogue.h"
 
@@ -123,15 +124,19 @@ int command_golden(const GoldenCommand& command);
 // Prints "ctxconf: TEXT" and, indented, what to do; returns `code`.
 int complain(int code, const std::string& text, const std::string& what_to_do = {});
 
-// Writes to stdout; returns `code`, or 70 after a complaint when it cannot be
-// written. A reader that went away is no complaint.
+// Writes to stdout; returns `code`, or 3 after a complaint when it cannot be written, unless `code`
+// comes before that. A reader that went away is no complaint.
 int print(const std::string& text, int code);
 
 // The whole of a file, "-" for stdin. EFBIG beyond `limit`.
 sys::Result<std::string> read_file(const std::string& path, std::size_t limit);
 // Through a temporary file and rename, so that a reader never sees half of it.
 sys::Result<> write_file(const std::string& path, const std::string& text);
-// result.json, junit.xml, report.html and summary.md; `strict`: warnings are failures.
-sys::Result<> write_reports(const std::string& directory, const RunResult& run, bool strict);
+// result.json, junit.xml, report.html and summary.md; `strict`: warnings are failures. After an
+// error none of them is there.
+sys::Result<> write_reports(const OutputFolder& folder, const RunResult& run, bool strict);
+// Those in the folder of --out, if there is one: whatever becomes of this run, what an earlier one
+// has left there is not about it. Not 0: the exit code, it was said on stderr.
+int remove_reports(const std::string& out);
 
 }  // namespace ctxconf::conformance

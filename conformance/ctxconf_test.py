@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import struct
@@ -908,6 +909,112 @@ class ReportsTest(Case):
         self.assertRegex(self.read("out/summary.md").decode(),
                          r"(?m)^## ctxconf failed\n[^|]*\|[^|]*\|[^|]*\|[^|]*\|\n.*\n"
                          r"\| \*\*FAIL\*\* \| `pctx.header.signature` \| .*OTEL-CTX")
+
+    def test_nothing_green_is_left_of_an_earlier_run(self):
+        reports = ["junit.xml", "report.html", "result.json", "summary.md"]
+        os.mkdir(self.path("out"))
+        recording = self.write("half.json", "{")
+        for code, words in ((UNREACHABLE, ["attach", "2147483647"]), (USAGE, ["attach", "x"]),
+                            (USAGE, ["elf", "nowhere"]), (USAGE, ["elf", "--only", "x", CTXCONF]),
+                            (USAGE, ["replay", recording]), (USAGE, ["replay", "nowhere"]),
+                            (USAGE, ["wrap", "--only", "nothing.*", "--", "true"]),
+                            (UNREACHABLE, ["wrap", "--", "./nowhere"]),
+                            (USAGE, ["run", "--seed", "x", "--", "true"])):
+            with self.subTest(words):
+                for name in reports:
+                    self.write(os.path.join("out", name), "green")
+                self.complains(code, words[0], "--out", "out", *words[1:], about=[])
+                self.assertEqual([n for n in os.listdir(self.path("out")) if n in reports], [])
+
+    def test_what_lies_in_the_output_directory(self):
+        os.makedirs(self.path("out/elsewhere"))
+        mine = self.write("mine", "mine")
+        names = ("junit.xml", "report.html", "result.json", "summary.md", "timeline.json",
+                 "events.jsonl")
+        adapter = os.path.join(BIN, "adapter_cpp")
+        only = ("--only", "pctx.publish.timestamp-last")
+        for make in (os.mkfifo, lambda path: os.symlink(mine, path)):
+            for name in names:
+                make(self.path(f"out/{name}"))
+            # The names that temporary files once had.
+            script = ('for name in "$0"/*.*; do mkfifo "$name.$$.tmp"; done; exec "$@"')
+            self.expect_exit(CLEAN, "-c", script, "out", CTXCONF, "run", "--out", "out", *only,
+                             "--", adapter, program="sh")
+            self.assertEqual(self.read("mine"), b"mine")
+            for name in names:
+                self.assertTrue(os.path.isfile(self.path(f"out/{name}")), name)
+                self.assertFalse(os.path.islink(self.path(f"out/{name}")), name)
+                os.unlink(self.path(f"out/{name}"))
+            for name in os.listdir(self.path("out")):
+                if name.endswith(".tmp"):
+                    self.assertRegex(name, r"\.\d+\.tmp$", "left behind")
+                    os.unlink(self.path(f"out/{name}"))
+        self.write("out/elsewhere/pctx.header.version.trace", "mine")
+        os.symlink("elsewhere", self.path("out/traces"))
+        self.complains(USAGE, "wrap", "--out", "out", "--", "true", about=["out/traces: Not a dir"])
+        self.assertEqual(self.read("out/elsewhere/pctx.header.version.trace"), b"mine")
+
+    def test_the_output_directory_is_held_open(self):
+        self.expect_exit(FAILED, "wrap", "--out", "out", "--", "sh", "-c",
+                         f"mv out moved; mkdir new; ln -s new out; exec {TESTEE} --quiet --bad "
+                         "pctx.header.version --hold 200")
+        self.assertEqual(os.listdir(self.path("new")), [])
+        self.assertIn("result.json", os.listdir(self.path("moved")))
+        self.assertEqual(os.listdir(self.path("moved/traces")), ["pctx.header.version.trace"])
+
+    def test_reports_that_cannot_be_written(self):
+        self.expect_exit(CLEAN, "wrap", "--out", "whole", "--", WRITER, "--hold", "150ms")
+        self.expect_exit(CLEAN, "elf", "--out", "audit", os.path.join(BIN, "adapter_cpp"))
+        def half(folder):
+            return os.path.getsize(self.path(f"{folder}/result.json")) // 2
+        for words, some in ((["wrap", "--out", "out", "--", WRITER, "--quiet", "--hold", "150ms"],
+                             half("whole")),
+                            (["replay", "--out", "out", "whole/timeline.json"], half("whole")),
+                            (["elf", "--out", "out", os.path.join(BIN, "adapter_cpp")],
+                             half("audit"))):
+            for limit in (0, some):
+                with self.subTest(words=words, limit=limit):
+                    def set_limit():
+                        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+                    done = self.run_limited(words, set_limit)
+                    self.assertEqual(done.returncode, UNREACHABLE, done)
+                    self.assertRegex(done.stdout, r"exit 3: .*\bout/.*: File too large")
+                    self.assertNotIn("exit 0", done.stdout)
+                    self.assertEqual(
+                        [n for n in os.listdir(self.path("out"))
+                         if n not in ("timeline.json", "traces")], [])
+
+    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-m", "true"),
+                         "needs root and unshare(1): makes namespaces")
+    def test_full_disk(self):
+        adapter = os.path.join(BIN, "adapter_cpp")
+        script = ('mkdir -p "$0" && mount -t tmpfs -o size=16k none "$0" && head -c "$1" /dev/zero '
+                  '> "$0/other"; shift; "$@"; code=$?; ls -A "$0" >&2; exit $code')
+        for words in (["wrap", "--out", "out", "--", WRITER, "--quiet", "--hold", "100ms"],
+                      ["run", "--out", "out", "--only", "pctx.publish.timestamp-last", "--", adapter]):
+            for taken in ("0", "16384"):
+                with self.subTest(words=words, taken=taken):
+                    done = self.expect_exit(
+                        UNREACHABLE, "-m", "sh", "-c", script, "out", taken, CTXCONF, *words,
+                        program="unshare",
+                        out="^exit 3: --out has not all of it: .*: No space left on device$")
+                    self.assertNotIn("exit 0", done.out)
+                    self.assertNotIn("trace saved", done.out)
+                    self.assertNotRegex(done.err, "junit|result|summary|report|tmp")
+
+    def run_limited(self, words, limit):
+        return subprocess.run([CTXCONF, *words], cwd=self.dir, env=self.env, check=False,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              stderr=subprocess.PIPE, timeout=DEADLINE_S, preexec_fn=limit)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "wb") as full:
+            for words in (["wrap", "--", WRITER, "--quiet", "--hold", "100ms"], ["list"]):
+                done = subprocess.run([CTXCONF, *words], cwd=self.dir, env=self.env, check=False,
+                                      stdin=subprocess.DEVNULL, stdout=full, timeout=DEADLINE_S,
+                                      stderr=subprocess.PIPE)
+                self.assertEqual(done.returncode, UNREACHABLE, done)
+                self.assertIn(b"cannot write to stdout: No space left", done.stderr)
 
     def test_traces(self):
         done = self.run_mutant()

@@ -463,9 +463,15 @@ int run_command_line(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader of our output that goes away is no reason to leave processes behind.
   std::signal(SIGPIPE, SIG_IGN);
+  // A file that may not grow as long is an error that can be told.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return ctxconf::conformance::run_command_line(argc, argv);
   } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) {
+      std::fprintf(stderr, "ctxconf: cannot write to stdout: %s\n", e.what());
+      return ctxconf::conformance::kExitUnreachable;
+    }
     std::fprintf(stderr, "ctxconf: a bug in ctxconf, please report it: %s\n", e.what());
     return ctxconf::conformance::kExitHarnessError;
   }

@@ -77,6 +77,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (ours != run.problems.end()) return {kExitHarnessError, ours->text};
   if (const auto* p = problem(kExitUsage)) return {kExitUsage, from_file(*p)};
   if (!options.unreachable.empty()) return {kExitUnreachable, options.unreachable};
+  if (!options.unwritten.empty()) return {kExitUnreachable, options.unwritten};
   if (run.results.empty()) return {kExitUsage, "no requirement was selected"};
 
   const auto failed =

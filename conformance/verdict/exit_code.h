@@ -10,7 +10,7 @@ namespace ctxconf::conformance {
 inline constexpr int kExitClean = 0;
 inline constexpr int kExitFailed = 1;         // an unexpected failure, crash or hang
 inline constexpr int kExitUsage = 2;          // a bad flag, an unknown id, nothing selected
-inline constexpr int kExitUnreachable = 3;    // the target could not be started or reached
+inline constexpr int kExitUnreachable = 3;    // no target that can be observed, no report written
 inline constexpr int kExitNotJudged = 4;      // nothing could be judged, or not what was required
 inline constexpr int kExitStale = 5;          // the expectations file needs mending
 inline constexpr int kExitHarnessError = 70;  // a bug of ours
@@ -19,6 +19,7 @@ struct ExitOptions {
   bool strict = false;              // warnings fail
   bool require_observable = false;  // unobservable is exit code 4
   std::string unreachable;          // not empty: why the target could not be reached
+  std::string unwritten;            // not empty: what of the reports could not be written
   std::string incomplete;           // not empty: what was asked for and could not be judged
 };
 
