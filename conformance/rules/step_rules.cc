@@ -178,6 +178,13 @@ struct Gap {
 // A barrier in each gap: behind the instruction of the first store, or in that of the second.
 Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const char* where) {
   const Image& image = *e.image;
+  const bool keeps_order = e.timeline->arch == "x86_64";
+  if (gaps.empty() && keeps_order) {
+    return not_applicable(NaReason::kArch,
+                          fmt::format("no barrier is needed {}: this processor keeps stores in "
+                                      "order",
+                                      where));
+  }
   if (gaps.empty()) return not_walked(image);
   std::vector<std::string> witnesses;
   for (const Gap& gap : gaps) {
@@ -196,11 +203,11 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
     const auto window = fmt::format(
         "{}, from {} to {}", instructions_text(gap.after.view->step - gap.before.view->step),
         place_of(image, *gap.walk, gap.before), place_of(image, *gap.walk, gap.after));
-    if (e.timeline->arch == "x86_64") {
-      Finding f = unobservable(
+    if (keeps_order) {
+      Finding f = not_applicable(
+          NaReason::kArch,
           fmt::format("no barrier {}, and none is needed: this processor keeps stores in order",
-                      where),
-          "the same program on aarch64");
+                      where));
       f.evidence.push_back(window);
       f.level = to_string(Level::kSteps);
       return f;
