@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,6 +115,7 @@ KINDS = {
     "changes-root": (FINE, ""),
     "mounts": (FINE, ""),
     "leaves-children": (FINE, r"warning: \d+ process(es)? outlived the adapter"),
+    "leaves-clean-children": (FINE, r"warning: \d+ process(es)? outlived the adapter"),
     "vforks": (FINE, ""),
     "vforks-and-hangs": (TIMEOUT, NO_REPLY),
     "bye-twice": (BROKEN, "a line without a request"),
@@ -140,10 +142,10 @@ FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twi
        "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
 # Driven by several processes at once, too.
 JOBS = ("none", "reply-twice", "dies-of-segv", "daemonises-later", "ignores-sigterm",
-        "joins-our-group", "leaves-children", "hello-huge-caps", "floods")
+        "joins-our-group", "leaves-children", "leaves-clean-children", "hello-huge-caps", "floods")
 # Their limits are awaited.
 SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
-        "bye-then-stays", "leaves-children"}
+        "bye-then-stays", "leaves-children", "leaves-clean-children"}
 
 
 def mounts():
@@ -280,6 +282,7 @@ class ByHand(unittest.TestCase):
                 "reply-wrong-id": "has id 2, and its reply another",
                 "reply-malformed": "breaks the protocol",
                 "leaves-children": "left after bye",
+                "leaves-clean-children": "left after bye",
                 "bye-then-stays": "does not exit within 2 s after bye",
                 "bye-then-exits-5": "after bye it exits 5"}.items():
             with self.subTest(kind):
@@ -314,6 +317,38 @@ class ByHand(unittest.TestCase):
         for wrong in ("0", "nan", "x"):
             code, text = self.ctxconf("adapter-lint", "none", options=("--timeout-scale", wrong))
             self.assertEqual(code, 2, text)
+
+    def test_lint_that_is_asked_to_end_leaves_nothing(self):
+        # It waits for the end of its input, and for a reply; with children and without.
+        for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for kind in ("hello-never", "reply-never", "bye-then-stays", "leaves-clean-children"):
+                with self.subTest(f"{signo.name} {kind}"):
+                    mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+                    lint = subprocess.Popen(
+                        [CTXCONF, "adapter-lint", "--timeout-scale", "100", "--", ADAPTER, kind],
+                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                        env={**os.environ, **dict([mark.split("=", 1)])})
+                    deadline = time.monotonic() + DEADLINE_S
+                    while len(marked(mark)) < 2 and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    lint.send_signal(signo)
+                    text = lint.communicate(timeout=DEADLINE_S)[0].decode()
+                    self.assertEqual(marked(mark), [])
+                    self.assertEqual(lint.returncode, -signo, text)
+
+    def test_an_adapter_ends_with_its_ctxconf(self):
+        mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        lint = subprocess.Popen(
+            [CTXCONF, "adapter-lint", "--", ADAPTER, "hello-never"], stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, env={**os.environ, **dict([mark.split("=", 1)])})
+        deadline = time.monotonic() + DEADLINE_S
+        while len(marked(mark)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        lint.kill()
+        lint.wait()
+        while marked(mark) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(marked(mark), [])
 
     def test_repl_speaks_over_descriptor_3(self):
         code, text = self.ctxconf("repl", os.path.join(BIN, "adapter_cpp"),

@@ -1,6 +1,7 @@
 // `ctxconf adapter-lint`: is the adapter itself right? What its SDK does is not looked at.
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "conformance/commands.h"
@@ -16,6 +18,8 @@
 #include "conformance/testee/line_session.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/ending_signals.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -83,15 +87,17 @@ std::vector<Step> steps() {
 class Lint {
  public:
   explicit Lint(const AdapterCommand& command)
-      : options_{command.adapter, std::string(kSeed), command.channel == "fd3"},
+      : interrupt_(signalfd(-1, &signals_.set(), SFD_CLOEXEC | SFD_NONBLOCK)),
+        options_{command.adapter, std::string(kSeed), command.channel == "fd3", interrupt_.get()},
         timeout_scale_(command.timeout_scale) {}
 
   // False: it cannot be started; error() says why.
   bool run() {
     if (!drive()) return false;
     if (!declared_.is_object()) return true;  // without hello nothing more can be said
-    end_of_file(/*after_hello=*/true);
-    end_of_file(/*after_hello=*/false);
+    for (const bool after_hello : {true, false}) {
+      if (interrupted_by() == 0) end_of_file(after_hello);
+    }
     return true;
   }
 
@@ -105,6 +111,17 @@ class Lint {
                              findings_.size() == 1 ? "finding" : "findings");
   }
   bool is_clean() const { return findings_.empty(); }
+  // The signal that asked this process to end; 0: none did.
+  int interrupted_by() const {
+    sigset_t pending;
+    sigpending(&pending);
+    for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+      if (sigismember(&signals_.set(), signo) == 1 && sigismember(&pending, signo) == 1) {
+        return signo;
+      }
+    }
+    return 0;
+  }
 
  private:
   void find(std::string what) {
@@ -186,8 +203,7 @@ class Lint {
     ++right_;
     declared_ = (*reply)["caps"];
     const auto pid = (*reply)["pid"].get<std::int64_t>();
-    const auto ours = processes_with(session.mark());
-    if (std::ranges::find(ours, pid) == ours.end()) {
+    if (!std::in_range<pid_t>(pid) || !session.has_started(static_cast<pid_t>(pid))) {
       find("says that its process is " + quoted((*reply)["pid"]) +
            ", which is none that it has started");
     }
@@ -272,17 +288,19 @@ class Lint {
       }
     }
     if (ended && !judged) note_end(*ended);
-    auto left = processes_with(session.mark());
+    auto left = session.left();
     for (const auto until = Clock::now() + scaled(milliseconds(500));
-         !left.empty() && Clock::now() < until;) {
+         !left.empty() && Clock::now() < until && interrupted_by() == 0;) {
       usleep(10'000);
-      left = processes_with(session.mark());
+      left = session.left();
     }
     if (!left.empty()) {
       find(fmt::format("{} {} left {}, the first: {}", left.size(),
                        left.size() == 1 ? "process is" : "processes are", when, left.front()));
     }
-    for (const pid_t pid : left) kill(pid, SIGKILL);
+    if (const auto stay = session.end_left(); !stay.empty()) {
+      find(fmt::format("{} of these cannot be ended, the first: {}", stay.size(), stay.front()));
+    }
     if (session.noise_lines() > 0 && !noisy_) {
       noisy_ = true;
       notes_.push_back(
@@ -307,6 +325,8 @@ class Lint {
     return std::chrono::duration_cast<milliseconds>(limit * timeout_scale_);
   }
 
+  const sys::EndingSignals signals_;
+  const sys::Fd interrupt_;  // readable when one came
   const LineOptions options_;
   const double timeout_scale_;
   Json declared_;  // `caps`; null: there was no right hello
@@ -326,9 +346,13 @@ int command_adapter_lint(const AdapterCommand& command) {
                     "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
   }
   Lint lint(command);
-  if (!lint.run()) {
+  const bool started = lint.run();
+  if (!started && lint.interrupted_by() == 0) {
     return complain(kExitUsage, "adapter-lint: cannot start it: " + lint.error(),
                     "name a program that exists and may be executed");
+  }
+  if (const int signo = lint.interrupted_by(); signo != 0) {
+    return complain(128 + signo, fmt::format("adapter-lint: ended by signal {}", signo));
   }
   return print(lint.report(), lint.is_clean() ? kExitClean : kExitFailed);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/process_header.h"
@@ -200,8 +201,8 @@ int command_repl(const AdapterCommand& command) {
   if (reply.contains("pid") && reply["pid"].is_number_integer()) {
     const auto said = reply["pid"].get<std::int64_t>();
     // Only its own: another process is nothing that an adapter may show.
-    for (const pid_t own : processes_with(session->mark())) {
-      if (own == said) pid = own;
+    if (std::in_range<pid_t>(said) && session->has_started(static_cast<pid_t>(said))) {
+      pid = static_cast<pid_t>(said);
     }
   }
   std::string line;
@@ -223,6 +224,9 @@ int command_repl(const AdapterCommand& command) {
   if (!exchange(*session, {{"op", "bye"}}, scaled(kEndWithin), reply))
     return no_reply(*session, scaled(kEndWithin));
   (void)session->end(scaled(kEndWithin));
+  if (const auto left = session->end_left(); !left.empty()) {
+    complain(kExitClean, fmt::format("repl: process {} could not be ended", left.front()));
+  }
   return kExitClean;
 }
 

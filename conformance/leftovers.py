@@ -4,13 +4,16 @@ import os
 
 
 def marked(mark):
-    """Processes with this in their environment."""
+    """Processes with this in their environment, or with its value in their command line."""
+    value = mark.partition("=")[2] or mark
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                if mark.encode() in environment.read():
-                    found.append(int(pid))
-        except OSError:
-            pass
+        for place, text in (("environ", mark), ("cmdline", value)):
+            try:
+                with open(f"/proc/{pid}/{place}", "rb") as file:
+                    if text.encode() in file.read():
+                        found.append(int(pid))
+                        break
+            except OSError:
+                pass
     return found

@@ -131,6 +131,11 @@ struct Child::State {
     return status.has_value();
   }
 
+  bool is_interrupted() const {
+    pollfd fd{options.interrupt, POLLIN, 0};
+    return poll(&fd, 1, 0) > 0;
+  }
+
   // Lets input and output flow until something happened, the deadline or a little while.
   void step(Clock::time_point deadline, bool watch_end);
   void send_some();
@@ -162,6 +167,7 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
   what.argv = options.argv;
   what.extra_env = options.extra_env;
   what.own_group = true;
+  what.dies_with_us = true;
   // Above 2, so that none is replaced before it is used.
   std::array<Fd, 3> theirs;
   for (int i = 0; i < 3; ++i) {
@@ -234,10 +240,11 @@ void Child::State::close_input() {
 
 void Child::State::step(Clock::time_point deadline, bool watch_end) {
   // poll ignores entries with a negative descriptor.
-  std::array<pollfd, 4> fds{{{out.fd.get(), POLLIN, 0},
+  std::array<pollfd, 5> fds{{{out.fd.get(), POLLIN, 0},
                              {err.fd.get(), POLLIN, 0},
                              {unsent.empty() ? -1 : in.get(), POLLOUT, 0},
-                             {watch_end ? pidfd.get() : -1, POLLIN, 0}}};
+                             {watch_end ? pidfd.get() : -1, POLLIN, 0},
+                             {options.interrupt, POLLIN, 0}}};
   auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
   if (watch_end && !pidfd.is_open()) left = std::min(left, kSlice);
   const auto timeout = std::clamp<long>(left.count(), 0, 1000);
@@ -303,6 +310,7 @@ Result<std::string> Child::read_line(milliseconds deadline) {
       if (text.empty()) return fail("read line", 0, s.options.argv[0] + ": end of output");
       return std::exchange(text, {});
     }
+    if (s.is_interrupted()) return fail("read line", ECANCELED, s.options.argv[0]);
     if (Clock::now() >= until) return fail("read line", ETIMEDOUT, s.options.argv[0]);
     s.step(until, false);
   }
@@ -315,6 +323,7 @@ Result<> Child::write(const std::string& text) {
   while (s.in.is_open() && !s.unsent.empty()) {
     s.send_some();
     if (s.unsent.empty() || !s.in.is_open()) break;
+    if (s.is_interrupted()) return fail("write", ECANCELED, s.options.argv[0]);
     if (Clock::now() >= until) return fail("write", ETIMEDOUT, s.options.argv[0]);
     s.step(until, false);
   }
@@ -327,7 +336,7 @@ Result<ChildResult> Child::wait(milliseconds deadline) {
   const auto until = Clock::now() + deadline;
   ChildResult result;
   while (!s.has_ended()) {
-    if (Clock::now() >= until) {
+    if (Clock::now() >= until || s.is_interrupted()) {
       result.timed_out = true;
       break;
     }

@@ -22,18 +22,22 @@ struct ChildOptions {
   bool descriptor3 = false;
   std::chrono::milliseconds deadline{10000};
   std::size_t output_limit = 16U << 20U;  // of each stream; the rest is read and dropped
+  // A descriptor, not owned: while there is something to read from it nobody waits for the child
+  // any more. read_line and write fail with ECANCELED, and wait kills at once.
+  int interrupt = -1;
 };
 
 struct ChildResult {
   std::optional<int> exit_code;
   std::optional<int> killed_by;
-  bool timed_out = false;  // killed by us at the deadline
+  bool timed_out = false;  // killed by us at the deadline, or when we were interrupted
   std::string output;      // stdout
   std::string errors;      // stderr
   bool truncated = false;  // output_limit was reached
 };
 
-// Runs it in a process group of its own, which is killed as a whole at the end.
+// Runs it in a process group of its own, which is killed as a whole at the end. It is killed, too,
+// when the thread that started it ends.
 // The error is that of the exec, with argv[0] as detail.
 Result<ChildResult> run_child(const ChildOptions& options);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <stdexcept>
 
 #include "sys/spawn.h"
+#include "sys/started.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -312,6 +314,79 @@ TEST_F(ChildTest, GetsAStatusThatAnotherWaiterReaped) {
   const auto r = child->wait(5s);
   ASSERT_TRUE(r) << to_string(r.error());
   EXPECT_EQ(r->exit_code, 5);
+}
+
+// Something of its own session, whose environment says nothing, of a parent that has ended.
+ChildOptions leaves_a_process() {
+  ChildOptions o;
+  // The line says that it has left the group, with which it would be ended.
+  o.argv = {"/bin/sh", "-c",
+            "setsid -f env -i /bin/sh -c 'echo up; exec sleep 3600 </dev/null >/dev/null 2>&1' | "
+            "head -n 1"};
+  return o;
+}
+
+TEST_F(ChildTest, WhatLeftItsSessionAndItsEnvironmentIsEnded) {
+  const Started started;
+  const auto r = run_child(leaves_a_process());
+  ASSERT_TRUE(r) << to_string(r.error());
+  const auto left = started.running();
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_TRUE(started.has(left.front()));
+  EXPECT_EQ(started.end(0ms), left);  // nobody has waited for it yet
+  EXPECT_TRUE(started.end(30s).empty());
+  EXPECT_FALSE(exists(left.front()));
+  EXPECT_TRUE(started.running().empty());
+}
+
+TEST_F(ChildTest, WhatWasThereBeforeOrHasAnOwnerIsLeftAlone) {
+  const Started all;
+  ASSERT_TRUE(run_child(leaves_a_process()));
+  const Started later;
+  EXPECT_TRUE(later.running().empty());
+  auto child = Child::start(target({"sleep"}));
+  ASSERT_TRUE(child) << to_string(child.error());
+  EXPECT_TRUE(later.has(child->pid()));
+  EXPECT_TRUE(later.end(30s).empty());
+  EXPECT_TRUE(exists(child->pid()));
+  EXPECT_EQ(all.running().size(), 1U);
+  EXPECT_TRUE(all.end(30s).empty());
+}
+
+TEST_F(ChildTest, DiesWithTheProcessThatStartedIt) {
+  const Started started;
+  const auto r = run_forked(
+      [](int output) {
+        auto child = Child::start(target({"sleep"}));
+        if (!child) return;
+        const auto pid = std::to_string(child->pid());
+        (void)!write(output, pid.data(), pid.size());
+        _exit(0);  // destroys nothing
+      },
+      30s, 100);
+  ASSERT_TRUE(r) << to_string(r.error());
+  const pid_t pid = std::atoi(r->output.c_str());
+  ASSERT_GT(pid, 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, __WALL), pid);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+TEST_F(ChildTest, NobodyWaitsForItAfterAnInterruption) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  ChildOptions options;
+  options.argv = {"sleep", "3600"};
+  options.interrupt = ends[0];
+  auto child = Child::start(options);
+  ASSERT_TRUE(child) << to_string(child.error());
+  EXPECT_EQ(child->read_line(1ms).error().err, ETIMEDOUT);
+  ASSERT_EQ(write(ends[1], "x", 1), 1);
+  EXPECT_EQ(child->read_line(1h).error().err, ECANCELED);
+  const auto r = child->wait(1h);
+  ASSERT_TRUE(r) << to_string(r.error());
+  EXPECT_EQ(r->killed_by, SIGKILL);
+  for (const int end : ends) close(end);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include <map>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)  // Linux 5.11
@@ -70,6 +71,7 @@ void close_on_exec_from(unsigned first) {
 // below the highest that is kept, hence close_on_exec_from.
 struct Setup {
   const Spawn& what;
+  pid_t parent;
 
   boost::process::v2::error_code on_setup(boost::process::v2::posix::default_launcher& launcher,
                                           const boost::process::v2::filesystem::path&,
@@ -91,6 +93,10 @@ struct Setup {
     if (what.kept >= 0 && fcntl(what.kept, F_SETFD, 0) != 0) return last_error();
     if (what.own_session && setsid() < 0) return last_error();
     if (what.own_group && !what.own_session && setpgid(0, 0) != 0) return last_error();
+    if (what.dies_with_us) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+      if (getppid() != parent) _exit(127);  // it has ended before
+    }
     restore_signals_at_start();
     return {};
   }
@@ -169,6 +175,41 @@ Registry& registry() {
   return r;
 }
 
+// Nobody need be looked for in all of /proc where there is none.
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL) ==
+             0 ||
+         errno != ECHILD;
+}
+
+// Of all processes.
+std::vector<std::pair<pid_t, pid_t>> parents() {
+  std::vector<std::pair<pid_t, pid_t>> out;
+  DIR* proc = opendir("/proc");
+  if (proc == nullptr) return out;
+  while (const dirent* entry = readdir(proc)) {
+    char* end = nullptr;
+    const long pid = std::strtol(entry->d_name, &end, 10);
+    if (pid <= 0 || *end != '\0') continue;
+    std::array<char, 512> text{};
+    const int fd =
+        open(("/proc/" + std::string(entry->d_name) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    const auto n = read(fd, text.data(), text.size() - 1);
+    close(fd);
+    if (n <= 0) continue;
+    // The name in parentheses may contain anything, also parentheses.
+    const std::string_view stat(text.data(), static_cast<std::size_t>(n));
+    const auto after = stat.rfind(')');
+    if (after == std::string_view::npos || after + 4 >= stat.size()) continue;
+    const long parent = std::strtol(text.data() + after + 4, nullptr, 10);
+    out.emplace_back(static_cast<pid_t>(pid), static_cast<pid_t>(parent));
+  }
+  closedir(proc);
+  return out;
+}
+
 }  // namespace
 
 Result<pid_t> spawn(const Spawn& what) {
@@ -190,7 +231,8 @@ Result<pid_t> spawn(const Spawn& what) {
   try {
     boost::asio::io_context context;
     // Given the context itself instead of its executor, it would throw and leave `ec` alone.
-    auto process = launcher(context.get_executor(), ec, what.path, argv.data(), Setup{what});
+    auto process =
+        launcher(context.get_executor(), ec, what.path, argv.data(), Setup{what, getpid()});
     if (!ec) {
       process.detach();
       return launcher.pid;
@@ -266,35 +308,25 @@ std::optional<int> reap_child(pid_t pid) {
 
 std::vector<pid_t> children_of_this_process() {
   std::vector<pid_t> out;
-  // Nobody need be looked for in all of /proc where there is none.
-  siginfo_t info{};
-  if (waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL) != 0 &&
-      errno == ECHILD) {
-    return out;
+  if (!has_children()) return out;
+  for (const auto& [pid, parent] : parents()) {
+    if (parent == getpid()) out.push_back(pid);
   }
-  DIR* proc = opendir("/proc");
-  if (proc == nullptr) return out;
-  const pid_t self = getpid();
-  while (const dirent* entry = readdir(proc)) {
-    char* end = nullptr;
-    const long pid = std::strtol(entry->d_name, &end, 10);
-    if (pid <= 0 || *end != '\0') continue;
-    std::array<char, 512> text{};
-    const int fd =
-        open(("/proc/" + std::string(entry->d_name) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;
-    const auto n = read(fd, text.data(), text.size());
-    close(fd);
-    if (n <= 0) continue;
-    // The name in parentheses may contain anything, also parentheses.
-    const std::string_view stat(text.data(), static_cast<std::size_t>(n));
-    const auto after = stat.rfind(')');
-    if (after == std::string_view::npos || after + 4 >= stat.size()) continue;
-    if (std::strtol(text.data() + after + 4, nullptr, 10) == self) {
-      out.push_back(static_cast<pid_t>(pid));
-    }
-  }
-  closedir(proc);
+  return out;
+}
+
+std::vector<pid_t> descendants_of_this_process() {
+  std::vector<pid_t> out;
+  if (!has_children()) return out;
+  std::multimap<pid_t, pid_t> children;
+  for (const auto& [pid, parent] : parents()) children.emplace(parent, pid);
+  const auto add_children_of = [&](pid_t parent) {
+    const auto [first, last] = children.equal_range(parent);
+    for (auto child = first; child != last; ++child) out.push_back(child->second);
+    children.erase(first, last);
+  };
+  add_children_of(getpid());
+  for (std::size_t i = 0; i < out.size(); ++i) add_children_of(out[i]);
   return out;
 }
 

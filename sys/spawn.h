@@ -23,6 +23,8 @@ struct Spawn {
   int third = -1;  // becomes descriptor 3
   bool own_group = false;
   bool own_session = false;  // which has a group of its own, too
+  // SIGKILL when the thread that starts it ends. A change of its rights at an exec undoes that.
+  bool dies_with_us = false;
 };
 // Returns when the exec has worked; its errno otherwise, and nothing is left.
 Result<pid_t> spawn(const Spawn& what);
@@ -42,5 +44,7 @@ std::optional<int> reap_child(pid_t pid);
 
 // The processes whose parent is this one.
 std::vector<pid_t> children_of_this_process();
+// These, and those below them; each parent before its children.
+std::vector<pid_t> descendants_of_this_process();
 
 }  // namespace ctxconf::sys

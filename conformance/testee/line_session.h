@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,12 +21,18 @@ struct LineOptions {
   std::vector<std::string> argv;
   std::string seed;          // hexadecimal
   bool descriptor3 = false;  // --channel fd3
+  int interrupt = -1;        // as in sys::ChildOptions
 };
 
+// With it ends all that it has started, and what came of that.
 class LineSession {
  public:
   using Clock = std::chrono::steady_clock;
   using Json = nlohmann::json;
+
+  LineSession(LineSession&&) noexcept;
+  LineSession& operator=(LineSession&&) noexcept;
+  ~LineSession();
 
   // The error is that of starting it.
   static sys::Result<LineSession> start(const LineOptions& options);
@@ -40,20 +47,23 @@ class LineSession {
 
   std::uint64_t noise_lines() const { return noise_lines_; }
   const std::string& noise() const { return noise_; }  // the last one; hostile
-  const std::string& mark() const { return mark_; }    // in the environment of all that it starts
+
+  // Whether the adapter, or anything that came of it, is this process.
+  bool has_started(pid_t pid) const;
+  // What came of the adapter and lives, once that has ended.
+  std::vector<pid_t> left() const;
+  // Kills these and waits; returns what could not be ended in time.
+  std::vector<pid_t> end_left() const;
 
  private:
-  LineSession(sys::Child child, std::string mark);
+  struct Processes;
+  explicit LineSession(std::unique_ptr<Processes> processes);
 
-  sys::Child child_;
-  std::string mark_;
+  std::unique_ptr<Processes> processes_;
   std::int64_t next_id_ = 1;
   std::uint64_t noise_lines_ = 0;
   std::string noise_;
 };
-
-// Processes with "KEY=VALUE" in their environment, where that may be read.
-std::vector<pid_t> processes_with(std::string_view variable);
 
 // The parts of a hello that ctxconf sends.
 nlohmann::json hello_request();

@@ -124,6 +124,22 @@ void leave_a_child() {
   sleep_for_ever();
 }
 
+// The same with nothing in its environment. What it is called is its mark for the test.
+void leave_a_clean_child() {
+  if (const pid_t pid = fork(); pid != 0) {
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+    return;
+  }
+  setsid();
+  if (fork() != 0) _exit(0);
+  for (const int fd : {0, 1, 2, 3}) close(fd);
+  const char* mark = getenv("CTXCONF_BAD_ADAPTER");
+  const std::array<char*, 1> nothing{};
+  execle("/bin/sh", "sh", "-c", "while :; do sleep 1; done", mark == nullptr ? "" : mark, nullptr,
+         nothing.data());
+  _exit(1);
+}
+
 void flood() {
   std::thread([] {
     const std::string line(4000, 'x');
@@ -485,6 +501,7 @@ constexpr Kind kKinds[] =
 
         // Its children
         {.name = "leaves-children", .after = leave_a_child},
+        {.name = "leaves-clean-children", .after = leave_a_clean_child},
         {.name = "vforks",
          .begin =
              [](const json&, const std::string& r) {
