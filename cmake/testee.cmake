@@ -19,6 +19,6 @@ ctxconf_library(ctxconf_testee
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
 ctxconf_test(testee_test
   SRCS conformance/repeats_test.cc conformance/testee/driver_test.cc
-       conformance/testee/protocol_line_test.cc
+       conformance/testee/jobs_test.cc conformance/testee/protocol_line_test.cc
   DEPS ctxconf_testee LABELS ptrace)
 add_dependencies(testee_test bad_adapter ctxconf-trampoline)

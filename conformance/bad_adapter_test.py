@@ -257,6 +257,30 @@ class BadAdapters(unittest.TestCase):
         self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
 
 
+# Stops the process that drives it, where that is a job of another.
+STOPPER = """#!/bin/sh
+above=$(awk '{print $4}' /proc/$PPID/stat)
+[ "$(cat /proc/$above/comm)" = ctxconf ] && kill -STOP $PPID
+exec "$@"
+"""
+
+
+class Jobs(unittest.TestCase):
+    def test_one_that_its_adapter_stops_is_continued(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stopper = os.path.join(folder, "stopper")
+            with open(stopper, "w", encoding="utf-8") as file:
+                file.write(STOPPER)
+            os.chmod(stopper, 0o755)
+            ran = subprocess.run(
+                [CTXCONF, "run", "--jobs", "3", "--only", ROWS[0], "--only", ROWS[1], "--",
+                 stopper, os.path.join(BIN, "adapter_cpp")],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S,
+                check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertRegex(ran.stdout, "processes of ctxconf were stopped [0-9]+ times")
+
+
 class ByHand(unittest.TestCase):
     """adapter-lint and repl."""
 

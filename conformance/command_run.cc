@@ -182,6 +182,10 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
   repeats.finish();
   ending.interrupted = ending.interrupted || jobs.interrupted;
   if (ending.harness_fault.empty()) ending.harness_fault = std::move(jobs.harness_fault);
+  if (jobs.stops > 0) {
+    timeline.notes.push_back(fmt::format(
+        "processes of ctxconf were stopped {} times by somebody else, and continued", jobs.stops));
+  }
   if (jobs.unreachable && ending.adapter_fault.empty()) {
     ending.adapter_fault = "cannot be observed: a page of it could not be read in time";
   }

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <exception>
 #include <map>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,7 +26,7 @@
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/process.h"
-#include "sys/spawn.h"
+#include "sys/started.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -36,10 +35,11 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{1000};
+constexpr milliseconds kTick{100};
 // In ticks, so that a time for which job control stopped this process counts as one.
-constexpr int kMostSilent = 600;        // more than all requests of a check may take together
-constexpr int kEnding = 20;             // a job that was told to end
+constexpr int kMostSilent = 6000;       // more than all requests of a check may take together
+constexpr int kEnding = 200;            // a job that was told to end
+constexpr unsigned kMostStops = 50;     // of a job in one unit; it is continued after each
 constexpr milliseconds kReaping{5000};  // of what was killed
 constexpr std::size_t kMostAhead =
     16;  // units whose recordings wait for an earlier one, or a job each
@@ -147,20 +147,19 @@ struct Worker {
   GroupRun run;                     // of that, as far as it was heard
   int silent = 0;                   // ticks
   bool gave_up = false;             // and it was killed for that
-  bool ended = false;               // and reaped
+  unsigned stops = 0;               // in this unit
+  std::optional<Clock::time_point> stopped;
+  bool is_reaped = false;
+  bool ended = false;  // and nothing more of it is heard
   int status = 0;
 };
 
 class Workers {
  public:
   Workers(const Jobs& jobs, double timeout_scale)
-      : jobs_(jobs), patience_(std::max(1.0, timeout_scale)), last_(jobs.names.size()) {
-    const auto before = sys::children_of_this_process();
-    earlier_children_.insert(before.begin(), before.end());
-  }
+      : jobs_(jobs), patience_(std::max(1.0, timeout_scale)), last_(jobs.names.size()) {}
 
   JobsEnding run(unsigned count) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // what a job leaves behind becomes ours
     const sys::EndingSignals signals;
     signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
@@ -214,6 +213,7 @@ class Workers {
     if (job.ended || job.unit || is_over()) return;
     if (next_ >= std::min(last_, taken_ + std::max(kMostAhead, workers_.size()))) return;
     job.silent = 0;
+    job.stops = 0;
     job.run = {};
     job.unit = next_++;
     const auto index = static_cast<std::uint32_t>(*job.unit);
@@ -273,6 +273,9 @@ class Workers {
     for (std::size_t i = 0; i < listed.size(); ++i) {
       if (fds[i + 1].revents != 0) hear(*listed[i]);
     }
+    for (Worker* job : listed) {
+      if (!job->ended) (void)has_ended(*job);
+    }
     if (ready == 0) {
       for (Worker* job : listed) be_patient(*job);
     }
@@ -282,6 +285,27 @@ class Workers {
     if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEnding : kMostSilent)) return;
     job.gave_up = true;
     kill(job.pid, SIGKILL);  // that is told when its channel ends
+  }
+
+  // Whether it is reaped. One that was stopped, by the program that it drives perhaps, is
+  // continued, and not at once: job control stops all of us, and it is to wait for us then.
+  bool has_ended(Worker& job) {
+    if (job.is_reaped) return true;
+    int status = 0;
+    const pid_t got = waitpid(job.pid, &status, WNOHANG | WUNTRACED);
+    if (got == job.pid && WIFSTOPPED(status)) {
+      ++ending_.stops;
+      ++job.stops;
+      job.stopped = Clock::now();
+    } else if (got == job.pid) {
+      job.status = status;
+    }
+    if (job.stopped && Clock::now() >= *job.stopped + kTick) {
+      job.stopped.reset();
+      kill(job.pid, job.stops < kMostStops ? SIGCONT : SIGKILL);
+    }
+    job.is_reaped = (got == job.pid && !WIFSTOPPED(status)) || (got < 0 && errno != EINTR);
+    return job.is_reaped;
   }
 
   void hear(Worker& job) {
@@ -362,6 +386,11 @@ class Workers {
     }
     if (!unit || is_ending_) return;
     GroupRun run;
+    if (job.stops >= kMostStops) {
+      run.adapter_fault = "cannot be driven: the process that drives it is stopped again and again";
+      finish(*unit, std::move(run));
+      return;
+    }
     std::string how = job.gave_up ? "said nothing for too long and was killed"
                       : WIFSIGNALED(job.status)
                           ? "was killed by " + signal_name(WTERMSIG(job.status))
@@ -376,9 +405,7 @@ class Workers {
     const auto kill_at = Clock::now() + milliseconds(kTick * scaled(kEnding));
     const auto give_up = kill_at + kReaping;
     bool killed = false;
-    while (!job.ended) {
-      const pid_t got = waitpid(job.pid, &job.status, WNOHANG);
-      if (got == job.pid || (got < 0 && errno != EINTR)) break;
+    while (!job.ended && !has_ended(job)) {
       const auto now = Clock::now();
       if (now >= give_up) {
         own_fault("a process of ctxconf could not be ended");
@@ -392,19 +419,7 @@ class Workers {
 
   // Children of a job that died, which have become ours.
   void end_orphans() {
-    const auto give_up = Clock::now() + kReaping;
-    while (true) {
-      bool any = false;
-      for (const pid_t pid : sys::children_of_this_process()) {
-        if (earlier_children_.contains(pid) || sys::is_registered_child(pid)) continue;
-        any = true;
-        kill(pid, SIGKILL);
-        (void)waitpid(pid, nullptr, WNOHANG | __WALL);
-      }
-      if (!any) return;
-      if (Clock::now() >= give_up) return own_fault("not all that was started could be ended");
-      std::this_thread::sleep_for(milliseconds(1));
-    }
+    if (!started_.end(kReaping).empty()) own_fault("not all that was started could be ended");
   }
 
   void end_all() {
@@ -420,7 +435,7 @@ class Workers {
   const Jobs& jobs_;
   const double patience_;
   sys::Fd signals_;
-  std::set<pid_t> earlier_children_;
+  const sys::Started started_;
   std::vector<Worker> workers_;
   std::size_t next_ = 0;   // unit to be handed out
   std::size_t taken_ = 0;  // units before this one were taken

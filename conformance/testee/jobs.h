@@ -30,11 +30,13 @@ struct JobsEnding {
   bool interrupted = false;   // by SIGINT, SIGTERM or SIGHUP, and everything was ended
   std::string harness_fault;  // of no unit
   bool unreachable = false;   // a process of ours has said why, and exited with kExitUnreachable
+  unsigned stops = 0;         // of processes of ours by somebody else; they were continued
 };
 
 // Does every unit, at most `count` at once. With one job in this process; with more this process
-// must have one thread. Nothing that was started is left when this returns. The longest that a job
-// may be silent is stretched by `timeout_scale`.
+// must have one thread. Nothing that was started is left when this returns. A job that somebody
+// stops is continued, and ended where that goes on; the fault is then the adapter's. The longest
+// that a job may be silent is stretched by `timeout_scale`.
 JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale);
 
 struct Unit {
