@@ -1143,6 +1143,24 @@ class ReportsTest(Case):
             with self.subTest(name):
                 self.complains(USAGE, "replay", name, about=["replay: ", about])
 
+    def test_replay_of_what_would_fill_the_memory(self):
+        head = '{"format": "ctxconf-timeline", "version": %s, "a": '
+        self.expect_exit(NOT_JUDGED, "wrap", "--out", "out", "--", "true")
+        version = json.loads(self.read("out/timeline.json"))["version"]
+        for name, text, about in (
+                ("brackets", "[" * (24 << 20), "nests more than 64 deep"),
+                ("objects", '{"a":' * (4 << 20), "nests more than 64 deep"),
+                ("behind", head % version + "[" * (24 << 20), "nests more than 64 deep"),
+                ("other", head % 3 + "[" * (24 << 20), "version 3 of the format"),
+                ("text", head % '"12"' + "[" * (24 << 20), "version a text of the format"),
+                ("values", head % version + "[" + "[]," * (17 << 20) + "0]}", "more than 16777216"),
+                ("large", "[" * ((256 << 20) + 1), "File too large")):
+            with self.subTest(name):
+                done = self.complains(USAGE, "replay", self.write(name, text), about=[about])
+                if not SANITISED:
+                    self.assertLess(done.peak, 1 << 20, "kB")
+                os.unlink(self.path(name))
+
     def test_replay_of_a_changed_recording(self):
         """Whatever the numbers of a recording are, they are judged or refused."""
         self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--hold", "150ms")

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conformance/ascii.h"
+#include "conformance/json_limits.h"
 #include "conformance/json_text.h"
 #include "conformance/session_json.h"
 #include "conformance/trace_ids.h"
@@ -1084,17 +1085,19 @@ std::string to_json(const Timeline& t) { return to_json(t, SIZE_MAX).value_or(""
 
 sys::Result<Timeline> timeline_from_json(std::string_view json) {
   if (json.size() > kLongestTimeline) return sys::fail("read timeline", EFBIG, "more than 256 MiB");
-  const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return sys::fail("read timeline", EINVAL, "this is not JSON");
-  if (!value.is_object() || value.value("format", Json()) != kFormat) {
-    return sys::fail("read timeline", EINVAL,
-                     "this is no recording of ctxconf (wrap --out DIR writes DIR/timeline.json)");
+  const JsonFormat wanted = {
+      std::string(kFormat), kTimelineVersion,
+      "this is no recording of ctxconf (wrap --out DIR writes DIR/timeline.json)",
+      ": record again with this ctxconf"};
+  if (const auto why = JsonLimits::problem_of(json, wanted); !why.empty()) {
+    return sys::fail("read timeline", EINVAL, why);
   }
-  if (value.value("version", Json()) != kTimelineVersion) {
-    return sys::fail("read timeline", EINVAL,
-                     "version " + value.value("version", Json()).dump() + " of the format, but " +
-                         std::to_string(kTimelineVersion) +
-                         " is read here: record again with this ctxconf");
+  const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_object() || !value.contains("format")) {
+    return sys::fail("read timeline", EINVAL, wanted.other_format);
+  }
+  if (!value.contains("version")) {
+    return sys::fail("read timeline", EINVAL, "says no version of its format");
   }
   std::string problem;
   const Reader in(value, "", &problem);
