@@ -25,6 +25,7 @@
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/expectations.h"
 #include "conformance/verdict/expectations_edit.h"
+#include "conformance/verdict/floor.h"
 #include "sys/capabilities.h"
 #include "sys/confinement.h"
 
@@ -196,6 +197,7 @@ int command_doctor() {
 int command_expect(const ExpectCommand& c) {
   const Catalogue& catalogue = Catalogue::builtin();
   std::vector<Observed> seen;
+  std::vector<std::string> judged;
   bool partial = false;
   if (c.action != "lint") {
     if (c.from.empty()) {
@@ -209,12 +211,15 @@ int command_expect(const ExpectCommand& c) {
     if (!run) return complain(kExitUsage, "--from: " + c.from + ": " + run.error().detail);
     seen = observed(*run);
     partial = run->partial;
+    if (c.floor) {
+      for (const auto& [id, outcome] : judged_in(*run)) judged.push_back(id);
+    }
   }
   if (c.action == "init") {
     if (access(c.file.c_str(), F_OK) == 0) {
       return complain(kExitUsage, c.file + " exists", "`ctxconf expect update` adds to it");
     }
-    const auto written = write_file(c.file, init_expectations(seen, c.strict));
+    const auto written = write_file(c.file, init_expectations(seen, judged, c.strict));
     if (!written) return complain(kExitUsage, sys::to_string(written.error()));
     return print("wrote " + c.file + "; now name an issue in each line\n", kExitClean);
   }
@@ -237,7 +242,7 @@ int command_expect(const ExpectCommand& c) {
     return code == kExitClean ? print(c.file + " is in order\n", code) : code;
   }
   const Edited edited = c.action == "update"
-                            ? update_expectations(*text, c.file, catalogue, seen, c.strict)
+                            ? update_expectations(*text, c.file, catalogue, seen, judged, c.strict)
                             : prune_expectations(*text, c.file, catalogue, seen, partial);
   if (!edited.problems.empty()) return say(edited.problems);
   if (edited.text != *text) {

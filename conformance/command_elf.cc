@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "conformance/command_judge.h"
 #include "conformance/commands.h"
 #include "conformance/elf_facts.h"
 #include "conformance/judge.h"
@@ -17,6 +18,7 @@
 #include "conformance/report/result_json.h"
 #include "conformance/rules/tls_access.h"
 #include "conformance/verdict/exit_code.h"
+#include "conformance/verdict/floor.h"
 #include "conformance/version.h"
 
 namespace ctxconf::conformance {
@@ -213,12 +215,14 @@ bool is_found(const Timeline& t) {
   });
 }
 
-// A finding, a warning too, or nothing to find is 1; 3, 4 and 5 are about processes.
+// A finding, a warning too, or nothing to find is 1; 3 and 5 are about processes, and 4
+// is for what had to be judged.
 void conclude_files(const Timeline& t, std::size_t refused, RunResult& run) {
   ExitOptions options;
   options.strict = true;
   conclude(options, run);
-  if (run.exit_code == kExitNotJudged || (run.exit_code == kExitClean && !is_found(t))) {
+  const bool unjudged = run.exit_code == kExitNotJudged && run.floor.empty();
+  if (unjudged || (run.exit_code == kExitClean && !is_found(t))) {
     run.exit_code = kExitFailed;
     run.exit_reason = is_found(t)
                           ? "no requirement could be judged"
@@ -247,6 +251,8 @@ int command_elf(const JudgeOptions& options, const std::vector<std::string>& fil
     return complain(kExitUsage, "elf: " + selected.error().detail,
                     "`ctxconf elf --only 'tctx.tls.*' FILE` judges them all");
   }
+  Floor floor;
+  if (const int code = read_floor(options, floor); code != 0) return code;
   auto facts = facts_of(files);
   if (facts.empty()) return kExitUsage;
   const std::size_t refused = files.size() - facts.size();
@@ -268,6 +274,7 @@ int command_elf(const JudgeOptions& options, const std::vector<std::string>& fil
   for (std::size_t i = 0; i < modules.size(); ++i) {
     run.images[i].notes = lines_about(*modules[i], run.images[i].key, all, modules);
   }
+  apply_floor(floor, nullptr, run);
   conclude_files(timeline, refused, run);
   if (!options.out.empty()) {
     const auto folder = OutputFolder::make(options.out);

@@ -14,6 +14,7 @@
 #include "conformance/requirements/catalogue.h"
 #include "conformance/timeline.h"
 #include "conformance/verdict/expectations.h"
+#include "conformance/verdict/floor.h"
 
 namespace ctxconf::conformance {
 
@@ -22,6 +23,7 @@ struct Prepared {
   std::vector<const Requirement*> selected;
   SpecSelection spec;
   std::optional<Expectations> expectations;
+  Floor floor;
   std::optional<OutputFolder> out;  // of --out
   std::string incomplete;           // not empty: what could not be judged although it was asked for
   std::string unwritten;            // not empty: what of --out could not be written meanwhile
@@ -31,6 +33,9 @@ struct Prepared {
   int exit_code = 0;     // not 0: it was said on stderr, stop
 };
 Prepared prepare(const JudgeOptions& options);
+
+// What --require-observable and --baseline ask for. Not 0: the exit code, it was said on stderr.
+int read_floor(const JudgeOptions& options, Floor& floor);
 
 // Everything of a timeline that is known before something is recorded.
 Timeline begin_timeline(const JudgeOptions& options, Mode mode, std::vector<std::string> target);

@@ -20,6 +20,7 @@
 #include "conformance/observe/wrap.h"
 #include "conformance/on_fail.h"
 #include "conformance/report/escape.h"
+#include "conformance/report/result_json.h"
 #include "conformance/trace.h"
 #include "conformance/trace_ids.h"
 #include "conformance/verdict/exit_code.h"
@@ -46,6 +47,32 @@ std::string now_rfc3339() {
 }
 
 }  // namespace
+
+int read_floor(const JudgeOptions& options, Floor& floor) {
+  const Catalogue& catalogue = Catalogue::builtin();
+  for (const auto& given : options.require_observable) {
+    const std::string& glob = floor.observable.emplace_back(given == "true" ? "*" : given);
+    const bool known = std::ranges::any_of(catalogue.specifications(), [&](const auto& s) {
+      return std::ranges::any_of(s.requirements,
+                                 [&](const Requirement& r) { return glob_matches(glob, r.id); });
+    });
+    if (!known) {
+      return complain(kExitUsage, "--require-observable: no requirement matches " + glob,
+                      "`ctxconf list` shows the ids");
+    }
+  }
+  if (options.baseline.empty()) return kExitClean;
+  const auto text = read_file(options.baseline, kLongestResultJson);
+  if (!text) return complain(kExitUsage, "--baseline: " + sys::to_string(text.error()));
+  const auto run = result_from_json(*text, catalogue);
+  if (!run) {
+    return complain(kExitUsage, "--baseline: " + options.baseline + ": " + run.error().detail,
+                    "--out of a run with this ctxconf has a result.json for it");
+  }
+  floor.baseline_file = options.baseline;
+  floor.baseline = judged_in(*run);
+  return kExitClean;
+}
 
 Prepared prepare(const JudgeOptions& options) {
   Prepared p;
@@ -98,6 +125,8 @@ Prepared prepare(const JudgeOptions& options) {
       return p;
     }
   }
+  p.exit_code = read_floor(options, p.floor);
+  if (p.exit_code != 0) return p;
   if (!options.expect.empty()) {
     const auto text = read_file(options.expect, kMaxExpectationBytes);
     if (!text) {
@@ -250,7 +279,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   run.partial = timeline.partial || !timeline.harness_fault.empty();
   if (prepared.expectations) {
     apply(*prepared.expectations, today(),
-          {options.strict, options.require_observable, run.partial,
+          {options.strict, prepared.floor.observable, run.partial,
            options.command_line.empty() ? "ctxconf" : options.command_line.front(),
            options.out.empty() ? std::nullopt : std::optional(options.out + "/result.json")},
           run);
@@ -264,8 +293,9 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                                       kLongestTimeline >> 20U));
     }
   }
-  ExitOptions ending = {options.strict, options.require_observable, std::move(unreachable),
-                        prepared.unwritten, timeline.incomplete};
+  apply_floor(prepared.floor, prepared.expectations ? &*prepared.expectations : nullptr, run);
+  ExitOptions ending = {options.strict, std::move(unreachable), prepared.unwritten,
+                        timeline.incomplete};
   if (!written) ending.unwritten = "--out has not all of it: " + sys::to_string(written.error());
   conclude(ending, run);
   if (prepared.out) {

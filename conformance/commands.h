@@ -22,11 +22,12 @@ struct JudgeOptions {
   std::string reading;  // of numbered steps; empty: reader-visible, or that of the recording
   std::string expect;   // file of expected failures
   bool strict = false;
-  bool require_observable = false;
-  std::vector<std::string> expect_resource;  // KEY=VALUE
-  std::vector<std::string> expect_trace_id;  // hexadecimal
-  std::vector<std::string> expect_span_id;   // the same
-  bool ids_from_output = false;              // wrap
+  std::vector<std::string> require_observable;  // globs; "true" is that of all
+  std::string baseline;                         // result.json of an earlier run; empty: none
+  std::vector<std::string> expect_resource;     // KEY=VALUE
+  std::vector<std::string> expect_trace_id;     // hexadecimal
+  std::vector<std::string> expect_span_id;      // the same
+  bool ids_from_output = false;                 // wrap
   std::optional<std::chrono::milliseconds> run_for;
   std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
   std::string watch = "lifetime";     // wrap: or "publication", "threads"
@@ -78,6 +79,7 @@ struct ExpectCommand {
   std::string file;
   std::string from;  // result.json
   bool strict = false;
+  bool floor = false;  // init, update: what was judged must be judged
 };
 int command_expect(const ExpectCommand& command);
 

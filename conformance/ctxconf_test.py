@@ -555,9 +555,57 @@ class WrapTest(Case):
 
     def test_require_observable(self):
         self.expect_exit(NOT_JUDGED, "wrap", "-v", "--require-observable", "--", WRITER, "--hold",
-                         "150ms", out=["^exit 4: .*could not be observed", "to see it: --faults"])
+                         "150ms", out=["^exit 4: .*had to be judged and could not be", "to see it: --faults",
+                              "^what had to be judged and was not$"])
         self.expect_exit(CLEAN, "wrap", "--require-observable", "--only", "pctx.header.signature",
                          "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
+
+    def test_require_observable_takes_globs(self):
+        wrap = ("--", WRITER, "--hold", "150ms")
+        self.expect_exit(CLEAN, "wrap", "--require-observable=pctx.header.sig*",
+                         "--require-observable=pctx.publish.discoverable", *wrap)
+        self.expect_exit(NOT_JUDGED, "wrap", "--require-observable=pctx.header.sig*",
+                         "--require-observable=pctx.payload.resource-matches-sdk", *wrap,
+                         out="^exit 4: 1 requirement .*: pctx.payload.resource-matches-sdk$")
+        self.expect_exit(NOT_JUDGED, "wrap", "--require-observable=pctx.update.*", "--only",
+                         "pctx.header.*", *wrap, out="now    nothing of it was selected")
+        self.expect_exit(USAGE, "wrap", "--require-observable=no.such", *wrap,
+                         err="no requirement matches no.such")
+
+    def test_what_the_baseline_judged_is_judged(self):
+        wrap = ("--", WRITER, "--hold", "150ms")
+        self.expect_exit(CLEAN, "wrap", "--out", "out", *wrap)
+        base = "out/result.json"
+        # The directory of the baseline may be that of the run.
+        self.expect_exit(CLEAN, "wrap", "--baseline", base, "--out", "out", *wrap)
+        self.expect_exit(NOT_JUDGED, "wrap", "--baseline", base, "--level", "snapshot", "--out",
+                         "less", *wrap, out=["^exit 4: .*had to be judged", "as pass",
+                                             "now    not selected"])
+        result = json.loads(self.read("less/result.json"))
+        self.assertIn("judged in out/result.json, as pass", [f["why"] for f in result["floor"]])
+        self.assertIn(b"ctxconf.floor", self.read("less/junit.xml"))
+        self.assertIn(b'id="floor"', self.read("less/report.html"))
+        self.assertIn(b"had to be judged", self.read("less/summary.md"))
+        self.expect_exit(NOT_JUDGED, "replay", "--baseline", base, "--skip", "pctx.header.version",
+                         "out/timeline.json", out="pctx.header.version")
+        self.expect_exit(CLEAN, "replay", "--baseline", base, "out/timeline.json")
+        self.expect_exit(USAGE, "wrap", "--baseline", "out/timeline.json", *wrap, err="--baseline")
+        self.expect_exit(USAGE, "wrap", "--baseline", "none.json", *wrap, err="--baseline")
+        self.expect_exit(NOT_JUDGED, "elf", "--baseline", base, WRITER, out="not selected")
+
+    def test_the_expectations_file_has_a_floor(self):
+        wrap = ("--", WRITER, "--hold", "150ms")
+        self.expect_exit(CLEAN, "wrap", "--out", "out", *wrap)
+        self.expect_exit(CLEAN, "expect", "init", "known", "--floor", "--from", "out/result.json")
+        self.assertIn(b"\njudged   pctx.header.signature\n", self.read("known"))
+        self.expect_exit(CLEAN, "expect", "lint", "known")
+        self.expect_exit(CLEAN, "wrap", "--expect", "known", *wrap)
+        with open(os.path.join(self.dir, "known"), "a", encoding="utf-8") as file:
+            file.write("judged pctx.payload.resource-matches-sdk\n")
+        self.expect_exit(NOT_JUDGED, "wrap", "--expect", "known", *wrap,
+                         out=["known, line [0-9]+: judged pctx.payload.resource-matches-sdk",
+                              "^exit 4: 1 requirement "])
+        self.expect_exit(CLEAN, "wrap", "--expect", "known", "--only", "pctx.header.*", *wrap)
 
     def test_selection(self):
         self.expect_exit(CLEAN, "wrap", "--only", "pctx.header.*", "--skip", "*.version*", "--out",

@@ -44,6 +44,12 @@ void add_selection_and_report(CLI::App& app, GivenOptions& o) {
       ->allow_extra_args(false);
   app.add_option("--skip", o.judge.skip, "leave out ids that match this glob (repeatable)")
       ->allow_extra_args(false);
+  app.add_flag("--require-observable", o.judge.require_observable,
+               "what could not be observed fails (exit 4): all of it, or what a glob names:\n"
+               "--require-observable='pctx.update.*' (repeatable)");
+  app.add_option("--baseline", o.judge.baseline,
+                 "result.json of an earlier run: what was judged there and is not now fails (exit "
+                 "4)");
   app.add_flag("-v", o.verbosity, "say more; -vv says what passed");
   app.add_flag("--quiet", o.judge.console.quiet, "a line a problem, and the summary");
   app.add_option("--color", o.colour, "auto, always or never")
@@ -60,8 +66,6 @@ void add_common(CLI::App& app, GivenOptions& o) {
       ->check(CLI::IsMember({"reader-visible", "strict"}));
   app.add_option("--expect", o.judge.expect, "file of expected failures");
   app.add_flag("--strict", o.judge.strict, "warnings fail");
-  app.add_flag("--require-observable", o.judge.require_observable,
-               "what could not be observed fails (exit 4)");
   app.add_option("--expect-resource", o.judge.expect_resource,
                  "KEY=VALUE that must be found in the payload (repeatable)")
       ->allow_extra_args(false);
@@ -319,6 +323,9 @@ int run_command_line(int argc, char** argv) {
   expect->add_option("FILE", expect_command.file, "the expectations file")->required();
   expect->add_option("--from", expect_command.from, "result.json of a run (not for lint)");
   expect->add_flag("--strict", expect_command.strict, "warnings are failures too");
+  expect->add_flag("--floor", expect_command.floor,
+                   "init, update: a line for each requirement that was judged, so that it fails "
+                   "where it is not");
 
   DriftCommand drift_command;
   auto* drift = app.add_subcommand(

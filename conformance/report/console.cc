@@ -125,6 +125,7 @@ class Page {
   void problems(const RunResult& run);
   void expected(const RunResult& run);
   void expectations(const RunResult& run);
+  void below_floor(const RunResult& run);
   void not_judged(const RunResult& run, Outcome outcome);
   void passed(const RunResult& run);
   void summary(const RunResult& run);
@@ -436,6 +437,21 @@ void Page::expectations(const RunResult& run) {
   }
 }
 
+void Page::below_floor(const RunResult& run) {
+  if (run.floor.empty()) return;
+  line(paint(Style::kStrong, "\nwhat had to be judged and was not"));
+  const std::size_t most = std::min(cap(kExpectationProblems), run.floor.size());
+  for (const FloorProblem& problem : std::span(run.floor).first(most)) {
+    line(fmt::format("  {}", inert(problem.requirement, 200)));
+    field("asked", inert(problem.why, 300));
+    field("now", inert(problem.now, 300));
+    if (!problem.remedy.empty()) field("to see", inert(problem.remedy, 300));
+  }
+  if (run.floor.size() > most) {
+    verbatim("", fmt::format("… and {} more", run.floor.size() - most));
+  }
+}
+
 void Page::not_judged(const RunResult& run, Outcome outcome) {
   struct Group {
     std::string text;
@@ -542,6 +558,7 @@ void Page::report(const RunResult& run) {
   problems(run);
   if (!quiet_) expected(run);
   expectations(run);
+  below_floor(run);
   if (!quiet_) {
     not_judged(run, Outcome::kUnobservable);
     not_judged(run, Outcome::kNa);

@@ -150,6 +150,8 @@ TEST(Console, ShowsOneFailureForAllImagesThatHaveIt) {
 
 TEST(Console, ShowsExpectedFailuresInALineAndTheMendingCommand) {
   const std::string text = plain(run_with_expectations());
+  EXPECT_THAT(text, HasSubstr("what had to be judged and was not\n  pctx.update.visible\n"));
+  EXPECT_THAT(text, HasSubstr("judged in base.json, as pass"));
   EXPECT_THAT(text, Not(HasSubstr("FAIL  pctx.header.version")));
   EXPECT_THAT(text, HasSubstr("\nas the expectations file has it\n"
                               "  fail    pctx.header.version  issue=https://example.com/7 "

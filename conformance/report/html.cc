@@ -233,6 +233,7 @@ class Page {
     summary();
     attention();
     expectation_problems();
+    below_floor();
     faults();
     requirements();
     unseen();
@@ -304,6 +305,7 @@ class Page {
     link("summary", "Summary");
     if (has_attention()) link("attention", "What to look at");
     if (!run_.expectation_problems.empty()) link("expectations", "Expectations");
+    if (!run_.floor.empty()) link("floor", "Not judged, and had to be");
     link("requirements", "Requirements");
     if (!reasons_of(run_).empty()) link("unseen", "What could not be seen");
     if (!run_.operations.empty()) link("operations", "What this program did");
@@ -436,6 +438,27 @@ class Page {
     }
     out_ += "</ul>\n";
     more(all.size(), most, "problems");
+    out_ += "</section>\n";
+  }
+
+  void below_floor() {
+    const auto& all = run_.floor;
+    if (all.empty()) return;
+    out_ += "<section id=\"floor\" aria-labelledby=\"h-floor\">\n";
+    out_ += "<h2 id=\"h-floor\">What had to be judged and was not</h2>\n<ul class=\"list\">\n";
+    const std::size_t most = std::min(all.size(), kMostItems);
+    for (const FloorProblem& problem : std::span(all).first(most)) {
+      out_ += fmt::format("<li><span class=\"badge o-fail\">ERROR</span> <code>{}</code> {}",
+                          quote(problem.requirement, 200), quote(problem.why));
+      out_ += fmt::format("<br>now {}", quote(problem.now));
+      if (!problem.remedy.empty()) {
+        out_ +=
+            fmt::format("<br><span class=\"muted\">to see it: {}</span>", quote(problem.remedy));
+      }
+      out_ += "</li>\n";
+    }
+    out_ += "</ul>\n";
+    more(all.size(), most, "requirements");
     out_ += "</section>\n";
   }
 

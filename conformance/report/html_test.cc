@@ -190,6 +190,14 @@ TEST(Html, NamesTheImagesOfAFailure) {
   EXPECT_THAT(failure, HasSubstr("<li>fail in <code>5000 /opt/shop/checkout</code></li>"));
 }
 
+TEST(Html, SaysWhatHadToBeJudged) {
+  const std::string section =
+      between(to_html(run_with_expectations()), "<section id=\"floor\"", "</section>");
+  EXPECT_THAT(section, HasSubstr("<code>pctx.update.visible</code> judged in base.json, as pass"));
+  EXPECT_THAT(section, HasSubstr("no update was seen"));
+  EXPECT_THAT(to_html(ordinary_run()), Not(HasSubstr("id=\"floor\"")));
+}
+
 TEST(Html, PrintsTheCommandThatMendsTheExpectations) {
   const std::string problems =
       between(to_html(run_with_expectations()), "<section id=\"expectations\"", "</section>");

@@ -19,6 +19,7 @@ constexpr std::size_t kMessageLimit = 300;
 constexpr std::size_t kBodyLimit = std::size_t{64} * 1024;
 constexpr std::size_t kAllBodiesLimit = std::size_t{4} << 20;
 constexpr std::size_t kMostExpectationProblems = 1000;
+constexpr std::size_t kMostFloorProblems = 200;
 constexpr std::size_t kMostImages = 200;
 
 std::string attribute(std::string_view text, std::size_t limit = 1000) {
@@ -171,6 +172,14 @@ class Writer {
                  problem.exit_code == 0 ? Suite::Kind::kPassed : Suite::Kind::kFailure,
                  "expectations", problem.text, text);
       ++nth;
+    }
+    nth = 0;
+    for (const FloorProblem& problem : run_.floor) {
+      if (nth++ == kMostFloorProblems) break;
+      std::string text = fmt::format("{}\nnow {}", problem.why, problem.now);
+      if (!problem.remedy.empty()) text += "\nto see it: " + problem.remedy;
+      suite_.add("ctxconf.floor", problem.requirement, Suite::Kind::kFailure, "floor",
+                 fmt::format("{}; now {}", problem.why, problem.now), text);
     }
     if (run_.exit_code != 0 && suite_.is_green()) {
       suite_.add("ctxconf.run", "exit", Suite::Kind::kError, "exit",

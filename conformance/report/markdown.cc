@@ -165,6 +165,21 @@ std::string expectations(const RunResult& run) {
   return out;
 }
 
+std::string below_floor(const RunResult& run) {
+  const auto& all = run.floor;
+  if (all.empty()) return {};
+  std::string out = "### What had to be judged and was not\n\n";
+  const std::size_t most = std::min(all.size(), kMostExpectationProblems);
+  for (const FloorProblem& problem : std::span(all).first(most)) {
+    out += fmt::format("**Error**: {}: {}; now {}", span(problem.requirement), span(problem.why),
+                       span(problem.now));
+    if (!problem.remedy.empty()) out += fmt::format("; to see it: {}", span(problem.remedy));
+    out += "\n\n";
+  }
+  if (all.size() > most) out += fmt::format("… and {} more.\n\n", all.size() - most);
+  return out;
+}
+
 }  // namespace
 
 std::string to_markdown(const RunResult& run) {
@@ -183,6 +198,7 @@ std::string to_markdown(const RunResult& run) {
   out += again(run, problems);
   out += in_full(run, problems);
   out += expectations(run);
+  out += below_floor(run);
   const std::size_t notes = std::min(run.notes.size(), kMostNotes);
   for (const std::string& note : std::span(run.notes).first(notes)) {
     out += fmt::format("Note: {}\n\n", span(note));

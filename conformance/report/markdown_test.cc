@@ -50,6 +50,13 @@ TEST(Markdown, ACrashIsARowAndHasACommand) {
                         "```sh\nctxconf wrap --only 'pctx.*' --for=3s -- ./app --only\n```\n"));
 }
 
+TEST(Markdown, SaysWhatHadToBeJudged) {
+  const std::string text = to_markdown(run_with_expectations());
+  EXPECT_THAT(text, HasSubstr("### What had to be judged and was not"));
+  EXPECT_THAT(text, HasSubstr("judged in base.json, as pass"));
+  EXPECT_THAT(to_markdown(ordinary_run()), Not(HasSubstr("had to be judged")));
+}
+
 TEST(Markdown, HasTheCommandThatMendsTheExpectations) {
   EXPECT_THAT(to_markdown(run_with_expectations()),
               HasSubstr("**Error**, line 3: `pctx.header.signature is listed as fail and passed`"

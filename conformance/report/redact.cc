@@ -195,6 +195,13 @@ class Redactor {
                        text.substr(close + 1));
   }
 
+  // "unobservable: " and what may quote the program.
+  std::string outcome_text(std::string_view text) const {
+    const std::size_t colon = text.find(": ");
+    if (colon == text.npos || is_our_sentence(text)) return std::string(text);
+    return fmt::format("{}: {}", text.substr(0, colon), hash(text.substr(colon + 2)));
+  }
+
   std::string exit_reason(const RunResult& run) const {
     const bool is_free = run.exit_code == kExitUnreachable || run.exit_code == kExitHarnessError ||
                          problem_texts_.contains(run.exit_reason);
@@ -297,6 +304,7 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   for (ExpectationProblem& problem : run.expectation_problems) {
     problem.text = redactor.quotes(problem.text);
   }
+  for (FloorProblem& problem : run.floor) problem.now = redactor.outcome_text(problem.now);
   redactor.words(run.notes);
   run.notes.insert(
       run.notes.begin(),

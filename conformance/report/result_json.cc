@@ -608,6 +608,12 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
                                         .text = problem["text"].text(),
                                         .mend = problem["mend"].text()});
   });
+  root.maybe("floor").each([&out](const Node& problem) {
+    out.floor.push_back({.requirement = problem["requirement"].text(),
+                         .why = problem["why"].text(),
+                         .now = problem["now"].text(),
+                         .remedy = problem["remedy"].text()});
+  });
   const Node totals = root["totals"];
   for (const auto& [name, member] : kTotals) out.totals.*member = totals[name].integer<int>();
   const Node exit = root["exit"];
@@ -697,6 +703,16 @@ std::string to_result_json(const RunResult& run) {
                         {"text", json_text(problem.text)},
                         {"mend", json_text(problem.mend)}});
   }
+  json floor = json::array();
+  for (const FloorProblem& problem : run.floor) {
+    const std::size_t own =
+        kFixedCost + bounded(problem.why) + bounded(problem.now) + bounded(problem.remedy, kShort);
+    if (floor.size() == kMostItems || !lists.spend(own)) break;
+    floor.push_back({{"requirement", json_text(problem.requirement, kShort)},
+                     {"why", json_text(problem.why)},
+                     {"now", json_text(problem.now)},
+                     {"remedy", json_text(problem.remedy, kShort)}});
+  }
   json totals = json::object();
   for (const auto& [name, member] : kTotals) totals[name] = run.totals.*member;
   json out = {
@@ -744,6 +760,8 @@ std::string to_result_json(const RunResult& run) {
   out["operations"] = std::move(operations);
   out["results"] = std::move(results);
   out["expectation_problems"] = std::move(problems);
+  note_omitted(out, "floor_omitted", run.floor.size(), floor.size());
+  if (!floor.empty()) out["floor"] = std::move(floor);
 
   const std::string plain = out.dump(1, ' ', true);
   std::string safe;

@@ -37,6 +37,14 @@ struct ExpectationProblem {
   std::string mend;
 };
 
+// A requirement that the run had to judge and did not (verdict/floor.h).
+struct FloorProblem {
+  std::string requirement;  // its id; a glob that nothing selected matches
+  std::string why;          // what asks for it: "judged in base.json, as pass"
+  std::string now;          // "unobservable: memory cannot be read"; may quote the program: hostile
+  std::string remedy;       // what would make it observable; may be empty
+};
+
 struct ImageSummary {
   ImageKey key;
   std::int32_t parent = 0;
@@ -107,7 +115,8 @@ struct RunResult {
   std::vector<FaultOutcome> faults;          // the fault matrix; empty: there was none
   std::vector<RunProblem> problems;          // counted in `totals` as crash, timeout, harness_error
   std::vector<ExpectationProblem> expectation_problems;
-  std::vector<std::string> notes;  // about the run: "stopped after --for 10s"; may be hostile
+  std::vector<FloorProblem> floor;  // what had to be judged and was not: exit code 4
+  std::vector<std::string> notes;   // about the run: "stopped after --for 10s"; may be hostile
   std::optional<std::string> target_ending;  // CMD's own exit status; reported, never judged
   std::string trace_path;                    // where the timeline was saved; empty: nowhere
   std::string again;                         // the command that runs this once more

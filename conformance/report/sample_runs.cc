@@ -288,6 +288,10 @@ RunResult run_with_expectations() {
        .text = "pctx.header.signature is listed as fail and passed",
        .mend = "ctxconf expect prune expect.txt"},
       {.line = 4, .exit_code = 0, .text = "tctx.a is unobservable now", .mend = ""}};
+  run.floor = {{.requirement = "pctx.update.visible",
+                .why = "judged in base.json, as pass",
+                .now = "unobservable: no update was seen",
+                .remedy = "update the context"}};
   run.exit_code = 5;
   run.exit_reason = "the expectations file is stale";
   run.totals = count(run);
@@ -376,6 +380,7 @@ RunResult hostile_run() {
   run.host = {{.name = bad, .available = false, .detail = bad, .remedy = bad},
               {.name = bad, .available = true, .detail = bad, .remedy = bad}};
   run.expectation_problems = {{.line = 1, .exit_code = 2, .text = bad, .mend = bad}};
+  run.floor = {{.requirement = bad, .why = bad, .now = bad, .remedy = bad}};
   return run;
 }
 
@@ -407,6 +412,7 @@ RunResult huge_run() {
   }
   run.notes.assign(2000, text);
   run.expectation_problems.assign(2000, {.line = 1, .exit_code = 1, .text = text, .mend = text});
+  run.floor.assign(2000, {.requirement = text, .why = text, .now = text, .remedy = text});
   run.totals = count(run);
   return run;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "conformance/verdict/floor.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -21,10 +23,6 @@ std::string names(const std::vector<const RequirementResult*>& results) {
   return out;
 }
 
-bool is_judged(Outcome o) {
-  return o != Outcome::kNa && o != Outcome::kUnobservable && o != Outcome::kHarnessError;
-}
-
 // Says no more than that there is no context, where no process published one: that it is missing,
 // and that a program without one survives what it would not.
 bool is_mere_absence(const RequirementResult& r) {
@@ -39,6 +37,16 @@ bool fails(Outcome o, bool strict) {
 
 bool is_expected_failure(const RequirementResult& r) {
   return r.expected == Expected::kAsExpected && fails(r.outcome, true);
+}
+
+std::string below(const std::vector<FloorProblem>& floor) {
+  std::string out =
+      counted(floor.size(), "requirement", "requirements") + " had to be judged and could not be: ";
+  for (std::size_t i = 0; i < std::min(kNamed, floor.size()); ++i) {
+    out += (i == 0 ? "" : ", ") + floor[i].requirement;
+  }
+  if (floor.size() > kNamed) out += " and " + std::to_string(floor.size() - kNamed) + " more";
+  return out;
 }
 
 struct Conclusion {
@@ -101,13 +109,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
                 (judged.empty() ? "" : " but " + names(judged) + ", which says no more") +
                 (published ? "" : ": no published context was seen")};
   }
-  if (options.require_observable && totals.unobservable > 0) {
-    return {kExitNotJudged, std::to_string(totals.unobservable) + of +
-                                " could not be observed, and --require-observable asks for all: " +
-                                names(where([](const RequirementResult& r) {
-                                  return r.outcome == Outcome::kUnobservable;
-                                }))};
-  }
+  if (!run.floor.empty()) return {kExitNotJudged, below(run.floor)};
   if (!options.incomplete.empty()) return {kExitNotJudged, options.incomplete};
   if (const auto* p = problem(kExitNotJudged)) return {kExitNotJudged, from_file(*p)};
 

@@ -16,11 +16,10 @@ inline constexpr int kExitStale = 5;          // the expectations file needs men
 inline constexpr int kExitHarnessError = 70;  // a bug of ours
 
 struct ExitOptions {
-  bool strict = false;              // warnings fail
-  bool require_observable = false;  // unobservable is exit code 4
-  std::string unreachable;          // not empty: why the target could not be reached
-  std::string unwritten;            // not empty: what of the reports could not be written
-  std::string incomplete;           // not empty: what was asked for and could not be judged
+  bool strict = false;      // warnings fail
+  std::string unreachable;  // not empty: why the target could not be reached
+  std::string unwritten;    // not empty: what of the reports could not be written
+  std::string incomplete;   // not empty: what was asked for and could not be judged
 };
 
 // Counts the outcomes. An expected failure is counted under its outcome as well.
@@ -29,7 +28,7 @@ Totals count(const RunResult& run);
 // A failure, crash or hang that the expectations do not have; with `strict` also a warning.
 bool is_unexpected_failure(const RequirementResult& result, bool strict);
 
-// Sets totals, exit_code and exit_reason, after the expectations were applied.
+// Sets totals, exit_code and exit_reason, after the expectations and the floor were applied.
 // Of several codes the first of 70, 2, 3, 1, 5, 4, 0 wins.
 void conclude(const ExitOptions& options, RunResult& run);
 

@@ -10,8 +10,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-const ExitOptions kStrict{true, false, "", ""};
-const ExitOptions kRequireObservable{false, true, "", ""};
+const ExitOptions kStrict{true, "", "", ""};
 
 RunResult run_of(std::initializer_list<Outcome> outcomes) {
   RunResult run;
@@ -112,14 +111,14 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   EXPECT_EQ(concluded(na).front(), '4');
 }
 
-TEST(ExitCode, IsFourWhenWhatIsRequiredCannotBeSeen) {
-  EXPECT_EQ(concluded({Outcome::kPass, Outcome::kUnobservable}, kRequireObservable),
-            "4 1 of 2 requirements could not be observed, and --require-observable asks for all: "
-            "pctx.header.version");
-  EXPECT_EQ(concluded({Outcome::kPass, Outcome::kNa}, kRequireObservable).front(), '0');
-  RunResult run = run_of({Outcome::kPass});
+TEST(ExitCode, IsFourBelowTheFloor) {
+  RunResult run = run_of({Outcome::kPass, Outcome::kUnobservable});
+  run.floor = {{"pctx.header.version", "why", "unobservable", ""}};
+  EXPECT_EQ(concluded(run),
+            "4 1 requirement had to be judged and could not be: pctx.header.version");
+  run.floor.clear();
   run.expectation_problems.push_back({3, 4, "not seen", "look"});
-  EXPECT_EQ(concluded(run, kRequireObservable), "4 expectations file, line 3: not seen");
+  EXPECT_EQ(concluded(run), "4 expectations file, line 3: not seen");
 }
 
 TEST(ExitCode, IsTwoWhenNothingWasSelected) {
@@ -141,7 +140,8 @@ TEST(ExitCode, SeesAHarnessErrorBehindAnotherOutcome) {
 // Takes away the reason that wins, until none is left.
 TEST(ExitCode, HasAnOrderOfPrecedence) {
   RunResult run = run_of({Outcome::kUnobservable, Outcome::kHarnessError, Outcome::kFail});
-  ExitOptions options{false, true, "no such process", ""};
+  ExitOptions options{false, "no such process", "", ""};
+  run.floor = {{"pctx.header.signature", "why", "unobservable", ""}};
   run.expectation_problems = {{0, 5, "stale", "m"}, {1, 1, "differs", "m"}, {2, 2, "syntax", "m"}};
   EXPECT_EQ(concluded(run, options).substr(0, 3), "70 ");
   run.results[1].outcome = Outcome::kPass;
@@ -157,12 +157,12 @@ TEST(ExitCode, HasAnOrderOfPrecedence) {
   EXPECT_EQ(concluded(run, options), "5 expectations file: stale");
   run.expectation_problems.pop_back();
   EXPECT_EQ(concluded(run, options).substr(0, 2), "4 ");
-  options.require_observable = false;
+  run.floor.clear();
   EXPECT_EQ(concluded(run, options), "0 2 of 3 requirements judged, 1 failed as expected");
 }
 
 TEST(ExitCode, SaysUnreachableEvenWithoutResults) {
-  EXPECT_EQ(concluded({}, {false, false, "cannot start x", ""}), "3 cannot start x");
+  EXPECT_EQ(concluded({}, {false, "cannot start x", "", ""}), "3 cannot start x");
 }
 
 }  // namespace

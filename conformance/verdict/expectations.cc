@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kFirstLine = "# ctxconf-expect 1";
 constexpr std::string_view kVerbs[] = {"fail", "crash", "flaky", "na-ok"};
+constexpr std::string_view kJudged = "judged";
 constexpr std::string_view kKeys[] = {"issue", "until", "saw", "reason", "image"};
 constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kMaxPattern = 100;
@@ -242,17 +243,22 @@ class Parser {
     const Words words = split(line);
     Expectation e;
     e.line = number;
+    const bool is_judged = words.verb == kJudged;
     const auto* verb = std::ranges::find(kVerbs, words.verb);
-    if (verb == std::end(kVerbs)) {
-      return syntax(quoted(words.verb) + " is not fail, crash, flaky or na-ok");
+    if (verb == std::end(kVerbs) && !is_judged) {
+      return syntax(quoted(words.verb) + " is not fail, crash, flaky, na-ok or judged");
     }
-    e.verb = static_cast<ExpectVerb>(verb - kVerbs);
+    if (!is_judged) e.verb = static_cast<ExpectVerb>(verb - kVerbs);
     e.pattern = words.pattern;
     if (e.pattern.empty() || e.pattern.front() == '#' || e.pattern.find('=') != e.pattern.npos) {
       return syntax(words.verb + " needs the id of a requirement");
     }
     if (e.pattern.size() > kMaxPattern) return syntax("the pattern is too long for any id");
     if (!words.problem.empty()) return syntax(words.problem);
+    if (is_judged) {
+      if (!words.keys.empty()) return syntax("judged takes no KEY=VALUE");
+      return judged_line(number, e.pattern);
+    }
     std::set<std::string> seen;
     for (const auto& [key, value] : words.keys) {
       if (std::ranges::find(kKeys, key) == std::end(kKeys)) {
@@ -286,30 +292,46 @@ class Parser {
       return problem(e.line, 2, "na-ok has no use for saw",
                      edit(out_.file, e.line, "remove saw=..."));
     }
-    bool known = false;
-    for (const Specification& s : catalogue_.specifications()) {
-      known = known || std::ranges::any_of(s.requirements,
-                                           [&](const Requirement& r) { return e.names(r.id); });
-    }
-    if (!known) {
-      const std::string near = catalogue_.nearest(e.pattern);
-      // Other characters would mean something to sed or to the shell.
-      const bool plain =
-          e.pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == e.pattern.npos;
-      problem(e.line, 5,
-              "no requirement is called " + quoted(e.pattern) +
-                  (near.empty() ? "" : "; did you mean " + near + "?"),
-              near.empty() || !plain
-                  ? comment_out(out_.file, e.line)
-                  : sed(out_.file, std::to_string(e.line) + "s/" + e.pattern + "/" + near + "/"));
-      return;
-    }
+    const bool known = is_known([&](const std::string& id) { return e.names(id); });
+    if (!known) return unknown(e.line, e.pattern);
     if (na_ok ? !e.reason : !e.issue) {
       out_.unexplained.push_back(
           {e.line, 2, verb + " " + e.pattern + (na_ok ? " has no reason" : " has no issue"),
            edit(out_.file, e.line, na_ok ? "reason=\"...\"" : "issue=URL")});
     }
     out_.lines.push_back(std::move(e));
+  }
+
+  template <class Is>
+  bool is_known(Is is) const {
+    return std::ranges::any_of(catalogue_.specifications(), [&](const Specification& s) {
+      return std::ranges::any_of(s.requirements, [&](const Requirement& r) { return is(r.id); });
+    });
+  }
+
+  void unknown(int line, const std::string& pattern) {
+    const std::string near = catalogue_.nearest(pattern);
+    // Other characters would mean something to sed or to the shell.
+    const bool plain =
+        pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == pattern.npos;
+    problem(line, 5,
+            "no requirement is called " + quoted(pattern) +
+                (near.empty() ? "" : "; did you mean " + near + "?"),
+            near.empty() || !plain
+                ? comment_out(out_.file, line)
+                : sed(out_.file, std::to_string(line) + "s/" + pattern + "/" + near + "/"));
+  }
+
+  void judged_line(int line, const std::string& pattern) {
+    const auto twice = std::ranges::find(out_.judged, pattern, &JudgedLine::pattern);
+    if (twice != out_.judged.end()) {
+      return problem(line, 2, "judged " + pattern + " repeats line " + std::to_string(twice->line),
+                     comment_out(out_.file, line));
+    }
+    if (!is_known([&](const std::string& id) { return glob_matches(pattern, id); })) {
+      return unknown(line, pattern);
+    }
+    out_.judged.push_back({line, pattern});
   }
 
   // Two lines must not speak about one requirement in one image. Patterns of
@@ -449,7 +471,10 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
                                              std::span<const Observed> all,
                                              const ApplyOptions& options, const std::string& file) {
   const std::string listed = std::string(to_string(e.verb)) + " " + e.pattern;
-  const int unseen = options.require_observable && !options.partial ? 4 : 0;
+  const bool required =
+      std::ranges::any_of(options.require_observable,
+                          [&](const std::string& glob) { return glob_matches(glob, e.pattern); });
+  const int unseen = required && !options.partial ? 4 : 0;
   switch (f.fate) {
     case Fate::kNotRun:
     case Fate::kHolds:

@@ -3,6 +3,7 @@
 //
 //   # ctxconf-expect 1
 //   fail  pctx.update.zero-timestamp-first  issue=URL until=2027-03-01 saw="size before *"
+//   judged pctx.header.*
 //   na-ok tctx.*                            reason="publishes go_pprof_labels_v1"
 //
 // The grammar and the meaning of each word are in docs/expectations.md.
@@ -46,10 +47,17 @@ struct Expectation {
   bool covers_image(std::string_view image_name) const;
 };
 
+// `judged PATTERN`: what it names must be judged, if it is selected (verdict/floor.h).
+struct JudgedLine {
+  int line = 0;  // 1-based
+  std::string pattern;
+};
+
 // A file with mistakes still yields its good lines.
 struct Expectations {
   std::string file;  // for the commands that mend it
   std::vector<Expectation> lines;
+  std::vector<JudgedLine> judged;
   // Syntax, duplicates, contradictions (exit code 2), unknown ids (5).
   std::vector<ExpectationProblem> problems;
   // Lines without an issue or a reason (2); such a line is in `lines` all the same.
@@ -97,8 +105,9 @@ struct LineFate {
 LineFate fate_of(const Expectation& line, std::span<const Observed> all);
 
 struct ApplyOptions {
-  bool strict = false;              // warnings fail
-  bool require_observable = false;  // what cannot be seen fails
+  bool strict = false;  // warnings fail
+  // Globs over what fails where it cannot be seen: Floor::observable.
+  std::vector<std::string> require_observable = {};
   // The run has not come to its end: what it did not show may be there all the same.
   bool partial = false;
   // For the commands that mend the file: ctxconf as it was called, and the result.json that the

@@ -44,6 +44,8 @@ std::string line_for(ExpectVerb verb, const std::string& id, const std::string& 
   return line;
 }
 
+std::string judged_line(const std::string& id) { return "judged   " + id; }
+
 // The lines for what failed of one requirement: a single one if it failed or
 // crashed everywhere alike, else one an image.
 std::vector<std::string> lines_for(const std::string& id, const std::vector<const Observed*>& all,
@@ -103,7 +105,8 @@ std::vector<ExpectationProblem> obstacles(const Expectations& e) {
 
 }  // namespace
 
-std::string init_expectations(std::span<const Observed> all, bool strict) {
+std::string init_expectations(std::span<const Observed> all, std::span<const std::string> judged,
+                              bool strict) {
   std::string text =
       "# ctxconf-expect 1\n"
       "# Known failures. Put the address of its issue in the place of each " +
@@ -113,11 +116,14 @@ std::string init_expectations(std::span<const Observed> all, bool strict) {
   for (const auto& [id, observed] : by_requirement(all, strict)) {
     for (const std::string& line : lines_for(id, observed, false)) text += line + "\n";
   }
+  if (!judged.empty()) text += "# What must be judged, whatever comes of it.\n";
+  for (const std::string& id : judged) text += judged_line(id) + "\n";
   return text;
 }
 
 Edited update_expectations(std::string_view text, std::string_view file, const Catalogue& catalogue,
-                           std::span<const Observed> all, bool strict) {
+                           std::span<const Observed> all, std::span<const std::string> judged,
+                           bool strict) {
   Edited edited;
   edited.text = text;
   const Expectations expectations = parse_expectations(text, file, catalogue);
@@ -138,6 +144,11 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
     if (listed) std::erase_if(observed, [](const Observed* o) { return o->image.empty(); });
     if (observed.empty()) continue;
     for (const std::string& line : lines_for(id, observed, listed)) edited.added.push_back(line);
+  }
+  for (const std::string& id : judged) {
+    const bool listed = std::ranges::any_of(
+        expectations.judged, [&](const JudgedLine& l) { return glob_matches(l.pattern, id); });
+    if (!listed) edited.added.push_back(judged_line(id));
   }
   if (edited.added.empty()) return edited;
   if (!edited.text.ends_with('\n')) edited.text += '\n';

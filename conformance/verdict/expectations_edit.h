@@ -14,8 +14,10 @@ namespace ctxconf::conformance {
 
 // A new file: one line for each requirement that failed, hung or crashed, and
 // with `strict` for each that warned. The issues are placeholders that every
-// later reading refuses, so that nobody forgets to name them.
-std::string init_expectations(std::span<const Observed> all, bool strict);
+// later reading refuses, so that nobody forgets to name them. Then a line for each id of `judged`:
+// it must be judged.
+std::string init_expectations(std::span<const Observed> all, std::span<const std::string> judged,
+                              bool strict);
 
 struct Edited {
   std::string text;                // the same as before when there was nothing to do
@@ -26,9 +28,10 @@ struct Edited {
   std::vector<ExpectationProblem> problems;
 };
 
-// Adds lines for failures that no line covers; leaves all other bytes alone.
+// Adds lines for failures that no line covers, and for `judged`; leaves all other bytes alone.
 Edited update_expectations(std::string_view text, std::string_view file, const Catalogue& catalogue,
-                           std::span<const Observed> all, bool strict);
+                           std::span<const Observed> all, std::span<const std::string> judged,
+                           bool strict);
 
 // Removes lines whose requirement does not exist or did not fail; comments,
 // blank lines and lines that the run cannot speak about stay. `partial`: not all of the run is

@@ -19,7 +19,7 @@ const Catalogue& catalogue() { return Catalogue::builtin(); }
 
 // The lines below the heading.
 std::string init_lines(const std::vector<Observed>& all, bool strict = false) {
-  const std::string text = init_expectations(all, strict);
+  const std::string text = init_expectations(all, {}, strict);
   EXPECT_TRUE(text.starts_with(kFirst));
   const std::size_t heading = text.find("until=YYYY-MM-DD\n");
   EXPECT_NE(heading, text.npos);
@@ -27,7 +27,7 @@ std::string init_lines(const std::vector<Observed>& all, bool strict = false) {
 }
 
 Edited updated(const std::string& lines, const std::vector<Observed>& all, bool strict = false) {
-  return update_expectations(kFirst + lines, "known", catalogue(), all, strict);
+  return update_expectations(kFirst + lines, "known", catalogue(), all, {}, strict);
 }
 
 Edited pruned(const std::string& lines, const std::vector<Observed>& all, bool partial = false) {
@@ -59,13 +59,13 @@ TEST(Init, ListsWhatFailed) {
   EXPECT_EQ(init_lines(all), lines);
   EXPECT_EQ(init_lines(all, true),
             lines + "fail     pctx.header.payload-pointer  issue=TODO saw=\"w\"\n");
-  expect_holds(init_expectations(all, true), all);
+  expect_holds(init_expectations(all, {}, true), all);
 }
 
 TEST(Init, IsRefusedByLintUntilTheIssuesAreNamed) {
   const std::vector<Observed> all = {{"pctx.header.version", "", Outcome::kFail, ""}};
   const auto problems =
-      lint_expectations(init_expectations(all, false), "known", catalogue(), kToday);
+      lint_expectations(init_expectations(all, {}, false), "known", catalogue(), kToday);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].exit_code, 2);
   EXPECT_EQ(problems[0].line, 4);
@@ -74,14 +74,15 @@ TEST(Init, IsRefusedByLintUntilTheIssuesAreNamed) {
 
 TEST(Init, OfACleanRunIsAValidFile) {
   EXPECT_EQ(init_lines({{"pctx.header.version", "1 /a", Outcome::kPass, ""}}), "");
-  EXPECT_TRUE(lint_expectations(init_expectations({}, false), "f", catalogue(), kToday).empty());
+  EXPECT_TRUE(
+      lint_expectations(init_expectations({}, {}, false), "f", catalogue(), kToday).empty());
 }
 
 TEST(Init, LeavesOutSawWhenImagesFailInDifferentWays) {
   const std::vector<Observed> all = {{"pctx.header.version", "1 /a", Outcome::kFail, "x"},
                                      {"pctx.header.version", "2 /b", Outcome::kFail, "y"}};
   EXPECT_EQ(init_lines(all), "fail     pctx.header.version  issue=TODO\n");
-  expect_holds(init_expectations(all, false), all);
+  expect_holds(init_expectations(all, {}, false), all);
 }
 
 TEST(Init, NamesTheImagesWhenOneFailedAndAnotherCrashed) {
@@ -91,7 +92,7 @@ TEST(Init, NamesTheImagesWhenOneFailedAndAnotherCrashed) {
   EXPECT_EQ(init_lines(all),
             "fail     pctx.header.version  issue=TODO image=\"* /a\" saw=\"x\"\n"
             "crash    pctx.header.version  issue=TODO image=\"* /b\" saw=\"SIGSEGV\"\n");
-  expect_holds(init_expectations(all, false), all);
+  expect_holds(init_expectations(all, {}, false), all);
   // Without a name for each image one line must do, for the worst.
   all[0].image = "";
   EXPECT_EQ(init_lines(all), "crash    pctx.header.version  issue=TODO saw=\"SIGSEGV\"\n");
@@ -106,7 +107,7 @@ TEST(Init, QuotesHostileTexts) {
       init_lines(all).starts_with("crash    pctx.header.version  issue=TODO image=\"* ///"));
   EXPECT_NE(init_lines(all).find("image=\"* /a\\\"?\\\\ b\" saw=\"say \\\"hi\\\"?# \\\\xxx"),
             std::string::npos);
-  expect_holds(init_expectations(all, false), all);
+  expect_holds(init_expectations(all, {}, false), all);
 }
 
 TEST(Update, AddsNewFailuresBelowAndKeepsTheRest) {
@@ -123,7 +124,7 @@ TEST(Update, AddsNewFailuresBelowAndKeepsTheRest) {
   EXPECT_EQ(e.added,
             (std::vector<std::string>{"fail     pctx.header.version  issue=TODO saw=\"v\""}));
   EXPECT_EQ(e.text, kFirst + lines + "\n" + e.added[0] + "\n");
-  EXPECT_EQ(update_expectations(e.text, "known", catalogue(), all, false).text, e.text);
+  EXPECT_EQ(update_expectations(e.text, "known", catalogue(), all, {}, false).text, e.text);
 }
 
 TEST(Update, LeavesWhatDiffersFromItsLineToAPerson) {
@@ -226,6 +227,26 @@ TEST(Lint, FindsAllProblemsInTheOrderOfTheLines) {
     all += std::to_string(p.line) + ":" + std::to_string(p.exit_code) + " ";
   }
   EXPECT_EQ(all, "2:5 3:2 4:2 5:5 6:2 ");
+}
+
+TEST(Init, WritesWhatMustBeJudged) {
+  const std::vector<std::string> judged = {"pctx.header.signature", "pctx.header.version"};
+  const std::string text = init_expectations({}, judged, false);
+  EXPECT_TRUE(text.ends_with("judged   pctx.header.signature\njudged   pctx.header.version\n"))
+      << text;
+  EXPECT_TRUE(lint_expectations(text, "f", catalogue(), kToday).empty());
+  const auto parsed = parse_expectations(text, "f", catalogue());
+  EXPECT_EQ(parsed.judged.size(), 2U);
+  EXPECT_TRUE(parsed.lines.empty());
+  EXPECT_EQ(prune_expectations(text, "f", catalogue(), {}, false).text, text);
+}
+
+TEST(Update, AddsWhatMustBeJudgedOnce) {
+  const std::vector<std::string> judged = {"pctx.header.signature", "pctx.update.visible"};
+  const auto e = update_expectations(kFirst + std::string("judged pctx.header.*\n"), "f",
+                                     catalogue(), {}, judged, false);
+  ASSERT_EQ(e.added.size(), 1U);
+  EXPECT_EQ(e.added.front(), "judged   pctx.update.visible");
 }
 
 }  // namespace

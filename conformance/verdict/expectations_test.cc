@@ -128,7 +128,7 @@ TEST(ParseExpectations, WantsItsFirstLine) {
 
 TEST(ParseExpectations, NamesTheLineOfEachMistake) {
   EXPECT_EQ(problem_of("\nfails pctx.header.version issue=x\n"),
-            "2 3 \"fails\" is not fail, crash, flaky or na-ok");
+            "2 3 \"fails\" is not fail, crash, flaky, na-ok or judged");
   EXPECT_EQ(problem_of("fail\n"), "2 2 fail needs the id of a requirement");
   EXPECT_EQ(problem_of("fail issue=x\n"), "2 2 fail needs the id of a requirement");
   EXPECT_EQ(problem_of("fail # pctx.header.version\n"), "2 2 fail needs the id of a requirement");
@@ -321,11 +321,11 @@ TEST(Apply, IsStricterWhenAsked) {
   const std::string line = "crash pctx.header.version issue=x\n";
   EXPECT_EQ(problems(applied(line, {finding(kId, Outcome::kWarn, "", "")}, {.strict = true})),
             "1 crash pctx.header.version: ended as warn");
-  EXPECT_EQ(
-      problems(applied(line, {finding(kId, Outcome::kUnobservable)}, {.require_observable = true})),
-      "4 crash pctx.header.version: could not be observed in this run");
+  EXPECT_EQ(problems(applied(line, {finding(kId, Outcome::kUnobservable)},
+                             {.require_observable = {"*"}})),
+            "4 crash pctx.header.version: could not be observed in this run");
   EXPECT_EQ(problems(applied("crash pctx.header.version issue=x image=other\n",
-                             {finding(kId, Outcome::kPass)}, {.require_observable = true})),
+                             {finding(kId, Outcome::kPass)}, {.require_observable = {"*"}})),
             "4 crash pctx.header.version: no image that matches \"other\" was seen");
 }
 
@@ -397,8 +397,9 @@ TEST(Apply, NamesWhatMovesLinesOnlyOnce) {
 
 TEST(Apply, CallsNothingStaleInARunThatHasNotComeToItsEnd) {
   const auto partial = [](const std::string& line, const Finding& f, bool all = false) {
-    const RunResult run =
-        applied(line + "\n", {f}, {.require_observable = all, .partial = true, .result = "r.json"});
+    const std::vector<std::string> globs(all ? 1 : 0, "*");
+    const RunResult run = applied(
+        line + "\n", {f}, {.require_observable = globs, .partial = true, .result = "r.json"});
     EXPECT_TRUE(run.notes.empty());
     for (const ExpectationProblem& p : run.expectation_problems) EXPECT_EQ(p.mend, "") << p.text;
     EXPECT_EQ(run.results[0].expected, Expected::kNone) << line;
@@ -528,7 +529,7 @@ TEST(Apply, StillExcusesWhatIsPastItsDay) {
 TEST(Apply, PassesOnTheMistakesOfTheFile) {
   EXPECT_EQ(problems(applied("oops\nfail pctx.header.version\nfail pctx.no.such issue=x\n",
                              {finding(kId, Outcome::kFail)})),
-            "2 \"oops\" is not fail, crash, flaky or na-ok; 5 no requirement is called "
+            "2 \"oops\" is not fail, crash, flaky, na-ok or judged; 5 no requirement is called "
             "\"pctx.no.such\"; 2 fail pctx.header.version has no issue");
 }
 
