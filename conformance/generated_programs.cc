@@ -70,7 +70,8 @@ class Bench {
     out.wrap_.hide_vdso = true;
     out.wrap_.known_files = std::make_shared<KnownFiles>();
     Timeline nothing;
-    if (prepare_recording(out.options_, Prepared(), "selftest --generate", out.wrap_, nothing) != 0) {
+    if (prepare_recording(out.options_, Prepared(), "selftest --generate", out.wrap_, nothing) !=
+        0) {
       return std::nullopt;
     }
     out.host_.names_anonymous = sys::Capabilities::of_this_host().has(sys::kHostAnonVmaName);

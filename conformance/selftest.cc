@@ -201,7 +201,7 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   const std::string dir = scratch + "/" + entry.name;
   sys::ChildOptions child;
   child.argv = command_line(entry, self, directory, dir, slowly);
-  child.deadline = std::chrono::seconds(60);
+  child.deadline = std::chrono::seconds(180);
   const auto ran = sys::run_child(child);
   if (!ran) {
     out.text = "ctxconf did not start: " + sys::to_string(ran.error());
