@@ -62,7 +62,7 @@ int read_floor(const JudgeOptions& options, Floor& floor) {
     }
   }
   if (options.baseline.empty()) return kExitClean;
-  const auto text = read_file(options.baseline, kLongestResultJson);
+  const auto& text = options.baseline_text;
   if (!text) return complain(kExitUsage, "--baseline: " + sys::to_string(text.error()));
   const auto run = result_from_json(*text, catalogue);
   if (!run) {

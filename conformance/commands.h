@@ -24,10 +24,12 @@ struct JudgeOptions {
   bool strict = false;
   std::vector<std::string> require_observable;  // globs; "true" is that of all
   std::string baseline;                         // result.json of an earlier run; empty: none
-  std::vector<std::string> expect_resource;     // KEY=VALUE
-  std::vector<std::string> expect_trace_id;     // hexadecimal
-  std::vector<std::string> expect_span_id;      // the same
-  bool ids_from_output = false;                 // wrap
+  // What it holds. It is read before the reports of an earlier run are removed, of which it may be.
+  sys::Result<std::string> baseline_text = std::string();
+  std::vector<std::string> expect_resource;  // KEY=VALUE
+  std::vector<std::string> expect_trace_id;  // hexadecimal
+  std::vector<std::string> expect_span_id;   // the same
+  bool ids_from_output = false;              // wrap
   std::optional<std::chrono::milliseconds> run_for;
   std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
   std::string watch = "lifetime";     // wrap: or "publication", "threads"

@@ -11,6 +11,7 @@
 
 #include "conformance/commands.h"
 #include "conformance/generated_programs.h"
+#include "conformance/report/result_json.h"
 #include "conformance/testee/jobs.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/version.h"
@@ -432,6 +433,9 @@ int run_command_line(int argc, char** argv) {
     return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
   }
   if (!settle(given, run_command.race_seconds, argc, argv)) return kExitUsage;
+  if (!given.judge.baseline.empty()) {
+    given.judge.baseline_text = read_file(given.judge.baseline, kLongestResultJson);
+  }
   report_command.console = given.judge.console;
   if (faults_option->count() > 0) given.judge.faults = faults.empty() ? "*" : faults;
   if (*wrap) return command_wrap(given.judge, command);

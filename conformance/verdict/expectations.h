@@ -107,6 +107,7 @@ LineFate fate_of(const Expectation& line, std::span<const Observed> all);
 struct ApplyOptions {
   bool strict = false;  // warnings fail
   // Globs over what fails where it cannot be seen: Floor::observable.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ wants one beside designated others
   std::vector<std::string> require_observable = {};
   // The run has not come to its end: what it did not show may be there all the same.
   bool partial = false;
