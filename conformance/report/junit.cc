@@ -178,7 +178,7 @@ class Writer {
       if (nth++ == kMostFloorProblems) break;
       std::string text = fmt::format("{}\nnow {}", problem.why, problem.now);
       if (!problem.remedy.empty()) text += "\nto see it: " + problem.remedy;
-      suite_.add("ctxconf.floor", problem.requirement, Suite::Kind::kFailure, "floor",
+      suite_.add("ctxconf.floor", inert(problem.requirement, 200), Suite::Kind::kFailure, "floor",
                  fmt::format("{}; now {}", problem.why, problem.now), text);
     }
     if (run_.exit_code != 0 && suite_.is_green()) {
