@@ -56,7 +56,7 @@ int print(const std::string& text, int code) {
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written || errno == EPIPE) return code;
   complain(kExitUnreachable, std::string("cannot write to stdout: ") + std::strerror(errno));
-  return code == kExitHarnessError || code == kExitUsage ? code : kExitUnreachable;
+  return unwritten_code(code);
 }
 
 int complain(int code, const std::string& text, const std::string& what_to_do) {

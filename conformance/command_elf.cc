@@ -240,7 +240,6 @@ void conclude_files(const Timeline& t, std::size_t refused, RunResult& run) {
 }  // namespace
 
 int command_elf(const JudgeOptions& options, const std::vector<std::string>& files, bool json) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   const Selection selection = selection_of(options);
   auto selected = select(Catalogue::builtin(), selection);
   if (selected) {
@@ -280,8 +279,8 @@ int command_elf(const JudgeOptions& options, const std::vector<std::string>& fil
     const auto folder = OutputFolder::make(options.out);
     const auto written =
         folder ? write_reports(*folder, run, true) : std::unexpected(folder.error());
-    if (!written && run.exit_code != kExitHarnessError && run.exit_code != kExitUsage) {
-      run.exit_code = kExitUnreachable;
+    if (!written && unwritten_code(run.exit_code) != run.exit_code) {
+      run.exit_code = unwritten_code(run.exit_code);
       run.exit_reason = "--out: " + sys::to_string(written.error());
     }
   }

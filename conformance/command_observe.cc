@@ -52,11 +52,7 @@ int read_floor(const JudgeOptions& options, Floor& floor) {
   const Catalogue& catalogue = Catalogue::builtin();
   for (const auto& given : options.require_observable) {
     const std::string& glob = floor.observable.emplace_back(given == "true" ? "*" : given);
-    const bool known = std::ranges::any_of(catalogue.specifications(), [&](const auto& s) {
-      return std::ranges::any_of(s.requirements,
-                                 [&](const Requirement& r) { return glob_matches(glob, r.id); });
-    });
-    if (!known) {
+    if (!catalogue.has_match(glob)) {
       return complain(kExitUsage, "--require-observable: no requirement matches " + glob,
                       "`ctxconf list` shows the ids");
     }
@@ -403,7 +399,6 @@ bool asks_for_stores(const std::vector<const Requirement*>& selected, int otep) 
 }  // namespace
 
 int command_wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   if (command.empty()) {
     return complain(kExitUsage, "wrap: no command", "ctxconf wrap [options] -- CMD [ARGS]");
   }
@@ -498,7 +493,6 @@ int command_wrap(const JudgeOptions& options, const std::vector<std::string>& co
 }
 
 int command_attach(const JudgeOptions& options, const std::vector<std::string>& pids, bool all) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   if (all == !pids.empty()) {
     return complain(kExitUsage, "attach: give a pid or --all",
                     "ctxconf attach [options] PID | --all");
@@ -558,7 +552,6 @@ int command_attach(const JudgeOptions& options, const std::vector<std::string>& 
 }
 
 int command_replay(const JudgeOptions& options, const std::string& file) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   const auto text = read_file(file, kLongestTimeline);

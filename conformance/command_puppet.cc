@@ -34,7 +34,6 @@ std::string line_of(const puppet::Operation& operation) {
 }  // namespace
 
 int command_puppet(const JudgeOptions& options, const std::string& file) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   const auto text = read_file(file, puppet::kLongestScript);
   if (!text) return complain(kExitUsage, "puppet: " + sys::to_string(text.error()));
   std::vector<std::size_t> lines;

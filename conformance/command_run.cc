@@ -65,7 +65,7 @@ class Events {
                          .count();
     const std::string line =
         event.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
-    if (const int err = write_all(file_.get(), line); err != 0 && problem_.empty()) {
+    if (const int err = sys::write_all(file_.get(), line); err != 0 && problem_.empty()) {
       problem_ = sys::to_string({"write", err, kName});
       file_.reset();
     }
@@ -195,7 +195,6 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
 }  // namespace
 
 int command_run(const JudgeOptions& options, const RunCommand& command) {
-  if (const int code = remove_reports(options.out); code != 0) return code;
   if (command.adapter.empty()) {
     return complain(kExitUsage, "run: no adapter", "ctxconf run [options] -- ADAPTER [ARGS]");
   }

@@ -129,7 +129,7 @@ int command_golden(const GoldenCommand& command);
 int complain(int code, const std::string& text, const std::string& what_to_do = {});
 
 // Writes to stdout; returns `code`, or 3 after a complaint when it cannot be written, unless `code`
-// comes before that. A reader that went away is no complaint.
+// comes before that. A reader that went away is not complained about.
 int print(const std::string& text, int code);
 
 // The whole of a file, "-" for stdin. EFBIG beyond `limit`.

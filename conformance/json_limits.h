@@ -20,7 +20,7 @@ struct JsonFormat {
   std::string format;
   std::uint64_t version = 0;
   std::string other_format;  // what to say of one
-  std::string mend;          // behind what is said of another version
+  std::string mend;          // follows what is said of another version
 };
 
 // Why a text is not to be read; empty: it may be.

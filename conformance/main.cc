@@ -436,6 +436,7 @@ int run_command_line(int argc, char** argv) {
   if (!given.judge.baseline.empty()) {
     given.judge.baseline_text = read_file(given.judge.baseline, kLongestResultJson);
   }
+  if (const int code = remove_reports(given.judge.out); code != 0) return code;
   report_command.console = given.judge.console;
   if (faults_option->count() > 0) given.judge.faults = faults.empty() ? "*" : faults;
   if (*wrap) return command_wrap(given.judge, command);

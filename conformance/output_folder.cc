@@ -25,18 +25,6 @@ constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 }  // namespace
 
-int write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(n));
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
-
 sys::Result<OutputFolder> OutputFolder::open(const std::string& path) {
   sys::Fd directory(::open(path.c_str(), kDirectory));
   if (!directory.is_open()) return sys::fail("open", errno, path);
@@ -101,7 +89,7 @@ sys::Result<> OutputFolder::write(const std::string& name, std::string_view text
   const std::string temporary = fmt::format(".{}.{:016x}.tmp", name, random);
   const int fd = openat(directory_.get(), temporary.c_str(), kNewFile, 0666);
   if (fd < 0) return sys::fail("write", errno, prefix_ + name);
-  int err = write_all(fd, text);
+  int err = sys::write_all(fd, text);
   // A file system of another machine may say only now that it has no room.
   if (close(fd) != 0 && err == 0) err = errno;
   if (err == 0 &&

@@ -22,7 +22,7 @@ class OutputFolder {
   // directory too.
   sys::Result<OutputFolder> make_folder(const std::string& name) const;
 
-  // As it was given, with "/" behind it.
+  // As it was given, and a "/" at its end.
   const std::string& prefix() const { return prefix_; }
   bool is_writable() const;
   bool is_folder(const std::string& name) const;  // itself, not what it links to
@@ -34,7 +34,7 @@ class OutputFolder {
   sys::Result<> write(const std::string& name, std::string_view text) const;
   // A new, empty file in place of what has the name.
   sys::Result<sys::Fd> create(const std::string& name) const;
-  // Whatever has the name. That there is nothing, or a directory, is no error.
+  // Whatever has the name. It succeeds where there is nothing, and leaves a directory there.
   sys::Result<> remove(const std::string& name) const;
 
  private:
@@ -44,8 +44,5 @@ class OutputFolder {
   sys::Fd directory_;
   std::string prefix_;
 };
-
-// All of `text`, or the errno of what went wrong.
-int write_all(int fd, std::string_view text);
 
 }  // namespace ctxconf::conformance

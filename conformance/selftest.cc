@@ -393,8 +393,7 @@ int command_selftest(const SelftestCommand& c) {
   }
   const bool whole = c.only.empty() && c.commands.empty();
   std::erase_if(zoo, [&](const Entry& e) {
-    const auto named = [&](const auto& glob) { return glob_matches(glob, e.name); };
-    return (!c.only.empty() && std::ranges::none_of(c.only, named)) ||
+    return (!c.only.empty() && !any_glob_matches(c.only, e.name)) ||
            (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
   });
   if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");

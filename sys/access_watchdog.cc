@@ -1,7 +1,5 @@
 #include "sys/access_watchdog.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +9,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "sys/all_signals_blocked.h"
 
 namespace ctxconf::sys {
 
@@ -72,10 +72,7 @@ ProcessAccess::~ProcessAccess() {
 AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck,
                                AfterStuck after)
     : watched_(std::make_unique<Watched>()) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const AllSignalsBlocked blocked;
   try {
     watched_->thread = std::thread([w = watched_.get(), deadline, after, stuck = std::move(stuck)] {
       watch(*w, deadline, after, stuck);
@@ -84,7 +81,6 @@ AccessWatchdog::AccessWatchdog(std::chrono::milliseconds deadline, std::function
   } catch (const std::system_error&) {
     watched_here = nullptr;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 AccessWatchdog::~AccessWatchdog() {

@@ -48,15 +48,6 @@ struct Answer {
 };
 constexpr std::size_t kLongestAnswer = sizeof(Answer) + kLongestSymbol + kLongestPath;
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
 void answer(int fd, std::size_t index, const CodeLocation& place) {
   const auto symbol = std::string_view(place.symbol).substr(0, kLongestSymbol);
   const auto source = std::string_view(place.source_file).substr(0, kLongestPath);
@@ -69,7 +60,7 @@ void answer(int fd, std::size_t index, const CodeLocation& place) {
   std::string bytes(reinterpret_cast<const char*>(&a), sizeof a);
   bytes += symbol;
   bytes += source;
-  write_all(fd, bytes);
+  (void)write_all(fd, bytes);
 }
 
 // Later answers about a place replace earlier ones; one that was cut short is dropped.

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/all_signals_blocked.h"
 #include "sys/fd.h"
 
 namespace ctxconf::sys {
@@ -213,16 +214,12 @@ int ThreadStop::Tracer::start() {
   pthread_attr_t attributes;
   if (const int err = pthread_attr_init(&attributes); err != 0) return err;
   pthread_attr_setstacksize(&attributes, kTracerStack);
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const AllSignalsBlocked blocked;
   const auto body = [](void* tracer) -> void* {
     static_cast<Tracer*>(tracer)->run();
     return nullptr;
   };
   const int err = pthread_create(&thread, &attributes, body, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   return err;
 }

@@ -1,12 +1,10 @@
 #include "conformance/observe/attach.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +16,7 @@
 #include "abi/process_header.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
+#include "sys/all_signals_blocked.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -150,25 +149,21 @@ bool is_done_in_time(std::chrono::milliseconds deadline, std::function<void()> w
     (*outcome).*what = true;
     outcome->changed.notify_all();
   };
-  sigset_t every;
-  sigset_t before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_BLOCK, &every, &before);
+  const auto watched = [deadline, tell, work] {
+    {
+      const sys::AccessWatchdog dog(
+          deadline, [tell](pid_t) { tell(&Outcome::stuck); }, sys::AfterStuck::kStays);
+      work();
+    }
+    tell(&Outcome::done);
+  };
   try {
-    std::thread([deadline, tell, work] {
-      {
-        const sys::AccessWatchdog dog(
-            deadline, [tell](pid_t) { tell(&Outcome::stuck); }, sys::AfterStuck::kStays);
-        work();
-      }
-      tell(&Outcome::done);
-    }).detach();
+    const sys::AllSignalsBlocked blocked;
+    std::thread(watched).detach();
   } catch (const std::system_error&) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     work();
     return true;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   std::unique_lock lock(outcome->mutex);
   outcome->changed.wait(lock, [&] { return outcome->done || outcome->stuck; });
   return outcome->done;

@@ -54,7 +54,7 @@ bool is_beyond_its_operands(std::string_view mnemonic) {
          });
 }
 
-// Of a sys::StackCopy; nothing: it is no whole one of these.
+// Of a sys::StackCopy; nothing: it has not all of this register.
 std::optional<std::uint64_t> value_of(x86_reg reg, std::span<const std::uint64_t> registers) {
   constexpr std::array kOrder = {X86_REG_RAX, X86_REG_RDX, X86_REG_RCX, X86_REG_RBX, X86_REG_RSI,
                                  X86_REG_RDI, X86_REG_RBP, X86_REG_RSP, X86_REG_R8,  X86_REG_R9,
@@ -94,7 +94,7 @@ bool left_alone_by(csh handle, const cs_insn& insn, std::span<const std::uint64_
                      cs_insn_group(handle, &insn, X86_GRP_RET);
   // Between a system call and the next stop there may be one more, or none.
   if (!behind || (!jumps && *behind != insn.address + insn.size)) return false;
-  // The kernel stores where it is asked to, which is no record.
+  // The kernel stores where it is asked to, and nobody asks it to store into a record.
   if (mnemonic == "syscall" || !may_store(insn)) return true;
   if (is_beyond_its_operands(mnemonic)) return false;
   const bool pushes = mnemonic == "push" || mnemonic == "call";

@@ -36,7 +36,7 @@ class InstructionDecoder {
   // The one that `code` begins with.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;
   // Whether that, and nothing else, was executed and stored to none of these bytes. False also
-  // where that is not certain. `registers`: those behind it, as in a sys::StackCopy.
+  // where that is not certain. `registers`: those after it, as in a sys::StackCopy.
   bool left_alone(std::span<const std::byte> code, std::uint64_t pc,
                   std::span<const std::uint64_t> registers, sys::RemoteRange bytes) const;
 

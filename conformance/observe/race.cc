@@ -1,7 +1,6 @@
 #include "conformance/observe/race.h"
 
 #include <sched.h>
-#include <signal.h>
 
 #include <array>
 #include <cerrno>
@@ -15,6 +14,7 @@
 #include "conformance/observe/memory_block.h"
 #include "conformance/payload.h"
 #include "sys/access_watchdog.h"
+#include "sys/all_signals_blocked.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -115,21 +115,15 @@ sys::Result<std::unique_ptr<RacingReader>> RacingReader::start(
     return sys::fail("race", ENOTSUP, "it needs two processors, and there is one");
   }
   std::unique_ptr<RacingReader> out(new RacingReader(pid, header, elf64));
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  int err = 0;
+  const sys::AllSignalsBlocked blocked;
   try {
     out->thread_ =
         std::thread([&reader = *out, memory_deadline, unreachable = std::move(unreachable)] {
           reader.run(memory_deadline, unreachable);
         });
   } catch (const std::system_error& e) {
-    err = e.code().value();
+    return sys::fail("thread", e.code().value(), "");
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (err != 0) return sys::fail("thread", err, "");
   return out;
 }
 

@@ -492,8 +492,9 @@ std::optional<sys::RemoteAddr> Live::slot_in(const Watched& w, pid_t tid) const 
   return used ? std::optional(used->at) : w.threads->variable_of(tid, *thread->second.pointer);
 }
 
-// One thread after the other has its turn, in the order of their numbers. Behind the last that was
-// chosen, not behind the one that is watched: it may have ended before it stopped, or not stop.
+// One thread after the other has its turn, in the order of their numbers. The next one is counted
+// from the last that was chosen, not from the one that is watched: the one that was chosen may have
+// ended before it stopped, or never stop.
 void Live::choose_slot(Watched& w) {
   if (!options_.picks_slots || !w.slot_steps || w.slot_steps->gave_up()) return;
   SlotStepRecorder& slot_steps = *w.slot_steps;

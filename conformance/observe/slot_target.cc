@@ -12,19 +12,7 @@
 #include <thread>
 
 #include "conformance/observe/own_breakpoint.h"
-
-namespace {
-
-struct Record {
-  unsigned char trace_id[16];
-  unsigned char span_id[8];
-  unsigned char valid;
-  unsigned char flags;
-  volatile std::uint16_t size;
-  unsigned char entries[36];
-};
-
-}  // namespace
+#include "conformance/observe/target_record.h"
 
 extern "C" {
 __attribute__((visibility("default"))) __thread Record* volatile otel_thread_ctx_v1 = nullptr;

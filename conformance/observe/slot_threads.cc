@@ -13,16 +13,9 @@
 #include <thread>
 #include <vector>
 
-namespace {
+#include "conformance/observe/target_record.h"
 
-struct Record {
-  unsigned char trace_id[16];
-  unsigned char span_id[8];
-  unsigned char valid;
-  unsigned char flags;
-  std::uint16_t size;
-  unsigned char entries[4];
-};
+namespace {
 
 using Exchange = void* (*)(void*);
 std::atomic<bool> done = false;

@@ -88,6 +88,19 @@ bool wrong_after(Plan& plan, Rng& rng, const char* what, Place place) {
   return true;
 }
 
+// Publishes that once more, and again, while it stands.
+bool repeat(Plan& plan, Rng& rng, Act& act, std::size_t times, bool quietly = false) {
+  act.publication.again_in_place = false;
+  std::vector<Act> more(times, act);
+  for (Act& again : more) {
+    again.seed = rng.next();
+    again.repeated = true;
+    if (quietly) again.publication.noise = 0;
+  }
+  plan.acts.insert(plan.acts.begin() + (&act - plan.acts.data()) + 1, more.begin(), more.end());
+  return true;
+}
+
 template <typename Change>
 bool publishes(Plan& plan, Rng& rng, Change change) {
   Publication* p = publication(plan, rng);
@@ -570,14 +583,7 @@ const std::vector<Deviation>& table() {
         "pctx.update.same-mapping"},
        [](Plan& plan, Rng& rng) {
          Act* act = some(plan, Kind::kPublish, rng);
-         if (act == nullptr) return false;
-         act->publication.again_in_place = false;
-         Act again = *act;
-         again.seed = rng.next();
-         again.repeated = true;
-         const auto at = act - plan.acts.data();
-         plan.acts.insert(plan.acts.begin() + at + 1, again);
-         return true;
+         return act != nullptr && repeat(plan, rng, *act, 1);
        }},
       {"many-contexts",
        "publishes again and again while the first stands",
@@ -586,17 +592,7 @@ const std::vector<Deviation>& table() {
         "pctx.update.same-mapping"},
        [](Plan& plan, Rng& rng) {
          Act* act = some(plan, Kind::kPublish, rng);
-         if (act == nullptr) return false;
-         act->publication.again_in_place = false;
-         std::vector<Act> more(2 + rng.below(10), *act);
-         for (Act& again : more) {
-           again.seed = rng.next();
-           again.repeated = true;
-           again.publication.noise = 0;
-         }
-         plan.acts.insert(plan.acts.begin() + (act - plan.acts.data()) + 1, more.begin(),
-                          more.end());
-         return true;
+         return act != nullptr && repeat(plan, rng, *act, 2 + rng.below(10), /*quietly=*/true);
        }},
       {"signature-last", "stores the signature after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),

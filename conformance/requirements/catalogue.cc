@@ -80,20 +80,10 @@ std::string known_revisions(const Catalogue& catalogue) {
   return known;
 }
 
-bool matches_any(const std::vector<std::string>& patterns, std::string_view id) {
-  return std::ranges::any_of(patterns, [&](const std::string& p) { return glob_matches(p, id); });
-}
-
 sys::Result<> must_match(const Catalogue& catalogue, const char* option,
                          const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
-    bool hit = false;
-    for (const Specification& s : catalogue.specifications()) {
-      hit = hit || std::ranges::any_of(s.requirements, [&](const Requirement& r) {
-              return glob_matches(pattern, r.id);
-            });
-    }
-    if (hit) continue;
+    if (catalogue.has_match(pattern)) continue;
     std::string detail = std::string(option) + " " + pattern + " matches no requirement";
     const std::string near = catalogue.nearest(pattern);
     detail += near.empty() ? "; `ctxconf list` shows all" : "; did you mean " + near + "?";
@@ -216,6 +206,13 @@ std::string Catalogue::nearest(std::string_view id) const {
   return near;
 }
 
+bool Catalogue::has_match(std::string_view glob) const {
+  return std::ranges::any_of(specifications_, [&](const Specification& s) {
+    return std::ranges::any_of(s.requirements,
+                               [&](const Requirement& r) { return glob_matches(glob, r.id); });
+  });
+}
+
 bool glob_matches(std::string_view pattern, std::string_view text) {
   // Only the last star is ever tried again: what an earlier one could take more
   // of, the last one can take as well. At most |pattern| * |text| steps.
@@ -294,7 +291,7 @@ sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
         std::ranges::find(selection.spec.revisions, std::pair(s.otep, s.revision)) !=
         selection.spec.revisions.end();
     for (const Requirement& r : s.requirements) {
-      if (!selection.only.empty() && !matches_any(selection.only, r.id)) continue;
+      if (!selection.only.empty() && !any_glob_matches(selection.only, r.id)) continue;
       ++named;
       if (!chosen) {
         ++other_spec;
@@ -304,7 +301,7 @@ sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
         ++excluded;
       } else if (r.level != Level::kPuppet && r.level > selection.deepest) {
         ++too_deep;
-      } else if (matches_any(selection.skip, r.id)) {
+      } else if (any_glob_matches(selection.skip, r.id)) {
         ++skipped;
       } else {
         rows.push_back(&r);

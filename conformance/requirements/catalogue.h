@@ -2,6 +2,7 @@
 // revision, built into the program from conformance/requirements/*.json.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -93,6 +94,7 @@ class Catalogue {
 
   const std::vector<Specification>& specifications() const { return specifications_; }
   const Requirement* find(std::string_view id) const;
+  bool has_match(std::string_view glob) const;  // of an id
   // The id nearest to `id` by edit distance, for "did you mean"; empty when none is near.
   std::string nearest(std::string_view id) const;
 
@@ -102,6 +104,10 @@ class Catalogue {
 
 // `*` any run of characters, `?` one character; the whole text must match.
 bool glob_matches(std::string_view pattern, std::string_view text);
+template <class Patterns>
+bool any_glob_matches(const Patterns& patterns, std::string_view text) {
+  return std::ranges::any_of(patterns, [&](const auto& p) { return glob_matches(p, text); });
+}
 
 // `--spec 4719=2026-04-07,4947=...`: the requirement sets to judge by.
 struct SpecSelection {

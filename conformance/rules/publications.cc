@@ -216,8 +216,8 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
   close(all.size());
 }
 
-// The first of those that were mapped behind the start of `p` and before `end`, since it was there:
-// its place in the order of events.
+// When the first mapping was made between the start of `p` and `end`, since `p` was there: its
+// place in the order of events.
 std::uint64_t mapped_inside(const std::vector<Publication>& all, const Publication& p,
                             std::uint64_t end) {
   const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;

@@ -19,9 +19,7 @@ std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
   std::vector<std::string> out;
   for (const Requirement* r : selected) {
     if (!r->has_mode(Mode::kRun)) continue;
-    if (std::ranges::any_of(globs, [&](auto g) { return glob_matches(g, r->id); })) {
-      out.push_back(r->id);
-    }
+    if (any_glob_matches(globs, r->id)) out.push_back(r->id);
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "conformance/verdict/exit_code.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "conformance/verdict/floor.h"
 
@@ -14,13 +15,18 @@ std::string counted(std::size_t n, const char* one, const char* many) {
 }
 
 // "a, b, c and 4 more"
-std::string names(const std::vector<const RequirementResult*>& results) {
+template <class List, class Id>
+std::string names(const List& all, Id id) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(kNamed, results.size()); ++i) {
-    out += (i == 0 ? "" : ", ") + results[i]->requirement->id;
+  for (std::size_t i = 0; i < std::min(kNamed, all.size()); ++i) {
+    out += (i == 0 ? "" : ", ") + std::invoke(id, all[i]);
   }
-  if (results.size() > kNamed) out += " and " + std::to_string(results.size() - kNamed) + " more";
+  if (all.size() > kNamed) out += " and " + std::to_string(all.size() - kNamed) + " more";
   return out;
+}
+
+std::string names(const std::vector<const RequirementResult*>& results) {
+  return names(results, [](const RequirementResult* r) { return r->requirement->id; });
 }
 
 // Says no more than that there is no context, where no process published one: that it is missing,
@@ -40,13 +46,8 @@ bool is_expected_failure(const RequirementResult& r) {
 }
 
 std::string below(const std::vector<FloorProblem>& floor) {
-  std::string out =
-      counted(floor.size(), "requirement", "requirements") + " had to be judged and could not be: ";
-  for (std::size_t i = 0; i < std::min(kNamed, floor.size()); ++i) {
-    out += (i == 0 ? "" : ", ") + floor[i].requirement;
-  }
-  if (floor.size() > kNamed) out += " and " + std::to_string(floor.size() - kNamed) + " more";
-  return out;
+  return counted(floor.size(), "requirement", "requirements") +
+         " had to be judged and could not be: " + names(floor, &FloorProblem::requirement);
 }
 
 struct Conclusion {
@@ -125,6 +126,10 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
 }
 
 }  // namespace
+
+int unwritten_code(int code) {
+  return code == kExitHarnessError || code == kExitUsage ? code : kExitUnreachable;
+}
 
 Totals count(const RunResult& run) {
   Totals t;

@@ -22,6 +22,9 @@ struct ExitOptions {
   std::string incomplete;   // not empty: what was asked for and could not be judged
 };
 
+// What remains of an exit code where something could not be written.
+int unwritten_code(int code);
+
 // Counts the outcomes. An expected failure is counted under its outcome as well.
 Totals count(const RunResult& run);
 

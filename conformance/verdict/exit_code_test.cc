@@ -6,23 +6,12 @@
 #include <string>
 
 #include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/run_of.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 const ExitOptions kStrict{true, "", "", ""};
-
-RunResult run_of(std::initializer_list<Outcome> outcomes) {
-  RunResult run;
-  const auto& rows = Catalogue::builtin().specifications().front().requirements;
-  for (const Outcome o : outcomes) {
-    const Requirement* row = &rows[run.results.size()];
-    RequirementResult& result = run.results.emplace_back();
-    result.requirement = row;
-    result.outcome = o;
-  }
-  return run;
-}
 
 std::string concluded(RunResult& run, const ExitOptions& options = {}) {
   conclude(options, run);

@@ -292,7 +292,8 @@ class Parser {
       return problem(e.line, 2, "na-ok has no use for saw",
                      edit(out_.file, e.line, "remove saw=..."));
     }
-    const bool known = is_known([&](const std::string& id) { return e.names(id); });
+    const bool known =
+        na_ok ? catalogue_.has_match(e.pattern) : catalogue_.find(e.pattern) != nullptr;
     if (!known) return unknown(e.line, e.pattern);
     if (na_ok ? !e.reason : !e.issue) {
       out_.unexplained.push_back(
@@ -300,13 +301,6 @@ class Parser {
            edit(out_.file, e.line, na_ok ? "reason=\"...\"" : "issue=URL")});
     }
     out_.lines.push_back(std::move(e));
-  }
-
-  template <class Is>
-  bool is_known(Is is) const {
-    return std::ranges::any_of(catalogue_.specifications(), [&](const Specification& s) {
-      return std::ranges::any_of(s.requirements, [&](const Requirement& r) { return is(r.id); });
-    });
   }
 
   void unknown(int line, const std::string& pattern) {
@@ -328,9 +322,7 @@ class Parser {
       return problem(line, 2, "judged " + pattern + " repeats line " + std::to_string(twice->line),
                      comment_out(out_.file, line));
     }
-    if (!is_known([&](const std::string& id) { return glob_matches(pattern, id); })) {
-      return unknown(line, pattern);
-    }
+    if (!catalogue_.has_match(pattern)) return unknown(line, pattern);
     out_.judged.push_back({line, pattern});
   }
 
@@ -471,9 +463,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
                                              std::span<const Observed> all,
                                              const ApplyOptions& options, const std::string& file) {
   const std::string listed = std::string(to_string(e.verb)) + " " + e.pattern;
-  const bool required =
-      std::ranges::any_of(options.require_observable,
-                          [&](const std::string& glob) { return glob_matches(glob, e.pattern); });
+  const bool required = any_glob_matches(options.require_observable, e.pattern);
   const int unseen = required && !options.partial ? 4 : 0;
   switch (f.fate) {
     case Fate::kNotRun:
@@ -571,6 +561,12 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
 }  // namespace
 
 std::string_view to_string(ExpectVerb v) { return kVerbs[static_cast<std::size_t>(v)]; }
+
+const JudgedLine* Expectations::judged_line(std::string_view id) const {
+  const auto line = std::ranges::find_if(
+      judged, [&](const JudgedLine& l) { return glob_matches(l.pattern, id); });
+  return line == judged.end() ? nullptr : &*line;
+}
 
 bool Expectation::names(std::string_view id) const {
   return verb == ExpectVerb::kNaOk ? glob_matches(pattern, id) : pattern == id;

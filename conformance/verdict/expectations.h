@@ -58,6 +58,7 @@ struct Expectations {
   std::string file;  // for the commands that mend it
   std::vector<Expectation> lines;
   std::vector<JudgedLine> judged;
+  const JudgedLine* judged_line(std::string_view id) const;  // the first that names it; may be null
   // Syntax, duplicates, contradictions (exit code 2), unknown ids (5).
   std::vector<ExpectationProblem> problems;
   // Lines without an issue or a reason (2); such a line is in `lines` all the same.

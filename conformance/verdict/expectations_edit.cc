@@ -146,9 +146,7 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
     for (const std::string& line : lines_for(id, observed, listed)) edited.added.push_back(line);
   }
   for (const std::string& id : judged) {
-    const bool listed = std::ranges::any_of(
-        expectations.judged, [&](const JudgedLine& l) { return glob_matches(l.pattern, id); });
-    if (!listed) edited.added.push_back(judged_line(id));
+    if (expectations.judged_line(id) == nullptr) edited.added.push_back(judged_line(id));
   }
   if (edited.added.empty()) return edited;
   if (!edited.text.ends_with('\n')) edited.text += '\n';

@@ -33,8 +33,7 @@ bool is_judged(Outcome o) {
 }
 
 bool Floor::must_be_observable(std::string_view id) const {
-  return std::ranges::any_of(observable,
-                             [&](const std::string& glob) { return glob_matches(glob, id); });
+  return any_glob_matches(observable, id);
 }
 
 std::vector<std::pair<std::string, Outcome>> judged_in(const RunResult& run) {
@@ -66,9 +65,7 @@ void apply_floor(const Floor& floor, const Expectations* expectations, RunResult
       continue;
     }
     if (expectations == nullptr) continue;
-    const auto line = std::ranges::find_if(
-        expectations->judged, [&](const JudgedLine& l) { return glob_matches(l.pattern, id); });
-    if (line != expectations->judged.end()) {
+    if (const JudgedLine* line = expectations->judged_line(id)) {
       add(id,
           expectations->file + ", line " + std::to_string(line->line) + ": judged " + line->pattern,
           r);

@@ -33,7 +33,7 @@ bool is_judged(Outcome o);
 
 // Fills RunResult::floor, in the order of the results; `expectations`, where there are any, has
 // lines of the kind `judged`, which say nothing of what was not selected. What the processor of the
-// run cannot need is no loss.
+// run cannot need may be missing.
 void apply_floor(const Floor& floor, const Expectations* expectations, RunResult& run);
 
 }  // namespace ctxconf::conformance

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/run_of.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -14,17 +15,12 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Of the first rows of the catalogue.
-RunResult run_of(std::initializer_list<Outcome> outcomes) {
-  RunResult run;
-  const auto& rows = Catalogue::builtin().specifications().front().requirements;
-  for (const Outcome o : outcomes) {
-    const Requirement* row = &rows[run.results.size()];
-    RequirementResult& result = run.results.emplace_back();
-    result.requirement = row;
-    result.outcome = o;
+// With a finding each.
+RunResult seen_run_of(std::initializer_list<Outcome> outcomes) {
+  RunResult run = run_of(outcomes);
+  for (RequirementResult& result : run.results) {
     Finding f;
-    f.outcome = o;
+    f.outcome = result.outcome;
     f.saw = "seen";
     f.remedy = "a remedy";
     result.findings = {f};
@@ -47,11 +43,11 @@ std::vector<std::string> below(const Floor& floor, RunResult run,
 Floor baseline(const RunResult& run) { return {{}, "base.json", judged_in(run)}; }
 
 TEST(Floor, WithoutOneNothingIsBelowIt) {
-  EXPECT_THAT(below({}, run_of({Outcome::kUnobservable, Outcome::kNa})), IsEmpty());
+  EXPECT_THAT(below({}, seen_run_of({Outcome::kUnobservable, Outcome::kNa})), IsEmpty());
 }
 
 TEST(Floor, WhatAGlobNamesMustBeObservable) {
-  const auto run = run_of({Outcome::kUnobservable, Outcome::kUnobservable, Outcome::kNa});
+  const auto run = seen_run_of({Outcome::kUnobservable, Outcome::kUnobservable, Outcome::kNa});
   EXPECT_EQ(below({{"*"}, "", {}}, run).size(), 2U);
   EXPECT_THAT(
       below({{"*.version"}, "", {}}, run),
@@ -59,42 +55,42 @@ TEST(Floor, WhatAGlobNamesMustBeObservable) {
   EXPECT_THAT(
       below({{"pctx.update.*"}, "", {}}, run),
       ElementsAre("pctx.update.*|--require-observable asks for it|nothing of it was selected"));
-  EXPECT_THAT(below({{"*"}, "", {}}, run_of({Outcome::kPass, Outcome::kFail, Outcome::kNa})),
+  EXPECT_THAT(below({{"*"}, "", {}}, seen_run_of({Outcome::kPass, Outcome::kFail, Outcome::kNa})),
               IsEmpty());
 }
 
 TEST(Floor, WhatWasJudgedBeforeMustBeJudgedAgain) {
   const Floor floor =
-      baseline(run_of({Outcome::kPass, Outcome::kFail, Outcome::kUnobservable, Outcome::kNa}));
+      baseline(seen_run_of({Outcome::kPass, Outcome::kFail, Outcome::kUnobservable, Outcome::kNa}));
   EXPECT_EQ(floor.baseline.size(), 2U);
-  EXPECT_THAT(below(floor, run_of({Outcome::kFail, Outcome::kPass, Outcome::kNa})), IsEmpty());
+  EXPECT_THAT(below(floor, seen_run_of({Outcome::kFail, Outcome::kPass, Outcome::kNa})), IsEmpty());
   EXPECT_THAT(
-      below(floor, run_of({Outcome::kNa, Outcome::kUnobservable})),
+      below(floor, seen_run_of({Outcome::kNa, Outcome::kUnobservable})),
       ElementsAre("pctx.header.signature|judged in base.json, as pass|na (capability): seen",
                   "pctx.header.version|judged in base.json, as fail|unobservable: seen"));
-  EXPECT_THAT(below(floor, run_of({Outcome::kPass})),
+  EXPECT_THAT(below(floor, seen_run_of({Outcome::kPass})),
               ElementsAre("pctx.header.version|judged in base.json, as fail|not selected"));
 }
 
 TEST(Floor, WhatTheProcessorCannotNeedIsNoLoss) {
-  const Floor floor = baseline(run_of({Outcome::kPass}));
-  RunResult run = run_of({Outcome::kNa});
+  const Floor floor = baseline(seen_run_of({Outcome::kPass}));
+  RunResult run = seen_run_of({Outcome::kNa});
   run.results[0].findings[0].na_reason = NaReason::kArch;
   EXPECT_THAT(below(floor, run), IsEmpty());
 }
 
 TEST(Floor, ALineOfTheExpectationsAsksForWhatIsSelected) {
   const std::string lines = "judged pctx.header.signature\njudged pctx.update.*  # all\n";
-  EXPECT_THAT(below({}, run_of({Outcome::kNa}), lines),
+  EXPECT_THAT(below({}, seen_run_of({Outcome::kNa}), lines),
               ElementsAre("pctx.header.signature|known, line 2: judged pctx.header.signature|na "
                           "(capability): seen"));
-  EXPECT_THAT(below({}, run_of({Outcome::kFail, Outcome::kUnobservable}), lines), IsEmpty());
+  EXPECT_THAT(below({}, seen_run_of({Outcome::kFail, Outcome::kUnobservable}), lines), IsEmpty());
 }
 
 TEST(Floor, EachRequirementIsNamedOnce) {
-  Floor floor = baseline(run_of({Outcome::kPass}));
+  Floor floor = baseline(seen_run_of({Outcome::kPass}));
   floor.observable = {"*"};
-  EXPECT_EQ(below(floor, run_of({Outcome::kUnobservable}), "judged *\n").size(), 1U);
+  EXPECT_EQ(below(floor, seen_run_of({Outcome::kUnobservable}), "judged *\n").size(), 1U);
 }
 
 TEST(Floor, AWrongLineIsUsage) {
