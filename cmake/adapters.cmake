@@ -48,3 +48,5 @@ ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
   DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
   conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(signals_test LABELS ptrace
+  conformance/signals_test.py ${PROJECT_BINARY_DIR}/bin)

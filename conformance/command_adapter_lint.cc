@@ -112,16 +112,7 @@ class Lint {
   }
   bool is_clean() const { return findings_.empty(); }
   // The signal that asked this process to end; 0: none did.
-  int interrupted_by() const {
-    sigset_t pending;
-    sigpending(&pending);
-    for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
-      if (sigismember(&signals_.set(), signo) == 1 && sigismember(&pending, signo) == 1) {
-        return signo;
-      }
-    }
-    return 0;
-  }
+  int interrupted_by() const { return signals_.pending(); }
 
  private:
   void find(std::string what) {

@@ -51,7 +51,7 @@ struct RunCommand {
   std::vector<std::string> require_caps;  // globs over capabilities that must be declared
   unsigned repeat = 1;                    // how often all is asked
   unsigned jobs = 1;                      // groups of checks driven at once
-  double race_seconds = 1;                // how long a reader reads beside updates
+  double race_seconds = 0.5;              // how long a reader reads beside updates
 };
 int command_run(const JudgeOptions& options, const RunCommand& command);
 // How adapter-lint and repl speak to ADAPTER.

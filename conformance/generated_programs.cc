@@ -1,6 +1,9 @@
 #include "conformance/generated_programs.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +33,7 @@
 #include "conformance/timeline.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -471,44 +475,46 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
   }
   const auto bench = Bench::make();
   if (!bench) return kExitHarnessError;
-  std::error_code error;
-  std::string scratch = (fs::temp_directory_path(error) / "ctxconf-generate-XXXXXX").string();
-  if (mkdtemp(scratch.data()) == nullptr) {
-    return complain(kExitHarnessError, "selftest: cannot make " + scratch);
-  }
   const auto began = std::chrono::steady_clock::now();
   // Processes: one records one program at a time.
   const unsigned jobs =
       std::clamp(c.jobs != 0 ? c.jobs : std::thread::hardware_concurrency(), 1U, 64U);
   std::fflush(nullptr);
-  std::vector<pid_t> workers;
+  struct Worker {
+    pid_t pid = -1;
+    sys::Fd tally;
+  };
+  const pid_t self = getpid();
+  std::vector<Worker> workers;
   for (unsigned w = 0; w < jobs; ++w) {
+    sys::Fd file(memfd_create("ctxconf-tally", MFD_CLOEXEC));
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != self) _exit(0);
       Tally tally;
       for (std::uint64_t i = w; i < 2 * c.count; i += jobs) {
         if (wanted(c, i / 2, i % 2 != 0)) try_program(*bench, seed, i / 2, i % 2 != 0, tally);
       }
-      std::ofstream(fmt::format("{}/{}", scratch, w))
-          << to_json(tally).dump(-1, ' ', false, Json::error_handler_t::replace);
-      std::fflush(nullptr);
-      _exit(0);
+      const auto text = to_json(tally).dump(-1, ' ', false, Json::error_handler_t::replace);
+      _exit(sys::write_all(file.get(), text) == 0 ? 0 : 1);
     }
-    if (pid > 0) workers.push_back(pid);
+    if (pid > 0) workers.push_back({pid, std::move(file)});
   }
   bool whole = workers.size() == jobs;
-  for (const pid_t pid : workers) {
+  for (const Worker& w : workers) {
     int status = 0;
-    whole = waitpid(pid, &status, 0) == pid && status == 0 && whole;
+    whole = waitpid(w.pid, &status, 0) == w.pid && status == 0 && whole;
   }
   Tally tally;
-  for (unsigned w = 0; whole && w < jobs; ++w) {
-    const auto text = read_file(fmt::format("{}/{}", scratch, w), std::size_t{1} << 30U);
+  for (const Worker& w : workers) {
+    if (!whole) break;
+    const auto text =
+        read_file(fmt::format("/proc/self/fd/{}", w.tally.get()), std::size_t{1} << 30U);
     const Json part = text ? Json::parse(*text, nullptr, false) : Json();
     whole = part.is_object();
     if (whole) add(tally, part);
   }
-  fs::remove_all(scratch, error);
   if (!whole) return complain(kExitHarnessError, "selftest: a process that runs programs died");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   if (c.verbose || c.only.empty()) print_tables(tally);

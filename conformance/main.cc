@@ -231,7 +231,7 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::Range(1U, kMostJobs));
   run->add_option("--race", run_command.race_seconds,
                   "for so many seconds a reader on another processor reads beside updates; "
-                  "default: 1")
+                  "default: 0.5")
       ->check(CLI::Range(0.01, 3600.0));
   run->add_option("--require-caps", run_command.require_caps,
                   "globs over capabilities that the adapter must declare (repeatable)")

@@ -1,6 +1,7 @@
 // The zoo: each broken program must be caught by the rows that it breaks and by
 // no others, each legal one by none.
 #include <fmt/format.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,8 @@
 #include "conformance/timeline.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/child.h"
+#include "sys/ending_signals.h"
+#include "sys/fd.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -191,7 +194,7 @@ std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
 }
 
 Outcomes judge_once(const Entry& entry, const std::string& self, const std::string& directory,
-                    const std::string& scratch, bool slowly) {
+                    const std::string& scratch, int interrupt, bool slowly) {
   Outcomes out;
   if (entry.may_skip && access((directory + "/" + entry.program).c_str(), X_OK) != 0) {
     out.verdict = Verdict::kSkipped;
@@ -202,6 +205,7 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
   sys::ChildOptions child;
   child.argv = command_line(entry, self, directory, dir, slowly);
   child.deadline = std::chrono::seconds(180);
+  child.interrupt = interrupt;
   const auto ran = sys::run_child(child);
   if (!ran) {
     out.text = "ctxconf did not start: " + sys::to_string(ran.error());
@@ -283,10 +287,10 @@ Outcomes judge_once(const Entry& entry, const std::string& self, const std::stri
 }
 
 Outcomes judge_entry(const Entry& entry, const std::string& self, const std::string& directory,
-                     const std::string& scratch) {
-  Outcomes out = judge_once(entry, self, directory, scratch, /*slowly=*/false);
+                     const std::string& scratch, int interrupt) {
+  Outcomes out = judge_once(entry, self, directory, scratch, interrupt, /*slowly=*/false);
   if (out.unseen && has_pauses(entry)) {
-    out = judge_once(entry, self, directory, scratch, /*slowly=*/true);
+    out = judge_once(entry, self, directory, scratch, interrupt, /*slowly=*/true);
   }
   return out;
 }
@@ -398,6 +402,9 @@ int command_selftest(const SelftestCommand& c) {
   });
   if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
 
+  // They end its children and its folder before they end it.
+  const sys::EndingSignals signals;
+  const sys::Fd interrupt(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
   std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
   if (mkdtemp(scratch.data()) == nullptr) {
     return complain(kExitHarnessError, "selftest: cannot make " + scratch);
@@ -408,8 +415,8 @@ int command_selftest(const SelftestCommand& c) {
   std::mutex output;
   const bool progress = isatty(STDERR_FILENO) != 0;
   const auto work = [&] {
-    for (std::size_t i = next++; i < zoo.size(); i = next++) {
-      outcomes[i] = judge_entry(zoo[i], self, directory, scratch);
+    for (std::size_t i = next++; i < zoo.size() && signals.pending() == 0; i = next++) {
+      outcomes[i] = judge_entry(zoo[i], self, directory, scratch, interrupt.get());
       ++done;
       if (progress) {
         const std::scoped_lock lock(output);
@@ -423,6 +430,9 @@ int command_selftest(const SelftestCommand& c) {
   for (auto& t : threads) t.join();
   if (progress) fmt::print(stderr, "\r\033[K");
   fs::remove_all(scratch, error);
+  if (const int signo = signals.pending(); signo != 0) {
+    return complain(128 + signo, fmt::format("selftest: ended by signal {}", signo));
+  }
 
   std::map<Verdict, int> counts;
   std::map<std::string, Proof> proofs;  // by row

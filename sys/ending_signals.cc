@@ -25,4 +25,13 @@ bool EndingSignals::take() const {
   return sigtimedwait(&set_, nullptr, &none) > 0;
 }
 
+int EndingSignals::pending() const {
+  sigset_t waiting;
+  sigpending(&waiting);
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+    if (sigismember(&set_, signo) == 1 && sigismember(&waiting, signo) == 1) return signo;
+  }
+  return 0;
+}
+
 }  // namespace ctxconf::sys

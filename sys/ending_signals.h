@@ -15,7 +15,8 @@ class EndingSignals {
   EndingSignals& operator=(const EndingSignals&) = delete;
 
   const sigset_t& set() const { return set_; }
-  bool take() const;  // true: one was pending
+  bool take() const;    // true: one was pending
+  int pending() const;  // the one that waits to be taken; 0: none
 
  private:
   sigset_t set_{};

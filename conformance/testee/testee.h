@@ -44,7 +44,7 @@ struct TesteeOptions {
   // What is recorded, and how: argv is not asked. With record_stores the record of the thread that
   // was asked last is watched.
   WrapOptions recording;
-  std::chrono::milliseconds race_for{1000};
+  std::chrono::milliseconds race_for{500};
   std::chrono::milliseconds reply_within = kReplyWithin;
   std::chrono::milliseconds hello_within = kHelloWithin;
   std::chrono::milliseconds end_within = kEndWithin;
