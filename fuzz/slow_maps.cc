@@ -59,30 +59,31 @@ std::optional<SlowMapping> slow_mapping(const std::string& line) {
   }
   m.permissions = *permissions;
   if (!more) return m;
-  while (!rest.empty() && rest[0] == ' ') rest.erase(0, 1);
-  m.name = rest;
+  std::size_t spaces = 0;
+  while (spaces < rest.size() && rest[spaces] == ' ') ++spaces;
+  m.name = rest.substr(spaces);
   return m;
 }
 
 std::vector<std::string> slow_lines(const std::string& text) {
   std::vector<std::string> lines;
-  std::string line;
-  for (const char c : text) {
-    if (c != '\n') {
-      line += c;
-      continue;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      lines.push_back(text.substr(begin));
+      break;
     }
-    lines.push_back(line);
-    line.clear();
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
   }
-  if (!text.empty() && text.back() != '\n') lines.push_back(line);
   return lines;
 }
 
 std::string slow_path(const std::string& name) {
   std::string out;
   for (std::size_t at = 0; at < name.size(); ++at) {
-    if (name.substr(at, 4) == "\\012") {
+    if (name[at] == '\\' && name.compare(at, 4, "\\012") == 0) {
       out += '\n';
       at += 3;
     } else {

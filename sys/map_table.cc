@@ -134,13 +134,15 @@ Result<MapEntry> parse_maps_line(std::string_view line) {
 }
 
 std::string path_of(const MapEntry& entry) {
-  const std::string_view name = entry.name;
+  constexpr std::string_view kNewline = "\\012";
   std::string out;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    const bool newline = name.substr(i, 4) == "\\012";
-    out += newline ? '\n' : name[i];
-    if (newline) i += 3;
+  std::string_view rest = entry.name;
+  for (auto at = rest.find(kNewline); at != rest.npos; at = rest.find(kNewline)) {
+    out += rest.substr(0, at);
+    out += '\n';
+    rest.remove_prefix(at + kNewline.size());
   }
+  out += rest;
   return out;
 }
 
@@ -181,11 +183,15 @@ std::string_view LinePieces::added(std::size_t n) {
     begin_ = newline == std::string_view::npos ? end_ : end_ - fresh.size() + newline + 1;
     dropping_ = newline == std::string_view::npos;
   }
-  const std::string_view text(buffer_.get() + begin_, end_ - begin_);
-  const std::size_t last = text.rfind('\n');
-  if (last == std::string_view::npos) return {};
-  begin_ += last + 1;
-  return text.substr(0, last + 1);
+  // What was there before is a line without its end. Looking through it each time would make a long
+  // line in small pieces slow.
+  const std::size_t old = end_ - fresh.size();
+  const std::size_t from = std::max(begin_, old);
+  const void* last = memrchr(buffer_.get() + from, '\n', end_ - from);
+  if (last == nullptr) return {};
+  const std::size_t begin = std::exchange(
+      begin_, static_cast<std::size_t>(static_cast<const char*>(last) - buffer_.get()) + 1);
+  return {buffer_.get() + begin, begin_ - begin};
 }
 
 std::string_view LinePieces::rest() const { return {buffer_.get() + begin_, end_ - begin_}; }
