@@ -18,7 +18,7 @@ Timeline example() {
   t.kernel = "6.18";
   t.arch = "x86_64";
   t.started_at = "2026-01-01T00:00:00Z";
-  t.seconds = 1.5;
+  t.seconds = 1.001;
   t.host = {{"ptrace", true, "seized a child", ""}};
   t.realtime_minus_boottime_ns = 1'790'000'000'000'000'000;
   t.expected_resource = {"service.name=a"};
