@@ -23,7 +23,8 @@ constexpr std::string_view kReadings[] = {"reader-visible", "strict"};
 
 constexpr std::size_t kLongestId = 200;
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
+// At most `limit`.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -34,6 +35,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
     }
+    if (std::ranges::min(row) >= limit) return limit;
   }
   return row.back();
 }
@@ -197,7 +199,9 @@ std::string Catalogue::nearest(std::string_view id) const {
   std::string near;
   for (const Specification& s : specifications_) {
     for (const Requirement& r : s.requirements) {
-      const std::size_t distance = edit_distance(id, r.id);
+      const auto [shorter, longer] = std::minmax({id.size(), r.id.size()});
+      if (longer - shorter >= best) continue;
+      const std::size_t distance = edit_distance(id, r.id, best);
       if (distance >= best) continue;
       best = distance;
       near = r.id;
