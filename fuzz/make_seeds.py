@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the seed corpora of the fuzz targets from the golden vectors.
+"""Makes the seed corpora of the fuzz targets from the golden vectors, from fuzz/seeds/TARGET/ and
+from other files of this source tree.
 
   make_seeds.py GOLDEN OUT      reads GOLDEN/*/*.json, writes OUT/TARGET/NAME
 
@@ -8,13 +9,17 @@ without vectors; then nothing is written.
 """
 import json
 import pathlib
+import re
 import shutil
 import struct
 import sys
 
+from elf_seeds import elf_seeds
+
 WALL_CLOCK = 1_780_000_000_000_000_000
 ENCODER, READER, LAYOUTS = 0, 1, 2  # ContextMode; the place counts by threes
 PLACES = 6
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def fail(message):
@@ -77,6 +82,66 @@ SEEDS = {
 }
 
 
+def compact(value):
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def files_of(target):
+    for path in sorted((ROOT / "fuzz/seeds" / target).iterdir()):
+        yield path.stem, path.read_bytes()
+
+
+def timelines():
+    """The recordings, in the format of this source tree."""
+    header = (ROOT / "conformance/timeline.h").read_text(encoding="utf-8")
+    version = int(re.search(r"kTimelineVersion = (\d+);", header)[1])
+    for name, data in files_of("timeline_fuzzer"):
+        yield name, json.loads(data) | {"version": version}
+
+
+def timeline_seeds():
+    for name, timeline in timelines():
+        yield name, compact(timeline)
+        for number, process in enumerate(timeline["processes"]):
+            yield f"{name}-process{number}", compact(timeline | {"processes": [process], "sessions": []})
+
+
+def session_seeds():
+    for name, timeline in timelines():
+        for number, session in enumerate(timeline["sessions"]):
+            yield f"{name}-{number}", compact(session)
+
+
+def protocol_seeds():
+    lines = (ROOT / "conformance/testee/protocol_lines.jsonl").read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(filter(None, lines)):
+        entry = json.loads(line)
+        if entry["as"] != "request":
+            yield f"{number}", compact(entry["line"]) + b"\n"
+    yield "cut", b'noise\n\n{"id":1,"ok":true}\r\n{"ev":"armed","id":1}\n{"id":2,"ok":tr'
+    yield "long", b'\x01\x01\x01\x01\n{"id":1,"ok":true}\n\x01\x01\x01 \n'
+
+
+def vector_seeds():
+    for path in sorted((ROOT / "golden").glob("*/*.json")):
+        vector = json.loads(path.read_text(encoding="utf-8"))
+        if path.parent.name == "src":
+            for number, source in enumerate(vector["vectors"]):
+                if number % 8 == 0:
+                    yield f"{path.stem}-{number}", compact(vector | {"vectors": [source]})
+        elif path.parent.name != "schema" and len(text := compact(vector)) < 4096:
+            yield f"{path.parent.name}-{path.stem}", text
+
+
+def catalogue_seeds():
+    for path in sorted((ROOT / "conformance/requirements").glob("4*.json")):
+        catalogue = json.loads(path.read_text(encoding="utf-8"))
+        rows = catalogue["requirements"]
+        # Rows that mention each other are refused alone.
+        for first in range(0, len(rows), 24):
+            yield f"{path.stem}-{first}", compact(catalogue | {"requirements": rows[first:first + 3]})
+
+
 def read_vectors(folder):
     vectors = []
     for path in sorted(folder.glob("*.json")):
@@ -89,6 +154,19 @@ def read_vectors(folder):
     return vectors
 
 
+OTHER_SEEDS = {
+    "timeline_fuzzer": timeline_seeds,
+    "result_fuzzer": lambda: files_of("result_fuzzer"),
+    "protocol_fuzzer": protocol_seeds,
+    "session_fuzzer": session_seeds,
+    "vector_fuzzer": vector_seeds,
+    "catalogue_fuzzer": catalogue_seeds,
+    "elf_fuzzer": elf_seeds,
+    "expectations_fuzzer": lambda: files_of("expectations_fuzzer"),
+}
+TARGETS = [*SEEDS, *OTHER_SEEDS]
+
+
 def make(golden):
     files = {}
     for target, (kind, seeds) in SEEDS.items():
@@ -98,6 +176,8 @@ def make(golden):
             except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
                 fail(f"{path}: no generated {kind} vector ({type(error).__name__}: {error}); "
                      "`ctxconf golden verify` says more")
+    for target, seeds in OTHER_SEEDS.items():
+        files.update({(target, name): data for name, data in seeds()})
     return files
 
 
@@ -107,12 +187,12 @@ def main():
         return 2
     golden, out = map(pathlib.Path, sys.argv[1:])
     files = make(golden)
-    for target in SEEDS:
+    for target in TARGETS:
         shutil.rmtree(out / target, ignore_errors=True)
         (out / target).mkdir(parents=True)
     for (target, name), data in files.items():
         (out / target / name).write_bytes(data)
-    for target in SEEDS:
+    for target in TARGETS:
         print(f"{sum(t == target for t, _ in files)} seeds for {target}")
     return 0
 
