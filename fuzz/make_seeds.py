@@ -68,9 +68,9 @@ def payload_seeds(vector):
 def maps_seeds(vector):
     text = vector["maps"].encode("utf-8", "surrogateescape")
     yield "", text
-    if len(text) < 400:  # byte 1 stands for 8000 letters: a line over the limit, first or last
-        yield "-long-first", text[: text.find(b"\n")] + b"\x01" * 9 + b"\n" + text
-        yield "-long-last", text + b"\x01" * 9
+    if len(text) < 400:  # behind a byte 1 others are 8000 letters: a line over the limit, first or last
+        yield "-long-first", b"\x01" + text[: text.find(b"\n")] + b"\x01" * 9 + b"\n" + text
+        yield "-long-last", b"\x01" + text + b"\x01" * 9
 
 
 SEEDS = {

@@ -6,8 +6,9 @@
 
 namespace ctxconf::fuzz {
 
-// `input`: the text; each byte 1 in it stands for 8000 letters, so that long lines are a few
-// bytes. Aborts where something does not hold.
+// `input`: the text. Behind a first byte 1, which is no part of it, each byte 1 stands for 8000
+// letters, so that long lines are a few bytes and few inputs have them. Aborts where something does
+// not hold.
 void check_maps(std::span<const std::byte> input);
 
 }  // namespace ctxconf::fuzz

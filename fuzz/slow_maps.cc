@@ -18,12 +18,13 @@ bool number(const std::string& digits, unsigned base, std::uint64_t limit, std::
   return true;
 }
 
-// What comes before the first `end`, which is taken away with it; nothing where there is none.
-std::optional<std::string> before(std::string& rest, char end) {
-  const auto at = rest.find(end);
+// What stands from `begin` to the first `end`, behind which `begin` moves; nothing where there is
+// none.
+std::optional<std::string> before(const std::string& line, std::size_t& begin, char end) {
+  const auto at = line.find(end, begin);
   if (at == std::string::npos) return std::nullopt;
-  std::string out = rest.substr(0, at);
-  rest = rest.substr(at + 1);
+  std::string out = line.substr(begin, at - begin);
+  begin = at + 1;
   return out;
 }
 
@@ -39,16 +40,16 @@ std::optional<SlowMapping> slow_mapping(const std::string& line) {
   if (line.find('\0') != std::string::npos || line.find('\n') != std::string::npos) {
     return std::nullopt;
   }
-  std::string rest = line;
-  const auto begin = before(rest, '-');
-  const auto end = before(rest, ' ');
-  const auto permissions = before(rest, ' ');
-  const auto offset = before(rest, ' ');
-  const auto major = before(rest, ':');
-  const auto minor = before(rest, ' ');
+  std::size_t at = 0;
+  const auto begin = before(line, at, '-');
+  const auto end = before(line, at, ' ');
+  const auto permissions = before(line, at, ' ');
+  const auto offset = before(line, at, ' ');
+  const auto major = before(line, at, ':');
+  const auto minor = before(line, at, ' ');
   if (!begin || !end || !permissions || !offset || !major || !minor) return std::nullopt;
-  const bool more = rest.find(' ') != std::string::npos;
-  const std::string inode = more ? *before(rest, ' ') : rest;
+  const bool more = line.find(' ', at) != std::string::npos;
+  const std::string inode = more ? *before(line, at, ' ') : line.substr(at);
 
   SlowMapping m;
   if (!number(*begin, 16, UINT64_MAX, m.begin) || !number(*end, 16, UINT64_MAX, m.end) ||
@@ -59,9 +60,8 @@ std::optional<SlowMapping> slow_mapping(const std::string& line) {
   }
   m.permissions = *permissions;
   if (!more) return m;
-  std::size_t spaces = 0;
-  while (spaces < rest.size() && rest[spaces] == ' ') ++spaces;
-  m.name = rest.substr(spaces);
+  while (at < line.size() && line[at] == ' ') ++at;
+  m.name = line.substr(at);
   return m;
 }
 
@@ -81,6 +81,7 @@ std::vector<std::string> slow_lines(const std::string& text) {
 }
 
 std::string slow_path(const std::string& name) {
+  if (name.find('\\') == std::string::npos) return name;
   std::string out;
   for (std::size_t at = 0; at < name.size(); ++at) {
     if (name[at] == '\\' && name.compare(at, 4, "\\012") == 0) {
