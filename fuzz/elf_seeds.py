@@ -82,7 +82,7 @@ def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="
         bits = 64 if wide else 32
         bloom = 1 << value % bits | 1 << (value >> 6) % bits
         hash_at = elf.add(elf.pack("IIIIQII", 1, 1, 1, 6, bloom, 1, value | 1))
-    got_at = elf.add(bytes(32))
+    got_at = elf.add(elf.pack("QQQQ", 1, 8, 0, 0) if access == "general" else bytes(32))
     kinds = {"descriptor": ((36, 1, 0),), "general": ((16, 1, 0), (17, 1, 0)), "initial": ((18, 1, 0),),
              "nameless": ((36, 0, 8),), "local": ((16, 0, 0),)}[access]
     rela = b""
@@ -126,3 +126,22 @@ def elf_seeds():
     yield "aarch64", library(machine=183)
     yield "cut", library()[:1400]
     yield "no-elf", b"\x7fELF" + bytes(60)
+
+
+def words(*values):
+    return struct.pack(f"<{len(values)}Q", *values)
+
+
+def modules_seeds():
+    """A list of two entries, and a thread with a block for the first module, before each file."""
+    area = 0x70000000
+    dynamic = BASE + 0x4D0  # in most of them
+    debug = (1, area + 0x10)
+    first = (0, 0, dynamic, area + 0x80, 0, 0)
+    second = (0x7F0000000000, 0, 0x7F0000000000 + dynamic, 0, area + 0x10, 0, 0, 0)
+    dtv = (2, 0, 1, 0, area + 0x180, 0, 0, 0)  # its length stands before it
+    memory = words(*debug, *first, *dtv, *second)
+    memory += bytes(0x100 - len(memory)) + words(area + 0x100, area + 0x50)
+    memory += bytes(0x200 - len(memory))
+    for name, file in elf_seeds():
+        yield name, struct.pack("<H", len(memory)) + memory + file

@@ -14,7 +14,7 @@ import shutil
 import struct
 import sys
 
-from elf_seeds import elf_seeds
+from elf_seeds import elf_seeds, modules_seeds
 
 WALL_CLOCK = 1_780_000_000_000_000_000
 ENCODER, READER, LAYOUTS = 0, 1, 2  # ContextMode; the place counts by threes
@@ -162,6 +162,8 @@ OTHER_SEEDS = {
     "vector_fuzzer": vector_seeds,
     "catalogue_fuzzer": catalogue_seeds,
     "elf_fuzzer": elf_seeds,
+    "modules_fuzzer": modules_seeds,
+    "code_place_fuzzer": elf_seeds,
     "expectations_fuzzer": lambda: files_of("expectations_fuzzer"),
 }
 TARGETS = [*SEEDS, *OTHER_SEEDS]

@@ -271,6 +271,8 @@ std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) 
   return 0;
 }
 
+}  // namespace
+
 // Follows the list; the part of each entry that <link.h> makes public.
 void add_load_order(Modules& modules, const MemoryReader& memory) {
   const std::uint64_t debug = debug_address(modules, memory);
@@ -295,8 +297,6 @@ void add_load_order(Modules& modules, const MemoryReader& memory) {
     next = entry->next;
   }
 }
-
-}  // namespace
 
 std::optional<std::shared_ptr<const ElfImage>> ElfCache::get(const Key& key) const {
   const auto found = images_.find(key);

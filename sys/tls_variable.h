@@ -62,6 +62,8 @@ struct Modules {
   std::shared_ptr<ElfBudget> budget;  // null: without limits
 };
 Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits = {});
+// Part of that: Module::load_order, from the memory of the process.
+void add_load_order(Modules& modules, const MemoryReader& memory);
 
 enum class TlsModel { kTlsdesc, kGeneralDynamic, kInitialExec, kLocalExec };
 std::string_view to_string(TlsModel model);  // "TLSDESC", "General Dynamic", ...
