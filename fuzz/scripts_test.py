@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests what stands around the fuzz targets: scripts_test.py SOURCE-DIR TARGET"""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -94,6 +95,38 @@ class Replay(Folder):
     def test_what_cannot_be_read_is_an_error(self):
         self.assertEqual(run(TARGET, self.dir / "missing").returncode, 2)
         self.assertEqual(run(TARGET).returncode, 2)
+
+
+class MissingPackages(Folder):
+    """The scripts with a dpkg-query that lacks some packages."""
+
+    def lacking(self, *packages):
+        query = self.dir / "dpkg-query"
+        query.write_text("#!/bin/sh\nfor p; do :; done\ncase $p in " + "|".join(packages) +
+                         ") exit 1 ;; esac\nprintf 'ii '\n", encoding="utf-8")
+        query.chmod(0o755)
+        return {**os.environ, "PATH": f"{self.dir}:{os.environ['PATH']}"}
+
+    def run_lacking(self, script, *packages):
+        return subprocess.run([SOURCE / "scripts" / script, self.dir / "build"], env=self.lacking(*packages),
+                              capture_output=True, text=True, check=False, timeout=60)
+
+    def test_each_is_named_with_what_installs_it(self):
+        for script, packages in (("check-oss-fuzz", ("libc++-19-dev", "libc++abi-19-dev")),
+                                 ("fuzz-coverage", ("llvm-19", "libvalijson-dev")),
+                                 ("fuzz-coverage", ("libcapstone-dev",))):
+            done = self.run_lacking(script, *packages)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            names = " ".join(packages)
+            self.assertEqual(done.stderr, f"{script}: not installed: {names}; scripts/setup {names}\n")
+            self.assertFalse(list((self.dir / "build").glob("*")), "nothing is built")
+
+    def test_setup_names_its_own_and_others(self):
+        for given, named in (((), "clang-19"), (("bash", "clang-19", "llvm-19"), "clang-19 llvm-19"), (("bash",), "")):
+            done = subprocess.run([SOURCE / "scripts/setup", "--missing", *given],
+                                  env=self.lacking("clang-19", "llvm-19"), capture_output=True, text=True,
+                                  check=False, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (0, named + "\n"), done.stderr)
 
 
 if __name__ == "__main__":
