@@ -16,17 +16,20 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What `read` makes of `text`, if it accepts that: written and read again it is the same, as far
-// as `write` tells.
+// What `read` makes of `text` and, where it accepts that, of what `write` makes of this: as far as
+// `write` tells they are the same.
 template <class Read, class Write>
 auto check_read_again(std::string_view text, Read&& read, Write&& write) {
   auto first = read(text);
-  if (!first) return first;
+  if (!first) {
+    auto same = first;
+    return std::pair(std::move(first), std::move(same));
+  }
   const std::string written = write(*first);
-  const auto second = read(written);
+  auto second = read(written);
   FUZZ_CHECK(second.has_value());
   FUZZ_CHECK(write(*second) == written);
-  return first;
+  return std::pair(std::move(first), std::move(second));
 }
 
 }  // namespace ctxconf::fuzz

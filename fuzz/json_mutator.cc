@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+// NOLINTBEGIN(readability-identifier-naming): the engine's names
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 
 namespace {
@@ -134,6 +134,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   for (std::size_t n = 1 + below(random, 4); n > 0; --n) mutate(file, random);
   const std::string out = file.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (out.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
-  std::memcpy(data, out.data(), out.size());
+  std::ranges::copy(out, data);
   return out.size();
 }
+// NOLINTEND(readability-identifier-naming)

@@ -22,8 +22,8 @@ const std::vector<const Requirement*>& all_rows() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const auto timeline = check_read_again(text_of(data, size), timeline_from_json,
-                                         [](const Timeline& t) { return to_json(t); });
+  const auto [timeline, again] = check_read_again(text_of(data, size), timeline_from_json,
+                                                  [](const Timeline& t) { return to_json(t); });
   if (!timeline) {
     FUZZ_CHECK(!timeline.error().detail.empty());
     return 0;
@@ -31,7 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Whatever it holds can be judged, twice alike, and a report of that be read.
   const std::string result = to_result_json(judge(*timeline, all_rows()));
   FUZZ_CHECK(result_from_json(result, Catalogue::builtin()).has_value());
-  const auto again = timeline_from_json(to_json(*timeline));
   FUZZ_CHECK(to_result_json(judge(*again, all_rows())) == result);
   return 0;
 }
