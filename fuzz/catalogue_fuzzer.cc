@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Requirement& row : specification->requirements) {
     FUZZ_CHECK(catalogue->find(row.id)->id == row.id);
     check_globs(*catalogue, row.id);
-    FUZZ_CHECK(catalogue->nearest(row.id + "x") != "");
+    FUZZ_CHECK(!catalogue->nearest(row.id + "x").empty());
   }
   // Beside another of its OTEP each id is there twice.
   if (!specification->requirements.empty()) {

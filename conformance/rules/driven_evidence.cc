@@ -37,6 +37,7 @@ std::shared_ptr<const SessionEvidence> evidence_of(
     d.operation = &o;
     d.check = &session.checks[o.check];
     d.request = parsed(o.request);
+    if (!d.request.is_object()) d.request = Json::object();
     d.reply = parsed(o.reply);
     d.op = text_member(d.request, "op");
     if (d.reply.is_object()) {

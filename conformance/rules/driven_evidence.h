@@ -18,8 +18,8 @@ namespace ctxconf::conformance {
 struct DrivenOperation {
   const Operation* operation = nullptr;
   const CheckRun* check = nullptr;
-  std::string op;  // "process.update"; empty: none, the program was left alone
-  nlohmann::json request;
+  std::string op;          // "process.update"; empty: none, the program was left alone
+  nlohmann::json request;  // an object
   nlohmann::json reply;    // null: none came, or it was cut
   bool ok = false;         // answered with ok:true
   std::string error_kind;  // of a reply with ok:false: "rejected"

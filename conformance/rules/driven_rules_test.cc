@@ -1245,6 +1245,20 @@ TEST(ExecMemfdNotLeaked, TheFirstLookAtTheNextProgram) {
 
 // ---- whatever a testee says
 
+TEST(DrivenRules, RequestsThatAreNoObjects) {
+  for (const char* const request : {"", "null", "[]", "7", "\"process.update\"", "{\"op\":"}) {
+    Driven d = published();
+    d.ask("thread.attach", {}, {{"ok", true}});
+    for (Operation& o : d.session.operations) o.request = request;
+    for (const auto group : {driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
+                             driven_key_map_rules()}) {
+      for (const NamedRule& rule : group) {
+        EXPECT_NE(d.outcome(rule.requirement), Outcome::kFail) << rule.requirement << request;
+      }
+    }
+  }
+}
+
 TEST(DrivenRules, RepliesAndRequestsThatMakeNoSense) {
   const std::vector<Json> strange = {
       {{"ok", true}, {"child_pid", "30"}},
