@@ -13,9 +13,17 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kShownRequest = 200;
 
+constexpr int kDeepest = 100;  // as of a line of the protocol: a copy of what is deeper recurses
+
 Json parsed(const std::string& line) {
-  Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return value.is_object() ? value : Json();
+  bool too_deep = false;
+  const auto look = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
+    too_deep = too_deep || depth > kDeepest;
+    return !too_deep;
+  };
+  Json value = Json::parse(line, look, /*allow_exceptions=*/false);
+  if (too_deep || !value.is_object()) return {};
+  return value;
 }
 
 std::shared_ptr<const SessionEvidence> evidence_of(
