@@ -263,6 +263,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   timeline.partial = timeline.partial || prepared.partial || !unreachable.empty();
   if (timeline.incomplete.empty()) timeline.incomplete = prepared.incomplete;
   RunResult run = judge(timeline, prepared.selected);
+  if (timeline.incomplete.empty()) timeline.incomplete = run.incomplete;
   // What is written beside the recording rests on the rules alone.
   const bool writes_recording = prepared.out && mode != "replay";
   sys::Result<> written;

@@ -119,6 +119,66 @@ time.sleep(spec.get("hold", 0.25))
 os._exit(0)  # or the interpreter frees the payload first
 """
 
+# Publishes a thousand times; what follows, with the text that is given in hexadecimal, is there for
+# half a second.
+MANY_UPDATES = r"""
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import ctypes_writer
+text = bytes.fromhex(sys.argv[2])
+encode = ctypes_writer.encode
+ctypes_writer.encode = lambda *parts: encode(*parts).replace(b"TEXT", text)
+context = ctypes_writer.ProcessContext()
+resource = {"service.name": "many", "telemetry.sdk.language": "python",
+            "telemetry.sdk.name": "ctxconf", "telemetry.sdk.version": "0.1.0"}
+for number in range(1000):
+    context.publish({**resource, "number": number})
+context.publish({**resource, "text": "TEXT"})
+time.sleep(0.5)
+context.publish({**resource, "number": 1000})
+time.sleep(0.3)
+"""
+
+# Threads with records that are so large that only the first of them are kept. A further one has a
+# entries that are given in hexadecimal, for half a second.
+LARGE_RECORDS = r"""
+import ctypes, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import ctypes_writer
+entries = bytes.fromhex(sys.argv[2])
+slot = ctypes.CDLL(sys.argv[1] + "/slot_general_dynamic.so").slot_exchange
+slot.argtypes = [ctypes.c_void_p]
+context = ctypes_writer.ProcessContext()
+context.publish(
+    {"service.name": "large", "telemetry.sdk.language": "python", "telemetry.sdk.name": "ctxconf",
+     "telemetry.sdk.version": "0.1.0"},
+    {"threadlocal.schema_version": "tlsdesc_v1_dev", "threadlocal.attribute_key_map": ["key"]})
+
+def attach(entries):
+    head = bytes(range(1, 25)) + b"\0\0" + len(entries).to_bytes(2, sys.byteorder)
+    record = ctypes.create_string_buffer(head + entries, 28 + len(entries))
+    slot(ctypes.addressof(record))
+    ctypes.c_uint8.from_buffer(record, 24).value = 1
+    return record
+
+done = threading.Event()
+large = (b"\0\xff" + b"x" * 255) * 250
+def hold():
+    record = attach(large)
+    done.wait()
+    slot(None)
+threads = [threading.Thread(target=hold) for i in range(80)]
+for thread in threads:
+    thread.start()
+time.sleep(1)
+record = attach(large + entries)
+time.sleep(0.5)
+slot(None)
+done.set()
+for thread in threads:
+    thread.join()
+"""
+
 HOSTILE = "\x1b[2J\x1b]0;owned\x07</script><b>]]>&\x00\u202e\x9b31m\r\n::error::"
 
 
@@ -290,6 +350,28 @@ class WrapTest(Case):
     def test_ctypes_writer_is_green(self):
         self.expect_exit(CLEAN, "wrap", "--for", "1s", "--", PYTHON, CTYPES_WRITER, "--hold",
                          "300", out="^exit 0: ")
+
+    def test_state_beyond_those_that_are_kept(self):
+        """A reader is misled in it, however often the context has changed before."""
+        command = ("wrap", "--out", "out", "--", PYTHON, "-c", MANY_UPDATES, BIN)
+        self.expect_exit(CLEAN, *command, "676f6f64")
+        right = self.outcomes()
+        self.assertEqual(right["pctx.payload.utf8"], "pass")
+        # A row that compares all of them.
+        self.assertEqual(right["pctx.update.timestamp-distinct"], "unobservable")
+        self.expect_exit(FAILED, *command, "62fe64ff", out=["^FAIL +pctx.payload.utf8"])
+        wrong = self.outcomes()
+        self.assertEqual([row for row in wrong if wrong[row] == "fail"], ["pctx.payload.utf8"])
+        self.expect_exit(FAILED, "replay", "out/timeline.json", out=["^FAIL +pctx.payload.utf8"])
+
+    def test_thread_record_beyond_those_that_are_kept(self):
+        command = ("wrap", "--out", "out", "--", PYTHON, "-c", LARGE_RECORDS, BIN)
+        row = "tctx.attrs.ends-on-boundary"
+        self.expect_exit(CLEAN, *command, "0004676f6f64", out="thread samples were not kept")
+        self.assertEqual(self.outcomes()[row], "pass")
+        self.expect_exit(FAILED, *command, "0009626164", out=["^FAIL +" + row])
+        wrong = self.outcomes()
+        self.assertEqual([id for id in wrong if wrong[id] == "fail"], [row])
 
     def test_expected_resource_that_is_missing(self):
         self.expect_exit(FAILED, "wrap", "--expect-resource", "service.name=shop", "--", WRITER,
@@ -1549,8 +1631,10 @@ class HostileTest(Case):
         unreadable = "^FAIL +pctx.(header.payload-(pointer|size)|payload.readable)"
         for spec, code, about in (
                 ({"size": 0xFFFFFFFF}, FAILED, unreadable),
-                ({"size": 0xFFFFFFFF, "zeros": 1 << 32}, CLEAN, "^INFO +pctx.publish.footprint"),
-                ({"size": 300 << 20, "zeros": 300 << 20}, CLEAN, "^INFO +pctx.publish.footprint"),
+                ({"size": 0xFFFFFFFF, "zeros": 1 << 32}, NOT_JUDGED,
+                 "^exit 4: a payload of up to 4294967295 bytes was not judged"),
+                ({"size": 300 << 20, "zeros": 300 << 20}, NOT_JUDGED,
+                 "^INFO +pctx.publish.footprint"),
                 ({"at": 0}, CLEAN, "^WARN +pctx.publish.fields-nonzero"),
                 ({"at": 8}, FAILED, unreadable),
                 ({"at": 0x7FFFFFFFF000, "size": 4096}, FAILED, unreadable),
@@ -1561,6 +1645,22 @@ class HostileTest(Case):
                 self.assertEqual(done.code, code, done)
                 self.assertRegex(done.out, re.compile(about, re.M), done)
                 self.assert_bounded(done)
+
+    @unittest.skipUnless(has_ptrace_of_strangers(), "yama lets only root look at other processes")
+    def test_attach_to_more_than_can_be_judged(self):
+        self.write("ill.py", ILL_WRITER)
+        spec = {"size": 0xFFFFFFFF, "zeros": 1 << 32, "hold": 60}
+        child = self.start(PYTHON, "ill.py", json.dumps(spec))
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            with open(f"/proc/{child.pid}/maps", encoding="utf-8") as file:
+                if "OTEL_CTX" in file.read():
+                    break
+            time.sleep(0.02)
+        about = "^exit 4: a payload of up to 4294967295 bytes was not judged"
+        self.expect_exit(NOT_JUDGED, "attach", "--for", "1s", "--out", "out", str(child.pid),
+                         out=[about])
+        self.expect_exit(NOT_JUDGED, "replay", "out/timeline.json", out=[about])
 
     def test_large_attribute(self):
         done = self.wrap_ill({"value": "\x1b", "times": 1 << 20})

@@ -16,6 +16,7 @@
 #include "conformance/rules/evidence.h"
 #include "conformance/rules/operation_pictures.h"
 #include "conformance/rules/rule.h"
+#include "conformance/rules/state_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -605,6 +606,26 @@ void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
   }
 }
 
+// What readers accept and rows say nothing of: payloads of which not all was kept. Empty: none. In
+// a cell the program publishes what it published without a fault.
+std::string not_judged(const std::vector<ImageEvidence>& evidence) {
+  std::size_t count = 0;
+  std::uint64_t largest = 0;
+  for (const ImageEvidence& e : evidence) {
+    if (e.cell != nullptr) continue;
+    for (const Context* c : e.first_sights) {
+      const MemoryBlock* b = c->payload_block;
+      if (b == nullptr || c->payload != nullptr || b->readable <= c->payload_bytes.size()) continue;
+      ++count;
+      largest = std::max(largest, b->wanted);
+    }
+  }
+  if (count == 0) return {};
+  return fmt::format("{} of up to {} bytes {} not judged: of one process {} MiB are kept",
+                     count == 1 ? "a payload" : fmt::format("{} payloads", count), largest,
+                     count == 1 ? "was" : "were", kMostPayload >> 20U);
+}
+
 // The deepest that any image was looked at: what a mode may record, it records only where it is
 // asked for, and the host and the program let it.
 Level level_of(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -666,6 +687,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   }
 
   const auto evidence = evidence_of(t);
+  out.incomplete = not_judged(evidence);
   for (const Process& p : t.processes) {
     for (const Image& i : p.images) {
       if (!t.cells.empty() && p.session != 0) continue;  // its cell says what became of it
@@ -685,7 +707,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
         if (const auto threads = threads_of(*e); !threads.empty()) s.notes.push_back(threads);
       }
       if (i.snapshots_dropped > 0) {
-        s.notes.push_back(std::to_string(i.snapshots_dropped) + " states were not kept");
+        const auto unjudged =
+            i.snapshots_dropped - std::min(i.snapshots_judged, i.snapshots_dropped);
+        s.notes.push_back(fmt::format("{} states were not kept, {} of them without being judged",
+                                      i.snapshots_dropped, unjudged));
       }
       out.images.push_back(std::move(s));
     }
@@ -719,6 +744,9 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
       for (const ImageEvidence* e : asked) {
         const bool judged = !e->faulted || is_about_faults(r->id) || holds_under_faults(*e, r->id);
         Finding f = judged ? rule_for(r->id)(*e) : not_judged_under_faults(t);
+        if (f.outcome == Outcome::kPass) {
+          if (auto why = rests_on_dropped(*e->image, r->id)) f = *std::move(why);
+        }
         if (f.outcome == Outcome::kFail) {
           f.outcome = by_severity(f.unnoticed ? severity_unnoticed(*r, t.reading)
                                               : severity_in(*r, t.reading));

@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
+#include "conformance/rules/literal_recording.h"
+#include "conformance/rules/state_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -72,6 +77,74 @@ TEST(Judge, NothingPublishedJudgesNothing) {
   ASSERT_EQ(run.images.size(), 1U);
   EXPECT_FALSE(run.images[0].published);
   EXPECT_EQ(run.target_ending, "exited 0");
+}
+
+TEST(Judge, NoPassRestsOnStatesThatNobodyHasSeen) {
+  Timeline t;
+  auto later = kEmptyButValid;
+  later.monotonic_published_at_ns = 78;
+  t.processes = {process(12, {kEmptyButValid, later})};
+  Image& image = t.processes[0].images[0];
+  const auto outcome = [&](std::string_view id) { return row(judge(t, all_rows()), id).outcome; };
+  EXPECT_EQ(outcome("pctx.publish.mapping-private"), Outcome::kPass);
+  EXPECT_EQ(outcome("pctx.update.timestamp-distinct"), Outcome::kPass);
+  image.snapshots_dropped = image.snapshots_judged = 3;
+  EXPECT_EQ(outcome("pctx.publish.mapping-private"), Outcome::kPass);
+  // Each was compared with those beside it, and not with all.
+  EXPECT_EQ(outcome("pctx.update.timestamp-distinct"), Outcome::kUnobservable);
+  image.snapshots_judged = 2;
+  const RunResult run = judge(t, all_rows());
+  const RequirementResult& unjudged = row(run, "pctx.publish.mapping-private");
+  EXPECT_EQ(unjudged.outcome, Outcome::kUnobservable);
+  EXPECT_EQ(unjudged.findings[0].saw.find("1 state was neither kept nor judged"), 0U)
+      << unjudged.findings[0].saw;
+}
+
+TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {
+  const auto reason = [](const Image& image, std::string_view id) {
+    const auto f = rests_on_dropped(image, id);
+    EXPECT_TRUE(!f || f->outcome == Outcome::kUnobservable);
+    return f ? f->saw : "";
+  };
+  Image image;
+  EXPECT_EQ(reason(image, "tctx.attrs.utf8"), "");
+  image.threads_dropped = 2;
+  image.threads_judged = 1;
+  EXPECT_EQ(reason(image, "tctx.attrs.utf8").find("1 look at a thread was neither kept nor judged"),
+            0U);
+  EXPECT_EQ(reason(image, "pctx.publish.mapping-private"), "");
+  image.threads_judged = 2;
+  EXPECT_EQ(reason(image, "tctx.attrs.utf8"), "");
+  // What was seen after one operation is not judged without the others.
+  EXPECT_NE(reason(image, "tctx.attach.visible"), "");
+  // The others that broke it are kept: their finding decides, unless it is a pass.
+  image.rows_dropped = {"tctx.attrs.utf8"};
+  EXPECT_NE(reason(image, "tctx.attrs.utf8"), "");
+  EXPECT_EQ(reason(image, "tctx.attrs.packed"), "");
+}
+
+TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
+  LiteralRecording r;
+  Candidate c =
+      mapped_header(0x7f0000000000, "/memfd:OTEL_CTX (deleted)", header_bytes(77, 0x5000));
+  c.settled = true;
+  c.memory.push_back(payload_block(0x5000));
+  Snapshot s;
+  s.candidates = {c};
+  s.first_seen_ns = s.last_seen_ns = r.now;
+  r.image().snapshots = {s};
+  EXPECT_EQ(judge(r.t, all_rows()).incomplete, "");
+  constexpr std::uint32_t kBytes = 0xffffffff;
+  auto& memory = r.image().snapshots[0].candidates[0].memory;
+  std::memcpy(memory[0].bytes.data() + offsetof(abi::ProcessHeader, payload_size), &kBytes,
+              sizeof kBytes);
+  memory[1].wanted = kBytes;
+  memory[1].readable = kMostPayload;
+  EXPECT_EQ(judge(r.t, all_rows()).incomplete,
+            "a payload of up to 4294967295 bytes was not judged: of one process 64 MiB are kept");
+  // What cannot be copied is another matter, which a row tells.
+  memory[1].readable = 2;
+  EXPECT_EQ(judge(r.t, all_rows()).incomplete, "");
 }
 
 TEST(Judge, EachSelectedRowHasAResultWithAReason) {

@@ -297,6 +297,7 @@ Json json_of(const Image& i) {
               {"ending", i.ending},
               {"snapshots", Json::array()},
               {"snapshots_dropped", i.snapshots_dropped},
+              {"snapshots_judged", i.snapshots_judged},
               {"calls", Json::array()},
               {"calls_dropped", i.calls_dropped},
               {"calls_unseen", text(i.calls_unseen)},
@@ -322,6 +323,8 @@ Json json_of(const Image& i) {
               {"hidden_slots", Json::array()},
               {"exits", Json::array()},
               {"threads_dropped", i.threads_dropped},
+              {"threads_judged", i.threads_judged},
+              {"rows_dropped", i.rows_dropped},
               {"threads_unread", text(i.threads_unread)},
               {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
@@ -782,6 +785,9 @@ Image image(const Reader& in) {
   i.ending = in.string("ending");
   i.snapshots = in.list<Snapshot>("snapshots", snapshot);
   i.snapshots_dropped = in.number<std::uint64_t>("snapshots_dropped");
+  if (!in.absent_or_null("snapshots_judged")) {
+    i.snapshots_judged = in.number<std::uint64_t>("snapshots_judged");
+  }
   if (!in.absent_or_null("payloads")) {
     i.payloads = in.list<LargePayload>("payloads", large_payload);
   }
@@ -867,6 +873,10 @@ Image image(const Reader& in) {
     in.complain("exits", "name a module that is not listed");
   }
   i.threads_dropped = in.number<std::uint64_t>("threads_dropped");
+  if (!in.absent_or_null("threads_judged")) {
+    i.threads_judged = in.number<std::uint64_t>("threads_judged");
+  }
+  if (!in.absent_or_null("rows_dropped")) i.rows_dropped = in.strings("rows_dropped");
   i.threads_unread = in.string("threads_unread");
   i.notes = in.strings("notes");
   return i;

@@ -375,6 +375,7 @@ struct Image {
   std::string ending;
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
+  std::uint64_t snapshots_judged = 0;   // of these, before they went: see rows_dropped
   std::vector<LargePayload> payloads;   // distinct; those of blocks that hold only their beginning
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
@@ -398,12 +399,16 @@ struct Image {
   std::vector<ModuleFacts> modules;
   // Indexes into `modules`: those that defined the variable at one moment, when most did.
   std::vector<std::uint32_t> defined_together;
-  // In the order of first_seen_ns. A null slot is a sample only behind a record of its thread.
+  // In the order of first_seen_ns; behind them those over the limit that are kept because they seem
+  // to break a row. A null slot is a sample only behind a record of its thread.
   std::vector<ThreadSample> threads;
   // Variables of that name which no .dynsym has and which held something nevertheless: of each
   // module the first sight, without the record.
   std::vector<ThreadSample> hidden_slots;
   std::uint64_t threads_dropped = 0;  // samples over the limit
+  std::uint64_t threads_judged = 0;   // of these, before they went
+  // Requirements that states or samples seemed to break which were judged and not kept.
+  std::vector<std::string> rows_dropped;
   // run: threads that end before their process, about to leave it: nothing of theirs runs any more.
   std::vector<ThreadSample> exits;  // at most kMaxExits
   std::string threads_unread;       // why no thread could be looked at; empty: they were

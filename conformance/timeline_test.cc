@@ -115,6 +115,8 @@ Timeline example() {
   never_returned.tid = 15;
   never_returned.name = "ftruncate";
   never_returned.file = "/memfd:OTEL_CTX (deleted)";
+  i.snapshots_dropped = 9;
+  i.snapshots_judged = 8;
   i.calls = {call, never_returned};
   i.calls_dropped = 7;
   i.calls_unseen = "a filter";
@@ -175,6 +177,8 @@ Timeline example() {
   i.threads = {t1};
   i.defined_together = {0};
   i.threads_dropped = 2;
+  i.threads_judged = 1;
+  i.rows_dropped = {"tctx.attrs.utf8"};
   i.exits = {i.threads.front()};
   i.threads_unread = "ptrace: Operation not permitted";
   p.images = {i};

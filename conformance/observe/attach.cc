@@ -81,7 +81,7 @@ void look_at_threads(Watched& w) {
 
 void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleCache& modules) {
   w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
-  w.threads = std::make_unique<ThreadRecorder>(key.pid, modules);
+  w.threads = std::make_unique<ThreadRecorder>(key.pid, modules, *w.recorder);
   w.pointers.clear();
   // The context also before the threads: with many of them it may be gone behind them.
   w.recorder->take(Moment::kStart, Look::kThorough);

@@ -320,7 +320,7 @@ void Live::start_image(Watched& w) {
                std::max<std::uint64_t>(left / (alive_.size() + 1), std::uint64_t{64} << 10U));
   w.recorder = std::make_unique<SnapshotRecorder>(
       ImageKey{w.process.pid, w.next_image++, options_.session}, limits);
-  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, known_files_->modules);
+  w.threads = std::make_unique<ThreadRecorder>(w.process.pid, known_files_->modules, *w.recorder);
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
   if (!filters_ && !options_.no_filter) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <initializer_list>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "abi/process_header.h"
@@ -359,35 +362,137 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   return append(std::move(s));
 }
 
+bool SnapshotRecorder::is_full_for(std::uint64_t bytes) const {
+  return image_.snapshots.size() >= limits_.snapshots + kept_as_broken_.size() ||
+         stored_bytes_ + bytes > limits_.image_bytes;
+}
+
+// Judges a state that is to go, beside the first one and the one before it. What is to be kept of
+// the latter and of it, because rows are broken that are not broken often enough by those which
+// are kept.
+std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, const Snapshot& s) {
+  if (judges_no_more_) return {};
+  std::uint64_t bytes = 0;  // a large payload is decoded as well
+  for (const Candidate& c : s.candidates) {
+    for (const MemoryBlock& b : c.memory) bytes += b.readable;
+  }
+  judges_no_more_ = limits_.broken == 0 || judged_ == limits_.judged ||
+                    judged_bytes_ + bytes > limits_.judged_bytes;
+  if (judges_no_more_) return {};
+  const auto broken_in = [&](std::vector<Snapshot> snapshots) {
+    Image states;
+    states.key = image_.key;
+    states.executable = image_.executable;
+    states.elf64 = image_.elf64;
+    states.little_endian = image_.little_endian;
+    states.personality = image_.personality;
+    states.boottime_offset_ns = image_.boottime_offset_ns;
+    states.started_ns = image_.started_ns;
+    states.payloads = image_.payloads;
+    states.snapshots = std::move(snapshots);
+    return broken_by_states(states);
+  };
+  if (judged_++ == 0) broken_.shown_often(broken_in(image_.snapshots));
+  judged_bytes_ += bytes;
+  ++image_.snapshots_judged;
+  const auto broken_with = [&](std::initializer_list<const Snapshot*> states) {
+    std::vector<Snapshot> snapshots;
+    if (!image_.snapshots.empty()) snapshots.push_back(image_.snapshots.front());
+    for (const Snapshot* state : states) {
+      if (state != nullptr && state != image_.snapshots.data()) snapshots.push_back(*state);
+    }
+    return broken_in(std::move(snapshots));
+  };
+  std::vector<BrokenRow> rows = broken_with({before, &s});
+  std::vector<BrokenRow> own;
+  if (!rows.empty()) {
+    own = broken_with({&s});
+    const auto without = broken_with({before});
+    std::erase_if(rows, [&](const BrokenRow& row) {
+      return std::ranges::find(own, row) == own.end() &&
+             std::ranges::find(without, row) != without.end();
+    });
+  }
+  const auto unshown = broken_.unshown(rows);
+  std::vector<Snapshot> out;
+  if (!unshown.empty()) {
+    const bool needs_before = gave_way_ && before == &*gave_way_ && broken_.unshown(own) != unshown;
+    if (needs_before) out.push_back(*before);
+    out.push_back(s);
+  }
+  std::uint64_t more = 0;
+  for (const Snapshot& kept : out) more += bytes_of(kept);
+  if (out.empty() || kept_as_broken_.size() + out.size() > limits_.broken ||
+      broken_bytes_ + more > limits_.image_bytes / 2) {
+    add_dropped(rows, image_.rows_dropped);
+    return {};
+  }
+  broken_.shown(unshown);
+  for (const Snapshot& kept : out) kept_as_broken_.insert(kept.first_seen_ns);
+  broken_bytes_ += more;
+  // Neither of them is dropped, and the one before was counted.
+  image_.snapshots_judged -= out.size();
+  image_.snapshots_dropped -= out.size() - 1;
+  return out;
+}
+
 std::optional<std::uint64_t> SnapshotRecorder::append(Snapshot s) {
   keeps_named_ = keeps_named_ || s.moment == Moment::kOperation;
-  if (!image_.snapshots.empty()) {
-    Snapshot& last = image_.snapshots.back();
-    if (last.descriptors == s.descriptors &&
-        std::ranges::equal(last.candidates, s.candidates, same_state)) {
-      last.last_seen_ns = s.last_seen_ns;
-      ++last.times;
-      if (std::ranges::find(last.moments, s.moment) == last.moments.end()) {
-        last.moments.push_back(s.moment);
-      }
-      return image_.snapshots.size() - 1;
+  const auto is_again = [&](const Snapshot& last) {
+    return last.descriptors == s.descriptors &&
+           std::ranges::equal(last.candidates, s.candidates, same_state);
+  };
+  const auto see_again = [&](Snapshot& last) {
+    last.last_seen_ns = s.last_seen_ns;
+    ++last.times;
+    if (std::ranges::find(last.moments, s.moment) == last.moments.end()) {
+      last.moments.push_back(s.moment);
     }
-  }
+  };
   const std::uint64_t bytes = bytes_of(s);
-  const bool full =
-      image_.snapshots.size() >= limits_.snapshots || stored_bytes_ + bytes > limits_.image_bytes;
   // What an operation's view names stays what it is.
-  if (full && keeps_named_) {
-    ++image_.snapshots_dropped;
+  const bool stays_out = keeps_named_ && is_full_for(bytes);
+  if (!image_.snapshots.empty() && is_again(image_.snapshots.back())) {
+    see_again(image_.snapshots.back());
+    if (stays_out) gave_way_.reset();
+    return image_.snapshots.size() - 1;
+  }
+  if (stays_out && gave_way_ && is_again(*gave_way_)) {
+    see_again(*gave_way_);
     return std::nullopt;
   }
-  // The last state is the one that says how it ended; those before it give way.
-  while (!image_.snapshots.empty() && (image_.snapshots.size() >= limits_.snapshots ||
-                                       stored_bytes_ + bytes > limits_.image_bytes)) {
+  const auto before = [&]() -> const Snapshot* {
+    if (gave_way_) return &*gave_way_;
+    return image_.snapshots.empty() ? nullptr : &image_.snapshots.back();
+  };
+  std::vector<Snapshot> kept;  // last first
+  std::optional<Snapshot> dropped;
+  const auto judge = [&](Snapshot last) {
+    auto worth = worth_keeping(before(), last);
+    gave_way_.reset();
+    if (!worth.empty()) {
+      std::ranges::move(worth | std::views::reverse, std::back_inserter(kept));
+      return;
+    }
     ++image_.snapshots_dropped;
-    stored_bytes_ -= bytes_of(image_.snapshots.back());
+    if (!dropped) dropped = std::move(last);
+  };
+  // The last state is the one that says how it ended; those before it give way.
+  while (!stays_out && !image_.snapshots.empty() && is_full_for(bytes)) {
+    Snapshot last = std::move(image_.snapshots.back());
     image_.snapshots.pop_back();
+    if (kept_as_broken_.contains(last.first_seen_ns)) {
+      kept.push_back(std::move(last));
+      continue;
+    }
+    stored_bytes_ -= bytes_of(last);
+    judge(std::move(last));
   }
+  if (stays_out) judge(s);
+  const bool any_kept = !kept.empty();
+  std::ranges::move(kept | std::views::reverse, std::back_inserter(image_.snapshots));
+  gave_way_ = std::move(dropped);
+  if (stays_out) return any_kept ? std::optional(image_.snapshots.size() - 1) : std::nullopt;
   stored_bytes_ += bytes;
   image_.snapshots.push_back(std::move(s));
   return image_.snapshots.size() - 1;

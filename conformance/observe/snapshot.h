@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "conformance/rules/state_rules.h"
 #include "conformance/timeline.h"
 #include "sys/memory_reader.h"
 #include "sys/result.h"
@@ -26,8 +28,13 @@ struct SnapshotLimits {
   // states that announce one hold its beginning.
   std::uint64_t large_payloads = kMostPayload;
   std::uint64_t large_begin = std::uint64_t{4} << 10U;
-  std::size_t snapshots = 512;                          // distinct states; later ones are counted
-  std::size_t candidates = 16;                          // per snapshot
+  std::size_t snapshots = 512;  // distinct states; later ones are judged, and counted
+  // Later ones that break a row, in a way that others do not, are kept all the same: so many, with
+  // half the memory of the others. 0: none is judged.
+  std::size_t broken = 32;
+  std::size_t judged = 20'000;                             // later ones, at most
+  std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them
+  std::size_t candidates = 16;                             // per snapshot
   std::uint64_t image_bytes = std::uint64_t{8} << 20U;  // stored memory of one image
   // Thorough looks list descriptors also of an image that showed no context.
   bool descriptors_always = false;
@@ -55,7 +62,7 @@ class SnapshotRecorder {
   // Has a candidate been seen, and when did a valid header first appear in a mapping
   // that had none (CLOCK_BOOTTIME of ours; 0: never).
   bool saw_candidate() const { return saw_candidate_; }
-  std::uint64_t stored_bytes() const { return stored_bytes_ + large_bytes_; }
+  std::uint64_t stored_bytes() const { return stored_bytes_ + broken_bytes_ + large_bytes_; }
   std::uint64_t last_publication_ns() const { return last_publication_ns_; }
 
  private:
@@ -63,6 +70,8 @@ class SnapshotRecorder {
   void copy_candidate(Candidate& candidate);
   void keep_apart(MemoryBlock& payload);
   std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept
+  bool is_full_for(std::uint64_t bytes) const;
+  std::vector<Snapshot> worth_keeping(const Snapshot* before, const Snapshot& snapshot);
 
   SnapshotLimits limits_;
   sys::ProcessMemory memory_;
@@ -71,6 +80,14 @@ class SnapshotRecorder {
   bool keeps_named_ = false;  // an operation's view may name a state: none gives way any more
   std::uint64_t stored_bytes_ = 0;
   std::uint64_t large_bytes_ = 0;
+  // Of states beyond the limits.
+  std::optional<Snapshot> gave_way_;        // right before the last one
+  std::set<std::uint64_t> kept_as_broken_;  // first_seen_ns of those that stay
+  std::uint64_t broken_bytes_ = 0;          // of these; not in stored_bytes_
+  BrokenRows broken_;
+  bool judges_no_more_ = false;
+  std::size_t judged_ = 0;
+  std::uint64_t judged_bytes_ = 0;
   std::uint64_t last_publication_ns_ = 0;
   std::vector<std::uint64_t> published_at_;  // starts of mappings with a valid header, last look
 };

@@ -405,7 +405,7 @@ TEST_F(SnapshotTest, TheLimitKeepsTheLastState) {
     }
   });
   child.hear();
-  auto r = recorder_of(child, {.snapshots = 3});
+  auto r = recorder_of(child, {.snapshots = 3, .broken = 0});
   for (int i = 0; i < 7; ++i) {
     r.take(Moment::kPeriodic, Look::kQuick);
     child.step();
@@ -417,6 +417,84 @@ TEST_F(SnapshotTest, TheLimitKeepsTheLastState) {
     seen.push_back(header_of(s.candidates.at(0)).monotonic_published_at_ns);
   }
   EXPECT_THAT(seen, ElementsAre(1, 2, 7));
+  EXPECT_EQ(r.image().snapshots_judged, 0U);
+}
+
+// A Resource with the attribute "a" of one byte.
+std::array<char, 12> payload_with(char value) {
+  return {0x0a, 10, 0x0a, 8, 0x0a, 1, 'a', 0x12, 3, 0x0a, 1, value};
+}
+
+std::vector<std::uint64_t> timestamps(const Image& image) {
+  std::vector<std::uint64_t> out;
+  for (const auto& s : image.snapshots) {
+    out.push_back(header_of(s.candidates.at(0)).monotonic_published_at_ns);
+  }
+  return out;
+}
+
+// One state after the other, each with a timestamp of its own: that of `odd` has no valid text.
+class ManyStates {
+ public:
+  explicit ManyStates(std::uint64_t odd)
+      : child_([odd](const Talk& talk) {
+          char* header = map_memfd(1);
+          auto payload = payload_with('x');
+          const auto put = [&](std::uint64_t i) {
+            set_timestamp(header, 0);
+            payload = payload_with(i == odd ? '\xff' : 'x');
+            set_timestamp(header, i);
+          };
+          fill_header(header, address_of(payload.data()), payload.size(), 1);
+          put(1);
+          talk.say(0);
+          for (std::uint64_t i = 2;; ++i) {
+            talk.hear();
+            put(i);
+            talk.say(0);
+          }
+        }) {
+    child_.hear();
+  }
+  const Image& see(SnapshotRecorder& r, int states, Moment moment) {
+    for (int i = 0; i < states; ++i) {
+      r.take(moment, Look::kQuick);
+      r.take(moment, Look::kQuick);
+      child_.step();
+    }
+    return r.image();
+  }
+  Forked& child() { return child_; }
+
+ private:
+  Forked child_;
+};
+
+TEST_F(SnapshotTest, AStateBeyondTheLimitIsKeptWhereItBreaksARow) {
+  ManyStates states(6);
+  auto r = recorder_of(states.child(), {.snapshots = 3});
+  const Image& image = states.see(r, 9, Moment::kPeriodic);
+  EXPECT_THAT(timestamps(image), ElementsAre(1, 2, 6, 9));
+  EXPECT_EQ(image.snapshots_dropped, 5U);
+  EXPECT_EQ(image.snapshots_judged, 5U);
+}
+
+TEST_F(SnapshotTest, AStateOfAnOperationBeyondTheLimitIsKeptWhereItBreaksARow) {
+  ManyStates states(6);
+  auto r = recorder_of(states.child(), {.snapshots = 3});
+  const Image& image = states.see(r, 9, Moment::kOperation);
+  EXPECT_THAT(timestamps(image), ElementsAre(1, 2, 3, 6));
+  EXPECT_EQ(image.snapshots_dropped, 5U);
+  EXPECT_EQ(image.snapshots_judged, 5U);
+}
+
+TEST_F(SnapshotTest, OnlySoManyStatesAreJudgedBeforeTheyGo) {
+  ManyStates states(6);
+  auto r = recorder_of(states.child(), {.snapshots = 3, .judged = 2});
+  const Image& image = states.see(r, 9, Moment::kPeriodic);
+  EXPECT_THAT(timestamps(image), ElementsAre(1, 2, 9));
+  EXPECT_EQ(image.snapshots_dropped, 6U);
+  EXPECT_EQ(image.snapshots_judged, 2U);
 }
 
 TEST_F(SnapshotTest, ASplitMappingIsOneCandidate) {
@@ -866,7 +944,7 @@ TEST_F(SnapshotTest, ASettledSnapshotIsNeverAMixture) {
     talk.say(i);
   });
   const auto payload = child.hear();
-  auto r = recorder_of(child, {.payload_kept = kBytes, .snapshots = 64});
+  auto r = recorder_of(child, {.payload_kept = kBytes, .snapshots = 64, .broken = 0});
   std::size_t checked = 0;
   const auto enough = Clock::now() + 20s;
   const auto seen_enough = [&] { return checked > 0 && r.image().snapshots_dropped > 0; };

@@ -4,6 +4,9 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -22,6 +25,7 @@ using sys::RemoteAddr;
 constexpr std::uint64_t kBehind = 1024;
 constexpr std::size_t kMostFacts = 16384;  // files in the cache
 constexpr std::size_t kMostHidden = 64;    // variables that no .dynsym has
+constexpr std::size_t kMostBeyond = 65536;
 
 std::uint64_t hash_of_files(const std::string& maps_text) {
   std::uint64_t hash = kFnvBasis;
@@ -56,6 +60,8 @@ bool same_look(const ThreadSample& a, const ThreadSample& b) {
   return a.slot == b.slot && a.value == b.value && a.record == b.record;
 }
 
+bool is_whole(const ThreadSample& s) { return !s.record || s.record->readable == s.record->wanted; }
+
 std::uint64_t bytes_of(const ThreadSample& s) {
   return (s.record ? s.record->bytes.size() : 0) + (s.behind ? s.behind->bytes.size() : 0);
 }
@@ -86,8 +92,9 @@ std::optional<ModuleFacts> ModuleCache::facts_of(const sys::Module& module) {
   return facts;
 }
 
-ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits)
-    : pid_(pid), cache_(&cache), limits_(limits) {}
+ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, const SnapshotRecorder& context,
+                               ThreadLimits limits)
+    : pid_(pid), cache_(&cache), context_(&context), limits_(limits) {}
 
 void ThreadRecorder::look_at_modules() {
   const sys::ProcessAccess access(pid_);
@@ -271,23 +278,86 @@ std::vector<ThreadView> ThreadRecorder::keep(std::vector<ThreadSample> samples) 
     if (s.value == 0 && (!known || samples_[last->second].value == 0)) continue;
     const std::uint64_t bytes = bytes_of(s);
     if (samples_.size() >= limits_.samples || bytes_ + bytes > limits_.bytes) {
-      ++dropped_;
+      keep_beyond(std::move(s));
       continue;
     }
-    const bool whole = !s.record || s.record->readable == s.record->wanted;
-    if (!whole) {
-      if (const auto text = sys::read_maps_text(pid_)) {
-        if (const auto table = sys::MapTable::parse(*text)) {
-          if (const auto* e = table->find(RemoteAddr(s.value))) s.mapping = *e;
-        }
-      }
-    }
+    if (!is_whole(s)) find_mapping(s);
     bytes_ += bytes;
+    last_beyond_.erase(key);
     last_[key] = samples_.size();
     view.sample = samples_.size();
     samples_.push_back(std::move(s));
   }
   return views;
+}
+
+void ThreadRecorder::find_mapping(ThreadSample& s) const {
+  const auto text = sys::read_maps_text(pid_);
+  if (!text) return;
+  const auto table = sys::MapTable::parse(*text);
+  if (!table) return;
+  if (const auto* e = table->find(RemoteAddr(s.value))) s.mapping = *e;
+}
+
+void ThreadRecorder::keep_beyond(ThreadSample s) {
+  if (last_beyond_.size() >= kMostBeyond) last_beyond_.clear();
+  const std::uint64_t hash = s.record ? s.record->hash : 0;
+  Beyond& last = last_beyond_[{s.tid, s.module}];
+  const bool again =
+      last.times > 0 && last.slot == s.slot && last.value == s.value && last.hash == hash;
+  last = {.slot = s.slot, .value = s.value, .hash = hash, .times = again ? last.times + 1 : 1};
+  // That a record cannot be copied counts where it is so twice.
+  if (again && (is_whole(s) || last.times > 2)) return;
+  s.times = last.times;
+  if (!again) ++dropped_;
+  if (!is_whole(s)) find_mapping(s);
+  const std::uint64_t bytes = bytes_of(s);
+  judges_no_more_ = judges_no_more_ || limits_.broken == 0 || judged_ == limits_.judged ||
+                    judged_bytes_ + bytes > limits_.judged_bytes;
+  if (judges_no_more_) {
+    ++unjudged_;
+    return;
+  }
+  ++judged_;
+  judged_bytes_ += bytes;
+  beyond_.push_back(std::move(s));
+  if (beyond_.size() >= limits_.judged_together) judge_beyond(context_->image());
+}
+
+// All at once, and one by one where a row is broken: which of them are to be kept, because those
+// that are do not show it often enough.
+void ThreadRecorder::judge_beyond(const Image& context) {
+  constexpr std::size_t kLooks = 3;  // the context may be gone in the last one
+  const auto broken_in = [&](std::span<const ThreadSample> samples) {
+    Image image;
+    image.key = context.key;
+    image.executable = context.executable;
+    image.elf64 = context.elf64;
+    image.little_endian = context.little_endian;
+    image.payloads = context.payloads;
+    const auto& looks = context.snapshots;
+    image.snapshots.assign(
+        looks.end() - static_cast<std::ptrdiff_t>(std::min(kLooks, looks.size())), looks.end());
+    image.modules = facts_;
+    image.threads.assign(samples.begin(), samples.end());
+    return broken_by_records(image);
+  };
+  const auto beyond = std::exchange(beyond_, {});
+  if (beyond.empty() || broken_in(beyond).empty()) return;
+  for (const ThreadSample& s : beyond) {
+    const auto rows = broken_in(std::span(&s, 1));
+    const auto unshown = broken_.unshown(rows);
+    const std::uint64_t bytes = bytes_of(s);
+    if (unshown.empty() || kept_beyond_.size() >= limits_.broken ||
+        kept_beyond_bytes_ + bytes > limits_.bytes / 4) {
+      add_dropped(rows, rows_dropped_);
+      continue;
+    }
+    broken_.shown(unshown);
+    kept_beyond_bytes_ += bytes;
+    kept_beyond_.push_back(s);
+    --dropped_;
+  }
 }
 
 std::vector<ThreadView> ThreadRecorder::sample(pid_t tid, RemoteAddr thread_pointer) {
@@ -346,15 +416,23 @@ std::optional<RemoteAddr> ThreadRecorder::variable_of(pid_t tid, RemoteAddr thre
 }
 
 void ThreadRecorder::add_to(Image& image) && {
+  judge_beyond(image);
   // Without the variable nothing here is evidence of anything.
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {
     image.modules = std::move(facts_);
   }
   image.defined_together = std::move(defined_together_);
   image.threads = std::move(samples_);
+  std::ranges::move(kept_beyond_, std::back_inserter(image.threads));
   image.hidden_slots = std::move(hidden_seen_);
   image.exits = std::move(exits_);
   image.threads_dropped = dropped_;
+  image.threads_judged = dropped_ - std::min(dropped_, unjudged_);
+  for (auto& row : rows_dropped_) {
+    if (std::ranges::find(image.rows_dropped, row) == image.rows_dropped.end()) {
+      image.rows_dropped.push_back(std::move(row));
+    }
+  }
   if (dropped_ > 0) {
     image.notes.push_back(std::to_string(dropped_) + " thread samples were not kept");
   }

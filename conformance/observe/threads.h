@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/observe/snapshot.h"
+#include "conformance/rules/state_rules.h"
 #include "conformance/timeline.h"
 #include "sys/memory_reader.h"
 #include "sys/remote_addr.h"
@@ -35,11 +37,20 @@ struct ThreadLimits {
   std::size_t samples = 4096;                     // distinct ones of one image
   std::uint64_t bytes = std::uint64_t{4} << 20U;  // of records, stored
   std::size_t modules = 256;                      // files with the variable
+  // Later samples that break a row, in a way that others do not, are kept all the same: so many,
+  // with a quarter of the memory of the others. 0: none is judged.
+  std::size_t broken = 64;
+  std::size_t judged = 100'000;                            // later ones, at most
+  std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them
+  std::size_t judged_together = 64;
 };
 
 class ThreadRecorder {
  public:
-  ThreadRecorder(pid_t pid, ModuleCache& cache, ThreadLimits limits = {});
+  // `context`: of the same image, as long as it lives. Samples beyond the limits are judged beside
+  // what it holds, before they go.
+  ThreadRecorder(pid_t pid, ModuleCache& cache, const SnapshotRecorder& context,
+                 ThreadLimits limits = {});
 
   // Reads the modules again when the mappings of files have changed.
   // The GOT each time, so that a stopped thread need not wait for it.
@@ -71,7 +82,7 @@ class ThreadRecorder {
   void unread(const std::string& why);
 
   void add_to(Image& image) &&;
-  std::uint64_t stored_bytes() const { return bytes_; }
+  std::uint64_t stored_bytes() const { return bytes_ + kept_beyond_bytes_; }
 
  private:
   struct Slept {
@@ -83,10 +94,14 @@ class ThreadRecorder {
   std::vector<ThreadSample> look(pid_t tid, sys::RemoteAddr thread_pointer);
   void look_at_hidden(pid_t tid, sys::RemoteAddr thread_pointer, const sys::MemoryReader& memory);
   std::vector<ThreadView> keep(std::vector<ThreadSample> samples);
+  void find_mapping(ThreadSample& sample) const;
+  void keep_beyond(ThreadSample sample);
+  void judge_beyond(const Image& context);
   void set_modules(sys::Modules modules);
 
   pid_t pid_;
   ModuleCache* cache_;
+  const SnapshotRecorder* context_;
   ThreadLimits limits_;
   std::uint64_t mappings_hash_ = 0;
   sys::Modules modules_;
@@ -104,6 +119,23 @@ class ThreadRecorder {
   std::map<pid_t, Slept> slept_;
   std::vector<std::uint32_t> defined_together_;
   std::uint64_t bytes_ = 0;
+  // Of samples beyond the limits.
+  struct Beyond {
+    std::uint64_t slot = 0;
+    std::uint64_t value = 0;
+    std::uint64_t hash = 0;  // of the record
+    std::uint64_t times = 0;
+  };
+  std::map<std::pair<pid_t, std::uint32_t>, Beyond> last_beyond_;  // of a thread and module
+  std::vector<ThreadSample> beyond_;                               // to be judged
+  std::vector<ThreadSample> kept_beyond_;
+  std::uint64_t kept_beyond_bytes_ = 0;
+  BrokenRows broken_;
+  std::vector<std::string> rows_dropped_;
+  std::uint64_t judged_ = 0;
+  std::uint64_t judged_bytes_ = 0;
+  bool judges_no_more_ = false;
+  std::uint64_t unjudged_ = 0;
   std::uint64_t dropped_ = 0;
   bool looked_ = false;
   std::uint64_t unread_times_ = 0;

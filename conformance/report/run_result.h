@@ -120,8 +120,9 @@ struct RunResult {
   std::optional<std::string> target_ending;  // CMD's own exit status; reported, never judged
   std::string trace_path;                    // where the timeline was saved; empty: nowhere
   std::string again;                         // the command that runs this once more
-  bool partial = false;  // what was not seen may be there all the same: Timeline::partial
-  std::string seed;      // of what was asked of the program; empty: none
+  bool partial = false;    // what was not seen may be there all the same: Timeline::partial
+  std::string incomplete;  // not empty: what was published and could not be judged
+  std::string seed;        // of what was asked of the program; empty: none
   Totals totals;
   int exit_code = 70;
   std::string exit_reason;  // one line: why this exit code

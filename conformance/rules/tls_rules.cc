@@ -571,6 +571,12 @@ Finding one_definition(const ImageEvidence& e) {
       evidence.push_back(use_line(*m, t));
     }
   }
+  if (used <= 1 && e.image->threads_dropped > 0) {
+    return unobservable(fmt::format("{} modules define the variable, and not all looks at threads "
+                                    "were kept",
+                                    together.size()),
+                        "a program whose threads change their contexts less often");
+  }
   const char* mend = "let one module define the variable and the others refer to it";
   Finding f = used > 1 ? broken(fmt::format("{} modules define the variable, and {} of these "
                                             "variables are in use",

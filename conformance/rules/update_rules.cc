@@ -31,6 +31,10 @@ Finding timestamp_distinct(const ImageEvidence& e) {
       return f;
     }
   }
+  if (updated && e.image->snapshots_dropped > 0) {
+    return unobservable("not all states were kept, so that not all timestamps were compared",
+                        "a program that updates its context less often while it is watched");
+  }
   if (updated) {
     return passed(
         fmt::format("{} states seen, all with a timestamp of their own", e.first_sights.size()));
