@@ -1555,7 +1555,7 @@ class HostileTest(Case):
 
     def test_memory_that_a_filter_refuses(self):
         """As in a container whose filter does not list process_vm_readv."""
-        command = ("wrap", "--out", "out", "--", WRITER, "--hold", "150ms")
+        command = ("wrap", "--out", "out", "--", WRITER, "--hold", "1s")
         self.expect_exit(CLEAN, *command)
         plain = self.outcomes()
         done = self.run_it(*command, preexec_fn=lambda: refuse(PROCESS_VM_READV))
