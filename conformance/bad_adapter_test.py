@@ -283,6 +283,19 @@ class Jobs(unittest.TestCase):
         self.assertRegex(ran.stdout, "processes of ctxconf were stopped [0-9]+ times")
 
 
+def with_argument(argument):
+    """The processes whose last argument that is."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().split(b"\0")[-2:-1] == [argument.encode()]:
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
 class ByHand(unittest.TestCase):
     """adapter-lint and repl."""
 
@@ -375,6 +388,37 @@ class ByHand(unittest.TestCase):
         while marked(mark) and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertEqual(marked(mark), [])
+
+    def test_repl_that_is_asked_to_end_leaves_nothing(self):
+        # At its prompt, and while it waits for a reply; with a process that has left the group of
+        # the adapter, its session and its environment.
+        for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for kind, given in (([os.path.join(BIN, "adapter_cpp")], b""),
+                                ([ADAPTER, "reply-never"], b"process.publish @a=b\n")):
+                with self.subTest(f"{signo.name} {kind}"):
+                    pause = f"300.{uuid.uuid4().int % 10**9}"
+                    script = f'env -i "$(command -v setsid)" sleep {pause} & exec "$@"'
+                    repl = subprocess.Popen(
+                        [CTXCONF, "repl", "--timeout-scale", "100", "--", "sh", "-c", script, "sh",
+                         *kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT)
+                    try:
+                        self.assertIn(b'"ok":true', repl.stdout.readline())
+                        repl.stdin.write(given)
+                        repl.stdin.flush()
+                        deadline = time.monotonic() + DEADLINE_S
+                        while not with_argument(pause) and time.monotonic() < deadline:
+                            time.sleep(0.01)
+                        repl.send_signal(signo)
+                        text = repl.communicate(timeout=DEADLINE_S)[0].decode()
+                        self.assertEqual(with_argument(pause), [])
+                        self.assertEqual(repl.returncode, -signo, text)
+                        self.assertIn(f"repl: ended by signal {int(signo)}", text)
+                    finally:
+                        repl.kill()
+                        repl.wait()
+                        for pid in with_argument(pause):
+                            os.kill(pid, signal.SIGKILL)
 
     def test_repl_speaks_over_descriptor_3(self):
         code, text = self.ctxconf("repl", os.path.join(BIN, "adapter_cpp"),

@@ -1,12 +1,17 @@
 // `ctxconf repl`: operations typed by hand, and after each what a reader sees.
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <expected>
-#include <iostream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -23,6 +28,9 @@
 #include "conformance/testee/line_session.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/ending_signals.h"
+#include "sys/fd.h"
+#include "sys/kept_terminal.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -109,14 +117,17 @@ std::string candidate_text(const Candidate& candidate) {
   return out + "  its payload cannot be read\n";
 }
 
-// Header, payload and threads of what the process shows now.
-std::string view_of(pid_t pid) {
+// Header, payload and threads of what the process shows now. `unreachable`: before it is given up.
+std::string view_of(pid_t pid, const std::function<void()>& unreachable) {
   Timeline timeline;
   timeline.mode = Mode::kAttach;
   AttachOptions attach;
   attach.pids = {pid};
   attach.watch_for = milliseconds(1);
-  attach.unreachable = give_up_on;
+  attach.unreachable = [&](pid_t process) {
+    unreachable();
+    give_up_on(process);
+  };
   if (const auto recorded = record_attach(attach, timeline); !recorded) {
     return "  it cannot be looked at: " +
            escape(sys::to_string(recorded.error()), Escape::kTerminal) + "\n";
@@ -178,13 +189,58 @@ int no_reply(LineSession& session, milliseconds within) {
                   errors.empty() ? "" : "its standard error: " + escape(errors, Escape::kTerminal));
 }
 
+// The lines of standard input, until that ends or a signal asks this process to end.
+class InputLines {
+ public:
+  explicit InputLines(int interrupt) : interrupt_(interrupt) {}
+
+  std::optional<std::string> next() {
+    std::size_t end = 0;
+    while ((end = text_.find('\n')) == std::string::npos) {
+      if (!read_more()) return rest();
+    }
+    std::string line = text_.substr(0, end);
+    text_.erase(0, end + 1);
+    return line;
+  }
+
+ private:
+  bool read_more() {
+    sys::KeptTerminal::retake_foreground();
+    std::array<pollfd, 2> fds = {{{STDIN_FILENO, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
+    if (poll(fds.data(), fds.size(), -1) < 0) return errno == EINTR;
+    if (fds[1].revents != 0) {
+      text_.clear();
+      return false;
+    }
+    std::array<char, 4096> bytes{};
+    const ssize_t n = read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    text_.append(bytes.data(), static_cast<std::size_t>(n));
+    return n > 0;
+  }
+  // The last line may have no end.
+  std::optional<std::string> rest() {
+    if (text_.empty()) return std::nullopt;
+    return std::exchange(text_, {});
+  }
+
+  int interrupt_;
+  std::string text_;
+};
+
 }  // namespace
 
 int command_repl(const AdapterCommand& command) {
   if (command.adapter.empty()) {
     return complain(kExitUsage, "repl: no adapter", "ctxconf repl [options] -- ADAPTER [ARGS]");
   }
-  auto session = LineSession::start({command.adapter, "5eed", command.channel == "fd3"});
+  // What was started ends first, then the terminal is as before, then a signal does what it asks.
+  const sys::EndingSignals signals;
+  const sys::Fd interrupt(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
+  const sys::KeptTerminal terminal;
+  auto session =
+      LineSession::start({command.adapter, "5eed", command.channel == "fd3", interrupt.get()});
   const auto scaled = [&](milliseconds limit) {
     return std::chrono::duration_cast<milliseconds>(limit * command.timeout_scale);
   };
@@ -194,9 +250,21 @@ int command_repl(const AdapterCommand& command) {
   }
   const bool prompts = isatty(STDIN_FILENO) != 0;
   if (prompts) fmt::print("{}", kGrammar);
+  const auto leave_nothing = [&] {
+    (void)session->end(milliseconds(0));
+    (void)session->end_left();
+    sys::KeptTerminal::restore();
+  };
+  const auto ended_by_signal = [&] {
+    leave_nothing();
+    const int signo = signals.pending();
+    return complain(128 + signo, fmt::format("repl: ended by signal {}", signo));
+  };
+  const auto not_answered = [&] {
+    return signals.pending() != 0 ? ended_by_signal() : no_reply(*session, scaled(kEndWithin));
+  };
   Json reply;
-  if (!exchange(*session, hello_request(), scaled(kHelloWithin), reply))
-    return no_reply(*session, scaled(kEndWithin));
+  if (!exchange(*session, hello_request(), scaled(kHelloWithin), reply)) return not_answered();
   pid_t pid = 0;
   if (reply.contains("pid") && reply["pid"].is_number_integer()) {
     const auto said = reply["pid"].get<std::int64_t>();
@@ -205,11 +273,14 @@ int command_repl(const AdapterCommand& command) {
       pid = static_cast<pid_t>(said);
     }
   }
-  std::string line;
+  InputLines input(interrupt.get());
   while (true) {
     if (prompts) fmt::print("> ");
     std::fflush(stdout);
-    if (!std::getline(std::cin, line) || line == "quit") break;
+    const auto given = input.next();
+    if (signals.pending() != 0) return ended_by_signal();
+    if (!given || *given == "quit") break;
+    const std::string& line = *given;
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const auto request = request_of(line);
     if (!request) {
@@ -217,12 +288,10 @@ int command_repl(const AdapterCommand& command) {
       continue;
     }
     if ((*request)["op"] == "bye") break;
-    if (!exchange(*session, *request, scaled(kReplyWithin), reply))
-      return no_reply(*session, scaled(kEndWithin));
-    if (pid != 0) fmt::print("{}", view_of(pid));
+    if (!exchange(*session, *request, scaled(kReplyWithin), reply)) return not_answered();
+    if (pid != 0) fmt::print("{}", view_of(pid, leave_nothing));
   }
-  if (!exchange(*session, {{"op", "bye"}}, scaled(kEndWithin), reply))
-    return no_reply(*session, scaled(kEndWithin));
+  if (!exchange(*session, {{"op", "bye"}}, scaled(kEndWithin), reply)) return not_answered();
   (void)session->end(scaled(kEndWithin));
   if (const auto left = session->end_left(); !left.empty()) {
     complain(kExitClean, fmt::format("repl: process {} could not be ended", left.front()));

@@ -8,6 +8,7 @@ usage: ctxconf_test.py SOURCE_DIR BIN_DIR
 import ctypes
 import json
 import os
+import pty
 import re
 import resource
 import shlex
@@ -16,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 import uuid
@@ -1796,6 +1798,75 @@ class CatalogueTest(Case):
         self.assertEqual(done.err, "")
         for row in json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)[:4]:
             self.expect_exit(CLEAN, "explain", row["id"], out=re.escape(row["id"]))
+
+
+# Takes the terminal it is started on for itself, as a program with a screen of its own does.
+GREEDY_ADAPTER = r"""
+import os, signal, sys, tty
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+terminal = os.open("/dev/tty", os.O_RDWR)
+tty.setraw(terminal)
+if sys.argv[1] == "foreground":
+    os.tcsetpgrp(terminal, os.getpgrp())
+os.close(terminal)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ReplTest(Case):
+    def test_the_terminal_is_as_before(self):
+        for end in ("quit", "adapter", "foreground", signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
+                    signal.SIGQUIT, signal.SIGSEGV):
+            with self.subTest(end):
+                self.check(end)
+
+    def check(self, end):
+        ours, theirs = os.pipe()
+        leader, terminal = pty.fork()
+        if leader == 0:
+            try:
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                child = subprocess.Popen([CTXCONF, "repl", "--", PYTHON, "-c", GREEDY_ADAPTER,
+                                          str(end), os.path.join(BIN, "adapter_cpp")],
+                                         env=self.env | {"PYTHONWARNINGS": "ignore"}, cwd=self.dir)
+                os.write(theirs, f"{child.pid}\n".encode())
+                child.wait()
+                os.write(theirs, b"ended\n")
+                signal.pause()
+            finally:
+                os._exit(1)
+        os.close(theirs)
+        try:
+            before = termios.tcgetattr(terminal)
+            with open(ours, encoding="ascii") as told:
+                pid = int(told.readline())
+                shown = b""
+                while b"\n> " not in shown.replace(b"\r", b""):
+                    shown += os.read(terminal, 4096)
+                self.assertNotEqual(termios.tcgetattr(terminal)[3], before[3])
+                if end in ("quit", "foreground"):
+                    os.write(terminal, b"quit\n")
+                elif end == "adapter":
+                    (adapter,) = self.children_of(pid)
+                    os.kill(adapter, signal.SIGKILL)
+                    os.write(terminal, b"process.drop\n")
+                else:
+                    os.kill(pid, end)
+                self.assertEqual(told.readline(), "ended\n")
+            after = termios.tcgetattr(terminal)
+            self.assertEqual(after, before)
+            self.assertEqual(os.tcgetpgrp(terminal), leader)
+        finally:
+            os.kill(leader, signal.SIGKILL)
+            os.waitpid(leader, 0)
+            os.close(terminal)
+            for left in processes_with(self.mark):
+                os.kill(left, signal.SIGKILL)
+
+    @staticmethod
+    def children_of(pid):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
 
 
 class CompleteTest(unittest.TestCase):

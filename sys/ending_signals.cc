@@ -3,13 +3,18 @@
 #include <pthread.h>
 #include <time.h>
 
-#include <initializer_list>
+#include <array>
 
 namespace ctxconf::sys {
+namespace {
+
+constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
+
+}  // namespace
 
 EndingSignals::EndingSignals() {
   sigemptyset(&set_);
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signo : kEnding) {
     struct sigaction action{};
     if (sigaction(signo, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
       sigaddset(&set_, signo);
@@ -20,18 +25,18 @@ EndingSignals::EndingSignals() {
 
 EndingSignals::~EndingSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
+int EndingSignals::pending() const {
+  sigset_t pending;
+  sigpending(&pending);
+  for (const int signo : kEnding) {
+    if (sigismember(&set_, signo) == 1 && sigismember(&pending, signo) == 1) return signo;
+  }
+  return 0;
+}
+
 bool EndingSignals::take() const {
   const timespec none{};
   return sigtimedwait(&set_, nullptr, &none) > 0;
-}
-
-int EndingSignals::pending() const {
-  sigset_t waiting;
-  sigpending(&waiting);
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
-    if (sigismember(&set_, signo) == 1 && sigismember(&waiting, signo) == 1) return signo;
-  }
-  return 0;
 }
 
 }  // namespace ctxconf::sys

@@ -16,7 +16,7 @@ class EndingSignals {
 
   const sigset_t& set() const { return set_; }
   bool take() const;    // true: one was pending
-  int pending() const;  // the one that waits to be taken; 0: none
+  int pending() const;  // of this process, and stays so; 0: none
 
  private:
   sigset_t set_{};
