@@ -420,6 +420,14 @@ class WrapTest(Case):
         self.assertLess(done.seconds, 5 * SLOW, done)
         self.expect_exit(CLEAN, "wrap", "--for", "500ms", "--", WRITER, out="^exit 0: ")
 
+    def test_program_that_publishes_without_end_is_ended(self):
+        script = f"while :; do {WRITER} --quiet --hold 30ms; done"
+        done = self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.05", "--", "sh", "-c",
+                                script, out=[r"still ran after \d+\.\d s and was ended",
+                                             r"^exit 4: the program was ended after .* --for says"])
+        self.assertLess(done.seconds, 30 * SLOW, done)
+        self.expect_exit(CLEAN, "wrap", "--for", "2s", "--", "sh", "-c", script)
+
     def test_program_that_ignores_sigterm_is_killed(self):
         script = "trap '' TERM; echo ready; while :; do sleep 1; done"
         done = self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.1", "--for", "8s", "--",
@@ -1555,6 +1563,21 @@ class HostileTest(Case):
         self.assertNotIn(b"]]>", self.read("out/junit.xml"))
         ElementTree.fromstring(self.read("out/junit.xml"))
 
+    def test_thousands_of_contexts(self):
+        """The program comes to its end: what a look at it costs does not grow with them."""
+        script = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import ctypes_writer
+contexts = [ctypes_writer.ProcessContext() for i in range(5000)]
+for context in contexts:
+    context.publish({"service.name": "many"})
+os._exit(0)
+"""
+        done = self.expect_exit(FAILED, "wrap", "--", PYTHON, "-c", script, BIN,
+                                out=["^FAIL +pctx.publish.singleton", "the program itself: exited 0"])
+        self.assertNotIn("was ended", done.out, done)
+
     def test_memory_that_a_filter_refuses(self):
         """As in a container whose filter does not list process_vm_readv."""
         command = ("wrap", "--out", "out", "--", WRITER, "--hold", "1s")
@@ -1826,6 +1849,9 @@ class ReplTest(Case):
         if leader == 0:
             try:
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                # A job in the background of a shell, or nohup, ignores some.
+                for signo in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                    signal.signal(signo, signal.SIG_DFL)
                 child = subprocess.Popen([CTXCONF, "repl", "--", PYTHON, "-c", GREEDY_ADAPTER,
                                           str(end), os.path.join(BIN, "adapter_cpp")],
                                          env=self.env | {"PYTHONWARNINGS": "ignore"}, cwd=self.dir)

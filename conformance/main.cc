@@ -189,7 +189,7 @@ int run_command_line(int argc, char** argv) {
                  "traceparents and trace ids in there");
   add_timing(*wrap, given,
              "how long the program may run (500ms, 10s, 2m); default: until it ends, or 10 s after "
-             "the last publication");
+             "the last publication, or 2m in all while it publishes again and again, with exit 4");
   std::string faults;
   auto* faults_option =
       wrap->add_option("--faults", faults,

@@ -537,14 +537,21 @@ Result<std::string> read_maps_text(pid_t pid) {
 }
 
 std::optional<MapEntry> mapping_at(pid_t pid, RemoteAddr at) {
-  const auto text = read_maps_text(pid);
-  if (!text) return std::nullopt;
   std::optional<MapEntry> found;
-  for_each_mapping(*text, [&](Result<MapEntry> entry) {
-    if (entry && entry->range.contains(at)) found = *std::move(entry);
-    return !found;
+  const auto walked = walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+    found.reset();
+    return walk_lines(fd, kMapsLimit, [&](std::string_view lines) {
+      bool beyond = false;
+      for_each_mapping(lines, [&](Result<MapEntry> entry) {
+        if (!entry) return true;
+        beyond = entry->range.end() > at;
+        if (entry->range.contains(at)) found = *std::move(entry);
+        return !beyond;
+      });
+      return !beyond;
+    });
   });
-  return found;
+  return walked ? found : std::nullopt;
 }
 
 Result<std::vector<MapEntry>> find_memfd_mappings(pid_t pid,

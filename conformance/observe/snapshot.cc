@@ -227,6 +227,12 @@ void SnapshotRecorder::note(const std::string& text) {
 
 std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   const pid_t pid = image_.key.pid;
+  // Of very many contexts each makes a look dearer, and it shows the first of them alone.
+  if (crowded_looks_ >= limits_.crowded_looks &&
+      (moment == Moment::kNaming || moment == Moment::kNamed)) {
+    ++image_.snapshots_dropped;
+    return std::nullopt;
+  }
   Snapshot s;
   s.moment = moment;
   s.moments = {moment};
@@ -242,9 +248,12 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
     return std::nullopt;
   }
   s.candidates = join_split_entries(std::move(*entries));
-  if (s.candidates.size() > limits_.candidates) {
-    note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; the first " +
-         std::to_string(limits_.candidates) + " are looked at");
+  if (s.candidates.size() <= limits_.candidates) {
+    crowded_looks_ = 0;
+  } else {
+    if (crowded_looks_++ == 0)
+      note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; the first " +
+           std::to_string(limits_.candidates) + " are looked at");
     s.candidates.resize(limits_.candidates);
   }
 

@@ -35,6 +35,8 @@ struct SnapshotLimits {
   std::size_t judged = 20'000;                             // later ones, at most
   std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them
   std::size_t candidates = 16;                             // per snapshot
+  // Looks in a row at more candidates, until only those count that no call of the program asks for.
+  std::size_t crowded_looks = 64;
   std::uint64_t image_bytes = std::uint64_t{8} << 20U;  // stored memory of one image
   // Thorough looks list descriptors also of an image that showed no context.
   bool descriptors_always = false;
@@ -85,6 +87,7 @@ class SnapshotRecorder {
   std::set<std::uint64_t> kept_as_broken_;  // first_seen_ns of those that stay
   std::uint64_t broken_bytes_ = 0;          // of these; not in stored_bytes_
   BrokenRows broken_;
+  std::size_t crowded_looks_ = 0;
   bool judges_no_more_ = false;
   std::size_t judged_ = 0;
   std::uint64_t judged_bytes_ = 0;

@@ -548,6 +548,27 @@ TEST_F(SnapshotTest, MoreCandidatesThanTheLimitAreNoted) {
   EXPECT_THAT(r.image().notes, ElementsAre(HasSubstr("5 mappings named OTEL_CTX; the first 3")));
 }
 
+TEST_F(SnapshotTest, WithVeryManyCandidatesNoLookIsTakenForEachCall) {
+  const Forked child([](const Talk& talk) {
+    for (int i = 0; i < 5; ++i) {
+      fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    }
+    talk.say(0);
+  });
+  child.hear();
+  auto r = recorder_of(child, {.candidates = 3, .crowded_looks = 4});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(r.take(Moment::kNaming, Look::kQuick));
+    EXPECT_TRUE(r.take(Moment::kNamed, Look::kQuick));
+  }
+  EXPECT_FALSE(r.take(Moment::kNaming, Look::kQuick));
+  EXPECT_FALSE(r.take(Moment::kNamed, Look::kQuick));
+  EXPECT_EQ(r.image().snapshots_dropped, 2U);
+  EXPECT_EQ(r.image().snapshots_judged, 0U);
+  EXPECT_TRUE(r.take(Moment::kPeriodic, Look::kQuick));
+  EXPECT_TRUE(r.take(Moment::kExit, Look::kThorough));
+}
+
 TEST_F(SnapshotTest, AHeaderFurtherInIsFound) {
   const Forked child([](const Talk& talk) {
     char* region = map_memfd(40);

@@ -30,6 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
+constexpr milliseconds kInAll{120000};  // of a program that publishes again and again
 constexpr milliseconds kTermGrace{2000};
 constexpr milliseconds kOutputPace{10};
 
@@ -40,7 +41,8 @@ Clock::duration scaled(const WrapOptions& options, milliseconds d) {
 Clock::time_point deadline_of(const WrapOptions& options, const Recording& recording) {
   if (options.run_for) return recording.begun() + scaled(options, *options.run_for);
   if (const auto published = recording.published()) {
-    return *published + scaled(options, kAfterPublication);
+    return std::min(*published + scaled(options, kAfterPublication),
+                    recording.begun() + scaled(options, kInAll));
   }
   return recording.begun() + scaled(options, kWithoutPublication);
 }
@@ -211,8 +213,14 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
         timeline.notes.emplace_back("the observation was interrupted");
       } else {
         const auto ran = std::chrono::duration_cast<milliseconds>(now - recording.begun()).count();
-        timeline.notes.push_back("the program still ran after " + std::to_string(ran / 1000) + "." +
-                                 std::to_string(ran % 1000 / 100) + " s and was ended");
+        const std::string after =
+            std::to_string(ran / 1000) + "." + std::to_string(ran % 1000 / 100) + " s";
+        timeline.notes.push_back("the program still ran after " + after + " and was ended");
+        if (!options.run_for && deadline == recording.begun() + scaled(options, kInAll)) {
+          timeline.incomplete = "the program was ended after " + after +
+                                ", while it published again and again: --for says how long it "
+                                "may run";
+        }
       }
       recording.last_look();
       recording.terminate(/*politely=*/true);

@@ -33,7 +33,7 @@ struct WrapOptions {
   std::vector<std::string> argv;
   std::string trampoline;  // path of ctxconf-trampoline
   // How long the program may run; nothing: until it ends, or 10 s after the last
-  // publication, or 30 s when nothing is published.
+  // publication, but no more than 120 s in all, or 30 s when nothing is published.
   std::optional<std::chrono::milliseconds> run_for;
   double timeout_scale = 1;
   bool no_filter = false;      // no system call is recorded, nor slowed down

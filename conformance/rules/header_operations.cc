@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/publications.h"
@@ -149,8 +152,8 @@ class Reader {
     const std::uint64_t from = steps_[zero_].store->order;
     const std::uint64_t to = announcing.store->order;
     const bool renamed = std::ranges::any_of(e_.image->calls, [&](const SystemCall& c) {
-      return is_naming(c) && !is_context_naming(c) && c.args[2] == watch_->header &&
-             c.entered_order > from && c.entered_order < to;
+      return c.args[2] == watch_->header && c.entered_order > from && c.entered_order < to &&
+             is_naming(c) && !is_context_naming(c);
     });
     if (renamed || e_.session == nullptr) return renamed;
     const std::size_t asked = operation_of(e_, from);
@@ -192,7 +195,7 @@ class Reader {
     const std::uint64_t since = op->announcing().store->order;
     std::uint64_t named = UINT64_MAX;
     for (const SystemCall& c : e_.image->calls) {
-      if (!is_context_naming(c) || c.args[2] != watch_->header || c.entered_order <= since) {
+      if (c.args[2] != watch_->header || c.entered_order <= since || !is_context_naming(c)) {
         continue;
       }
       named = std::min(named, c.entered_order);
@@ -337,9 +340,16 @@ HeaderHistory header_history_of(const ImageEvidence& e) {
   const Image& image = *e.image;
   const auto usable = usable_starts(e);
   std::vector<std::vector<const Store*>> of_watch(image.watches.size());
+  // A program may publish at thousands of places: only watches of the same header are asked.
+  std::map<std::uint64_t, std::vector<std::size_t>> of_header;
+  for (std::size_t w = 0; w < image.watches.size(); ++w) {
+    of_header[image.watches[w].header].push_back(w);
+  }
   for (const Store& s : image.stores) {
+    const auto watches = of_header.find(s.header);
+    if (watches == of_header.end()) continue;
     // Recorded one after the other: the last that fits.
-    for (std::size_t w = image.watches.size(); w-- > 0;) {
+    for (const std::size_t w : watches->second | std::views::reverse) {
       if (!is_in(s, image.watches[w])) continue;
       of_watch[w].push_back(&s);
       break;

@@ -55,7 +55,7 @@ std::uint64_t first_call_of(const Publication& p, std::uint64_t otherwise) {
 std::uint64_t end_of_naming(const Image& image, std::uint64_t header, std::uint64_t since,
                             std::uint64_t until) {
   for (const SystemCall& c : image.calls) {
-    if (!is_context_naming(c) || c.args[2] != header || c.entered_order <= since) continue;
+    if (c.args[2] != header || c.entered_order <= since || !is_context_naming(c)) continue;
     return c.entered_order < until ? std::max(c.entered_order, c.left_order) : since;
   }
   return since;
@@ -74,10 +74,9 @@ std::uint64_t begin_of_update(const Image& image, std::uint64_t header, std::uin
   return out;
 }
 
-std::vector<Part> parts_of(const ImageEvidence& e, const std::vector<Publication>& publications,
-                           std::uint64_t header) {
+std::vector<Part> parts_of(const ImageEvidence& e, const HeaderHistory& history,
+                           const std::vector<Publication>& publications, std::uint64_t header) {
   std::vector<Part> out;
-  const HeaderHistory history = header_history_of(e);
   for (const HeaderOperation& op : history.operations) {
     if (op.watch->header != header || op.stores.empty()) continue;
     Part part;
@@ -424,7 +423,7 @@ std::size_t part_with(const std::vector<Part>& parts, std::uint64_t order) {
 
 std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventPlace& event) {
   const auto publications = publications_of(e);
-  const auto parts = parts_of(e, publications, event.header);
+  const auto parts = parts_of(e, header_history_of(e), publications, event.header);
   if (parts.empty()) return std::nullopt;
   Part part = parts[part_with(parts, event.order)];
   if (event.missing.empty()) {
@@ -437,11 +436,12 @@ std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventPl
 std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
                                                std::span<const EventPlace> wrong) {
   const auto publications = publications_of(e);
+  const HeaderHistory history = header_history_of(e);
   std::set<std::uint64_t> headers;
   for (const Watch& watch : e.image->watches) headers.insert(watch.header);
   std::vector<Part> whole;
   for (const std::uint64_t header : headers) {
-    const auto parts = parts_of(e, publications, header);
+    const auto parts = parts_of(e, history, publications, header);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const bool marked = std::ranges::any_of(wrong, [&](const EventPlace& place) {
         return place.header == header && part_with(parts, place.order) == i;

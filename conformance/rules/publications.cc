@@ -41,25 +41,26 @@ std::uint64_t result_of(const SystemCall& c) { return static_cast<std::uint64_t>
 int as_int(std::uint64_t argument) { return static_cast<int>(argument); }
 
 bool grows_in_place(const SystemCall& c, std::uint64_t start) {
-  return c.name == "mremap" && c.args[0] == start && succeeded(c) && result_of(c) == start;
+  return c.args[0] == start && c.name == "mremap" && succeeded(c) && result_of(c) == start;
 }
 
 bool makes(const SystemCall& c, std::uint64_t start) {
-  return (c.name == "mmap" || c.name == "mremap") && succeeded(c) && result_of(c) == start &&
+  return succeeded(c) && result_of(c) == start && (c.name == "mmap" || c.name == "mremap") &&
          !grows_in_place(c, start);
 }
 
 // Maps memory from before `start` to behind it: what was there was unmapped, by a call that is not
 // recorded.
 bool covers(const SystemCall& c, std::uint64_t start) {
-  return c.name == "mmap" && result_of(c) < start && start - result_of(c) < c.args[1];
+  return result_of(c) < start && start - result_of(c) < c.args[1] && c.name == "mmap";
 }
 
 bool ends(const SystemCall& c, std::uint64_t start) {
   if (!succeeded(c)) return false;
   if (covers(c, start)) return true;
-  if (c.name == "munmap") return c.args[0] <= start && start - c.args[0] < c.args[1];
-  return c.name == "mremap" && c.args[0] == start && result_of(c) != start;
+  if (c.args[0] > start) return false;
+  if (start - c.args[0] < c.args[1] && c.name == "munmap") return true;
+  return c.args[0] == start && result_of(c) != start && c.name == "mremap";
 }
 
 std::optional<abi::ProcessHeader> header_in(const Image& image, std::span<const std::byte> bytes) {

@@ -235,7 +235,7 @@ std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperat
 std::uint64_t naming_ns(const Image& image, const HeaderOperation& op) {
   const Store& s = *op.announcing().store;
   for (const SystemCall& c : image.calls) {
-    if (!is_context_naming(c) || c.args[2] != s.header || c.entered_order <= s.order) continue;
+    if (c.args[2] != s.header || c.entered_order <= s.order || !is_context_naming(c)) continue;
     return c.entered_ns < op.until_ns ? c.entered_ns : 0;
   }
   return 0;
