@@ -54,7 +54,7 @@ constexpr long kOptions = PTRACE_O_EXITKILL | PTRACE_O_TRACEFORK | PTRACE_O_TRAC
                           PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_TRACEEXIT |
                           PTRACE_O_TRACESECCOMP | PTRACE_O_TRACESYSGOOD;
 constexpr auto kLaunchDeadline = std::chrono::seconds(10);
-constexpr auto kEndDeadline = std::chrono::seconds(2);
+constexpr auto kEndDeadline = std::chrono::seconds(10);
 constexpr auto kEndLimit = std::chrono::seconds(60);
 // To copy a process may wait for whoever reads its userfaultfd.
 constexpr auto kCopyLimit = std::chrono::seconds(5);
