@@ -56,7 +56,7 @@ class ExpectationsTest(unittest.TestCase):
 
     def sh(self, command, **environment):
         return subprocess.run(["sh", "-c", command], cwd=self.folder, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, errors="backslashreplace", timeout=60,
+                              capture_output=True, text=True, errors="backslashreplace", timeout=300,
                               env=os.environ | environment, check=False)
 
     def run_it(self, adapter, *options, code=PASSED, selected=SELECTED, name="known"):
