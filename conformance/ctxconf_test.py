@@ -1574,7 +1574,7 @@ for context in contexts:
     context.publish({"service.name": "many"})
 os._exit(0)
 """
-        done = self.expect_exit(FAILED, "wrap", "--", PYTHON, "-c", script, BIN,
+        done = self.expect_exit(FAILED, "wrap", "--", PYTHON, "-c", script, BIN, deadline_s=110,
                                 out=["^FAIL +pctx.publish.singleton", "the program itself: exited 0"])
         self.assertNotIn("was ended", done.out, done)
 

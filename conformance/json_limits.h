@@ -14,6 +14,27 @@ namespace ctxconf::conformance {
 inline constexpr std::size_t kDeepestJson = 64;
 inline constexpr std::size_t kMostJsonValues = std::size_t{1} << 24U;
 
+// Do its lists and objects stand in one another more than `depth` deep? To copy a value that does
+// recurses as deep.
+inline bool nests_deeper(std::string_view text, std::size_t depth) {
+  std::size_t open = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++open > depth) return true;
+    } else if ((c == ']' || c == '}') && open > 0) {
+      --open;
+    }
+  }
+  return false;
+}
+
 // What its members "format" and "version" have to be. They are looked at where they stand, whatever
 // follows.
 struct JsonFormat {

@@ -16,6 +16,7 @@
 #include <set>
 #include <span>
 
+#include "conformance/json_limits.h"
 #include "conformance/json_text.h"
 
 namespace ctxconf::conformance::puppet {
@@ -895,13 +896,10 @@ constexpr std::size_t kDeepestLine = 8;
 // One line as an object of JSON, or what is wrong with it.
 std::expected<Json, std::string> object_from(std::string_view line) {
   if (line.size() > kLongestLine) return std::unexpected("the line is longer than 16 MiB");
-  bool deep = false;
-  const auto shallow = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    deep = deep || std::cmp_greater(depth, kDeepestLine);
-    return !deep;
-  };
-  Json out = Json::parse(line, shallow, /*allow_exceptions=*/false);
-  if (deep || out.is_discarded() || !out.is_object()) {
+  Json out = nests_deeper(line, kDeepestLine)
+                 ? Json()
+                 : Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!out.is_object()) {
     return std::unexpected("the line is no object of JSON");
   }
   return out;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "abi/thread_record.h"
+#include "conformance/json_limits.h"
 #include "conformance/payload.h"
 
 namespace ctxconf::conformance {
@@ -13,17 +14,12 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kShownRequest = 200;
 
-constexpr int kDeepest = 100;  // as of a line of the protocol: a copy of what is deeper recurses
+constexpr std::size_t kDeepest = 100;  // as of a line of the protocol
 
 Json parsed(const std::string& line) {
-  bool too_deep = false;
-  const auto look = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
-    too_deep = too_deep || depth > kDeepest;
-    return !too_deep;
-  };
-  Json value = Json::parse(line, look, /*allow_exceptions=*/false);
-  if (too_deep || !value.is_object()) return {};
-  return value;
+  if (nests_deeper(line, kDeepest)) return {};
+  Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return value.is_object() ? value : Json();
 }
 
 std::shared_ptr<const SessionEvidence> evidence_of(

@@ -11,6 +11,7 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
+#include "conformance/json_limits.h"
 #include "conformance/testee/builtin_schema.h"
 
 namespace ctxconf::conformance {
@@ -47,25 +48,6 @@ const valijson::Schema& schema_of(Definition definition) {
   return *schemas.at(definition);
 }
 
-bool is_too_deep(std::string_view line) {
-  std::size_t depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDeepestLine) return true;
-    } else if ((c == ']' || c == '}') && depth > 0) {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 void LineBuffer::add(std::string_view bytes) {
@@ -93,7 +75,7 @@ std::optional<std::string> LineBuffer::next() {
 }
 
 LineKind classify_line(const std::string& line, Json& out) {
-  if (line.empty() || is_too_deep(line)) return LineKind::kNoise;
+  if (line.empty() || nests_deeper(line, kDeepestLine)) return LineKind::kNoise;
   out = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!out.is_object()) return LineKind::kNoise;
   if (out.contains("ev")) return LineKind::kEvent;
