@@ -32,6 +32,7 @@ static_assert(offsetof(ProcessHeader, monotonic_published_at_ns) == 16);
 static_assert(offsetof(ProcessHeader, payload) == 24);
 static_assert(std::has_unique_object_representations_v<ProcessHeader>, "no padding");
 
+inline constexpr std::size_t kHeaderBytes = sizeof(ProcessHeader);
 inline constexpr std::array<char, 8> kSignature = {'O', 'T', 'E', 'L', '_', 'C', 'T', 'X'};
 inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::uint32_t kDevelopmentVersion = 1;

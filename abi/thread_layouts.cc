@@ -8,7 +8,7 @@
 namespace ctxconf::abi {
 namespace {
 
-constexpr std::array<RecordFields, 3> kLayouts = {{
+constexpr std::array<RecordFields, 3> kRecordLayouts = {{
     {RecordLayout::kT0, "T0", "December 2025 to end of January 2026", 24, 32, -1, 33, -1, 34},
     {RecordLayout::kT1, "T1", "end of January to end of March 2026", -1, 24, -1, -1, 26, 28},
     {RecordLayout::kT3, "T3", "since end of March 2026", -1, 24, 25, -1, 26, 28},
@@ -16,7 +16,7 @@ constexpr std::array<RecordFields, 3> kLayouts = {{
 
 // The integer at `offset`, or zero where the layout has none. The fixed part is all there.
 template <class T>
-T load_at(std::span<const std::byte> bytes, int offset) {
+T value_at(std::span<const std::byte> bytes, int offset) {
   T value{};
   if (offset >= 0) std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
@@ -93,13 +93,13 @@ std::string_view to_string(RecordLayout layout) {
   return layout == RecordLayout::kUnknown ? "unknown" : fields_of(layout).id;
 }
 
-std::span<const RecordFields> record_layouts() { return kLayouts; }
+std::span<const RecordFields> record_layouts() { return kRecordLayouts; }
 
 const RecordFields& fields_of(RecordLayout layout) {
-  for (const auto& fields : kLayouts) {
+  for (const auto& fields : kRecordLayouts) {
     if (fields.layout == layout) return fields;
   }
-  return kLayouts.back();
+  return kRecordLayouts.back();
 }
 
 SlotSymbol slot_symbol(std::string_view name) {
@@ -115,16 +115,16 @@ DecodedRecord decode_record_as(const RecordFields& layout, std::span<const std::
     d.problem = "the fixed part is not all there";
     return d;
   }
-  d.valid = load_at<std::uint8_t>(bytes, layout.valid);
-  d.trace_flags = load_at<std::uint8_t>(bytes, layout.trace_flags);
-  d.root_span_id = load_at<std::uint64_t>(bytes, layout.root_span_id);
+  d.valid = value_at<std::uint8_t>(bytes, layout.valid);
+  d.trace_flags = value_at<std::uint8_t>(bytes, layout.trace_flags);
+  d.root_span_id = value_at<std::uint64_t>(bytes, layout.root_span_id);
   const auto behind = bytes.subspan(layout.fixed_bytes);
   if (layout.size >= 0) {
-    const auto size = load_at<std::uint16_t>(bytes, layout.size);
+    const auto size = value_at<std::uint16_t>(bytes, layout.size);
     d.attribute_bytes = other_byte_order ? std::byteswap(size) : size;
     walk_size(behind, d);
   } else {
-    walk_count(behind, load_at<std::uint8_t>(bytes, layout.count), d);
+    walk_count(behind, value_at<std::uint8_t>(bytes, layout.count), d);
   }
   if (d.valid > 1) d.problem = "the valid byte is neither 0 nor 1";
   return d;

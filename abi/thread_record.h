@@ -36,6 +36,7 @@ static_assert(offsetof(ThreadRecordHead, trace_flags) == 25);
 static_assert(offsetof(ThreadRecordHead, attrs_data_size) == 26);
 static_assert(std::has_unique_object_representations_v<ThreadRecordHead>, "no padding");
 
+inline constexpr std::size_t kRecordHeadBytes = sizeof(ThreadRecordHead);
 inline constexpr std::uint8_t kRecordValid = 1;
 inline constexpr std::size_t kRecommendedRecordBytes = 640;  // fixed part and entries
 inline constexpr std::size_t kMaxKeys = 256;                 // an index is one byte

@@ -19,10 +19,6 @@ namespace {
 
 constexpr std::size_t kLongestInput = std::size_t{64} << 20U;
 
-void line(std::string& out, const std::string& text) {
-  out += escape(text, Escape::kTerminal) + "\n";
-}
-
 std::optional<std::string> bytes_of_hex(const std::string& text) {
   std::string out;
   int high = -1;
@@ -53,16 +49,16 @@ std::string guess(const std::string& bytes) {
 void show_fields(std::string& out, const abi::LayoutFields& layout,
                  std::span<const std::byte> bytes) {
   const auto d = abi::decode_as(layout, bytes);
-  line(out, fmt::format("  as {} ({})", layout.id, layout.in_use));
+  add_line(out, fmt::format("  as {} ({})", layout.id, layout.in_use));
   if (layout.version >= 0)
-    line(out, fmt::format("    {:>2} version    {}", layout.version, d.version));
-  if (layout.size >= 0) line(out, fmt::format("    {:>2} size       {}", layout.size, d.size));
+    add_line(out, fmt::format("    {:>2} version    {}", layout.version, d.version));
+  if (layout.size >= 0) add_line(out, fmt::format("    {:>2} size       {}", layout.size, d.size));
   if (layout.timestamp >= 0) {
-    line(out, fmt::format("    {:>2} timestamp  {}{}", layout.timestamp, d.timestamp,
-                          d.timestamp == 0 ? " (being changed, or withdrawn)" : ""));
+    add_line(out, fmt::format("    {:>2} timestamp  {}{}", layout.timestamp, d.timestamp,
+                              d.timestamp == 0 ? " (being changed, or withdrawn)" : ""));
   }
   if (layout.pointer >= 0)
-    line(out, fmt::format("    {:>2} payload    {:#x}", layout.pointer, d.pointer));
+    add_line(out, fmt::format("    {:>2} payload    {:#x}", layout.pointer, d.pointer));
 }
 
 int decode_header(std::string& out, const std::string& text) {
@@ -71,11 +67,11 @@ int decode_header(std::string& out, const std::string& text) {
   if (!header) {
     return complain(kExitUsage, fmt::format("a header has 32 bytes, these are {}", bytes.size()));
   }
-  line(out, fmt::format("header: {}", abi::is_valid(*header) ? "a reader would accept it"
-                                                             : "a reader would not accept it"));
-  line(out, fmt::format("     0 signature  \"{}\"{}",
-                        std::string_view(header->signature.data(), header->signature.size()),
-                        header->signature == abi::kSignature ? "" : ", want \"OTEL_CTX\""));
+  add_line(out, fmt::format("header: {}", abi::is_valid(*header) ? "a reader would accept it"
+                                                                 : "a reader would not accept it"));
+  add_line(out, fmt::format("     0 signature  \"{}\"{}",
+                            std::string_view(header->signature.data(), header->signature.size()),
+                            header->signature == abi::kSignature ? "" : ", want \"OTEL_CTX\""));
   show_fields(out, abi::fields_of(abi::HeaderLayout::kH5), bytes);
   // Without the process nothing can be said of its memory: that the pointer is mapped and
   // the payload parses is left open, the sizes and clocks still tell most drafts apart.
@@ -85,11 +81,11 @@ int decode_header(std::string& out, const std::string& text) {
   in.payload = [](std::uint64_t, std::uint64_t) { return std::span<const std::byte>(); };
   const auto r = abi::recognise_header(in);
   if (const auto draft = abi::describe(r.best); !draft.empty()) {
-    line(out, std::string(draft));
+    add_line(out, std::string(draft));
     if (abi::fields_of(r.best).layout == r.best) show_fields(out, abi::fields_of(r.best), bytes);
   }
   if (header->version != abi::kVersion && abi::byte_swapped(*header).version == abi::kVersion) {
-    line(out, "the numbers are in the other byte order");
+    add_line(out, "the numbers are in the other byte order");
   }
   return abi::is_valid(*header) ? kExitClean : kExitFailed;
 }
@@ -103,7 +99,7 @@ void show_record(std::string& out, const abi::ThreadRecordHead& head,
     return text;
   };
   const auto show = [&](int offset, const char* name, const std::string& value) {
-    line(out, fmt::format("{}{:>4} {:<16} {}", indent, offset, name, value));
+    add_line(out, fmt::format("{}{:>4} {:<16} {}", indent, offset, name, value));
   };
   show(0, "trace-id", digits(head.trace_id) + (abi::has_trace_id(head) ? "" : " (none)"));
   show(16, "span-id", digits(head.span_id) + (abi::has_span_id(head) ? "" : " (none)"));
@@ -117,16 +113,16 @@ void show_record(std::string& out, const abi::ThreadRecordHead& head,
   abi::AttributeCursor cursor(area);
   while (const auto entry = cursor.next()) {
     const auto* text = reinterpret_cast<const char*>(entry->value.data());
-    line(out,
-         fmt::format("{}{:>4} key {:>3}, {:>3} bytes: \"{}\"", indent, sizeof head + entry->offset,
-                     entry->key, entry->value.size(), std::string_view(text, entry->value.size())));
+    add_line(out, fmt::format("{}{:>4} key {:>3}, {:>3} bytes: \"{}\"", indent,
+                              sizeof head + entry->offset, entry->key, entry->value.size(),
+                              std::string_view(text, entry->value.size())));
   }
   if (area.size() < head.attrs_data_size) {
-    line(out,
-         fmt::format("{}     {} bytes are missing", indent, head.attrs_data_size - area.size()));
+    add_line(out, fmt::format("{}     {} bytes are missing", indent,
+                              head.attrs_data_size - area.size()));
   } else if (cursor.left() > 0) {
-    line(out, fmt::format("{}{:>4} {} bytes are no whole entry", indent,
-                          sizeof head + cursor.offset(), cursor.left()));
+    add_line(out, fmt::format("{}{:>4} {} bytes are no whole entry", indent,
+                              sizeof head + cursor.offset(), cursor.left()));
   }
 }
 
@@ -147,23 +143,23 @@ int decode_record(std::string& out, const std::string& text) {
                     fmt::format("a record has 28 bytes or more, these are {}", bytes.size()));
   }
   const bool good = is_good_record(bytes);
-  line(out, fmt::format("record: {}",
-                        good ? "a reader would use it"
-                        : head->valid == abi::kRecordValid
-                            ? "a reader would use its ids and the entries before the damage"
-                            : "a reader would ignore it"));
+  add_line(out, fmt::format("record: {}",
+                            good ? "a reader would use it"
+                            : head->valid == abi::kRecordValid
+                                ? "a reader would use its ids and the entries before the damage"
+                                : "a reader would ignore it"));
   show_record(out, *head, bytes, "  ");
   abi::RecordRecognitionInput in;
   in.bytes = bytes;
   const auto r = abi::recognise_record(in);
-  if (const auto draft = abi::describe(r.best); !draft.empty()) line(out, std::string(draft));
-  if (r.other_byte_order) line(out, "attrs-data-size is in the other byte order");
+  if (const auto draft = abi::describe(r.best); !draft.empty()) add_line(out, std::string(draft));
+  if (r.other_byte_order) add_line(out, "attrs-data-size is in the other byte order");
   return good ? kExitClean : kExitFailed;
 }
 
 int decode_payload(std::string& out, const std::string& text) {
   const auto payload = analyse_payload(std::as_bytes(std::span(text)));
-  for (const auto& l : describe(payload)) line(out, l);
+  for (const auto& l : describe(payload)) add_line(out, l);
   return payload.problem == PayloadProblem::kNone ? kExitClean : kExitFailed;
 }
 
@@ -179,38 +175,39 @@ int decode_snapshot(std::string& out, const std::string& text) {
   for (const auto& p : timeline->processes) {
     for (const auto& i : p.images) begin = std::min(begin, i.started_ns);
   }
-  line(out, fmt::format("{} of {} on Linux {} {}, {} processes", to_string(timeline->mode),
-                        timeline->target.empty() ? "?" : timeline->target.front(), timeline->kernel,
-                        timeline->arch, timeline->processes.size()));
+  add_line(out, fmt::format("{} of {} on Linux {} {}, {} processes", to_string(timeline->mode),
+                            timeline->target.empty() ? "?" : timeline->target.front(),
+                            timeline->kernel, timeline->arch, timeline->processes.size()));
   const auto evidence = evidence_of(*timeline);
   for (const auto& e : evidence) {
-    line(out, "");
-    line(out, e.name() + ": " + e.image->ending);
+    add_line(out, "");
+    add_line(out, e.name() + ": " + e.image->ending);
     for (std::size_t i = 0; i < e.contexts.size(); ++i) {
       const Snapshot& s = e.image->snapshots[i];
-      line(out, fmt::format("  +{:.3f} s, seen {} times until +{:.3f} s ({})",
-                            seconds_after(begin, s.first_seen_ns), s.times,
-                            seconds_after(begin, s.last_seen_ns), to_string(s.moment)));
+      add_line(out, fmt::format("  +{:.3f} s, seen {} times until +{:.3f} s ({})",
+                                seconds_after(begin, s.first_seen_ns), s.times,
+                                seconds_after(begin, s.last_seen_ns), to_string(s.moment)));
       for (const Context& c : e.contexts[i]) {
-        line(out, "    " + to_maps_line(c.candidate->entries.front()));
-        line(out,
-             fmt::format("      version {}, size {}, timestamp {}, payload {:#x}: {}",
-                         c.header.version, c.header.payload_size,
-                         c.header.monotonic_published_at_ns, c.header.payload,
-                         c.usable() ? "a reader would accept it" : "no reader would accept it"));
+        add_line(out, "    " + to_maps_line(c.candidate->entries.front()));
+        add_line(out,
+                 fmt::format(
+                     "      version {}, size {}, timestamp {}, payload {:#x}: {}", c.header.version,
+                     c.header.payload_size, c.header.monotonic_published_at_ns, c.header.payload,
+                     c.usable() ? "a reader would accept it" : "no reader would accept it"));
         if (c.payload == nullptr) continue;
-        for (const auto& l : describe(*c.payload)) line(out, "      " + l);
+        for (const auto& l : describe(*c.payload)) add_line(out, "      " + l);
       }
-      for (const auto& d : s.descriptors) line(out, fmt::format("    fd {} -> {}", d.fd, d.link));
+      for (const auto& d : s.descriptors)
+        add_line(out, fmt::format("    fd {} -> {}", d.fd, d.link));
     }
     for (const Record& r : e.records) {
-      line(out, fmt::format("  +{:.3f} s, seen {} times: thread {}, slot {:#x} -> {:#x}",
-                            seconds_after(begin, r.sample->first_seen_ns), r.sample->times,
-                            r.sample->tid, r.sample->slot, r.sample->value));
+      add_line(out, fmt::format("  +{:.3f} s, seen {} times: thread {}, slot {:#x} -> {:#x}",
+                                seconds_after(begin, r.sample->first_seen_ns), r.sample->times,
+                                r.sample->tid, r.sample->slot, r.sample->value));
       show_record(out, r.head, r.sample->record->bytes, "    ");
     }
   }
-  if (evidence.empty()) line(out, "no process published a context or has thread records");
+  if (evidence.empty()) add_line(out, "no process published a context or has thread records");
   return kExitClean;
 }
 

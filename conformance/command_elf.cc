@@ -27,7 +27,7 @@ namespace {
 constexpr int kThreadContext = 4947;
 constexpr std::size_t kMostRelocations = 12;  // shown of a file
 
-std::string shown(const std::string& path) { return escape(path, Escape::kTerminal, 300); }
+std::string shown_path(const std::string& path) { return escape(path, Escape::kTerminal, 300); }
 
 // The rows that a file alone can break.
 std::vector<const Requirement*> rows_about_files(const std::vector<const Requirement*>& all) {
@@ -52,7 +52,7 @@ Selection selection_of(const JudgeOptions& options) {
 bool complain_unless_linked(const sys::ElfImage& image, const std::string& path) {
   if (image.type() == ET_EXEC || image.type() == ET_DYN) return true;
   complain(kExitUsage,
-           fmt::format("elf: {}: {}", shown(path),
+           fmt::format("elf: {}: {}", shown_path(path),
                        image.type() == ET_REL    ? "an object file, not linked yet"
                        : image.type() == ET_CORE ? "a core dump"
                                                  : "neither an executable nor a shared library"),
@@ -83,8 +83,9 @@ std::vector<ModuleFacts> facts_of(const std::vector<std::string>& files) {
     if (!complain_unless_linked(*image, path)) continue;
     ModuleFacts m = module_facts(*image, path, image->is_executable());
     if (!m.problem.empty()) {
-      complain(kExitUsage, fmt::format("elf: {}: its tables contradict themselves: {}", shown(path),
-                                       escape(m.problem, Escape::kTerminal, 500)));
+      complain(kExitUsage,
+               fmt::format("elf: {}: its tables contradict themselves: {}", shown_path(path),
+                           escape(m.problem, Escape::kTerminal, 500)));
       continue;
     }
     out.push_back(std::move(m));

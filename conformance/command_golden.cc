@@ -25,11 +25,7 @@ using golden::Vector;
 
 constexpr std::chrono::milliseconds kEncoderDeadline{60'000};
 constexpr std::size_t kMostLines = 60;  // of a maps text that is shown
-constexpr std::size_t kLongestLine = 160;
-
-void line(std::string& out, const std::string& text) {
-  out += escape(text, Escape::kTerminal) + "\n";
-}
+constexpr std::size_t kLongestShownLine = 160;
 
 // Each line of it a complaint of its own.
 int complain_lines(int code, const std::string& text) {
@@ -94,7 +90,7 @@ int list(const GoldenCommand& c, const fs::path& folder) {
   for (const Vector& v : *vectors) width = std::max(width, v.id.size());
   std::map<Kind, std::size_t> counts;
   for (const Vector& v : *vectors) {
-    line(out, fmt::format("{:<{}}  {:<16}  {}", v.id, width, results_text(v), v.comment));
+    add_line(out, fmt::format("{:<{}}  {:<16}  {}", v.id, width, results_text(v), v.comment));
     ++counts[v.kind];
     nlohmann::ordered_json results;
     for (const auto r : v.results) results.push_back(to_string(r));
@@ -142,13 +138,13 @@ std::expected<Vector, std::string> load_one(const fs::path& folder, const std::s
 }
 
 void show_maps(std::string& out, const Vector& v) {
-  line(out, v.id + ": " + results_text(v));
-  line(out, v.comment);
+  add_line(out, v.id + ": " + results_text(v));
+  add_line(out, v.comment);
   out += "\n";
   std::istringstream lines(v.maps.maps);
   std::size_t count = 0;
   for (std::string one; std::getline(lines, one); ++count) {
-    if (count < kMostLines) out += escape(one, Escape::kTerminal, kLongestLine) + "\n";
+    if (count < kMostLines) out += escape(one, Escape::kTerminal, kLongestShownLine) + "\n";
   }
   if (count > kMostLines) out += fmt::format("({} more lines)\n", count - kMostLines);
   if (v.maps.maps.empty()) out += "(empty)\n";
@@ -167,14 +163,14 @@ int show(const GoldenCommand& c, const fs::path& folder) {
     }
     if (v->kind == Kind::kMaps) show_maps(out, *v);
     std::istringstream dump(golden::hexdump(*v));
-    for (std::string one; std::getline(dump, one);) line(out, one);
+    for (std::string one; std::getline(dump, one);) add_line(out, one);
     out += "\n";
     for (const auto& field : golden::field_lines(*v)) {
       const bool said = field.starts_with("header.") || field.starts_with("payload.") ||
                         field.starts_with("record.") || field.starts_with("line") ||
                         field.starts_with("comment") || field.starts_with("mask") ||
                         field.starts_with("result") || field.starts_with("key_map");
-      if (!said) out += escape(field, Escape::kTerminal, kLongestLine) + "\n";
+      if (!said) out += escape(field, Escape::kTerminal, kLongestShownLine) + "\n";
     }
   }
   return print(out, kExitClean);
@@ -188,8 +184,8 @@ int diff(const GoldenCommand& c, const fs::path& folder) {
   if (!b) return complain(kExitUsage, "golden: " + b.error());
   const auto lines = golden::diff(*a, *b);
   std::string out;
-  for (const auto& one : lines) line(out, one);
-  if (lines.empty()) line(out, "the same in every field");
+  for (const auto& one : lines) add_line(out, one);
+  if (lines.empty()) add_line(out, "the same in every field");
   return print(out, lines.empty() ? kExitClean : kExitFailed);
 }
 
@@ -216,14 +212,14 @@ int verify(const fs::path& folder) {
   if (!problems) return complain(kExitUsage, "golden: " + problems.error());
   std::ranges::move(unknown_requirements(*vectors), std::back_inserter(*problems));
   std::string out;
-  for (const auto& problem : *problems) line(out, problem);
+  for (const auto& problem : *problems) add_line(out, problem);
   if (!problems->empty()) {
-    line(out,
-         fmt::format("golden: {} problem{}", problems->size(), problems->size() == 1 ? "" : "s"));
+    add_line(out, fmt::format("golden: {} problem{}", problems->size(),
+                              problems->size() == 1 ? "" : "s"));
     return print(out, kExitFailed);
   }
-  line(out, fmt::format("golden: {} vectors in {} files, all as their sources say", vectors->size(),
-                        outputs.size() - 1));
+  add_line(out, fmt::format("golden: {} vectors in {} files, all as their sources say",
+                            vectors->size(), outputs.size() - 1));
   return print(out, kExitClean);
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kShownBytes = 64;  // of what `read` gives
 constexpr std::size_t kShownLine = 200;
 
-std::string hex_of(const puppet::Bytes& bytes) {
+std::string hex_digits(const puppet::Bytes& bytes) {
   std::string out;
   for (std::size_t i = 0; i < std::min(bytes.size(), kShownBytes); ++i) {
     out += fmt::format("{:02x}", std::to_integer<unsigned>(bytes[i]));
@@ -71,7 +71,7 @@ int command_puppet(const JudgeOptions& options, const std::string& file) {
     run.told = [&](const puppet::Step& step) {
       const auto& operation = script->operations[step.operation];
       std::string result = puppet::to_string(step);
-      if (!step.bytes.empty()) result = "= " + hex_of(step.bytes);
+      if (!step.bytes.empty()) result = "= " + hex_digits(step.bytes);
       fmt::print("{:>5}  {}  {}\n", lines[step.operation],
                  escape(line_of(operation), Escape::kTerminal), escape(result, Escape::kTerminal));
       std::fflush(stdout);

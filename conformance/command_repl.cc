@@ -49,10 +49,6 @@ constexpr std::string_view kGrammar =
     "  thread.attach thread=main ctx=A flags=1 +http_route=/cart\n"
     "quit or the end of the input says bye\n";
 
-Json text_attribute(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", {{"stringValue", value}}}};
-}
-
 // The request that a line asks for, or what is wrong with it.
 std::expected<Json, std::string> request_of(const std::string& line) {
   if (line.front() == '{') {

@@ -42,7 +42,7 @@ std::optional<std::string> settled_seed(const std::string& given) {
 }
 
 // A command line in a sentence.
-std::string shown(const std::vector<std::string>& words) {
+std::string shown_words(const std::vector<std::string>& words) {
   constexpr std::size_t kMost = 200;
   std::string out;
   for (const auto& word : words) out += (out.empty() ? "" : " ") + word;
@@ -258,7 +258,8 @@ int command_run(const JudgeOptions& options, const RunCommand& command) {
   // Its first line says what is wrong, the others are evidence.
   std::string unreachable;
   if (const std::string& fault = ending.adapter_fault; !fault.empty()) {
-    unreachable = "the adapter " + shown(command.adapter) + " " + fault.substr(0, fault.find('\n'));
+    unreachable =
+        "the adapter " + shown_words(command.adapter) + " " + fault.substr(0, fault.find('\n'));
     std::istringstream lines(fault);
     std::string line;
     std::getline(lines, line);

@@ -85,7 +85,7 @@ std::optional<FailurePlace> place_of_failure(const RunResult& run, const Timelin
   return std::nullopt;
 }
 
-std::string inert(const std::string& text) { return escape(text, Escape::kTerminal, 500); }
+std::string as_message(const std::string& text) { return escape(text, Escape::kTerminal, 500); }
 
 // Signals of the terminal are for gdb as long as it runs.
 int run_gdb(pid_t process) {
@@ -167,7 +167,7 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
   if (process == 0) {
     return complain(code,
                     fmt::format("--on-fail {}: run once more, the program did not come to {}",
-                                options.on_fail, inert(place->text)),
+                                options.on_fail, as_message(place->text)),
                     "nothing was left behind; try again with the same seed");
   }
   std::string text;
@@ -177,10 +177,10 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
     }
   }
   fmt::print(stderr, "ctxconf: {}: process {} stands behind {}, thread {}\n", place->requirement,
-             process, inert(text), thread);
+             process, as_message(text), thread);
   if (text != place->text) {
     fmt::print(stderr, "  it took another way this time: the failure was behind {}\n",
-               inert(place->text));
+               as_message(place->text));
   }
   std::fflush(stderr);
   if (options.on_fail == "pause") {

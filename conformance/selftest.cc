@@ -37,7 +37,6 @@ using Json = nlohmann::json;
 constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
                              "driven_thread_mutants.json", "driven_record_mutants.json"};
 constexpr int kCannotBeShownHere = 77;
-constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;
 
 struct Entry {
   std::string name;

@@ -7,7 +7,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Json = JsonReader::Json;
+using OrderedJson = JsonReader::Json;
 
 constexpr std::array<std::pair<CheckEnding, std::string_view>, 5> kEndings = {{
     {CheckEnding::kDone, "done"},
@@ -18,30 +18,34 @@ constexpr std::array<std::pair<CheckEnding, std::string_view>, 5> kEndings = {{
 }};
 
 template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
+OrderedJson or_null(const std::optional<T>& value) {
+  return value ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
-Json json_of(const ThreadView& t) {
+OrderedJson json_of(const ThreadView& t) {
   return {{"tid", t.tid}, {"module", t.module}, {"null", t.null}, {"sample", or_null(t.sample)}};
 }
 
-Json json_of(const ImageView& v) {
-  Json out = {{"pid", v.image.pid},       {"image", v.image.image},
-              {"order", v.order},         {"snapshot", or_null(v.snapshot)},
-              {"threads", Json::array()}, {"unseen", v.unseen}};
+OrderedJson json_of(const ImageView& v) {
+  OrderedJson out = {{"pid", v.image.pid},
+                     {"image", v.image.image},
+                     {"order", v.order},
+                     {"snapshot", or_null(v.snapshot)},
+                     {"threads", OrderedJson::array()},
+                     {"unseen", v.unseen}};
   for (const auto& t : v.threads) out["threads"].push_back(json_of(t));
   return out;
 }
 
-Json json_of(const Operation& o) {
-  Json out = {{"check", o.check},     {"request", text(o.request)},   {"reply", text(o.reply)},
-              {"sent_ns", o.sent_ns}, {"answered_ns", o.answered_ns}, {"after", Json::array()}};
+OrderedJson json_of(const Operation& o) {
+  OrderedJson out = {
+      {"check", o.check},     {"request", text(o.request)},   {"reply", text(o.reply)},
+      {"sent_ns", o.sent_ns}, {"answered_ns", o.answered_ns}, {"after", OrderedJson::array()}};
   for (const auto& v : o.after) out["after"].push_back(json_of(v));
   return out;
 }
 
-Json json_of(const CheckRun& c) {
+OrderedJson json_of(const CheckRun& c) {
   return {{"name", c.name},
           {"requirements", texts(c.requirements)},
           {"ending", to_string(c.ending)},
@@ -109,20 +113,26 @@ std::string_view to_string(CheckEnding ending) {
   return "done";
 }
 
-Json json_of(const Session& s) {
-  Json out = {{"group", s.group},         {"number", s.root.session},
-              {"repeat", s.repeat},       {"pid", s.root.pid},
-              {"image", s.root.image},    {"hello", text(s.hello)},
-              {"checks", Json::array()},  {"operations", Json::array()},
-              {"ending", text(s.ending)}, {"noise_lines", s.noise_lines},
-              {"noise", text(s.noise)},   {"left_behind", texts(s.left_behind)},
-              {"faults", texts(s.faults)}};
+OrderedJson json_of(const Session& s) {
+  OrderedJson out = {{"group", s.group},
+                     {"number", s.root.session},
+                     {"repeat", s.repeat},
+                     {"pid", s.root.pid},
+                     {"image", s.root.image},
+                     {"hello", text(s.hello)},
+                     {"checks", OrderedJson::array()},
+                     {"operations", OrderedJson::array()},
+                     {"ending", text(s.ending)},
+                     {"noise_lines", s.noise_lines},
+                     {"noise", text(s.noise)},
+                     {"left_behind", texts(s.left_behind)},
+                     {"faults", texts(s.faults)}};
   for (const auto& c : s.checks) out["checks"].push_back(json_of(c));
   for (const auto& o : s.operations) out["operations"].push_back(json_of(o));
   return out;
 }
 
-Json json_of(const SkippedCheck& s) {
+OrderedJson json_of(const SkippedCheck& s) {
   return {{"name", s.name}, {"requirements", texts(s.requirements)}, {"missing", text(s.missing)}};
 }
 

@@ -18,8 +18,8 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Json = JsonReader::Json;
-using Reader = JsonReader;
+using OrderedJson = JsonReader::Json;
+
 using sys::MapEntry;
 using sys::RemoteAddr;
 using sys::RemoteRange;
@@ -37,7 +37,7 @@ constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
     {Moment::kOperation, "operation"},
 }};
 
-Json json_of(const MapEntry& e) {
+OrderedJson json_of(const MapEntry& e) {
   return {{"begin", hex(e.range.begin().raw())},
           {"end", hex(e.range.end().raw())},
           {"permissions", permissions(e)},
@@ -47,7 +47,7 @@ Json json_of(const MapEntry& e) {
           {"name", text(e.name)}};
 }
 
-Json json_of(const MemoryBlock& b) {
+OrderedJson json_of(const MemoryBlock& b) {
   return {{"at", hex(b.at.raw())},
           {"wanted", b.wanted},
           {"readable", b.readable},
@@ -55,24 +55,27 @@ Json json_of(const MemoryBlock& b) {
           {"bytes", hex(b.bytes)}};
 }
 
-Json json_of(const Candidate& c) {
-  Json out = {{"entries", Json::array()}, {"vm_flags", Json::array()},
-              {"named", c.named},         {"settled", c.settled},
-              {"memory", Json::array()},  {"neighbours", Json::array()},
-              {"found_at", nullptr}};
+OrderedJson json_of(const Candidate& c) {
+  OrderedJson out = {{"entries", OrderedJson::array()},
+                     {"vm_flags", OrderedJson::array()},
+                     {"named", c.named},
+                     {"settled", c.settled},
+                     {"memory", OrderedJson::array()},
+                     {"neighbours", OrderedJson::array()},
+                     {"found_at", nullptr}};
   for (const auto& e : c.entries) out["entries"].push_back(json_of(e));
-  for (const auto& f : c.vm_flags) out["vm_flags"].push_back(f ? text(*f) : Json(nullptr));
+  for (const auto& f : c.vm_flags) out["vm_flags"].push_back(f ? text(*f) : OrderedJson(nullptr));
   for (const auto& b : c.memory) out["memory"].push_back(json_of(b));
   for (const auto& e : c.neighbours) out["neighbours"].push_back(json_of(e));
   if (c.found_at) out["found_at"] = *c.found_at;
   return out;
 }
 
-Json json_of(const Snapshot& s) {
-  Json out = {{"moment", to_string(s.moment)},  {"first_seen_ns", s.first_seen_ns},
-              {"last_seen_ns", s.last_seen_ns}, {"times", s.times},
-              {"moments", Json::array()},       {"candidates", Json::array()},
-              {"descriptors", Json::array()}};
+OrderedJson json_of(const Snapshot& s) {
+  OrderedJson out = {{"moment", to_string(s.moment)},      {"first_seen_ns", s.first_seen_ns},
+                     {"last_seen_ns", s.last_seen_ns},     {"times", s.times},
+                     {"moments", OrderedJson::array()},    {"candidates", OrderedJson::array()},
+                     {"descriptors", OrderedJson::array()}};
   for (const Moment m : s.moments) out["moments"].push_back(to_string(m));
   for (const auto& c : s.candidates) out["candidates"].push_back(json_of(c));
   for (const auto& d : s.descriptors) {
@@ -81,116 +84,118 @@ Json json_of(const Snapshot& s) {
   return out;
 }
 
-Json json_of(const SystemCall& c) {
-  Json out = {{"tid", c.tid},
-              {"name", c.name},
-              {"args", Json::array()},
-              {"result", c.result ? Json(*c.result) : Json(nullptr)},
-              {"injected", c.injected},
-              {"entered_ns", c.entered_ns},
-              {"entered_order", c.entered_order},
-              {"left_order", c.left_order},
-              {"text", text(c.text)},
-              {"file", text(c.file)},
-              {"before", hex(c.before)},
-              {"after", hex(c.after)},
-              {"snapshot", c.snapshot ? Json(*c.snapshot) : Json(nullptr)},
-              {"clock_ns", c.clock_ns ? Json(*c.clock_ns) : Json(nullptr)}};
+OrderedJson json_of(const SystemCall& c) {
+  OrderedJson out = {{"tid", c.tid},
+                     {"name", c.name},
+                     {"args", OrderedJson::array()},
+                     {"result", c.result ? OrderedJson(*c.result) : OrderedJson(nullptr)},
+                     {"injected", c.injected},
+                     {"entered_ns", c.entered_ns},
+                     {"entered_order", c.entered_order},
+                     {"left_order", c.left_order},
+                     {"text", text(c.text)},
+                     {"file", text(c.file)},
+                     {"before", hex(c.before)},
+                     {"after", hex(c.after)},
+                     {"snapshot", c.snapshot ? OrderedJson(*c.snapshot) : OrderedJson(nullptr)},
+                     {"clock_ns", c.clock_ns ? OrderedJson(*c.clock_ns) : OrderedJson(nullptr)}};
   for (const auto arg : c.args) out["args"].push_back(hex(arg));
   return out;
 }
 
-Json json_of(const ForkProbe& f) {
-  Json out = {{"tid", f.tid}, {"order", f.order}, {"at", f.at}, {"candidates", Json::array()}};
+OrderedJson json_of(const ForkProbe& f) {
+  OrderedJson out = {
+      {"tid", f.tid}, {"order", f.order}, {"at", f.at}, {"candidates", OrderedJson::array()}};
   for (const auto& c : f.candidates) out["candidates"].push_back(json_of(c));
   return out;
 }
 
-Json json_of(const CodePlace& p) {
-  Json out = {{"address", hex(p.address)},        {"module", text(p.module)},
-              {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
-              {"symbol_offset", p.symbol_offset}, {"source_file", text(p.source_file)},
-              {"source_line", p.source_line}};
+OrderedJson json_of(const CodePlace& p) {
+  OrderedJson out = {{"address", hex(p.address)},        {"module", text(p.module)},
+                     {"offset", hex(p.offset)},          {"symbol", text(p.symbol)},
+                     {"symbol_offset", p.symbol_offset}, {"source_file", text(p.source_file)},
+                     {"source_line", p.source_line}};
   for (const auto& caller : p.callers) out["callers"].push_back(json_of(caller));
   return out;
 }
 
-Json json_of(const Store& s) {
-  Json out = {{"tid", s.tid},          {"order", s.order},
-              {"at_ns", s.at_ns},      {"header", hex(s.header)},
-              {"words", s.words},      {"before", hex(s.before)},
-              {"after", hex(s.after)}, {"place", s.place ? Json(*s.place) : Json(nullptr)}};
+OrderedJson json_of(const Store& s) {
+  OrderedJson out = {
+      {"tid", s.tid},          {"order", s.order},
+      {"at_ns", s.at_ns},      {"header", hex(s.header)},
+      {"words", s.words},      {"before", hex(s.before)},
+      {"after", hex(s.after)}, {"place", s.place ? OrderedJson(*s.place) : OrderedJson(nullptr)}};
   if (s.payload) out["payload"] = json_of(*s.payload);
   if (s.prepared) out["prepared"] = json_of(*s.prepared);
   if (s.threads) out["threads"] = *s.threads;
   return out;
 }
 
-Json json_of(const Watch& w) {
+OrderedJson json_of(const Watch& w) {
   return {{"header", hex(w.header)},
           {"armed_order", w.armed_order},
           {"armed_ns", w.armed_ns},
           {"because", w.because},
           {"found", hex(w.found)},
-          {"ended_order", w.ended_order ? Json(*w.ended_order) : Json(nullptr)},
+          {"ended_order", w.ended_order ? OrderedJson(*w.ended_order) : OrderedJson(nullptr)},
           {"ended_because", w.ended_because},
           {"unwatched", w.unwatched}};
 }
 
-Json json_of(const ReaderView& v) {
-  Json out = {{"step", v.step},
-              {"order", v.order},
-              {"header", hex(v.header)},
-              {"place", v.place ? Json(*v.place) : Json(nullptr)}};
+OrderedJson json_of(const ReaderView& v) {
+  OrderedJson out = {{"step", v.step},
+                     {"order", v.order},
+                     {"header", hex(v.header)},
+                     {"place", v.place ? OrderedJson(*v.place) : OrderedJson(nullptr)}};
   if (v.payload) out["payload"] = json_of(*v.payload);
   return out;
 }
 
-Json json_of(const StepWalk& w) {
-  Json out = {{"tid", w.tid},
-              {"header", hex(w.header)},
-              {"from", w.from_gate ? "gate" : "store"},
-              {"began_order", w.began_order},
-              {"steps", w.steps},
-              {"ended_because", text(w.ended_because)},
-              {"views", Json::array()},
-              {"barriers", Json::array()}};
+OrderedJson json_of(const StepWalk& w) {
+  OrderedJson out = {{"tid", w.tid},
+                     {"header", hex(w.header)},
+                     {"from", w.from_gate ? "gate" : "store"},
+                     {"began_order", w.began_order},
+                     {"steps", w.steps},
+                     {"ended_because", text(w.ended_because)},
+                     {"views", OrderedJson::array()},
+                     {"barriers", OrderedJson::array()}};
   for (const auto& v : w.views) out["views"].push_back(json_of(v));
   for (const auto& b : w.barriers) {
     out["barriers"].push_back({{"step", b.step},
                                {"text", text(b.text)},
-                               {"place", b.place ? Json(*b.place) : Json(nullptr)}});
+                               {"place", b.place ? OrderedJson(*b.place) : OrderedJson(nullptr)}});
   }
   return out;
 }
 
-Json json_of(const SlotView& v) {
-  Json out = {{"step", v.step},
-              {"order", v.order},
-              {"value", hex(v.value)},
-              {"published", v.published ? Json(*v.published) : Json(nullptr)},
-              {"place", v.place ? Json(*v.place) : Json(nullptr)}};
+OrderedJson json_of(const SlotView& v) {
+  OrderedJson out = {{"step", v.step},
+                     {"order", v.order},
+                     {"value", hex(v.value)},
+                     {"published", v.published ? OrderedJson(*v.published) : OrderedJson(nullptr)},
+                     {"place", v.place ? OrderedJson(*v.place) : OrderedJson(nullptr)}};
   if (v.record) out["record"] = json_of(*v.record);
   if (v.by_another) out["by_another"] = true;
   return out;
 }
 
-Json json_of(const SlotWalk& w) {
-  Json out = {{"tid", w.tid},
-              {"slot", hex(w.slot)},
-              {"steps", w.steps},
-              {"ended_because", text(w.ended_because)},
-              {"views", Json::array()}};
+OrderedJson json_of(const SlotWalk& w) {
+  OrderedJson out = {{"tid", w.tid},
+                     {"slot", hex(w.slot)},
+                     {"steps", w.steps},
+                     {"ended_because", text(w.ended_because)},
+                     {"views", OrderedJson::array()}};
   for (const auto& v : w.views) out["views"].push_back(json_of(v));
   return out;
 }
 
-Json json_of(const Race& r) {
-  Json out = {{"header", hex(r.header)},    {"duration_ns", r.duration_ns},
-              {"reads", r.reads},           {"none", r.none},
-              {"unreadable", r.unreadable}, {"too_large", r.too_large},
-              {"overtaken", r.overtaken},   {"accepted", r.accepted},
-              {"contents", r.contents},     {"kept", Json::array()}};
+OrderedJson json_of(const Race& r) {
+  OrderedJson out = {{"header", hex(r.header)},    {"duration_ns", r.duration_ns},
+                     {"reads", r.reads},           {"none", r.none},
+                     {"unreadable", r.unreadable}, {"too_large", r.too_large},
+                     {"overtaken", r.overtaken},   {"accepted", r.accepted},
+                     {"contents", r.contents},     {"kept", OrderedJson::array()}};
   for (const auto& k : r.kept) {
     out["kept"].push_back({{"read", k.read},
                            {"timestamp", hex(k.timestamp)},
@@ -200,7 +205,7 @@ Json json_of(const Race& r) {
   return out;
 }
 
-Json json_of(const RecordStore& s) {
+OrderedJson json_of(const RecordStore& s) {
   return {{"tid", s.tid},
           {"order", s.order},
           {"at_ns", s.at_ns},
@@ -209,27 +214,27 @@ Json json_of(const RecordStore& s) {
           {"slot", hex(s.slot)},
           {"before", hex(s.before)},
           {"after", hex(s.after)},
-          {"place", s.place ? Json(*s.place) : Json(nullptr)}};
+          {"place", s.place ? OrderedJson(*s.place) : OrderedJson(nullptr)}};
 }
 
-Json json_of(const RecordWatch& w) {
+OrderedJson json_of(const RecordWatch& w) {
   return {{"record", hex(w.record)},
           {"slot", hex(w.slot)},
           {"owner", w.owner},
           {"armed_order", w.armed_order},
-          {"ended_order", w.ended_order ? Json(*w.ended_order) : Json(nullptr)},
+          {"ended_order", w.ended_order ? OrderedJson(*w.ended_order) : OrderedJson(nullptr)},
           {"found", hex(w.found)},
           {"unwatched", w.unwatched}};
 }
 
-Json json_of(const sys::ElfSymbol& s) {
+OrderedJson json_of(const sys::ElfSymbol& s) {
   return {{"index", s.index},      {"name", text(s.name)},
           {"value", hex(s.value)}, {"size", s.size},
           {"type", s.type},        {"binding", s.binding},
           {"section", s.section},  {"visibility", s.visibility}};
 }
 
-Json json_of(const sys::TlsRelocation& r) {
+OrderedJson json_of(const sys::TlsRelocation& r) {
   return {{"kind", sys::to_string(r.kind)},
           {"type", r.type},
           {"offset", hex(r.offset)},
@@ -239,24 +244,24 @@ Json json_of(const sys::TlsRelocation& r) {
           {"word_after", hex(r.word_after)}};
 }
 
-Json json_of(const ModuleFacts& m) {
-  Json out = {{"path", text(m.path)},
-              {"elf64", m.elf64},
-              {"little_endian", m.little_endian},
-              {"machine", m.machine},
-              {"type", m.type},
-              {"executable", m.executable},
-              {"has_dynamic_section", m.has_dynamic_section},
-              {"has_interpreter", m.has_interpreter},
-              {"symbolic", m.symbolic},
-              {"section_headers", m.section_headers},
-              {"go", m.go},
-              {"tls", nullptr},
-              {"dynamic_symbols", Json::array()},
-              {"static_symbols", Json::array()},
-              {"relocations", Json::array()},
-              {"local_dynamic_code", texts(m.local_dynamic_code)},
-              {"problem", text(m.problem)}};
+OrderedJson json_of(const ModuleFacts& m) {
+  OrderedJson out = {{"path", text(m.path)},
+                     {"elf64", m.elf64},
+                     {"little_endian", m.little_endian},
+                     {"machine", m.machine},
+                     {"type", m.type},
+                     {"executable", m.executable},
+                     {"has_dynamic_section", m.has_dynamic_section},
+                     {"has_interpreter", m.has_interpreter},
+                     {"symbolic", m.symbolic},
+                     {"section_headers", m.section_headers},
+                     {"go", m.go},
+                     {"tls", nullptr},
+                     {"dynamic_symbols", OrderedJson::array()},
+                     {"static_symbols", OrderedJson::array()},
+                     {"relocations", OrderedJson::array()},
+                     {"local_dynamic_code", texts(m.local_dynamic_code)},
+                     {"problem", text(m.problem)}};
   if (m.tls) {
     out["tls"] = {{"address", hex(m.tls->address)},
                   {"file_size", m.tls->file_size},
@@ -269,64 +274,64 @@ Json json_of(const ModuleFacts& m) {
   return out;
 }
 
-Json json_of(const ThreadSample& t) {
-  Json out = {{"tid", t.tid},
-              {"module", t.module},
-              {"first_seen_ns", t.first_seen_ns},
-              {"last_seen_ns", t.last_seen_ns},
-              {"times", t.times},
-              {"slot", hex(t.slot)},
-              {"value", hex(t.value)},
-              {"inherited", t.inherited}};
+OrderedJson json_of(const ThreadSample& t) {
+  OrderedJson out = {{"tid", t.tid},
+                     {"module", t.module},
+                     {"first_seen_ns", t.first_seen_ns},
+                     {"last_seen_ns", t.last_seen_ns},
+                     {"times", t.times},
+                     {"slot", hex(t.slot)},
+                     {"value", hex(t.value)},
+                     {"inherited", t.inherited}};
   if (t.mapping) out["mapping"] = json_of(*t.mapping);
   if (t.record) out["record"] = json_of(*t.record);
   if (t.behind) out["behind"] = json_of(*t.behind);
   return out;
 }
 
-Json json_of(const Image& i) {
-  Json out = {{"pid", i.key.pid},
-              {"image", i.key.image},
-              {"executable", text(i.executable)},
-              {"command_line", texts(i.command_line)},
-              {"elf64", i.elf64},
-              {"little_endian", i.little_endian},
-              {"personality", i.personality},
-              {"boottime_offset_ns", i.boottime_offset_ns},
-              {"started_ns", i.started_ns},
-              {"ending", i.ending},
-              {"snapshots", Json::array()},
-              {"snapshots_dropped", i.snapshots_dropped},
-              {"snapshots_judged", i.snapshots_judged},
-              {"calls", Json::array()},
-              {"calls_dropped", i.calls_dropped},
-              {"calls_unseen", text(i.calls_unseen)},
-              {"watches", Json::array()},
-              {"stores", Json::array()},
-              {"stores_dropped", i.stores_dropped},
-              {"stores_unseen", text(i.stores_unseen)},
-              {"places", Json::array()},
-              {"walks", Json::array()},
-              {"walks_unseen", text(i.walks_unseen)},
-              {"races", Json::array()},
-              {"races_unseen", text(i.races_unseen)},
-              {"forks", Json::array()},
-              {"forks_unseen", text(i.forks_unseen)},
-              {"slot_walks", Json::array()},
-              {"slot_walks_unseen", text(i.slot_walks_unseen)},
-              {"record_watches", Json::array()},
-              {"record_stores", Json::array()},
-              {"record_stores_dropped", i.record_stores_dropped},
-              {"modules", Json::array()},
-              {"defined_together", i.defined_together},
-              {"threads", Json::array()},
-              {"hidden_slots", Json::array()},
-              {"exits", Json::array()},
-              {"threads_dropped", i.threads_dropped},
-              {"threads_judged", i.threads_judged},
-              {"rows_dropped", i.rows_dropped},
-              {"threads_unread", text(i.threads_unread)},
-              {"notes", texts(i.notes)}};
+OrderedJson json_of(const Image& i) {
+  OrderedJson out = {{"pid", i.key.pid},
+                     {"image", i.key.image},
+                     {"executable", text(i.executable)},
+                     {"command_line", texts(i.command_line)},
+                     {"elf64", i.elf64},
+                     {"little_endian", i.little_endian},
+                     {"personality", i.personality},
+                     {"boottime_offset_ns", i.boottime_offset_ns},
+                     {"started_ns", i.started_ns},
+                     {"ending", i.ending},
+                     {"snapshots", OrderedJson::array()},
+                     {"snapshots_dropped", i.snapshots_dropped},
+                     {"snapshots_judged", i.snapshots_judged},
+                     {"calls", OrderedJson::array()},
+                     {"calls_dropped", i.calls_dropped},
+                     {"calls_unseen", text(i.calls_unseen)},
+                     {"watches", OrderedJson::array()},
+                     {"stores", OrderedJson::array()},
+                     {"stores_dropped", i.stores_dropped},
+                     {"stores_unseen", text(i.stores_unseen)},
+                     {"places", OrderedJson::array()},
+                     {"walks", OrderedJson::array()},
+                     {"walks_unseen", text(i.walks_unseen)},
+                     {"races", OrderedJson::array()},
+                     {"races_unseen", text(i.races_unseen)},
+                     {"forks", OrderedJson::array()},
+                     {"forks_unseen", text(i.forks_unseen)},
+                     {"slot_walks", OrderedJson::array()},
+                     {"slot_walks_unseen", text(i.slot_walks_unseen)},
+                     {"record_watches", OrderedJson::array()},
+                     {"record_stores", OrderedJson::array()},
+                     {"record_stores_dropped", i.record_stores_dropped},
+                     {"modules", OrderedJson::array()},
+                     {"defined_together", i.defined_together},
+                     {"threads", OrderedJson::array()},
+                     {"hidden_slots", OrderedJson::array()},
+                     {"exits", OrderedJson::array()},
+                     {"threads_dropped", i.threads_dropped},
+                     {"threads_judged", i.threads_judged},
+                     {"rows_dropped", i.rows_dropped},
+                     {"threads_unread", text(i.threads_unread)},
+                     {"notes", texts(i.notes)}};
   for (const auto& s : i.snapshots) out["snapshots"].push_back(json_of(s));
   for (const auto& p : i.payloads) {
     out["payloads"].push_back({{"hash", hex(p.hash)}, {"bytes", hex(*p.bytes)}});
@@ -349,20 +354,20 @@ Json json_of(const Image& i) {
   return out;
 }
 
-Json json_of(const Process& p) {
-  Json out = {{"pid", p.pid},
-              {"parent", p.parent},
-              {"session", p.session},
-              {"own_pid", p.own_pid},
-              {"exit_code", optional_number(p.exit_code)},
-              {"killed_by", optional_number(p.killed_by)},
-              {"ended_by_us", p.ended_by_us},
-              {"images", Json::array()}};
+OrderedJson json_of(const Process& p) {
+  OrderedJson out = {{"pid", p.pid},
+                     {"parent", p.parent},
+                     {"session", p.session},
+                     {"own_pid", p.own_pid},
+                     {"exit_code", optional_number(p.exit_code)},
+                     {"killed_by", optional_number(p.killed_by)},
+                     {"ended_by_us", p.ended_by_us},
+                     {"images", OrderedJson::array()}};
   for (const auto& i : p.images) out["images"].push_back(json_of(i));
   return out;
 }
 
-Json json_of(const FaultRun& f) {
+OrderedJson json_of(const FaultRun& f) {
   return {{"fault", f.fault},
           {"exit_code", optional_number(f.exit_code)},
           {"killed_by", optional_number(f.killed_by)},
@@ -372,24 +377,24 @@ Json json_of(const FaultRun& f) {
           {"published", f.published}};
 }
 
-Json json_of(const Injection& i) {
+OrderedJson json_of(const Injection& i) {
   return {{"spec", text(i.spec)}, {"call", text(i.call)}, {"result", i.result}, {"times", i.times}};
 }
 
-Json json_of(const FaultCell& c) {
-  Json out = {{"session", c.session},
-              {"step", c.step},
-              {"fault", c.fault},
-              {"injections", Json::array()},
-              {"clock_calls", c.clock_calls},
-              {"left_out", text(c.left_out)},
-              {"hang", c.hang},
-              {"output", text(c.output)}};
+OrderedJson json_of(const FaultCell& c) {
+  OrderedJson out = {{"session", c.session},
+                     {"step", c.step},
+                     {"fault", c.fault},
+                     {"injections", OrderedJson::array()},
+                     {"clock_calls", c.clock_calls},
+                     {"left_out", text(c.left_out)},
+                     {"hang", c.hang},
+                     {"output", text(c.output)}};
   for (const auto& i : c.injections) out["injections"].push_back(json_of(i));
   return out;
 }
 
-MapEntry map_entry(const Reader& in) {
+MapEntry map_entry(const JsonReader& in) {
   MapEntry e;
   const auto range =
       RemoteRange::from_bounds(RemoteAddr(in.address("begin")), RemoteAddr(in.address("end")));
@@ -409,7 +414,7 @@ MapEntry map_entry(const Reader& in) {
   e.shared = p[3] == 's';
   e.offset = in.address("offset");
   std::vector<std::uint32_t> device;
-  in.each("device", [&](const Json& v, const std::string&) {
+  in.each("device", [&](const OrderedJson& v, const std::string&) {
     if (v.is_number_unsigned() && std::in_range<std::uint32_t>(v.get<std::uint64_t>())) {
       device.push_back(v.get<std::uint32_t>());
     }
@@ -425,7 +430,7 @@ MapEntry map_entry(const Reader& in) {
   return e;
 }
 
-MemoryBlock memory_block(const Reader& in) {
+MemoryBlock memory_block(const JsonReader& in) {
   MemoryBlock b;
   b.at = RemoteAddr(in.address("at"));
   b.wanted = in.number<std::uint64_t>("wanted");
@@ -437,7 +442,7 @@ MemoryBlock memory_block(const Reader& in) {
   return b;
 }
 
-Moment moment_of(const Reader& in, const char* name, const std::string& s) {
+Moment moment_of(const JsonReader& in, const char* name, const std::string& s) {
   for (const auto& [m, word] : kMoments) {
     if (word == s) return m;
   }
@@ -445,11 +450,11 @@ Moment moment_of(const Reader& in, const char* name, const std::string& s) {
   return Moment::kPeriodic;
 }
 
-Candidate candidate(const Reader& in) {
+Candidate candidate(const JsonReader& in) {
   Candidate c;
   c.entries = in.list<MapEntry>("entries", map_entry);
   if (c.entries.empty()) in.complain("entries", "is empty");
-  in.each("vm_flags", [&](const Json& v, const std::string&) {
+  in.each("vm_flags", [&](const OrderedJson& v, const std::string&) {
     c.vm_flags.push_back(v.is_null() ? std::nullopt : std::optional(in.string_of(v, "vm_flags")));
   });
   c.named = in.boolean("named");
@@ -460,7 +465,7 @@ Candidate candidate(const Reader& in) {
   return c;
 }
 
-Snapshot snapshot(const Reader& in) {
+Snapshot snapshot(const JsonReader& in) {
   Snapshot s;
   s.moment = moment_of(in, "moment", in.string("moment"));
   s.first_seen_ns = in.number<std::uint64_t>("first_seen_ns");
@@ -468,7 +473,7 @@ Snapshot snapshot(const Reader& in) {
   s.times = in.number<std::uint64_t>("times", 1);
   for (const auto& m : in.strings("moments")) s.moments.push_back(moment_of(in, "moments", m));
   s.candidates = in.list<Candidate>("candidates", candidate);
-  s.descriptors = in.list<DescriptorLink>("descriptors", [](const Reader& d) {
+  s.descriptors = in.list<DescriptorLink>("descriptors", [](const JsonReader& d) {
     return DescriptorLink{d.number<int>("fd"), d.string("link")};
   });
   return s;
@@ -476,7 +481,7 @@ Snapshot snapshot(const Reader& in) {
 
 constexpr std::size_t kHeader = 32;
 
-SystemCall system_call(const Reader& in) {
+SystemCall system_call(const JsonReader& in) {
   SystemCall c;
   c.tid = in.number<std::int32_t>("tid", 1);
   c.name = in.string("name");
@@ -502,7 +507,7 @@ SystemCall system_call(const Reader& in) {
   return c;
 }
 
-ForkProbe fork_probe(const Reader& in) {
+ForkProbe fork_probe(const JsonReader& in) {
   ForkProbe f;
   f.tid = in.number<std::int32_t>("tid", 1);
   f.order = in.number<std::uint64_t>("order");
@@ -511,7 +516,7 @@ ForkProbe fork_probe(const Reader& in) {
   return f;
 }
 
-CodePlace code_frame(const Reader& in) {
+CodePlace code_frame(const JsonReader& in) {
   CodePlace p;
   p.address = in.address("address");
   p.module = in.string("module");
@@ -523,13 +528,13 @@ CodePlace code_frame(const Reader& in) {
   return p;
 }
 
-CodePlace code_place(const Reader& in) {
+CodePlace code_place(const JsonReader& in) {
   CodePlace p = code_frame(in);
   if (!in.absent_or_null("callers")) p.callers = in.list<CodePlace>("callers", code_frame);
   return p;
 }
 
-Store store(const Reader& in) {
+Store store(const JsonReader& in) {
   Store s;
   s.tid = in.number<std::int32_t>("tid", 0);
   s.order = in.number<std::uint64_t>("order");
@@ -547,7 +552,7 @@ Store store(const Reader& in) {
   return s;
 }
 
-Watch watch(const Reader& in) {
+Watch watch(const JsonReader& in) {
   Watch w;
   w.header = in.address("header");
   w.armed_order = in.number<std::uint64_t>("armed_order");
@@ -564,7 +569,7 @@ Watch watch(const Reader& in) {
   return w;
 }
 
-ReaderView reader_view(const Reader& in) {
+ReaderView reader_view(const JsonReader& in) {
   ReaderView v;
   v.step = in.number<std::uint64_t>("step");
   v.order = in.number<std::uint64_t>("order");
@@ -575,7 +580,7 @@ ReaderView reader_view(const Reader& in) {
   return v;
 }
 
-Barrier barrier(const Reader& in) {
+Barrier barrier(const JsonReader& in) {
   Barrier b;
   b.step = in.number<std::uint64_t>("step");
   b.text = in.string("text");
@@ -583,7 +588,7 @@ Barrier barrier(const Reader& in) {
   return b;
 }
 
-StepWalk step_walk(const Reader& in) {
+StepWalk step_walk(const JsonReader& in) {
   StepWalk w;
   w.tid = in.number<std::int32_t>("tid", 1);
   w.header = in.address("header");
@@ -603,7 +608,7 @@ StepWalk step_walk(const Reader& in) {
   return w;
 }
 
-SlotView slot_view(const Reader& in) {
+SlotView slot_view(const JsonReader& in) {
   SlotView v;
   v.step = in.number<std::uint64_t>("step");
   v.order = in.number<std::uint64_t>("order");
@@ -615,7 +620,7 @@ SlotView slot_view(const Reader& in) {
   return v;
 }
 
-SlotWalk slot_walk(const Reader& in) {
+SlotWalk slot_walk(const JsonReader& in) {
   SlotWalk w;
   w.tid = in.number<std::int32_t>("tid", 1);
   w.slot = in.address("slot");
@@ -629,7 +634,7 @@ SlotWalk slot_walk(const Reader& in) {
   return w;
 }
 
-RaceRead race_read(const Reader& in) {
+RaceRead race_read(const JsonReader& in) {
   RaceRead r;
   r.read = in.number<std::uint64_t>("read");
   r.timestamp = in.address("timestamp");
@@ -638,7 +643,7 @@ RaceRead race_read(const Reader& in) {
   return r;
 }
 
-Race race(const Reader& in) {
+Race race(const JsonReader& in) {
   Race r;
   r.header = in.address("header");
   r.duration_ns = in.number<std::uint64_t>("duration_ns");
@@ -654,7 +659,7 @@ Race race(const Reader& in) {
   return r;
 }
 
-RecordStore record_store(const Reader& in) {
+RecordStore record_store(const JsonReader& in) {
   RecordStore s;
   s.tid = in.number<std::int32_t>("tid", 1);
   s.order = in.number<std::uint64_t>("order");
@@ -668,7 +673,7 @@ RecordStore record_store(const Reader& in) {
   return s;
 }
 
-RecordWatch record_watch(const Reader& in) {
+RecordWatch record_watch(const JsonReader& in) {
   RecordWatch w;
   w.record = in.address("record");
   w.slot = in.address("slot");
@@ -680,7 +685,7 @@ RecordWatch record_watch(const Reader& in) {
   return w;
 }
 
-sys::ElfSymbol symbol(const Reader& in) {
+sys::ElfSymbol symbol(const JsonReader& in) {
   sys::ElfSymbol s;
   s.index = in.number<std::uint32_t>("index");
   s.name = in.string("name");
@@ -693,7 +698,7 @@ sys::ElfSymbol symbol(const Reader& in) {
   return s;
 }
 
-sys::TlsRelocation relocation(const Reader& in) {
+sys::TlsRelocation relocation(const JsonReader& in) {
   using enum sys::TlsRelocationKind;
   sys::TlsRelocation r;
   const std::string kind = in.string("kind");
@@ -713,7 +718,7 @@ sys::TlsRelocation relocation(const Reader& in) {
   return r;
 }
 
-sys::ElfSegment tls_segment(const Reader& in) {
+sys::ElfSegment tls_segment(const JsonReader& in) {
   sys::ElfSegment s;
   s.address = in.address("address");
   s.file_size = in.number<std::uint64_t>("file_size");
@@ -722,7 +727,7 @@ sys::ElfSegment tls_segment(const Reader& in) {
   return s;
 }
 
-ModuleFacts module(const Reader& in) {
+ModuleFacts module(const JsonReader& in) {
   ModuleFacts m;
   m.path = in.string("path");
   m.elf64 = in.boolean("elf64");
@@ -744,7 +749,7 @@ ModuleFacts module(const Reader& in) {
   return m;
 }
 
-ThreadSample thread_sample(const Reader& in) {
+ThreadSample thread_sample(const JsonReader& in) {
   ThreadSample t;
   t.tid = in.number<std::int32_t>("tid", 1);
   t.module = in.number<std::uint32_t>("module");
@@ -760,12 +765,12 @@ ThreadSample thread_sample(const Reader& in) {
   return t;
 }
 
-LargePayload large_payload(const Reader& in) {
+LargePayload large_payload(const JsonReader& in) {
   return {.hash = in.address("hash"),
           .bytes = std::make_shared<const std::vector<std::byte>>(in.bytes("bytes"))};
 }
 
-Image image(const Reader& in) {
+Image image(const JsonReader& in) {
   Image i;
   i.key.pid = in.number<std::int32_t>("pid", 1);
   i.key.image = in.number<std::uint32_t>("image");
@@ -882,7 +887,7 @@ Image image(const Reader& in) {
   return i;
 }
 
-Process process(const Reader& in) {
+Process process(const JsonReader& in) {
   Process p;
   p.pid = in.number<std::int32_t>("pid", 1);
   p.parent = in.number<std::int32_t>("parent");
@@ -896,7 +901,7 @@ Process process(const Reader& in) {
   return p;
 }
 
-FaultRun fault_run(const Reader& in) {
+FaultRun fault_run(const JsonReader& in) {
   FaultRun f;
   f.fault = in.string("fault");
   f.exit_code = in.optional_number<int>("exit_code");
@@ -908,12 +913,12 @@ FaultRun fault_run(const Reader& in) {
   return f;
 }
 
-Injection injection(const Reader& in) {
+Injection injection(const JsonReader& in) {
   return {in.string("spec"), in.string("call"), in.number<std::int64_t>("result"),
           in.number<std::uint64_t>("times")};
 }
 
-FaultCell fault_cell(const Reader& in) {
+FaultCell fault_cell(const JsonReader& in) {
   FaultCell c;
   c.session = in.number<std::uint32_t>("session", 1);
   c.step = in.string("step");
@@ -926,18 +931,18 @@ FaultCell fault_cell(const Reader& in) {
   return c;
 }
 
-RepeatCount repeat_count(const Reader& in) {
+RepeatCount repeat_count(const JsonReader& in) {
   return {in.number<std::uint32_t>("repeat"), in.number<std::uint32_t>("times", 1)};
 }
 
-void check_session_numbers(const Reader& in, const Timeline& t) {
+void check_session_numbers(const JsonReader& in, const Timeline& t) {
   std::set<std::uint32_t> numbers;
   for (const auto& s : t.sessions) {
     if (!numbers.insert(s.root.session).second) in.complain("sessions", "share a number");
   }
 }
 
-void check_cells(const Reader& in, const Timeline& t) {
+void check_cells(const JsonReader& in, const Timeline& t) {
   std::set<std::uint32_t> numbers;
   for (const auto& c : t.cells) {
     if (!numbers.insert(c.session).second) in.complain("cells", "share a number");
@@ -946,7 +951,7 @@ void check_cells(const Reader& in, const Timeline& t) {
 }
 
 // What an operation's views name is there, or was left out of this recording with its image.
-void check_views(const Reader& in, const Timeline& t) {
+void check_views(const JsonReader& in, const Timeline& t) {
   std::map<ImageKey, const Image*> images;
   for (const auto& p : t.processes) {
     for (const auto& i : p.images) images[i.key] = &i;
@@ -973,7 +978,7 @@ void check_views(const Reader& in, const Timeline& t) {
   }
 }
 
-sys::HostFact host_fact(const Reader& in) {
+sys::HostFact host_fact(const JsonReader& in) {
   return {in.string("name"), in.boolean("available"), in.string("detail"), in.string("remedy")};
 }
 
@@ -1029,32 +1034,32 @@ auto id_lists(auto& t) {
 }  // namespace
 
 std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
-  Json out = {{"format", kFormat},
-              {"version", kTimelineVersion},
-              {"suite_version", t.suite_version},
-              {"mode", to_string(t.mode)},
-              {"target", texts(t.target)},
-              {"kernel", t.kernel},
-              {"arch", t.arch},
-              {"libc", t.libc},
-              {"started_at", t.started_at},
-              {"milliseconds", static_cast<std::uint64_t>(std::llround(t.seconds * 1000))},
-              {"page_size", t.page_size},
-              {"realtime_minus_boottime_ns", t.realtime_minus_boottime_ns},
-              {"host", Json::array()},
-              {"faults_asked", t.faults_asked},
-              {"injections", Json::array()},
-              {"clock_calls", t.clock_calls},
-              {"watches_lifetime", t.watches_lifetime},
-              {"expected_resource", texts(t.expected_resource)},
-              {"notes", texts(t.notes)},
-              {"stops", t.stops},
-              {"hang", t.hang},
-              {"faults", Json::array()},
-              {"cells", Json::array()},
-              {"skipped", Json::array()},
-              {"repeats", Json::array()},
-              {"harness_fault", text(t.harness_fault)}};
+  OrderedJson out = {{"format", kFormat},
+                     {"version", kTimelineVersion},
+                     {"suite_version", t.suite_version},
+                     {"mode", to_string(t.mode)},
+                     {"target", texts(t.target)},
+                     {"kernel", t.kernel},
+                     {"arch", t.arch},
+                     {"libc", t.libc},
+                     {"started_at", t.started_at},
+                     {"milliseconds", static_cast<std::uint64_t>(t.seconds * 1000)},
+                     {"page_size", t.page_size},
+                     {"realtime_minus_boottime_ns", t.realtime_minus_boottime_ns},
+                     {"host", OrderedJson::array()},
+                     {"faults_asked", t.faults_asked},
+                     {"injections", OrderedJson::array()},
+                     {"clock_calls", t.clock_calls},
+                     {"watches_lifetime", t.watches_lifetime},
+                     {"expected_resource", texts(t.expected_resource)},
+                     {"notes", texts(t.notes)},
+                     {"stops", t.stops},
+                     {"hang", t.hang},
+                     {"faults", OrderedJson::array()},
+                     {"cells", OrderedJson::array()},
+                     {"skipped", OrderedJson::array()},
+                     {"repeats", OrderedJson::array()},
+                     {"harness_fault", text(t.harness_fault)}};
   for (const auto& [name, ids] : id_lists(t)) {
     if (!ids->empty()) out[name] = texts(*ids);
   }
@@ -1103,7 +1108,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   if (const auto why = JsonLimits::problem_of(json, wanted); !why.empty()) {
     return sys::fail("read timeline", EINVAL, why);
   }
-  const Json value = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson value = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object() || !value.contains("format")) {
     return sys::fail("read timeline", EINVAL, wanted.other_format);
   }
@@ -1111,7 +1116,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
     return sys::fail("read timeline", EINVAL, "says no version of its format");
   }
   std::string problem;
-  const Reader in(value, "", &problem);
+  const JsonReader in(value, "", &problem);
   Timeline t;
   t.suite_version = in.string("suite_version");
   const std::string mode = in.string("mode");

@@ -17,8 +17,6 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr std::size_t kFixed = 28;
-
 std::size_t to_size(std::ptrdiff_t n) { return static_cast<std::size_t>(n); }
 
 std::uint64_t word(const std::byte* at) {
@@ -74,11 +72,11 @@ void check_record(Bytes input) {
   const SlowHead head = slow_head(input);
   // What is behind the entries is left out, so that they end at the guard.
   if (head.present)
-    input = input.first(kFixed + std::min<std::size_t>(head.size, input.size() - kFixed));
+    input = input.first(kFixedPart + std::min<std::size_t>(head.size, input.size() - kFixedPart));
   const Bytes record = buffer.copy(input);
   check_head(record, head);
   if (!head.present) return;
-  const Bytes area = record.subspan(kFixed);
+  const Bytes area = record.subspan(kFixedPart);
   const std::size_t end = check_entries(area);
   switch (static_cast<RecordMode>(choice % 3)) {
     case RecordMode::kExact:

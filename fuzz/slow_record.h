@@ -10,6 +10,8 @@
 
 namespace ctxconf::fuzz {
 
+inline constexpr std::size_t kFixedPart = 28;  // of a record
+
 struct SlowEntry {
   std::size_t key = 0;
   std::size_t offset = 0;  // of the entry in the area

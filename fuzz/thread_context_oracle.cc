@@ -20,7 +20,6 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr std::size_t kFixed = 28;
 constexpr std::uint64_t kSlot = 0x1000;
 constexpr std::uint64_t kRecord = 0x20000;
 
@@ -63,7 +62,7 @@ class RecordMemory : public sys::MemoryReader {
   std::uint64_t address() const {
     if (place_ == RecordPlace::kNull) return 0;
     if (place_ == RecordPlace::kOdd) return kRecord + 1;
-    return place_ == RecordPlace::kEndOfMemory ? UINT64_MAX - (kFixed - 1) : kRecord;
+    return place_ == RecordPlace::kEndOfMemory ? UINT64_MAX - (kFixedPart - 1) : kRecord;
   }
   sys::Result<std::size_t> read_some(sys::RemoteAddr from,
                                      std::span<std::byte> out) const override {
@@ -162,14 +161,14 @@ void check_reader(Bytes record, const SlowHead& head, RecordPlace place,
   const bool valid = copied->state == reader::RecordState::kValid;
   // Never a byte beyond the size.
   const bool reachable = wants && place != RecordPlace::kEndOfMemory;
-  FUZZ_CHECK(memory.wanted() <= kFixed + (valid && reachable ? head.size : 0));
+  FUZZ_CHECK(memory.wanted() <= kFixedPart + (valid && reachable ? head.size : 0));
   if (!valid) {
     FUZZ_CHECK(copied->area.empty());
     return;
   }
   const std::size_t available =
-      reachable ? std::min<std::size_t>(head.size, record.size() - kFixed) : 0;
-  FUZZ_CHECK(same_bytes(copied->area, record.subspan(kFixed, available)));
+      reachable ? std::min<std::size_t>(head.size, record.size() - kFixedPart) : 0;
+  FUZZ_CHECK(same_bytes(copied->area, record.subspan(kFixedPart, available)));
   FUZZ_CHECK(copied->area_cut == (reachable && available < head.size));
 
   static SlowEntries slow;
@@ -270,8 +269,8 @@ void check_thread_context(Bytes input) {
   switch (static_cast<ContextMode>(choice % 3)) {
     case ContextMode::kEncoder:
       if (head.present) {
-        const std::size_t available = std::min<std::size_t>(head.size, record.size() - kFixed);
-        const Bytes area = area_buffer.copy(record.subspan(kFixed, available));
+        const std::size_t available = std::min<std::size_t>(head.size, record.size() - kFixedPart);
+        const Bytes area = area_buffer.copy(record.subspan(kFixedPart, available));
         slow_entries(area, slow);
         check_encoder(area, slow);
       }

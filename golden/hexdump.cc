@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kBytesALine = 16;
 constexpr std::size_t kMostQuoted = 48;
-constexpr std::size_t kDeepest = 32;
+constexpr std::size_t kDeepestMessage = 32;
 
 std::string quote(std::string_view bytes) {
   std::string out = "\"";
@@ -191,7 +191,7 @@ class PayloadAnnotator {
       const auto length = varint(at, end);
       if (!length || *length > end - at) return false;
       behind = at + *length;
-      if (is_known && is_message(known->shape) && depth < kDeepest) {
+      if (is_known && is_message(known->shape) && depth < kDeepestMessage) {
         fields_.add(begin, at - begin, fmt::format("{}, {} bytes", name, *length), depth);
         return message(known->shape, at, behind, depth + 1);
       }

@@ -7,7 +7,7 @@
 namespace ctxconf::golden {
 namespace {
 
-constexpr int kDeepest = 64;
+constexpr int kDeepestValue = 64;
 const Json kNoObject = Json::object();
 const Json kNoList = Json::array();
 
@@ -20,8 +20,8 @@ std::expected<Json, std::string> parse_json(std::string_view text) {
   std::string problem;
   std::vector<std::set<std::string>> names;
   const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepest) {
-      if (problem.empty()) problem = fmt::format("is nested deeper than {} levels", kDeepest);
+    if (depth > kDeepestValue) {
+      if (problem.empty()) problem = fmt::format("is nested deeper than {} levels", kDeepestValue);
       return false;
     }
     if (event == Json::parse_event_t::object_start) names.emplace_back();

@@ -157,7 +157,7 @@ Bytes encode_entry(Members entry) {
   return all;
 }
 
-std::string digits_from(Members& members, const char* name, std::size_t bytes) {
+std::string id_from(Members& members, const char* name, std::size_t bytes) {
   if (!members.has(name)) return std::string(bytes, '\0');
   Bytes id = members.hex(name);
   if (id.size() != bytes) members.wrong(name, fmt::format("must be {} hex digits", 2 * bytes));
@@ -173,7 +173,7 @@ Bytes encode_fields_of_record(Members& members) {
       entries += encode_entry(members.element("entries", list, i));
     }
   }
-  Bytes out = digits_from(members, "trace_id", 16) + digits_from(members, "span_id", 8);
+  Bytes out = id_from(members, "trace_id", 16) + id_from(members, "span_id", 8);
   out += static_cast<char>(members.number("valid", 255, abi::kRecordValid));
   out += static_cast<char>(members.number("flags", 255, 0));
   if (!members.has("attrs_data_size") && entries.size() > UINT16_MAX) {

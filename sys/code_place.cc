@@ -38,7 +38,7 @@ constexpr std::size_t kMostHeaders = 4096;
 constexpr std::size_t kDeepestScope = 64;
 
 // What the child tells of one place; the texts follow.
-struct Answer {
+struct PlaceAnswer {
   std::uint64_t index = 0;
   std::uint64_t symbol_offset = 0;
   std::uint32_t source_line = 0;
@@ -46,17 +46,17 @@ struct Answer {
   std::uint32_t source_size = 0;
   std::uint32_t reserved = 0;
 };
-constexpr std::size_t kLongestAnswer = sizeof(Answer) + kLongestSymbol + kLongestPath;
+constexpr std::size_t kLongestAnswer = sizeof(PlaceAnswer) + kLongestSymbol + kLongestPath;
 
 void answer(int fd, std::size_t index, const CodeLocation& place) {
   const auto symbol = std::string_view(place.symbol).substr(0, kLongestSymbol);
   const auto source = std::string_view(place.source_file).substr(0, kLongestPath);
-  Answer a{index,
-           place.symbol_offset,
-           place.source_line,
-           static_cast<std::uint32_t>(symbol.size()),
-           static_cast<std::uint32_t>(source.size()),
-           0};
+  PlaceAnswer a{index,
+                place.symbol_offset,
+                place.source_line,
+                static_cast<std::uint32_t>(symbol.size()),
+                static_cast<std::uint32_t>(source.size()),
+                0};
   std::string bytes(reinterpret_cast<const char*>(&a), sizeof a);
   bytes += symbol;
   bytes += source;
@@ -65,8 +65,8 @@ void answer(int fd, std::size_t index, const CodeLocation& place) {
 
 // Later answers about a place replace earlier ones; one that was cut short is dropped.
 void read_answers(std::string_view bytes, std::vector<CodeLocation>& found) {
-  while (bytes.size() >= sizeof(Answer)) {
-    Answer a;
+  while (bytes.size() >= sizeof(PlaceAnswer)) {
+    PlaceAnswer a;
     std::memcpy(&a, bytes.data(), sizeof a);
     bytes.remove_prefix(sizeof a);
     if (a.index >= found.size() || a.symbol_size > kLongestSymbol || a.source_size > kLongestPath ||

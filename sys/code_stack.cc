@@ -20,7 +20,7 @@
 namespace ctxconf::sys {
 namespace {
 
-struct Answer {
+struct CallerAnswer {
   std::uint64_t stack = 0;
   std::uint64_t address = 0;
 };
@@ -114,7 +114,7 @@ void unwind(std::span<const CodeMapping> code, std::span<const StackCopy> stacks
     Frames frames;
     (void)dwfl_getthread_frames(session, static_cast<pid_t>(i + 1), add_frame, &frames);
     for (const std::uint64_t address : frames.callers) {
-      const Answer a{i, address};
+      const CallerAnswer a{i, address};
       if (write(out, &a, sizeof a) != sizeof a) return;
     }
   }
@@ -153,14 +153,15 @@ Callers find_callers(std::span<const CodeMapping> code, std::span<const StackCop
     limit_memory(limits.memory);
     unwind(code, stacks, output);
   };
-  const auto ran = run_forked(work, limits.time, stacks.size() * kMostCallers * sizeof(Answer));
+  const auto ran =
+      run_forked(work, limits.time, stacks.size() * kMostCallers * sizeof(CallerAnswer));
   if (!ran) {
     out.problem = to_string(ran.error());
     return out;
   }
   std::string_view bytes = ran->output;
-  while (bytes.size() >= sizeof(Answer)) {
-    Answer a;
+  while (bytes.size() >= sizeof(CallerAnswer)) {
+    CallerAnswer a;
     std::memcpy(&a, bytes.data(), sizeof a);
     bytes.remove_prefix(sizeof a);
     if (a.stack < out.found.size()) out.found[a.stack].push_back(a.address);

@@ -26,7 +26,7 @@ constexpr std::size_t kMostSegments = 64;
 constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen has 16 namespaces
 constexpr std::uint64_t kMostPieces = 64;    // mappings that one segment may consist of
 constexpr std::size_t kMostThreads = 16;
-constexpr std::size_t kMostDynamicEntries = 1024;
+constexpr std::size_t kMostLoadedDynamicEntries = 1024;
 
 // The mappings of one file, ascending.
 struct MappedFile {
@@ -260,7 +260,7 @@ std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) 
   const ElfSegment* segment = dynamic_segment(*main);
   if (segment == nullptr) return 0;
   std::vector<Elf64_Dyn> entries(
-      std::min<std::uint64_t>(segment->memory_size / sizeof(Elf64_Dyn), kMostDynamicEntries));
+      std::min<std::uint64_t>(segment->memory_size / sizeof(Elf64_Dyn), kMostLoadedDynamicEntries));
   const auto read = memory.read_some(RemoteAddr(segment->address + main->load_bias),
                                      std::as_writable_bytes(std::span(entries)));
   entries.resize(read.value_or(0) / sizeof(Elf64_Dyn));

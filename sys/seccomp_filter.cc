@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <iterator>
 
+#include "sys/native_arch.h"
+
 namespace ctxconf::sys {
 
 namespace {
@@ -25,7 +27,6 @@ struct Pair {
 };
 
 #if defined(__x86_64__)
-constexpr std::uint32_t kNativeArch = AUDIT_ARCH_X86_64;
 constexpr std::uint32_t kForeignArch = AUDIT_ARCH_I386;
 constexpr std::uint32_t kX32Bit = 0x40000000;
 constexpr std::uint32_t kX32Execve = kX32Bit | 520;
@@ -58,7 +59,6 @@ constexpr Pair kForeignCalls[] = {
     {403, SYS_clock_gettime},
 };
 #elif defined(__aarch64__)
-constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kForeignArch = AUDIT_ARCH_ARM;
 constexpr std::uint32_t kForeignExecveat = 387;
 constexpr std::uint32_t kForeignMemfdCreate = 385;

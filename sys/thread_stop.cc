@@ -36,7 +36,7 @@ constexpr std::chrono::milliseconds kReleaseDeadline{1000};
 constexpr std::size_t kTracerStack = 64U << 10U;
 constexpr std::size_t kStatusLimit = 16U << 10U;
 
-std::string subject(pid_t tid) { return "thread " + std::to_string(tid); }
+std::string thread_subject(pid_t tid) { return "thread " + std::to_string(tid); }
 
 // Sleeps a little longer each time. A thread that yields instead comes after all that can run.
 class Pauses {
@@ -76,10 +76,11 @@ struct Stopped {
 // The text of /proc/.../status, ESRCH without it.
 Result<std::string> read_status(const std::string& path, pid_t tid) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return fail("open status", errno == ENOENT ? ESRCH : errno, subject(tid));
+  if (!fd.is_open())
+    return fail("open status", errno == ENOENT ? ESRCH : errno, thread_subject(tid));
   std::string text(kStatusLimit, '\0');
   const ssize_t n = read(fd.get(), text.data(), text.size());
-  if (n < 0) return fail("read status", errno, subject(tid));
+  if (n < 0) return fail("read status", errno, thread_subject(tid));
   text.resize(static_cast<std::size_t>(n));
   return text;
 }
@@ -99,17 +100,17 @@ std::string status_path(pid_t tid) { return "/proc/" + std::to_string(tid) + "/s
 std::unexpected<Error> why_not_permitted(pid_t tid) {
   const auto status = read_status(status_path(tid), tid);
   if (!status)
-    return fail("PTRACE_SEIZE", status.error().err == ESRCH ? ESRCH : EPERM, subject(tid));
+    return fail("PTRACE_SEIZE", status.error().err == ESRCH ? ESRCH : EPERM, thread_subject(tid));
   const auto state = field(*status, "State").value_or("");
   if (state.starts_with('Z') || state.starts_with('X')) {
-    return fail("PTRACE_SEIZE", ESRCH, subject(tid));
+    return fail("PTRACE_SEIZE", ESRCH, thread_subject(tid));
   }
   const std::string tracer(field(*status, "TracerPid").value_or("0"));
-  if (tracer == "0") return fail("PTRACE_SEIZE", EPERM, subject(tid));
+  if (tracer == "0") return fail("PTRACE_SEIZE", EPERM, thread_subject(tid));
   // Linux names the thread that traces, which need not be the leader.
   const auto its_status = read_status("/proc/" + tracer + "/status", tid);
   const std::string process(its_status ? field(*its_status, "Tgid").value_or(tracer) : tracer);
-  return fail("PTRACE_SEIZE", EPERM, subject(tid) + " is traced by process " + process);
+  return fail("PTRACE_SEIZE", EPERM, thread_subject(tid) + " is traced by process " + process);
 }
 
 // The status of the thread's stop, as waitid has it; 0 at the deadline, ESRCH when it ends.
@@ -124,10 +125,10 @@ Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
   for (Pauses pauses;; pauses.pause()) {
     siginfo_t event;
     if (!wait(WSTOPPED | WEXITED | WNOWAIT, event)) {
-      return fail("waitid", errno == ECHILD ? ESRCH : errno, subject(tid));
+      return fail("waitid", errno == ECHILD ? ESRCH : errno, thread_subject(tid));
     }
     if (event.si_pid == tid) {
-      if (event.si_code != CLD_TRAPPED) return fail("stop thread", ESRCH, subject(tid));
+      if (event.si_code != CLD_TRAPPED) return fail("stop thread", ESRCH, thread_subject(tid));
       const int status = event.si_status;
       wait(WSTOPPED, event);
       return status;
@@ -143,19 +144,19 @@ bool is_thread_of(pid_t tid, pid_t pid) {
 }
 
 Result<Stopped> stop_thread(pid_t tid, pid_t pid, std::chrono::milliseconds time) {
-  if (tid <= 0) return fail("PTRACE_SEIZE", ESRCH, subject(tid));
+  if (tid <= 0) return fail("PTRACE_SEIZE", ESRCH, thread_subject(tid));
   if (ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0) {
     if (errno == EPERM) return why_not_permitted(tid);
-    return fail("PTRACE_SEIZE", errno, subject(tid));
+    return fail("PTRACE_SEIZE", errno, thread_subject(tid));
   }
   if (pid != 0 && !is_thread_of(tid, pid)) {
-    return fail("stop thread", ESRCH, subject(tid) + " of process " + std::to_string(pid));
+    return fail("stop thread", ESRCH, thread_subject(tid) + " of process " + std::to_string(pid));
   }
   if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
-    return fail("PTRACE_INTERRUPT", errno, subject(tid));
+    return fail("PTRACE_INTERRUPT", errno, thread_subject(tid));
   }
   CTX_TRY(status, wait_for_stop(tid, Clock::now() + time));
-  if (status == 0) return fail("stop thread", ETIMEDOUT, subject(tid));
+  if (status == 0) return fail("stop thread", ETIMEDOUT, thread_subject(tid));
   Stopped stopped;
   // An event stop, also that of a group-stopped thread, is not a signal.
   if (status >> 8 == 0) stopped.pending_signal = status;
@@ -170,21 +171,21 @@ Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
   user_regs_struct registers{};
   iovec area{&registers, sizeof registers};
   if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, subject(tid));
+    return fail("PTRACE_GETREGSET", errno, thread_subject(tid));
   }
   // The kernel answers in the form that the thread's code has at this moment.
-  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, subject(tid));
+  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, thread_subject(tid));
   return RemoteAddr(registers.fs_base);
 #elif defined(__aarch64__)
   std::uint64_t pointer = 0;
   iovec area{&pointer, sizeof pointer};
   if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, subject(tid));
+    return fail("PTRACE_GETREGSET", errno, thread_subject(tid));
   }
-  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, subject(tid));
+  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, thread_subject(tid));
   return RemoteAddr(pointer);
 #else
-  return fail("registers", ENOTSUP, subject(tid));
+  return fail("registers", ENOTSUP, thread_subject(tid));
 #endif
 }
 
@@ -252,7 +253,7 @@ void ThreadStop::Tracer::wait_until_released() const {
 Result<ThreadStop> ThreadStop::stop(pid_t tid, std::chrono::milliseconds deadline, pid_t pid) {
   auto tracer = std::make_unique<Tracer>(tid, pid, deadline);
   if (const int err = tracer->start(); err != 0) {
-    return fail("pthread_create", err, subject(tid));
+    return fail("pthread_create", err, thread_subject(tid));
   }
   tracer->answered.wait();
   if (tracer->answer) return ThreadStop(std::move(tracer));
@@ -300,7 +301,7 @@ Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
           read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
                       tid));
   const auto state = field(text, "State");
-  if (!state || state->empty()) return fail("parse status", 0, subject(tid));
+  if (!state || state->empty()) return fail("parse status", 0, thread_subject(tid));
   ThreadActivity activity;
   activity.sleeping =
       off && std::string_view("SDTt").find(state->front()) != std::string_view::npos;
@@ -308,7 +309,7 @@ Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
     const auto value = field(text, key);
     std::uint64_t count = 0;
     if (!value || std::from_chars(value->begin(), value->end(), count).ec != std::errc()) {
-      return fail("parse status", 0, subject(tid) + ": " + key);
+      return fail("parse status", 0, thread_subject(tid) + ": " + key);
     }
     activity.switches += count;
   }

@@ -37,6 +37,7 @@
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/memory_reader.h"
+#include "sys/native_arch.h"
 #include "sys/process.h"
 #include "sys/seccomp_filter.h"
 #include "sys/spawn.h"
@@ -104,7 +105,7 @@ std::optional<Kinship> kinship_of(pid_t tid) {
 }
 
 // Signal 0 tells in a hundredth of the time that /proc takes.
-bool is_thread_of(pid_t process, pid_t tid) {
+bool is_other_thread_of(pid_t process, pid_t tid) {
   return process != tid && (syscall(SYS_tgkill, process, tid, 0) == 0 || errno == EPERM);
 }
 
@@ -118,12 +119,6 @@ std::optional<unsigned long> event_message(pid_t tid, int status) {
   if (info.si_code != (status >> 8)) return std::nullopt;
   return message;
 }
-
-#if defined(__x86_64__)
-constexpr std::uint32_t kNativeArch = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
-#endif
 
 struct Registers {
   std::uint32_t arch = 0;
@@ -798,7 +793,7 @@ void Tracee::State::made(pid_t maker_tid, Task& maker, int status) {
   const auto message = event_message(maker_tid, status);
   if (message && *message > 0 && *message <= INT_MAX) {
     const auto tid = static_cast<pid_t>(*message);
-    const bool thread = is_thread_of(maker.process, tid);
+    const bool thread = is_other_thread_of(maker.process, tid);
     const auto kinship = thread ? Kinship{.process = maker.process} : kinship_of(tid);
     const auto first = unclaimed.find(tid);
     if (const auto known = tasks.find(tid); known != tasks.end()) {

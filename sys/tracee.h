@@ -72,6 +72,7 @@ struct SyscallExit {  // only after resume_to_exit; an exec that works is an Exe
   pid_t process = 0;
   std::int64_t result = 0;  // -errno on failure
 };
+constexpr bool is_error_result(std::int64_t result) { return result < 0 && result >= -4095; }
 struct Execed {  // the new image has not run yet; other threads of the process are gone
   pid_t process = 0;
   pid_t former_tid = 0;  // which thread called exec
@@ -93,6 +94,7 @@ struct Interrupted {  // only after interrupt(); once a group stop that keeps th
   pid_t tid = 0;
   pid_t process = 0;
 };
+inline constexpr std::size_t kWordBytes = 8;  // of one that is watched
 using WatchedWords = std::array<RemoteAddr, 4>;
 
 // After a store to a word under watch(); no signal is delivered to the program for it.

@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kStopDeadline{500};
 constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
-struct Watched {
+struct LookedAt {
   sys::ProcessFacts facts;
   std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
   std::unique_ptr<ThreadRecorder> threads;     // beside each recorder
@@ -46,7 +46,7 @@ Identity identity_of(const sys::ProcessFacts& was) {
   return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
 }
 
-void look_at_thread(Watched& w, pid_t tid) {
+void look_at_thread(LookedAt& w, pid_t tid) {
   const auto known = w.pointers.find(tid);
   if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) return;
   const auto stop = sys::ThreadStop::stop(tid, kStopDeadline, w.facts.pid);
@@ -63,7 +63,7 @@ void look_at_thread(Watched& w, pid_t tid) {
 
 // Threads that run, and those whose TLS is not known yet, are stopped for it. A round ends
 // when its time is over, and the next one goes on where it ended.
-void look_at_threads(Watched& w) {
+void look_at_threads(LookedAt& w) {
   w.threads->look_at_modules();
   if (!w.threads->wants_threads()) return;
   const auto tids = sys::thread_list(w.facts.pid);
@@ -79,7 +79,7 @@ void look_at_threads(Watched& w) {
   }
 }
 
-void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleCache& modules) {
+void start_image(LookedAt& w, ImageKey key, const SnapshotLimits& limits, ModuleCache& modules) {
   w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
   w.threads = std::make_unique<ThreadRecorder>(key.pid, modules, *w.recorder);
   w.pointers.clear();
@@ -89,7 +89,7 @@ void start_image(Watched& w, ImageKey key, const SnapshotLimits& limits, ModuleC
   w.recorder->take(Moment::kPeriodic, Look::kQuick);
 }
 
-void end_image(Watched& w, std::string ending) {
+void end_image(LookedAt& w, std::string ending) {
   w.process.images.push_back(std::move(*w.recorder).finish(std::move(ending)));
   w.process.images.back().calls_unseen = "attach sees no system calls";
   std::move(*w.threads).add_to(w.process.images.back());
@@ -98,7 +98,7 @@ void end_image(Watched& w, std::string ending) {
 }
 
 // Follows what became of it; the evidence of another image is another image's.
-void follow(Watched& w, const SnapshotLimits& limits, ModuleCache& modules) {
+void follow(LookedAt& w, const SnapshotLimits& limits, ModuleCache& modules) {
   const Identity identity = identity_of(w.facts);
   if (identity == Identity::kSame) return;
   if (identity == Identity::kExeced) w.recorder->replaced_unseen();
@@ -184,7 +184,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   Attached out;
   // What the work uses lives as long as it, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
-  std::vector<std::shared_ptr<Watched>> watched;
+  std::vector<std::shared_ptr<LookedAt>> watched;
   const auto comes_back = [&](pid_t pid, const std::function<void()>& work) {
     if (!all) {
       work();
@@ -197,14 +197,14 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
                              "(userfaultfd, FUSE)");
     return false;
   };
-  const auto each = [&](const std::function<void(Watched&)>& work) {
-    std::erase_if(watched, [&](const std::shared_ptr<Watched>& w) {
+  const auto each = [&](const std::function<void(LookedAt&)>& work) {
+    std::erase_if(watched, [&](const std::shared_ptr<LookedAt>& w) {
       return !comes_back(w->facts.pid, [w, modules, work] { work(*w); });
     });
   };
 
   for (const pid_t pid : pids) {
-    auto w = std::make_shared<Watched>();
+    auto w = std::make_shared<LookedAt>();
     auto missing = std::make_shared<std::optional<sys::Error>>();
     const auto start = [w, missing, modules, pid, limits = options.limits] {
       auto facts = sys::process_facts(pid);
@@ -221,7 +221,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   }
   const auto end = Clock::now() + options.watch_for;
   auto took = Clock::duration::zero();
-  const auto look = [modules, limits = options.limits](Watched& w) {
+  const auto look = [modules, limits = options.limits](LookedAt& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);
@@ -236,7 +236,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     each(look);
     took = Clock::now() - from;
   }
-  each([modules, limits = options.limits](Watched& w) {
+  each([modules, limits = options.limits](LookedAt& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);

@@ -22,8 +22,7 @@ constexpr std::string_view kMemfd = "/memfd:";
 constexpr std::size_t kNameBytes = 256;
 constexpr std::size_t kKnownSpans = 4096;
 constexpr std::uint64_t kPrSetVmaAnonName = 0;  // prctl(2)
-constexpr std::int64_t kMaxErrno = 4095;
-constexpr std::size_t kReadings = 4;  // of the clock, of each thread
+constexpr std::size_t kReadings = 4;            // of the clock, of each thread
 constexpr std::size_t kReadingThreads = 4096;
 constexpr std::size_t kInjectedReadings = 64;
 constexpr std::size_t kPublishingThreads = 256;
@@ -76,8 +75,6 @@ std::uint64_t address_in(const SystemCall& c) {
   return c.name == "madvise" || c.name == "mremap" || is_other(c.name) ? c.args[0] : 0;
 }
 
-bool is_anonymous(const SystemCall& c) { return (c.args[3] & MAP_ANONYMOUS) != 0; }
-
 std::optional<std::uint64_t> time_at(pid_t tid, std::uint64_t address, bool short_time) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   std::array<std::byte, 16> bytes{};
@@ -107,6 +104,8 @@ std::uint64_t place_of(const SystemCall& c) {
 }
 
 }  // namespace
+
+bool maps_anonymously(const SystemCall& mmap) { return (mmap.args[3] & MAP_ANONYMOUS) != 0; }
 
 bool is_memfd(std::string_view file) { return file.starts_with(kMemfd); }
 
@@ -193,7 +192,7 @@ std::optional<SystemCall> CallRecorder::describe(const sys::SyscallEntry& e) {
   } else if (call.name == "memfd_create") {
     call.text = name_at(e.tid, e.args[0]);
     if (call.text.starts_with(abi::kMemfdName)) begins_to_publish(e.tid);
-  } else if (call.name == "mmap" && is_anonymous(call)) {
+  } else if (call.name == "mmap" && maps_anonymously(call)) {
     const auto it = publishing_.find(e.tid);
     const bool plain = (e.args[3] & MAP_SHARED) == 0 && e.args[1] <= kLargestAnonymous;
     if (it == publishing_.end() || !plain || ++it->second > kAnonymous) return std::nullopt;
@@ -276,7 +275,7 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
     calls_[*now.index].result = e.result;
     calls_[*now.index].left_order = left_order;
   }
-  const bool failed = e.result < 0 && e.result >= -kMaxErrno;
+  const bool failed = sys::is_error_result(e.result);
   if (now.name == "ptrace" && failed) {
     note(std::string("its ptrace(") + request_name(now.memory.begin) + ") failed (" +
          std::strerror(static_cast<int>(-e.result)) +

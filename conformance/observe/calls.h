@@ -38,6 +38,7 @@ class EventOrder {
   std::uint64_t last_ = 0;
 };
 
+bool maps_anonymously(const SystemCall& mmap);
 // What a descriptor is ("/memfd:NAME (deleted)"): any memfd, and one that looks like OTEL_CTX.
 bool is_memfd(std::string_view file);
 bool is_memfd_of_context(std::string_view file);

@@ -12,6 +12,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/ascii.h"
+#include "conformance/observe/calls.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3
@@ -234,8 +235,6 @@ bool is_context_file(std::string_view file) { return file.starts_with(abi::kMemf
 
 bool is_context_name(std::string_view text) { return text.starts_with(abi::kMemfdName); }
 
-bool is_anonymous(const SystemCall& c) { return (c.args[3] & MAP_ANONYMOUS) != 0; }
-
 }  // namespace
 
 sys::Result<InjectionSpec> parse_injection(std::string_view text) { return Parser(text).parse(); }
@@ -267,7 +266,7 @@ bool Injector::matches(const InjectionSpec& spec, const SystemCall& call) const 
   }
   if (call.name == "ftruncate") return is_context_file(call.file);
   if (call.name == "mmap") {
-    return spec.anonymous ? is_anonymous(call) : is_context_file(call.file);
+    return spec.anonymous ? maps_anonymously(call) : is_context_file(call.file);
   }
   if (call.name == "prctl") return is_context_name(call.text) || is_context(call.args[2]);
   if (call.name == "clock_gettime") {
@@ -280,7 +279,7 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
   InProgress now;
   now.name = call.name;
   if (call.name == "mmap") {
-    now.memory = is_anonymous(call) ? refused_.contains(call.tid) : is_context_file(call.file);
+    now.memory = maps_anonymously(call) ? refused_.contains(call.tid) : is_context_file(call.file);
     now.size = call.args[1];
   } else if (call.name == "mremap") {
     now.memory = is_context(call.args[0]);
@@ -338,8 +337,7 @@ void Injector::left(std::int32_t tid, std::int64_t result, std::optional<std::ui
   if (it == in_progress_.end()) return;
   const InProgress now = std::move(it->second);
   in_progress_.erase(it);
-  constexpr std::int64_t kMaxErrno = 4095;
-  const bool failed = result < 0 && result >= -kMaxErrno;
+  const bool failed = sys::is_error_result(result);
   for (const std::size_t i : now.base_for) {
     if (!failed && clock_ns && !states_[i].base) states_[i].base = clock_ns;
   }

@@ -19,7 +19,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
 constexpr std::size_t kTimestampAt = offsetof(abi::ProcessHeader, monotonic_published_at_ns);
 
 bool is_of_one_update(std::span<const std::byte> bytes) {
@@ -43,10 +42,10 @@ bool RaceRecorder::read() {
     return sys::MemoryReader::Part{sys::RemoteAddr(header_.raw() + kTimestampAt),
                                    std::as_writable_bytes(std::span(&into, 1))};
   };
-  now_.header.resize(kHeaderBytes);
+  now_.header.resize(abi::kHeaderBytes);
   const auto got = memory_.read_two(timestamp(before), {header_, now_.header});
   if (!got) return false;
-  if (*got != std::array{sizeof before, kHeaderBytes}) {
+  if (*got != std::array{sizeof before, abi::kHeaderBytes}) {
     ++race_.unreadable;
     return true;
   }

@@ -10,12 +10,7 @@
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
-namespace {
-
-constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
-constexpr std::uint64_t kWord = 8;
-
-}  // namespace
+namespace {}  // namespace
 
 RecordStoreRecorder::RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
                                          RecordStoreLimits limits)
@@ -23,7 +18,7 @@ RecordStoreRecorder::RecordStoreRecorder(std::shared_ptr<EventOrder> order, Code
 
 std::optional<sys::RemoteAddr> RecordStoreRecorder::watched() const {
   if (!active_) return std::nullopt;
-  return sys::RemoteAddr(current_.record / kWord * kWord);
+  return sys::RemoteAddr(current_.record / sys::kWordBytes * sys::kWordBytes);
 }
 
 bool RecordStoreRecorder::is_about(sys::RemoteAddr record, pid_t owner) const {
@@ -33,14 +28,15 @@ bool RecordStoreRecorder::is_about(sys::RemoteAddr record, pid_t owner) const {
 // The head and all entries that it announces, or announced at the last copy.
 std::vector<std::byte> RecordStoreRecorder::copy(pid_t reader) const {
   const sys::ProcessMemory memory(reader);
-  std::vector<std::byte> bytes(kHead);
+  std::vector<std::byte> bytes(abi::kRecordHeadBytes);
   const sys::RemoteAddr at(current_.record);
   auto got = memory.read_some(at, bytes);
   bytes.resize(got.value_or(0));
   const auto head = abi::decode_thread_record(bytes);
   if (!head) return bytes;
-  const auto whole = std::min(std::max<std::uint64_t>(kHead + head->attrs_data_size, last_.size()),
-                              limits_.record);
+  const auto whole =
+      std::min(std::max<std::uint64_t>(abi::kRecordHeadBytes + head->attrs_data_size, last_.size()),
+               limits_.record);
   bytes.resize(whole);
   got = memory.read_some(at, bytes);
   bytes.resize(got.value_or(0));
@@ -62,7 +58,7 @@ void RecordStoreRecorder::begin(pid_t reader, sys::RemoteAddr record, sys::Remot
   current_.owner = owner;
   last_.clear();
   last_ = copy(reader);
-  if (last_.size() < kHead) return;
+  if (last_.size() < abi::kRecordHeadBytes) return;
   current_.found = last_;
   active_ = true;
   places_.look_again();
@@ -84,7 +80,7 @@ void RecordStoreRecorder::end() {
 void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
   if (!active_) return;
   auto now = copy(e.tid);
-  if (now.size() < kHead) return end();  // it is no memory any more
+  if (now.size() < abi::kRecordHeadBytes) return end();  // it is no memory any more
   const std::uint64_t stored = last_.size() + now.size();
   if (stores_.size() >= limits_.stores || bytes_ + stored > limits_.bytes) {
     ++dropped_;

@@ -14,9 +14,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
-constexpr std::uint64_t kWord = sizeof(std::uint64_t);
-
 std::optional<std::uint64_t> word_at(pid_t tid, sys::RemoteAddr at) {
   const auto word = sys::ProcessMemory(tid).read(sys::RemotePtr<std::uint64_t>{at});
   return word ? std::optional(*word) : std::nullopt;
@@ -57,8 +54,8 @@ SlotStepRecorder::Seen SlotStepRecorder::look() const {
   if (out.value == 0) return out;
   const sys::ProcessMemory memory(tid_);
   const sys::RemoteAddr at(out.value);
-  out.wanted = kHead;
-  out.record.resize(kHead);
+  out.wanted = abi::kRecordHeadBytes;
+  out.record.resize(abi::kRecordHeadBytes);
   out.record.resize(memory.read_some(at, out.record).value_or(0));
   const auto head = abi::decode_thread_record(out.record);
   if (!head || head->attrs_data_size == 0) return out;
@@ -70,7 +67,7 @@ SlotStepRecorder::Seen SlotStepRecorder::look() const {
 
 // Whether look() would give anything else than the last time.
 bool SlotStepRecorder::differs() {
-  if (last_.record.size() < kHead) return look() != last_;
+  if (last_.record.size() < abi::kRecordHeadBytes) return look() != last_;
   const sys::ProcessMemory memory(tid_);
   std::array<std::byte, sizeof(std::uint64_t)> slot{};
   next_.resize(last_.record.size());
@@ -119,11 +116,12 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place, bool by
 
 std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
   if (tid != tid_ || walk_ || turn_is_over()) return std::nullopt;
-  const sys::RemoteAddr slot(slot_.raw() / kWord * kWord);
+  const sys::RemoteAddr slot(slot_.raw() / sys::kWordBytes * sys::kWordBytes);
   if (last_.value == 0) return sys::WatchedWords{slot, slot, slot, slot};
-  const std::uint64_t record = last_.value / kWord * kWord;
-  return sys::WatchedWords{slot, sys::RemoteAddr(record), sys::RemoteAddr(record + 2 * kWord),
-                           sys::RemoteAddr(record + 3 * kWord)};
+  const std::uint64_t record = last_.value / sys::kWordBytes * sys::kWordBytes;
+  return sys::WatchedWords{slot, sys::RemoteAddr(record),
+                           sys::RemoteAddr(record + 2 * sys::kWordBytes),
+                           sys::RemoteAddr(record + 3 * sys::kWordBytes)};
 }
 
 void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header,

@@ -23,7 +23,6 @@ using sys::MemoryReader;
 using sys::RemoteAddr;
 using sys::RemoteRange;
 
-constexpr std::uint64_t kHeadBytes = sizeof(abi::ProcessHeader);
 constexpr std::uint64_t kTailBytes = 64;               // behind a payload, for a size that is short
 constexpr std::uint64_t kSignatureSearch = 1U << 16U;  // how far into a mapping
 constexpr int kSettleTries = 5;
@@ -161,8 +160,8 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
   const std::uint64_t span_bytes = c.entries.back().range.end().raw() - start.raw();
   for (int tries = 0; tries < kSettleTries; ++tries) {
     c.memory.clear();
-    auto head =
-        read_block(memory_, start, std::min(kHeadBytes, span_bytes), kHeadBytes, kHeadBytes);
+    auto head = read_block(memory_, start, std::min(abi::kHeaderBytes, span_bytes),
+                           abi::kHeaderBytes, abi::kHeaderBytes);
     const auto before = native_header(head.bytes, little_endian);
     const auto references = references_of(head.bytes, image_);
     c.memory.push_back(std::move(head));
@@ -172,7 +171,7 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
       c.memory.push_back(read_block(memory_, *at, kTailBytes, kTailBytes, kTailBytes));
       c.memory.back().hash = 0;
     };
-    add_tail(start.plus(kHeadBytes));
+    add_tail(start.plus(abi::kHeaderBytes));
     std::vector<std::size_t> payloads;
     for (const auto& r : references) {
       auto block = read_block(memory_, RemoteAddr(r.address), r.size, limits_.payload_kept,
@@ -185,7 +184,7 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
     }
     const auto settled = [&] {
       const auto again =
-          read_block(memory_, start, sizeof(abi::ProcessHeader), kHeadBytes, kHeadBytes);
+          read_block(memory_, start, abi::kHeaderBytes, abi::kHeaderBytes, abi::kHeaderBytes);
       const auto after = native_header(again.bytes, little_endian);
       return before.monotonic_published_at_ns == after.monotonic_published_at_ns &&
              before.payload == after.payload && before.payload_size == after.payload_size;
@@ -304,8 +303,8 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   // meanwhile decides whether they were there together.
   for (std::size_t i = 0; s.candidates.size() > 1 && i < s.candidates.size(); ++i) {
     Candidate& c = s.candidates[i];
-    const auto again =
-        read_block(memory_, c.entries.front().range.begin(), kHeadBytes, kHeadBytes, kHeadBytes);
+    const auto again = read_block(memory_, c.entries.front().range.begin(), abi::kHeaderBytes,
+                                  abi::kHeaderBytes, abi::kHeaderBytes);
     if (again.hash != c.memory.front().hash) c.settled = false;
   }
 

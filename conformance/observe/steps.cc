@@ -13,8 +13,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
-
 // What a reader goes on with, once it has seen it.
 struct Announced {
   bool timestamp = false;
@@ -44,7 +42,7 @@ void StepRecorder::unseen(const std::string& why) {
 
 // Of a thread that stands still.
 StepRecorder::Seen StepRecorder::look(pid_t tid) const {
-  std::vector<std::byte> header(kHeaderBytes);
+  std::vector<std::byte> header(abi::kHeaderBytes);
   const auto at = sys::RemoteAddr(walk_->header);
   header.resize(sys::ProcessMemory(tid).read_some(at, header).value_or(0));
   return with_payload(tid, std::move(header));
@@ -66,16 +64,16 @@ StepRecorder::Seen StepRecorder::with_payload(pid_t tid, std::vector<std::byte> 
 // instruction.
 bool StepRecorder::differs(pid_t tid) {
   const sys::ProcessMemory memory(tid);
-  next_.header.resize(kHeaderBytes);
-  if (last_.header.size() < kHeaderBytes) return true;
+  next_.header.resize(abi::kHeaderBytes);
+  if (last_.header.size() < abi::kHeaderBytes) return true;
   if (last_.payload.empty()) {
     const auto got = memory.read_some(sys::RemoteAddr(walk_->header), next_.header);
-    return !got || *got != kHeaderBytes || next_.header != last_.header || last_.wanted != 0;
+    return !got || *got != abi::kHeaderBytes || next_.header != last_.header || last_.wanted != 0;
   }
   next_.payload.resize(last_.payload.size());
   const auto got = memory.read_two({sys::RemoteAddr(walk_->header), next_.header},
                                    {last_.payload_at, next_.payload});
-  return !got || (*got)[0] != kHeaderBytes || (*got)[1] != last_.payload.size() ||
+  return !got || (*got)[0] != abi::kHeaderBytes || (*got)[1] != last_.payload.size() ||
          next_.header != last_.header || next_.payload != last_.payload;
 }
 

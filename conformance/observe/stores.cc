@@ -16,9 +16,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(abi::ProcessHeader);
-constexpr std::size_t kWordBytes = 8;
-constexpr unsigned kWords = kHeaderBytes / kWordBytes;
+constexpr unsigned kWords = abi::kHeaderBytes / sys::kWordBytes;
 constexpr std::uint8_t kTimestampWord = 1U << 2U;
 constexpr std::uint64_t kLargestCandidate = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
@@ -26,7 +24,6 @@ constexpr std::size_t kPutAside = 16;
 constexpr std::size_t kClaimable = 256;         // stores that are looked back at
 constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
-constexpr std::int64_t kMaxErrno = 4095;
 
 using Header = std::vector<std::byte>;
 
@@ -36,7 +33,8 @@ abi::ProcessHeader decoded(const Header& h) {
 
 Header with_words(Header to, const Header& from, std::uint8_t words) {
   for (unsigned i = 0; i < kWords; ++i) {
-    if ((words >> i & 1U) != 0) std::copy_n(&from[i * kWordBytes], kWordBytes, &to[i * kWordBytes]);
+    if ((words >> i & 1U) != 0)
+      std::copy_n(&from[i * sys::kWordBytes], sys::kWordBytes, &to[i * sys::kWordBytes]);
   }
   return to;
 }
@@ -66,8 +64,9 @@ bool has_the_name(std::string_view file) {
 
 std::uint8_t changed_words(std::span<const std::byte> before, std::span<const std::byte> after) {
   std::uint8_t out = 0;
-  for (unsigned i = 0; i < std::min(before.size(), after.size()) / kWordBytes; ++i) {
-    if (std::memcmp(&before[i * kWordBytes], &after[i * kWordBytes], kWordBytes) != 0) {
+  for (unsigned i = 0; i < std::min(before.size(), after.size()) / sys::kWordBytes; ++i) {
+    if (std::memcmp(&before[i * sys::kWordBytes], &after[i * sys::kWordBytes], sys::kWordBytes) !=
+        0) {
       out |= static_cast<std::uint8_t>(1U << i);
     }
   }
@@ -103,7 +102,7 @@ void StoreRecorder::unseen(const std::string& why) {
 }
 
 std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, Stop* stop) {
-  Header bytes(kHeaderBytes);
+  Header bytes(abi::kHeaderBytes);
   const sys::ProcessMemory memory(tid);
   const auto got = [&]() -> sys::Result<std::size_t> {
     if (stop == nullptr) return memory.read_some(at, bytes);
@@ -122,7 +121,7 @@ std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, 
 
 // Memory that was given back may be another mapping by now, at the same address.
 bool StoreRecorder::still_there(pid_t tid, const Header& now) {
-  if (now.size() < kHeaderBytes) return false;
+  if (now.size() < abi::kHeaderBytes) return false;
   if (!is_signed(current_->last) || is_signed(now)) return true;
   const auto mapping = sys::mapping_at(tid, current_->at);
   if (!mapping || !current_->mapping) return mapping.has_value();
@@ -134,9 +133,9 @@ bool StoreRecorder::still_there(pid_t tid, const Header& now) {
 
 void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& because,
                           bool memfd) {
-  if (!unseen_.empty() || address % kWordBytes != 0) return;
+  if (!unseen_.empty() || address % sys::kWordBytes != 0) return;
   auto now = read_header(tid, sys::RemoteAddr(address));
-  if (!now || now->size() < kHeaderBytes) return;
+  if (!now || now->size() < abi::kHeaderBytes) return;
   end("published elsewhere");
   if (stores_.size() >= limits_.stores || watches_.size() >= limits_.watches) return;
   places_.look_again();
@@ -153,7 +152,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
 void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
   if (!current_ || current_->armed) return;
   auto now = read_header(tid, current_->at);
-  if (!now || now->size() < kHeaderBytes) {
+  if (!now || now->size() < abi::kHeaderBytes) {
     if (current_) end("unmapped");
     return;
   }
@@ -199,7 +198,7 @@ void StoreRecorder::give_up(pid_t tid) {
     const auto address = put_aside_.back();
     put_aside_.pop_back();
     const auto now = read_header(tid, sys::RemoteAddr(address));
-    if (now && now->size() == kHeaderBytes && is_zero(*now)) {
+    if (now && now->size() == abi::kHeaderBytes && is_zero(*now)) {
       begin(tid, address, "madvise", /*memfd=*/false);
     }
   }
@@ -214,7 +213,7 @@ void StoreRecorder::left(const sys::SyscallExit& e) {
   in_progress_.erase(it);
   if (call.name == "mmap" || call.name == "munmap") places_.look_again();
   if (call.name == "prctl") return on_naming(e.tid, call);
-  if (e.result < 0 && e.result >= -kMaxErrno) return;
+  if (sys::is_error_result(e.result)) return;
   if (without_file_) {
     begin(e.tid, *without_file_, "mmap", /*memfd=*/true);
     if (current_ && current_->at.raw() == *without_file_) without_file_.reset();
@@ -253,7 +252,7 @@ void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
     if (current_->at.raw() >= address && current_->at.raw() - address < call.args[1]) return;
   }
   const auto now = read_header(tid, sys::RemoteAddr(address));
-  if (!now || now->size() < kHeaderBytes || !is_zero(*now)) return;
+  if (!now || now->size() < abi::kHeaderBytes || !is_zero(*now)) return;
   if (current_ && current_->because == "madvise" && put_aside_.size() < kPutAside) {
     put_aside_.push_back(current_->at.raw());
   }
@@ -268,7 +267,7 @@ void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
     return;
   }
   const auto now = read_header(tid, sys::RemoteAddr(address));
-  if (!now || now->size() < kHeaderBytes) return;
+  if (!now || now->size() < abi::kHeaderBytes) return;
   if (current_ && (current_->memfd || current_->signed_once) && !is_signed(*now)) return;
   if (!lifetime_ && abi::is_valid(decoded(*now))) return;
   begin(tid, address, "prctl", /*memfd=*/false);

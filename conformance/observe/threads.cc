@@ -214,14 +214,14 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
     }
     looked_ = true;
     if (s.value != 0) {
-      constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
       const RemoteAddr at(s.value);
-      s.record = read_block(memory, at, kHead, kHead, kHead);
+      s.record = read_block(memory, at, abi::kRecordHeadBytes, abi::kRecordHeadBytes,
+                            abi::kRecordHeadBytes);
       if (const auto head = abi::decode_thread_record(s.record->bytes)) {
         const bool native = little_endian_ == (std::endian::native == std::endian::little);
         const std::uint64_t size =
             native ? head->attrs_data_size : std::byteswap(head->attrs_data_size);
-        const std::uint64_t whole = kHead + size;
+        const std::uint64_t whole = abi::kRecordHeadBytes + size;
         s.record = read_block(memory, at, whole, whole, whole);
         if (const auto end = at.plus(whole); end && s.record->readable == whole) {
           s.behind = read_block(memory, *end, kBehind, kBehind, kBehind);

@@ -126,8 +126,6 @@ constexpr auto kProductions = std::to_array<Production>({
     {"noise.print", "pctx.publish.additive"},
 });
 
-std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
 // A published context as its writer knows it.
 struct Context {
   Value base;
@@ -1176,13 +1174,6 @@ Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, 
   return p;
 }
 
-Act made(Act::Kind kind, Rng& rng) {
-  Act out;
-  out.kind = kind;
-  out.seed = rng.next();
-  return out;
-}
-
 std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bool child,
                             Announcement* announced) {
   std::vector<Act> out;
@@ -1289,6 +1280,13 @@ std::vector<Production> productions() {
   std::vector<Production> out(kProductions.begin(), kProductions.end());
   const auto more = thread_productions();
   out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+Act made(Act::Kind kind, Rng& rng) {
+  Act out;
+  out.kind = kind;
+  out.seed = rng.next();
   return out;
 }
 

@@ -232,6 +232,8 @@ struct Surroundings {
 };
 
 enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // with contexts of their own
+// With a seed of its own.
+Act made(Act::Kind kind, Rng& rng);
 Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads = Threads::kMaybe);
 Update legal_update(Rng& rng, const Publication& published, bool threads);
 Script script_of(Plan& plan);  // adds to plan.used

@@ -6,6 +6,9 @@
 namespace ctxconf::conformance::puppet {
 
 inline constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t whole_pages(std::uint64_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
 inline constexpr std::uint64_t kRead = 1;
 inline constexpr std::uint64_t kReadWrite = 3;
 inline constexpr std::uint64_t kShared = 1;

@@ -44,13 +44,6 @@ void change_references(Plan& plan, const std::function<void(Reference&)>& change
   each_content(plan.acts, [&](Content& content) { change(*content.reference); });
 }
 
-Act made(Kind kind, Rng& rng) {
-  Act out;
-  out.kind = kind;
-  out.seed = rng.next();
-  return out;
-}
-
 // A letter is never an index of a small key map.
 Attribute some_attribute(Rng& rng, std::uint8_t key, std::size_t size) {
   std::string text;

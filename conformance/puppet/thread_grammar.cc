@@ -27,7 +27,7 @@ constexpr std::uint64_t kSetThreadPointer = 0;
 constexpr bool kHasOwnBlocks = false;
 #endif
 
-constexpr auto kProductions = std::to_array<Production>({
+constexpr auto kThreadProductions = std::to_array<Production>({
     {"slot.unused", "tctx.tls.dynsym-exported"},
     {"reference.tlsdesc", "tctx.refdata.schema-version-value"},
     {"reference.tls", "open.tctx.schema-version-now"},
@@ -111,8 +111,6 @@ constexpr auto kProductions = std::to_array<Production>({
 constexpr std::array kParts = {"trace id", "span id",   "flags", "size",
                                "entries",  "leftovers", "whole", "valid"};
 
-std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
 Bytes part_of(const Bytes& bytes, std::size_t from, std::size_t to) {
   return {bytes.begin() + static_cast<std::ptrdiff_t>(from),
           bytes.begin() + static_cast<std::ptrdiff_t>(to)};
@@ -138,7 +136,7 @@ void set_size(Bytes& record, std::size_t end) {
 
 }  // namespace
 
-std::span<const Production> thread_productions() { return kProductions; }
+std::span<const Production> thread_productions() { return kThreadProductions; }
 
 void ThreadScript::by(const Thread& thread) {
   if (thread.actor) {

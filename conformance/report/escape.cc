@@ -159,6 +159,10 @@ std::string escape(std::string_view text, Escape target, std::size_t limit) {
   return out + cut_mark(text.size() - head.size());
 }
 
+void add_line(std::string& out, std::string_view text) {
+  out += escape(text, Escape::kTerminal) + "\n";
+}
+
 std::string json_text(std::string_view text, std::size_t limit) {
   const std::string_view head = head_of(text, limit);
   std::string out;

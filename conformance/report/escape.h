@@ -27,6 +27,9 @@ std::string escape(std::string_view text, Escape target, std::size_t limit = kTe
 // The same text as valid UTF-8 for a JSON writer, which quotes the rest itself: each byte that
 // is no UTF-8 becomes `\xNN`, and a backslash that would then read like one becomes `\x5c`.
 // Unless it was cut, bytes_of_json_text gives `text` back.
+// A line of a terminal, and its end.
+void add_line(std::string& out, std::string_view text);
+
 std::string json_text(std::string_view text, std::size_t limit = kTextLimit);
 std::string bytes_of_json_text(std::string_view json);
 

@@ -62,7 +62,7 @@ std::string padded(std::string_view text, std::size_t width) {
   return fmt::format("{:<{}}", text, width);
 }
 
-std::string trimmed(std::string line) {
+std::string without_padding(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
@@ -165,7 +165,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
   if (!columns.empty()) {
     std::string head = "  " + padded("", width + 2);
     for (const auto c : columns) head += padded(c, kColumn);
-    out.push_back(trimmed(head));
+    out.push_back(without_padding(head));
   }
   for (const auto& step : steps) {
     std::string row = "  " + padded(step, width + 2);
@@ -173,7 +173,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
       const auto cell = table[step].find(c);
       row += padded(cell == table[step].end() ? "" : mark_of(cell->second->outcome), kColumn);
     }
-    out.push_back(trimmed(row));
+    out.push_back(without_padding(row));
   }
   if (!columns.empty() && !others.empty()) out.emplace_back();
   for (const FaultOutcome* f : others) {

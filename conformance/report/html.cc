@@ -22,14 +22,14 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;  // evidence is left out beyond that
-constexpr std::size_t kMostItems = 500;                   // of lists about the run
-constexpr std::size_t kMostNotes = 50;
+constexpr std::size_t kMostPageItems = 500;               // of lists about the run
+constexpr std::size_t kMostPageNotes = 50;
 constexpr std::size_t kMostFindings = 8;  // in full, of one requirement
 constexpr std::size_t kMostOthers = 40;   // ... by name
-constexpr std::size_t kMostEvidence = 60;
+constexpr std::size_t kMostPageEvidence = 60;
 constexpr std::size_t kMostOfSaw = 300;  // bytes, above a picture
-constexpr std::size_t kMostDumps = 8;
-constexpr std::size_t kMostRows = 64;
+constexpr std::size_t kMostPageDumps = 8;
+constexpr std::size_t kMostPageRows = 64;
 constexpr std::size_t kMostOperations = 8;
 constexpr std::size_t kMostCompared = 512;  // bytes
 constexpr std::size_t kBrief = 160;
@@ -41,10 +41,6 @@ constexpr std::array kAllOutcomes = {
 constexpr std::array kAttention = {Outcome::kCrash, Outcome::kTimeout, Outcome::kHarnessError,
                                    Outcome::kFail,  Outcome::kWarn,    Outcome::kInfo};
 
-// Text of the run, for between tags and for attributes.
-std::string quote(std::string_view text, std::size_t limit = 1000) {
-  return escape(inert(text, limit), Escape::kXmlAttribute, std::string_view::npos);
-}
 // What wording.h returns is bounded and inert, and lacks only the quoting.
 std::string markup(std::string_view text) {
   return escape(text, Escape::kXmlAttribute, std::string_view::npos);
@@ -222,9 +218,9 @@ std::vector<Reason> reasons_of(const RunResult& run) {
   return out;
 }
 
-class Page {
+class HtmlPage {
  public:
-  explicit Page(const RunResult& run) : run_(run) {}
+  explicit HtmlPage(const RunResult& run) : run_(run) {}
 
   std::string write() {
     head();
@@ -358,10 +354,10 @@ class Page {
     out_ += "</dl>\n";
     bar();
     paragraph(markup(summary_line(run_)));
-    for (std::size_t i = 0; i < std::min(run_.notes.size(), kMostNotes); ++i) {
+    for (std::size_t i = 0; i < std::min(run_.notes.size(), kMostPageNotes); ++i) {
       paragraph("Note: " + quote(run_.notes[i]));
     }
-    more(run_.notes.size(), kMostNotes, "notes");
+    more(run_.notes.size(), kMostPageNotes, "notes");
     out_ += "<dl class=\"fields\">\n";
     command_entry("again", inert(run_.again.empty() ? shell_command(run_.command_line) : run_.again,
                                  kTextLimit));
@@ -380,7 +376,7 @@ class Page {
     if (!has_attention()) return;
     out_ += "<section id=\"attention\" aria-labelledby=\"h-attention\">\n";
     out_ += "<h2 id=\"h-attention\">What to look at</h2>\n<ul class=\"list\">\n";
-    const std::size_t most = std::min(run_.problems.size(), kMostItems);
+    const std::size_t most = std::min(run_.problems.size(), kMostPageItems);
     for (std::size_t i = 0; i < most; ++i) {
       const RunProblem& problem = run_.problems[i];
       out_ += fmt::format("<li>{} {}</li>\n", badge(problem.outcome), quote(problem.text));
@@ -404,7 +400,7 @@ class Page {
     if (reasons.empty()) return;
     out_ += "<section id=\"unseen\" aria-labelledby=\"h-unseen\">\n";
     out_ += "<h2 id=\"h-unseen\">What could not be seen</h2>\n<ul class=\"list\">\n";
-    const std::size_t most = std::min(reasons.size(), kMostItems);
+    const std::size_t most = std::min(reasons.size(), kMostPageItems);
     for (const Reason& reason : std::span(reasons).first(most)) {
       out_ +=
           fmt::format("<li><strong>{}</strong> {}", reason.rows, quote(reason.finding->saw, 300));
@@ -424,7 +420,7 @@ class Page {
     if (all.empty()) return;
     out_ += "<section id=\"expectations\" aria-labelledby=\"h-expectations\">\n";
     out_ += "<h2 id=\"h-expectations\">The expectations file</h2>\n<ul class=\"list\">\n";
-    const std::size_t most = std::min(all.size(), kMostItems);
+    const std::size_t most = std::min(all.size(), kMostPageItems);
     for (const ExpectationProblem& problem : std::span(all).first(most)) {
       out_ += fmt::format("<li><span class=\"badge {}\">{}</span> ",
                           problem.exit_code == 0 ? "o-warn" : "o-fail",
@@ -446,7 +442,7 @@ class Page {
     if (all.empty()) return;
     out_ += "<section id=\"floor\" aria-labelledby=\"h-floor\">\n";
     out_ += "<h2 id=\"h-floor\">What had to be judged and was not</h2>\n<ul class=\"list\">\n";
-    const std::size_t most = std::min(all.size(), kMostItems);
+    const std::size_t most = std::min(all.size(), kMostPageItems);
     for (const FloorProblem& problem : std::span(all).first(most)) {
       out_ += fmt::format("<li><span class=\"badge o-fail\">ERROR</span> <code>{}</code> {}",
                           quote(problem.requirement, 200), quote(problem.why));
@@ -607,7 +603,7 @@ class Page {
       out_ += operation_figure(*finding.operation, wrong);
     }
     evidence(finding);
-    const std::size_t dumps = std::min(finding.hexdumps.size(), kMostDumps);
+    const std::size_t dumps = std::min(finding.hexdumps.size(), kMostPageDumps);
     for (const Hexdump& dump : std::span(finding.hexdumps).first(dumps)) hexdump(dump);
     more(finding.hexdumps.size(), dumps, "dumps");
   }
@@ -615,7 +611,7 @@ class Page {
   void evidence(const Finding& finding) {
     if (finding.evidence.empty()) return;
     out_ += "<pre class=\"lines\">";
-    const std::size_t lines = std::min(finding.evidence.size(), kMostEvidence);
+    const std::size_t lines = std::min(finding.evidence.size(), kMostPageEvidence);
     for (const std::string& line : std::span(finding.evidence).first(lines)) {
       out_ += quote(line, 500) + "\n";
     }
@@ -633,7 +629,7 @@ class Page {
     const std::size_t size = dump.bytes.size();
     std::size_t next = 0;
     std::size_t shown = 0;
-    for (const std::size_t row : rows_to_show(dump, kMostRows)) {
+    for (const std::size_t row : rows_to_show(dump, kMostPageRows)) {
       if (row != next) out_ += "…\n";
       hexdump_row(dump, row * kRowBytes, width);
       next = row + 1;
@@ -768,7 +764,7 @@ class Page {
     std::size_t shown = 0;
     for (const bool published : {true, false}) {
       for (const ImageSummary& image : run_.images) {
-        if (image.published != published || shown == kMostItems) continue;
+        if (image.published != published || shown == kMostPageItems) continue;
         this->image(image, files);
         ++shown;
       }
@@ -798,7 +794,7 @@ class Page {
       out_ += fmt::format("<br>{}", code(command(command_of(image))));
     }
     if (!image.notes.empty()) {
-      const std::size_t notes = std::min(image.notes.size(), kMostNotes);
+      const std::size_t notes = std::min(image.notes.size(), kMostPageNotes);
       out_ += "<ul>\n";
       for (const std::string& note : std::span(image.notes).first(notes)) {
         out_ += fmt::format("<li>{}</li>\n", quote(note));
@@ -820,7 +816,7 @@ class Page {
     if (run_.target_ending) {
       entry("its own ending", quote(*run_.target_ending, 200) + " (reported, not judged)");
     }
-    for (std::size_t i = 0; i < std::min(run_.injections.size(), kMostNotes); ++i) {
+    for (std::size_t i = 0; i < std::min(run_.injections.size(), kMostPageNotes); ++i) {
       entry("injected", code(quote(run_.injections[i])));
     }
     entry("kernel", quote(run_.kernel));
@@ -834,7 +830,7 @@ class Page {
           "allows\"><table>\n<caption>What this host allows</caption>\n<thead><tr><th "
           "scope=\"col\">fact</th><th scope=\"col\">here</th><th scope=\"col\">detail</th><th "
           "scope=\"col\">to have it</th></tr></thead>\n<tbody>\n";
-      const std::size_t facts = std::min(run_.host.size(), kMostItems);
+      const std::size_t facts = std::min(run_.host.size(), kMostPageItems);
       for (const sys::HostFact& fact : std::span(run_.host).first(facts)) {
         out_ += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>\n",
                             quote(fact.name, 100), fact.available ? "yes" : "<strong>no</strong>",
@@ -851,6 +847,6 @@ class Page {
 
 }  // namespace
 
-std::string to_html(const RunResult& run) { return Page(run).write(); }
+std::string to_html(const RunResult& run) { return HtmlPage(run).write(); }
 
 }  // namespace ctxconf::conformance

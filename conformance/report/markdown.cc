@@ -16,11 +16,11 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMostRows = 50;
-constexpr std::size_t kMostExpectationProblems = 20;
-constexpr std::size_t kMostNotes = 5;
+constexpr std::size_t kMostSummaryRows = 50;
+constexpr std::size_t kMostSummaryExpectationProblems = 20;
+constexpr std::size_t kMostSummaryNotes = 5;
 constexpr std::size_t kSawLimit = 300;
-constexpr std::size_t kCommandLimit = 1000;
+constexpr std::size_t kSummaryCommandLimit = 1000;
 constexpr std::size_t kMostInFull = 20;
 constexpr std::size_t kInFullLimit = std::size_t{256} << 10;  // bytes of all of them
 
@@ -100,13 +100,13 @@ std::string table(const RunResult& run, std::span<const RequirementResult* const
   std::string out = "| | requirement | saw |\n|---|---|---|\n";
   std::size_t shown = 0;
   for (const RunProblem& problem : run.problems) {
-    if (shown == kMostRows) break;
+    if (shown == kMostSummaryRows) break;
     out +=
         fmt::format("| **{}** | the run | {} |\n", label_of(problem.outcome), span(problem.text));
     ++shown;
   }
   for (const RequirementResult* result : problems) {
-    if (shown == kMostRows) break;
+    if (shown == kMostSummaryRows) break;
     out += fmt::format("| **{}** | {} | {} |\n", label_of(result->outcome),
                        span_of(result->requirement->id), saw_of(*result));
     ++shown;
@@ -125,10 +125,11 @@ std::string again(const RunResult& run, std::span<const RequirementResult* const
   std::string lines;
   const auto add = [&lines](const std::string& command) {
     // A command that is not whole is no help.
-    if (!command.empty() && command.size() <= kCommandLimit) lines += command + "\n";
+    if (!command.empty() && command.size() <= kSummaryCommandLimit) lines += command + "\n";
   };
   if (!run.problems.empty()) add(inert(shell_command(run.command_line), kTextLimit));
-  for (const RequirementResult* result : problems.first(std::min(problems.size(), kMostRows))) {
+  for (const RequirementResult* result :
+       problems.first(std::min(problems.size(), kMostSummaryRows))) {
     add(again_for(run, *result));
   }
   return lines.empty() ? std::string() : "To run it again:\n\n" + block("sh", lines);
@@ -154,12 +155,12 @@ std::string expectations(const RunResult& run) {
   const auto& all = run.expectation_problems;
   if (all.empty()) return {};
   std::string out = "### The expectations file\n\n";
-  const std::size_t most = std::min(all.size(), kMostExpectationProblems);
+  const std::size_t most = std::min(all.size(), kMostSummaryExpectationProblems);
   for (const ExpectationProblem& problem : std::span(all).first(most)) {
     out += fmt::format("{}{}: {}\n\n", problem.exit_code == 0 ? "Warning" : "**Error**",
                        problem.line > 0 ? fmt::format(", line {}", problem.line) : std::string(),
                        span(problem.text));
-    if (!problem.mend.empty()) out += block("sh", inert(problem.mend, kCommandLimit));
+    if (!problem.mend.empty()) out += block("sh", inert(problem.mend, kSummaryCommandLimit));
   }
   if (all.size() > most) out += fmt::format("… and {} problems more.\n\n", all.size() - most);
   return out;
@@ -169,7 +170,7 @@ std::string below_floor(const RunResult& run) {
   const auto& all = run.floor;
   if (all.empty()) return {};
   std::string out = "### What had to be judged and was not\n\n";
-  const std::size_t most = std::min(all.size(), kMostExpectationProblems);
+  const std::size_t most = std::min(all.size(), kMostSummaryExpectationProblems);
   for (const FloorProblem& problem : std::span(all).first(most)) {
     out += fmt::format("**Error**: {}: {}; now {}", span(problem.requirement), span(problem.why),
                        span(problem.now));
@@ -199,7 +200,7 @@ std::string to_markdown(const RunResult& run) {
   out += in_full(run, problems);
   out += expectations(run);
   out += below_floor(run);
-  const std::size_t notes = std::min(run.notes.size(), kMostNotes);
+  const std::size_t notes = std::min(run.notes.size(), kMostSummaryNotes);
   for (const std::string& note : std::span(run.notes).first(notes)) {
     out += fmt::format("Note: {}\n\n", span(note));
   }

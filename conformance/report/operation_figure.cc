@@ -28,10 +28,6 @@ constexpr int kLineRow = 17;
 constexpr std::size_t kMostChanges = kLanes.size();
 constexpr std::size_t kLongestLine = 96;  // that fits behind the lanes
 
-std::string quote(std::string_view text, std::size_t limit) {
-  return escape(inert(text, limit), Escape::kXmlAttribute, std::string_view::npos);
-}
-
 int lane_x(Lane lane) { return kFirstLane + static_cast<int>(lane) * kLaneStep; }
 
 std::string_view name_of(Lane lane) {

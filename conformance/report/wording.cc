@@ -12,13 +12,17 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMostMarks = 16;
+constexpr std::size_t kMostShownMarks = 16;
 constexpr std::size_t kCommandLimit = 1000;
 
 }  // namespace
 
 std::string inert(std::string_view text, std::size_t limit) {
   return escape(text, Escape::kTerminal, limit);
+}
+
+std::string quote(std::string_view text, std::size_t limit) {
+  return escape(inert(text, limit), Escape::kXmlAttribute, std::string_view::npos);
 }
 
 std::string_view or_else(std::string_view text, std::string_view otherwise) {
@@ -195,7 +199,7 @@ std::string replay_for(const RunResult& run, const RequirementResult& result) {
 }
 
 std::span<const Hexdump::Mark> shown_marks(const Hexdump& dump) {
-  return std::span(dump.marks).first(std::min(dump.marks.size(), kMostMarks));
+  return std::span(dump.marks).first(std::min(dump.marks.size(), kMostShownMarks));
 }
 
 std::pair<std::size_t, std::size_t> part_in(const Hexdump::Mark& mark, std::size_t from,

@@ -16,6 +16,8 @@ namespace ctxconf::conformance {
 
 // As on a terminal, on one line, of at most `limit` bytes.
 std::string inert(std::string_view text, std::size_t limit = 1000);
+// The same, for between tags and for attributes.
+std::string quote(std::string_view text, std::size_t limit = 1000);
 std::string_view or_else(std::string_view text, std::string_view otherwise);
 
 // "FAIL", "N/A"

@@ -50,7 +50,7 @@ EventPlace at_call(const Publication& p, const SystemCall& c) {
 }
 
 // Of a store that gave the header this timestamp; 0: none was seen.
-std::uint64_t order_of(const Image& image, const Publication& p, std::uint64_t timestamp) {
+std::uint64_t ordered_by(const Image& image, const Publication& p, std::uint64_t timestamp) {
   for (const Store& s : image.stores) {
     const auto h = header_of(image, s.after);
     if (s.header == p.start && h && h->monotonic_published_at_ns == timestamp) return s.order;
@@ -59,7 +59,7 @@ std::uint64_t order_of(const Image& image, const Publication& p, std::uint64_t t
 }
 
 EventPlace no_naming_behind(const Image& image, const Publication& p, std::uint64_t timestamp) {
-  return {p.start, order_of(image, p, timestamp), "no prctl(PR_SET_VMA, \"OTEL_CTX\")"};
+  return {p.start, ordered_by(image, p, timestamp), "no prctl(PR_SET_VMA, \"OTEL_CTX\")"};
 }
 
 constexpr const char* kPublish = "a program that publishes while it is watched, and ends";
@@ -433,7 +433,7 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
   if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
   const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
-  const std::uint64_t stored = order_of(*e.image, p, s.timestamp);
+  const std::uint64_t stored = ordered_by(*e.image, p, s.timestamp);
   const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
   });
@@ -616,10 +616,6 @@ bool is_accepted(std::span<const std::byte> head) {
   return header && abi::is_valid(*header);
 }
 
-bool all_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
-}
-
 Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) {
   bool judged = false;
   std::optional<Finding> milder;
@@ -689,29 +685,29 @@ Finding judge_calls(const ImageEvidence& e, CallRule rule) {
 }
 
 template <CallRule kRule>
-Finding at_calls(const ImageEvidence& e) {
+Finding at_plain_calls(const ImageEvidence& e) {
   Finding f = judge_calls(e, kRule);
   f.level = to_string(Level::kSyscalls);
   return f;
 }
 
-constexpr std::array<NamedRule, 12> kRules = {{
-    {"pctx.publish.memfd-name", at_calls<memfd_name>},
-    {"pctx.publish.memfd-flags", at_calls<memfd_flags>},
-    {"pctx.publish.memfd-sized", at_calls<memfd_sized>},
-    {"pctx.publish.memfd-first", at_calls<memfd_first>},
-    {"pctx.publish.name-always", at_calls<name_always>},
-    {"pctx.publish.name-arguments", at_calls<name_arguments>},
-    {"pctx.publish.name-whole-mapping", at_calls<name_whole_mapping>},
-    {"pctx.publish.name-after-timestamp", at_calls<name_after_timestamp>},
-    {"pctx.update.same-mapping", at_calls<same_mapping>},
-    {"pctx.update.name-always", at_calls<update_name_always>},
-    {"pctx.update.name-after-timestamp", at_calls<update_name_after_timestamp>},
-    {"pctx.fork.dontfork-before-header", at_calls<dontfork_before_header>},
+constexpr std::array<NamedRule, 12> kCallRules = {{
+    {"pctx.publish.memfd-name", at_plain_calls<memfd_name>},
+    {"pctx.publish.memfd-flags", at_plain_calls<memfd_flags>},
+    {"pctx.publish.memfd-sized", at_plain_calls<memfd_sized>},
+    {"pctx.publish.memfd-first", at_plain_calls<memfd_first>},
+    {"pctx.publish.name-always", at_plain_calls<name_always>},
+    {"pctx.publish.name-arguments", at_plain_calls<name_arguments>},
+    {"pctx.publish.name-whole-mapping", at_plain_calls<name_whole_mapping>},
+    {"pctx.publish.name-after-timestamp", at_plain_calls<name_after_timestamp>},
+    {"pctx.update.same-mapping", at_plain_calls<same_mapping>},
+    {"pctx.update.name-always", at_plain_calls<update_name_always>},
+    {"pctx.update.name-after-timestamp", at_plain_calls<update_name_after_timestamp>},
+    {"pctx.fork.dontfork-before-header", at_plain_calls<dontfork_before_header>},
 }};
 
 }  // namespace
 
-std::span<const NamedRule> call_rules() { return kRules; }
+std::span<const NamedRule> call_rules() { return kCallRules; }
 
 }  // namespace ctxconf::conformance

@@ -10,16 +10,16 @@
 #include "abi/thread_record.h"
 #include "conformance/ascii.h"
 #include "conformance/payload_walk.h"
+#include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
-constexpr std::size_t kShownBytes = 48;
-
-std::string shown(std::string_view value) { return conformance::quoted(value, kShownBytes); }
+std::string shown_value(std::string_view value) {
+  return conformance::quoted(value, kShownValueBytes);
+}
 
 // A number from 0 to `most`; anything else says nothing.
 void read_number(const Json& object, const char* name, std::size_t most, std::size_t& out) {
@@ -72,7 +72,7 @@ TakenContext taken_context(const SessionEvidence& session) {
   }
   out.inherits = attach.is_object() && attach.value("inherits", Json()) == true;
   read_number(session.limits, "value_bytes", abi::kMaxValueBytes, out.value_bytes);
-  read_number(session.limits, "record_bytes", kHead + 0xffff, out.record_bytes);
+  read_number(session.limits, "record_bytes", abi::kRecordHeadBytes + 0xffff, out.record_bytes);
   read_number(session.limits, "keys", out.key_count, out.key_count);
   return out;
 }
@@ -152,9 +152,9 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
   if (!entry) {
     if (may_be_missing(look, c, key, cut)) return std::nullopt;
     ++compared_;
-    return AttributeFault{
-        fmt::format("{} is not there, and {} was given", conformance::quoted(key), shown(text)),
-        "attribute missing", std::nullopt};
+    return AttributeFault{fmt::format("{} is not there, and {} was given", conformance::quoted(key),
+                                      shown_value(text)),
+                          "attribute missing", std::nullopt};
   }
   ++compared_;
   const std::string value = text_of(*entry);
@@ -170,7 +170,7 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
   const bool is_prefix = text.starts_with(value);
   return AttributeFault{
       fmt::format("{} is {} ({} bytes), and {} ({} bytes) was given", conformance::quoted(key),
-                  shown(value), value.size(), shown(text), text.size()),
+                  shown_value(value), value.size(), shown_value(text), text.size()),
       is_prefix ? "attribute cut where no limit is" : "attribute not as given", entry};
 }
 
@@ -197,7 +197,7 @@ bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& 
   if (is_long) return true;
   const std::size_t entry_bytes = abi::kEntryHeadBytes + text.size();
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
-  if (kHead + bytes > taken_.record_bytes) return true;
+  if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
   if (!new_keys.contains(key)) return false;
   const std::size_t known = std::max<std::size_t>(r.key_map->element_count, given_.size());
   if (known + new_keys.size() > taken_.key_count) return true;
@@ -207,11 +207,11 @@ bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& 
 
 bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry& entry,
                                       std::string_view text) const {
-  const std::size_t from = kHead + entry.offset + abi::kEntryHeadBytes;
+  const std::size_t from = abi::kRecordHeadBytes + entry.offset + abi::kEntryHeadBytes;
   if (from > taken_.record_bytes) return false;
   const std::size_t room = std::min(taken_.record_bytes - from, taken_.value_bytes);
   const std::size_t size = entry.value.size();
-  const bool is_last = from + size == kHead + r.head.attrs_data_size;
+  const bool is_last = from + size == abi::kRecordHeadBytes + r.head.attrs_data_size;
   // tctx.attrs.utf8 speaks of a character that is cut.
   const bool is_whole = size == cut_size(text, room) || size == std::min(text.size(), room);
   return is_last && is_whole && text.starts_with(text_of(entry));
@@ -234,7 +234,7 @@ std::optional<AttributeFault> AttributeJudge::left_over(const DrivenLook& look) 
     if (values == given_.end() || !values->second.contains(text_of(*entry))) continue;
     return AttributeFault{
         fmt::format("{} is {}, which was given to another context, or removed from this one",
-                    conformance::quoted(*name), shown(text_of(*entry))),
+                    conformance::quoted(*name), shown_value(text_of(*entry))),
         "attribute left over", entry};
   }
   return std::nullopt;

@@ -20,7 +20,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kFork =
     "an adapter that declares process.fork, or whose process ctxconf can fork where it steps";
-constexpr std::size_t kMaxListed = 8;
 
 // A child, or grandchild, that an operation made, and what it was to do.
 struct Child {
@@ -398,7 +397,7 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
                       "an adapter that declares process.exec");
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenForkRules = std::to_array<NamedRule>({
     {"pctx.fork.child-has-none", child_has_none},
     {"pctx.fork.child-publishes-own", child_publishes_own},
     {"pctx.fork.parent-untouched", parent_untouched},
@@ -408,6 +407,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> driven_fork_rules() { return kRules; }
+std::span<const NamedRule> driven_fork_rules() { return kDrivenForkRules; }
 
 }  // namespace ctxconf::conformance

@@ -23,8 +23,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr std::size_t kMaxListed = 8;
-
 const ImageEvidence* image_of(const ImageEvidence& e, const DrivenOperation& d) {
   return d.view == nullptr ? nullptr : e.session->image(d.view->image);
 }
@@ -543,7 +541,7 @@ Finding single_writer(const ImageEvidence& e) {
   return f;
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenKeyMapRules = std::to_array<NamedRule>({
     {"tctx.refdata.before-first-record", before_first_record},
     {"tctx.keymap.survives-other-updates", survives_other_updates},
     {"tctx.keymap.stable-across-republish", stable_across_republish},
@@ -555,6 +553,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> driven_key_map_rules() { return kRules; }
+std::span<const NamedRule> driven_key_map_rules() { return kDrivenKeyMapRules; }
 
 }  // namespace ctxconf::conformance

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kUpdates = "an adapter that declares process.update";
+constexpr const char* kUpdatingAdapter = "an adapter that declares process.update";
 
 bool is_idle(const DrivenOperation& d) { return d.operation->request.empty(); }
 
@@ -166,7 +166,7 @@ Finding update_visible(const ImageEvidence& e) {
   }
   if (updates == 0 && nothing_taken) return nothing_was_taken();
   if (updates == 0) {
-    return unobservable("no update was answered while a context was there", kUpdates);
+    return unobservable("no update was answered while a context was there", kUpdatingAdapter);
   }
   return passed(fmt::format("{} updates, each visible when it was answered", updates));
 }
@@ -233,7 +233,7 @@ Finding update_complete_state(const ImageEvidence& e) {
   }
   if (removals == 0 || sizes.size() < 2) {
     return unobservable("no update that removed an attribute and one of another size were seen",
-                        kUpdates);
+                        kUpdatingAdapter);
   }
   return passed(fmt::format("{} sizes; removed attributes are gone", sizes.size()));
 }
@@ -379,7 +379,7 @@ struct HeaderBytes {
   abi::ProcessHeader before{};
   abi::ProcessHeader after{};
 };
-std::optional<HeaderBytes> decoded(const Image& image, const Store& s) {
+std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
   auto before = abi::decode_process_header(s.before);
   auto after = abi::decode_process_header(s.after);
   if (!before || !after) return std::nullopt;
@@ -423,7 +423,7 @@ Finding no_dead_payload(const ImageEvidence& e) {
       f.level = "stores";
       f.evidence = {request_line(d), "before: " + maps_line(c)};
       for (const Store& s : image.stores) {
-        const auto h = decoded(image, s);
+        const auto h = header_stored(image, s);
         if (!h || s.header != c.start() || s.order <= from || s.order > to) continue;
         if (f.evidence.size() >= kShown) break;
         f.evidence.push_back(fmt::format(
@@ -443,7 +443,7 @@ Finding no_dead_payload(const ImageEvidence& e) {
     // When the timestamp went to zero the payload had to be there still.
     for (const Store& s : image.stores) {
       if (s.header != c.start() || s.order <= from || s.order > to) continue;
-      const auto h = decoded(image, s);
+      const auto h = header_stored(image, s);
       if (!h || h->before != c.header || h->after.monotonic_published_at_ns != 0) continue;
       const bool same_place =
           h->after.payload == c.header.payload && h->after.payload_size == c.header.payload_size;
@@ -673,7 +673,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
   return f;
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenProcessRules = std::to_array<NamedRule>({
     {"pctx.publish.existing-becomes-update", existing_becomes_update},
     {"pctx.publish.on-init", publish_on_init},
     {"pctx.publish.available-while-idle", available_while_idle},
@@ -686,6 +686,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> driven_process_rules() { return kRules; }
+std::span<const NamedRule> driven_process_rules() { return kDrivenProcessRules; }
 
 }  // namespace ctxconf::conformance

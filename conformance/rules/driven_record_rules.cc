@@ -17,10 +17,8 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr unsigned kSampled = 1;
 constexpr unsigned kRandom = 2;
-constexpr std::size_t kShownBytes = 48;
 
 Finding against(const DrivenLook& look, std::string saw, std::string signature,
                 std::vector<Hexdump::Mark> marks) {
@@ -32,22 +30,23 @@ Finding against(const DrivenLook& look, std::string saw, std::string signature,
 }
 
 // "offset 28: index 0 "http.route", length 3, "GET"", the table of a reader.
-void add_entries(Finding& f, const Record& r) {
-  constexpr std::size_t kMaxListed = 12;
+void add_named_entries(Finding& f, const Record& r) {
+  constexpr std::size_t kMostEntries = 12;
   abi::AttributeCursor cursor(r.attributes);
-  for (std::size_t i = 0; i < kMaxListed; ++i) {
+  for (std::size_t i = 0; i < kMostEntries; ++i) {
     const auto entry = cursor.next();
     if (!entry) return;
     const bool named = r.key_map != nullptr && entry->key < r.key_map->elements.size();
-    f.evidence.push_back(
-        fmt::format("offset {}: index {}{}, length {}, {}", kHead + entry->offset, entry->key,
-                    named ? " " + conformance::quoted(r.key_map->elements[entry->key].text) : "",
-                    entry->value.size(), conformance::quoted(text_of(*entry), kShownBytes)));
+    f.evidence.push_back(fmt::format(
+        "offset {}: index {}{}, length {}, {}", abi::kRecordHeadBytes + entry->offset, entry->key,
+        named ? " " + conformance::quoted(r.key_map->elements[entry->key].text) : "",
+        entry->value.size(), conformance::quoted(text_of(*entry), kShownValueBytes)));
   }
 }
 
 Hexdump::Mark mark_of(const abi::AttributeEntry& entry, std::string label) {
-  return {kHead + entry.offset, abi::kEntryHeadBytes + entry.value.size(), std::move(label)};
+  return {abi::kRecordHeadBytes + entry.offset, abi::kEntryHeadBytes + entry.value.size(),
+          std::move(label)};
 }
 
 Finding no_record_of_a_context() {
@@ -227,7 +226,7 @@ Finding length_not_wrapped(const ImageEvidence& e) {
       Finding f =
           against(look, fmt::format("a value of {} bytes has the length {}", a.text->size(), left),
                   "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
-      add_entries(f, *look.slot.record);
+      add_named_entries(f, *look.slot.record);
       return f;
     }
   }
@@ -261,10 +260,10 @@ Finding non_strings_as_text(const ImageEvidence& e) {
       ++as_text;
       const std::string text = text_of(*entry);
       const bool is_text = is_printable(text);
-      const bool may_be_cut =
-          text.size() >= taken.value_bytes || kHead + r.head.attrs_data_size >= taken.record_bytes;
+      const bool may_be_cut = text.size() >= taken.value_bytes ||
+                              abi::kRecordHeadBytes + r.head.attrs_data_size >= taken.record_bytes;
       if (is_text && (may_be_cut || !reads_as_another(a.value, text))) continue;
-      const std::string quoted = conformance::quoted(text, kShownBytes);
+      const std::string quoted = conformance::quoted(text, kShownValueBytes);
       const std::string key = conformance::quoted(a.key);
       Finding f =
           is_text
@@ -275,7 +274,7 @@ Finding non_strings_as_text(const ImageEvidence& e) {
                         fmt::format("the value of {}, which is not a string, is not text: {}", key,
                                     quoted),
                         "value in binary", {mark_of(*entry, "no text")});
-      add_entries(f, *look.slot.record);
+      add_named_entries(f, *look.slot.record);
       return f;
     }
   }
@@ -308,13 +307,13 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
         continue;
       }
       if (std::ranges::find(texts, shown) == texts.end()) continue;
-      Finding f =
-          against(look,
-                  fmt::format("the last entry of {} is {}, and {} was given last",
-                              conformance::quoted(a.key), conformance::quoted(shown, kShownBytes),
-                              conformance::quoted(texts.back(), kShownBytes)),
-                  "an outdated value comes last", {mark_of(*entry, "outdated")});
-      add_entries(f, *look.slot.record);
+      Finding f = against(
+          look,
+          fmt::format("the last entry of {} is {}, and {} was given last",
+                      conformance::quoted(a.key), conformance::quoted(shown, kShownValueBytes),
+                      conformance::quoted(texts.back(), kShownValueBytes)),
+          "an outdated value comes last", {mark_of(*entry, "outdated")});
+      add_named_entries(f, *look.slot.record);
       return f;
     }
   }
@@ -325,7 +324,7 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
   return passed(fmt::format("{} looks at an attribute that was given again", judged));
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenRecordRules = std::to_array<NamedRule>({
     {"tctx.record.trace-id", trace_id},
     {"tctx.record.span-id", span_id},
     {"tctx.record.ids-zero-when-none", ids_zero_when_none},
@@ -337,6 +336,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> driven_record_rules() { return kRules; }
+std::span<const NamedRule> driven_record_rules() { return kDrivenRecordRules; }
 
 }  // namespace ctxconf::conformance

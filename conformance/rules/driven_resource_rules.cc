@@ -15,8 +15,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMaxListed = 8;
-
 bool is_publication(const DrivenOperation& d) {
   return d.op == "process.publish" || d.op == "process.update";
 }
@@ -205,13 +203,13 @@ Finding resource_as_given(const ImageEvidence& e) {
 
 namespace {
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenResourceRules = std::to_array<NamedRule>({
     {"pctx.payload.default-resource", default_resource},
     {"pctx.payload.extra-keys-in-attributes", extra_keys_in_attributes},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_resource_rules() { return kRules; }
+std::span<const NamedRule> driven_resource_rules() { return kDrivenResourceRules; }
 
 }  // namespace ctxconf::conformance

@@ -17,8 +17,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMaxListed = 12;
-constexpr std::size_t kShownBytes = 48;
+constexpr std::size_t kMostLines = 12;
 
 std::string ids_of(const Record& r) {
   return fmt::format("trace id {}, span id {}", trace_id_of(r), span_id_of(r));
@@ -92,9 +91,9 @@ Finding against(const DrivenLook& look, AttributeFault fault) {
                              abi::kEntryHeadBytes + fault.entry->value.size(), "not as given"}})};
   }
   for (const auto& [name, value] : attributes_of(*look.slot.record)) {
-    if (f.evidence.size() > kMaxListed) break;
-    f.evidence.push_back(
-        fmt::format("{} = {}", conformance::quoted(name), conformance::quoted(value, kShownBytes)));
+    if (f.evidence.size() > kMostLines) break;
+    f.evidence.push_back(fmt::format("{} = {}", conformance::quoted(name),
+                                     conformance::quoted(value, kShownValueBytes)));
   }
   return f;
 }
@@ -190,7 +189,7 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     Finding f = style == "mixed" ? noted(saw, "two switches, as declared")
                                  : contradicted(saw, "pointer changes beside the valid byte");
     f.evidence.assign(s.changes.begin(), s.changes.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                 kMaxListed, s.changes.size())));
+                                                                 kMostLines, s.changes.size())));
     return f;
   }
   if (most < 2) {
@@ -365,7 +364,7 @@ Finding fresh_thread_null(const ImageEvidence& e) {
                                                 : seen_on(look)),
                 "a fresh thread shows a context");
     for (const auto& o : looks) {
-      if (o.operation == look.operation && f.evidence.size() < kMaxListed) {
+      if (o.operation == look.operation && f.evidence.size() < kMostLines) {
         f.evidence.push_back(fmt::format("thread {} {}: {}", o.thread.tid,
                                          conformance::quoted(o.thread.name), seen_on(o)));
       }
@@ -419,7 +418,7 @@ Finding per_thread(const ImageEvidence& e) {
                                                  a->thread.tid, b->thread.tid),
                             "a context of another thread");
         for (const DrivenLook* each : attached) {
-          if (f.evidence.size() >= kMaxListed) break;
+          if (f.evidence.size() >= kMostLines) break;
           f.evidence.push_back(fmt::format("thread {}, record {:#x}: {}; attached: {}",
                                            each->thread.tid, *address_of(*each), seen_on(*each),
                                            ids_of(*each->context())));
@@ -445,10 +444,10 @@ std::optional<abi::ThreadRecordHead> head_of(const ThreadSample& s) {
 // What was given back to the allocator is overwritten, but for what it keeps there itself.
 bool is_freed(const ThreadSample& s) {
   constexpr std::size_t kKept = 16;
-  constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
-  return s.record && s.record->bytes.size() >= kHead &&
-         std::ranges::all_of(std::span(s.record->bytes).subspan(kKept, kHead - kKept),
-                             [](std::byte b) { return b == std::byte{kFreedByte}; });
+  return s.record && s.record->bytes.size() >= abi::kRecordHeadBytes &&
+         std::ranges::all_of(
+             std::span(s.record->bytes).subspan(kKept, abi::kRecordHeadBytes - kKept),
+             [](std::byte b) { return b == std::byte{kFreedByte}; });
 }
 
 // A thread that ended with a context, as it left.
@@ -580,7 +579,7 @@ Finding inherited_record(const ImageEvidence& e) {
   return passed(fmt::format("{} children, none with a record of its parent", judged));
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kDrivenThreadRules = std::to_array<NamedRule>({
     {"tctx.tls.fresh-thread-null", fresh_thread_null},
     {"tctx.tls.per-thread", per_thread},
     {"tctx.attach.visible", attach_visible},
@@ -594,6 +593,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> driven_thread_rules() { return kRules; }
+std::span<const NamedRule> driven_thread_rules() { return kDrivenThreadRules; }
 
 }  // namespace ctxconf::conformance

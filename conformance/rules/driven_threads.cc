@@ -44,9 +44,9 @@ std::shared_ptr<const GivenContext> given_context(const Json& request, const Jso
 }
 
 // Follows the operations of one session.
-class Given {
+class GivenContexts {
  public:
-  explicit Given(const SessionEvidence& session) : session_(&session) { begin(); }
+  explicit GivenContexts(const SessionEvidence& session) : session_(&session) { begin(); }
 
   const Threads& threads() const { return threads_; }
 
@@ -254,7 +254,7 @@ std::vector<std::string> GivenContext::texts_of(std::string_view key) const {
 std::vector<DrivenLook> driven_looks(const ImageEvidence& e) {
   std::vector<DrivenLook> out;
   if (e.session == nullptr) return out;
-  Given given(*e.session);
+  GivenContexts given(*e.session);
   const auto& operations = e.session->operations;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];

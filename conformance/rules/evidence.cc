@@ -58,10 +58,6 @@ bool header_is_sane(const Image& image, const Candidate& c, const abi::ProcessHe
   return b != nullptr && is_whole(image, *b) && is_any_payload(kept_bytes(image, *b));
 }
 
-bool all_zero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
-}
-
 abi::Recognition recognise(const Timeline& t, const Image& image, const Context& context) {
   const Candidate& c = *context.candidate;
   abi::RecognitionInput in;
@@ -334,6 +330,18 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
   }
   add_sessions(timeline, out);
   return out;
+}
+
+std::vector<const Context*> decoded_contexts(const ImageEvidence& e) {
+  std::vector<const Context*> out;
+  for (const Context* c : e.first_sights) {
+    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) out.push_back(c);
+  }
+  return out;
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
 }
 
 std::string summary_of(const ImageEvidence& evidence) {

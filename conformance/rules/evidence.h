@@ -111,6 +111,11 @@ struct ImageEvidence {
 // thread context, or of which a call was answered; of a recording of `run` all.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
+// The first sights whose payload was whole and is a ProcessContext.
+std::vector<const Context*> decoded_contexts(const ImageEvidence& evidence);
+
+bool all_zero(std::span<const std::byte> bytes);
+
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.
 std::string summary_of(const ImageEvidence& evidence);
 // The same of its threads: "2 threads with a record; 4243: trace 4bf9..., span 00f0...,

@@ -520,7 +520,7 @@ Finding survives_total_denial(const ImageEvidence& e) {
 
 // ---- other calls that fail
 
-bool covers(const SystemCall& madvise, std::uint64_t address) {
+bool is_advice_on(const SystemCall& madvise, std::uint64_t address) {
   return madvise.args[0] <= address &&
          address - madvise.args[0] < std::max<std::uint64_t>(madvise.args[1], 1);
 }
@@ -529,7 +529,7 @@ bool is_protected(const ImageEvidence& e, const Context& c) {
   const auto& flags = c.candidate->vm_flags;
   if (!flags.empty() && flags.front() && (" " + *flags.front() + " ").contains(" dc ")) return true;
   return std::ranges::any_of(e.image->calls, [&](const SystemCall& call) {
-    return call.name == "madvise" && worked(call) && covers(call, c.start());
+    return call.name == "madvise" && worked(call) && is_advice_on(call, c.start());
   });
 }
 
@@ -561,8 +561,8 @@ Finding failure_madvise(const ImageEvidence& e) {
   if (died(e)) return death(e, "fork protection was refused", refused);
   const SystemCall& first = *refused.front();
   for (const Context* c : left_after(e, first.entered_ns)) {
-    const bool concerned =
-        std::ranges::any_of(refused, [&](const SystemCall* m) { return covers(*m, c->start()); });
+    const bool concerned = std::ranges::any_of(
+        refused, [&](const SystemCall* m) { return is_advice_on(*m, c->start()); });
     if (!concerned || is_protected(e, *c)) continue;
     Finding f = contradicted("a context was published although MADV_DONTFORK was refused",
                              "published without fork protection");
@@ -574,7 +574,7 @@ Finding failure_madvise(const ImageEvidence& e) {
   if (!is_concluded(e)) return not_concluded(e);
   if (!e.contexts.empty()) {
     for (const Context& c : e.contexts.back()) {
-      if (c.state != HeaderState::kBlank || !covers(first, c.start())) continue;
+      if (c.state != HeaderState::kBlank || !is_advice_on(first, c.start())) continue;
       Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
       f.evidence.push_back(maps_line(c));
       return f;
@@ -711,7 +711,7 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
              call.args[2] < c->candidate->entries.back().range.end().raw();
     });
     const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* call) {
-      return call->name == "madvise" && covers(*call, c->start());
+      return call->name == "madvise" && is_advice_on(*call, c->start());
     });
     if (unprotected || (announced && told != Told::kGaveUp)) continue;
     const bool readable = c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
@@ -742,7 +742,7 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
   if (!e.contexts.empty() && !e.has_usable) {
     for (const Context& c : e.contexts.back()) {
       const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* m) {
-        return m->name == "madvise" && covers(*m, c.start());
+        return m->name == "madvise" && is_advice_on(*m, c.start());
       });
       if (c.state != HeaderState::kBlank || unprotected) continue;
       Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
@@ -833,7 +833,7 @@ std::optional<Finding> not_later(std::uint64_t before, std::uint64_t now) {
   return f;
 }
 
-bool is_withdrawn(const abi::ProcessHeader& h) {
+bool publishes_nothing(const abi::ProcessHeader& h) {
   return h.signature != abi::kSignature || h.version != abi::kVersion ||
          (h.payload == 0 && h.payload_size == 0);
 }
@@ -864,7 +864,7 @@ std::optional<Finding> not_later_by_stores(const ImageEvidence& e, bool or_equal
     const bool unclear = std::any_of(
         op.stores.begin() + static_cast<std::ptrdiff_t>(op.zero_first),
         op.stores.begin() + static_cast<std::ptrdiff_t>(op.announce) + 1,
-        [](const HeaderStore& s) { return s.store->tid == 0 || is_withdrawn(s.after); });
+        [](const HeaderStore& s) { return s.store->tid == 0 || publishes_nothing(s.after); });
     if (unclear) continue;
     const HeaderStore& zero = op.stores[op.zero_first];
     const std::uint64_t before = zero.before.monotonic_published_at_ns;
@@ -886,7 +886,7 @@ struct Found {
 std::vector<Found> found_in(const ImageEvidence& e, const Publication& p, std::uint64_t until_ns) {
   std::vector<Found> out;
   const auto add = [&](std::uint64_t at, const abi::ProcessHeader& h, bool by_naming) {
-    const bool gone = is_withdrawn(h);
+    const bool gone = publishes_nothing(h);
     out.push_back({at, gone ? std::nullopt : std::optional(h), by_naming});
   };
   for (const Naming& n : p.namings) {
@@ -991,7 +991,7 @@ Finding timestamp_later(const ImageEvidence& e) {
 }
 
 template <Rule kRule>
-Finding at_calls(const ImageEvidence& e) {
+Finding at_faulted_calls(const ImageEvidence& e) {
   Finding f;
   if (e.timeline->mode == Mode::kAttach) {
     f = unobservable("the calls were made before ctxconf looked", "ctxconf wrap");
@@ -1004,21 +1004,21 @@ Finding at_calls(const ImageEvidence& e) {
   return f;
 }
 
-constexpr std::array<NamedRule, 14> kRules = {{
-    {"pctx.header.timestamp-clock", at_calls<timestamp_clock>},
-    {"pctx.publish.memfd-retry", at_calls<memfd_retry>},
-    {"pctx.publish.memfd-retry-flags", at_calls<memfd_retry_flags>},
-    {"pctx.publish.fallback-anon", at_calls<fallback_anon>},
-    {"pctx.publish.fallback-anon-exhausted", at_calls<fallback_anon_exhausted>},
-    {"pctx.publish.name-failure-ignored", at_calls<name_failure_ignored>},
-    {"pctx.publish.failure-madvise", at_calls<failure_madvise>},
-    {"pctx.publish.failure-mmap", at_calls<failure_mmap>},
-    {"pctx.publish.failure-ftruncate", at_calls<failure_ftruncate>},
-    {"pctx.publish.failure-other-steps", at_calls<failure_other_steps>},
-    {"pctx.publish.failure-leaves-nothing-valid", at_calls<failure_leaves_nothing_valid>},
-    {"pctx.publish.no-name-at-all", at_calls<no_name_at_all>},
-    {"pctx.publish.survives-total-denial", at_calls<survives_total_denial>},
-    {"pctx.update.timestamp-later", at_calls<timestamp_later>},
+constexpr std::array<NamedRule, 14> kFaultRules = {{
+    {"pctx.header.timestamp-clock", at_faulted_calls<timestamp_clock>},
+    {"pctx.publish.memfd-retry", at_faulted_calls<memfd_retry>},
+    {"pctx.publish.memfd-retry-flags", at_faulted_calls<memfd_retry_flags>},
+    {"pctx.publish.fallback-anon", at_faulted_calls<fallback_anon>},
+    {"pctx.publish.fallback-anon-exhausted", at_faulted_calls<fallback_anon_exhausted>},
+    {"pctx.publish.name-failure-ignored", at_faulted_calls<name_failure_ignored>},
+    {"pctx.publish.failure-madvise", at_faulted_calls<failure_madvise>},
+    {"pctx.publish.failure-mmap", at_faulted_calls<failure_mmap>},
+    {"pctx.publish.failure-ftruncate", at_faulted_calls<failure_ftruncate>},
+    {"pctx.publish.failure-other-steps", at_faulted_calls<failure_other_steps>},
+    {"pctx.publish.failure-leaves-nothing-valid", at_faulted_calls<failure_leaves_nothing_valid>},
+    {"pctx.publish.no-name-at-all", at_faulted_calls<no_name_at_all>},
+    {"pctx.publish.survives-total-denial", at_faulted_calls<survives_total_denial>},
+    {"pctx.update.timestamp-later", at_faulted_calls<timestamp_later>},
 }};
 
 // ---- what a fault leaves as it is
@@ -1061,14 +1061,14 @@ bool published_all_the_same(const ImageEvidence& e) {
 
 }  // namespace
 
-std::span<const NamedRule> fault_rules() { return kRules; }
+std::span<const NamedRule> fault_rules() { return kFaultRules; }
 
 bool is_about_faults(std::string_view requirement) {
   if (requirement == "pctx.update.failure-recoverable" ||
       requirement == "pctx.publish.survives-file-size-limit") {
     return true;
   }
-  return std::ranges::find(kRules, requirement, &NamedRule::requirement) != kRules.end();
+  return std::ranges::find(kFaultRules, requirement, &NamedRule::requirement) != kFaultRules.end();
 }
 
 bool holds_under_faults(const ImageEvidence& e, std::string_view requirement) {

@@ -124,7 +124,7 @@ Finding version_development(const ImageEvidence& e) {
   return no_active_header(e);
 }
 
-Finding layout(const ImageEvidence& e) {
+Finding header_layout(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kOlderLayout})) {
     const auto& best = abi::fields_of(c->recognition.best);
     Finding f = contradicted(std::string(abi::describe(c->recognition.best)),
@@ -409,12 +409,12 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
   return no_active_header(e);
 }
 
-constexpr std::array<NamedRule, 11> kRules = {{
+constexpr std::array<NamedRule, 11> kHeaderRules = {{
     {"pctx.header.signature", signature},
     {"pctx.header.version", version},
     {"pctx.header.version-development", version_development},
     {"pctx.header.payload-size", payload_size},
-    {"pctx.header.layout", layout},
+    {"pctx.header.layout", header_layout},
     {"pctx.header.payload-pointer", payload_pointer},
     {"pctx.header.at-mapping-start", at_mapping_start},
     {"pctx.header.native-byte-order", native_byte_order},
@@ -425,6 +425,6 @@ constexpr std::array<NamedRule, 11> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> header_rules() { return kRules; }
+std::span<const NamedRule> header_rules() { return kHeaderRules; }
 
 }  // namespace ctxconf::conformance

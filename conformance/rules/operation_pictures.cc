@@ -17,7 +17,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Kind = PictureStep::Kind;
+using StepKind = PictureStep::Kind;
 
 // A part of the image's order of events.
 struct Part {
@@ -115,8 +115,6 @@ std::vector<Part> parts_of(const ImageEvidence& e, const HeaderHistory& history,
 
 // ---- steps
 
-std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 std::string place_of(const Image& image, const std::optional<std::uint32_t>& place) {
   if (!place || *place >= image.places.size()) return {};
   CodePlace p = image.places[*place];
@@ -137,7 +135,7 @@ std::string signature_text(const abi::ProcessHeader& h) {
   return fmt::format("\"{}\"", text);
 }
 
-std::vector<PictureStep::Change> changes_of(const HeaderStore& s) {
+std::vector<PictureStep::Change> picture_changes(const HeaderStore& s) {
   constexpr std::uint8_t kSignatureWord = 1;
   constexpr std::uint8_t kSizeWord = 2;
   constexpr std::uint8_t kTimestampWord = 4;
@@ -231,7 +229,7 @@ class Painter {
       if (!before || !after) continue;
       Event event;
       event.order = s.order;
-      event.step.changes = changes_of({&s, *before, *after});
+      event.step.changes = picture_changes({&s, *before, *after});
       if (event.step.changes.empty()) continue;
       event.step.tid = s.tid;
       event.step.at = s.tid == 0 ? "no thread that was watched" : place_of(image_, s.place);
@@ -280,7 +278,7 @@ class Painter {
       if (!wrong && !concerns(c)) continue;
       Event out;
       out.order = c.entered_order;
-      out.step.kind = is_new_process(c) ? Kind::kFork : Kind::kCall;
+      out.step.kind = is_new_process(c) ? StepKind::kFork : StepKind::kCall;
       out.step.text = call_text(c) + excuse(c);
       out.step.tid = c.tid;
       events_.push_back(std::move(out));
@@ -300,7 +298,7 @@ class Painter {
         }
         Event out;
         out.order = is.order;
-        out.step.kind = Kind::kPayload;
+        out.step.kind = StepKind::kPayload;
         out.step.changes = {{Lane::kPayload, hash_text(*was.payload), hash_text(*is.payload)}};
         out.step.at = place_of(image_, is.place);
         out.step.tid = walk.tid;
@@ -314,8 +312,8 @@ class Painter {
     std::vector<Event> joined;
     std::size_t times = 0;
     for (Event& event : events_) {
-      const bool more = event.step.kind == Kind::kPayload && !joined.empty() &&
-                        joined.back().step.kind == Kind::kPayload;
+      const bool more = event.step.kind == StepKind::kPayload && !joined.empty() &&
+                        joined.back().step.kind == StepKind::kPayload;
       times = more ? times + 1 : 1;
       if (more) {
         PictureStep& step = joined.back().step;
@@ -351,7 +349,7 @@ class Painter {
     for (Event& event : events_) {
       if (event.after) now = found(*event.after);
       event.step.finds = now;
-      const bool changed = event.step.kind == Kind::kPayload;
+      const bool changed = event.step.kind == StepKind::kPayload;
       if (!changed || (now != Finds::kOld && now != Finds::kNew)) continue;
       event.step.finds = Finds::kNeither;
       if (!event.came_back) now = Finds::kNeither;
@@ -376,7 +374,7 @@ class Painter {
     if (!place.missing.empty()) {
       Event event;
       event.order = part_.end;
-      event.step.kind = Kind::kMissing;
+      event.step.kind = StepKind::kMissing;
       event.step.text = place.missing;
       event.step.finds = events_.empty() ? Finds::kUnknown : events_.back().step.finds;
       event.step.wrong = true;
@@ -385,7 +383,7 @@ class Painter {
     }
     std::size_t out = events_.size();
     for (std::size_t i = 0; i < events_.size() && events_[i].order <= place.order; ++i) {
-      const bool shows_later = events_[i].after || events_[i].step.kind == Kind::kPayload;
+      const bool shows_later = events_[i].after || events_[i].step.kind == StepKind::kPayload;
       if (events_[i].order == place.order || shows_later) out = i;
     }
     if (out == events_.size()) return 0;

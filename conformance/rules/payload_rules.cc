@@ -12,8 +12,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMaxListed = 8;  // faults shown of one kind
-
 Finding nothing_to_judge(const ImageEvidence& e) {
   for (const Context* c : e.first_sights) {
     if (c->payload != nullptr && c->payload->problem != PayloadProblem::kNone) {
@@ -46,14 +44,6 @@ Finding nothing_to_judge(const ImageEvidence& e) {
                       "a header with signature, version 2 and a non-zero timestamp");
 }
 
-std::vector<const Context*> decoded(const ImageEvidence& e) {
-  std::vector<const Context*> out;
-  for (const Context* c : e.first_sights) {
-    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) out.push_back(c);
-  }
-  return out;
-}
-
 std::string location(const PayloadFault& f) {
   std::string out = f.path;
   if (!f.key.empty()) out += " (" + f.key + ")";
@@ -65,7 +55,7 @@ std::string location(const PayloadFault& f) {
 // The rows that list faults of a decoded payload differ only in which list it is.
 Finding list_faults(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
                     const char* what, const char* signature) {
-  const auto contexts = decoded(e);
+  const auto contexts = decoded_contexts(e);
   for (const Context* c : contexts) {
     const auto& faults = c->payload.get()->*member;
     if (faults.empty()) continue;
@@ -103,7 +93,7 @@ Finding process_context_message(const ImageEvidence& e) {
     f.hexdumps = {payload_dump(*c, c->payload->problem_offset, 1, "decoding stopped here")};
     return f;
   }
-  return decoded(e).empty() ? nothing_to_judge(e) : passed();
+  return decoded_contexts(e).empty() ? nothing_to_judge(e) : passed();
 }
 
 Finding field_numbers(const ImageEvidence& e) {
@@ -119,7 +109,7 @@ Finding field_numbers(const ImageEvidence& e) {
     f.hexdumps = {payload_dump(*c, c->payload->problem_offset, 1, "this tag")};
     return f;
   }
-  const auto contexts = decoded(e);
+  const auto contexts = decoded_contexts(e);
   if (contexts.empty()) return nothing_to_judge(e);
   const Payload& last = *contexts.back()->payload;
   if (!last.unknown.empty()) {
@@ -134,7 +124,7 @@ Finding resource_keys_unique(const ImageEvidence& e) {
   Finding f = list_faults(e, &Payload::resource_key_repeats, "a Resource key occurs twice",
                           "repeated Resource key");
   if (f.outcome != Outcome::kPass) return f;
-  for (const Context* c : decoded(e)) {
+  for (const Context* c : decoded_contexts(e)) {
     if (c->payload->keys_in_both.empty()) continue;
     return noted(fmt::format("the key {} stands in the Resource and in field 2",
                              c->payload->keys_in_both.front()),
@@ -153,7 +143,7 @@ Finding nested_keys_unique(const ImageEvidence& e) {
                      "repeated nested key");
 }
 
-Finding utf8(const ImageEvidence& e) {
+Finding strings_are_utf8(const ImageEvidence& e) {
   return list_faults(e, &Payload::bad_utf8, "not valid UTF-8", "invalid UTF-8");
 }
 
@@ -165,7 +155,7 @@ Finding no_dictionary_references(const ImageEvidence& e) {
 // Rows about entity references say nothing of a Resource that has none.
 Finding list_entities(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
                       const char* what, const char* signature) {
-  const auto contexts = decoded(e);
+  const auto contexts = decoded_contexts(e);
   const bool any =
       std::ranges::any_of(contexts, [](const Context* c) { return c->payload->entities > 0; });
   if (contexts.empty() || any) return list_faults(e, member, what, signature);
@@ -188,7 +178,7 @@ Finding entity_id(const ImageEvidence& e) {
 }
 
 Finding semantic_conventions(const ImageEvidence& e) {
-  const auto contexts = decoded(e);
+  const auto contexts = decoded_contexts(e);
   std::optional<Finding> slip;  // perhaps a name of the user's own
   for (const Context* c : contexts) {
     for (const auto* list : {&c->payload->resource, &c->payload->attributes}) {
@@ -341,17 +331,17 @@ Finding stays_alive(const ImageEvidence& e) {
   }
   if (at_exit) return *at_exit;
   if (judged) return passed();
-  if (decoded(e).empty()) return nothing_to_judge(e);
+  if (decoded_contexts(e).empty()) return nothing_to_judge(e);
   return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");
 }
 
-constexpr std::array<NamedRule, 14> kRules = {{
+constexpr std::array<NamedRule, 14> kPayloadRules = {{
     {"pctx.payload.process-context-message", process_context_message},
     {"pctx.payload.field-numbers", field_numbers},
     {"pctx.payload.resource-keys-unique", resource_keys_unique},
     {"pctx.payload.attribute-keys-unique", attribute_keys_unique},
     {"pctx.payload.nested-keys-unique", nested_keys_unique},
-    {"pctx.payload.utf8", utf8},
+    {"pctx.payload.utf8", strings_are_utf8},
     {"pctx.payload.no-dictionary-references", no_dictionary_references},
     {"pctx.payload.entity-keys-exist", entity_keys_exist},
     {"pctx.payload.entity-type", entity_type},
@@ -364,6 +354,6 @@ constexpr std::array<NamedRule, 14> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> payload_rules() { return kRules; }
+std::span<const NamedRule> payload_rules() { return kPayloadRules; }
 
 }  // namespace ctxconf::conformance

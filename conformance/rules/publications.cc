@@ -51,13 +51,13 @@ bool makes(const SystemCall& c, std::uint64_t start) {
 
 // Maps memory from before `start` to behind it: what was there was unmapped, by a call that is not
 // recorded.
-bool covers(const SystemCall& c, std::uint64_t start) {
+bool maps_over(const SystemCall& c, std::uint64_t start) {
   return result_of(c) < start && start - result_of(c) < c.args[1] && c.name == "mmap";
 }
 
 bool ends(const SystemCall& c, std::uint64_t start) {
   if (!succeeded(c)) return false;
-  if (covers(c, start)) return true;
+  if (maps_over(c, start)) return true;
   if (c.args[0] > start) return false;
   if (start - c.args[0] < c.args[1] && c.name == "munmap") return true;
   return c.args[0] == start && result_of(c) != start && c.name == "mremap";

@@ -252,7 +252,7 @@ Finding footprint(const ImageEvidence& e) {
   return e.first_sights.empty() ? no_valid_header() : passed();
 }
 
-constexpr std::array<NamedRule, 8> kRules = {{
+constexpr std::array<NamedRule, 8> kPublishRules = {{
     {"pctx.publish.mapping-private", mapping_private},
     {"pctx.publish.mapping-protection", mapping_protection},
     {"pctx.publish.memfd-closed", memfd_closed},
@@ -265,6 +265,6 @@ constexpr std::array<NamedRule, 8> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> publish_rules() { return kRules; }
+std::span<const NamedRule> publish_rules() { return kPublishRules; }
 
 }  // namespace ctxconf::conformance

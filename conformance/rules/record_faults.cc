@@ -14,7 +14,6 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::size_t kAnyKey = abi::kMaxKeys;
 
 // A separate buffer of attributes is no further from its record; text is.
@@ -47,10 +46,6 @@ std::optional<std::size_t> length_at(Bytes area, std::size_t& at, bool varint) {
   const auto high = std::to_integer<std::size_t>(area[at++]);
   if (high == 0 || high >= 0x80) return std::nullopt;  // never so long, or longer than any record
   return (byte & 0x7fU) | high << 7U;
-}
-
-bool all_zero(Bytes bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
 }
 
 Walk walk(Bytes area, std::size_t keys, const Style& style = {}) {
@@ -100,7 +95,8 @@ class Examination {
       : image_(*e.image), record_(r), draft_times_(draft_times) {
     keys_ = key_count(r).value_or(kAnyKey);
     size_ = r.head.attrs_data_size;
-    behind_ = r.bytes.size() > kHead ? r.bytes.subspan(kHead) : Bytes{};
+    behind_ =
+        r.bytes.size() > abi::kRecordHeadBytes ? r.bytes.subspan(abi::kRecordHeadBytes) : Bytes{};
     whole_ = r.whole && behind_.size() >= size_;
     area_ = behind_.first(std::min(size_, behind_.size()));
     as_is_ = walk(area_, keys_);
@@ -160,7 +156,7 @@ class Examination {
     const bool beyond = swapped < size_;
     // What lies behind the entries may be any memory: read as entries it names no known keys, or
     // says nothing over and over.
-    const bool senseless = beyond && kHead + size_ > abi::kRecommendedRecordBytes &&
+    const bool senseless = beyond && abi::kRecordHeadBytes + size_ > abi::kRecommendedRecordBytes &&
                            (!as_is_.known_keys || as_is_.blank_run);
     const bool in_use = as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3;
     if (!senseless && (exact_ || (beyond && in_use))) return Fit::kNone;
@@ -179,8 +175,9 @@ class Examination {
   }
 
   Fit size_with_head(std::string& reading) const {
-    if (size_ < kHead || size_ - kHead > behind_.size()) return Fit::kNone;
-    const std::size_t without = size_ - kHead;
+    if (size_ < abi::kRecordHeadBytes || size_ - abi::kRecordHeadBytes > behind_.size())
+      return Fit::kNone;
+    const std::size_t without = size_ - abi::kRecordHeadBytes;
     const Walk w = walk(behind_.first(without), keys_);
     if (w.end != without || !w.known_keys || w.blank_run) return Fit::kNone;
     reading = fmt::format("{} entries over {} bytes, which with the fixed part are {}", w.entries,
@@ -221,7 +218,8 @@ class Examination {
 
   Fit elsewhere(std::string& reading) const {
     if (!whole_) {
-      reading = fmt::format("{} of {} bytes can be copied", record_.bytes.size(), kHead + size_);
+      reading = fmt::format("{} of {} bytes can be copied", record_.bytes.size(),
+                            abi::kRecordHeadBytes + size_);
       return Fit::kProven;
     }
     const bool readable = exact_ && as_is_.known_keys;

@@ -7,19 +7,18 @@
 
 #include "abi/thread_layouts.h"
 #include "conformance/payload_walk.h"
+#include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
 #include "conformance/rules/vector_bytes.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::uint64_t kValidAt = offsetof(abi::ThreadRecordHead, valid);
 constexpr std::uint64_t kFlagsAt = offsetof(abi::ThreadRecordHead, trace_flags);
 constexpr std::uint64_t kSizeAt = offsetof(abi::ThreadRecordHead, attrs_data_size);
-constexpr std::size_t kMaxListed = 8;
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -42,14 +41,14 @@ Finding against_layout(const ImageEvidence& e, const Record& r, std::string saw,
 }
 
 // "offset 28: index 0, length 3, "GET"", as far as entries are whole.
-void add_entries(Finding& f, const Record& r) {
+void add_plain_entries(Finding& f, const Record& r) {
   abi::AttributeCursor cursor(r.attributes);
   for (std::size_t i = 0; i < kMaxListed; ++i) {
     const auto entry = cursor.next();
     if (!entry) return;
-    f.evidence.push_back(fmt::format("offset {}: index {}, length {}, {}", kHead + entry->offset,
-                                     entry->key, entry->value.size(),
-                                     conformance::quoted(text_of(entry->value), 32)));
+    f.evidence.push_back(fmt::format(
+        "offset {}: index {}, length {}, {}", abi::kRecordHeadBytes + entry->offset, entry->key,
+        entry->value.size(), conformance::quoted(as_text(entry->value), 32)));
   }
 }
 
@@ -116,7 +115,7 @@ void add_scores(Finding& f, const ImageEvidence& e, const Record& r) {
 
 // What so many entries behind the fixed part take.
 std::size_t bytes_of_entries(const Record& r, std::size_t count) {
-  abi::AttributeCursor cursor(r.bytes.subspan(kHead));
+  abi::AttributeCursor cursor(r.bytes.subspan(abi::kRecordHeadBytes));
   for (std::size_t i = 0; i < count && cursor.next(); ++i) {
   }
   return cursor.offset();
@@ -129,14 +128,14 @@ std::vector<KnownBytes> merged_record(const Record& r, const abi::RecordFields& 
   abi::AttributeCursor cursor(behind);
   for (std::size_t i = 0; i < count && cursor.next(); ++i) {
   }
-  KnownBytes entries{kHead, {}};
+  KnownBytes entries{abi::kRecordHeadBytes, {}};
   for (const std::byte b : behind.first(cursor.offset())) {
     entries.bytes.push_back(std::to_integer<std::uint8_t>(b));
   }
   return {known_number(kSizeAt, cursor.offset(), 2), std::move(entries)};
 }
 
-Finding layout(const ImageEvidence& e) {
+Finding record_layout(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kOlderLayout})) {
@@ -178,13 +177,6 @@ bool is_readable_head(const JudgedRecord& j) {
   return j.fault != RecordFault::kOlderLayout && j.record->valid();
 }
 
-template <std::size_t n>
-std::string hex_of(const std::array<std::uint8_t, n>& id) {
-  std::string out;
-  for (const auto b : id) out += fmt::format("{:02x}", b);
-  return out;
-}
-
 Finding ids_both_or_neither(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
@@ -195,7 +187,8 @@ Finding ids_both_or_neither(const ImageEvidence& e) {
     const auto& h = j.record->head;
     if (abi::has_trace_id(h) == abi::has_span_id(h)) continue;
     return against_layout(
-        e, *j.record, fmt::format("trace id {}, span id {}", hex_of(h.trace_id), hex_of(h.span_id)),
+        e, *j.record,
+        fmt::format("trace id {}, span id {}", trace_id_of(*j.record), span_id_of(*j.record)),
         abi::has_trace_id(h) ? "trace id without span id" : "span id without trace id",
         {abi::has_trace_id(h) ? Hexdump::Mark{16, 8, "span id: zero"}
                               : Hexdump::Mark{0, 16, "trace id: zero"}});
@@ -298,7 +291,8 @@ Finding attrs_data_size(const ImageEvidence& e) {
                   count ? "counts entries" : "counts the fixed part too", j->reading),
       count ? "size counts entries" : "size counts the fixed part",
       {{kSizeAt, 2, fmt::format("size: {}", size)}},
-      {known_number(kSizeAt, count ? bytes_of_entries(*j->record, size) : size - kHead, 2)});
+      {known_number(kSizeAt,
+                    count ? bytes_of_entries(*j->record, size) : size - abi::kRecordHeadBytes, 2)});
   f.evidence.push_back(merged_reading(*j));
   return f;
 }
@@ -333,7 +327,8 @@ Finding contiguous(const ImageEvidence& e) {
     const Record& r = *j->record;
     if (j->at_address) {
       return against_layout(e, r, "the entries are not behind the fixed part: " + j->reading,
-                            "pointer instead of entries", {{kHead, 8, "an address"}});
+                            "pointer instead of entries",
+                            {{abi::kRecordHeadBytes, 8, "an address"}});
     }
     return against_layout(e, r, j->reading, "record is not one block",
                           {{kSizeAt, 2, fmt::format("size: {}", r.head.attrs_data_size)}});
@@ -372,7 +367,7 @@ Finding recommended_size(const ImageEvidence& e) {
         j.fault != RecordFault::kPaddedEntries && j.fault != RecordFault::kVarintLengths) {
       continue;
     }
-    const std::uint64_t size = kHead + j.record->head.attrs_data_size;
+    const std::uint64_t size = abi::kRecordHeadBytes + j.record->head.attrs_data_size;
     largest = std::max(largest, size);
     if (size <= abi::kRecommendedRecordBytes) continue;
     return against_layout(e, *j.record, fmt::format("a record of {} bytes", size),
@@ -388,9 +383,9 @@ Finding entry_format(const ImageEvidence& e) {
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kVarintLengths})) {
     Finding f = against(*j->record, "lengths are varints: " + j->reading, "varint lengths",
-                        {{kHead + j->end, 3, "entry"}});
+                        {{abi::kRecordHeadBytes + j->end, 3, "entry"}});
     f.evidence.push_back(merged_reading(*j));
-    add_entries(f, *j->record);
+    add_plain_entries(f, *j->record);
     return f;
   }
   return kept(e, records, with_entry, "an attribute");
@@ -401,9 +396,9 @@ Finding packed(const ImageEvidence& e) {
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kPaddedEntries})) {
     Finding f = against(*j->record, "entries are padded: " + j->reading, "padding between entries",
-                        {{kHead, 2, "first entry"}});
+                        {{abi::kRecordHeadBytes, 2, "first entry"}});
     f.evidence.push_back(merged_reading(*j));
-    add_entries(f, *j->record);
+    add_plain_entries(f, *j->record);
     return f;
   }
   const auto tells = [](const JudgedRecord& j) {
@@ -424,12 +419,12 @@ Finding ends_on_boundary(const ImageEvidence& e) {
   const auto records = judged_records(e);
   if (const auto* j = find_fault(records, {RecordFault::kCutEntry})) {
     const auto size = j->record->head.attrs_data_size;
-    Finding f =
-        against(*j->record,
-                fmt::format("{} entries end at {} of {} bytes; {} are left over", j->entries,
-                            j->end, size, size - j->end),
-                "area ends inside an entry", {{kHead + j->end, size - j->end, "no whole entry"}});
-    add_entries(f, *j->record);
+    Finding f = against(*j->record,
+                        fmt::format("{} entries end at {} of {} bytes; {} are left over",
+                                    j->entries, j->end, size, size - j->end),
+                        "area ends inside an entry",
+                        {{abi::kRecordHeadBytes + j->end, size - j->end, "no whole entry"}});
+    add_plain_entries(f, *j->record);
     return f;
   }
   return kept(e, records, with_entry, "an attribute");
@@ -466,7 +461,8 @@ Finding key_in_map(const ImageEvidence& e) {
     return against(
         *j.record,
         fmt::format("index {} in a record, and {} elements in the key map", bad->key, *keys),
-        "index outside the key map", {{kHead + bad->offset, 1, fmt::format("index {}", bad->key)}});
+        "index outside the key map",
+        {{abi::kRecordHeadBytes + bad->offset, 1, fmt::format("index {}", bad->key)}});
   }
   if (judged > 0) return passed(fmt::format("{} records with attributes", judged));
   if (unpublished) {
@@ -488,17 +484,18 @@ bool is_cut_character(std::string_view value, const BadBytes& bad) {
          lead >= 0xc2 && lead <= 0xf4;
 }
 
-Finding utf8(const ImageEvidence& e) {
+Finding values_are_utf8(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto records = judged_records(e);
   for (const auto& j : records) {
     if (j.fault != RecordFault::kNone) continue;
     std::optional<Finding> bad;
     for_each_entry(*j.record, [&](const abi::AttributeEntry& entry) {
-      const auto value = text_of(entry.value);
+      const auto value = as_text(entry.value);
       const auto wrong = first_bad_utf8(value);
       if (!wrong) return true;
-      const std::uint64_t at = kHead + entry.offset + abi::kEntryHeadBytes + wrong->at;
+      const std::uint64_t at =
+          abi::kRecordHeadBytes + entry.offset + abi::kEntryHeadBytes + wrong->at;
       if (is_cut_character(value, *wrong)) {
         bad = against(
             *j.record,
@@ -518,8 +515,8 @@ Finding utf8(const ImageEvidence& e) {
   return kept(e, records, with_entry, "an attribute");
 }
 
-constexpr std::array<NamedRule, 15> kRules = {{
-    {"tctx.record.layout", layout},
+constexpr std::array<NamedRule, 15> kRecordRules = {{
+    {"tctx.record.layout", record_layout},
     {"tctx.record.byte-order", byte_order},
     {"tctx.record.ids-both-or-neither", ids_both_or_neither},
     {"tctx.record.valid-is-one", valid_is_one},
@@ -533,11 +530,11 @@ constexpr std::array<NamedRule, 15> kRules = {{
     {"tctx.attrs.packed", packed},
     {"tctx.attrs.ends-on-boundary", ends_on_boundary},
     {"tctx.attrs.key-in-map", key_in_map},
-    {"tctx.attrs.utf8", utf8},
+    {"tctx.attrs.utf8", values_are_utf8},
 }};
 
 }  // namespace
 
-std::span<const NamedRule> record_rules() { return kRules; }
+std::span<const NamedRule> record_rules() { return kRecordRules; }
 
 }  // namespace ctxconf::conformance

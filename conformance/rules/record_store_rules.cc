@@ -21,33 +21,32 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using RecordBytes = std::vector<std::byte>;
 
-constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::size_t kValid = 24;
 constexpr std::size_t kShown = 6;
 
-abi::ThreadRecordHead head_of(const Bytes& record) {
+abi::ThreadRecordHead record_head(const RecordBytes& record) {
   return abi::decode_thread_record(record).value_or(abi::ThreadRecordHead{});
 }
-bool is_valid(const Bytes& record) { return head_of(record).valid == abi::kRecordValid; }
-std::size_t size_of(const Bytes& record) { return head_of(record).attrs_data_size; }
+bool is_valid(const RecordBytes& record) { return record_head(record).valid == abi::kRecordValid; }
+std::size_t size_of(const RecordBytes& record) { return record_head(record).attrs_data_size; }
 
-bool same_bytes(const Bytes& a, const Bytes& b, std::size_t from, std::size_t to) {
+bool same_bytes(const RecordBytes& a, const RecordBytes& b, std::size_t from, std::size_t to) {
   to = std::min({to, a.size(), b.size()});
   return from >= to || std::equal(a.begin() + from, a.begin() + to, b.begin() + from);
 }
 
 // The entries within `size` bytes end where the last of them ends.
-bool ends_on_boundary(const Bytes& record, std::size_t size) {
-  if (record.size() < kHead + size) return false;
-  return abi::walks_exactly(std::span(record).subspan(kHead, size));
+bool ends_on_boundary(const RecordBytes& record, std::size_t size) {
+  if (record.size() < abi::kRecordHeadBytes + size) return false;
+  return abi::walks_exactly(std::span(record).subspan(abi::kRecordHeadBytes, size));
 }
 
 // One store, and what a reader of the owner's slot could see before and after it.
-struct Change {
+struct RecordChange {
   const RecordStore* store = nullptr;
-  Bytes before;  // as they were at the last store or, where that is later, at the last look
+  RecordBytes before;  // as they were at the last store or, where that is later, at the last look
   bool seen_before = false;
   bool seen_after = false;
   std::size_t operation = 0;  // index into SessionEvidence::operations
@@ -58,7 +57,7 @@ struct Change {
 // Everything about one watched record.
 struct WatchedRecord {
   const RecordWatch* watch = nullptr;
-  std::vector<Change> changes;
+  std::vector<RecordChange> changes;
 };
 
 // What the thread's variable held at the look after an operation.
@@ -92,7 +91,7 @@ std::vector<WatchedRecord> watched(const ImageEvidence& e) {
     std::optional<std::size_t> operation;
     for (const RecordStore& s : e.image->record_stores) {
       if (s.order < w.armed_order || (w.ended_order && s.order > *w.ended_order)) continue;
-      Change c;
+      RecordChange c;
       c.store = &s;
       c.operation = operation_of(e, s.order);
       c.before = s.before;
@@ -103,12 +102,12 @@ std::vector<WatchedRecord> watched(const ImageEvidence& e) {
           c.before.assign(seen->bytes.begin(), seen->bytes.end());
         }
       }
-      if (operation != c.operation) least = head_of(c.before).attrs_data_size;
+      if (operation != c.operation) least = record_head(c.before).attrs_data_size;
       operation = c.operation;
       // A slot that has changed since the last store may have done so before this one.
       c.seen_before = slot == s.record && s.slot == s.record && is_valid(c.before);
       c.seen_after = s.slot == s.record && is_valid(s.after);
-      c.settled = least = std::min(least, head_of(c.before).attrs_data_size);
+      c.settled = least = std::min(least, record_head(c.before).attrs_data_size);
       slot = s.slot;
       record.changes.push_back(c);
     }
@@ -116,7 +115,7 @@ std::vector<WatchedRecord> watched(const ImageEvidence& e) {
   return out;
 }
 
-std::string changed_fields(const Change& c) {
+std::string changed_fields(const RecordChange& c) {
   std::string out;
   const auto add = [&](std::size_t from, std::size_t to, const char* name) {
     if (same_bytes(c.before, c.store->after, from, to)) return;
@@ -125,22 +124,23 @@ std::string changed_fields(const Change& c) {
   add(0, 16, "trace id");
   add(16, 24, "span id");
   if (!same_bytes(c.before, c.store->after, kValid, kValid + 1)) {
-    out += fmt::format("{}valid {} -> {}", out.empty() ? "" : ", ", head_of(c.before).valid,
-                       head_of(c.store->after).valid);
+    out += fmt::format("{}valid {} -> {}", out.empty() ? "" : ", ", record_head(c.before).valid,
+                       record_head(c.store->after).valid);
   }
   add(25, 26, "trace flags");
   if (size_of(c.before) != size_of(c.store->after)) {
     out += fmt::format("{}size {} -> {}", out.empty() ? "" : ", ", size_of(c.before),
                        size_of(c.store->after));
   }
-  add(kHead, SIZE_MAX, "entries");
+  add(abi::kRecordHeadBytes, SIZE_MAX, "entries");
   return out.empty() ? "nothing" : out;
 }
 
 // "store 3 by thread 42: valid 1 -> 0"
-void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record, const Change& at) {
-  std::vector<const Change*> of_operation;
-  for (const Change& c : record.changes) {
+void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record,
+             const RecordChange& at) {
+  std::vector<const RecordChange*> of_operation;
+  for (const RecordChange& c : record.changes) {
     if (c.operation == at.operation) of_operation.push_back(&c);
   }
   const auto found = std::ranges::find(of_operation, &at);
@@ -152,7 +152,7 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record, co
   f.evidence.push_back(
       fmt::format("record at {}, thread {}", hex_text(record.watch->record), record.watch->owner));
   for (std::size_t i = from; i < std::min(of_operation.size(), from + kShown); ++i) {
-    const Change& c = *of_operation[i];
+    const RecordChange& c = *of_operation[i];
     f.evidence.push_back(fmt::format("{}store {} by thread {}: {}; {}", &c == &at ? "> " : "  ",
                                      i + 1, c.store->tid, changed_fields(c),
                                      c.seen_after ? "visible" : "hidden"));
@@ -164,7 +164,7 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record, co
   f.level = "stores";
 }
 
-Finding at_stores(Finding f) {
+Finding said_of_stores(Finding f) {
   f.level = "stores";
   return f;
 }
@@ -179,13 +179,13 @@ Finding not_watched(const ImageEvidence& e) {
 }
 
 // Ids or flags changed: more than the tail rules allow.
-bool replaces(const Change& c) {
+bool replaces(const RecordChange& c) {
   return !same_bytes(c.before, c.store->after, 0, kValid) ||
          !same_bytes(c.before, c.store->after, 25, 26);
 }
 
 // Bytes changed, of those before `end`, that the instruction itself did not store to.
-bool changed_elsewhere(const Change& c, std::size_t end) {
+bool changed_elsewhere(const RecordChange& c, std::size_t end) {
   const RecordStore& s = *c.store;
   end = std::min({end, c.before.size(), s.after.size()});
   for (std::size_t i = 0; i < end; ++i) {
@@ -199,7 +199,7 @@ bool changed_elsewhere(const Change& c, std::size_t end) {
 // A writer that hides records by their valid byte has done so once.
 bool uses_valid_byte(const std::vector<WatchedRecord>& records) {
   for (const auto& r : records) {
-    for (const Change& c : r.changes) {
+    for (const RecordChange& c : r.changes) {
       if (c.seen_before && !is_valid(c.store->after)) return true;
       if (!is_valid(c.before) && c.seen_after) return true;
     }
@@ -215,17 +215,17 @@ Finding switches_pointer() {
 
 // The flags of a record that stays visible until the end of the operation, with nothing else: a
 // sampler may decide late (open.tctx.late-flags).
-bool is_late_flags(const WatchedRecord& r, const Change& c) {
+bool is_late_flags(const WatchedRecord& r, const RecordChange& c) {
   if (!same_bytes(c.before, c.store->after, 0, kValid + 1)) return false;
   if (same_bytes(c.before, c.store->after, 25, 26)) return false;
-  return std::ranges::none_of(r.changes, [&](const Change& later) {
+  return std::ranges::none_of(r.changes, [&](const RecordChange& later) {
     return later.operation == c.operation && later.store->order >= c.store->order &&
            (!later.seen_before || !is_valid(later.store->after) ||
             !same_bytes(c.before, later.store->after, 0, kValid));
   });
 }
 
-Finding late_flags(const ImageEvidence& e, const WatchedRecord& r, const Change& c) {
+Finding late_flags(const ImageEvidence& e, const WatchedRecord& r, const RecordChange& c) {
   Finding f = contradicted("the flags were stored while the record was visible",
                            "flags stored while visible");
   add_log(f, e, r, c);
@@ -239,12 +239,12 @@ Finding valid_cleared_first(const ImageEvidence& e) {
   std::size_t cleared = 0;
   std::optional<Finding> late;
   for (const auto& r : records) {
-    for (const Change& c : r.changes) {
+    for (const RecordChange& c : r.changes) {
       if (!c.seen_before) continue;
       const bool clears = !is_valid(c.store->after);
       if (clears) ++cleared;
       // All 32 bytes at once are one step for who stops the thread.
-      const bool wrong = clears ? changed_elsewhere(c, kHead + size_of(c.before))
+      const bool wrong = clears ? changed_elsewhere(c, abi::kRecordHeadBytes + size_of(c.before))
                                 : replaces(c) && c.store->words != 15;
       if (!wrong) continue;
       if (!clears && is_late_flags(r, c)) {
@@ -266,7 +266,7 @@ Finding valid_cleared_first(const ImageEvidence& e) {
   if (!uses_valid_byte(records)) return switches_pointer();
   if (late) return *std::move(late);
   if (cleared == 0) return unobservable("no visible record was hidden by its valid byte", "detach");
-  return at_stores(passed(fmt::format("the valid byte was cleared first, {} times", cleared)));
+  return said_of_stores(passed(fmt::format("the valid byte was cleared first, {} times", cleared)));
 }
 
 Finding valid_set_last(const ImageEvidence& e) {
@@ -276,16 +276,16 @@ Finding valid_set_last(const ImageEvidence& e) {
   std::optional<Finding> late;
   for (const auto& r : records) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
-      const Change& c = r.changes[i];
+      const RecordChange& c = r.changes[i];
       if (is_valid(c.before) || !c.seen_after) continue;
       ++set;
-      const Bytes& then = c.store->after;
+      const RecordBytes& then = c.store->after;
       // Until it is hidden again, or the operation is over.
-      Bytes last = then;
-      const Change* at = &c;
+      RecordBytes last = then;
+      const RecordChange* at = &c;
       bool hidden = false;
       for (std::size_t j = i + 1; j < r.changes.size(); ++j) {
-        const Change& later = r.changes[j];
+        const RecordChange& later = r.changes[j];
         if (later.operation != c.operation || !later.seen_before) break;
         if (is_late_flags(r, later)) {
           if (!late) late = late_flags(e, r, later);
@@ -294,7 +294,8 @@ Finding valid_set_last(const ImageEvidence& e) {
         }
         if (!same_bytes(last, later.store->after, 0, kValid) ||
             !same_bytes(last, later.store->after, 25, 26) ||
-            !same_bytes(then, later.store->after, kHead, kHead + size_of(then))) {
+            !same_bytes(then, later.store->after, abi::kRecordHeadBytes,
+                        abi::kRecordHeadBytes + size_of(then))) {
           at = &later;
           break;
         }
@@ -310,9 +311,10 @@ Finding valid_set_last(const ImageEvidence& e) {
       const Record* seen = record_after(e, c.operation, r.watch->owner);
       if (!wrong && !hidden && seen != nullptr && seen->sample->value == r.watch->record &&
           at == &c && &c == &r.changes.back()) {
-        const Bytes final_bytes(seen->bytes.begin(), seen->bytes.end());
+        const RecordBytes final_bytes(seen->bytes.begin(), seen->bytes.end());
         wrong = !same_bytes(then, final_bytes, 0, kValid) ||
-                !same_bytes(then, final_bytes, kHead, kHead + size_of(then));
+                !same_bytes(then, final_bytes, abi::kRecordHeadBytes,
+                            abi::kRecordHeadBytes + size_of(then));
       }
       if (!wrong) continue;
       Finding f = contradicted("the record changed after its valid byte was set again",
@@ -327,14 +329,14 @@ Finding valid_set_last(const ImageEvidence& e) {
   if (set == 0) {
     return unobservable("no record was shown again by its valid byte", "an attach after a detach");
   }
-  return at_stores(passed(fmt::format("the valid byte was set last, {} times", set)));
+  return said_of_stores(passed(fmt::format("the valid byte was set last, {} times", set)));
 }
 
 // Changes of the slot and of a reachable valid byte in each operation.
 struct Switches {
   bool by_pointer = false;
   bool by_valid = false;
-  const Change* valid_store = nullptr;
+  const RecordChange* valid_store = nullptr;
   const WatchedRecord* record = nullptr;
 };
 
@@ -346,7 +348,7 @@ Finding one_switch(const ImageEvidence& e) {
   std::set<std::int32_t> owners;
   for (const auto& r : records) {
     owners.insert(r.watch->owner);
-    for (const Change& c : r.changes) {
+    for (const RecordChange& c : r.changes) {
       if (is_valid(c.before) == is_valid(c.store->after)) continue;
       // Reachable before and after it.
       if (c.store->slot != r.watch->record) continue;
@@ -388,11 +390,11 @@ Finding one_switch(const ImageEvidence& e) {
                         "an adapter that declares thread.attach and thread.detach");
   }
   if (any_pointer && any_valid) {
-    return at_stores(noted("some operations switch the pointer, others the valid byte",
-                           "pointer and valid byte in different operations"));
+    return said_of_stores(noted("some operations switch the pointer, others the valid byte",
+                                "pointer and valid byte in different operations"));
   }
-  return at_stores(passed(any_pointer ? "contexts are switched by the pointer"
-                                      : "contexts are switched by the valid byte"));
+  return said_of_stores(passed(any_pointer ? "contexts are switched by the pointer"
+                                           : "contexts are switched by the valid byte"));
 }
 
 Finding same_thread_writes(const ImageEvidence& e) {
@@ -400,7 +402,7 @@ Finding same_thread_writes(const ImageEvidence& e) {
   if (records.empty()) return not_watched(e);
   std::size_t own = 0;
   for (const auto& r : records) {
-    for (const Change& c : r.changes) {
+    for (const RecordChange& c : r.changes) {
       if (c.store->tid == r.watch->owner) {
         ++own;
         continue;
@@ -418,7 +420,7 @@ Finding same_thread_writes(const ImageEvidence& e) {
     return unobservable("nobody stored to an attached record",
                         "an adapter that declares thread.append, or attaches twice");
   }
-  return at_stores(passed(fmt::format("{} stores, all by the thread itself", own)));
+  return said_of_stores(passed(fmt::format("{} stores, all by the thread itself", own)));
 }
 
 Finding size_last(const ImageEvidence& e) {
@@ -427,16 +429,17 @@ Finding size_last(const ImageEvidence& e) {
   std::size_t grown = 0;
   for (const auto& r : records) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
-      const Change& c = r.changes[i];
+      const RecordChange& c = r.changes[i];
       const std::size_t size = size_of(c.store->after);
       if (!c.seen_before || !c.seen_after || size <= size_of(c.before)) continue;
       ++grown;
-      bool wrong = c.store->after.size() >= kHead + size && !ends_on_boundary(c.store->after, size);
+      bool wrong = c.store->after.size() >= abi::kRecordHeadBytes + size &&
+                   !ends_on_boundary(c.store->after, size);
       // What it has when the operation is over, unless it was hidden or shrunk in between.
-      Bytes last = c.store->after;
+      RecordBytes last = c.store->after;
       bool comparable = true;
       for (std::size_t j = i + 1; j < r.changes.size(); ++j) {
-        const Change& later = r.changes[j];
+        const RecordChange& later = r.changes[j];
         if (later.operation != c.operation) break;
         comparable = comparable && later.seen_before && later.seen_after &&
                      size_of(later.store->after) >= size;
@@ -447,7 +450,8 @@ Finding size_last(const ImageEvidence& e) {
           seen->head.attrs_data_size >= size) {
         last.assign(seen->bytes.begin(), seen->bytes.end());
       }
-      wrong = wrong || (comparable && !same_bytes(c.store->after, last, kHead, kHead + size));
+      wrong = wrong || (comparable && !same_bytes(c.store->after, last, abi::kRecordHeadBytes,
+                                                  abi::kRecordHeadBytes + size));
       if (!wrong) continue;
       Finding f =
           contradicted(fmt::format("the size became {} before the entries in it were there", size),
@@ -460,7 +464,7 @@ Finding size_last(const ImageEvidence& e) {
     return unobservable("no visible record grew in place",
                         "an adapter that declares thread.append and appends in place");
   }
-  return at_stores(passed(fmt::format("the size grew last, {} times", grown)));
+  return said_of_stores(passed(fmt::format("the size grew last, {} times", grown)));
 }
 
 Finding size_single_store(const ImageEvidence& e) {
@@ -469,14 +473,14 @@ Finding size_single_store(const ImageEvidence& e) {
   std::size_t grown = 0;
   for (const auto& r : records) {
     for (std::size_t i = 0; i < r.changes.size(); ++i) {
-      const Change& c = r.changes[i];
+      const RecordChange& c = r.changes[i];
       if (!c.seen_before || !c.seen_after) continue;
       const std::size_t size = size_of(c.store->after);
       if (size == size_of(c.before)) continue;
       ++grown;
       // The next change of the size in the same operation: between them nothing ends at this size.
       for (std::size_t j = i + 1; j < r.changes.size(); ++j) {
-        const Change& later = r.changes[j];
+        const RecordChange& later = r.changes[j];
         if (later.operation != c.operation || !later.seen_after) break;
         const std::size_t then = size_of(later.store->after);
         if (then == size) continue;
@@ -497,7 +501,7 @@ Finding size_single_store(const ImageEvidence& e) {
     return unobservable("the size of no visible record changed",
                         "an adapter that declares thread.append and appends in place");
   }
-  return at_stores(passed(fmt::format("{} changes of the size, each one store", grown)));
+  return said_of_stores(passed(fmt::format("{} changes of the size, each one store", grown)));
 }
 
 Finding shrink_size_before_tail(const ImageEvidence& e) {
@@ -505,12 +509,14 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
   if (records.empty()) return not_watched(e);
   std::size_t shrunk = 0;
   for (const auto& r : records) {
-    for (const Change& c : r.changes) {
+    for (const RecordChange& c : r.changes) {
       if (!c.seen_before) continue;
       const std::size_t size = c.settled;
       if (c.seen_after && size_of(c.store->after) < size_of(c.before)) ++shrunk;
       // Where this store hides the record, what changed may have done so after it.
-      if (!c.seen_after || same_bytes(c.before, c.store->after, kHead, kHead + size)) continue;
+      if (!c.seen_after ||
+          same_bytes(c.before, c.store->after, abi::kRecordHeadBytes, abi::kRecordHeadBytes + size))
+        continue;
       Finding f = contradicted(
           fmt::format("bytes within the {} of the entries changed while the record was visible",
                       size),
@@ -523,10 +529,10 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
     return unobservable("no visible record shrank in place",
                         "an adapter that declares thread.shrink and shrinks in place");
   }
-  return at_stores(passed(fmt::format("the size was lowered first, {} times", shrunk)));
+  return said_of_stores(passed(fmt::format("the size was lowered first, {} times", shrunk)));
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kRecordStoreRules = std::to_array<NamedRule>({
     {"tctx.attach.valid-cleared-first", valid_cleared_first},
     {"tctx.attach.valid-set-last", valid_set_last},
     {"tctx.attach.one-switch", one_switch},
@@ -538,6 +544,6 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> record_store_rules() { return kRules; }
+std::span<const NamedRule> record_store_rules() { return kRecordStoreRules; }
 
 }  // namespace ctxconf::conformance

@@ -10,19 +10,10 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMaxListed = 8;
 constexpr std::string_view kNeedsMap = "a process context with a key map";
 
-std::vector<const Context*> decoded(const ImageEvidence& e) {
-  std::vector<const Context*> out;
-  for (const Context* c : e.first_sights) {
-    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) out.push_back(c);
-  }
-  return out;
-}
-
 // The entry of a context, in field 2 or, misplaced, in the Resource.
-const ThreadlocalEntry* entry_of(const Context& c, std::string_view key) {
+const ThreadlocalEntry* entry_anywhere(const Context& c, std::string_view key) {
   const ThreadlocalEntry* found = nullptr;
   for (const auto& t : c.payload->threadlocal) {
     if (t.key == key && (found == nullptr || found->in_resource)) found = &t;
@@ -30,23 +21,23 @@ const ThreadlocalEntry* entry_of(const Context& c, std::string_view key) {
   return found;
 }
 
-struct Seen {
+struct SeenEntry {
   const Context* context = nullptr;
   const ThreadlocalEntry* entry = nullptr;
 };
-std::vector<Seen> seen(const ImageEvidence& e, std::string_view key) {
-  std::vector<Seen> out;
-  for (const Context* c : decoded(e)) {
-    if (const auto* entry = entry_of(*c, key)) out.push_back({c, entry});
+std::vector<SeenEntry> seen_entries(const ImageEvidence& e, std::string_view key) {
+  std::vector<SeenEntry> out;
+  for (const Context* c : decoded_contexts(e)) {
+    if (const auto* entry = entry_anywhere(*c, key)) out.push_back({c, entry});
   }
   return out;
 }
 
-std::string shown(const ThreadlocalEntry& t) {
+std::string shown_entry(const ThreadlocalEntry& t) {
   return fmt::format("{} = {} ({})", t.key, conformance::quoted(t.text), to_string(t.kind));
 }
 
-Finding against(const Seen& s, std::string saw, std::string signature, std::string label) {
+Finding against(const SeenEntry& s, std::string saw, std::string signature, std::string label) {
   Finding f = contradicted(std::move(saw), std::move(signature));
   f.evidence = {maps_line(*s.context)};
   f.hexdumps = {payload_dump(*s.context, s.entry->offset, 2, std::move(label))};
@@ -106,7 +97,7 @@ Finding no_context_to_judge(const ImageEvidence& e) {
 Finding in_attributes(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   bool found = false;
-  for (const Context* c : decoded(e)) {
+  for (const Context* c : decoded_contexts(e)) {
     for (const auto& t : c->payload->threadlocal) {
       found = true;
       if (!t.in_resource) continue;
@@ -122,14 +113,14 @@ Finding in_attributes(const ImageEvidence& e) {
     }
   }
   if (found) return passed();
-  return decoded(e).empty() ? no_context_to_judge(e)
-                            : unobservable("no threadlocal entry was seen",
-                                           "a process context with threadlocal entries");
+  return decoded_contexts(e).empty() ? no_context_to_judge(e)
+                                     : unobservable("no threadlocal entry was seen",
+                                                    "a process context with threadlocal entries");
 }
 
-bool only_in_resource(const std::vector<Seen>& entries) {
+bool only_in_resource(const std::vector<SeenEntry>& entries) {
   return !entries.empty() &&
-         std::ranges::all_of(entries, [](const Seen& s) { return s.entry->in_resource; });
+         std::ranges::all_of(entries, [](const SeenEntry& s) { return s.entry->in_resource; });
 }
 Finding misplaced() {
   return unobservable("only in the Resource, which tctx.refdata.in-attributes reports",
@@ -145,17 +136,18 @@ bool withdrawn_under_a_record(const ImageEvidence& e, const Context& last) {
 
 Finding schema_version_present(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
-  const auto contexts = decoded(e);
-  const auto versions = seen(e, abi::kSchemaVersionKey);
+  const auto contexts = decoded_contexts(e);
+  const auto versions = seen_entries(e, abi::kSchemaVersionKey);
   const Record* record = own_record(e);
   if (only_in_resource(versions)) return misplaced();
   if (!versions.empty()) {
     const Context& last = *contexts.back();
     // Where the key map went as well, tctx.keymap.never-removed speaks.
-    if (entry_of(last, abi::kSchemaVersionKey) != nullptr || !withdrawn_under_a_record(e, last) ||
-        (!seen(e, abi::kAttributeKeyMapKey).empty() &&
-         entry_of(last, abi::kAttributeKeyMapKey) == nullptr)) {
-      return passed(shown(*versions.back().entry));
+    if (entry_anywhere(last, abi::kSchemaVersionKey) != nullptr ||
+        !withdrawn_under_a_record(e, last) ||
+        (!seen_entries(e, abi::kAttributeKeyMapKey).empty() &&
+         entry_anywhere(last, abi::kAttributeKeyMapKey) == nullptr)) {
+      return passed(shown_entry(*versions.back().entry));
     }
   }
   if (record == nullptr) return no_own_record(e);
@@ -195,15 +187,15 @@ bool is_of_a_runtime(const ImageEvidence& e, const ThreadlocalEntry& version) {
 
 Finding key_map_present(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
-  const auto contexts = decoded(e);
-  const auto maps = seen(e, abi::kAttributeKeyMapKey);
+  const auto contexts = decoded_contexts(e);
+  const auto maps = seen_entries(e, abi::kAttributeKeyMapKey);
   if (only_in_resource(maps)) return misplaced();
   if (!maps.empty()) {
     return passed(fmt::format("{} of {} elements", to_string(maps.back().entry->kind),
                               maps.back().entry->element_count));
   }
   if (contexts.empty()) return no_context_to_judge(e);
-  const auto versions = seen(e, abi::kSchemaVersionKey);
+  const auto versions = seen_entries(e, abi::kSchemaVersionKey);
   if (versions.empty()) {
     return unobservable("no reference data at all: see tctx.refdata.schema-version-present",
                         "a process context with a schema version");
@@ -238,14 +230,14 @@ Finding key_map_present(const ImageEvidence& e) {
 
 Finding schema_version_string(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
-  const auto versions = seen(e, abi::kSchemaVersionKey);
-  for (const Seen& s : versions) {
+  const auto versions = seen_entries(e, abi::kSchemaVersionKey);
+  for (const SeenEntry& s : versions) {
     if (s.entry->kind == ValueKind::kString) continue;
-    return against(s, shown(*s.entry) + ", not a string", "schema version is no string",
+    return against(s, shown_entry(*s.entry) + ", not a string", "schema version is no string",
                    "this entry");
   }
-  if (!versions.empty()) return passed(shown(*versions.back().entry));
-  return decoded(e).empty()
+  if (!versions.empty()) return passed(shown_entry(*versions.back().entry));
+  return decoded_contexts(e).empty()
              ? no_context_to_judge(e)
              : unobservable("no schema version was seen", "a process context with one");
 }
@@ -260,7 +252,7 @@ Finding schema_version_value(const ImageEvidence& e) {
   if (record == nullptr) return no_own_record(e);
   const ThreadlocalEntry* judged = nullptr;
   const ThreadlocalEntry* of_a_runtime = nullptr;
-  for (const Seen& s : seen(e, abi::kSchemaVersionKey)) {
+  for (const SeenEntry& s : seen_entries(e, abi::kSchemaVersionKey)) {
     if (s.entry->kind != ValueKind::kString) continue;
     judged = s.entry;
     if (abi::is_thread_schema(s.entry->text)) continue;
@@ -268,7 +260,7 @@ Finding schema_version_value(const ImageEvidence& e) {
       of_a_runtime = s.entry;
       continue;
     }
-    Finding f = against(s, shown(*s.entry) + ", and a thread has a valid record",
+    Finding f = against(s, shown_entry(*s.entry) + ", and a thread has a valid record",
                         "unknown schema version", "this value");
     f.evidence.push_back(fmt::format("known values: {}, {}", abi::kThreadSchemaVersions[0],
                                      abi::kThreadSchemaVersions[1]));
@@ -282,21 +274,21 @@ Finding schema_version_value(const ImageEvidence& e) {
     f.evidence = record_lines(*record);
     return f;
   }
-  if (judged != nullptr) return passed(shown(*judged));
-  return decoded(e).empty() ? no_context_to_judge(e)
-                            : unobservable("no schema version with a string was seen",
-                                           "a process context with a schema version");
+  if (judged != nullptr) return passed(shown_entry(*judged));
+  return decoded_contexts(e).empty() ? no_context_to_judge(e)
+                                     : unobservable("no schema version with a string was seen",
+                                                    "a process context with a schema version");
 }
 
 Finding no_map(const ImageEvidence& e) {
-  return decoded(e).empty() ? no_context_to_judge(e)
-                            : unobservable("no key map was seen", std::string(kNeedsMap));
+  return decoded_contexts(e).empty() ? no_context_to_judge(e)
+                                     : unobservable("no key map was seen", std::string(kNeedsMap));
 }
 
 Finding key_map_array(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
-  const auto maps = seen(e, abi::kAttributeKeyMapKey);
-  for (const Seen& s : maps) {
+  const auto maps = seen_entries(e, abi::kAttributeKeyMapKey);
+  for (const SeenEntry& s : maps) {
     if (s.entry->kind == ValueKind::kArray) continue;
     const bool draft = s.entry->kind == ValueKind::kKvlist;
     return against(
@@ -309,16 +301,16 @@ Finding key_map_array(const ImageEvidence& e) {
 }
 
 // The maps that are arrays: what the rows about their elements judge.
-std::vector<Seen> arrays(const ImageEvidence& e) {
-  auto out = seen(e, abi::kAttributeKeyMapKey);
-  std::erase_if(out, [](const Seen& s) { return s.entry->kind != ValueKind::kArray; });
+std::vector<SeenEntry> arrays(const ImageEvidence& e) {
+  auto out = seen_entries(e, abi::kAttributeKeyMapKey);
+  std::erase_if(out, [](const SeenEntry& s) { return s.entry->kind != ValueKind::kArray; });
   return out;
 }
 
 Finding key_map_strings(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto maps = arrays(e);
-  for (const Seen& s : maps) {
+  for (const SeenEntry& s : maps) {
     const auto& elements = s.entry->elements;
     const auto it = std::ranges::find_if(
         elements, [](const auto& element) { return element.kind != ValueKind::kString; });
@@ -339,7 +331,7 @@ Finding key_map_strings(const ImageEvidence& e) {
 Finding key_map_names_usable(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto maps = arrays(e);
-  for (const Seen& s : maps) {
+  for (const SeenEntry& s : maps) {
     std::map<std::string_view, std::size_t> first;
     for (std::size_t i = 0; i < s.entry->elements.size(); ++i) {
       const auto& element = s.entry->elements[i];
@@ -364,7 +356,7 @@ Finding at_most_256(const ImageEvidence& e) {
   if (auto na = no_thread_context(e)) return *na;
   const auto maps = arrays(e);
   std::uint64_t most = 0;
-  for (const Seen& s : maps) {
+  for (const SeenEntry& s : maps) {
     most = std::max(most, s.entry->element_count);
     if (s.entry->element_count <= abi::kMaxKeys) continue;
     return against(s, fmt::format("the key map has {} elements", s.entry->element_count),
@@ -391,12 +383,12 @@ bool is_same_mapping(const ImageEvidence& e, const Context& a, const Context& b)
 }
 
 enum class MapChange { kGrown, kRemoved, kMoved };
-struct Change {
+struct MapUpdate {
   MapChange what = MapChange::kGrown;
   std::size_t index = 0;  // in the earlier map
 };
 
-Change change_between(const ThreadlocalEntry& before, const ThreadlocalEntry* after) {
+MapUpdate change_between(const ThreadlocalEntry& before, const ThreadlocalEntry* after) {
   const auto& old = before.elements;
   if (after == nullptr) return {old.empty() ? MapChange::kGrown : MapChange::kRemoved, 0};
   std::map<std::string_view, std::size_t> left;
@@ -413,7 +405,7 @@ Change change_between(const ThreadlocalEntry& before, const ThreadlocalEntry* af
 // Each key map of a mapping begins with the one before it.
 Finding append_only(const ImageEvidence& e, MapChange judged) {
   if (auto na = no_thread_context(e)) return *na;
-  const auto contexts = decoded(e);
+  const auto contexts = decoded_contexts(e);
   bool compared = false;
   bool taken_back = false;
   for (std::size_t i = 1; i < contexts.size(); ++i) {
@@ -423,8 +415,8 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     while (k > 0 && !is_same_mapping(e, *contexts[k - 1], now)) --k;
     if (k == 0) continue;
     const Context& was = *contexts[k - 1];
-    const auto* before = entry_of(was, abi::kAttributeKeyMapKey);
-    const auto* after = entry_of(now, abi::kAttributeKeyMapKey);
+    const auto* before = entry_anywhere(was, abi::kAttributeKeyMapKey);
+    const auto* after = entry_anywhere(now, abi::kAttributeKeyMapKey);
     if (before == nullptr || before->kind != ValueKind::kArray ||
         before->element_count > before->elements.size()) {
       continue;
@@ -434,7 +426,7 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
       continue;
     }
     compared = true;
-    const Change change = change_between(*before, after);
+    const MapUpdate change = change_between(*before, after);
     if (change.what != judged) continue;
     const auto& name = before->elements[change.index].text;
     // tctx.keymap.survives-other-updates speaks of that.
@@ -477,7 +469,7 @@ Finding go_value(const ImageEvidence& e) {
   const auto& modules = e.image->modules;
   const bool go = std::ranges::any_of(modules, [](const auto& m) { return m.executable && m.go; });
   if (!go) return not_applicable(NaReason::kCapability, "the executable is no Go program");
-  for (const Seen& s : seen(e, abi::kSchemaVersionKey)) {
+  for (const SeenEntry& s : seen_entries(e, abi::kSchemaVersionKey)) {
     if (s.entry->kind != ValueKind::kString || s.entry->text == abi::kGoSchemaVersion) continue;
     if (!e.definers.empty()) {
       return noted(fmt::format("a Go program with {} exports the variable, and announces {}",
@@ -503,9 +495,9 @@ Finding go_no_key_map(const ImageEvidence& e) {
   }
   // Somebody else's map, beside a native component with records.
   const bool shared = own_record(e) != nullptr;
-  for (const Context* c : decoded(e)) {
-    const auto* version = entry_of(*c, abi::kSchemaVersionKey);
-    const auto* map = entry_of(*c, abi::kAttributeKeyMapKey);
+  for (const Context* c : decoded_contexts(e)) {
+    const auto* version = entry_anywhere(*c, abi::kSchemaVersionKey);
+    const auto* map = entry_anywhere(*c, abi::kAttributeKeyMapKey);
     if (version == nullptr || version->text != abi::kGoSchemaVersion || map == nullptr) continue;
     if (map->kind == ValueKind::kArray && map->element_count == 0) continue;
     std::string saw = fmt::format("a key map with {} elements beside {}", map->element_count,
@@ -518,7 +510,7 @@ Finding go_no_key_map(const ImageEvidence& e) {
   return passed();
 }
 
-constexpr std::array<NamedRule, 13> kRules = {{
+constexpr std::array<NamedRule, 13> kReferenceDataRules = {{
     {"tctx.refdata.in-attributes", in_attributes},
     {"tctx.refdata.schema-version-present", schema_version_present},
     {"tctx.refdata.key-map-present", key_map_present},
@@ -536,6 +528,6 @@ constexpr std::array<NamedRule, 13> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> reference_data_rules() { return kRules; }
+std::span<const NamedRule> reference_data_rules() { return kReferenceDataRules; }
 
 }  // namespace ctxconf::conformance

@@ -74,7 +74,9 @@ Finding no_valid_header();  // unobservable
 Finding not_applicable(NaReason reason, std::string why);
 
 // Evidence to print.
-std::string hex_text(std::uint64_t value);  // "0x1f"
+inline constexpr std::size_t kMaxListed = 8;         // faults shown of one kind
+inline constexpr std::size_t kShownValueBytes = 48;  // of a value of an attribute
+std::string hex_text(std::uint64_t value);           // "0x1f"
 std::string maps_line(const Context& context);
 Hexdump header_dump(const Context& context, std::vector<Hexdump::Mark> marks);
 // At most 64 bytes around `offset` of the payload, with `length` bytes there marked.

@@ -25,11 +25,10 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::size_t kShownEntryBytes = 16;
 constexpr const char* kAdapter = "an adapter that declares thread.attach and thread.detach";
 
-enum class Reading {
+enum class RecordReading {
   kNull,
   kUnknown,     // not all that could be copied was kept
   kUnreadable,  // not even the fixed part can be copied
@@ -39,37 +38,37 @@ enum class Reading {
 };
 
 // A view as a reader takes it.
-struct Seen {
+struct SeenSlot {
   const SlotView* view = nullptr;
-  Reading reading = Reading::kNull;
+  RecordReading reading = RecordReading::kNull;
   abi::ThreadRecordHead head{};        // attrs_data_size in the byte order of this machine
   std::span<const std::byte> entries;  // of a visible record
   std::uint64_t value() const { return view->value; }
-  bool visible() const { return reading == Reading::kVisible; }
+  bool visible() const { return reading == RecordReading::kVisible; }
 };
 
-Seen seen(const Image& image, const SlotView& view) {
-  Seen out;
+SeenSlot seen(const Image& image, const SlotView& view) {
+  SeenSlot out;
   out.view = &view;
   if (view.value == 0) return out;
-  out.reading = Reading::kUnknown;
+  out.reading = RecordReading::kUnknown;
   if (!view.record) return out;
   const MemoryBlock& block = *view.record;
   const auto head = abi::decode_thread_record(block.bytes);
-  if (block.readable < kHead) {
-    out.reading = Reading::kUnreadable;
+  if (block.readable < abi::kRecordHeadBytes) {
+    out.reading = RecordReading::kUnreadable;
   } else if (head) {
     out.head = *head;
     const bool native = image.little_endian == (std::endian::native == std::endian::little);
     if (!native) out.head.attrs_data_size = std::byteswap(out.head.attrs_data_size);
-    const std::size_t whole = kHead + out.head.attrs_data_size;
+    const std::size_t whole = abi::kRecordHeadBytes + out.head.attrs_data_size;
     if (out.head.valid != abi::kRecordValid) {
-      out.reading = Reading::kHidden;
+      out.reading = RecordReading::kHidden;
     } else if (block.readable < whole) {
-      out.reading = Reading::kCut;
+      out.reading = RecordReading::kCut;
     } else if (block.bytes.size() >= whole) {
-      out.reading = Reading::kVisible;
-      out.entries = std::span(block.bytes).subspan(kHead, out.head.attrs_data_size);
+      out.reading = RecordReading::kVisible;
+      out.entries = std::span(block.bytes).subspan(abi::kRecordHeadBytes, out.head.attrs_data_size);
     }
   }
   return out;
@@ -77,8 +76,8 @@ Seen seen(const Image& image, const SlotView& view) {
 
 struct Walked {
   const SlotWalk* walk = nullptr;
-  std::vector<Seen> views;  // at least one
-  std::size_t index = 0;    // of its operation in the session; without one each has its own
+  std::vector<SeenSlot> views;  // at least one
+  std::size_t index = 0;        // of its operation in the session; without one each has its own
   const DrivenOperation* operation = nullptr;  // null: none was looked at behind it
   // What the variable led to at the look before the operation, if it led there before the first
   // store as well.
@@ -149,8 +148,8 @@ std::vector<Run> visible_runs(const Walked& w, const Run& hold) {
 
 // What was freed is filled so, but for what the allocator keeps itself in the first 16 bytes.
 bool is_filled(const MemoryBlock& block) {
-  return block.bytes.size() >= kHead &&
-         std::ranges::all_of(std::span(block.bytes).subspan(16, kHead - 16),
+  return block.bytes.size() >= abi::kRecordHeadBytes &&
+         std::ranges::all_of(std::span(block.bytes).subspan(16, abi::kRecordHeadBytes - 16),
                              [](std::byte b) { return b == std::byte{kFreedByte}; });
 }
 
@@ -180,25 +179,25 @@ bool is_prefix(std::span<const std::byte> a, std::span<const std::byte> of) {
   return a.size() <= of.size() && std::ranges::equal(a, of.first(a.size()));
 }
 
-bool same_ids(const Seen& a, const Seen& b) {
+bool same_ids(const SeenSlot& a, const SeenSlot& b) {
   return a.head.trace_id == b.head.trace_id && a.head.span_id == b.head.span_id &&
          a.head.trace_flags == b.head.trace_flags;
 }
 
 // What may become of a visible record: nothing, or entries come or go at its end.
-bool keeps_to_tail(const Seen& before, const Seen& after) {
+bool keeps_to_tail(const SeenSlot& before, const SeenSlot& after) {
   return same_ids(before, after) &&
          (is_prefix(before.entries, after.entries) || is_prefix(after.entries, before.entries));
 }
 
 // Its flags changed, and nothing else that does not become of a visible record.
-bool changes_flags_alone(const Seen& before, const Seen& after) {
-  Seen same = before;
+bool changes_flags_alone(const SeenSlot& before, const SeenSlot& after) {
+  SeenSlot same = before;
   same.head.trace_flags = after.head.trace_flags;
   return before.head.trace_flags != after.head.trace_flags && keeps_to_tail(same, after);
 }
 
-std::string what_differs(const Seen& a, const Seen& b) {
+std::string what_differs(const SeenSlot& a, const SeenSlot& b) {
   std::string out;
   const auto add = [&](bool differs, const std::string& name) {
     if (differs) out += (out.empty() ? "" : ", ") + name;
@@ -214,34 +213,35 @@ std::string what_differs(const Seen& a, const Seen& b) {
 // ---- what a finding shows
 
 template <class Bytes>
-std::string hex_of(const Bytes& bytes) {
+std::string hex_of_bytes(const Bytes& bytes) {
   std::string out;
   for (const auto b : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(b));
   return out;
 }
 
-std::string text_of(const Seen& s) {
-  if (s.reading == Reading::kNull) return "slot null";
+std::string slot_text(const SeenSlot& s) {
+  if (s.reading == RecordReading::kNull) return "slot null";
   std::string out = "slot " + hex_text(s.value());
-  if (s.reading == Reading::kUnknown) return out + ", of which no copy was kept";
-  if (s.reading == Reading::kUnreadable) {
-    return out + fmt::format(", {} of {} bytes can be copied", s.view->record->readable, kHead);
+  if (s.reading == RecordReading::kUnknown) return out + ", of which no copy was kept";
+  if (s.reading == RecordReading::kUnreadable) {
+    return out + fmt::format(", {} of {} bytes can be copied", s.view->record->readable,
+                             abi::kRecordHeadBytes);
   }
   out += fmt::format(", trace {}, span {}, valid {}, flags {:02x}, {} bytes of entries",
-                     hex_of(s.head.trace_id), hex_of(s.head.span_id), s.head.valid,
+                     hex_of_bytes(s.head.trace_id), hex_of_bytes(s.head.span_id), s.head.valid,
                      s.head.trace_flags, s.head.attrs_data_size);
-  if (s.reading == Reading::kCut) {
-    out += fmt::format(", {} can be copied", s.view->record->readable - kHead);
+  if (s.reading == RecordReading::kCut) {
+    out += fmt::format(", {} can be copied", s.view->record->readable - abi::kRecordHeadBytes);
   }
   if (s.entries.empty()) return out;
-  out += " " + hex_of(s.entries.first(std::min(s.entries.size(), kShownEntryBytes)));
+  out += " " + hex_of_bytes(s.entries.first(std::min(s.entries.size(), kShownEntryBytes)));
   return s.entries.size() > kShownEntryBytes ? out + "..." : out;
 }
 
-std::string line_of(const Image& image, const Seen& s) {
+std::string slot_line(const Image& image, const SeenSlot& s) {
   std::string out =
       s.view->step == 0 ? "before: " : fmt::format("after {}: ", instructions_text(s.view->step));
-  out += text_of(s);
+  out += slot_text(s);
   if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
   if (s.view->by_another) out += "; by another thread";
   return out;
@@ -263,12 +263,12 @@ Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std:
   const std::size_t from = index < kAround ? 0 : index - kAround;
   for (std::size_t i = from; i < std::min(w.views.size(), index + kAround); ++i) shown.insert(i);
   for (const std::size_t i : shown) {
-    f.evidence.push_back((i == index ? "> " : "  ") + line_of(image, w.views[i]));
+    f.evidence.push_back((i == index ? "> " : "  ") + slot_line(image, w.views[i]));
   }
   return f;
 }
 
-std::string after_steps(const Seen& s) {
+std::string after_steps(const SeenSlot& s) {
   return s.view->step == 0 ? "before the first store" : "after " + instructions_text(s.view->step);
 }
 
@@ -356,11 +356,11 @@ std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, con
   const auto release = release_in(w, hold);
   bool is_record = release.has_value();
   for (std::size_t i = hold.first; i < (release ? release->at : hold.end); ++i) {
-    const Seen& s = w.views[i];
-    is_record = is_record || s.visible() || s.reading == Reading::kUnknown;
+    const SeenSlot& s = w.views[i];
+    is_record = is_record || s.visible() || s.reading == RecordReading::kUnknown;
     // Of entries that are cut at rest other rows speak.
     const bool unreadable =
-        s.reading == Reading::kUnreadable || (s.reading == Reading::kCut && !is_end);
+        s.reading == RecordReading::kUnreadable || (s.reading == RecordReading::kCut && !is_end);
     if (!unreadable) continue;
     return against(e, w, i,
                    fmt::format("{} the variable leads to {}, where {} bytes can be copied",
@@ -406,7 +406,7 @@ std::optional<Finding> released_under_slot(const ImageEvidence& e, const Walked&
   for (const Run& hold : holds(w)) {
     const auto release = release_in(w, hold);
     if (!release) continue;
-    const Seen& s = w.views[release->at];
+    const SeenSlot& s = w.views[release->at];
     const std::string where =
         fmt::format("{} the variable still leads to {}", after_steps(s), hex_text(s.value()));
     if (release->unmapped) {
@@ -428,7 +428,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     // tctx.exit.no-dangling speaks of these.
     if (is_exit(w)) continue;
     if (auto f = released_under_slot(e, w)) return *std::move(f);
-    const Seen& first = w.views.front();
+    const SeenSlot& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
     if (w.walk->whole() && first.visible() && (left || detached)) judged.insert(w.index);
@@ -460,9 +460,9 @@ bool is_among_whole_switches(const Walked& w, std::size_t i) {
 // other. Spans of one trace differ in the span id alone; then nothing else of the ids may change
 // before or after. A program that nobody drives may switch several times in a walk.
 bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i) {
-  const Seen& before = w.views[i - 1];
-  const Seen& after = w.views[i];
-  const Seen& last = w.views[run.end - 1];
+  const SeenSlot& before = w.views[i - 1];
+  const SeenSlot& after = w.views[i];
+  const SeenSlot& last = w.views[run.end - 1];
   if (is_undriven(e)) {
     return before.head.span_id != after.head.span_id &&
            std::ranges::equal(before.entries, after.entries) && is_among_whole_switches(w, i);
@@ -472,7 +472,7 @@ bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, st
     return false;
   }
   if (before.head.trace_id != after.head.trace_id) return true;
-  const Seen& first = w.views.front();
+  const SeenSlot& first = w.views.front();
   return first.visible() && same_ids(before, first) && same_ids(after, w.views.back());
 }
 
@@ -480,8 +480,8 @@ bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, st
 // ends an operation, but no walk of a program that nobody drives.
 bool may_follow(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i,
                 bool& late) {
-  const Seen& before = w.views[i - 1];
-  const Seen& now = w.views[i];
+  const SeenSlot& before = w.views[i - 1];
+  const SeenSlot& now = w.views[i];
   if (keeps_to_tail(before, now)) return true;
   late = (is_undriven(e) || run.end == w.views.size()) && changes_flags_alone(before, now);
   return late;
@@ -489,7 +489,7 @@ bool may_follow(const ImageEvidence& e, const Walked& w, const Run& run, std::si
 
 // The valid byte hides the record, or shows it, at this view, and the variable stays where it is.
 bool is_hidden_at(const Walked& w, const Run& hold, std::size_t view) {
-  return view >= hold.first && view < hold.end && w.views[view].reading == Reading::kHidden;
+  return view >= hold.first && view < hold.end && w.views[view].reading == RecordReading::kHidden;
 }
 
 // Of a row about the valid byte as a switch, where no walk shows that.
@@ -513,7 +513,7 @@ const Record* record_at(const ImageEvidence& e, const DrivenOperation& operation
   if (operation.view == nullptr || operation.view->image != e.image->key) return nullptr;
   const Slot slot = slot_at(e, *operation.view, like.tid);
   if (slot.state != SlotState::kRecord || slot.record->sample->slot != like.slot) return nullptr;
-  const std::size_t whole = kHead + slot.record->head.attrs_data_size;
+  const std::size_t whole = abi::kRecordHeadBytes + slot.record->head.attrs_data_size;
   return slot.record->bytes.size() < whole ? nullptr : slot.record;
 }
 
@@ -539,8 +539,8 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
     const Record* after = record_at(e, operations[i], *first.walk);
     if (before == nullptr || after == nullptr || before->head != after->head) continue;
     if (before->sample->value != after->sample->value) continue;
-    const auto old = before->bytes.subspan(kHead, before->head.attrs_data_size);
-    const auto now = after->bytes.subspan(kHead, old.size());
+    const auto old = before->bytes.subspan(abi::kRecordHeadBytes, before->head.attrs_data_size);
+    const auto now = after->bytes.subspan(abi::kRecordHeadBytes, old.size());
     if (std::ranges::equal(old, now)) continue;
     const auto at = std::ranges::mismatch(old, now).in1 - old.begin();
     Finding f = contradicted(
@@ -550,8 +550,8 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
         "entries of a visible record changed");
     f.level = to_string(Level::kSteps);
     f.at = fmt::format("thread {}", first.walk->tid);
-    f.evidence = {request_line(*look.driven), "  before: entries " + hex_of(old),
-                  "> after: entries " + hex_of(now)};
+    f.evidence = {request_line(*look.driven), "  before: entries " + hex_of_bytes(old),
+                  "> after: entries " + hex_of_bytes(now)};
     return f;
   }
   return std::nullopt;
@@ -564,8 +564,8 @@ std::optional<Finding> changed_by_another(const ImageEvidence& e, const Walked& 
   for (const Run& hold : holds(w)) {
     if (release_in(w, hold)) continue;
     for (std::size_t i = hold.first + 1; i < hold.end; ++i) {
-      const Seen& before = w.views[i - 1];
-      const Seen& now = w.views[i];
+      const SeenSlot& before = w.views[i - 1];
+      const SeenSlot& now = w.views[i];
       if (!now.view->by_another || !before.visible() || !now.visible()) continue;
       if (keeps_to_tail(before, now)) continue;
       return against(e, w, i,
@@ -595,8 +595,8 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
     if (by_valid_byte && !is_hidden_at(w, hold, run.end)) continue;
     bool changed = run.end < w.views.size();
     for (std::size_t i = run.first + 1; i < run.end; ++i) {
-      const Seen& before = w.views[i - 1];
-      const Seen& now = w.views[i];
+      const SeenSlot& before = w.views[i - 1];
+      const SeenSlot& now = w.views[i];
       changed = changed || before.head != now.head;
       bool is_late = false;
       if (may_follow(e, w, run, i, is_late) || is_whole_switch(e, w, run, i)) {
@@ -646,7 +646,7 @@ bool is_for_another_row(const ImageEvidence& e, const Walked& w, std::size_t i) 
 // The first view of a run that shows that the record was not complete in the first one.
 std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w, const Run& run) {
   // A copy of the record that was visible just before goes on as that might have.
-  const Seen& old = w.views[run.first - 1];
+  const SeenSlot& old = w.views[run.first - 1];
   const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
   const auto& first = w.views[run.first].entries;
   const auto& last = w.views[run.end - 1].entries;
@@ -678,7 +678,7 @@ Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
         if (run.first == 0) continue;
         if (by_valid_byte && !is_hidden_at(w, hold, run.first - 1)) continue;
         if (const auto at = incomplete_in(e, w, run)) {
-          const Seen& now = w.views[*at];
+          const SeenSlot& now = w.views[*at];
           return against(e, w, *at,
                          fmt::format("the record was visible {}, and {} changed {}",
                                      after_steps(w.views[run.first]),
@@ -730,10 +730,10 @@ Finding valid_before_visible(const ImageEvidence& e) {
     const auto all = holds(w);
     if (!w.walk->whole() || all.empty() || all.back().end != w.views.size()) continue;
     const Run& hold = all.back();
-    const auto is_valid = [](const Seen& s) { return s.head.valid == abi::kRecordValid; };
+    const auto is_valid = [](const SeenSlot& s) { return s.head.valid == abi::kRecordValid; };
     const auto views = std::span(w.views).subspan(hold.first, hold.end - hold.first);
-    const bool hidden =
-        std::ranges::all_of(views, [](const Seen& s) { return s.reading == Reading::kHidden; });
+    const bool hidden = std::ranges::all_of(
+        views, [](const SeenSlot& s) { return s.reading == RecordReading::kHidden; });
     if (hold.first > 0 && is_valid(views.front())) {
       by_pointer.insert(w.index);
     } else if (is_valid(views.back()) && !std::ranges::all_of(views, is_valid)) {
@@ -812,7 +812,7 @@ std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, st
 }
 
 // That a reader of the record looks up. What is no list of entries has none.
-std::set<std::size_t> indexes_of(const Seen& s) {
+std::set<std::size_t> indexes_of(const SeenSlot& s) {
   std::set<std::size_t> out;
   if (!s.visible() || !abi::walks_exactly(s.entries)) return out;
   abi::AttributeCursor cursor(s.entries);
@@ -832,7 +832,7 @@ Finding before_use(const ImageEvidence& e) {
     std::set<std::size_t> used;
     const std::set<std::size_t> old = indexes_of(w.views.front());
     for (std::size_t i = 1; i < w.views.size(); ++i) {
-      const Seen& s = w.views[i];
+      const SeenSlot& s = w.views[i];
       const auto length = maps.length_at(s.view->published);
       for (const std::size_t index : indexes_of(s)) {
         const bool is_first = used.insert(index).second;
@@ -859,7 +859,7 @@ Finding before_use(const ImageEvidence& e) {
                              judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
 }
 
-constexpr auto kRules = std::to_array<NamedRule>({
+constexpr auto kSlotStepRules = std::to_array<NamedRule>({
     {"tctx.attach.complete-before-visible", complete_before_visible},
     {"tctx.attach.valid-before-visible", valid_before_visible},
     {"tctx.attach.no-change-while-visible", no_change_while_visible},
@@ -870,7 +870,7 @@ constexpr auto kRules = std::to_array<NamedRule>({
 
 }  // namespace
 
-std::span<const NamedRule> slot_step_rules() { return kRules; }
+std::span<const NamedRule> slot_step_rules() { return kSlotStepRules; }
 
 Finding valid_cleared_first_by_steps(const ImageEvidence& e) {
   if (auto na = without_threads(e)) return *na;

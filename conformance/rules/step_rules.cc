@@ -18,15 +18,15 @@ constexpr const char* kNotStepped =
 constexpr std::size_t kLinesShown = 12;
 
 // A view as a reader takes it.
-struct Seen {
+struct SeenHeader {
   const ReaderView* view = nullptr;
   abi::ProcessHeader header{};
   bool accepted() const { return abi::is_valid(header); }
   std::uint64_t timestamp() const { return header.monotonic_published_at_ns; }
 };
 
-std::vector<Seen> seen_in(const Image& image, const StepWalk& walk) {
-  std::vector<Seen> out;
+std::vector<SeenHeader> seen_in(const Image& image, const StepWalk& walk) {
+  std::vector<SeenHeader> out;
   out.reserve(walk.views.size());
   for (const ReaderView& view : walk.views) {
     out.push_back({&view, header_of(image, view.header).value_or(abi::ProcessHeader{})});
@@ -34,24 +34,24 @@ std::vector<Seen> seen_in(const Image& image, const StepWalk& walk) {
   return out;
 }
 
-bool same_place(const Seen& a, const Seen& b) {
+bool same_place(const SeenHeader& a, const SeenHeader& b) {
   return a.header.payload == b.header.payload && a.header.payload_size == b.header.payload_size;
 }
 
 // What a reader takes away from both: header fields and bytes.
-bool same_content(const Seen& a, const Seen& b) {
+bool same_content(const SeenHeader& a, const SeenHeader& b) {
   if (!same_place(a, b) || a.view->payload.has_value() != b.view->payload.has_value()) return false;
   if (!a.view->payload) return true;
   return a.view->payload->hash == b.view->payload->hash &&
          a.view->payload->readable == b.view->payload->readable;
 }
 
-std::string place_of(const Image& image, const StepWalk& walk, const Seen& s) {
+std::string place_of(const Image& image, const StepWalk& walk, const SeenHeader& s) {
   if (!s.view->place) return fmt::format("thread {}", walk.tid);
   return fmt::format("{}, thread {}", place_text(image.places[*s.view->place]), walk.tid);
 }
 
-std::string line_of(const Image& image, const Seen& s) {
+std::string header_line(const Image& image, const SeenHeader& s) {
   const auto& h = s.header;
   std::string out =
       fmt::format("after {}: timestamp {}, payload {} of {} bytes", instructions_text(s.view->step),
@@ -62,22 +62,22 @@ std::string line_of(const Image& image, const Seen& s) {
 }
 
 // The views around the one at `index`.
-void show_walk(const Image& image, const StepWalk& walk, const std::vector<Seen>& seen,
+void show_walk(const Image& image, const StepWalk& walk, const std::vector<SeenHeader>& seen,
                std::size_t index, Finding& f) {
   f.at = place_of(image, walk, seen[index]);
   f.level = to_string(Level::kSteps);
   f.event = {walk.header, seen[index].view->order, {}};
   const std::size_t first = index < kLinesShown / 2 ? 0 : index - kLinesShown / 2;
   for (std::size_t i = first; i < seen.size() && i < first + kLinesShown; ++i) {
-    f.evidence.push_back((i == index ? "> " : "  ") + line_of(image, seen[i]));
+    f.evidence.push_back((i == index ? "> " : "  ") + header_line(image, seen[i]));
   }
 }
 
 std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
-                                  std::map<std::uint64_t, Seen>& known) {
+                                  std::map<std::uint64_t, SeenHeader>& known) {
   const auto seen = seen_in(image, walk);
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    const Seen& now = seen[i];
+    const SeenHeader& now = seen[i];
     if (!now.accepted()) continue;
     const auto [first, is_new] = known.emplace(now.timestamp(), now);
     if (is_new || same_content(first->second, now)) continue;
@@ -102,10 +102,10 @@ std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
 
 // How often one content gave way to another one without a fault.
 std::size_t updates_in(const Image& image, const StepWalk& walk) {
-  const Seen* last = nullptr;
+  const SeenHeader* last = nullptr;
   std::size_t count = 0;
   const auto seen = seen_in(image, walk);
-  for (const Seen& s : seen) {
+  for (const SeenHeader& s : seen) {
     if (!s.accepted()) continue;
     if (last != nullptr && last->timestamp() != s.timestamp()) ++count;
     last = &s;
@@ -126,7 +126,7 @@ Finding not_walked(const Image& image) {
 Finding no_mixed_read(const ImageEvidence& e) {
   if (auto raced = mixed_read_in_race(e)) return *std::move(raced);
   const Image& image = *e.image;
-  std::map<std::uint64_t, Seen> known;  // by timestamp: the first content under it
+  std::map<std::uint64_t, SeenHeader> known;  // by timestamp: the first content under it
   std::size_t updates = 0;
   std::size_t from_gate = 0;
   std::uint64_t steps = 0;
@@ -171,8 +171,8 @@ bool orders_loads_only(const std::string& text) {
 
 struct Gap {
   const StepWalk* walk = nullptr;
-  Seen before;  // the store in front of it
-  Seen after;   // the store behind it
+  SeenHeader before;  // the store in front of it
+  SeenHeader after;   // the store behind it
 };
 
 // A barrier in each gap: behind the instruction of the first store, or in that of the second.
@@ -250,7 +250,7 @@ std::vector<Gap> gaps_after_zero(const Image& image) {
   std::vector<Gap> out;
   for (const StepWalk& walk : image.walks) {
     const auto seen = seen_in(image, walk);
-    const Seen* zero = nullptr;
+    const SeenHeader* zero = nullptr;
     for (std::size_t i = 1; i < seen.size(); ++i) {
       if (seen[i].timestamp() != 0) {
         zero = nullptr;
@@ -276,7 +276,7 @@ Finding zero_fence(const ImageEvidence& e) {
   return barrier_in(e, gaps_after_zero(*e.image), "between the zero and the changed fields");
 }
 
-constexpr NamedRule kRules[] = {
+constexpr NamedRule kStepRules[] = {
     {"pctx.publish.fence-before-timestamp", publish_fence},
     {"pctx.update.fence-after-zero", zero_fence},
     {"pctx.update.fence-before-timestamp", update_fence},
@@ -285,6 +285,6 @@ constexpr NamedRule kRules[] = {
 
 }  // namespace
 
-std::span<const NamedRule> step_rules() { return kRules; }
+std::span<const NamedRule> step_rules() { return kStepRules; }
 
 }  // namespace ctxconf::conformance

@@ -12,18 +12,13 @@ namespace {
 
 constexpr std::uint64_t kTimestampAt = 16;
 
-std::string file_name(std::string_view path) {
-  const auto slash = path.rfind('/');
-  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
-}
-
 std::string place_of(const Image& image, const Store& s) {
   if (s.tid == 0) return "no thread that was watched: the kernel, or who shares the memory";
   if (!s.place || *s.place >= image.places.size()) return fmt::format("thread {}", s.tid);
   return fmt::format("{}, thread {}", place_text(image.places[*s.place]), s.tid);
 }
 
-struct Change {
+struct FieldChange {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::string_view name;
@@ -31,13 +26,13 @@ struct Change {
   std::string is;
 };
 
-std::vector<Change> changes_of(const HeaderStore& s) {
+std::vector<FieldChange> changes_of(const HeaderStore& s) {
   const auto text = [](const std::array<char, 8>& signature) {
     return fmt::format("\"{}\"", std::string_view(signature.data(), signature.size()));
   };
   const auto& b = s.before;
   const auto& a = s.after;
-  std::vector<Change> out;
+  std::vector<FieldChange> out;
   if (b.signature != a.signature) {
     out.push_back({0, 8, "signature", text(b.signature), text(a.signature)});
   }
@@ -59,7 +54,7 @@ std::vector<Change> changes_of(const HeaderStore& s) {
 // "+16 monotonic_published_at_ns 0 -> 222; src/ctx.cc:118 in publish, thread 12"
 std::string store_line(const Image& image, const HeaderStore& s) {
   std::string out;
-  for (const Change& c : changes_of(s)) {
+  for (const FieldChange& c : changes_of(s)) {
     out += fmt::format("{}+{} {} {} -> {}", out.empty() ? "" : ", ", c.offset, c.name, c.was, c.is);
   }
   if (out.empty()) {
@@ -113,7 +108,7 @@ Hexdump dump_of(std::string title, std::uint64_t address, std::span<const std::b
 Hexdump header_after(const HeaderStore& s) {
   Hexdump dump = dump_of(fmt::format("header at {:#x} after the store", s.store->header),
                          s.store->header, s.store->after);
-  for (const Change& c : changes_of(s)) {
+  for (const FieldChange& c : changes_of(s)) {
     dump.marks.push_back({c.offset, c.length, fmt::format("{}: was {}", c.name, c.was)});
   }
   return dump;
@@ -162,6 +157,11 @@ std::string frame_text(const CodePlace& p) {
 
 std::string instructions_text(std::uint64_t count) {
   return fmt::format("{} instruction{}", count, count == 1 ? "" : "s");
+}
+
+std::string file_name(std::string_view path) {
+  const auto slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
 std::string place_text(const CodePlace& p) {

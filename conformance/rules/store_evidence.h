@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/rules/header_operations.h"
@@ -45,6 +46,9 @@ void show_difference(const Image& image, const MemoryBlock& then, const MemoryBl
 // is an error it is kFail, against another kWarn.
 Finding judge_updates(const ImageEvidence& e,
                       const std::function<bool(const HeaderOperation&)>& is_asked_for);
+
+// What follows the last slash.
+std::string file_name(std::string_view path);
 
 // "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
 std::string place_text(const CodePlace& place);

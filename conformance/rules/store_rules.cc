@@ -607,7 +607,7 @@ constexpr auto kPublications = About::kPublications;
 constexpr auto kAnnouncements = About::kAnnouncements;
 constexpr auto kUpdates = About::kUpdates;
 
-constexpr std::array<NamedRule, 10> kRules = {{
+constexpr std::array<NamedRule, 10> kStoreRules = {{
     {"pctx.publish.timestamp-last", at_stores<timestamp_last, kPublications>},
     {"pctx.publish.payload-before-timestamp", at_stores<payload_before_timestamp, kAnnouncements>},
     {"pctx.publish.timestamp-single-store", at_stores<timestamp_single_store, kPublications>},
@@ -622,7 +622,7 @@ constexpr std::array<NamedRule, 10> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> store_rules() { return kRules; }
+std::span<const NamedRule> store_rules() { return kStoreRules; }
 
 Finding judge_updates(const ImageEvidence& e,
                       const std::function<bool(const HeaderOperation&)>& is_asked_for) {

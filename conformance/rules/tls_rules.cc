@@ -599,7 +599,7 @@ Finding if_claimed(const ImageEvidence& e) {
   return not_claimed(*e.definers.front());
 }
 
-constexpr std::array<NamedRule, 10> kRules = {{
+constexpr std::array<NamedRule, 10> kTlsRules = {{
     {"tctx.tls.dynsym-exported", dynsym_exported},
     {"tctx.tls.symbol-type", symbol_type},
     {"tctx.tls.symbol-defined", symbol_defined},
@@ -614,6 +614,6 @@ constexpr std::array<NamedRule, 10> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> tls_rules() { return kRules; }
+std::span<const NamedRule> tls_rules() { return kTlsRules; }
 
 }  // namespace ctxconf::conformance

@@ -109,7 +109,7 @@ Finding dontfork(const ImageEvidence& e) {
                       "a kernel with CONFIG_PROC_PAGE_MONITOR, and the right to read smaps");
 }
 
-constexpr std::array<NamedRule, 3> kRules = {{
+constexpr std::array<NamedRule, 3> kUpdateRules = {{
     {"pctx.update.timestamp-distinct", timestamp_distinct},
     {"pctx.update.no-silent-change", no_silent_change},
     {"pctx.fork.dontfork", dontfork},
@@ -117,6 +117,6 @@ constexpr std::array<NamedRule, 3> kRules = {{
 
 }  // namespace
 
-std::span<const NamedRule> update_rules() { return kRules; }
+std::span<const NamedRule> update_rules() { return kUpdateRules; }
 
 }  // namespace ctxconf::conformance

@@ -14,10 +14,9 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kHead = sizeof(abi::ThreadRecordHead);
 constexpr std::uint64_t kMostShown = 96;  // of a record
 
-using Expected = Hexdump::Expected;
+using ExpectedBytes = Hexdump::Expected;
 
 // The vectors are part of this program: without them it is broken.
 golden::Vector builtin_vector(std::string_view file, golden::Kind kind) {
@@ -30,17 +29,17 @@ golden::Vector builtin_vector(std::string_view file, golden::Kind kind) {
   std::abort();
 }
 
-Expected expected_of(const golden::Vector& vector, const golden::Bytes& bytes,
-                     const std::vector<golden::Mask>& masks) {
-  Expected out;
+ExpectedBytes expected_of(const golden::Vector& vector, const golden::Bytes& bytes,
+                          const std::vector<golden::Mask>& masks) {
+  ExpectedBytes out;
   out.vector = vector.id;
   for (const char c : bytes) out.bytes.push_back(static_cast<std::uint8_t>(c));
   for (const auto& m : masks) out.masks.push_back({m.offset, m.length, m.name, m.rule});
   return out;
 }
 
-void unmask(Expected& expected, std::uint64_t from, std::uint64_t to) {
-  std::vector<Expected::Mask> masks;
+void unmask(ExpectedBytes& expected, std::uint64_t from, std::uint64_t to) {
+  std::vector<ExpectedBytes::Mask> masks;
   for (const auto& m : expected.masks) {
     const std::uint64_t end = m.offset + m.length;
     if (m.offset < from) {
@@ -56,7 +55,7 @@ void unmask(Expected& expected, std::uint64_t from, std::uint64_t to) {
   expected.masks = std::move(masks);
 }
 
-void fill_in(Expected& expected, const std::vector<KnownBytes>& known) {
+void fill_in(ExpectedBytes& expected, const std::vector<KnownBytes>& known) {
   for (const KnownBytes& k : known) {
     unmask(expected, k.offset, k.offset + k.bytes.size());
     for (std::size_t i = 0; i < k.bytes.size() && k.offset + i < expected.bytes.size(); ++i) {
@@ -107,17 +106,18 @@ void put_beside_header(Hexdump& dump, const std::vector<KnownBytes>& known) {
 void put_beside_record(Hexdump& dump, const std::vector<KnownBytes>& known) {
   static const golden::Vector vector =
       builtin_vector("thread-record/layout.json", golden::Kind::kThreadRecord);
-  Expected expected = expected_of(vector, vector.thread_record.record, vector.thread_record.masks);
+  ExpectedBytes expected =
+      expected_of(vector, vector.thread_record.record, vector.thread_record.masks);
   // Its entries are not those of the testee: the mask over them is as long as there are any.
-  std::uint64_t size = std::max<std::uint64_t>(kHead, dump.bytes.size());
+  std::uint64_t size = std::max<std::uint64_t>(abi::kRecordHeadBytes, dump.bytes.size());
   for (const KnownBytes& k : known) {
-    if (k.offset == kHead) size = kHead + k.bytes.size();
+    if (k.offset == abi::kRecordHeadBytes) size = abi::kRecordHeadBytes + k.bytes.size();
   }
   expected.bytes.resize(std::min(size, kMostShown));
   for (auto& m : expected.masks) {
-    if (m.offset == kHead) m.length = expected.bytes.size() - kHead;
+    if (m.offset == abi::kRecordHeadBytes) m.length = expected.bytes.size() - abi::kRecordHeadBytes;
   }
-  std::erase_if(expected.masks, [](const Expected::Mask& m) { return m.length == 0; });
+  std::erase_if(expected.masks, [](const ExpectedBytes::Mask& m) { return m.length == 0; });
   dump.expected = std::move(expected);
   fill_in(*dump.expected, known);
   mark_differences(dump);

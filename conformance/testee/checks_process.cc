@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "conformance/testee/checks.h"
+#include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -18,15 +19,12 @@ constexpr milliseconds kIdle{250};
 Json attribute(const std::string& key, Json value) {
   return {{"key", key}, {"value", std::move(value)}};
 }
-Json text(const std::string& key, const std::string& value) {
-  return attribute(key, {{"stringValue", value}});
-}
 Json resource(Json attributes) { return {{"attributes", std::move(attributes)}}; }
 
 // Of an instance with this name; further attributes behind it.
 Json named(const std::string& name, const Json& more = Json::array()) {
-  Json attributes = {text("service.name", name),
-                     text("service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09")};
+  Json attributes = {text_attribute("service.name", name),
+                     text_attribute("service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09")};
   for (const Json& a : more) attributes.push_back(a);
   return resource(std::move(attributes));
 }
@@ -50,7 +48,7 @@ Driven initialise(Testee& t) {
 Json other_values(const std::string& prefix) {
   const auto key = [&](const char* name) { return prefix + name; };
   const Json words = {{"values", {{{"stringValue", "three"}}}}};
-  const Json pairs = {{"values", Json::array({text("inner", "another value")})}};
+  const Json pairs = {{"values", Json::array({text_attribute("inner", "another value")})}};
   return {attribute(key("true"), {{"boolValue", false}}),
           attribute(key("false"), {{"boolValue", true}}),
           attribute(key("integer"), {{"intValue", "9007199254740995"}}),
@@ -63,7 +61,7 @@ Json other_values(const std::string& prefix) {
 Json values_of_every_kind(const std::string& prefix) {
   const auto key = [&](const char* name) { return prefix + name; };
   const Json words = {{"values", {{{"stringValue", "one"}}, {{"stringValue", "two"}}}}};
-  const Json pairs = {{"values", Json::array({text("inner", "value")})}};
+  const Json pairs = {{"values", Json::array({text_attribute("inner", "value")})}};
   return {attribute(key("true"), {{"boolValue", true}}),
           attribute(key("false"), {{"boolValue", false}}),
           attribute(key("integer"), {{"intValue", "-9007199254740993"}}),
@@ -74,7 +72,8 @@ Json values_of_every_kind(const std::string& prefix) {
 }
 
 Driven resource_kinds(Testee& t) {
-  Json more = {text("ctxconf.text", "canary"), text("ctxconf.unicode", "sch\u00f6n \u2713")};
+  Json more = {text_attribute("ctxconf.text", "canary"),
+               text_attribute("ctxconf.unicode", "sch\u00f6n \u2713")};
   if (t.can("process.attributes")) {
     for (const Json& a : values_of_every_kind("ctxconf.")) more.push_back(a);
   }
@@ -86,7 +85,7 @@ Driven resource_kinds(Testee& t) {
 Driven resource_sizes(Testee& t) {
   Json more = Json::array();
   for (const std::size_t size : {0, 1, 127, 128, 16383, 16384}) {
-    more.push_back(text("ctxconf.size." + std::to_string(size), std::string(size, 's')));
+    more.push_back(text_attribute("ctxconf.size." + std::to_string(size), std::string(size, 's')));
   }
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
   return {};
@@ -94,7 +93,7 @@ Driven resource_sizes(Testee& t) {
 
 // More than a length of 16 bits can say.
 Driven resource_large(Testee& t) {
-  const Json more = Json::array({text("ctxconf.size.70000", std::string(70000, 's'))});
+  const Json more = Json::array({text_attribute("ctxconf.size.70000", std::string(70000, 's'))});
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-large", more)}}));
   return {};
 }
@@ -102,14 +101,16 @@ Driven resource_large(Testee& t) {
 Driven resource_many(Testee& t) {
   Json more = Json::array();
   for (int i = 0; i < 300; ++i) {
-    more.push_back(text("ctxconf.many." + std::to_string(i), "value-" + std::to_string(i)));
+    more.push_back(
+        text_attribute("ctxconf.many." + std::to_string(i), "value-" + std::to_string(i)));
   }
   CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-many", more)}}));
   return {};
 }
 
 Driven extra_pairs(Testee& t) {
-  Json pairs = {text("ctxconf.extra.first", "canary-1"), text("ctxconf.extra.second", "canary-2")};
+  Json pairs = {text_attribute("ctxconf.extra.first", "canary-1"),
+                text_attribute("ctxconf.extra.second", "canary-2")};
   if (t.can("process.attributes")) {
     for (const Json& a : values_of_every_kind("ctxconf.extra.")) pairs.push_back(a);
   }
@@ -119,15 +120,15 @@ Driven extra_pairs(Testee& t) {
 
 // Beside a Resource that stays. An SDK may refuse it.
 Driven update_extra_pairs(Testee& t) {
-  const Json first = {text("ctxconf.extra.first", "canary-1"),
-                      text("ctxconf.extra.second", "canary-2")};
+  const Json first = {text_attribute("ctxconf.extra.first", "canary-1"),
+                      text_attribute("ctxconf.extra.second", "canary-2")};
   const auto published =
       t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", first}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
   CTX_CHECK(t.wait_for_context(kInitialised));
-  const Json next = {text("ctxconf.extra.first", "canary-3"),
-                     text("ctxconf.extra.third", "canary-4")};
+  const Json next = {text_attribute("ctxconf.extra.first", "canary-3"),
+                     text_attribute("ctxconf.extra.third", "canary-4")};
   CTX_CHECK(t.ask("process.update", {{"attributes", next}}));
   return {};
 }
@@ -135,8 +136,8 @@ Driven update_extra_pairs(Testee& t) {
 Driven second_resource(Testee& t) {
   CTX_CHECK(publish(t));
   const Json another =
-      resource({text("service.name", "ctxconf-tenant"),
-                text("service.instance.id", "e3d1b0a6-7c55-4b7e-8f0a-1c9d4a2b6e06")});
+      resource({text_attribute("service.name", "ctxconf-tenant"),
+                text_attribute("service.instance.id", "e3d1b0a6-7c55-4b7e-8f0a-1c9d4a2b6e06")});
   CTX_CHECK(t.request("process.second_resource", {{"resource", another}}));
   CTX_CHECK(t.wait(kIdle / 5));
   return {};
@@ -154,7 +155,7 @@ Driven offer_publication(Testee& t, const Json& resource) {
 Driven publish_again(Testee& t) {
   CTX_CHECK(publish(t));
   CTX_CHECK(offer_publication(t, named("ctxconf-again")));
-  const Json more = Json::array({text("ctxconf.padding", std::string(9000, 'p'))});
+  const Json more = Json::array({text_attribute("ctxconf.padding", std::string(9000, 'p'))});
   return offer_publication(t, named("ctxconf-larger", more));
 }
 
@@ -246,20 +247,21 @@ Driven update(Testee& t) {
 // An SDK may refuse them.
 Driven update_kinds(Testee& t) {
   Json first = values_of_every_kind("ctxconf.");
-  first.push_back(text("ctxconf.unicode", "sch\u00f6n \u2713"));
+  first.push_back(text_attribute("ctxconf.unicode", "sch\u00f6n \u2713"));
   const auto published = t.ask("process.publish", {{"resource", named("ctxconf-kinds", first)}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
   CTX_CHECK(t.wait_for_context(kInitialised));
   Json next = other_values("ctxconf.");
-  next.push_back(text("ctxconf.unicode", "gr\u00fcn \u2717"));
+  next.push_back(text_attribute("ctxconf.unicode", "gr\u00fcn \u2717"));
   CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-other-kinds", next)}}));
   return {};
 }
 
 // Of the Resource in updates.
 struct ChangingKeys {
-  Json removed = {text("ctxconf.removed", "to be removed"), text("service.version", "0.0.1")};
+  Json removed = {text_attribute("ctxconf.removed", "to be removed"),
+                  text_attribute("service.version", "0.0.1")};
   std::string padded = "ctxconf.padding";  // empty: the name
 };
 
@@ -274,7 +276,7 @@ ChangingKeys changing_keys(const Json& capabilities) {
     if (!is_known) others.push_back(key);
   }
   ChangingKeys out{Json::array(), others.size() > 1 ? others[1] : std::string()};
-  if (!others.empty()) out.removed.push_back(text(others[0], "to be removed"));
+  if (!others.empty()) out.removed.push_back(text_attribute(others[0], "to be removed"));
   return out;
 }
 
@@ -291,7 +293,7 @@ Driven update_sizes(Testee& t) {
     if (keys.padded.empty()) {
       name += "-" + padding;
     } else {
-      more.push_back(text(keys.padded, padding));
+      more.push_back(text_attribute(keys.padded, padding));
     }
     if (!is_removed) more.insert(more.end(), keys.removed.begin(), keys.removed.end());
     is_removed = !is_removed;
@@ -342,7 +344,7 @@ Driven update_with_another_clock(Testee& t) {
 Driven update_without_memory(Testee& t) {
   Json more = Json::array();
   for (int i = 0; i < 40; ++i) {
-    more.push_back(text("ctxconf.padding." + std::to_string(i), std::string(10000, 'p')));
+    more.push_back(text_attribute("ctxconf.padding." + std::to_string(i), std::string(10000, 'p')));
   }
   CTX_CHECK(publish(t));
   CTX_CHECK(t.ask_with_failures("process.update",
@@ -355,7 +357,7 @@ Driven update_by_instructions(Testee& t) {
   CTX_CHECK(publish(t));
   int step = 0;
   for (const std::size_t size : {8, 2000, 40, 40}) {
-    const Json more = Json::array({text("ctxconf.padding", std::string(size, 'p'))});
+    const Json more = Json::array({text_attribute("ctxconf.padding", std::string(size, 'p'))});
     const auto name = "ctxconf-step-" + std::to_string(++step);
     CTX_CHECK(t.request("process.update", {{"resource", named(name, more)}}));
   }
@@ -379,7 +381,8 @@ Driven update_beside_a_reader(Testee& t) {
     });
   }
   return t.race([&t](std::uint64_t round) -> Driven {
-    const Json more = Json::array({text("ctxconf.padding", std::string(round * 97 % 256, 'p'))});
+    const Json more =
+        Json::array({text_attribute("ctxconf.padding", std::string(round * 97 % 256, 'p'))});
     const auto name = "ctxconf-race-" + std::to_string(round);
     CTX_CHECK(t.request("process.update", {{"resource", named(name, more)}}));
     return {};
@@ -394,7 +397,8 @@ Driven drop_in_parallel(Testee& t) {
     Json request = {{"op", op}};
     if (op != std::string_view("process.drop")) {
       const auto size = requests.size();
-      const Json more = Json::array({text("ctxconf.padding", std::string(60 * size, 'p'))});
+      const Json more =
+          Json::array({text_attribute("ctxconf.padding", std::string(60 * size, 'p'))});
       request["resource"] = named("ctxconf-racing-" + std::to_string(size), more);
     }
     requests.push_back(std::move(request));
@@ -409,7 +413,8 @@ Driven update_in_parallel(Testee& t) {
   Json requests = Json::array();
   for (std::size_t i = 0; i < 8; ++i) {
     const auto number = std::to_string(i);
-    const Json more = Json::array({text("ctxconf.writer", number + std::string(40 * i, 'w'))});
+    const Json more =
+        Json::array({text_attribute("ctxconf.writer", number + std::string(40 * i, 'w'))});
     requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
   }
   CTX_CHECK(t.request("parallel", {{"requests", requests}}));
@@ -442,8 +447,8 @@ Driven fork_idle(Testee& t) {
 Driven fork_publish(Testee& t) {
   const auto child = [](const std::string& instance) -> Json {
     return {{"do", "publish"},
-            {"resource", resource({text("service.name", "ctxconf-worker"),
-                                   text("service.instance.id", instance)})}};
+            {"resource", resource({text_attribute("service.name", "ctxconf-worker"),
+                                   text_attribute("service.instance.id", instance)})}};
   };
   CTX_CHECK(publish(t));
   CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
@@ -474,8 +479,8 @@ Driven fork_into_namespace(Testee& t) {
   const Json child = {
       {"do", "publish"},
       {"resource",
-       resource({text("service.name", "ctxconf-nested"),
-                 text("service.instance.id", "2f0c7d5a-6a0b-4a3e-9d2d-51d7a9f1c705")})}};
+       resource({text_attribute("service.name", "ctxconf-nested"),
+                 text_attribute("service.instance.id", "2f0c7d5a-6a0b-4a3e-9d2d-51d7a9f1c705")})}};
   // Why a child did not come to publish is seen from outside.
   CTX_CHECK(t.ask("process.fork", {{"child", child}, {"namespace", "pid"}}));
   return {};
@@ -484,7 +489,7 @@ Driven fork_into_namespace(Testee& t) {
 Driven publish_and_update(Testee& t) {
   CTX_CHECK(publish(t));
   if (!t.can("process.update")) return {};
-  const Json more = Json::array({text("ctxconf.padding", std::string(5000, 'p'))});
+  const Json more = Json::array({text_attribute("ctxconf.padding", std::string(5000, 'p'))});
   CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-larger", more)}}));
   CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
   return {};
@@ -505,7 +510,7 @@ Driven exec_idle(Testee& t) {
 
 constexpr const char* kSeemsNamed = " prctl(PR_SET_VMA):value=0";
 
-const Group kGroups[] = {
+const Group kProcessGroups[] = {
     {"publish",
      {{"publish",
        {"process.publish"},
@@ -819,6 +824,6 @@ const Group kGroups[] = {
 
 }  // namespace
 
-std::span<const Group> process_groups() { return kGroups; }
+std::span<const Group> process_groups() { return kProcessGroups; }
 
 }  // namespace ctxconf::conformance

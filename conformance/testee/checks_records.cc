@@ -5,18 +5,15 @@
 #include <string>
 
 #include "conformance/testee/checks.h"
+#include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
 
-Json attribute(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", {{"stringValue", value}}}};
-}
-
 // Ids that differ in every byte from those of the one before.
-Json context(const std::string& name, unsigned number, Json attributes) {
+Json numbered_context(const std::string& name, unsigned number, Json attributes) {
   std::string trace;
   std::string span;
   for (unsigned i = 0; i < 16; ++i)
@@ -26,118 +23,122 @@ Json context(const std::string& name, unsigned number, Json attributes) {
           {"span_id", span},  {"flags", 1},  {"attributes", std::move(attributes)}};
 }
 
-Driven publish(Testee& t) {
+Driven publish_name(Testee& t) {
   if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
-  CTX_CHECK(
-      t.request("process.publish",
-                {{"resource",
-                  {{"attributes", Json::array({attribute("service.name", "ctxconf-stores")})}}}}));
+  CTX_CHECK(t.request(
+      "process.publish",
+      {{"resource",
+        {{"attributes", Json::array({text_attribute("service.name", "ctxconf-stores")})}}}}));
   return {};
 }
 
-Driven attach(Testee& t, unsigned number, Json attributes = Json::array()) {
+Driven attach_numbered(Testee& t, unsigned number, Json attributes = Json::array()) {
   CTX_CHECK(t.request("thread.attach",
-                      context(fmt::format("C{}", number), number, std::move(attributes))));
+                      numbered_context(fmt::format("C{}", number), number, std::move(attributes))));
   return {};
 }
 
-Driven detach(Testee& t) {
+Driven detach_main(Testee& t) {
   CTX_CHECK(t.request("thread.detach", {{"thread", "main"}}));
   return {};
 }
 
-Driven append(Testee& t, const std::string& key, const std::string& value) {
-  CTX_CHECK(t.request("thread.append",
-                      {{"thread", "main"}, {"attributes", Json::array({attribute(key, value)})}}));
+Driven append_text(Testee& t, const std::string& key, const std::string& value) {
+  CTX_CHECK(
+      t.request("thread.append",
+                {{"thread", "main"}, {"attributes", Json::array({text_attribute(key, value)})}}));
   return {};
 }
 
 // Inside context `number`: another span of its trace with the attributes of that, and one that is
 // not sampled, which not every SDK takes.
 Driven spans_of_one_trace(Testee& t, unsigned number, const Json& attributes) {
-  const Json outer = context("", number, attributes);
-  Json span = context(fmt::format("C{}-span", number), number + 100, attributes);
+  const Json outer = numbered_context("", number, attributes);
+  Json span = numbered_context(fmt::format("C{}-span", number), number + 100, attributes);
   span["trace_id"] = outer["trace_id"];
   CTX_CHECK(t.request("thread.attach", span));
-  CTX_CHECK(detach(t));
+  CTX_CHECK(detach_main(t));
   span["ctx"] = fmt::format("C{}-unsampled", number);
-  span["span_id"] = context("", number + 50, {})["span_id"];
+  span["span_id"] = numbered_context("", number + 50, {})["span_id"];
   span["flags"] = 0;
   const auto reply = t.offer("thread.attach", std::move(span));
   if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] == true) CTX_CHECK(detach(t));
+  if ((*reply)["ok"] == true) CTX_CHECK(detach_main(t));
   return {};
 }
 
 // The first attach shows where the record is; from the second on its stores are seen.
 Driven switch_contexts(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 1, Json::array({attribute("http_route", "/cart")})));
-  CTX_CHECK(attach(t, 2, Json::array({attribute("http_route", "/checkout")})));
-  CTX_CHECK(spans_of_one_trace(t, 2, Json::array({attribute("http_route", "/checkout")})));
-  CTX_CHECK(detach(t));
-  CTX_CHECK(detach(t));
+  CTX_CHECK(publish_name(t));
+  CTX_CHECK(attach_numbered(t, 1, Json::array({text_attribute("http_route", "/cart")})));
+  CTX_CHECK(attach_numbered(t, 2, Json::array({text_attribute("http_route", "/checkout")})));
+  CTX_CHECK(spans_of_one_trace(t, 2, Json::array({text_attribute("http_route", "/checkout")})));
+  CTX_CHECK(detach_main(t));
+  CTX_CHECK(detach_main(t));
   for (unsigned i = 3; i < 6; ++i) {
-    CTX_CHECK(attach(t, i, {attribute("http_route", std::string(i, 'x')), attribute("user", "7")}));
-    CTX_CHECK(detach(t));
+    CTX_CHECK(attach_numbered(
+        t, i, {text_attribute("http_route", std::string(i, 'x')), text_attribute("user", "7")}));
+    CTX_CHECK(detach_main(t));
   }
   return {};
 }
 
 Driven grow(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 7, Json::array({attribute("http_route", "/cart")})));
-  CTX_CHECK(append(t, "user", "42"));
+  CTX_CHECK(publish_name(t));
+  CTX_CHECK(attach_numbered(t, 7, Json::array({text_attribute("http_route", "/cart")})));
+  CTX_CHECK(append_text(t, "user", "42"));
   // From below to above 255 bytes.
-  CTX_CHECK(append(t, "path", std::string(200, 'p')));
-  CTX_CHECK(append(t, "query", std::string(90, 'q')));
-  CTX_CHECK(detach(t));
+  CTX_CHECK(append_text(t, "path", std::string(200, 'p')));
+  CTX_CHECK(append_text(t, "query", std::string(90, 'q')));
+  CTX_CHECK(detach_main(t));
   return {};
 }
 
 Driven shrink(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 8,
-                   {attribute("http_route", "/cart"), attribute("user", "42"),
-                    attribute("path", "/a/longer/one/that/goes/on")}));
+  CTX_CHECK(publish_name(t));
+  CTX_CHECK(attach_numbered(t, 8,
+                            {text_attribute("http_route", "/cart"), text_attribute("user", "42"),
+                             text_attribute("path", "/a/longer/one/that/goes/on")}));
   CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
-  if (t.can("thread.append")) CTX_CHECK(append(t, "path", "/another"));
-  CTX_CHECK(detach(t));
+  if (t.can("thread.append")) CTX_CHECK(append_text(t, "path", "/another"));
+  CTX_CHECK(detach_main(t));
   return {};
 }
 
 // The first attach brings the variable into being where it is in no static block; from then on its
 // changes are walked through.
 Driven walk(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(attach(t, 9, Json::array({attribute("http_route", "/cart")})));
-  CTX_CHECK(attach(t, 10, {attribute("http_route", "/pay"), attribute("user", "42")}));
-  if (t.can("thread.append")) CTX_CHECK(append(t, "path", "/a/b"));
+  CTX_CHECK(publish_name(t));
+  CTX_CHECK(attach_numbered(t, 9, Json::array({text_attribute("http_route", "/cart")})));
+  CTX_CHECK(
+      attach_numbered(t, 10, {text_attribute("http_route", "/pay"), text_attribute("user", "42")}));
+  if (t.can("thread.append")) CTX_CHECK(append_text(t, "path", "/a/b"));
   if (t.can("thread.shrink")) {
     CTX_CHECK(t.request("thread.shrink", {{"thread", "main"}, {"keep", 2}}));
   }
   // As long as the one that is there.
-  if (t.can("thread.append")) CTX_CHECK(append(t, "user", "43"));
+  if (t.can("thread.append")) CTX_CHECK(append_text(t, "user", "43"));
   if (!t.can("thread.detach")) return {};
-  CTX_CHECK(detach(t));
-  CTX_CHECK(spans_of_one_trace(t, 9, Json::array({attribute("http_route", "/cart")})));
-  CTX_CHECK(detach(t));
-  CTX_CHECK(attach(t, 11, Json::array({attribute("query", " two carts ")})));
-  return detach(t);
+  CTX_CHECK(detach_main(t));
+  CTX_CHECK(spans_of_one_trace(t, 9, Json::array({text_attribute("http_route", "/cart")})));
+  CTX_CHECK(detach_main(t));
+  CTX_CHECK(attach_numbered(t, 11, Json::array({text_attribute("query", " two carts ")})));
+  return detach_main(t);
 }
 
 // A thread that ends with a context.
 Driven walk_exit(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_name(t));
   CTX_CHECK(t.request("thread.spawn", {{"thread", "t1"}}));
-  Json ending = context("ending", 12, Json::array({attribute("http_route", "/cart")}));
+  Json ending =
+      numbered_context("ending", 12, Json::array({text_attribute("http_route", "/cart")}));
   ending["thread"] = "t1";
   CTX_CHECK(t.request("thread.attach", std::move(ending)));
   CTX_CHECK(t.request("thread.exit", {{"thread", "t1"}}));
   return {};
 }
 
-const Group kGroups[] = {
+const Group kRecordGroups[] = {
     {"record-stores",
      {{"switch",
        {"thread.attach", "thread.detach"},
@@ -169,6 +170,6 @@ const Group kGroups[] = {
 
 }  // namespace
 
-std::span<const Group> record_groups() { return kGroups; }
+std::span<const Group> record_groups() { return kRecordGroups; }
 
 }  // namespace ctxconf::conformance

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "conformance/testee/checks.h"
+#include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -15,10 +16,6 @@ using Json = nlohmann::json;
 
 constexpr const char* kTrace = "0af7651916cd43dd8448eb211c80319c";
 constexpr const char* kSpan = "b7ad6b7169203331";
-
-Json attribute(const std::string& key, const std::string& value) {
-  return {{"key", key}, {"value", {{"stringValue", value}}}};
-}
 
 // No two are alike, and none reads the same backwards.
 std::string trace_id(unsigned number) {
@@ -38,14 +35,14 @@ Json context(const char* thread, const std::string& name, unsigned number,
   return context(thread, name, trace_id(number), span_id(number), 1, std::move(attributes));
 }
 
-Json resource(const std::string& name) {
-  return {{"attributes", Json::array({attribute("service.name", name)})}};
+Json resource_named(const std::string& name) {
+  return {{"attributes", Json::array({text_attribute("service.name", name)})}};
 }
 
 // Once in a process: to publish again may set up the SDK anew.
-Driven publish(Testee& t) {
+Driven publish_once(Testee& t) {
   if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
-  CTX_CHECK(t.request("process.publish", {{"resource", resource("ctxconf-threads")}}));
+  CTX_CHECK(t.request("process.publish", {{"resource", resource_named("ctxconf-threads")}}));
   return {};
 }
 
@@ -64,17 +61,17 @@ Driven offer(Testee& t, Json members) {
 }
 
 Driven attach(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(
-      t.request("thread.attach", context("main", "A", kTrace, kSpan, 1,
-                                         Json::array({attribute("http_route", "/cart"),
-                                                      attribute("http_request_method", "GET")}))));
+  CTX_CHECK(publish_once(t));
+  CTX_CHECK(t.request("thread.attach",
+                      context("main", "A", kTrace, kSpan, 1,
+                              Json::array({text_attribute("http_route", "/cart"),
+                                           text_attribute("http_request_method", "GET")}))));
   CTX_CHECK(detach(t, "main"));
   return {};
 }
 
 Driven flags(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   unsigned number = 0x100;
   for (const unsigned given : {0x01U, 0x00U, 0x02U, 0x03U, 0xfdU}) {
     ++number;
@@ -85,19 +82,22 @@ Driven flags(Testee& t) {
 }
 
 Driven nested(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   // Spans of one trace, and a third of another.
-  CTX_CHECK(t.request("thread.attach", context("main", "root", kTrace, "1111111111111112", 1,
-                                               Json::array({attribute("http_route", "/cart")}))));
-  CTX_CHECK(t.request("thread.attach", context("main", "child", kTrace, "2222222222222223", 1,
-                                               Json::array({attribute("db_table", "carts")}))));
-  CTX_CHECK(t.request("thread.attach", context("main", "linked", 0x201,
-                                               Json::array({attribute("http_route", "/pay")}))));
+  CTX_CHECK(
+      t.request("thread.attach", context("main", "root", kTrace, "1111111111111112", 1,
+                                         Json::array({text_attribute("http_route", "/cart")}))));
+  CTX_CHECK(
+      t.request("thread.attach", context("main", "child", kTrace, "2222222222222223", 1,
+                                         Json::array({text_attribute("db_table", "carts")}))));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("main", "linked", 0x201, Json::array({text_attribute("http_route", "/pay")}))));
   for (int i = 0; i < 3; ++i) CTX_CHECK(detach(t, "main"));
   // One that is sampled inside one that is not, which not every SDK takes.
   const auto reply =
       t.offer("thread.attach", context("main", "unsampled", trace_id(0x202), span_id(0x202), 0,
-                                       Json::array({attribute("http_route", "/health")})));
+                                       Json::array({text_attribute("http_route", "/health")})));
   if (!reply) return std::unexpected(reply.error());
   if ((*reply)["ok"] != true) return {};
   CTX_CHECK(t.request("thread.attach", context("main", "sampled", 0x203)));
@@ -106,17 +106,18 @@ Driven nested(Testee& t) {
 }
 
 Driven attributes_only(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "traced", 0x301,
-                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(publish_once(t));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("main", "traced", 0x301, Json::array({text_attribute("http_route", "/cart")}))));
   CTX_CHECK(t.request("thread.detach", on("main")));
   return offer(t, {{"thread", "main"},
                    {"ctx", "untraced"},
-                   {"attributes", Json::array({attribute("http_route", "/idle")})}});
+                   {"attributes", Json::array({text_attribute("http_route", "/idle")})}});
 }
 
 Driven other_types(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   const Json attributes =
       Json::array({{{"key", "retry_count"}, {"value", {{"intValue", 42}}}},
                    {{"key", "cache_hit"}, {"value", {{"boolValue", true}}}},
@@ -144,7 +145,7 @@ std::string long_value(std::size_t size, std::string_view filler) {
 }
 
 Driven long_values(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   unsigned number = 0x500;
   for (const std::size_t size : {255U, 256U, 257U, 300U, 70000U}) {
     const std::string plain = size == 255 ? std::string(255, 'v') : long_value(size, "w");
@@ -154,7 +155,7 @@ Driven long_values(Testee& t) {
     for (const auto& value : {plain, wide}) {
       ++number;
       CTX_CHECK(offer(t, context("main", fmt::format("long-{}", number), number,
-                                 Json::array({attribute("http_route", value)}))));
+                                 Json::array({text_attribute("http_route", value)}))));
     }
   }
   return {};
@@ -164,14 +165,14 @@ Json six_of(const std::string& value) {
   Json attributes = Json::array();
   for (const char* key :
        {"http_route", "user_tier", "db_table", "db_shard", "db_query", "tenant"}) {
-    attributes.push_back(attribute(key, value));
+    attributes.push_back(text_attribute(key, value));
   }
   return attributes;
 }
 
 // More than fits into what readers are sure to look at.
 Driven full_record(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(offer(t, context("main", "full", 0x580, six_of(std::string(150, 'f')))));
   // 640 bytes end in the middle of a character of three.
   std::string wide = "ff";
@@ -180,23 +181,24 @@ Driven full_record(Testee& t) {
 }
 
 Driven append(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "grows", 0x601,
-                                               Json::array({attribute("http_route", "/a"),
-                                                            attribute("user_tier", "free")}))));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(
-      t.request("thread.append", {{"thread", "main"},
-                                  {"attributes", Json::array({attribute("http_route", "/b"),
-                                                              attribute("db_table", "carts")})}}));
-  CTX_CHECK(t.request(
-      "thread.append",
-      {{"thread", "main"}, {"attributes", Json::array({attribute("http_route", "/checkout")})}}));
+      t.request("thread.attach", context("main", "grows", 0x601,
+                                         Json::array({text_attribute("http_route", "/a"),
+                                                      text_attribute("user_tier", "free")}))));
+  CTX_CHECK(t.request("thread.append",
+                      {{"thread", "main"},
+                       {"attributes", Json::array({text_attribute("http_route", "/b"),
+                                                   text_attribute("db_table", "carts")})}}));
+  CTX_CHECK(t.request("thread.append",
+                      {{"thread", "main"},
+                       {"attributes", Json::array({text_attribute("http_route", "/checkout")})}}));
   return detach(t, "main");
 }
 
 Driven switches(Testee& t) {
   constexpr unsigned kSwitches = 20;
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   for (unsigned i = 0; i < kSwitches; ++i) {
     CTX_CHECK(t.request("thread.attach", context("main", "switch", 0x700 + i)));
     CTX_CHECK(t.request("thread.detach", on("main")));
@@ -206,15 +208,15 @@ Driven switches(Testee& t) {
 
 Driven fresh_threads(Testee& t) {
   CTX_CHECK(t.request("thread.spawn", on("early")));
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(t.request("thread.spawn", on("plain")));
   CTX_CHECK(t.request("thread.attach", context("main", "busy", 0x801)));
   CTX_CHECK(t.request("thread.spawn", on("from-busy")));
   // What the one goes on with is not to show on the other.
   if (t.can("thread.append")) {
-    CTX_CHECK(t.request(
-        "thread.append",
-        {{"thread", "main"}, {"attributes", Json::array({attribute("http_route", "/later")})}}));
+    CTX_CHECK(t.request("thread.append",
+                        {{"thread", "main"},
+                         {"attributes", Json::array({text_attribute("http_route", "/later")})}}));
   }
   CTX_CHECK(t.request("thread.attach", context("main", "busier", 0x802)));
   CTX_CHECK(detach(t, "main"));
@@ -233,7 +235,7 @@ int most_threads(const Testee& t, int wanted) {
 }
 
 Driven canaries(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   std::vector<std::string> names;
   for (int i = 1; i < most_threads(t, 4); ++i) names.push_back(fmt::format("t{}", i));
   CTX_CHECK(t.request("thread.attach", context("main", "on-main", 0x900)));
@@ -241,9 +243,9 @@ Driven canaries(Testee& t) {
   for (const auto& name : names) {
     ++number;
     CTX_CHECK(t.request("thread.spawn", on(name.c_str())));
-    CTX_CHECK(
-        t.request("thread.attach", context(name.c_str(), "on-" + name, number,
-                                           Json::array({attribute("http_route", "/" + name)}))));
+    CTX_CHECK(t.request("thread.attach",
+                        context(name.c_str(), "on-" + name, number,
+                                Json::array({text_attribute("http_route", "/" + name)}))));
   }
   if (!names.empty()) {
     // One span on two threads.
@@ -259,7 +261,7 @@ Driven canaries(Testee& t) {
 }
 
 Driven move(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(t.request("thread.spawn", on("target")));
   CTX_CHECK(t.request("thread.attach", context("main", "moving", 0xa01)));
   CTX_CHECK(t.request("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}}));
@@ -269,37 +271,40 @@ Driven move(Testee& t) {
 }
 
 Driven exit(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(t.request("thread.spawn", on("ends")));
-  CTX_CHECK(t.request("thread.attach", context("ends", "to-the-end", 0xb01,
-                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("ends", "to-the-end", 0xb01, Json::array({text_attribute("http_route", "/cart")}))));
   CTX_CHECK(t.request("thread.exit", on("ends")));
   return {};
 }
 
 Driven attach_first(Testee& t) {
-  CTX_CHECK(t.request("thread.attach", context("main", "first", 0xc01,
-                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("main", "first", 0xc01, Json::array({text_attribute("http_route", "/cart")}))));
   return detach(t, "main");
 }
 
 Driven new_names(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(attach_first(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "one-more", 0xc02,
-                                               Json::array({attribute("user_tier", "gold"),
-                                                            attribute("http_route", "/pay")}))));
+  CTX_CHECK(
+      t.request("thread.attach", context("main", "one-more", 0xc02,
+                                         Json::array({text_attribute("user_tier", "gold"),
+                                                      text_attribute("http_route", "/pay")}))));
   CTX_CHECK(detach(t, "main"));
   CTX_CHECK(t.request("thread.attach", context("main", "two-more", 0xc03,
-                                               Json::array({attribute("db_table", "carts"),
-                                                            attribute("db_shard", "7")}))));
+                                               Json::array({text_attribute("db_table", "carts"),
+                                                            text_attribute("db_shard", "7")}))));
   return detach(t, "main");
 }
 
 // Each a name that nobody has given before.
 Driven names_at_once(Testee& t) {
   constexpr int kThreads = 8;
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   std::vector<std::string> threads;
   Json requests = Json::array();
   const int most = most_threads(t, 1 + kThreads);
@@ -309,8 +314,8 @@ Driven names_at_once(Testee& t) {
     CTX_CHECK(t.request("thread.spawn", on(threads.back().c_str())));
     Json request = context(threads.back().c_str(), "named-" + threads.back(),
                            0xc80U + static_cast<unsigned>(i),
-                           Json::array({attribute(fmt::format("name_of_writer_{}", i),
-                                                  fmt::format("value of writer {}", i))}));
+                           Json::array({text_attribute(fmt::format("name_of_writer_{}", i),
+                                                       fmt::format("value of writer {}", i))}));
     request["op"] = "thread.attach";
     requests.push_back(std::move(request));
   }
@@ -333,11 +338,11 @@ Driven update_beside_a_name(Testee& t) {
   CTX_CHECK(t.request("thread.spawn", on("namer")));
   for (unsigned i = 0; i < kTimes; ++i) {
     Json attach = context("namer", fmt::format("beside-{}", i), 0xd80U + i,
-                          Json::array({attribute(fmt::format("name_beside_{}", i),
-                                                 fmt::format("value beside {}", i))}));
+                          Json::array({text_attribute(fmt::format("name_beside_{}", i),
+                                                      fmt::format("value beside {}", i))}));
     attach["op"] = "thread.attach";
     const Json update = {{"op", "process.update"},
-                         {"resource", resource(fmt::format("ctxconf-beside-{}", i))}};
+                         {"resource", resource_named(fmt::format("ctxconf-beside-{}", i))}};
     CTX_CHECK(t.request("parallel", {{"requests", {update, attach}}}));
   }
   CTX_CHECK(t.request("thread.exit", on("namer")));
@@ -345,29 +350,30 @@ Driven update_beside_a_name(Testee& t) {
 }
 
 Driven other_update(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "stays", 0xd01,
-                                               Json::array({attribute("http_route", "/cart")}))));
-  CTX_CHECK(t.request("process.update", {{"resource", resource("ctxconf-renamed")}}));
+  CTX_CHECK(publish_once(t));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("main", "stays", 0xd01, Json::array({text_attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request("process.update", {{"resource", resource_named("ctxconf-renamed")}}));
   CTX_CHECK(detach(t, "main"));
   const bool has_threads = t.can("thread") && most_threads(t, 2) == 2;
   return !has_threads || !t.can("process.parallel") ? Driven() : update_beside_a_name(t);
 }
 
 Driven republish(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   // The same names in another order after each drop.
   const char* const names[] = {"http_route", "user_tier", "db_table"};
   for (unsigned i = 0; i < 3; ++i) {
     Json attributes = Json::array();
-    for (unsigned k = 0; k < 3; ++k) attributes.push_back(attribute(names[(i + k) % 3], "x"));
+    for (unsigned k = 0; k < 3; ++k) attributes.push_back(text_attribute(names[(i + k) % 3], "x"));
     CTX_CHECK(t.request("thread.attach",
                         context("main", fmt::format("life-{}", i), 0xe01 + i, attributes)));
     // The first life ends with nothing attached.
     if (i == 0) CTX_CHECK(detach(t, "main"));
     if (i == 2) break;
     CTX_CHECK(t.request("process.drop"));
-    CTX_CHECK(t.request("process.publish", {{"resource", resource("ctxconf-again")}}));
+    CTX_CHECK(t.request("process.publish", {{"resource", resource_named("ctxconf-again")}}));
   }
   return {};
 }
@@ -376,7 +382,7 @@ Driven republish(Testee& t) {
 Driven offer_names(Testee& t, unsigned first, unsigned count) {
   Json attributes = Json::array();
   for (unsigned k = first; k < first + count; ++k) {
-    attributes.push_back(attribute(fmt::format("name_{}", k), "v"));
+    attributes.push_back(text_attribute(fmt::format("name_{}", k), "v"));
   }
   return offer(t, context("main", fmt::format("names-{}", first), 0x1000 + first, attributes));
 }
@@ -387,19 +393,20 @@ Driven many_names(Testee& t) {
   constexpr unsigned kMost = 256;
   constexpr unsigned kAtOnce = 30;
   constexpr unsigned kFitting = 240;  // beside a few that are there before
-  CTX_CHECK(publish(t));
+  CTX_CHECK(publish_once(t));
   for (unsigned i = 0; i < kFitting; i += kAtOnce) CTX_CHECK(offer_names(t, i, kAtOnce));
   CTX_CHECK(offer_names(t, kFitting, 300 - kFitting));
   for (unsigned i = kFitting; i < kMost; ++i) CTX_CHECK(offer_names(t, i, 1));
   return offer(t, context("main", "one-too-many", 0x1200,
-                          Json::array({attribute("no_index_left", "must-not-show")})));
+                          Json::array({text_attribute("no_index_left", "must-not-show")})));
 }
 
-Driven fork_and_reap(Testee& t, const std::string& name, unsigned number, const Json& child) {
-  CTX_CHECK(publish(t));
+Driven fork_in_context(Testee& t, const std::string& name, unsigned number, const Json& child) {
+  CTX_CHECK(publish_once(t));
   CTX_CHECK(t.request("thread.attach", context("main", "around-" + name, number + 0x10)));
-  CTX_CHECK(t.request("thread.attach", context("main", name, number,
-                                               Json::array({attribute("http_route", "/cart")}))));
+  CTX_CHECK(t.request(
+      "thread.attach",
+      context("main", name, number, Json::array({text_attribute("http_route", "/cart")}))));
   const auto forked = t.request("process.fork", {{"child", child}});
   if (!forked) return std::unexpected(forked.error());
   CTX_CHECK(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
@@ -407,14 +414,16 @@ Driven fork_and_reap(Testee& t, const std::string& name, unsigned number, const 
   return detach(t, "main");
 }
 
-Driven fork_idle(Testee& t) { return fork_and_reap(t, "before-idle", 0x1302, {{"do", "idle"}}); }
-
-Driven fork_publishing(Testee& t) {
-  return fork_and_reap(t, "before-fork", 0x1301,
-                       {{"do", "publish"}, {"resource", resource("ctxconf-child")}});
+Driven fork_idle_in_context(Testee& t) {
+  return fork_in_context(t, "before-idle", 0x1302, {{"do", "idle"}});
 }
 
-const Group kGroups[] = {
+Driven fork_publishing(Testee& t) {
+  return fork_in_context(t, "before-fork", 0x1301,
+                         {{"do", "publish"}, {"resource", resource_named("ctxconf-child")}});
+}
+
+const Group kThreadGroups[] = {
     {"attach",
      {{"attach",
        {"thread.attach"},
@@ -504,11 +513,11 @@ const Group kGroups[] = {
        {"process.publish", "process.fork:idle", "thread.attach"},
        {},
        {"tctx.fork.inherited-record"},
-       fork_idle}}},
+       fork_idle_in_context}}},
 };
 
 }  // namespace
 
-std::span<const Group> thread_groups() { return kGroups; }
+std::span<const Group> thread_groups() { return kThreadGroups; }
 
 }  // namespace ctxconf::conformance

@@ -32,18 +32,18 @@ namespace ctxconf::conformance {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
 // In ticks, so that a time for which job control stopped this process counts as one.
 constexpr int kMostSilent = 6000;       // more than all requests of a check may take together
-constexpr int kEnding = 200;            // a job that was told to end
+constexpr int kEndingTicks = 200;       // a job that was told to end
 constexpr unsigned kMostStops = 50;     // of a job in one unit; it is continued after each
 constexpr milliseconds kReaping{5000};  // of what was killed
-constexpr std::size_t kMostAhead =
+constexpr std::size_t kMostUnitsAhead =
     16;  // units whose recordings wait for an earlier one, or a job each
-constexpr std::size_t kMostRead = std::size_t{1} << 16U;
+constexpr std::size_t kMostFrameRead = std::size_t{1} << 16U;
 
 // What a job says: a head and as many bytes as it announces.
 enum class Frame : std::uint32_t {
@@ -129,10 +129,10 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
     }
-    const Json rest = {{"adapter_fault", text(run.adapter_fault)},
-                       {"harness_fault", text(run.harness_fault)},
-                       {"interrupted", run.interrupted},
-                       {"asked", run.asked}};
+    const OrderedJson rest = {{"adapter_fault", text(run.adapter_fault)},
+                              {"harness_fault", text(run.harness_fault)},
+                              {"interrupted", run.interrupted},
+                              {"asked", run.asked}};
     if (timeline && !say(channel, Frame::kTimeline, *timeline)) break;
     if (!say(channel, Frame::kDone, rest.dump())) break;
   }
@@ -211,7 +211,7 @@ class Workers {
 
   void hand_out(Worker& job) {
     if (job.ended || job.unit || is_over()) return;
-    if (next_ >= std::min(last_, taken_ + std::max(kMostAhead, workers_.size()))) return;
+    if (next_ >= std::min(last_, taken_ + std::max(kMostUnitsAhead, workers_.size()))) return;
     job.silent = 0;
     job.stops = 0;
     job.run = {};
@@ -282,7 +282,7 @@ class Workers {
   }
 
   void be_patient(Worker& job) {
-    if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEnding : kMostSilent)) return;
+    if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEndingTicks : kMostSilent)) return;
     job.gave_up = true;
     kill(job.pid, SIGKILL);  // that is told when its channel ends
   }
@@ -309,7 +309,7 @@ class Workers {
   }
 
   void hear(Worker& job) {
-    std::array<char, kMostRead> buffer;
+    std::array<char, kMostFrameRead> buffer;
     const ssize_t n = recv(job.channel.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (n <= 0) return lose(job);
@@ -356,7 +356,7 @@ class Workers {
         break;
       case Frame::kDone: {
         std::string problem;
-        const Json value = Json::parse(said, nullptr, /*allow_exceptions=*/false);
+        const OrderedJson value = OrderedJson::parse(said, nullptr, /*allow_exceptions=*/false);
         const JsonReader in(value, "", &problem);
         job.run.adapter_fault = in.string("adapter_fault");
         if (job.run.harness_fault.empty()) job.run.harness_fault = in.string("harness_fault");
@@ -402,7 +402,7 @@ class Workers {
 
   void reap(Worker& job) {
     job.channel.reset();
-    const auto kill_at = Clock::now() + milliseconds(kTick * scaled(kEnding));
+    const auto kill_at = Clock::now() + milliseconds(kTick * scaled(kEndingTicks));
     const auto give_up = kill_at + kReaping;
     bool killed = false;
     while (!job.ended && !has_ended(job)) {

@@ -13,7 +13,6 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kNoiseKept = 200;
 constexpr milliseconds kWriting{2000};
 constexpr milliseconds kEnding{5000};  // what was killed
 

@@ -163,4 +163,8 @@ std::string_view capability_of(std::string_view op) {
   return op;
 }
 
+nlohmann::json text_attribute(const std::string& key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+
 }  // namespace ctxconf::conformance

@@ -19,6 +19,7 @@ inline constexpr std::chrono::milliseconds kHelloWithin{30000};
 inline constexpr std::chrono::milliseconds kEndWithin{2000};
 
 inline constexpr std::size_t kLongestLine = std::size_t{1} << 20U;
+inline constexpr std::size_t kNoiseKept = 200;  // bytes of a line that is no protocol
 // Deeper lines are noise: who reads them recurses.
 inline constexpr std::size_t kDeepestLine = 100;
 
@@ -57,14 +58,17 @@ Definition definition_of_reply(std::string_view op);
 // What is wrong with it, in one line that may quote it: hostile; nothing: it keeps the schema.
 std::optional<std::string> problem_of(const nlohmann::json& line, Definition definition);
 
-// Do the capabilities of a hello have this one? "process.fork:publish" is one of the children that
-// process.fork lists.
 // Takes out of each Resource in `members` of a request what the adapter says cannot be set.
 void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& members);
 
+// Do the capabilities of a hello have this one? "process.fork:publish" is one of the children that
+// process.fork lists.
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
 // The capability that allows an operation; empty: always allowed, or unknown.
 std::string_view capability_of(std::string_view op);
+
+// An attribute of a request whose value is a string.
+nlohmann::json text_attribute(const std::string& key, const std::string& value);
 
 }  // namespace ctxconf::conformance

@@ -35,13 +35,12 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
-constexpr std::size_t kNoiseKept = 200;
-constexpr std::size_t kMostRead = std::size_t{1} << 20U;  // at a time
-constexpr std::size_t kReplyKept = 2 * kLongestLine;      // non-ASCII letters become escapes
+constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // at a time
+constexpr std::size_t kReplyKept = 2 * kLongestLine;        // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
 constexpr milliseconds kFirstStop{1000};
-constexpr std::size_t kMessageKept = 200;  // of an error message that is quoted
-constexpr std::size_t kMostAhead = 16;     // lines of protocol
+constexpr std::size_t kMessageKept = 200;    // of an error message that is quoted
+constexpr std::size_t kMostLinesAhead = 16;  // lines of protocol
 
 // Both ends close on exec; ours does not block.
 struct Channel {
@@ -179,7 +178,7 @@ struct Testee::State {
       next.kind = classify_line(*line, next.value);
       if (next.kind == LineKind::kNoise) {
         note_noise(*line);
-      } else if (said.size() < kMostAhead) {
+      } else if (said.size() < kMostLinesAhead) {
         said.push_back(std::move(next));
       } else {
         blame("sent a line without a request: " + cut(dumped(next.value), 200));

@@ -21,12 +21,6 @@ constexpr std::size_t kMaxValue = 200;
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-std::string_view trimmed(std::string_view s) {
-  while (!s.empty() && is_blank(s.front())) s.remove_prefix(1);
-  while (!s.empty() && is_blank(s.back())) s.remove_suffix(1);
-  return s;
-}
-
 // For a message: on one line and not long.
 std::string quoted(std::string_view s) {
   std::string out = "\"";
@@ -559,6 +553,12 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view s) {
+  while (!s.empty() && is_blank(s.front())) s.remove_prefix(1);
+  while (!s.empty() && is_blank(s.back())) s.remove_suffix(1);
+  return s;
+}
 
 std::string_view to_string(ExpectVerb v) { return kVerbs[static_cast<std::size_t>(v)]; }
 

@@ -25,6 +25,8 @@ namespace ctxconf::conformance {
 using Date = std::chrono::year_month_day;
 
 enum class ExpectVerb { kFail, kCrash, kFlaky, kNaOk };
+// Without the blanks and tabs around it.
+std::string_view trimmed(std::string_view s);
 std::string_view to_string(ExpectVerb v);  // "na-ok"
 
 // What `expect init` writes for an issue that somebody has yet to name; counts as none.

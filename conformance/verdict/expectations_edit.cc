@@ -16,12 +16,6 @@ ExpectVerb verb_for(Outcome o) {
   return o == Outcome::kFail || o == Outcome::kWarn ? ExpectVerb::kFail : ExpectVerb::kCrash;
 }
 
-std::string_view trimmed(std::string_view s) {
-  const std::size_t first = s.find_first_not_of(" \t");
-  if (first == s.npos) return "";
-  return s.substr(first, s.find_last_not_of(" \t") - first + 1);
-}
-
 // The image without its pid, which is another one next time: "12 /bin/app" is "* /bin/app".
 std::string image_glob(std::string_view name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
