@@ -16,6 +16,26 @@ if(CTXCONF_SANITIZE)
   target_link_options(ctxconf_flags INTERFACE -fsanitize=${CTXCONF_SANITIZE})
 endif()
 
+# ctxconf_unity(TARGET): with CTXCONF_UNITY about ten sources at a time are compiled, and linted, as
+# one. No two sources of a target may define the same name, even where nobody else sees it.
+function(ctxconf_unity target)
+  if(NOT CTXCONF_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  # Nobody lints these.
+  set(generated "${sources}")
+  list(FILTER generated INCLUDE REGEX "^${PROJECT_BINARY_DIR}/")
+  set_source_files_properties(${generated} PROPERTIES SKIP_UNITY_BUILD_INCLUSION TRUE)
+  # Batches of one size keep both CPUs of a small machine busy.
+  list(LENGTH sources count)
+  math(EXPR batches "(${count} + 9) / 10")
+  math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+  # g++ takes all but the source it was given for headers, which two programs might share.
+  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")
+endfunction()
+
 # ctxconf_library(NAME SRCS file... [DEPS target...])
 function(ctxconf_library name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
@@ -23,6 +43,7 @@ function(ctxconf_library name)
   target_link_libraries(${name} PUBLIC ${arg_DEPS} PRIVATE $<BUILD_INTERFACE:ctxconf_flags>)
   target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
   target_compile_features(${name} PUBLIC cxx_std_23)
+  ctxconf_unity(${name})
 endfunction()
 
 # ctxconf_program(NAME SRCS file... [DEPS target...] [PLAIN] [M32])

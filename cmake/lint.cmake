@@ -8,11 +8,9 @@ add_test(NAME format
           "${PROJECT_SOURCE_DIR}")
 set_tests_properties(format PROPERTIES LABELS unit TIMEOUT 120)
 
-# Every C++ source in the compilation database that is neither generated nor a test, nor a program
-# that is wrong on purpose.
 add_test(NAME clang_tidy
-  COMMAND ${RUN_CLANG_TIDY} -quiet -j 2 -clang-tidy-binary ${CLANG_TIDY} -p "${PROJECT_BINARY_DIR}"
-          "^${PROJECT_SOURCE_DIR}/(abi|sys|writer_ref|reader_ref|conformance|fuzz|golden)/(?!.*_test\\.)(?!testees/(?!adapter)).*\\.cc$")
+  COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/check_tidy.py" ${RUN_CLANG_TIDY}
+          ${CLANG_TIDY} "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
 set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2)
 
 # All that clang-tidy needs beside the sources.

@@ -15,7 +15,7 @@
 namespace ctxconf::sys {
 
 struct AccessWatchdog::Watched {
-  std::atomic<std::uint64_t> changes = 0;  // of `depth`; kLost: there are none any more
+  std::atomic<std::uint64_t> changes = 0;  // of `depth`; kWatchLost: there are none any more
   std::atomic<int> depth = 0;              // accesses under way, one within the other
   std::atomic<pid_t> pid = 0;
   std::mutex mutex;
@@ -27,14 +27,14 @@ struct AccessWatchdog::Watched {
 namespace {
 
 constexpr int kLooks = 4;  // within a deadline
-constexpr std::uint64_t kLost = UINT64_MAX;
+constexpr std::uint64_t kWatchLost = UINT64_MAX;
 
 thread_local AccessWatchdog::Watched* watched_here = nullptr;
 
 void count_change(AccessWatchdog::Watched& w) {
   std::uint64_t seen = w.changes.load();
   do {
-    while (seen == kLost) pause();
+    while (seen == kWatchLost) pause();
   } while (!w.changes.compare_exchange_weak(seen, seen + 1));
 }
 
@@ -48,7 +48,7 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline, After
     looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
     if (looks != kLooks) continue;
-    if (after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kLost)) {
+    if (after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kWatchLost)) {
       stuck(w.pid.load());
     }
   }

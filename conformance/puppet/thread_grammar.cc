@@ -716,11 +716,11 @@ void ThreadScript::leave(const ThreadAct& act, Thread& t) {
 }
 
 void ThreadScript::act(const ThreadAct& act, Rng& rng) {
-  using Kind = ThreadAct::Kind;
+  using ThreadKind = ThreadAct::Kind;
   if (!slot_) return;
   if (state_.child && act.thread != 0) return;
   if (!state_.child) may_end_();
-  if (act.kind == Kind::kAttach) {
+  if (act.kind == ThreadKind::kAttach) {
     if (!state_.usable) return;
     Thread& t = start(act);
     if (t.in_place) {
@@ -735,18 +735,18 @@ void ThreadScript::act(const ThreadAct& act, Rng& rng) {
   Thread* t = thread_of(act);
   if (t == nullptr) return;
   switch (act.kind) {
-    case Kind::kDetach:
+    case ThreadKind::kDetach:
       return detach(act, *t);
-    case Kind::kAppend:
+    case ThreadKind::kAppend:
       return append(act, *t, rng);
-    case Kind::kShrink:
+    case ThreadKind::kShrink:
       return shrink(*t, rng);
-    case Kind::kHandOver:
-    case Kind::kShare:
+    case ThreadKind::kHandOver:
+    case ThreadKind::kShare:
       return give(act, *t);
-    case Kind::kFork:
+    case ThreadKind::kFork:
       return fork(act, *t);
-    case Kind::kRun:
+    case ThreadKind::kRun:
       return run(*t);
     default:
       return end(act, *t);

@@ -196,18 +196,19 @@ std::optional<Reference> Announcement::next(Rng& rng) {
 }
 
 ThreadAct legal_thread_act(Rng& rng, bool first_only, const std::optional<ThreadAct>& before) {
-  using Kind = ThreadAct::Kind;
-  static const std::vector<Kind> kKinds = {
-      Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach, Kind::kAttach,
-      Kind::kDetach, Kind::kDetach, Kind::kAppend, Kind::kShrink, Kind::kHandOver,
-      Kind::kShare,  Kind::kEnd,    Kind::kEnd,    Kind::kFork,   Kind::kRun,
+  using ThreadKind = ThreadAct::Kind;
+  static const std::vector<ThreadKind> kKinds = {
+      ThreadKind::kAttach, ThreadKind::kAttach,   ThreadKind::kAttach, ThreadKind::kAttach,
+      ThreadKind::kAttach, ThreadKind::kDetach,   ThreadKind::kDetach, ThreadKind::kAppend,
+      ThreadKind::kShrink, ThreadKind::kHandOver, ThreadKind::kShare,  ThreadKind::kEnd,
+      ThreadKind::kEnd,    ThreadKind::kFork,     ThreadKind::kRun,
   };
   ThreadAct out;
   out.kind = rng.pick(kKinds);
   out.thread = first_only ? 0 : static_cast<unsigned>(rng.below(4));
   if (before && rng.one_in(2)) {
     out.thread = before->thread;
-    if (before->kind == Kind::kShrink) out.kind = Kind::kAppend;
+    if (before->kind == ThreadKind::kShrink) out.kind = ThreadKind::kAppend;
   }
   out.other = (out.thread + 1 + static_cast<unsigned>(rng.below(3))) % 4;
   out.in_place = rng.one_in(3);

@@ -176,7 +176,7 @@ std::vector<const Context*> left_after(const ImageEvidence& e, std::uint64_t sin
   return out;
 }
 
-bool is_ending(const Snapshot& s) {
+bool is_last_look(const Snapshot& s) {
   return std::ranges::any_of(
       s.moments, [](Moment m) { return m == Moment::kExit || m == Moment::kExecEntry; });
 }
@@ -184,7 +184,7 @@ bool is_ending(const Snapshot& s) {
 // Open memfds of that name when the image ended.
 std::vector<std::string> memfds_left(const ImageEvidence& e) {
   std::vector<std::string> out;
-  if (e.image->snapshots.empty() || !is_ending(e.image->snapshots.back())) return out;
+  if (e.image->snapshots.empty() || !is_last_look(e.image->snapshots.back())) return out;
   for (const auto& d : e.image->snapshots.back().descriptors) {
     if (out.size() < 4) out.push_back(fmt::format("descriptor {}: {}", d.fd, d.link));
   }

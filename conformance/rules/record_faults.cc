@@ -19,7 +19,7 @@ constexpr std::size_t kAnyKey = abi::kMaxKeys;
 // A separate buffer of attributes is no further from its record; text is.
 constexpr std::uint64_t kNearby = std::uint64_t{64} << 20U;
 
-enum class Fit { kNone, kPossible, kProven };
+enum class Fit { kRuledOut, kPossible, kProven };
 
 struct Style {
   bool varint = false;
@@ -143,32 +143,32 @@ class Examination {
       case RecordFault::kOlderLayout:
         return older_layout(reading);
       default:
-        return Fit::kNone;
+        return Fit::kRuledOut;
     }
   }
 
  private:
   Fit foreign_byte_order(std::string& reading) const {
     const std::size_t swapped = std::byteswap(record_.head.attrs_data_size);
-    if (swapped == 0 || swapped == size_ || swapped > behind_.size()) return Fit::kNone;
+    if (swapped == 0 || swapped == size_ || swapped > behind_.size()) return Fit::kRuledOut;
     const Walk w = walk(behind_.first(swapped), keys_);
-    if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kNone;
+    if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kRuledOut;
     const bool beyond = swapped < size_;
     // What lies behind the entries may be any memory: read as entries it names no known keys, or
     // says nothing over and over.
     const bool senseless = beyond && abi::kRecordHeadBytes + size_ > abi::kRecommendedRecordBytes &&
                            (!as_is_.known_keys || as_is_.blank_run);
     const bool in_use = as_is_.in_use > swapped && as_is_.in_use >= size_ / 4 * 3;
-    if (!senseless && (exact_ || (beyond && in_use))) return Fit::kNone;
+    if (!senseless && (exact_ || (beyond && in_use))) return Fit::kRuledOut;
     reading = fmt::format("{} entries over {} bytes with the size in the other byte order",
                           w.entries, swapped);
     return Fit::kProven;
   }
 
   Fit size_is_count(std::string& reading) const {
-    if (exact_ || size_ == 0 || size_ > abi::kMaxKeys) return Fit::kNone;
+    if (exact_ || size_ == 0 || size_ > abi::kMaxKeys) return Fit::kRuledOut;
     const Walk w = walk(behind_, keys_, {.most = size_});
-    if (w.entries != size_ || w.end <= size_ || !w.known_keys) return Fit::kNone;
+    if (w.entries != size_ || w.end <= size_ || !w.known_keys) return Fit::kRuledOut;
     if (w.repeated_key) return Fit::kPossible;  // leftovers behind an area that is cut
     reading = fmt::format("{} entries over {} bytes", w.entries, w.end);
     return Fit::kProven;
@@ -176,15 +176,15 @@ class Examination {
 
   Fit size_with_head(std::string& reading) const {
     if (size_ < abi::kRecordHeadBytes || size_ - abi::kRecordHeadBytes > behind_.size())
-      return Fit::kNone;
+      return Fit::kRuledOut;
     const std::size_t without = size_ - abi::kRecordHeadBytes;
     const Walk w = walk(behind_.first(without), keys_);
-    if (w.end != without || !w.known_keys || w.blank_run) return Fit::kNone;
+    if (w.end != without || !w.known_keys || w.blank_run) return Fit::kRuledOut;
     reading = fmt::format("{} entries over {} bytes, which with the fixed part are {}", w.entries,
                           without, size_);
     const bool zeros = whole_ && all_zero(area_.subspan(without));
     if (exact_) {
-      return zeros && w.entries > 0 && w.in_use == without ? Fit::kProven : Fit::kNone;
+      return zeros && w.entries > 0 && w.in_use == without ? Fit::kProven : Fit::kRuledOut;
     }
     // The 28 bytes in excess may also be the beginning of an entry that is cut.
     const bool entry_begins =
@@ -193,9 +193,9 @@ class Examination {
   }
 
   Fit padded_entries(std::string& reading) const {
-    if (exact_ && as_is_.known_keys) return Fit::kNone;
-    if (!whole_) return Fit::kNone;
-    Fit best = Fit::kNone;
+    if (exact_ && as_is_.known_keys) return Fit::kRuledOut;
+    if (!whole_) return Fit::kRuledOut;
+    Fit best = Fit::kRuledOut;
     for (const std::size_t alignment : {2U, 4U, 8U}) {
       const Walk w = walk(area_, keys_, {.alignment = alignment});
       if (w.end != size_ || !w.known_keys) continue;
@@ -209,9 +209,9 @@ class Examination {
   }
 
   Fit varint_lengths(std::string& reading) const {
-    if (!whole_ || (exact_ && as_is_.known_keys)) return Fit::kNone;
+    if (!whole_ || (exact_ && as_is_.known_keys)) return Fit::kRuledOut;
     const Walk w = walk(area_, keys_, {.varint = true});
-    if (w.end != size_ || w.long_lengths == 0 || !w.known_keys) return Fit::kNone;
+    if (w.end != size_ || w.long_lengths == 0 || !w.known_keys) return Fit::kRuledOut;
     reading = fmt::format("{} entries, {} with a length of two bytes", w.entries, w.long_lengths);
     return Fit::kProven;
   }
@@ -223,24 +223,24 @@ class Examination {
       return Fit::kProven;
     }
     const bool readable = exact_ && as_is_.known_keys;
-    if (readable || behind_.size() < sizeof(std::uint64_t)) return Fit::kNone;
+    if (readable || behind_.size() < sizeof(std::uint64_t)) return Fit::kRuledOut;
     const std::uint64_t pointer = number_at(behind_, 0, image_.little_endian);
     const std::uint64_t at = record_.sample->value;
-    if (std::max(pointer, at) - std::min(pointer, at) > kNearby) return Fit::kNone;
+    if (std::max(pointer, at) - std::min(pointer, at) > kNearby) return Fit::kRuledOut;
     reading = fmt::format("{:#x}, an address, where the entries should begin", pointer);
     return Fit::kProven;
   }
 
   Fit older_layout(std::string& reading) const {
     const bool readable = as_is_.entries > 0 && as_is_.known_keys;
-    if (exact_ && (record_.valid() || readable)) return Fit::kNone;
+    if (exact_ && (record_.valid() || readable)) return Fit::kRuledOut;
     const auto& draft = abi::fields_of(abi::RecordLayout::kT0);
     const auto fields = abi::decode_record_as(draft, record_.bytes);
-    if (!fields.problem.empty() || fields.valid != 1) return Fit::kNone;
+    if (!fields.problem.empty() || fields.valid != 1) return Fit::kRuledOut;
     const auto count =
         std::to_integer<std::size_t>(record_.bytes[static_cast<std::size_t>(draft.count)]);
     const Walk w = walk(record_.bytes.subspan(draft.fixed_bytes), keys_, {.most = count});
-    if (w.entries != count || !w.known_keys || w.blank_run) return Fit::kNone;
+    if (w.entries != count || !w.known_keys || w.blank_run) return Fit::kRuledOut;
     reading = fmt::format("{} entries from {} on, as byte {} says", count, draft.fixed_bytes,
                           draft.count);
     return count > 0 || draft_times_ ? Fit::kProven : Fit::kPossible;
@@ -349,7 +349,7 @@ std::vector<JudgedRecord> judged_records(const ImageEvidence& e) {
     if (out[i].fault != RecordFault::kCutEntry) continue;
     for (const RecordFault fault : proven) {
       std::string reading;
-      if (examined[i].fits(fault, reading) == Fit::kNone) continue;
+      if (examined[i].fits(fault, reading) == Fit::kRuledOut) continue;
       out[i].fault = fault;
       out[i].reading = std::move(reading);
       break;

@@ -24,7 +24,7 @@ namespace {
 using RecordBytes = std::vector<std::byte>;
 
 constexpr std::size_t kValid = 24;
-constexpr std::size_t kShown = 6;
+constexpr std::size_t kShownStores = 6;
 
 abi::ThreadRecordHead record_head(const RecordBytes& record) {
   return abi::decode_thread_record(record).value_or(abi::ThreadRecordHead{});
@@ -145,13 +145,13 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record,
   }
   const auto found = std::ranges::find(of_operation, &at);
   const auto index = static_cast<std::size_t>(found - of_operation.begin());
-  const std::size_t from = index > kShown / 2 ? index - kShown / 2 : 0;
+  const std::size_t from = index > kShownStores / 2 ? index - kShownStores / 2 : 0;
   if (at.operation < e.session->operations.size()) {
     f.evidence.push_back(request_line(e.session->operations[at.operation]));
   }
   f.evidence.push_back(
       fmt::format("record at {}, thread {}", hex_text(record.watch->record), record.watch->owner));
-  for (std::size_t i = from; i < std::min(of_operation.size(), from + kShown); ++i) {
+  for (std::size_t i = from; i < std::min(of_operation.size(), from + kShownStores); ++i) {
     const RecordChange& c = *of_operation[i];
     f.evidence.push_back(fmt::format("{}store {} by thread {}: {}; {}", &c == &at ? "> " : "  ",
                                      i + 1, c.store->tid, changed_fields(c),

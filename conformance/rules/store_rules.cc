@@ -603,21 +603,22 @@ constexpr std::array<UpdateRow, 7> kUpdateRows = {{
     {"pctx.update.signature-untouched", signature_untouched, false},
 }};
 
-constexpr auto kPublications = About::kPublications;
-constexpr auto kAnnouncements = About::kAnnouncements;
-constexpr auto kUpdates = About::kUpdates;
+constexpr auto kOfPublications = About::kPublications;
+constexpr auto kOfAnnouncements = About::kAnnouncements;
+constexpr auto kOfUpdates = About::kUpdates;
 
 constexpr std::array<NamedRule, 10> kStoreRules = {{
-    {"pctx.publish.timestamp-last", at_stores<timestamp_last, kPublications>},
-    {"pctx.publish.payload-before-timestamp", at_stores<payload_before_timestamp, kAnnouncements>},
-    {"pctx.publish.timestamp-single-store", at_stores<timestamp_single_store, kPublications>},
-    {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, kUpdates>},
-    {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, kUpdates>},
-    {"pctx.update.fields-while-zero", at_stores<fields_while_zero, kUpdates>},
-    {"pctx.update.timestamp-single-store", at_stores<update_timestamp_single_store, kUpdates>},
-    {"pctx.update.zero-single-store", at_stores<zero_single_store, kUpdates>},
-    {"pctx.update.signature-untouched", at_stores<signature_untouched, kUpdates>},
-    {"pctx.update.old-payload-until-zero", at_stores<old_payload_until_zero, kUpdates>},
+    {"pctx.publish.timestamp-last", at_stores<timestamp_last, kOfPublications>},
+    {"pctx.publish.payload-before-timestamp",
+     at_stores<payload_before_timestamp, kOfAnnouncements>},
+    {"pctx.publish.timestamp-single-store", at_stores<timestamp_single_store, kOfPublications>},
+    {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, kOfUpdates>},
+    {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, kOfUpdates>},
+    {"pctx.update.fields-while-zero", at_stores<fields_while_zero, kOfUpdates>},
+    {"pctx.update.timestamp-single-store", at_stores<update_timestamp_single_store, kOfUpdates>},
+    {"pctx.update.zero-single-store", at_stores<zero_single_store, kOfUpdates>},
+    {"pctx.update.signature-untouched", at_stores<signature_untouched, kOfUpdates>},
+    {"pctx.update.old-payload-until-zero", at_stores<old_payload_until_zero, kOfUpdates>},
 }};
 
 }  // namespace

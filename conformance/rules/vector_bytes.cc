@@ -14,7 +14,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kMostShown = 96;  // of a record
+constexpr std::uint64_t kMostRecordBytes = 96;  // of a record
 
 using ExpectedBytes = Hexdump::Expected;
 
@@ -113,7 +113,7 @@ void put_beside_record(Hexdump& dump, const std::vector<KnownBytes>& known) {
   for (const KnownBytes& k : known) {
     if (k.offset == abi::kRecordHeadBytes) size = abi::kRecordHeadBytes + k.bytes.size();
   }
-  expected.bytes.resize(std::min(size, kMostShown));
+  expected.bytes.resize(std::min(size, kMostRecordBytes));
   for (auto& m : expected.masks) {
     if (m.offset == abi::kRecordHeadBytes) m.length = expected.bytes.size() - abi::kRecordHeadBytes;
   }

@@ -370,11 +370,10 @@ Driven update_beside_a_reader(Testee& t) {
   if (t.can("churn")) {
     std::uint64_t iterations = 50;
     return t.race([&t, &iterations](std::uint64_t /*round*/) -> Driven {
-      using Clock = std::chrono::steady_clock;
-      const auto begin = Clock::now();
+      const auto begin = std::chrono::steady_clock::now();
       CTX_CHECK(t.request("process.churn", {{"iterations", iterations}, {"seed", "5eed"}}));
       // However long an SDK takes for one, none of these requests takes long.
-      const auto took = Clock::now() - begin;
+      const auto took = std::chrono::steady_clock::now() - begin;
       if (took < milliseconds(100)) iterations = std::min<std::uint64_t>(2 * iterations, 10000);
       if (took > milliseconds(1000)) iterations = std::max<std::uint64_t>(iterations / 4, 1);
       return {};
