@@ -1043,7 +1043,7 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
                      {"arch", t.arch},
                      {"libc", t.libc},
                      {"started_at", t.started_at},
-                     {"milliseconds", static_cast<std::uint64_t>(t.seconds * 1000)},
+                     {"milliseconds", static_cast<std::uint64_t>(std::llround(t.seconds * 1000))},
                      {"page_size", t.page_size},
                      {"realtime_minus_boottime_ns", t.realtime_minus_boottime_ns},
                      {"host", OrderedJson::array()},

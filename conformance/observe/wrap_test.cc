@@ -971,8 +971,8 @@ TEST_F(PickedSlots, GoOnBehindAThreadThatHasNoVariable) {
 TEST_F(PickedSlots, OneThreadLeavesInstructionsForTheOthers) {
   const Image& image = record(slot_threads(/*idle=*/0, /*busy=*/6, 6s));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  EXPECT_THAT(walked_threads(image),
-              SizeIs(testing::Ge(3)));  // a turn takes long on a busy machine
+  // Of six; a turn takes long on a busy machine.
+  EXPECT_THAT(walked_threads(image), SizeIs(testing::Ge(2)));
   std::uint64_t steps = 0;
   for (const SlotWalk& w : image.slot_walks) steps += w.steps;
   EXPECT_LE(steps, 100'000U);
