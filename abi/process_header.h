@@ -1,5 +1,5 @@
-// The 32-byte header of OTEP 4719 (process context) and the names and limits
-// around it. Revision 2026-04-07; every offset is the document's.
+// The 32-byte header of OTEP 4719 (process context), and related names and limits. Revision
+// 2026-04-07; every offset is from the document.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct ProcessHeader {
   std::array<char, 8> signature;            // "OTEL_CTX", no terminator
   std::uint32_t version;                    // 2; 1 is for development
   std::uint32_t payload_size;               // bytes of the encoded payload
-  std::uint64_t monotonic_published_at_ns;  // CLOCK_BOOTTIME; 0 while the writer changes things
-  std::uint64_t payload;                    // an address in the writer
+  std::uint64_t monotonic_published_at_ns;  // CLOCK_BOOTTIME; 0 during an update
+  std::uint64_t payload;                    // an address in the writer process
 
   friend constexpr bool operator==(const ProcessHeader&, const ProcessHeader&) = default;
 };
@@ -51,7 +51,7 @@ constexpr bool is_candidate_name(std::string_view maps_name) {
   return false;
 }
 
-// The header at the start of `bytes`; nothing when there are fewer than 32.
+// The header at the start of `bytes`; nothing if there are fewer than 32.
 inline std::optional<ProcessHeader> decode_process_header(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(ProcessHeader)) return std::nullopt;
   ProcessHeader h;
@@ -59,7 +59,7 @@ inline std::optional<ProcessHeader> decode_process_header(std::span<const std::b
   return h;
 }
 
-// The same with every number in the other byte order.
+// The same header with every number in the other byte order.
 constexpr ProcessHeader byte_swapped(ProcessHeader h) {
   h.version = std::byteswap(h.version);
   h.payload_size = std::byteswap(h.payload_size);
@@ -68,16 +68,16 @@ constexpr ProcessHeader byte_swapped(ProcessHeader h) {
   return h;
 }
 
-// What a reader accepts: signature, version 2, timestamp not zero.
+// Whether a reader accepts it: signature, version 2, timestamp not zero.
 constexpr bool is_valid(const ProcessHeader& h) {
   return h.signature == kSignature && h.version == kVersion && h.monotonic_published_at_ns != 0;
 }
 
-// Attribute keys of field 2 that belong to the thread context (OTEP 4947).
+// Attribute keys in field 2 that belong to the thread context (OTEP 4947).
 inline constexpr std::string_view kSchemaVersionKey = "threadlocal.schema_version";
 inline constexpr std::string_view kAttributeKeyMapKey = "threadlocal.attribute_key_map";
 
-// Sizes above these are legal but noted (the catalogue's pctx.publish.footprint).
+// Larger sizes are legal but reported as info (the catalogue's pctx.publish.footprint).
 inline constexpr std::uint64_t kUsualMappingPages = 16;
 inline constexpr std::uint64_t kUsualPayloadBytes = std::uint64_t{64} * 1024;
 

@@ -19,16 +19,16 @@ constexpr std::array<LayoutFields, 5> kLayouts = {{
     {HeaderLayout::kH5, "H5", "since December 2025", 8, 12, 16, 24, 32},
 }};
 
-constexpr std::uint64_t kWallClock = 1'600'000'000'000'000'000;        // above: no boot-time clock
+constexpr std::uint64_t kWallClock = 1'600'000'000'000'000'000;  // above: not a boot-time clock
 constexpr std::uint64_t kRecentWallClock = 1'700'000'000'000'000'000;  // above: a recent wall clock
 constexpr std::uint64_t kUsualSize = 65536;
 constexpr std::uint64_t kAbsurdSize = 16U << 20U;
 constexpr std::uint64_t kUserSpaceEnd = std::uint64_t{1} << 56U;  // five-level page tables
 constexpr std::uint64_t kLongestText = 65536;
-// H0 has no size; so many bytes show what the data is.
+// H0 has no size; this many bytes are enough to recognise the data.
 constexpr std::uint64_t kBytesBehindH0 = 16;
 
-// The integer at `offset`, or zero where it is not all there.
+// The integer at `offset`, or zero if it is not completely there.
 template <class T>
 T load(std::span<const std::byte> bytes, std::size_t offset) {
   T value{};
@@ -47,14 +47,14 @@ bool has_signature(std::span<const std::byte> bytes, const std::array<char, 8>& 
   return load<std::array<char, 8>>(bytes, 0) == signature;
 }
 
-// --- what payloads begin with
+// --- how payloads begin
 
 std::optional<unsigned> byte_at(std::span<const std::byte> bytes, std::uint64_t at) {
   if (at >= bytes.size()) return std::nullopt;
   return std::to_integer<unsigned>(bytes[at]);
 }
 
-// UTF-8 beyond ASCII counts as text, control characters do not.
+// UTF-8 beyond ASCII counts as text; control characters do not.
 bool is_text(unsigned c) { return c >= 0x20 && c != 0x7f; }
 
 bool all_text(std::span<const std::byte> bytes) {
@@ -62,8 +62,8 @@ bool all_text(std::span<const std::byte> bytes) {
                              [](std::byte b) { return is_text(std::to_integer<unsigned>(b)); });
 }
 
-// A length-delimited field whose tag is one byte. `begin` lies within the bytes
-// or at their end, `end` is what the length says, perhaps far beyond.
+// A length-delimited field with a one-byte tag. `begin` is within the bytes or at their end; `end`
+// follows from the length and may be far beyond.
 struct Delimited {
   unsigned tag = 0;
   std::uint64_t begin = 0;
@@ -89,21 +89,21 @@ std::span<const std::byte> visible(std::span<const std::byte> bytes, const Delim
   return bytes.subspan(field.begin, size);
 }
 
-// Some text, as far as it can be seen.
+// Non-empty text, as far as it is visible.
 bool holds_text(std::span<const std::byte> bytes, const Delimited& field) {
   const auto seen = visible(bytes, field);
   return !seen.empty() && all_text(seen);
 }
 
-// `0a klen text`: the beginning of a key-value pair with a proper key.
+// `0a klen text`: the beginning of a key-value pair with a valid key.
 std::optional<Delimited> key_at(std::span<const std::byte> bytes, std::uint64_t at) {
   const auto key = delimited_at(bytes, at);
   if (!key || key->tag != 0x0a || !holds_text(bytes, *key)) return std::nullopt;
   return key;
 }
 
-// The map entries of P2 hold plain text where the pairs of P3 hold a message.
-// Some tags of that message are printable, so their lengths have to fit.
+// The map entries of P2 hold plain text where the pairs of P3 hold a message. Some tags of that
+// message are printable, so their lengths must fit.
 bool value_is_plain_text(std::span<const std::byte> bytes, const Delimited& value) {
   if (!holds_text(bytes, value)) return false;
   const auto first = byte_at(bytes, value.begin);
@@ -124,7 +124,7 @@ PayloadFormat recognise_protobuf(std::span<const std::byte> bytes) {
     return outer->tag == 0x12 && key_at(bytes, outer->begin) ? PayloadFormat::kP4
                                                              : PayloadFormat::kUnknown;
   }
-  if (outer->size() == 0) {  // an empty Resource; an empty pair would make no sense
+  if (outer->size() == 0) {  // an empty Resource; an empty pair would be useless
     const auto next = byte_at(bytes, outer->end);
     return !next || next == 0x0aU || next == 0x12U ? PayloadFormat::kP4 : PayloadFormat::kUnknown;
   }
@@ -181,7 +181,7 @@ PayloadFormat ask_payload(const RecognitionInput& input, std::uint64_t address,
   return recognise_payload(bytes.first(std::min<std::uint64_t>(bytes.size(), size)));
 }
 
-// A clock that is not known rules nothing out.
+// An unknown clock excludes nothing.
 bool is_plausible(std::uint64_t timestamp, const RecognitionInput& input) {
   if (timestamp == 0) return true;
   if (timestamp > kRecentWallClock) {
@@ -213,7 +213,7 @@ Scored score_as(HeaderLayout layout, const RecognitionInput& input) {
   return out;
 }
 
-// Zero behind the header is part of H2's signs; without it H2 is not considered.
+// A zero after the header is typical of H2; without it H2 is not considered.
 bool may_be_h2(std::span<const std::byte> head) {
   const auto pointer = load<std::uint64_t>(head, 16);
   return pointer != 0 && pointer < kUserSpaceEnd && load<std::uint64_t>(head, 24) == 0;
@@ -225,7 +225,7 @@ Recognition recognise_by_score(const RecognitionInput& input) {
   for (const auto layout : {HeaderLayout::kH2, HeaderLayout::kH3, HeaderLayout::kH5}) {
     if (layout == HeaderLayout::kH2 && !may_be_h2(input.head)) continue;
     const Scored s = score_as(layout, input);
-    // H5 comes last and wins ties; between the older ones the earlier stays.
+    // H5 comes last and wins ties; between the older layouts the earlier one wins.
     if (r.scored == 0 || s.score.score > best ||
         (s.score.score == best && layout == HeaderLayout::kH5)) {
       best = s.score.score;
@@ -247,7 +247,7 @@ Recognition recognise_as(HeaderLayout layout, const RecognitionInput& input) {
   return r;
 }
 
-// H1, but today's layout may carry version 1 as well while it is developed.
+// H1, but today's layout may also have version 1 during development.
 Recognition recognise_version_one(const RecognitionInput& input) {
   const auto points_somewhere = [&](HeaderLayout layout) {
     const DecodedLayout d = decode_as(fields_of(layout), input.head);
@@ -324,7 +324,7 @@ Recognition recognise_header(const RecognitionInput& input) {
   if (has_signature(input.head, kFirstSignature)) return recognise_as(HeaderLayout::kH0, input);
   const auto version = load<std::uint32_t>(input.head, 8);
   if (!has_signature(input.head, kSignature)) {
-    // Garbage has no empty signature.
+    // Garbage does not have an empty signature.
     Recognition r;
     if (input.head.size() >= 8 && load<std::uint64_t>(input.head, 0) == 0 && version == kVersion &&
         (load<std::uint64_t>(input.head, 16) != 0 || load<std::uint32_t>(input.head, 12) != 0)) {

@@ -1,6 +1,6 @@
-// Which draft of OTEP 4719 do these bytes come from? The header layouts that
-// have been in use and the procedure that tells them apart. No I/O: what has to
-// be asked of the process goes through callbacks.
+// Recognises the draft of OTEP 4719 from which bytes come: the header layouts that have been in
+// use, and the procedure that tells them apart. No I/O: callbacks answer questions about the
+// process.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct LayoutFields {
   HeaderLayout layout;
   std::string_view id;      // "H3"
   std::string_view in_use;  // "late October to early December 2025"
-  // Offsets; -1 where the layout has no such field.
+  // Offsets; -1 if the layout has no such field.
   int version, size, timestamp, pointer;
   std::size_t bytes;  // of the whole header
 };
@@ -33,24 +33,24 @@ struct DecodedLayout {
   std::uint64_t timestamp = 0;
   std::uint64_t pointer = 0;
 };
-// Zero for fields that the layout lacks or that lie beyond `bytes`.
+// Zero for fields that the layout lacks or that are beyond `bytes`.
 DecodedLayout decode_as(const LayoutFields& layout, std::span<const std::byte> bytes);
 
 enum class PayloadFormat { kUnknown, kP0, kP1, kP2, kP3, kP4 };
 std::string_view to_string(PayloadFormat f);  // "P3"
 std::string_view describe(PayloadFormat f);   // "bare Resource, December 2025 to mid February 2026"
 
-// A guess from the first bytes, bounded by `bytes`; P4 is the merged format.
-// It says what the beginning looks like, not that all of it parses.
+// A guess from the first bytes, limited to `bytes`; P4 is the merged format. It describes the
+// beginning, and does not say that everything can be parsed.
 PayloadFormat recognise_payload(std::span<const std::byte> bytes);
 
 struct RecognitionInput {
   std::span<const std::byte> head;    // the first 40 bytes of the mapping, or fewer
-  std::uint64_t boottime_now_ns = 0;  // of the writer's clocks, 0 when not known
+  std::uint64_t boottime_now_ns = 0;  // of the writer's clocks; 0 if unknown
   std::uint64_t realtime_now_ns = 0;
-  // Is [address, address + size) readable as a whole?
+  // Whether [address, address + size) is completely readable.
   std::function<bool(std::uint64_t address, std::uint64_t size)> is_mapped;
-  // The first bytes of that range (as many as the callee likes), empty when they cannot be had.
+  // The first bytes of that range (the callee chooses how many), empty if they cannot be read.
   std::function<std::span<const std::byte>(std::uint64_t address, std::uint64_t size)> payload;
 };
 
@@ -62,10 +62,10 @@ struct LayoutScore {
 
 struct Recognition {
   HeaderLayout best = HeaderLayout::kUnknown;
-  std::array<LayoutScore, 3> scores{};              // H2, H3, H5 where version 2 was found
-  std::size_t scored = 0;                           // how many of `scores` are meant
+  std::array<LayoutScore, 3> scores{};              // H2, H3, H5 if version 2 was found
+  std::size_t scored = 0;                           // how many of `scores` are valid
   bool wall_clock = false;                          // the best layout's timestamp is above 1.6e18
-  PayloadFormat payload = PayloadFormat::kUnknown;  // behind the best layout's pointer
+  PayloadFormat payload = PayloadFormat::kUnknown;  // at the best layout's pointer
 };
 Recognition recognise_header(const RecognitionInput& input);
 

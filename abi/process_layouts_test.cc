@@ -237,7 +237,7 @@ TEST(Recognition, ReadsH5AsH3TheWayTheTableSays) {
 }
 
 TEST(Recognition, GivesTiesToH5) {
-  RecognitionInput blind;  // nothing can be asked
+  RecognitionInput blind;  // no question can be answered
   const Bytes zeros = h5(0, 0, 0);
   blind.head = zeros;
   const auto r = recognise_header(blind);
@@ -258,7 +258,7 @@ TEST(Recognition, AcceptsTheDevelopmentVersionInTheLayoutOfToday) {
   EXPECT_EQ(r.best, HeaderLayout::kH5);
   EXPECT_EQ(r.payload, PayloadFormat::kP4);
   EXPECT_EQ(world.recognise(h5(kP4.size(), 1234, 0x1000, 1)).best, HeaderLayout::kH1)
-      << "nothing speaks for today's layout";
+      << "nothing indicates today's layout";
 }
 
 TEST(Recognition, SeesAPublicationThatStoresTheSignatureLast) {
@@ -274,7 +274,8 @@ TEST(Recognition, SeesAPublicationThatStoresTheSignatureLast) {
   EXPECT_EQ(world.recognise(head).best, HeaderLayout::kInProgressSignatureLast);
   head = h5(kP4.size(), 1, kPayloadAt);
   head[4] = std::byte{'-'};
-  EXPECT_EQ(world.recognise(head).best, HeaderLayout::kUnknown) << "a wrong signature is not none";
+  EXPECT_EQ(world.recognise(head).best, HeaderLayout::kUnknown)
+      << "a wrong signature is not an empty one";
 }
 
 TEST(Recognition, KnowsNothingAboutOtherVersionsAndGarbage) {
@@ -287,7 +288,7 @@ TEST(Recognition, KnowsNothingAboutOtherVersionsAndGarbage) {
     Bytes head(40);
     for (auto& b : head) b = static_cast<std::byte>(random());
     EXPECT_EQ(world.recognise(head).best, HeaderLayout::kUnknown);
-    // With the right beginning anything may follow.
+    // After a valid beginning anything may follow.
     std::memcpy(head.data(), h5(0, 0, 0).data(), 12);
     const auto r = world.recognise(head);
     EXPECT_NE(r.best, HeaderLayout::kUnknown);
@@ -339,7 +340,7 @@ TEST(Recognition, AsksForNoRangeThatWraps) {
     return false;
   };
   in.payload = [](std::uint64_t, std::uint64_t) -> std::span<const std::byte> {
-    ADD_FAILURE() << "asked for bytes that are not mapped";
+    ADD_FAILURE() << "the reader asked for bytes that are not mapped";
     return {};
   };
   for (const auto pointer : {std::uint64_t{0}, UINT64_MAX, UINT64_MAX - 3}) {
@@ -402,7 +403,7 @@ TEST(PayloadFormats, HaveNames) {
   EXPECT_EQ(to_string(PayloadFormat::kUnknown), "unknown");
 }
 
-// A buffer whose end is the end of readable memory.
+// A buffer that ends at the end of readable memory.
 class Guarded {
  public:
   Guarded() {

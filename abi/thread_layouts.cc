@@ -14,7 +14,7 @@ constexpr std::array<RecordFields, 3> kRecordLayouts = {{
     {RecordLayout::kT3, "T3", "since end of March 2026", -1, 24, 25, -1, 26, 28},
 }};
 
-// The integer at `offset`, or zero where the layout has none. The fixed part is all there.
+// The integer at `offset`, or zero if the layout has none. The fixed part is complete.
 template <class T>
 T value_at(std::span<const std::byte> bytes, int offset) {
   T value{};
@@ -31,7 +31,7 @@ void walk_size(std::span<const std::byte> behind, DecodedRecord& d) {
   } else if (all_seen) {
     d.walk = cursor.left() == 0 ? EntryWalk::kExact : EntryWalk::kImpossible;
   } else {
-    // The cut entry shows its length when its head can be seen.
+    // A truncated entry still shows its length if its head is visible.
     const auto cut = behind.subspan(cursor.offset());
     const std::size_t need = cut.size() < kEntryHeadBytes
                                  ? kEntryHeadBytes
@@ -80,7 +80,7 @@ RecordScore score_as(RecordLayout layout, bool other_byte_order,
   const bool of_its_symbol = layout == RecordLayout::kT3 ? input.symbol != SlotSymbol::kDraft
                                                          : input.symbol == SlotSymbol::kDraft;
   if (of_its_symbol) s.score += 4;
-  // Decides where the entries fit both; less than what entries that fit only one are worth.
+  // Decides if the entries fit both; worth less than entries that fit only one.
   if (layout == RecordLayout::kT0 && (input.has_max_record_size || input.key_map_is_pairs)) {
     s.score += 2;
   }
@@ -112,7 +112,7 @@ DecodedRecord decode_record_as(const RecordFields& layout, std::span<const std::
                                bool other_byte_order) {
   DecodedRecord d;
   if (bytes.size() < layout.fixed_bytes) {
-    d.problem = "the fixed part is not all there";
+    d.problem = "the fixed part is not complete";
     return d;
   }
   d.valid = value_at<std::uint8_t>(bytes, layout.valid);
@@ -136,7 +136,7 @@ RecordRecognition recognise_record(const RecordRecognitionInput& input) {
   r.scores = {score_as(RecordLayout::kT0, false, input), score_as(sized, false, input),
               score_as(sized, true, input)};
   auto& swapped = r.scores[2];
-  // Only entries that fill a size exactly prove that it was stored the other way round.
+  // Only entries that fill a size exactly prove that it was stored in the other byte order.
   if (swapped.fields.problem.empty() && swapped.fields.walk != EntryWalk::kExact) {
     swapped.score = 0;
     swapped.fields.problem = "no entries fill the swapped size";

@@ -44,7 +44,7 @@ Bytes sized(int valid, int flags, std::uint16_t size, const Bytes& entries = kEn
   return kIds + std::initializer_list<int>{valid, flags, little ? low : high, little ? high : low} +
          entries;
 }
-// What else was in memory behind the record.
+// Other bytes in memory after the record.
 Bytes with_rest(Bytes bytes, int value = 0) {
   bytes.resize(640, static_cast<std::byte>(value));
   return bytes;
@@ -95,13 +95,13 @@ TEST(ThreadLayouts, SaysHowFarTheEntriesGo) {
     return decode_record_as(fields_of(RecordLayout::kT3), bytes).walk;
   };
   EXPECT_EQ(walk(sized(1, 0, 0, {})), EntryWalk::kEmpty);
-  EXPECT_EQ(walk(sized(1, 0, 0)), EntryWalk::kEmpty) << "what lies behind does not matter";
+  EXPECT_EQ(walk(sized(1, 0, 0)), EntryWalk::kEmpty) << "what follows does not matter";
   EXPECT_EQ(walk(sized(1, 0, 5)), EntryWalk::kExact);
   EXPECT_EQ(walk(sized(1, 0, 6)), EntryWalk::kImpossible);
   EXPECT_EQ(walk(sized(1, 0, 11)), EntryWalk::kImpossible);
-  EXPECT_EQ(walk(sized(1, 0, 13)), EntryWalk::kImpossible) << "one byte makes no entry";
+  EXPECT_EQ(walk(sized(1, 0, 13)), EntryWalk::kImpossible) << "one byte is not an entry";
   EXPECT_EQ(walk(sized(1, 0, 14)), EntryWalk::kUnseen);
-  // Cut inside an entry whose length can be seen.
+  // Truncated inside an entry whose length is visible.
   const Bytes cut = Bytes{} + std::initializer_list<int>{0, 10, 'x'};
   EXPECT_EQ(walk(sized(1, 0, 11, cut)), EntryWalk::kImpossible);
   EXPECT_EQ(walk(sized(1, 0, 12, cut)), EntryWalk::kUnseen);
@@ -127,7 +127,8 @@ TEST(RecogniseRecord, TellsTheGeometriesApart) {
   }
 }
 
-// Without a trace the root span id is zero: valid and size of today are 0, and nothing contradicts.
+// Without a trace the root span id is zero: today's valid and size are 0, and there is no
+// contradiction.
 TEST(RecogniseRecord, SeesTheOldestDraftBehindAZeroRootSpan) {
   const Bytes zero(8, std::byte{0});
   EXPECT_EQ(recognise(t0(1, zero), SlotSymbol::kDraft).best, RecordLayout::kT0);

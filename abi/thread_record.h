@@ -1,5 +1,5 @@
-// The thread context of OTEP 4947: the record, its attribute entries and the
-// names around it. Revision 2026-07-17; every offset is the document's.
+// The thread context of OTEP 4947: the record, its attribute entries, and related names. Revision
+// 2026-07-17; every offset is from the document.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct ThreadRecordHead {
   std::array<std::uint8_t, 8> span_id;
   std::uint8_t valid;             // 1: may be used; every other value: ignore the record
   std::uint8_t trace_flags;       // 0 when the ids are not set
-  std::uint16_t attrs_data_size;  // bytes of entries behind the fixed part
+  std::uint16_t attrs_data_size;  // bytes of entries after the fixed part
 
   friend constexpr bool operator==(const ThreadRecordHead&, const ThreadRecordHead&) = default;
 };
@@ -40,10 +40,10 @@ inline constexpr std::size_t kRecordHeadBytes = sizeof(ThreadRecordHead);
 inline constexpr std::uint8_t kRecordValid = 1;
 inline constexpr std::size_t kRecommendedRecordBytes = 640;  // fixed part and entries
 inline constexpr std::size_t kMaxKeys = 256;                 // an index is one byte
-inline constexpr std::size_t kMaxValueBytes = 255;           // so is a length
+inline constexpr std::size_t kMaxValueBytes = 255;           // a length is one byte, too
 inline constexpr std::size_t kEntryHeadBytes = 2;
 
-// threadlocal.schema_version: the values that mean this record, Go's and that of Node.js.
+// threadlocal.schema_version: the values for this record, for Go, and for Node.js.
 inline constexpr std::array<std::string_view, 2> kThreadSchemaVersions = {"tlsdesc_v1_dev",
                                                                           "tls_v1"};
 inline constexpr std::string_view kGoSchemaVersion = "go_pprof_labels_v1";
@@ -52,7 +52,7 @@ constexpr bool is_thread_schema(std::string_view v) {
   return v == kThreadSchemaVersions[0] || v == kThreadSchemaVersions[1];
 }
 
-// The fixed part at the start of `bytes`; nothing when there are fewer than 28.
+// The fixed part at the start of `bytes`; nothing if there are fewer than 28.
 inline std::optional<ThreadRecordHead> decode_thread_record(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(ThreadRecordHead)) return std::nullopt;
   ThreadRecordHead h;
@@ -74,8 +74,8 @@ struct AttributeEntry {
   std::size_t offset = 0;            // of the entry in the area
 };
 
-// Walks an attribute area: {u8 key, u8 length, value[length]}, packed. Stops at the
-// first entry that does not fit, as readers must.
+// Walks an attribute area: {u8 key, u8 length, value[length]}, packed. Stops at the first entry
+// that does not fit, as readers must.
 class AttributeCursor {
  public:
   constexpr explicit AttributeCursor(std::span<const std::byte> area) : area_(area) {}
@@ -98,7 +98,7 @@ class AttributeCursor {
   std::size_t at_ = 0;
 };
 
-// Do whole entries fill the area exactly? True for an empty one.
+// Whether whole entries fill the area exactly. True for an empty area.
 constexpr bool walks_exactly(std::span<const std::byte> area) {
   AttributeCursor cursor(area);
   while (cursor.next()) {
@@ -117,11 +117,12 @@ constexpr std::optional<AttributeEntry> last_occurrence(std::span<const std::byt
   return found;
 }
 
-// Puts entries one behind the other into a caller's buffer.
+// Writes entries one after the other into a caller's buffer.
 class AttributeEncoder {
  public:
   constexpr explicit AttributeEncoder(std::span<std::byte> area) : area_(area) {}
-  // False, and nothing is written, when the entry does not fit or the value has over 255 bytes.
+  // False, without writing anything, if the entry does not fit or the value has more than 255
+  // bytes.
   constexpr bool append(std::uint8_t key, std::span<const std::byte> value) {
     if (value.size() > kMaxValueBytes) return false;
     if (area_.size() - size_ < kEntryHeadBytes + value.size()) return false;

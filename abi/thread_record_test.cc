@@ -27,7 +27,7 @@ static_assert(AttributeCursor(kTwoEntries).next()->key == 3);
 static_assert(AttributeCursor(kTwoEntries).next()->value.size() == 2);
 static_assert(last_occurrence(kTwoEntries, 7)->value.empty());
 static_assert(last_occurrence(kTwoEntries, 7)->offset == 4);
-static_assert(!last_occurrence(kTwoEntries, 2), "a length is no key");
+static_assert(!last_occurrence(kTwoEntries, 2), "a length is not a key");
 
 static_assert(walks_exactly({}), "no entries are exact");
 static_assert(!AttributeCursor({}).next());
@@ -47,7 +47,7 @@ static_assert(left_after_walk(raw(0, 1, 'x', 9)) == 1);
 static_assert(left_after_walk(raw(0, 1, 'x', 9, 4, 'a', 'b', 'c')) == 5, "short by one byte");
 
 TEST(AttributeCursor, StaysAtTheFirstEntryThatDoesNotFit) {
-  // Behind the short entry stand bytes that would make whole entries.
+  // Bytes after the short entry would make whole entries.
   constexpr auto area = raw(1, 1, 'x', 2, 200, 3, 0, 4, 0);
   AttributeCursor cursor(area);
   ASSERT_TRUE(cursor.next());

@@ -1,9 +1,10 @@
-# The protocol with programs under test, and the adapters that speak it: none is sanitized.
+# The protocol with programs under test, and the adapters that speak it, all without sanitizers.
 ctxconf_script_test(protocol_test conformance/testee/protocol_test.py ${PROJECT_SOURCE_DIR})
 
 add_library(ctxconf_adapter_loop STATIC conformance/testees/adapter_loop.cc)
+ctxconf_plain(ctxconf_adapter_loop)
 target_compile_features(ctxconf_adapter_loop PUBLIC cxx_std_23)
-target_compile_options(ctxconf_adapter_loop PRIVATE -Wall -Wextra -Werror -Wshadow)
+target_compile_options(ctxconf_adapter_loop PRIVATE -Wshadow)
 target_include_directories(ctxconf_adapter_loop PUBLIC "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ctxconf_adapter_loop PUBLIC ${json} Threads::Threads)
 
@@ -16,25 +17,31 @@ foreach(script IN ITEMS adapter.py adapter.sh)
 endforeach()
 
 ctxconf_script_test(run_test LABELS ptrace
-  conformance/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(run_expectations_test LABELS ptrace
-  conformance/run_expectations_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/run_expectations_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(run_reports_test LABELS ptrace
-  conformance/run_reports_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/run_reports_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(on_fail_test LABELS ptrace
-  conformance/on_fail_test.py ${PROJECT_BINARY_DIR}/bin)
-ctxconf_script_test(replay_test LABELS ptrace conformance/replay_test.py ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/on_fail_test.py ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(replay_test LABELS ptrace conformance/end_to_end/replay_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
 # Mutants and legal variants for run
-ctxconf_program(driven_process_writer SRCS conformance/testees/driven_process_writer.cc
+ctxconf_testee_sources(driven_process_sources driven_process children content context sdk)
+ctxconf_program(driven_process_writer
+  SRCS conformance/testees/driven_process_writer.cc ${driven_process_sources} ${writer_objects}
   DEPS ctxconf_adapter_loop ctxconf_proto PLAIN)
+ctxconf_unity(driven_process_writer)
 ctxconf_program(driven_record_writer SRCS conformance/testees/driven_record_writer.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)
-ctxconf_program(driven_thread_writer SRCS conformance/testees/driven_thread_writer.cc
+ctxconf_testee_sources(driven_thread_sources driven_thread record reference_data threads)
+ctxconf_program(driven_thread_writer
+  SRCS conformance/testees/driven_thread_writer.cc ${driven_thread_sources} ${writer_objects}
   DEPS ctxconf_adapter_loop PLAIN)
+ctxconf_unity(driven_thread_writer)
 target_link_options(driven_thread_writer PRIVATE ${export})
 ctxconf_script_test(driven_process_testees_test LABELS process
   conformance/testees/driven_process_testees_test.py
@@ -43,10 +50,10 @@ ctxconf_script_test(driven_thread_testees_test LABELS process
   conformance/testees/driven_thread_testees_test.py
   ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
-# What ends badly
+# Testees that end badly
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
   DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
-  conformance/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(signals_test LABELS ptrace
-  conformance/signals_test.py ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/signals_test.py ${PROJECT_BINARY_DIR}/bin)

@@ -1,4 +1,4 @@
-# The catalogue, with its JSON files built in, and the version of this build.
+# The catalogue with its JSON files built in, and the version of this build.
 set(catalogue_files
   ${PROJECT_SOURCE_DIR}/conformance/requirements/4719-2026-04-07.json
   ${PROJECT_SOURCE_DIR}/conformance/requirements/4947-2026-07-17.json)
@@ -14,7 +14,7 @@ ctxconf_library(ctxconf_catalogue
   DEPS ctxconf_abi)
 target_link_libraries(ctxconf_catalogue PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
-# Sources without their history, as in an image, may be told their commit.
+# If the sources have no history, as in an image, pass the commit with -DCTXCONF_COMMIT.
 if(NOT CTXCONF_COMMIT)
   execute_process(COMMAND git -C "${PROJECT_SOURCE_DIR}" describe --always --dirty
     OUTPUT_VARIABLE CTXCONF_COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)

@@ -1,4 +1,4 @@
-# One program and library with debug information of every kind. None is sanitized.
+# One program and one library with debug information of every kind, all without sanitizers.
 add_custom_target(code_testees ALL)
 
 # ctxconf_code_program(NAME OPTIONS... ): option...; LIBRARY makes it a library.
@@ -36,7 +36,8 @@ set_target_properties(code_library.so PROPERTIES SUFFIX "")
 if(CTXCONF_HAVE_M32)
   ctxconf_code_program(code_32bit M32 OPTIONS -O2 -g)
 endif()
-# The unit before the code is in .debug_aranges, the code is not, as in a program of two compilers.
+# The unit before the code is in .debug_aranges and the code is not, as in a program of two
+# compilers.
 set(other_unit "${PROJECT_BINARY_DIR}/code_other_unit.cc")
 file(CONFIGURE OUTPUT "${other_unit}" CONTENT "int code_other_unit();\nint code_other_unit() { return 1; }\n")
 set(without_aranges "${PROJECT_BINARY_DIR}/code_without_aranges.o")

@@ -1,4 +1,5 @@
-# The catalogue against a newer text of an OTEP. libmd: SHA-256 without a library of protocols.
+# Compares the catalogue with a newer text of an OTEP. libmd: SHA-256 without a cryptography
+# library.
 find_library(CTXCONF_LIBMD md REQUIRED)
 ctxconf_library(ctxconf_drift
   SRCS conformance/requirements/drift.cc conformance/requirements/source_text.cc
@@ -8,4 +9,4 @@ ctxconf_test(drift_test
   SRCS conformance/requirements/drift_test.cc conformance/requirements/source_text_test.cc
   DEPS ctxconf_drift ctxconf_catalogue)
 ctxconf_script_test(drift_command_test
-  conformance/drift_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/drift_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -1,5 +1,5 @@
-# Libraries and programs for `ctxconf elf`: NAME|compiler options|linker options. They are read,
-# the programs can be run as well; none is sanitized.
+# Libraries and programs for `ctxconf elf`: NAME|compiler options|linker options. ctxconf reads
+# them; the programs can also run. None has sanitizers.
 set(export -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
 list(JOIN lld " " with_lld)
 set(elf_libraries
@@ -58,7 +58,7 @@ foreach(entry IN LISTS elf_libraries elf_programs)
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   list(APPEND elf_testees ${name})
 endforeach()
-# e_shoff, then e_shnum and e_shstrndx: no linker or strip here leaves the section headers out.
+# e_shoff, then e_shnum and e_shstrndx: no linker or strip here removes the section headers.
 add_custom_command(TARGET slot_no_sections POST_BUILD
   COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=40 count=8 conv=notrunc status=none
   COMMAND dd if=/dev/zero of=$<TARGET_FILE:slot_no_sections> bs=1 seek=60 count=4 conv=notrunc status=none)

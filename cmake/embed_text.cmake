@@ -1,6 +1,7 @@
 # cmake [-DFUNCTION=NAME -DHEADER=FILE.h] -P embed_text.cmake OUT.cc FILE...: OUT.cc defines the
-# function of the header that returns these files, each by its name and that of its folder; of
-# conformance/requirements/builtin_files.h without the options, and then by its name alone.
+# function of the header that returns these files, each with its name and that of its folder.
+# Without the options: the function of conformance/requirements/builtin_files.h, and the file name
+# only.
 math(EXPR last "${CMAKE_ARGC} - 1")
 set(first 0)
 while(NOT CMAKE_ARGV${first} STREQUAL "-P")

@@ -1,5 +1,5 @@
-# The ways this project makes a target. Flags come through one interface
-# target; nothing is set on directories.
+# Functions that make targets. Flags come through one interface target; nothing is set on
+# directories.
 
 add_library(ctxconf_flags INTERFACE)
 target_compile_features(ctxconf_flags INTERFACE cxx_std_23 c_std_11)
@@ -7,7 +7,7 @@ target_include_directories(ctxconf_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_
 target_compile_options(ctxconf_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
-if(NOT CTXCONF_FUZZ_ONLY)  # that one is built with compilers of others
+if(NOT CTXCONF_FUZZ_ONLY)  # that build uses compilers of others
   target_compile_options(ctxconf_flags INTERFACE -Werror)
 endif()
 if(CTXCONF_SANITIZE)
@@ -16,23 +16,23 @@ if(CTXCONF_SANITIZE)
   target_link_options(ctxconf_flags INTERFACE -fsanitize=${CTXCONF_SANITIZE})
 endif()
 
-# ctxconf_unity(TARGET): with CTXCONF_UNITY about ten sources at a time are compiled, and linted, as
-# one. No two sources of a target may define the same name, even where nobody else sees it.
+# ctxconf_unity(TARGET): with CTXCONF_UNITY, about ten sources at a time are compiled and linted as
+# one. Two sources of a target must not define the same name, even a local one.
 function(ctxconf_unity target)
   if(NOT CTXCONF_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
-  # Nobody lints these.
+  # Generated sources are not linted.
   set(generated "${sources}")
   list(FILTER generated INCLUDE REGEX "^${PROJECT_BINARY_DIR}/")
   set_source_files_properties(${generated} PROPERTIES SKIP_UNITY_BUILD_INCLUSION TRUE)
-  # Batches of one size keep both CPUs of a small machine busy.
+  # Batches of the same size keep both CPUs of a small machine busy.
   list(LENGTH sources count)
   math(EXPR batches "(${count} + 9) / 10")
   math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
-  # g++ takes all but the source it was given for headers, which two programs might share.
+  # g++ treats an included source as a header that two programs might share.
   target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")
 endfunction()
 
@@ -46,6 +46,14 @@ function(ctxconf_library name)
   ctxconf_unity(${name})
 endfunction()
 
+# ctxconf_plain(TARGET): code that is traced. It is not sanitized, and optimised in every build as in a
+# release, so that the tests see what an optimiser makes of its stores.
+function(ctxconf_plain target)
+  target_compile_features(${target} PRIVATE cxx_std_23 c_std_11)
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -O2)
+endfunction()
+
 # ctxconf_program(NAME SRCS file... [DEPS target...] [PLAIN] [M32])
 # PLAIN keeps sanitizers out of a program: LeakSanitizer refuses to run under ptrace.
 # M32 makes it a 32-bit program.
@@ -54,9 +62,7 @@ function(ctxconf_program name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   if(arg_PLAIN)
-    target_compile_features(${name} PRIVATE cxx_std_23 c_std_11)
-    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-    target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+    ctxconf_plain(${name})
   else()
     target_link_libraries(${name} PRIVATE ctxconf_flags)
   endif()
@@ -69,8 +75,8 @@ function(ctxconf_program name)
 endfunction()
 
 # ctxconf_precompile_json(target...)
-# What the compiler mostly reads for these is read once, also by clang-tidy. A missing #include
-# shows with g++, which gains nothing from it.
+# Precompiles most of what the compiler reads for these, also for clang-tidy. g++ gains nothing from
+# it, so a build with g++ shows a missing #include.
 function(ctxconf_precompile_json)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     return()

@@ -1,8 +1,8 @@
 # One fuzz target for each kind of hostile bytes. Every build has them: with an engine, or with a
-# main that replays files.
+# main function that replays files.
 
-# The oracles are not the subject: the engine is not to be guided by them. What they call of the
-# subject's headers is compiled in record_walk.cc, as far as it is to guide.
+# The oracles are not under test, so the engine must not be guided by them. Headers under test that
+# the oracles use are compiled in record_walk.cc if they should guide it.
 ctxconf_library(ctxconf_fuzz
   SRCS fuzz/guarded_buffer.cc fuzz/maps_oracle.cc fuzz/payload_walk_oracle.cc
        fuzz/process_header_oracle.cc fuzz/record_oracle.cc fuzz/slow_header.cc fuzz/slow_maps.cc
@@ -10,16 +10,16 @@ ctxconf_library(ctxconf_fuzz
   DEPS ctxconf_fuzz_subject ctxconf_maps ctxconf_payload_walk ctxconf_record_reader)
 ctxconf_library(ctxconf_fuzz_subject SRCS fuzz/record_walk.cc DEPS ctxconf_abi)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # The checks of the sanitizers make the cursor too large to be inlined otherwise.
+  # Otherwise the checks of the sanitizers make the cursor too large for inlining.
   set(fuzz_inline "-mllvm;-inline-threshold=2000")
   set(fuzz_unguided
     -fno-sanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table,stack-depth)
   target_compile_options(ctxconf_fuzz PRIVATE ${fuzz_unguided})
-  # It compares lengths and no words that the engine could learn.
+  # It compares lengths, and no words that the engine could learn.
   set_source_files_properties(fuzz/record_walk.cc PROPERTIES
     COMPILE_OPTIONS "-fno-sanitize-coverage=trace-cmp;${fuzz_inline}")
   set_source_files_properties(fuzz/record_oracle.cc PROPERTIES COMPILE_OPTIONS "${fuzz_inline}")
-  # They hold plain arrays and spans only, which may be used on both sides of a sanitizer.
+  # They contain only plain arrays and spans, which may cross a sanitizer boundary.
   set_source_files_properties(fuzz/guarded_buffer.cc fuzz/slow_record.cc PROPERTIES
     COMPILE_OPTIONS "-O2;-fno-sanitize=all;-fno-builtin-memcpy")
 endif()
@@ -56,11 +56,12 @@ ctxconf_fuzz_target(thread_context_fuzzer DEPS ctxconf_fuzz)
 ctxconf_fuzz_target(process_header_fuzzer DEPS ${fuzz_decoders})
 ctxconf_fuzz_target(maps_fuzzer DEPS ctxconf_fuzz)
 ctxconf_fuzz_target(payload_fuzzer DEPS ${fuzz_decoders})
-# These need libraries of others.
+# These need other libraries.
 if(NOT CTXCONF_FUZZ_ONLY)
   set(fuzz_json "")
   if(NOT fuzz_replays)
-    # An object: the engine looks for its function, and finds none in an archive.
+    # An object library: the engine finds the mutator through a weak name, which takes nothing from
+    # an archive.
     add_library(ctxconf_fuzz_json OBJECT fuzz/json_mutator.cc)
     target_link_libraries(ctxconf_fuzz_json PRIVATE ctxconf_flags nlohmann_json::nlohmann_json)
     set(fuzz_json ctxconf_fuzz_json)
@@ -72,7 +73,10 @@ if(NOT CTXCONF_FUZZ_ONLY)
   ctxconf_fuzz_target(expectations_fuzzer DEPS ctxconf_verdict)
   ctxconf_fuzz_target(elf_fuzzer DEPS ctxconf_elf_facts)
   ctxconf_fuzz_target(modules_fuzzer DEPS ctxconf_elf ctxconf_abi)
-  ctxconf_fuzz_target(code_place_fuzzer DEPS ctxconf_elf)
+  ctxconf_fuzz_target(code_location_fuzzer DEPS ctxconf_elf)
+  ctxconf_fuzz_target(proc_text_fuzzer DEPS ctxconf_fuzz ctxconf_sys)
+  ctxconf_fuzz_target(loaded_at_fuzzer DEPS ctxconf_elf)
+  ctxconf_fuzz_target(callers_fuzzer DEPS ctxconf_elf)
   ctxconf_fuzz_target(vector_fuzzer DEPS ctxconf_golden ${fuzz_json})
   ctxconf_fuzz_target(catalogue_fuzzer DEPS ctxconf_catalogue ${fuzz_json})
 endif()
@@ -85,6 +89,13 @@ if(NOT fuzz_replays AND NOT CTXCONF_FUZZ_ONLY)
   target_compile_definitions(empty_bench_fuzzer PRIVATE CTXCONF_BENCH_RECORD=0)
 endif()
 
+if(NOT CTXCONF_FUZZ_ONLY)
+  # For scripts/hostile-files.
+  add_library(many_runs MODULE fuzz/many_runs.c)
+  target_compile_options(many_runs PRIVATE -Wall -Wextra -Werror)
+  set_target_properties(many_runs PROPERTIES
+    PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+endif()
 if(NOT CTXCONF_FUZZ_ONLY)
   set(fuzz_seeds "${PROJECT_BINARY_DIR}/fuzz_seeds")
   ctxconf_script_test(fuzz_seeds fuzz/make_seeds.py ${PROJECT_SOURCE_DIR}/golden ${fuzz_seeds})
@@ -102,6 +113,10 @@ if(NOT CTXCONF_FUZZ_ONLY)
   if(fuzz_replays)
     ctxconf_script_test(fuzz_scripts_test
       fuzz/scripts_test.py ${PROJECT_SOURCE_DIR} $<TARGET_FILE:record_fuzzer>)
+  endif()
+  if(CTXCONF_SANITIZE AND fuzz_replays)
+    ctxconf_script_test(hostile_files scripts/hostile-files
+      10 --program $<TARGET_FILE:ctxconf> --keep ${PROJECT_BINARY_DIR}/hostile_files)
   endif()
   ctxconf_test(fuzz_test
     SRCS fuzz/guarded_buffer_test.cc fuzz/slow_header_test.cc fuzz/slow_maps_test.cc

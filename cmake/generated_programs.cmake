@@ -1,4 +1,4 @@
-# conformance/puppet/: programs that nobody thought of
+# conformance/puppet/: randomly generated programs
 ctxconf_library(ctxconf_grammar
   SRCS conformance/puppet/content.cc conformance/puppet/deviations.cc
        conformance/puppet/generate.cc conformance/puppet/grammar.cc

@@ -1,4 +1,4 @@
-# golden/: vectors with their loader, encoder and hexdump.
+# golden/: the vectors and their loader, encoder and hexdump.
 ctxconf_library(ctxconf_golden
   SRCS golden/diff.cc golden/files.cc golden/folder.cc golden/hexdump.cc golden/members.cc golden/source.cc golden/values.cc golden/vector.cc
   DEPS ctxconf_abi ctxconf_proto fmt::fmt ${json})
@@ -6,4 +6,4 @@ ctxconf_test(golden_test SRCS golden/folder_test.cc golden/vector_test.cc DEPS c
 add_test(NAME golden COMMAND ctxconf golden verify --dir "${PROJECT_SOURCE_DIR}/golden")
 set_tests_properties(golden PROPERTIES LABELS unit TIMEOUT 120)
 ctxconf_script_test(golden_command_test LABELS process
-  conformance/golden_command_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/golden_command_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -1,3 +1,3 @@
-# docker/: what the runner image is made of.
+# docker/: the contents of the runner image.
 ctxconf_script_test(runner_test
   docker/runner_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -17,10 +17,7 @@ endif()
 install(TARGETS ${elf_testees}
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
-install(FILES conformance/testees/mutants.json
-              conformance/testees/driven_process_mutants.json
-              conformance/testees/driven_record_mutants.json
-              conformance/testees/driven_thread_mutants.json
+install(FILES ${zoo}
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 install(PROGRAMS conformance/testees/ctypes_writer.py
   DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
@@ -31,4 +28,4 @@ install(FILES golden/manifest.json
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
 
 ctxconf_script_test(ctxconf_install_test LABELS ptrace
-  conformance/install_test.py ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
+  conformance/end_to_end/install_test.py ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})

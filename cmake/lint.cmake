@@ -1,19 +1,13 @@
-# clang-format and clang-tidy as tests.
-find_program(CLANG_FORMAT clang-format-19 REQUIRED)
+# clang-tidy as a test.
 find_program(CLANG_TIDY clang-tidy-19 REQUIRED)
 find_program(RUN_CLANG_TIDY run-clang-tidy-19 REQUIRED)
-
-add_test(NAME format
-  COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/check_format.py" ${CLANG_FORMAT}
-          "${PROJECT_SOURCE_DIR}")
-set_tests_properties(format PROPERTIES LABELS unit TIMEOUT 120)
 
 add_test(NAME clang_tidy
   COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/check_tidy.py" ${RUN_CLANG_TIDY}
           ${CLANG_TIDY} "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
 set_tests_properties(clang_tidy PROPERTIES LABELS slow TIMEOUT 1500 PROCESSORS 2)
 
-# All that clang-tidy needs beside the sources.
+# Everything that clang-tidy needs in addition to the sources.
 add_custom_target(lint_headers DEPENDS ctxconf_proto ctxconf_json_headers)
 if(TARGET ctxconf_test_headers)
   add_dependencies(lint_headers ctxconf_test_headers)

@@ -1,4 +1,4 @@
-# Can programs for a 32-bit process be built here (gcc-multilib, g++-multilib)?
+# Whether 32-bit programs can be built here (gcc-multilib, g++-multilib).
 include(CheckCXXSourceCompiles)
 set(CMAKE_REQUIRED_FLAGS -m32)
 check_cxx_source_compiles("#include <string>

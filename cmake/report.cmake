@@ -1,4 +1,4 @@
-# What is made from a run: reports for people and for programs. libmd: see drift.cmake.
+# Reports of a run, for people and for programs. libmd: see drift.cmake.
 set(page_parts
   ${PROJECT_SOURCE_DIR}/conformance/report/page.css ${PROJECT_SOURCE_DIR}/conformance/report/page.js)
 add_custom_command(
@@ -31,7 +31,7 @@ ctxconf_test(report_test
 ctxconf_script_test(check_reports
   conformance/report/check_reports.py $<TARGET_FILE:report_samples>
   ${PROJECT_SOURCE_DIR}/conformance/report/result.schema.json ${PROJECT_BINARY_DIR}/report_samples)
-if(NOT CTXCONF_SANITIZE)  # a browser is slow enough without them
+if(NOT CTXCONF_SANITIZE)  # a browser is slow enough without sanitizers
   ctxconf_script_test(check_page LABELS process
     conformance/report/check_page.py $<TARGET_FILE:report_samples>
     ${PROJECT_BINARY_DIR}/page_samples)

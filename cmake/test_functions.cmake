@@ -1,6 +1,6 @@
-# The ways this project makes a test; they need GoogleTest.
+# Functions that make tests; they need GoogleTest.
 
-# GoogleTest is most of what a test's compiler reads, and optimising most of what it does.
+# GoogleTest is most of what a test's compiler reads, and optimisation takes most of the time.
 add_library(ctxconf_test_flags INTERFACE)
 target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_flags GTest::gmock fmt::fmt
   nlohmann_json::nlohmann_json)

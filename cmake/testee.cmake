@@ -11,14 +11,16 @@ add_custom_command(
 ctxconf_library(ctxconf_testee
   SRCS conformance/testee/checks_process.cc conformance/testee/checks_records.cc
        conformance/testee/checks_thread.cc conformance/testee/driver.cc
-       conformance/repeats.cc conformance/testee/jobs.cc conformance/testee/line_session.cc
+       conformance/testee/jobs.cc conformance/testee/line_session.cc
        conformance/testee/protocol.cc
        conformance/testee/testee.cc
        conformance/testee/thread_states.cc ${PROJECT_BINARY_DIR}/builtin_schema.cc
   DEPS ctxconf_observe fmt::fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
+ctxconf_library(ctxconf_repeats SRCS conformance/command/repeats.cc DEPS ctxconf_judge ctxconf_testee)
+ctxconf_test(repeats_test SRCS conformance/command/repeats_test.cc DEPS ctxconf_repeats)
 ctxconf_test(testee_test
-  SRCS conformance/repeats_test.cc conformance/testee/driver_test.cc
-       conformance/testee/jobs_test.cc conformance/testee/protocol_line_test.cc
-  DEPS ctxconf_testee LABELS ptrace)
+  SRCS conformance/testee/driver_test.cc conformance/testee/jobs_test.cc
+       conformance/testee/protocol_line_test.cc
+  DEPS ctxconf_judge ctxconf_testee LABELS ptrace)
 add_dependencies(testee_test bad_adapter ctxconf-trampoline)

@@ -1,5 +1,5 @@
-# Libraries that define a thread-local variable with every access model, and programs that use
-# one or have their own. None is sanitized.
+# Libraries that define a thread-local variable with every access model, and programs that use one
+# or have their own, all without sanitizers.
 find_program(CTXCONF_LLD NAMES ld.lld-19 ld.lld)
 if(NOT CTXCONF_LLD)
   message(WARNING "no lld (Debian: lld-19): the testees that it links are not built, and the tests that need them are disabled")
@@ -26,7 +26,7 @@ endfunction()
 
 set(desc -mtls-dialect=gnu2)
 if(CTXCONF_LLD)
-  # gcc looks for a program ld.lld and for none with a version in its name.
+  # gcc searches for a program ld.lld, and for none with a version in its name.
   file(REAL_PATH "${CTXCONF_LLD}" lld_program)
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/lld")
   file(CREATE_LINK "${lld_program}" "${PROJECT_BINARY_DIR}/lld/ld.lld" SYMBOLIC)
@@ -37,7 +37,8 @@ file(WRITE "${PROJECT_BINARY_DIR}/tls_slot.map" "CTX_1 { global: *; };\n")
 add_custom_target(tls_testees ALL)
 ctxconf_slot_library(tls_desc OPTIONS ${desc}
   LINK "-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map" -Wl,--build-id=0x0123456789abcdef)
-# More than the loader keeps free in the static block for descriptors of late libraries.
+# Larger than the space that the loader reserves in the static block for descriptors of late
+# libraries.
 ctxconf_slot_library(tls_desc_large OPTIONS ${desc} -DSLOT_FILLER=4096)
 ctxconf_slot_library(tls_gd LINK -Wl,--hash-style=sysv)
 ctxconf_slot_library(tls_ie OPTIONS -ftls-model=initial-exec)

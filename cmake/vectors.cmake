@@ -1,4 +1,4 @@
-# The vectors that are built into the program, for reports to show.
+# The vectors that are built into the program, for reports.
 set(builtin_vectors
   ${PROJECT_SOURCE_DIR}/golden/process-context/inline-one-page.json
   ${PROJECT_SOURCE_DIR}/golden/thread-record/layout.json)
@@ -11,10 +11,10 @@ add_custom_command(
   DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${builtin_vectors}
   VERBATIM)
 
-# The reference programs and the judge against the golden vectors.
+# Tests the reference programs and the judge with the golden vectors.
 ctxconf_test(writer_golden_test
   SRCS writer_ref/golden_test.cc writer_ref/otel_ctx.cc writer_ref/otel_thread_ctx.cc
        writer_ref/linux_kernel.cc
   DEPS ctxconf_golden LABELS process)
 ctxconf_test(reader_golden_test SRCS reader_ref/golden_test.cc DEPS ctxconf_golden ctxconf_reader)
-ctxconf_test(judge_golden_test SRCS conformance/golden_test.cc DEPS ctxconf_golden ctxconf_observe)
+ctxconf_test(judge_golden_test SRCS conformance/judge/golden_test.cc DEPS ctxconf_golden ctxconf_judge ctxconf_observe)

@@ -1,8 +1,8 @@
-# The reference writer: libotel_ctx_writer (static and shared), the program
-# writer_ref, their tests and the package that other projects find.
+# The reference writer: libotel_ctx_writer (static and shared), the program writer_ref, their tests
+# and the package for other projects.
 
-# Compiled as an SDK would have it: without exceptions, RTTI or sanitizers, also in the
-# sanitizer preset, because programs that are traced link it.
+# Compiled as in an SDK: without exceptions or RTTI. Also without sanitizers in the sanitizer
+# preset, and optimised in every build, because traced programs link it.
 add_library(ctxconf_writer_objects OBJECT
   writer_ref/linux_kernel.cc writer_ref/otel_ctx.cc writer_ref/otel_thread_ctx.cc)
 set_target_properties(ctxconf_writer_objects PROPERTIES
@@ -10,9 +10,9 @@ set_target_properties(ctxconf_writer_objects PROPERTIES
 target_compile_features(ctxconf_writer_objects PRIVATE cxx_std_23)
 target_compile_options(ctxconf_writer_objects PRIVATE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
-  -fno-exceptions -fno-rtti)
+  -fno-exceptions -fno-rtti -O2)
 target_include_directories(ctxconf_writer_objects PRIVATE "${PROJECT_SOURCE_DIR}")
-# Readers prefer TLS descriptors; elsewhere than on x86-64 they are the default.
+# Readers prefer TLS descriptors, which are the default except on x86-64.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mtls-dialect=gnu2 CTXCONF_HAVE_TLSDESC)
@@ -21,7 +21,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   endif()
 endif()
 
-# Linked as C: there is no C++ run time in them.
+# Linked as C: it contains no C++ runtime.
 add_library(ctxconf_writer STATIC $<TARGET_OBJECTS:ctxconf_writer_objects>)
 add_library(otel_ctx SHARED $<TARGET_OBJECTS:ctxconf_writer_objects> writer_ref/otel_ctx.map)
 foreach(library IN ITEMS ctxconf_writer otel_ctx)
@@ -33,7 +33,7 @@ foreach(library IN ITEMS ctxconf_writer otel_ctx)
     "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 endforeach()
 set_target_properties(ctxconf_writer PROPERTIES EXPORT_NAME static)
-# The slot of the thread context, for readers: also where nothing refers to its archive member.
+# The slot of the thread context, for readers: needed even if nothing refers to its archive member.
 target_link_options(ctxconf_writer INTERFACE
   "LINKER:--export-dynamic-symbol=otel_thread_ctx_v1" "LINKER:-u,otel_thread_ctx_v1")
 set_target_properties(otel_ctx PROPERTIES
@@ -46,7 +46,7 @@ target_link_options(otel_ctx PRIVATE
   "LINKER:--as-needed")  # CMake adds libstdc++, which nothing here needs
 
 ctxconf_test(publisher_test SRCS writer_ref/publisher_test.cc DEPS ctxconf_abi)
-# With the sanitizers of the preset, hence from the sources.
+# With the sanitizers of the preset, so it is built from the sources.
 ctxconf_test(otel_ctx_test
   SRCS writer_ref/otel_ctx_test.cc writer_ref/otel_ctx.cc writer_ref/linux_kernel.cc
   DEPS ctxconf_abi LABELS process)
@@ -56,7 +56,7 @@ ctxconf_test(otel_thread_ctx_test
 
 add_library(ctxconf_writer_encode STATIC writer_ref/encode.cc)
 target_compile_features(ctxconf_writer_encode PUBLIC cxx_std_23)
-target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow)
+target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow -O2)
 target_include_directories(ctxconf_writer_encode PUBLIC "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ctxconf_writer_encode PRIVATE ctxconf_proto)
 ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto)
@@ -65,7 +65,7 @@ ctxconf_program(writer_ref
   SRCS writer_ref/main.cc writer_ref/thread_contexts.cc
   DEPS ctxconf_writer_encode ctxconf_writer Threads::Threads PLAIN)
 
-# C users of both libraries; never sanitized, as the libraries are not.
+# C users of both libraries; never sanitized, because the libraries are not.
 foreach(part IN ITEMS api thread)
   foreach(kind IN ITEMS static shared)
     set(test c_${part}_${kind}_test)
@@ -104,7 +104,7 @@ if(CTXCONF_BENCH)
   find_package(benchmark REQUIRED)
   ctxconf_program(writer_bench SRCS writer_ref/writer_bench.cc
     DEPS ctxconf_writer benchmark::benchmark PLAIN)
-  # One source for each way to reach the slot; the program itself has local-exec.
+  # One source for each way to access the slot; the program itself uses local-exec.
   set(kernel writer_ref/thread_bench_kernel.cc)
   ctxconf_program(thread_bench SRCS writer_ref/thread_bench.cc ${kernel} DEPS ${CMAKE_DL_LIBS} PLAIN)
   set(general_dynamic "")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What goes into the runner image is whole, and nothing but that.
+"""Checks that the contents of the runner image are complete, and that there is nothing else.
 
 usage: runner_test.py SOURCE_DIR BIN_DIR
 """

@@ -1,5 +1,5 @@
-// What scripts/fuzz-bench measures: the work of record_fuzzer, or none, and the sizes of the inputs
-// that the engine made up for it.
+// The program that scripts/fuzz-bench measures: does the work of record_fuzzer, or nothing, and
+// reports the sizes of the inputs that the engine generated.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

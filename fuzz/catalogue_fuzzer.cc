@@ -1,10 +1,13 @@
 // A file of the catalogue of requirements.
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "conformance/requirements/catalogue.h"
+#include "conformance/requirements/render.h"
 #include "fuzz/agree.h"
 
 namespace {
@@ -12,7 +15,7 @@ namespace {
 using namespace ctxconf::conformance;
 using namespace ctxconf::fuzz;
 
-// Every character stands for itself or is any one; shares nothing with glob_matches().
+// Matches a character or any character; shares nothing with glob_matches().
 bool slow_glob(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern.front() == '*') {
@@ -61,7 +64,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_globs(*catalogue, row.id);
     FUZZ_CHECK(!catalogue->nearest(row.id + "x").empty());
   }
-  // Beside another of its OTEP each id is there twice.
+  std::vector<const Requirement*> rows;
+  for (const Requirement& row : specification->requirements) rows.push_back(&row);
+  const auto listed = nlohmann::json::parse(list_json(rows));
+  FUZZ_CHECK(listed.size() == rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) FUZZ_CHECK(listed[i]["id"] == rows[i]->id);
+  // Together with another revision of its OTEP, each id occurs twice.
   if (!specification->requirements.empty()) {
     FUZZ_CHECK(!Catalogue::from({*specification, *specification}));
   }

@@ -1,4 +1,4 @@
-// What an oracle believes. It holds in every build type: fuzzer and replay have to see the abort.
+// A condition of an oracle. Checked in every build type: fuzzer and replay must see the abort.
 #pragma once
 
 #include <cstdio>

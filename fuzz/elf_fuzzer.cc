@@ -1,23 +1,26 @@
-// An ELF file, and what is told of it about the variable of the thread context.
+// An ELF file, and what ctxconf reports about its thread context variable.
 #include <elf.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "abi/thread_record.h"
-#include "conformance/elf_facts.h"
-#include "conformance/timeline.h"
+#include "conformance/elf/elf_facts.h"
+#include "conformance/evidence/timeline.h"
 #include "fuzz/agree.h"
 #include "sys/elf_image.h"
+#include "sys/fd.h"
 
 namespace {
 
@@ -31,7 +34,7 @@ class SlowElf {
   explicit SlowElf(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
   bool is_64() const { return byte(EI_CLASS) == ELFCLASS64; }
-  // Nothing: the count stands in a section header.
+  // Nothing: a section header has the count.
   std::optional<std::vector<sys::ElfSegment>> segments() const {
     const std::uint64_t count = is_64() ? number(56, 2) : number(44, 2);
     if (count == PN_XNUM) return std::nullopt;
@@ -52,7 +55,7 @@ class SlowElf {
 
  private:
   std::uint8_t byte(std::uint64_t at) const {
-    FUZZ_CHECK(at < bytes_.size());  // what was accepted has its headers
+    FUZZ_CHECK(at < bytes_.size());  // an accepted file has its headers
     return std::to_integer<std::uint8_t>(bytes_[at]);
   }
   std::uint64_t number(std::uint64_t at, unsigned size) const {
@@ -91,13 +94,11 @@ void check_symbols(const sys::Result<std::vector<sys::ElfSymbol>>& symbols) {
   for (const auto& symbol : *symbols) FUZZ_CHECK(symbol.name == abi::kThreadSlotSymbol);
 }
 
-// Bytes at an address are the same however many are asked for.
+// The bytes at an address are the same, however many are requested.
 void check_reading(const sys::ElfImage& image) {
   std::array<std::byte, 64> whole;
   std::array<std::byte, 64> parts;
-  std::size_t tried = 0;
-  for (const auto& segment : image.segments()) {
-    if (++tried > 4) return;
+  for (const auto& segment : image.segments() | std::views::take(4)) {
     for (const std::uint64_t at : {segment.address, segment.address + segment.file_size - 32,
                                    segment.address + segment.memory_size - 32}) {
       const std::size_t size = image.read_at(at, whole);
@@ -111,7 +112,7 @@ void check_reading(const sys::ElfImage& image) {
   }
 }
 
-// What a recording holds of it is what was found.
+// A recording must contain what was found.
 void check_recorded(const ModuleFacts& facts) {
   conformance::Timeline timeline;
   timeline.mode = conformance::Mode::kElf;
@@ -122,9 +123,27 @@ void check_recorded(const ModuleFacts& facts) {
   const auto again = conformance::timeline_from_json(conformance::to_json(timeline));
   FUZZ_CHECK(again.has_value());
   ModuleFacts same = again->processes.front().images.front().modules.front();
-  // Of the segment its size and place alone are recorded.
+  // Only the size and position of the segment are recorded.
   if (facts.tls) same.tls = facts.tls;
   FUZZ_CHECK(same == facts);
+}
+
+// A file on disk is read as memory is.
+void check_file(std::span<const std::byte> bytes, const sys::ElfImage& same,
+                const ModuleFacts& facts) {
+  const sys::Fd file(memfd_create("file", MFD_CLOEXEC));
+  FUZZ_CHECK(file.is_open());
+  FUZZ_CHECK(write(file.get(), bytes.data(), bytes.size()) == std::ssize(bytes));
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  const auto identity = sys::file_identity(path);
+  FUZZ_CHECK(identity.has_value() && identity->size == bytes.size());
+  const auto image = sys::ElfImage::open(path, "file", nullptr, *identity);
+  FUZZ_CHECK(image.has_value());
+  FUZZ_CHECK(image->segments() == same.segments());
+  FUZZ_CHECK(conformance::module_facts(*image, "file", image->is_executable()) == facts);
+  sys::FileIdentity other = *identity;
+  ++other.size;
+  FUZZ_CHECK(!sys::ElfImage::open(path, "file", nullptr, other));
 }
 
 }  // namespace
@@ -144,8 +163,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)image->soname();
   const ModuleFacts facts = conformance::module_facts(*image, "file", image->is_executable());
   check_recorded(facts);
+  check_file(bytes, *image, facts);
 
-  // With little to spend there is less, or the same.
+  // With a small budget there is less, or the same.
   sys::ElfLimits little;
   little.time = std::chrono::hours(1);
   little.bytes = size;

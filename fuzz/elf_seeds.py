@@ -24,7 +24,7 @@ def gnu_hash_of(name):
 
 
 class Elf:
-    """The parts of a file, each with its place; what is added later lies behind."""
+    """The parts of a file, each with its place; what is added later comes after."""
 
     def __init__(self, wide=True, order="<", machine=62, kind=3):
         self.wide, self.order, self.machine, self.kind = wide, order, machine, kind
@@ -69,7 +69,7 @@ class Elf:
         return bytes(self.body)
 
 
-def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="descriptor", static=False):
+def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="descriptor", static=False, rel=False):
     elf = Elf(wide, order, machine, kind)
     strings = b"\0" + VARIABLE + b"\0lib.so\0"
     strings_at = elf.add(strings)
@@ -88,7 +88,9 @@ def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="
     rela = b""
     for number, (of_kind, symbol, addend) in enumerate(kinds):
         info = symbol << 32 | of_kind if wide else symbol << 8 | of_kind
-        rela += elf.pack("QQq", BASE + got_at + number * (8 if wide else 4), info, addend)
+        rela += elf.pack("QQ", BASE + got_at + number * (8 if wide else 4), info)
+        if not rel:  # otherwise it is in the word
+            rela += elf.pack("q", addend)
     rela_at = elf.add(rela)
     code = LOCAL_DYNAMIC if access == "local" else DESCRIPTOR
     code_at = elf.add(b"")
@@ -97,8 +99,10 @@ def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="
     note_at = elf.add(note)
     dynamic = [(DT_HASH if hash_kind == "sysv" else DT_GNU_HASH, BASE + hash_at), (DT_STRTAB, BASE + strings_at),
                (DT_SYMTAB, BASE + symbols_at), (DT_STRSZ, len(strings)), (DT_SYMENT, 24 if wide else 16),
-               (DT_SONAME, strings.index(b"lib.so")), (DT_RELA, BASE + rela_at), (DT_RELASZ, len(rela)),
-               (DT_RELAENT, 24 if wide else 12), (DT_FLAGS, SYMBOLIC), (DT_DEBUG, 0x70000000), (0, 0)]
+               (DT_SONAME, strings.index(b"lib.so")), (DT_REL if rel else DT_RELA, BASE + rela_at),
+               (DT_RELSZ if rel else DT_RELASZ, len(rela)),
+               (DT_RELENT if rel else DT_RELAENT, len(rela) // len(kinds)), (DT_FLAGS, SYMBOLIC),
+               (DT_DEBUG, 0x70000000), (0, 0)]
     words = b"".join(elf.pack("QQ", tag, value) for tag, value in dynamic)
     dynamic_at = elf.add(words)
     data_at = elf.add(bytes(16))
@@ -110,7 +114,7 @@ def library(wide=True, order="<", machine=62, kind=3, hash_kind="sysv", access="
         elf.segment(PT_INTERP, elf.add(path), len(path), flags=4)
     if not static:
         return elf.finish()
-    # .symtab and its strings, behind the null section
+    # .symtab and its strings, after the null section
     return elf.finish([(0,) * 10, (0, 2, 0, 0, symbols_at, len(symbols), 2, 1, 8, 24 if wide else 16),
                        (0, 3, 0, 0, strings_at, len(strings), 0, 0, 1, 0)])
 
@@ -120,6 +124,9 @@ def elf_seeds():
         yield access, library(access=access)
     yield "gnu-hash", library(hash_kind="gnu")
     yield "narrow", library(wide=False, machine=3)
+    yield "narrow-sections", library(wide=False, machine=3, static=True)
+    yield "rel", library(rel=True)
+    yield "narrow-rel", library(wide=False, machine=3, rel=True)
     yield "big-endian", library(order=">", machine=22)
     yield "sections", library(static=True)
     yield "executable", library(kind=2, access="initial")
@@ -139,9 +146,51 @@ def modules_seeds():
     debug = (1, area + 0x10)
     first = (0, 0, dynamic, area + 0x80, 0, 0)
     second = (0x7F0000000000, 0, 0x7F0000000000 + dynamic, 0, area + 0x10, 0, 0, 0)
-    dtv = (2, 0, 1, 0, area + 0x180, 0, 0, 0)  # its length stands before it
+    dtv = (2, 0, 1, 0, area + 0x180, 0, 0, 0)  # its length is before it
     memory = words(*debug, *first, *dtv, *second)
     memory += bytes(0x100 - len(memory)) + words(area + 0x100, area + 0x50)
     memory += bytes(0x200 - len(memory))
     for name, file in elf_seeds():
         yield name, struct.pack("<H", len(memory)) + memory + file
+
+
+def loaded_at_seeds():
+    """As the loader maps each file, twice and once only to be read."""
+    for name, file in elf_seeds():
+        lines = "".join(f"{at:x}-{at + 0x2000:x} {permissions} 00000000 08:01 7 /lib.so\n"
+                        for at, permissions in ((0x1000, "r-xp"), (0x5000, "r--p"), (0x7F0000001000, "rwxp")))
+        yield name, struct.pack("<H", len(lines)) + lines.encode() + file
+
+
+def frames(code_at, frames_at):
+    """A CIE and an FDE of the code: the return address is at the top of the stack."""
+    cie = struct.pack("<IB3sBBBBB", 0, 1, b"zR\0", 1, 0x78, 16, 1, 0x1B) + b"\x0c\x07\x08\x90\x01"
+    cie += bytes(-(len(cie) + 4) % 8)
+    fde_at = len(cie) + 4
+    start = BASE + code_at - (BASE + frames_at + fde_at + 8)
+    fde = struct.pack("<IiIB", fde_at + 4, start, 0x100, 0)
+    fde += bytes(-(len(fde) + 4) % 8)
+    return struct.pack("<I", len(cie)) + cie + struct.pack("<I", len(fde)) + fde + bytes(4)
+
+
+def callers_seeds():
+    """A thread in code whose caller is in the same code."""
+    base = 0x7F0000000000
+    for name in ("frames", "none"):
+        elf = Elf()
+        code_at = elf.add(b"\x90" * 0x100)
+        strings = b"\0.eh_frame\0.text\0.strtab\0"
+        strings_at = elf.add(strings)
+        frames_at = elf.add(b"")
+        table = frames(code_at, frames_at)
+        elf.add(table)
+        sections = [(0,) * 10,
+                    (1, 1, 2, BASE + frames_at, frames_at, len(table), 0, 0, 8, 0),
+                    (11, 1, 6, BASE + code_at, code_at, 0x100, 0, 0, 16, 0),
+                    (17, 3, 0, 0, strings_at, len(strings), 0, 0, 1, 0)]
+        file = bytearray(elf.finish(sections if name == "frames" else ()))
+        if name == "frames":
+            struct.pack_into("<H", file, 62, 3)
+        stack = words(base + code_at + 0x20, base + code_at + 0x40, 0, 0)
+        registers = words(*(0,) * 7, 0x7FFFFFFFE000, *(0,) * 8, base + code_at + 0x10)
+        yield name, registers + struct.pack("<H", len(stack)) + stack + bytes(file)

@@ -1,5 +1,6 @@
-// A file of expectations, as it is read, judged by and edited.
+// A file of expectations: reads it, judges with it, and edits it.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,7 +29,7 @@ const std::vector<Observed>& seen() {
       {"pctx.header.version", "13 /bin/\"other\"", Outcome::kPass, ""},
       {"pctx.header.signature", "12 /bin/app", Outcome::kPass, ""},
       {"pctx.update.zero-timestamp-first", "12 /bin/app", Outcome::kCrash, "SIGSEGV\x01\\"},
-      {"tctx.record.valid", "12 /bin/app", Outcome::kNa, ""},
+      {"tctx.record.valid-is-one", "12 /bin/app", Outcome::kNa, ""},
       {"tctx.attach.slot-always-sound", "12 /bin/app", Outcome::kUnobservable, ""},
   };
   return all;
@@ -60,7 +61,7 @@ void check_lines(const Expectations& e) {
     before = line.line;
     FUZZ_CHECK(!line.until || line.until->ok());
     FUZZ_CHECK(catalogue().has_match(line.pattern));
-    // What a value says can be said again.
+    // A value can be written again as it was read.
     for (const auto& value : {line.saw, line.image}) {
       if (value)
         FUZZ_CHECK(glob_matches(*value, *value) || value->find_first_of("*?") != value->npos);
@@ -71,7 +72,7 @@ void check_lines(const Expectations& e) {
   check_problems(expired(e, kToday));
 }
 
-// Adds lines behind all that was there, once.
+// It only appends lines, and a second call adds nothing.
 void check_update(std::string_view text) {
   const std::vector<std::string> judged = {"pctx.header.version"};
   const Edited edited = update_expectations(text, kFile, catalogue(), seen(), judged, true);
@@ -89,9 +90,14 @@ void check_update(std::string_view text) {
   FUZZ_CHECK(again.added.empty() && again.text == edited.text);
 }
 
-// Removes whole lines, those that it names, once.
+// It removes only the whole lines that it names, once. If the run is incomplete, it keeps some.
 void check_prune(std::string_view text) {
   const Edited edited = prune_expectations(text, kFile, catalogue(), seen(), false);
+  const Edited partial = prune_expectations(text, kFile, catalogue(), seen(), true);
+  std::vector<int> named = partial.removed;
+  named.insert(named.end(), partial.kept.begin(), partial.kept.end());
+  std::ranges::sort(named);
+  FUZZ_CHECK(named == edited.removed);
   check_problems(edited.problems);
   const auto lines = lines_of(text);
   std::string left;
@@ -105,6 +111,44 @@ void check_prune(std::string_view text) {
   FUZZ_CHECK(again.removed.empty() && again.text == edited.text);
 }
 
+// A run whose images and signatures are the lines of the text.
+std::vector<Observed> seen_in(std::string_view text) {
+  constexpr std::string_view kIds[] = {"pctx.header.version", "tctx.record.valid-is-one",
+                                       "pctx.header.signature"};
+  constexpr std::size_t kMost = 12;
+  std::vector<Observed> out;
+  std::string before;
+  for (const std::string_view line : lines_of(text)) {
+    if (out.size() == kMost) break;
+    const auto outcome = static_cast<Outcome>(static_cast<unsigned char>(line.front()) %
+                                              (static_cast<unsigned>(Outcome::kCrash) + 1));
+    out.push_back({std::string(kIds[line.size() % std::size(kIds)]),
+                   std::string(line.substr(0, line.size() - 1)), outcome, before});
+    before = line;
+  }
+  return out;
+}
+
+// What it writes can be read, covers every failure and says nothing that the run denies.
+void check_init(std::string_view text) {
+  const std::vector<Observed> all = seen_in(text);
+  const std::vector<std::string> judged = {"pctx.header.version"};
+  for (const bool strict : {false, true}) {
+    const std::string fresh = init_expectations(all, judged, strict);
+    const Expectations written = parsed(fresh);
+    FUZZ_CHECK(written.problems.empty());
+    FUZZ_CHECK(written.unexplained.size() == written.lines.size());
+    const Edited updated = update_expectations(fresh, kFile, catalogue(), all, judged, strict);
+    FUZZ_CHECK(updated.problems.empty() && updated.text == fresh);
+    const Edited pruned = prune_expectations(fresh, kFile, catalogue(), all, false);
+    FUZZ_CHECK(pruned.problems.empty() && pruned.text == fresh);
+    for (const Expectation& line : written.lines) {
+      const Fate fate = fate_of(line, all).fate;
+      FUZZ_CHECK(fate == Fate::kHolds || fate == Fate::kDiffers);
+    }
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -113,6 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_lines(expectations);
   check_update(text);
   check_prune(text);
+  check_init(text);
   check_problems(lint_expectations(text, kFile, catalogue(), kToday));
 
   RunResult run;

@@ -33,7 +33,7 @@ void GuardedBuffer::reserve(std::size_t size) {
 std::span<const std::byte> GuardedBuffer::copy(std::span<const std::byte> bytes) {
   reserve(bytes.size());
   std::byte* at = begin_ + (capacity_ - bytes.size());
-  // No memcpy(): that of a sanitizer takes longer than all the copying.
+  // No memcpy(): with a sanitizer it takes longer than all the copying.
   for (std::size_t i = 0; i < bytes.size(); ++i) at[i] = bytes.data()[i];
   return {at, bytes.size()};
 }

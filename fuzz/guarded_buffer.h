@@ -1,5 +1,5 @@
-// A copy of some bytes that ends where memory ends: reading one byte more is a fault, in every
-// build and also where AddressSanitizer does not look.
+// A copy of some bytes that ends at the end of memory: reading one more byte is a fault, in every
+// build, even if AddressSanitizer does not check it.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ class GuardedBuffer {
   GuardedBuffer& operator=(const GuardedBuffer&) = delete;
   ~GuardedBuffer();
 
-  // The copy is gone with the next one. Aborts where there is no memory.
+  // The next call invalidates the copy. Aborts if there is no memory.
   std::span<const std::byte> copy(std::span<const std::byte> bytes);
 
  private:
   void reserve(std::size_t size);
 
   std::byte* begin_ = nullptr;
-  std::size_t capacity_ = 0;  // whole pages; an inaccessible one follows
+  std::size_t capacity_ = 0;  // whole pages; an inaccessible page follows
 };
 
 }  // namespace ctxconf::fuzz

@@ -1,5 +1,5 @@
-// Mutates JSON as JSON: what the engine does to bytes is mostly no JSON any more. One in four
-// inputs gets just that all the same, and so does what is no JSON.
+// Mutates JSON as JSON: after the engine's own mutations most inputs are not JSON any more. One in
+// four inputs, and every input that is not JSON, still gets the engine's mutations.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -90,7 +90,7 @@ void mutate(Json& file, Random& random) {
   Json& value = *all[below(random, all.size())];
   const std::size_t how = below(random, 10);
   if (how == 0) {
-    // A copy: the other may hold this one.
+    // A copy, because the other may contain this one.
     Json other = *all[below(random, all.size())];
     value = std::move(other);
   } else if (how == 1) {

@@ -14,7 +14,8 @@ import shutil
 import struct
 import sys
 
-from elf_seeds import elf_seeds, modules_seeds
+import mistakes
+from elf_seeds import callers_seeds, elf_seeds, loaded_at_seeds, modules_seeds
 
 WALL_CLOCK = 1_780_000_000_000_000_000
 ENCODER, READER, LAYOUTS = 0, 1, 2  # ContextMode; the place counts by threes
@@ -68,7 +69,7 @@ def payload_seeds(vector):
 def maps_seeds(vector):
     text = vector["maps"].encode("utf-8", "surrogateescape")
     yield "", text
-    if len(text) < 400:  # behind a byte 1 others are 8000 letters: a line over the limit, first or last
+    if len(text) < 400:  # after a first byte 1, nine more make a line over the limit
         yield "-long-first", b"\x01" + text[: text.find(b"\n")] + b"\x01" * 9 + b"\n" + text
         yield "-long-last", b"\x01" + text + b"\x01" * 9
 
@@ -93,7 +94,7 @@ def files_of(target):
 
 def timelines():
     """The recordings, in the format of this source tree."""
-    header = (ROOT / "conformance/timeline.h").read_text(encoding="utf-8")
+    header = (ROOT / "conformance/evidence/timeline.h").read_text(encoding="utf-8")
     version = int(re.search(r"kTimelineVersion = (\d+);", header)[1])
     for name, data in files_of("timeline_fuzzer"):
         yield name, json.loads(data) | {"version": version}
@@ -102,8 +103,18 @@ def timelines():
 def timeline_seeds():
     for name, timeline in timelines():
         yield name, compact(timeline)
+        if name == "everything":
+            for number, (way, value) in enumerate(mistakes.TIMELINE):
+                yield f"mistake{number}", compact(mistakes.changed(timeline, way, value))
         for number, process in enumerate(timeline["processes"]):
             yield f"{name}-process{number}", compact(timeline | {"processes": [process], "sessions": []})
+
+
+def result_seeds():
+    results = dict(files_of("result_fuzzer"))
+    yield from results.items()
+    for number, (of, way, value) in enumerate(mistakes.RESULT):
+        yield f"mistake{number}", compact(mistakes.changed(json.loads(results[of]), way, value))
 
 
 def session_seeds():
@@ -122,24 +133,54 @@ def protocol_seeds():
     yield "long", b'\x01\x01\x01\x01\n{"id":1,"ok":true}\n\x01\x01\x01 \n'
 
 
-def vector_seeds():
-    for path in sorted((ROOT / "golden").glob("*/*.json")):
+def vector_seeds(golden):
+    for path in sorted(golden.glob("*/*.json")):
         vector = json.loads(path.read_text(encoding="utf-8"))
         if path.parent.name == "src":
             for number, source in enumerate(vector["vectors"]):
                 if number % 8 == 0:
                     yield f"{path.stem}-{number}", compact(vector | {"vectors": [source]})
+            first = vector["vectors"][0]
+            for number, (way, value) in enumerate(mistakes.SOURCE.get(path.stem, ())):
+                yield f"{path.stem}-mistake{number}", compact(
+                    vector | {"vectors": [mistakes.changed(first, way, value)]})
+            yield f"{path.stem}-twice", compact(vector | {"vectors": [first, first]})
+            yield f"{path.stem}-none", compact(vector | {"vectors": []})
         elif path.parent.name != "schema" and len(text := compact(vector)) < 4096:
             yield f"{path.parent.name}-{path.stem}", text
+
+
+def proc_text_seeds():
+    for name, comm in (("", b"sh"), ("-name", b"a) R 3 (\n) Z")):
+        yield f"stat{name}", b"\0" + b"12 (" + comm + b") S 7 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 900 1 1\n"
+    fields = (("Name", "sh"), ("Umask", "0022"), ("State", "S (sleeping)"), ("Tgid", "12"), ("Pid", "12"),
+              ("PPid", "7"), ("TracerPid", "0"), ("Uid", "0\t0\t0\t0"), ("NSpid", "12\t1"),
+              ("SigIgn", "0000000000001000"), ("CapEff", "000001fffeffffff"), ("Seccomp", "2"),
+              ("Seccomp_filters", "1"))
+    yield "status", b"\1" + "".join(f"{key}:\t{value}\n" for key, value in fields).encode()
+    mappings = ("400000-401000 r-xp 00000000 08:01 7 /bin/x", "401000-402000 rw-p 00001000 08:01 7 /bin/x",
+                "7f0000000000-7f0000001000 rw-s 00000000 00:01 9 /memfd:OTEL_CTX (deleted)")
+    yield "smaps", b"\2" + "".join(f"{line}\nSize: 4 kB\nVmFlags: rd wr sh \n" for line in mappings).encode()
 
 
 def catalogue_seeds():
     for path in sorted((ROOT / "conformance/requirements").glob("4*.json")):
         catalogue = json.loads(path.read_text(encoding="utf-8"))
         rows = catalogue["requirements"]
-        # Rows that mention each other are refused alone.
+        # Rows that refer to each other are refused alone.
         for first in range(0, len(rows), 24):
             yield f"{path.stem}-{first}", compact(catalogue | {"requirements": rows[first:first + 3]})
+    boats = json.loads((ROOT / "fuzz/seeds/otep/boats.json").read_bytes())
+    yield "boats", compact(boats)
+    hull = next(row for row in boats["requirements"] if row["id"] == "pctx.hull.dry")
+    for number, change in enumerate(mistakes.ROW):
+        yield f"row{number}", compact(boats | {"requirements": [hull | change]})
+    for number, (way, value) in enumerate(mistakes.CATALOGUE):
+        yield f"mistake{number}", compact(mistakes.changed(boats, way, value))
+    for name, second in (("id", hull), ("mutant", hull | {"id": "pctx.hull.wet"})):
+        yield f"same-{name}", compact(boats | {"requirements": [hull, second]})
+    yield "member-twice", compact(boats).replace(b'"otep"', b'"otep":4719,"otep"')
+    yield "cut", compact(boats)[:300]
 
 
 def read_vectors(folder):
@@ -148,7 +189,7 @@ def read_vectors(folder):
         try:
             vectors.append((path, json.loads(path.read_text(encoding="utf-8"))))
         except (OSError, ValueError) as error:
-            fail(f"{path}: no JSON: {error}")
+            fail(f"{path}: not JSON: {error}")
     if not vectors:
         fail(f"no vectors in {folder}: `ctxconf golden regenerate` writes them")
     return vectors
@@ -156,17 +197,19 @@ def read_vectors(folder):
 
 OTHER_SEEDS = {
     "timeline_fuzzer": timeline_seeds,
-    "result_fuzzer": lambda: files_of("result_fuzzer"),
+    "result_fuzzer": result_seeds,
     "protocol_fuzzer": protocol_seeds,
     "session_fuzzer": session_seeds,
-    "vector_fuzzer": vector_seeds,
     "catalogue_fuzzer": catalogue_seeds,
     "elf_fuzzer": elf_seeds,
     "modules_fuzzer": modules_seeds,
-    "code_place_fuzzer": elf_seeds,
+    "code_location_fuzzer": elf_seeds,
+    "proc_text_fuzzer": proc_text_seeds,
+    "loaded_at_fuzzer": loaded_at_seeds,
+    "callers_fuzzer": callers_seeds,
     "expectations_fuzzer": lambda: files_of("expectations_fuzzer"),
 }
-TARGETS = [*SEEDS, *OTHER_SEEDS]
+TARGETS = [*SEEDS, *OTHER_SEEDS, "vector_fuzzer"]
 
 
 def make(golden):
@@ -180,6 +223,7 @@ def make(golden):
                      "`ctxconf golden verify` says more")
     for target, seeds in OTHER_SEEDS.items():
         files.update({(target, name): data for name, data in seeds()})
+    files.update({("vector_fuzzer", name): data for name, data in vector_seeds(golden)})
     return files
 
 

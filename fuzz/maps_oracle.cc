@@ -10,6 +10,7 @@
 
 #include "abi/process_header.h"
 #include "fuzz/check.h"
+#include "fuzz/expand.h"
 #include "fuzz/guarded_buffer.h"
 #include "fuzz/slow_maps.h"
 #include "sys/map_table.h"
@@ -27,36 +28,20 @@ constexpr std::size_t kBytewise = 128;
 constexpr std::size_t kLongText = 4096;
 constexpr std::size_t kCutsOfShortText = 24;
 
-void expand(std::string_view input, std::string& text) {
-  text.clear();
-  if (!input.starts_with('\x01')) {
-    text = input;
-    return;
-  }
-  input.remove_prefix(1);
-  for (auto run = input.find('\x01'); run != input.npos; run = input.find('\x01')) {
-    text += input.substr(0, run);
-    text.append(kLongRun, 'x');
-    input.remove_prefix(run + 1);
-    if (text.size() > kMostText) return;
-  }
-  text += input;
-}
-
 bool same(const MapEntry& e, const SlowMapping& s) {
   return e.range.begin().raw() == s.begin && e.range.end().raw() == s.end &&
          sys::permissions(e) == s.permissions && e.offset == s.offset && e.dev_major == s.major &&
          e.dev_minor == s.minor && e.inode == s.inode && e.name == s.name;
 }
 
-// Accepted: every field keeps its rule, and printing it loses nothing.
+// Accepted: every field is valid, and printing loses nothing.
 void check_entry(const MapEntry& e, const SlowMapping& s) {
   FUZZ_CHECK(same(e, s));
   FUZZ_CHECK(!e.range.empty());
   FUZZ_CHECK(e.name.find('\n') == std::string::npos && e.name.find('\0') == std::string::npos);
   FUZZ_CHECK(!e.name.starts_with(' '));
   const std::string line = sys::to_maps_line(e);
-  // A name at the limit of a line may stand further right when it is printed.
+  // Printing may move a name at the limit of a line further to the right.
   if (line.size() <= sys::kMaxMapsLine) {
     const auto again = sys::parse_maps_line(line);
     FUZZ_CHECK(again.has_value());
@@ -69,7 +54,7 @@ void check_entry(const MapEntry& e, const SlowMapping& s) {
   if (s.begin >= 0x10000000) FUZZ_CHECK(line.starts_with(file + " "));
 }
 
-using Lines = std::vector<std::string>;
+using Lines = std::vector<std::string_view>;
 using Parsed = std::vector<std::optional<SlowMapping>>;
 
 void check_lines(std::string_view text, const Parsed& slow) {
@@ -80,7 +65,7 @@ void check_lines(std::string_view text, const Parsed& slow) {
     if (entry) {
       check_entry(*entry, *slow[n]);
     } else {
-      // Its text goes into messages.
+      // Its text is used in messages.
       const std::string& detail = entry.error().detail;
       FUZZ_CHECK(!detail.empty() && detail.size() < 200);
       FUZZ_CHECK(std::ranges::all_of(detail, [](char c) { return c >= 0x20 && c < 0x7f; }));
@@ -97,13 +82,13 @@ void check_lines(std::string_view text, const Parsed& slow) {
 
 // --- text in pieces
 
-// All that LinePieces gives for `text` handed over in pieces of these sizes (the last repeats).
+// The output of LinePieces for `text` passed in pieces of these sizes (the last repeats).
 struct Reassembled {
   std::string lines;
   std::string rest;
 };
 const Reassembled& reassemble(std::string_view text, const std::vector<std::size_t>& sizes) {
-  // They last: an allocation of that size for each text would take most of the time.
+  // Reused: an allocation of that size for each text would take most of the time.
   static sys::LinePieces pieces;
   static Reassembled out;
   out.lines.clear();
@@ -120,16 +105,17 @@ const Reassembled& reassemble(std::string_view text, const std::vector<std::size
   }
   out.rest = pieces.rest();
   FUZZ_CHECK(out.rest.find('\n') == std::string::npos);
-  // The next text begins behind the end of this one's last line.
+  // Ends the last line, so that the next text starts on a new line.
   pieces.space().front() = '\n';
   const auto last = pieces.added(1);
-  FUZZ_CHECK(last == out.rest + "\n" || (last.empty() && text.size() > sys::kMaxMapsLine));
+  const bool is_rest = last.ends_with('\n') && last.substr(0, last.size() - 1) == out.rest;
+  FUZZ_CHECK(is_rest || (last.empty() && text.size() > sys::kMaxMapsLine));
   FUZZ_CHECK(pieces.rest().empty());
   return out;
 }
 
-// Every line arrives, in order and whole; only lines over the limit may be missing. Of such a
-// line at the end of the text any part may be left.
+// Every line arrives in order and complete; only lines over the limit may be missing. If such a
+// line is at the end of the text, any part of it may be left.
 void check_reassembled(const Reassembled& got, const Lines& lines, const std::string& text) {
   if (text.size() <= sys::kMaxMapsLine) {
     FUZZ_CHECK(text.starts_with(got.lines));
@@ -138,7 +124,7 @@ void check_reassembled(const Reassembled& got, const Lines& lines, const std::st
   }
   const bool ends_with_newline = text.ends_with('\n');
   Lines arrived = slow_lines(got.lines);
-  if (!got.rest.empty()) arrived.push_back(got.rest);
+  if (!got.rest.empty()) arrived.emplace_back(got.rest);
   std::size_t next = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (next < arrived.size() && arrived[next] == lines[i]) {
@@ -159,7 +145,8 @@ void check_pieces(const std::string& text, const Lines& lines) {
   check({SIZE_MAX});
   if (text.size() < 2) return;
   if (text.size() <= kBytewise) check({1});
-  std::uint64_t state = 14695981039346656037U;  // of the text, so that an input says its cuts
+  std::uint64_t state =
+      14695981039346656037U;  // derived from the text, so that an input determines its cuts
   for (const char c : text) state = (state ^ static_cast<unsigned char>(c)) * 1099511628211U;
   const auto below = [&](std::size_t n) {
     state = state * 6364136223846793005U + 1442695040888963407U;
@@ -169,7 +156,7 @@ void check_pieces(const std::string& text, const Lines& lines) {
     for (std::size_t cut = 1; cut < text.size(); ++cut) check({cut, SIZE_MAX});
     return;
   }
-  // In front of a newline, behind one, anywhere, and in many pieces.
+  // Before a newline, after one, anywhere, and in many pieces.
   const std::size_t newline = text.find('\n', below(text.size()));
   if (newline != std::string::npos && newline > 0 && text.size() <= kLongText) {
     check({newline, SIZE_MAX});
@@ -262,7 +249,7 @@ void check_table(std::string_view text, const Parsed& slow) {
     FUZZ_CHECK(entries[i - 1].range.begin() <= entries[i].range.begin());
     overlapping |= entries[i].range.begin() < entries[i - 1].range.end();
   }
-  const std::size_t step = entries.size() / 16 + 1;  // of a long table some
+  const std::size_t step = entries.size() / 16 + 1;  // for a long table, only some
   for (std::size_t i = 0; i < entries.size(); i += step) {
     const std::uint64_t begin = entries[i].range.begin().raw();
     const std::uint64_t end = entries[i].range.end().raw();
@@ -279,13 +266,18 @@ void check_table(std::string_view text, const Parsed& slow) {
 void check_maps(std::span<const std::byte> input) {
   static GuardedBuffer buffer;
   static std::string plain;
-  expand({reinterpret_cast<const char*>(input.data()), input.size()}, plain);
+  const std::string_view given(reinterpret_cast<const char*>(input.data()), input.size());
+  if (given.starts_with('\x01')) {
+    expand(given.substr(1), kLongRun, kMostText, plain);
+  } else {
+    plain = given;
+  }
   const auto guarded = buffer.copy(std::as_bytes(std::span(plain)));
   const std::string_view text(reinterpret_cast<const char*>(guarded.data()), guarded.size());
   const Lines lines = slow_lines(plain);
   Parsed slow;
   slow.reserve(lines.size());
-  for (const std::string& line : lines) slow.push_back(slow_mapping(line));
+  for (const std::string_view line : lines) slow.push_back(slow_mapping(line));
   check_lines(text, slow);
   check_pieces(plain, lines);
   check_search(text, slow);

@@ -1,4 +1,4 @@
-// What has to hold for any text that is taken for that of /proc/PID/maps.
+// What must hold for any text used as /proc/PID/maps.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,9 @@
 
 namespace ctxconf::fuzz {
 
-// `input`: the text. Behind a first byte 1, which is no part of it, each byte 1 stands for 8000
-// letters, so that long lines are a few bytes and few inputs have them. Aborts where something does
-// not hold.
+// `input`: the text. If its first byte is 1, that byte is skipped and each later byte 1 stands for
+// 8000 letters, so that long lines need few bytes and few inputs have them. Aborts if a check
+// fails.
 void check_maps(std::span<const std::byte> input);
 
 }  // namespace ctxconf::fuzz

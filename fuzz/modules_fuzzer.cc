@@ -1,5 +1,5 @@
-// What a process has mapped and holds in memory, as the search for a thread-local variable sees it:
-// two modules of one file, the loader's list, its GOT and the blocks of a thread.
+// The mappings and memory of a process, as the search for a thread-local variable sees them: two
+// modules of one file, the loader's list, its GOT and the blocks of a thread.
 //
 // Input: 2 bytes, the size of the memory at kArea; that memory; the ELF file.
 #include <elf.h>
@@ -8,10 +8,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,7 +29,7 @@ constexpr std::uint64_t kArea = 0x70000000;
 constexpr std::array<std::uint64_t, 2> kBiases = {0, 0x7f0000000000};
 constexpr std::size_t kMostMapped = 65536;
 
-// Words of the memory as they are, without the reader.
+// Words of the memory, without the reader.
 class Words {
  public:
   explicit Words(const sys::MemoryReader& memory) : memory_(memory) {}
@@ -47,15 +45,16 @@ class Words {
   const sys::MemoryReader& memory_;
 };
 
-// Where the loader's list, followed word by word, has a module with this dynamic section first.
-std::optional<std::size_t> slow_place(const Words& words, std::uint64_t debug,
-                                      std::uint64_t dynamic) {
+// The first position at which the loader's list, followed word by word, has a module with this
+// dynamic section.
+std::optional<std::size_t> slow_location(const Words& words, std::uint64_t debug,
+                                         std::uint64_t dynamic) {
   auto next = words.at(debug).has_value() ? words.at(debug + 8) : std::nullopt;
-  for (std::size_t place = 0; next && *next != 0 && place < 8192; ++place) {
+  for (std::size_t location = 0; next && *next != 0 && location < 8192; ++location) {
     for (std::uint64_t member = 0; member < 5; ++member) {
       if (!words.at(*next + 8 * member)) return std::nullopt;
     }
-    if (words.at(*next + 16) == dynamic) return place;
+    if (words.at(*next + 16) == dynamic) return location;
     next = words.at(*next + 24);
   }
   return std::nullopt;
@@ -84,7 +83,7 @@ void check_order(const sys::Modules& modules, const sys::MemoryReader& memory) {
   for (const sys::Module& module : modules.modules) {
     const auto wanted = debug == 0 || dynamic == nullptr
                             ? std::nullopt
-                            : slow_place(words, debug, dynamic->address + module.load_bias);
+                            : slow_location(words, debug, dynamic->address + module.load_bias);
     FUZZ_CHECK(module.load_order == wanted);
   }
 }
@@ -99,8 +98,8 @@ void check_variable(sys::Modules& modules, const sys::MemoryReader& memory, Remo
     for (const sys::TlsAccess& access : definition.accesses) {
       FUZZ_CHECK(access.module < modules.modules.size());
     }
-    const auto place = sys::tls_place(modules, definition, memory);
-    const auto address = sys::tls_address(place, tp, memory);
+    const auto location = sys::tls_location(modules, definition, memory);
+    const auto address = sys::tls_address(location, tp, memory);
     const auto again = sys::tls_address(modules, definition, tp, memory);
     FUZZ_CHECK(address.has_value() == again.has_value());
     if (address) FUZZ_CHECK(*address == *again);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "conformance/payload.h"
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload.h"
+#include "conformance/payload/payload_walk.h"
 #include "fuzz/check.h"
 #include "fuzz/guarded_buffer.h"
 #include "fuzz/payload_oracle.h"
@@ -55,7 +55,7 @@ const SlowPair* last_of(const std::vector<SlowPair>& pairs, std::string_view key
   return found;
 }
 
-// The reader takes what a decoder takes, and finds the same in it.
+// The reader accepts what a decoder accepts, and finds the same in it.
 void check_reader(std::span<const std::byte> payload, const SlowPayload& slow) {
   const auto context = reader::decode_payload(payload);
   if (slow.verdict == SlowVerdict::kBroken) FUZZ_CHECK(!context);
@@ -91,7 +91,7 @@ void check_list(const std::vector<Attribute>& got, const std::vector<SlowPair>& 
   }
 }
 
-// A pair whose key is an index, and nothing else, has no name that could be repeated.
+// A pair whose only key is an index has no name that could be repeated.
 bool has_repeats(const std::vector<SlowPair>& pairs) {
   std::set<std::string> keys;
   return std::ranges::any_of(pairs, [&](const SlowPair& pair) {
@@ -102,7 +102,7 @@ bool has_repeats(const std::vector<SlowPair>& pairs) {
 
 void check_judge(std::span<const std::byte> payload, const SlowPayload& slow) {
   const Payload got = conformance::analyse_payload(payload);
-  // The walk refuses all that protobuf would.
+  // The walk refuses everything that protobuf would refuse.
   FUZZ_CHECK(got.detail != "protobuf does not decode it");
   FUZZ_CHECK(got.problem_offset <= payload.size());
   const bool good = slow.verdict == SlowVerdict::kGood;

@@ -1,4 +1,4 @@
-// What has to hold for any bytes that stand where a payload is expected.
+// What must hold for any bytes used as a payload.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace ctxconf::fuzz {
 
-// `input`: the payload. Aborts where something does not hold. The first checks the walk over the
-// wire format, which needs no library; the second what decodes with protobuf.
+// `input`: the payload. Aborts if a check fails. The first function checks the walk over the wire
+// format, which needs no library; the second checks what decodes with protobuf.
 void check_payload_walk(std::span<const std::byte> input);
 void check_payload_decoders(std::span<const std::byte> input);
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "fuzz/check.h"
 #include "fuzz/guarded_buffer.h"
 #include "fuzz/payload_oracle.h"
@@ -20,7 +20,7 @@ struct Walked {
   std::uint64_t fields = 0;
 };
 
-// The payload's own fields; its Resources one behind the other.
+// The payload's own fields; then its Resources one after the other.
 Walked walk_all(PayloadWalk& walk, std::size_t size) {
   static constexpr Crumb kRoot{};
   Walked out;

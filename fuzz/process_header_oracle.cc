@@ -51,7 +51,7 @@ std::string_view id_of(HeaderLayout layout) {
   return abi::fields_of(layout).id;
 }
 
-// Each layout's fields lie where its row says, or are zero.
+// Each layout's fields are where its row says, or zero.
 void check_layouts(Bytes head) {
   FUZZ_CHECK(abi::header_layouts().size() == 5);
   for (const auto& layout : abi::header_layouts()) {
@@ -71,7 +71,7 @@ void check_layouts(Bytes head) {
   }
 }
 
-// What a format means for the first bytes, whatever the guess rests on.
+// What a format requires of the first bytes, whatever the guess is based on.
 void check_format(Bytes payload) {
   const PayloadFormat format = abi::recognise_payload(payload);
   const auto first = payload.empty() ? 0U : std::to_integer<unsigned>(payload[0]);

@@ -1,4 +1,4 @@
-// What has to hold for any bytes that stand where a process header is expected.
+// What must hold for any bytes used as a process header.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace ctxconf::fuzz {
 
-// `input`, little-endian: one byte with the number of bytes that can be read of the header's
-// mapping (at most 40), three numbers of 8 bytes (the address of the payload's memory and the
-// boot-time and wall clock, 0: not known), the header's bytes, and the payload's memory. Aborts
-// where something does not hold. The first checks the header, which needs no library; the second
-// how a reader gets from it to a context, which is decoded with protobuf.
+// `input`, little-endian: one byte with the number of readable bytes in the header's mapping (at
+// most 40), three 8-byte numbers (the address of the payload's memory, the boot-time clock and the
+// wall clock; 0: unknown), the header's bytes, and the payload's memory. Aborts if a check fails.
+// The first function checks the header, which needs no library; the second checks how a reader gets
+// from it to a context, decoded with protobuf.
 void check_process_header(std::span<const std::byte> input);
 void check_process_look(std::span<const std::byte> input);
 
@@ -23,7 +23,7 @@ struct ProcessView {
   std::span<const std::byte> head;     // of the input
   std::span<const std::byte> payload;  // of the input
 };
-// The parts of an input; nothing when it is too short to have them.
+// The parts of an input; nothing if it is too short to have them.
 std::optional<ProcessView> process_view(std::span<const std::byte> input);
 
 }  // namespace ctxconf::fuzz

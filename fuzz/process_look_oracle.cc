@@ -21,14 +21,14 @@ namespace {
 using Bytes = std::span<const std::byte>;
 using sys::MapEntry;
 
-// Beyond all that the payload's memory can reach.
+// Beyond everything that the payload's memory can reach.
 constexpr std::uint64_t kMapping = std::uint64_t{1} << 60U;
 constexpr std::uint64_t kOtherMapping = std::uint64_t{1} << 61U;
 constexpr std::size_t kHeaderBytes = 32;
 constexpr std::uint64_t kLimit = 1048576;
 constexpr std::size_t kTimestampAt = 16;
 
-// What a reader finds of a header before it looks at the payload.
+// What a reader concludes from a header before it reads the payload.
 enum class SlowState { kUnusable, kChanging, kUsable };
 SlowState state_of(const std::optional<SlowHeader>& header) {
   if (!header || header->signature != "OTEL_CTX" || header->version != 2)
@@ -47,14 +47,14 @@ Bytes plain_header() {
   return header;
 }
 
-// The mapping with the header, one with a plain context, and the payload's memory. Aborts where
-// more is asked for than the headers and the payload that the first one names.
+// The mapping with the header, one with a plain context, and the payload's memory. Aborts if more
+// is read than the headers and the payload to which the first one points.
 class ProcessBytes : public sys::MemoryReader {
  public:
   ProcessBytes(const ProcessView& view, const std::optional<SlowHeader>& header)
       : view_(view), header_(header) {}
 
-  // The timestamp is another one from the read of the header with this number on, counted from 1.
+  // The timestamp differs from this read of the header on, counted from 1.
   void change_from(int nth) { change_from_ = nth; }
   int reads() const { return reads_; }
 
@@ -104,7 +104,7 @@ MapEntry mapping_at(std::uint64_t address) {
   return m;
 }
 
-// Is the payload a context? Nothing where decoders may differ.
+// Whether the payload is a context. Nothing if decoders may differ.
 std::optional<bool> is_context(const ProcessBytes& memory, const SlowHeader& header) {
   if (header.payload_size > kLimit) return false;
   std::vector<std::byte> payload(header.payload_size);
@@ -134,7 +134,7 @@ void check_found(const reader::ProcessContext& got, const SlowHeader& slow) {
   FUZZ_CHECK(got.header.payload == slow.payload);
 }
 
-// A context that is known and unchanged costs one read; one with another timestamp is not kept.
+// A known and unchanged context costs one read; one with another timestamp is not kept.
 void check_known(const ProcessView& view, const SlowHeader& slow, const MapEntry& mapping,
                  const Found& known) {
   const std::optional<SlowHeader> header = slow;
@@ -180,7 +180,7 @@ void check_process_look(std::span<const std::byte> input) {
   if (state != SlowState::kUsable) FUZZ_CHECK(!alone.context);
   check_patience(memory, mappings[0], state == SlowState::kChanging);
 
-  // What cannot be used costs that mapping and nothing else; what can be used is alone.
+  // Unusable input affects only that mapping; a usable context is alone.
   const auto both = look(memory, mappings);
   FUZZ_CHECK(both.context && !both.busy && both.notes.size() == 1);
   FUZZ_CHECK((both.context->mapping == mappings[0]) == (alone.context != nullptr));

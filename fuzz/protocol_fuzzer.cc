@@ -1,14 +1,16 @@
-// What an adapter writes: bytes, cut into lines, of which some are replies and events. A byte 1
-// stands for 300,000 letters, so that a line over the limit is a few bytes.
+// The output of an adapter: bytes, cut into lines, some of which are replies and events. A byte 1
+// stands for 300,000 letters, so that a line over the limit needs few bytes.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "conformance/testee/protocol.h"
 #include "fuzz/agree.h"
+#include "fuzz/expand.h"
 
 namespace {
 
@@ -19,16 +21,7 @@ using nlohmann::json;
 constexpr std::size_t kLongRun = 300'000;
 constexpr std::size_t kMostText = 5 * kLongRun;
 
-std::string expanded(std::string_view input) {
-  std::string text;
-  for (const char c : input) {
-    text.append(c == '\x01' ? kLongRun : 1, c == '\x01' ? 'x' : c);
-    if (text.size() > kMostText) break;
-  }
-  return text;
-}
-
-// A second cutter: all of the text at once.
+// A second way to cut lines: the whole text at once.
 std::vector<std::string> slow_lines(std::string_view text) {
   std::vector<std::string> lines;
   for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
@@ -38,7 +31,7 @@ std::vector<std::string> slow_lines(std::string_view text) {
   return lines;
 }
 
-void check_lines(std::string_view text, std::size_t piece, const std::vector<std::string>& wanted) {
+void check_lines(std::string_view text, std::size_t piece, std::span<const std::string> wanted) {
   LineBuffer buffer;
   std::size_t next = 0;
   for (std::size_t at = 0; at < text.size(); at += piece) {
@@ -67,7 +60,7 @@ void check_line(const std::string& line) {
     const auto problem = problem_of(value, definition);
     if (problem) FUZZ_CHECK(!problem->empty());
     if (definition != Definition::kHelloReply || problem) continue;
-    // Of a hello that is right, what it declares goes into what is asked.
+    // If a hello is valid, its declarations are used in the requests.
     const json caps = value.value("caps", json::object());
     for (const char* const name : {"process.publish", "process.fork:publish", "thread", "gate"}) {
       if (is_declared(caps, name)) FUZZ_CHECK(value.contains("caps"));
@@ -85,9 +78,10 @@ void check_line(const std::string& line) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string text = expanded(text_of(data, size));
+  std::string text;
+  expand(text_of(data, size), kLongRun, kMostText, text);
   const std::vector<std::string> lines = slow_lines(text + "\n");
-  const std::vector<std::string> ended = slow_lines(text);
+  const auto ended = std::span(lines).first(lines.size() - 1);  // the last one has no newline
   check_lines(text, SIZE_MAX / 2, ended);
   check_lines(text, text.size() / 3 + 1, ended);
   if (text.size() <= 256) check_lines(text, 1, ended);

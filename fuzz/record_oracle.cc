@@ -70,7 +70,7 @@ void check_record(Bytes input) {
   const auto choice = std::to_integer<std::size_t>(input[0]);
   input = input.subspan(1);
   const SlowHead head = slow_head(input);
-  // What is behind the entries is left out, so that they end at the guard.
+  // Omits what follows the entries, so that they end at the guard.
   if (head.present)
     input = input.first(kFixedPart + std::min<std::size_t>(head.size, input.size() - kFixedPart));
   const Bytes record = buffer.copy(input);

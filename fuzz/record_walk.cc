@@ -9,7 +9,7 @@ namespace ctxconf::fuzz {
 std::size_t check_entries(std::span<const std::byte> area) {
   abi::AttributeCursor cursor(area);
   std::size_t end = 0;
-  bool same = true;  // summed up without branches: each would be an edge for the engine
+  bool same = true;  // summed without branches: each branch would be an edge for the engine
   while (const auto entry = cursor.next()) {
     const SlowStep slow = slow_step(area, end);
     same &= slow.length >= 0;

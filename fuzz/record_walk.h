@@ -1,5 +1,5 @@
-// The attribute cursor of abi/, driven for the oracle. It lives in a header and would
-// be compiled as part of the oracle, which the engine does not look at.
+// Drives the attribute cursor of abi/ for the oracle. The cursor is in a header and would be
+// compiled as part of the oracle, which the engine does not instrument.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace ctxconf::fuzz {
 
-// The cursor beside the second parser, entry for entry; aborts where they differ. The first byte
-// that no whole entry covers.
+// Compares the cursor with the second parser, entry by entry; aborts if they differ. Returns the
+// first byte that no whole entry covers.
 std::size_t check_entries(std::span<const std::byte> area);
 
 }  // namespace ctxconf::fuzz

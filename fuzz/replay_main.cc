@@ -1,9 +1,9 @@
-// Runs a fuzz target over files: what the engine is without an engine.
+// Runs a fuzz target on files: what the engine does, without an engine.
 //
 //   TARGET FILE|DIRECTORY...   every file below a directory, in the order of its name
 //
-// Exit codes: 0 all were run, 2 usage, an argument that cannot be read, or no file at all. What
-// the target finds ends the program with SIGABRT or the sanitizer's code; the file was named.
+// Exit codes: 0 all were run; 2 usage, an argument that cannot be read, or no file at all. A
+// finding ends the program with SIGABRT or the sanitizer's code, after the name of the file.
 
 #include <algorithm>
 #include <cstdint>
@@ -38,10 +38,10 @@ bool run(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(in), {}};
   if (!in.good() && !in.eof()) return false;
-  // A crash is to be read below the name of its file.
+  // The name of the file must appear before a crash.
   std::printf("%s\n", file.c_str());
   std::fflush(stdout);
-  // The engine never hands out null, nor does this.
+  // The engine never passes null, and neither does this.
   static const char none = 0;
   const char* data = bytes.empty() ? &none : bytes.data();
   LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(data), bytes.size());

@@ -5,7 +5,10 @@
 #include <string_view>
 
 #include "conformance/report/console.h"
+#include "conformance/report/html.h"
 #include "conformance/report/junit.h"
+#include "conformance/report/markdown.h"
+#include "conformance/report/redact.h"
 #include "conformance/report/result_json.h"
 #include "conformance/verdict/floor.h"
 #include "fuzz/agree.h"
@@ -33,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   FUZZ_CHECK(again.has_value());
   if (!was_cut(written)) FUZZ_CHECK(to_result_json(*again) == written);
 
-  // A run is not below what it has judged itself.
+  // A run is never below its own judgement.
   Floor floor;
   floor.baseline_file = "result.json";
   floor.baseline = judged_in(*run);
@@ -43,5 +46,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string console = to_console(*run, {.verbosity = 2});
   for (const char c : console) FUZZ_CHECK(static_cast<unsigned char>(c) >= 0x20 || c == '\n');
   FUZZ_CHECK(to_junit(*run, {}).ends_with("</testsuites>\n"));
+  FUZZ_CHECK(to_html(*run).ends_with("</html>\n"));
+  FUZZ_CHECK(!to_markdown(*run).empty());
+  // Without the words of the program it can still be read.
+  const std::string hidden = to_result_json(redacted(*run, RedactionKey{}));
+  FUZZ_CHECK(result_from_json(hidden, catalogue).has_value());
   return 0;
 }

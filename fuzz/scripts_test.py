@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what stands around the fuzz targets: scripts_test.py SOURCE-DIR TARGET"""
+"""Tests the scripts for the fuzz targets: scripts_test.py SOURCE-DIR TARGET"""
 import json
 import os
 import pathlib
@@ -85,7 +85,7 @@ class Replay(Folder):
         done = run(TARGET, self.dir)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no input", done.stderr)
-        # Also beside one that has some.
+        # Even together with one that has some.
         (self.dir / "empty").mkdir()
         (self.dir / "full").mkdir()
         (self.dir / "full/one").write_bytes(bytes(30))
@@ -95,6 +95,51 @@ class Replay(Folder):
     def test_what_cannot_be_read_is_an_error(self):
         self.assertEqual(run(TARGET, self.dir / "missing").returncode, 2)
         self.assertEqual(run(TARGET).returncode, 2)
+
+
+class HostileFiles(Folder):
+    """The script with a program that does one thing whatever it is given."""
+
+    def found(self, does, kind="elf", count=2):
+        program = self.dir / "ctxconf"
+        program.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        program.chmod(0o755)
+        return run(sys.executable, SOURCE / "scripts/hostile-files", count, "--program", program, "--kind", kind,
+                   "--keep", self.dir / "found", "--jobs", 1)
+
+    def test_each_sort_of_finding(self):
+        for does, problem in (("kill -SEGV $$", "signal 11"), ("echo it broke >&2; exit 70", "exit code 70: it broke"),
+                              ("exit 42", "exit code 42, which is not documented"), ("touch left", "left left"),
+                              ("mkdir a; touch a/b", "left a"), ("echo x >> input", "input was changed"),
+                              ("echo 'ERROR: AddressSanitizer: heap' >&2; exit 1", "ERROR: AddressSanitizer: heap"),
+                              ("echo 'x.cc:1: runtime error: y' >&2; exit 1", "x.cc:1: runtime error: y")):
+            done = self.found(does)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"  FINDING  elf 0: {problem}\n  FINDING  elf 1: {problem}\n", done.stdout)
+            self.assertRegex(done.stdout, r"elf +2 files, +\d accepted, 2 findings, slowest \d")
+            at = self.dir / "found/elf-1-0"
+            self.assertTrue((at / "problem.txt").read_text(encoding="utf-8").startswith(f"{problem}\nctxconf elf "))
+            self.assertTrue((at / "input").exists())
+
+    def test_the_same_seed_makes_the_same_files(self):
+        self.found("exit 70", count=3)
+        first = [(self.dir / f"found/elf-1-{n}/input").read_bytes() for n in range(3)]
+        self.found("exit 70", count=3)
+        self.assertEqual(first, [(self.dir / f"found/elf-1-{n}/input").read_bytes() for n in range(3)])
+
+    def test_what_is_documented_is_no_finding(self):
+        for does, kind in (("exit 2", "elf"), ("echo x >> input; exit 2", "expect-from"),
+                           ("[ $2 != -vv ] || { mkdir -p out/traces; touch out/result.json out/traces/a.b-c.trace; }",
+                            "timeline")):
+            done = self.found(does, kind, 12)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("seed 1\n", done.stdout)
+            self.assertFalse((self.dir / "found").exists())
+
+    def test_no_program(self):
+        done = run(SOURCE / "scripts/hostile-files", "--program", self.dir / "missing")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("hostile-files: no ", done.stderr)
 
 
 class MissingPackages(Folder):
@@ -114,7 +159,8 @@ class MissingPackages(Folder):
     def test_each_is_named_with_what_installs_it(self):
         for script, packages in (("check-oss-fuzz", ("libc++-19-dev", "libc++abi-19-dev")),
                                  ("fuzz-coverage", ("llvm-19", "libvalijson-dev")),
-                                 ("fuzz-coverage", ("libcapstone-dev",))):
+                                 ("fuzz-coverage", ("libcapstone-dev",)),
+                                 ("check-aarch64", ("libcapstone-dev", "libstdc++-12-dev-arm64-cross"))):
             done = self.run_lacking(script, *packages)
             self.assertEqual(done.returncode, 2, done.stderr)
             names = " ".join(packages)

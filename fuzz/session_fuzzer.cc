@@ -1,20 +1,20 @@
-// What was said to an adapter and what it answered: one of the sessions of timeline.json. Every
-// image that it names is there, and has published.
-#include <array>
+// The requests to an adapter and its replies: one of the sessions of timeline.json. Every image
+// that it names exists and has published.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "abi/process_header.h"
-#include "conformance/judge.h"
+#include "conformance/evidence/session_json.h"
+#include "conformance/evidence/timeline.h"
+#include "conformance/judge/judge.h"
 #include "conformance/report/result_json.h"
-#include "conformance/session_json.h"
-#include "conformance/timeline.h"
 #include "fuzz/agree.h"
 #include "sys/result.h"
 
@@ -41,13 +41,11 @@ MemoryBlock block(std::uint64_t at, std::vector<std::byte> bytes) {
 }
 
 Snapshot snapshot(std::uint64_t at_ns) {
-  constexpr std::string_view kPayload = "\x0a\x13\x0a\x11\x0a\x0cservice.name\x12\x01";
-  abi::ProcessHeader header;
-  std::memcpy(&header.signature, "OTEL_CTX", 8);
-  header.version = 2;
-  header.payload_size = kPayload.size();
-  header.monotonic_published_at_ns = at_ns;
-  header.payload = kMapping + sizeof(header);
+  constexpr std::string_view kPayload =
+      "\x0a\x15\x0a\x13\x0a\x0cservice.name\x12\x03\x0a\x01"
+      "a";
+  const abi::ProcessHeader header{abi::kSignature, abi::kVersion, kPayload.size(), at_ns,
+                                  kMapping + abi::kHeaderBytes};
   std::vector<std::byte> bytes(sizeof(header));
   std::memcpy(bytes.data(), &header, sizeof(header));
   const auto payload = std::as_bytes(std::span(kPayload));
@@ -127,7 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   FUZZ_CHECK(*again == *session);
-  // A recording is refused where it lacks what a view names.
+  // A recording is refused if it lacks what a view names.
   const auto timeline = timeline_from_json(to_json(recording_of(*session)));
   if (!timeline) return 0;
   FUZZ_CHECK(timeline->sessions.front() == *session);

@@ -3,7 +3,7 @@
 namespace ctxconf::fuzz {
 namespace {
 
-// Little-endian, `width` bytes from `at`; nothing where they are not all there.
+// Little-endian, `width` bytes from `at`; nothing if some are missing.
 std::optional<std::uint64_t> number(std::span<const std::byte> bytes, std::size_t at,
                                     std::size_t width) {
   if (at + width > bytes.size()) return std::nullopt;
@@ -96,7 +96,7 @@ std::string slow_layout(std::span<const std::byte> head, const SlowSurroundings&
 }
 
 std::string slow_clear_format(std::span<const std::byte> payload) {
-  // Tag, one byte of length, and so inwards.
+  // Tag, one length byte, and so on inwards.
   const auto at = [&](std::size_t i) {
     return i < payload.size() ? std::to_integer<unsigned>(payload[i]) : 0x80U;
   };
@@ -104,7 +104,7 @@ std::string slow_clear_format(std::span<const std::byte> payload) {
   if (at(0) != 0x0a || at(1) >= 0x80 || at(2) != 0x0a || at(3) >= 0x80) return {};
   const bool nested = at(4) == 0x0a && at(5) == 1 && letter(6);
   if (nested && at(3) >= 3 && at(1) >= at(3) + 2) return "P4";
-  // A value whose first tag is no text cannot be the string of an older map.
+  // A value whose first tag is not text cannot be the string of an older map.
   const bool pair = at(3) == 1 && letter(4) && at(5) == 0x12 && at(6) >= 2 && at(7) == 0x0a;
   if (pair && at(1) >= 7) return "P3";
   return {};

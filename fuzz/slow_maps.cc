@@ -3,8 +3,8 @@
 namespace ctxconf::fuzz {
 namespace {
 
-// One or more digits, nothing else, and no more than `limit`.
-bool number(const std::string& digits, unsigned base, std::uint64_t limit, std::uint64_t& out) {
+// One or more digits and nothing else, with a value of at most `limit`.
+bool number(std::string_view digits, unsigned base, std::uint64_t limit, std::uint64_t& out) {
   out = 0;
   if (digits.empty()) return false;
   for (const char c : digits) {
@@ -18,26 +18,26 @@ bool number(const std::string& digits, unsigned base, std::uint64_t limit, std::
   return true;
 }
 
-// What stands from `begin` to the first `end`, behind which `begin` moves; nothing where there is
-// none.
-std::optional<std::string> before(const std::string& line, std::size_t& begin, char end) {
+// The text from `begin` to the next `end`; `begin` then moves past that. Nothing if there is no
+// `end`.
+std::optional<std::string_view> before(std::string_view line, std::size_t& begin, char end) {
   const auto at = line.find(end, begin);
-  if (at == std::string::npos) return std::nullopt;
-  std::string out = line.substr(begin, at - begin);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto out = line.substr(begin, at - begin);
   begin = at + 1;
   return out;
 }
 
-bool is_permissions(const std::string& p) {
+bool is_permissions(std::string_view p) {
   return p.size() == 4 && (p[0] == 'r' || p[0] == '-') && (p[1] == 'w' || p[1] == '-') &&
          (p[2] == 'x' || p[2] == '-') && (p[3] == 's' || p[3] == 'p');
 }
 
 }  // namespace
 
-std::optional<SlowMapping> slow_mapping(const std::string& line) {
+std::optional<SlowMapping> slow_mapping(std::string_view line) {
   if (line.size() > 65536) return std::nullopt;
-  if (line.find('\0') != std::string::npos || line.find('\n') != std::string::npos) {
+  if (line.find('\0') != std::string_view::npos || line.find('\n') != std::string_view::npos) {
     return std::nullopt;
   }
   std::size_t at = 0;
@@ -48,8 +48,8 @@ std::optional<SlowMapping> slow_mapping(const std::string& line) {
   const auto major = before(line, at, ':');
   const auto minor = before(line, at, ' ');
   if (!begin || !end || !permissions || !offset || !major || !minor) return std::nullopt;
-  const bool more = line.find(' ', at) != std::string::npos;
-  const std::string inode = more ? *before(line, at, ' ') : line.substr(at);
+  const bool more = line.find(' ', at) != std::string_view::npos;
+  const std::string_view inode = more ? *before(line, at, ' ') : line.substr(at);
 
   SlowMapping m;
   if (!number(*begin, 16, UINT64_MAX, m.begin) || !number(*end, 16, UINT64_MAX, m.end) ||
@@ -65,12 +65,12 @@ std::optional<SlowMapping> slow_mapping(const std::string& line) {
   return m;
 }
 
-std::vector<std::string> slow_lines(const std::string& text) {
-  std::vector<std::string> lines;
+std::vector<std::string_view> slow_lines(std::string_view text) {
+  std::vector<std::string_view> lines;
   std::size_t begin = 0;
   while (begin < text.size()) {
     const std::size_t end = text.find('\n', begin);
-    if (end == std::string::npos) {
+    if (end == std::string_view::npos) {
       lines.push_back(text.substr(begin));
       break;
     }
@@ -80,8 +80,8 @@ std::vector<std::string> slow_lines(const std::string& text) {
   return lines;
 }
 
-std::string slow_path(const std::string& name) {
-  if (name.find('\\') == std::string::npos) return name;
+std::string slow_path(std::string_view name) {
+  if (name.find('\\') == std::string_view::npos) return std::string(name);
   std::string out;
   for (std::size_t at = 0; at < name.size(); ++at) {
     if (name[at] == '\\' && name.compare(at, 4, "\\012") == 0) {

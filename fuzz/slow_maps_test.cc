@@ -33,8 +33,8 @@ TEST(SlowMaps, RefusesWhatIsNoLine) {
 }
 
 TEST(SlowMaps, CutsLinesAndMendsPaths) {
-  EXPECT_EQ(slow_lines("a\n\nb"), (std::vector<std::string>{"a", "", "b"}));
-  EXPECT_EQ(slow_lines("a\n"), (std::vector<std::string>{"a"}));
+  EXPECT_EQ(slow_lines("a\n\nb"), (std::vector<std::string_view>{"a", "", "b"}));
+  EXPECT_EQ(slow_lines("a\n"), (std::vector<std::string_view>{"a"}));
   EXPECT_TRUE(slow_lines("").empty());
   EXPECT_EQ(slow_path("/a\\012b\\01"), "/a\nb\\01");
 }

@@ -68,7 +68,7 @@ class Parser {
  public:
   SlowPayload out;
 
-  // One after the other; false where there is no further field, or none that is whole.
+  // One after the other; false if there is no further whole field.
   bool next(const std::string& bytes, std::uint64_t base, std::size_t& at, int depth, Field& f) {
     if (at >= bytes.size() || out.verdict == SlowVerdict::kBroken) return false;
     f = {};
@@ -92,7 +92,7 @@ class Parser {
 
   bool enter(int depth) { return depth <= kDeepest || broken(); }
 
-  // The row of the field, kNone for fields to skip.
+  // The row of the field, or kNone for fields to skip.
   Row row(Message of, const Field& f) {
     Row r = row_of(of, f.number);
     if (r.type == Type::kNone) return r;

@@ -107,7 +107,7 @@ SlowDraft slow_sized(std::span<const std::byte> record, bool other_byte_order,
   } else if (!cut) {
     d.fit = scratch.end == area.size() ? SlowFit::kExact : SlowFit::kImpossible;
   } else {
-    // Of the entry that is cut its length may be seen, and then where it would end.
+    // The length of a truncated entry may be visible, and then its intended end.
     std::size_t end = scratch.end + 2;
     if (area.size() - scratch.end >= 2) end += byte(area, scratch.end + 1);
     d.fit = end <= d.attribute_bytes ? SlowFit::kCut : SlowFit::kImpossible;

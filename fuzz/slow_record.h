@@ -1,6 +1,6 @@
 // A second parser of the thread record, written from the tables of OTEP 4947
 // ("thread-local-context-record-format") and of the drafts before it: one byte after the other,
-// nothing shared with abi/, nothing allocated. For oracles and little-endian hosts.
+// nothing shared with abi/, nothing allocated. For oracles on little-endian hosts.
 #pragma once
 
 #include <array>
@@ -25,9 +25,9 @@ struct SlowStep {
 };
 SlowStep slow_step(std::span<const std::byte> area, std::size_t at);
 
-// Where the entry with this number begins, counted from 0; -1 when there are fewer.
+// The start of the entry with this number, counted from 0; -1 if there are fewer.
 std::ptrdiff_t slow_numbered(std::span<const std::byte> area, std::size_t number);
-// Where the last whole entry of a key begins, or -1.
+// The start of the last whole entry of a key, or -1.
 std::ptrdiff_t slow_last(std::span<const std::byte> area, std::uint8_t key);
 
 struct SlowEntries {
@@ -36,12 +36,12 @@ struct SlowEntries {
   std::size_t end = 0;          // the first byte that no whole entry covers
   std::array<int, 256> last{};  // index in `list` of the last entry of a key, or -1
 };
-// The whole entries of `area` up to the first that is not, at most `limit` of them.
-// `area` has at most 65535 bytes.
+// The whole entries of `area` up to the first incomplete one, at most `limit` of them. `area` has
+// at most 65535 bytes.
 void slow_entries(std::span<const std::byte> area, SlowEntries& out, std::size_t limit = 32768);
 
 struct SlowHead {
-  bool present = false;  // all 28 bytes are there
+  bool present = false;  // there are all 28 bytes
   bool trace_id_set = false;
   bool span_id_set = false;
   std::uint8_t valid = 0;
@@ -50,7 +50,7 @@ struct SlowHead {
 };
 SlowHead slow_head(std::span<const std::byte> record);
 
-// What a record is when it is read as one of the drafts.
+// A record read with a draft's layout.
 enum class SlowFit { kNotThere, kImpossible, kCut, kEmpty, kExact };
 struct SlowDraft {
   SlowFit fit = SlowFit::kNotThere;

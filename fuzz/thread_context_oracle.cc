@@ -29,7 +29,7 @@ bool same_bytes(Bytes a, Bytes b) {
 
 // --- the encoder
 
-// The entries of `area` one behind the other, up to the first that is refused; the bytes written.
+// Appends the entries of `area`, up to the first that is refused; returns the bytes written.
 std::size_t encode_entries(std::span<const std::byte> area, const SlowEntries& entries,
                            std::span<std::byte> out) {
   abi::AttributeEncoder encoder(out);
@@ -41,7 +41,7 @@ std::size_t encode_entries(std::span<const std::byte> area, const SlowEntries& e
   return encoder.size();
 }
 
-// Parse, print, and the same bytes again; one byte of room too few and the last entry is refused.
+// Parse, print, and get the same bytes again; with one byte less room the last entry is refused.
 void check_encoder(Bytes area, const SlowEntries& slow) {
   static std::array<std::byte, 65536> memory;
   const std::span<std::byte> printed(memory.data(), slow.end);
@@ -57,17 +57,17 @@ void check_encoder(Bytes area, const SlowEntries& slow) {
 // One slot and one record; remembers how far it was read.
 class RecordMemory : public sys::MemoryReader {
  public:
-  RecordMemory(RecordPlace place, Bytes record) : place_(place), record_(record) {}
+  RecordMemory(RecordLocation location, Bytes record) : place_(location), record_(record) {}
 
   std::uint64_t address() const {
-    if (place_ == RecordPlace::kNull) return 0;
-    if (place_ == RecordPlace::kOdd) return kRecord + 1;
-    return place_ == RecordPlace::kEndOfMemory ? UINT64_MAX - (kFixedPart - 1) : kRecord;
+    if (place_ == RecordLocation::kNull) return 0;
+    if (place_ == RecordLocation::kOdd) return kRecord + 1;
+    return place_ == RecordLocation::kEndOfMemory ? UINT64_MAX - (kFixedPart - 1) : kRecord;
   }
   sys::Result<std::size_t> read_some(sys::RemoteAddr from,
                                      std::span<std::byte> out) const override {
     if (from.raw() == kSlot) {
-      if (place_ == RecordPlace::kSlotUnreadable) return std::size_t{0};
+      if (place_ == RecordLocation::kSlotUnreadable) return std::size_t{0};
       const std::uint64_t slot = address();
       FUZZ_CHECK(out.size() == sizeof slot);
       std::memcpy(out.data(), &slot, sizeof slot);
@@ -84,12 +84,12 @@ class RecordMemory : public sys::MemoryReader {
   std::uint64_t wanted() const { return wanted_; }
 
  private:
-  RecordPlace place_;
+  RecordLocation place_;
   Bytes record_;
   mutable std::uint64_t wanted_ = 0;
 };
 
-// Names that are missing and names that are there twice among the others.
+// Missing names and repeated names among the others.
 reader::KeyMap make_keys(std::size_t count) {
   reader::KeyMap keys;
   for (std::size_t i = 0; i < count; ++i) {
@@ -105,11 +105,11 @@ const reader::KeyMap& keys_of(std::size_t count) {
   return *keys;
 }
 
-reader::RecordState expected_state(RecordPlace place, const SlowHead& slow) {
+reader::RecordState expected_state(RecordLocation location, const SlowHead& slow) {
   using enum reader::RecordState;
-  if (place == RecordPlace::kSlotUnreadable) return kSlotUnreadable;
-  if (place == RecordPlace::kNull) return kNull;
-  if (place == RecordPlace::kOdd) return kOddAddress;
+  if (location == RecordLocation::kSlotUnreadable) return kSlotUnreadable;
+  if (location == RecordLocation::kNull) return kNull;
+  if (location == RecordLocation::kOdd) return kOddAddress;
   if (!slow.present) return kUnreadable;
   return slow.valid == 1 ? kValid : kNotValid;
 }
@@ -148,19 +148,19 @@ void check_attributes(Bytes area, const SlowEntries& slow, const reader::KeyMap&
   for (const auto key : context.unknown) FUZZ_CHECK(unknown[key]);
 }
 
-void check_reader(Bytes record, const SlowHead& head, RecordPlace place,
+void check_reader(Bytes record, const SlowHead& head, RecordLocation location,
                   const reader::KeyMap& keys) {
-  const bool wants = place != RecordPlace::kWithoutAttributes;
-  const RecordMemory memory(place, record);
+  const bool wants = location != RecordLocation::kWithoutAttributes;
+  const RecordMemory memory(location, record);
   const auto copied =
       reader::copy_record(memory, sys::RemoteAddr(kSlot),
                           wants ? reader::Attributes::kRead : reader::Attributes::kSkip);
   FUZZ_CHECK(copied.has_value());
-  FUZZ_CHECK(copied->state == expected_state(place, head));
+  FUZZ_CHECK(copied->state == expected_state(location, head));
   FUZZ_CHECK(!reader::describe(copied->state).empty());
   const bool valid = copied->state == reader::RecordState::kValid;
-  // Never a byte beyond the size.
-  const bool reachable = wants && place != RecordPlace::kEndOfMemory;
+  // Never reads a byte beyond the size.
+  const bool reachable = wants && location != RecordLocation::kEndOfMemory;
   FUZZ_CHECK(memory.wanted() <= kFixedPart + (valid && reachable ? head.size : 0));
   if (!valid) {
     FUZZ_CHECK(copied->area.empty());
@@ -244,7 +244,7 @@ void check_layouts(Bytes record, std::size_t choice) {
   const bool swapped_fits = fits(swapped) && swapped.fit == SlowFit::kExact;
   FUZZ_CHECK((r.best == abi::RecordLayout::kUnknown) ==
              (!fits(t0) && !fits(sized) && !swapped_fits));
-  // What only one layout fits is that layout.
+  // A record that fits only one layout must be recognised as that layout.
   if (fits(t0) && !fits(sized) && !swapped_fits) FUZZ_CHECK(r.best == abi::RecordLayout::kT0);
   if (!fits(t0) && fits(sized) && !swapped_fits) {
     FUZZ_CHECK(r.best == (choice % 3 == 1 ? abi::RecordLayout::kT1 : abi::RecordLayout::kT3));
@@ -263,7 +263,7 @@ void check_thread_context(Bytes input) {
   if (input.size() < 2) return;
   const auto count = std::to_integer<std::size_t>(input[0]);
   const auto choice = std::to_integer<std::size_t>(input[1]);
-  const std::size_t place = choice / 3;
+  const std::size_t location = choice / 3;
   const Bytes record = record_buffer.copy(input.subspan(2));
   const SlowHead head = slow_head(record);
   switch (static_cast<ContextMode>(choice % 3)) {
@@ -276,11 +276,11 @@ void check_thread_context(Bytes input) {
       }
       break;
     case ContextMode::kReader:
-      check_reader(record, head, static_cast<RecordPlace>(place % 6),
+      check_reader(record, head, static_cast<RecordLocation>(location % 6),
                    keys_of(count == 255 ? 256 : count));
       break;
     case ContextMode::kLayouts:
-      check_layouts(record, place);
+      check_layouts(record, location);
       break;
   }
 }

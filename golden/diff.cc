@@ -27,7 +27,7 @@ void add_annotations(std::vector<std::string>& out, const std::string& name,
     std::string where;
     for (const auto& p : path) where += p + ".";
     const bool is_message = a.text.find(" = ") == std::string::npos;
-    // Long values are cut in the text.
+    // Long values are shortened in the text.
     const bool is_cut = a.text.find("... (") != std::string::npos || a.text.ends_with(" bytes");
     out.push_back(where + a.text +
                   (is_cut || is_message ? " " + hex_of(bytes.substr(a.offset, a.length)) : ""));

@@ -13,7 +13,7 @@ std::expected<std::vector<std::string>, std::string> list_files(const fs::path& 
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (names.size() >= kMostFiles) {
-      return std::unexpected(fmt::format("{}: more than {} files; this is no folder of vectors",
+      return std::unexpected(fmt::format("{}: more than {} files; this is not a folder of vectors",
                                          folder.string(), kMostFiles));
     }
     names.push_back(at->path().filename().string());
@@ -26,7 +26,8 @@ std::expected<std::vector<std::string>, std::string> list_files(const fs::path& 
 std::expected<std::string, std::string> read_file(const fs::path& path, std::size_t limit) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    return std::unexpected(path.string() + ": " + (error ? error.message() : "is no regular file"));
+    return std::unexpected(path.string() + ": " +
+                           (error ? error.message() : "is not a regular file"));
   }
   std::ifstream in(path, std::ios::binary);
   std::string text(limit + 1, '\0');
@@ -36,7 +37,7 @@ std::expected<std::string, std::string> read_file(const fs::path& path, std::siz
   }
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (text.size() > limit) {
-    return std::unexpected(fmt::format("{}: is larger than {} bytes; cut the vector or split it",
+    return std::unexpected(fmt::format("{}: is larger than {} bytes; shorten or split the vector",
                                        path.string(), limit));
   }
   return text;

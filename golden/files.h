@@ -11,11 +11,11 @@ namespace ctxconf::golden {
 
 inline constexpr std::size_t kMostFiles = 10000;
 
-// The names of what is in a folder, sorted; hidden ones too.
+// The names of the entries of a folder, sorted; including hidden ones.
 std::expected<std::vector<std::string>, std::string> list_files(
     const std::filesystem::path& folder);
 
-// The whole of a regular file of at most `limit` bytes.
+// A whole regular file of at most `limit` bytes.
 std::expected<std::string, std::string> read_file(const std::filesystem::path& path,
                                                   std::size_t limit);
 

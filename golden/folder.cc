@@ -21,7 +21,7 @@ constexpr std::uint64_t kManifestFormat = 1;
 constexpr std::string_view kTemporary = ".ctxconf-tmp";
 constexpr std::string_view kRegenerate = "run `ctxconf golden regenerate`";
 
-// As zlib has it.
+// The same as in zlib.
 std::uint32_t crc32(std::string_view bytes) {
   std::uint32_t crc = ~0U;
   for (const char c : bytes) {
@@ -40,7 +40,7 @@ Stamp stamp_of(std::string_view text) { return {text.size(), crc32(text)}; }
 
 using Manifest = std::map<std::string, Stamp>;
 
-// A line a file, so that changes can be reviewed and merged.
+// One line per file, so that changes can be reviewed and merged.
 std::string manifest_text(const Manifest& manifest) {
   std::string out = fmt::format("{{\n \"format\": {},\n \"files\": {{", kManifestFormat);
   const char* separator = "\n";
@@ -79,13 +79,13 @@ std::expected<Manifest, std::string> parse_manifest(std::string_view text) {
   return out;
 }
 
-// What stands on disk now.
+// The present state on disk.
 struct State {
-  std::map<std::string, std::string> files;  // generated ones and strays, by path inside the folder
+  std::map<std::string, std::string> files;  // generated files and strays, by path in the folder
   std::vector<std::string> leftovers;        // temporary files of an interrupted regenerate
   std::vector<std::string> unreadable;       // with the reason
   Manifest manifest;
-  std::string manifest_problem;  // why it is none; empty where it is one or is missing
+  std::string manifest_problem;  // why it is invalid; empty if it is valid or missing
 };
 
 bool is_leftover(const fs::path& path) {
@@ -133,7 +133,7 @@ std::expected<State, std::string> read_state(const fs::path& golden) {
   return state;
 }
 
-// Is it as it was generated, last time or now?
+// Whether it is as it was generated, last time or now.
 bool is_generated(const State& state, const Outputs& outputs, const std::string& file,
                   const std::string& text) {
   if (const auto now = outputs.find(file); now != outputs.end() && now->second == text) return true;
@@ -145,16 +145,16 @@ std::string edited(const fs::path& golden, const State& state, const std::string
   const std::string path = (golden / file).string();
   if (!state.manifest_problem.empty() || !state.files.contains(std::string(kManifestFile))) {
     return fmt::format(
-        "{}: is not what the sources say, and cannot be told from a hand-edited one without {}; "
+        "{}: differs from its source, and without {} it cannot be told from a hand-edited file; "
         "delete it, too, and {}",
         path, kManifestFile, kRegenerate);
   }
   if (!state.manifest.contains(file)) {
-    return path + ": was not made by `ctxconf golden regenerate`; a vector is written in " +
+    return path + ": was not made by `ctxconf golden regenerate`; vectors are written in " +
            (golden / "src").string() + ". Move the file away, or delete it";
   }
-  return path + ": was edited by hand. What is meant to last goes into " +
-         (golden / "src").string() + "; delete the file and " + std::string(kRegenerate);
+  return path + ": was edited by hand. Put lasting changes into " + (golden / "src").string() +
+         "; delete the file and " + std::string(kRegenerate);
 }
 
 // Empty, or why the manifest cannot be trusted.
@@ -191,8 +191,8 @@ std::expected<void, std::string> write_text(const fs::path& path, const std::str
   return {};
 }
 
-// Temporary files, and folders made for them, that go when this does, unless they were renamed or
-// are in use.
+// Temporary files and new folders, which the destructor removes unless they were renamed or are in
+// use.
 struct Pending {
   std::vector<std::pair<fs::path, fs::path>> files;  // temporary, final
   std::vector<fs::path> folders;
@@ -202,7 +202,7 @@ struct Pending {
   ~Pending() {
     std::error_code ignored;
     for (const auto& [temporary, file] : files) fs::remove(temporary, ignored);
-    for (const auto& folder : folders) fs::remove(folder, ignored);  // fails where it holds files
+    for (const auto& folder : folders) fs::remove(folder, ignored);  // fails if it contains files
   }
 };
 
@@ -216,7 +216,7 @@ std::expected<void, std::string> make_folders(const fs::path& golden, Pending& p
   return {};
 }
 
-// False where there is no such file any more.
+// False if there is no such file any more.
 std::expected<bool, std::string> remove_file(const fs::path& file) {
   std::error_code error;
   const bool removed = fs::remove(file, error);
@@ -243,7 +243,7 @@ std::expected<std::vector<Vector>, std::string> encode_sources(const fs::path& g
   for (const auto& name : *names) {
     if (expected_files.contains(name)) continue;
     return std::unexpected((golden / "src" / name).string() +
-                           ": is no source that is known; move it away");
+                           ": is not a known source; move it away");
   }
   std::ranges::sort(out, {}, &Vector::id);
   return out;
@@ -292,7 +292,7 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
     std::string problem = edited(golden, *state, file);
     if (is_vector_file(file) && state->manifest.contains(file)) {
       const auto parsed = parse_vector(text, file, kind_of(file));
-      if (!parsed) problem += ". It is no vector either: " + parsed.error();
+      if (!parsed) problem += ". It is not a vector either: " + parsed.error();
     }
     problems.push_back(std::move(problem));
   }
@@ -303,7 +303,7 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
   const std::string manifest(kManifestFile);
   const auto listed = state->files.find(manifest);
   if (problems.empty() && listed != state->files.end() && listed->second != outputs.at(manifest)) {
-    problems.push_back(fmt::format("{}: does not list what stands there; {}",
+    problems.push_back(fmt::format("{}: does not list the present files; {}",
                                    (golden / manifest).string(), kRegenerate));
   }
   return problems;
@@ -313,9 +313,9 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
   Written done;
   const auto fail = [&](const std::string& why) {
     if (done.written + done.removed == 0) return std::unexpected(why + "\nnothing was written");
-    return std::unexpected(
-        fmt::format("{}\n{} files were written and {} removed before that; once it is mended, {}",
-                    why, done.written, done.removed, kRegenerate));
+    return std::unexpected(fmt::format(
+        "{}\n{} files were written and {} removed before that; after you have fixed this, {}", why,
+        done.written, done.removed, kRegenerate));
   };
   const auto state = read_state(golden);
   if (!state) return fail(state.error());
@@ -347,7 +347,8 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
       return fail(written.error());
     }
   }
-  // The manifest last: until then it fits the old texts, and a new text counts as generated.
+  // The manifest comes last: until then it matches the old texts, and a new text counts as
+  // generated.
   const auto rename_all = [&](bool manifest) -> std::expected<void, std::string> {
     for (const auto& [temporary, file] : pending.files) {
       if ((file.filename() == kManifestFile) != manifest) continue;

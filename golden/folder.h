@@ -1,6 +1,6 @@
-// The folder golden/ as a whole: what its sources make of it, whether that is what stands there,
-// and making it so. A generated file is never overwritten when somebody changed it: the manifest
-// knows size and CRC-32 of what was generated last.
+// The folder golden/ as a whole: generates files from its sources, and compares them with the
+// present files. A generated file that somebody changed is never overwritten: the manifest has the
+// size and CRC-32 of what was generated last.
 #pragma once
 
 #include <expected>
@@ -22,8 +22,8 @@ std::expected<std::vector<Vector>, std::string> encode_sources(const std::filesy
 using Outputs = std::map<std::string, std::string>;
 Outputs outputs_of(const std::vector<Vector>& vectors);
 
-// A line for each file that is missing, stale, edited by hand, malformed or not ours, with what to
-// do. The error is about the folder itself.
+// One line for each file that is missing, stale, edited by hand, malformed or foreign, with advice.
+// The error is about the folder itself.
 std::expected<std::vector<std::string>, std::string> check_folder(
     const std::filesystem::path& golden, const Outputs& outputs);
 
@@ -32,10 +32,10 @@ struct Written {
   std::size_t removed = 0;
   std::size_t unchanged = 0;
 };
-// Refuses, with a line a file, when a file that it would overwrite or remove was edited by hand.
-// All new texts are on disk before the first old file changes; before that a failure leaves every
-// vector as it was. The last line of the error says what was done; after a failure or an
-// interruption on the way another call finishes the work.
+// Refuses, with one line per file, if a file that it would overwrite or remove was edited by hand.
+// All new texts are on disk before the first old file changes; a failure before that leaves every
+// vector unchanged. The last line of the error says what was done. After a later failure or
+// interruption, another call finishes the work.
 std::expected<Written, std::string> write_folder(const std::filesystem::path& golden,
                                                  const Outputs& outputs);
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// A folder with sources of two vectors a kind, and nothing generated.
+// A folder with sources for two vectors of each kind, and nothing generated.
 class GoldenFolder : public ::testing::Test {
  protected:
   GoldenFolder() {
@@ -119,10 +119,10 @@ TEST_F(GoldenFolder, FindsStrays) {
   EXPECT_THAT(regenerate(), HasSubstr("stray.txt: was not made by"));
   fs::remove(folder_ / "maps/stray.txt");
   fs::create_directory(folder_ / "maps/folder");
-  EXPECT_THAT(problems(), ElementsAre(HasSubstr("folder: is no regular file")));
+  EXPECT_THAT(problems(), ElementsAre(HasSubstr("folder: is not a regular file")));
   fs::remove(folder_ / "maps/folder");
   write("src/more.json", "{}");
-  EXPECT_THAT(encode_sources(folder_).error(), HasSubstr("more.json: is no source"));
+  EXPECT_THAT(encode_sources(folder_).error(), HasSubstr("more.json: is not a known source"));
 }
 
 TEST_F(GoldenFolder, DistrustsAManifestThatWasEdited) {
@@ -135,11 +135,11 @@ TEST_F(GoldenFolder, DistrustsAManifestThatWasEdited) {
     EXPECT_THAT(regenerate(), HasSubstr("manifest.json: ")) << bad;
     EXPECT_EQ(text_of("manifest.json"), bad);
   }
-  // One that fits an edited file, as somebody might make it.
+  // One that matches an edited file, as somebody might make it.
   const std::string edited = text_of("maps/one.json") + "\n";
   write("maps/one.json", edited);
   fs::remove(folder_ / "manifest.json");
-  EXPECT_THAT(regenerate(), HasSubstr("without manifest.json; delete it, too"));
+  EXPECT_THAT(regenerate(), HasSubstr("without manifest.json"));
   fs::remove(folder_ / "maps/one.json");
   EXPECT_EQ(regenerate(), "");
   EXPECT_EQ(text_of("manifest.json"), good);
@@ -165,7 +165,7 @@ TEST_F(GoldenFolder, KeepsLeftoversWhereItRefuses) {
   EXPECT_TRUE(fs::exists(folder_ / "maps/two.json.ctxconf-tmp"));
 }
 
-// No file replaces the folder src or a folder "a"; renames go by name.
+// A file cannot replace the folder src or a folder "a"; renames go by name.
 TEST_F(GoldenFolder, SaysWhatWasDoneBeforeAFailure) {
   Outputs broken = outputs();
   fs::create_directory(folder_ / "a");

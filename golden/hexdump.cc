@@ -48,7 +48,7 @@ std::string digits(std::string_view bytes) {
   return out;
 }
 
-// Puts fields one behind the other; those that begin behind the end of the bytes are left out.
+// Adds fields one after the other; omits those that begin after the end of the bytes.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::vector<Mask>& masks) : bytes_(bytes), masks_(masks) {}
@@ -56,7 +56,7 @@ class Fields {
   std::string_view bytes(std::size_t offset, std::size_t length) const {
     return offset >= bytes_.size() ? std::string_view() : bytes_.substr(offset, length);
   }
-  // Does the field end before its length?
+  // Whether the field ends before its length.
   bool is_cut(std::size_t offset, std::size_t length) const {
     return length > bytes_.size() || offset > bytes_.size() - length;
   }
@@ -80,7 +80,7 @@ class Fields {
   const std::vector<Mask>& masks_;
 };
 
-// --- payloads: which message has which fields
+// --- payloads: the fields of each message
 
 enum class Shape {
   kContext,
@@ -135,7 +135,7 @@ class PayloadAnnotator {
 
   std::vector<Annotation> run() {
     if (!message(Shape::kContext, 0, payload_.size(), 0) || at_ < payload_.size()) {
-      fields_.add(at_, payload_.size() - at_, "no field of the message");
+      fields_.add(at_, payload_.size() - at_, "not a field of the message");
     }
     return std::move(fields_.out);
   }
@@ -151,7 +151,7 @@ class PayloadAnnotator {
     return std::nullopt;
   }
 
-  // Fields up to `end`; false where one is none, `at_` is its tag then.
+  // Adds fields up to `end`; false at bytes that are not a field, with `at_` at the tag.
   bool message(Shape shape, std::size_t begin, std::size_t end, std::size_t depth) {
     at_ = begin;
     while (at_ < end) {
@@ -198,7 +198,7 @@ class PayloadAnnotator {
       text = is_known && known->shape == Shape::kBytes ? fmt::format("{} bytes", *length)
                                                        : quote(payload_.substr(at, *length));
     } else {
-      return false;  // groups: no message here has one
+      return false;  // groups: no message here has them
     }
     fields_.add(begin, behind - begin, fmt::format("{} = {}", name, text), depth);
     at_ = behind;
@@ -292,7 +292,7 @@ std::vector<Annotation> annotate_header(abi::HeaderLayout layout, std::string_vi
                n.offset == l.pointer ? fmt::format("{} = {:#x}", n.name, value)
                                      : fmt::format("{} = {}", n.name, value));
   }
-  if (header.size() > l.bytes) fields.add(l.bytes, header.size() - l.bytes, "behind the header");
+  if (header.size() > l.bytes) fields.add(l.bytes, header.size() - l.bytes, "after the header");
   return std::move(fields.out);
 }
 
@@ -325,7 +325,7 @@ std::vector<Annotation> annotate_record(std::string_view record, const std::vect
         head.size() < 2 ? 0 : static_cast<unsigned char>(head[1]) + std::size_t{2};
     if (length == 0 || length > left) {
       const auto rest = std::min<std::uint64_t>(left, record.size() - at);
-      fields.add(at, rest, "no whole entry inside the size");
+      fields.add(at, rest, "not a whole entry within the size");
       at += rest;
       break;
     }
@@ -335,7 +335,7 @@ std::vector<Annotation> annotate_record(std::string_view record, const std::vect
     at += std::min(length, record.size() - at);
     left -= length;
   }
-  if (at < record.size()) fields.add(at, record.size() - at, "behind the size");
+  if (at < record.size()) fields.add(at, record.size() - at, "after the size");
   return std::move(fields.out);
 }
 

@@ -1,9 +1,9 @@
-// Bytes beside their meaning, for reviewers: a line a field, masked bytes as dots.
+// Bytes next to their meaning, for reviewers: one line per field, masked bytes as dots.
 //
 //   000008  02 00 00 00                 version = 2
 //   000010  .. .. .. .. .. .. .. ..     monotonic_published_at_ns: u64 != 0 && ...
 //
-// All text is printable ASCII; values are quoted and cut.
+// All text is printable ASCII; values are quoted and shortened.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 
 namespace ctxconf::golden {
 
-// What a run of bytes is. Those of one dump follow each other without gaps.
+// The meaning of a run of bytes. The runs of one dump follow each other without gaps.
 struct Annotation {
   std::size_t offset = 0;
   std::size_t length = 0;
-  std::string text;  // "version = 2"; behind a masked field its rule
+  std::string text;  // "version = 2"; for a masked field its rule
   bool masked = false;
-  std::size_t depth = 0;  // of the message that the field stands in
+  std::size_t depth = 0;  // of the message that contains the field
 };
 std::vector<Annotation> annotate_header(abi::HeaderLayout layout, std::string_view header,
                                         const std::vector<Mask>& masks);
@@ -31,7 +31,7 @@ std::vector<Annotation> annotate_record(std::string_view record, const std::vect
 // As a ProcessContext, as far as it is one.
 std::vector<Annotation> annotate_payload(std::string_view payload);
 
-// Fields of more than `kMostFieldLines` lines are shortened, and said to be.
+// Shortens fields of more than `kMostFieldLines` lines, and says so.
 inline constexpr std::size_t kMostFieldLines = 8;
 std::vector<std::string> dump_lines(std::string_view bytes,
                                     const std::vector<Annotation>& annotations);
@@ -41,9 +41,8 @@ struct ByteRange {
   std::uint64_t length = 0;
 };
 
-// What was found, field by field beside what was expected, with the differing bytes marked. Masked
-// bytes differ where they are `at_fault`. Fields that are the same take one line. At most
-// `most_lines`.
+// The found bytes, field by field next to the expected bytes, with the differing bytes marked.
+// Masked bytes differ if they are `at_fault`. Equal fields take one line. At most `most_lines`.
 //
 //   000008  02 00 00 00                 version = 2
 //    found  03 00 00 00

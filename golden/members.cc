@@ -40,7 +40,7 @@ std::expected<Json, std::string> parse_json(std::string_view text) {
     return parsed;
   } catch (const Json::exception& e) {
     if (!problem.empty()) return std::unexpected(problem);
-    return std::unexpected(std::string("is no JSON: ") + e.what());
+    return std::unexpected(std::string("is not JSON: ") + e.what());
   }
 }
 
@@ -140,7 +140,7 @@ std::string Members::hex(const char* name) {
 
 std::uint64_t Members::number(const char* name, std::uint64_t most) {
   const Json* value = need(name);
-  // JSON has no unsigned: what is not negative and in range counts.
+  // JSON has no unsigned type: a number that is not negative and in range is accepted.
   if (value != nullptr && value->is_number_unsigned() && value->get<std::uint64_t>() <= most) {
     return value->get<std::uint64_t>();
   }
@@ -176,7 +176,7 @@ Members Members::element(const char* name, const Json& list, std::size_t index) 
 
 void Members::finish() {
   for (const auto& [name, value] : object_->items()) {
-    if (!taken_.contains(name)) wrong(name, "is no member that is known here");
+    if (!taken_.contains(name)) wrong(name, "is not a known member");
   }
 }
 

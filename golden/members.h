@@ -1,5 +1,5 @@
-// The members of a JSON object, taken one by one: the first mistake is kept as one line of text,
-// and everything taken after it is empty. For the files of golden/ only.
+// Takes the members of a JSON object one by one. Keeps the first mistake as one line of text;
+// everything taken after it is empty. Only for the files of golden/.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace ctxconf::golden {
 
 using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;  // keeps the order in which members are put in
+using OrderedJson = nlohmann::ordered_json;  // keeps the order of insertion
 
-// A member given twice, nesting beyond 64 levels and a byte order mark are errors too.
+// A repeated member, nesting beyond 64 levels and a byte order mark are errors too.
 std::expected<Json, std::string> parse_json(std::string_view text);
 
 std::optional<std::string> bytes_of_hex(std::string_view digits);  // lower case, in pairs
@@ -25,30 +25,30 @@ std::string hex_of(std::string_view bytes);
 
 class Members {
  public:
-  // `where` is put before the name of a member ("header."); `error` outlives this object.
+  // `where` precedes the name of a member ("header."); `error` must outlive this object.
   Members(const Json& object, std::string where, std::string& error);
 
   bool has(const char* name) const;
   bool ok() const { return error_->empty(); }
-  // "vectors[3].header.version": what is wrong. Kept if it is the first.
+  // Reports "vectors[3].header.version": and the mistake. Keeps only the first.
   void wrong(const std::string& name, const std::string& what);
 
-  // Null, after noting the mistake, where a member that must be there is not.
+  // Null, after reporting the mistake, if a required member is missing.
   const Json* need(const char* name);
-  const Json* take(const char* name);  // null where there is none
+  const Json* take(const char* name);  // null if there is none
 
   std::string text(const char* name);
   std::string text(const char* name, std::string_view fallback);
-  std::string hex(const char* name);  // the bytes; empty where there is no such member
+  std::string hex(const char* name);  // the bytes; empty if there is no such member
   std::uint64_t number(const char* name, std::uint64_t most, std::uint64_t fallback);
   std::uint64_t number(const char* name, std::uint64_t most);
   std::uint64_t address(const char* name);  // "0x7f5e10000000"
-  const Json* list(const char* name);       // not null; empty where it is no list
-  // Those of an object inside this one; without any where it is missing.
+  const Json* list(const char* name);       // not null; empty if it is not a list
+  // The members of an object inside this one; none if it is missing.
   Members object(const char* name);
   Members element(const char* name, const Json& list, std::size_t index);
 
-  // Says which member was not taken.
+  // Reports members that nobody took.
   void finish();
 
   std::string& error() { return *error_; }

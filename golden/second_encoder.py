@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-# Where each header layout has version, size, timestamp and pointer, and its size.
+# The offsets of version, size, timestamp and pointer in each header layout, and its size.
 HEADERS = {
     "H0": (None, None, None, 8, 16),
     "H1": (8, 12, None, 16, 24),
@@ -78,7 +78,7 @@ def value_text(value):
         return "array_value {" + "".join(f" values {{ {value_text(i)} }}" for i in v) + " }"
     if kind == "kvlist":
         return "kvlist_value {" + pairs_text("values", v) + " }"
-    raise ValueError(f"no kind of value: {kind}")
+    raise ValueError(f"unknown kind of value: {kind}")
 
 
 def pairs_text(field, pairs):
@@ -212,7 +212,7 @@ def main():
         elif source["kind"] == "maps":
             out.update({v["id"]: {"maps": maps(v)} for v in vectors})
         else:
-            sys.exit(f"{path}: no kind of source: {source['kind']!r}")
+            sys.exit(f"{path}: unknown kind of source: {source['kind']!r}")
     json.dump(out, sys.stdout, indent=0)
     print()
 

@@ -25,7 +25,7 @@ constexpr std::size_t kLargestRecord = std::size_t{128} << 10U;
 constexpr std::size_t kLongestText = std::size_t{256} << 10U;
 constexpr std::uint64_t kMostCopies = 65536;
 
-// Header fields as the layouts name them, with what a correct publication may have instead.
+// Header fields by the names in the layouts, and what a correct publication may have instead.
 struct HeaderField {
   const char* member;  // in the source
   const char* name;    // in masks
@@ -36,7 +36,7 @@ struct HeaderField {
 };
 
 void put_number(Bytes& out, std::uint64_t value, std::size_t at, std::size_t length, bool swapped) {
-  // The vectors are those of a little-endian machine, whatever this one is.
+  // The vectors are for a little-endian machine, whatever this machine is.
   for (std::size_t i = 0; i < length; ++i) {
     const auto shift = 8U * (swapped ? length - 1 - i : i);
     out[at + i] = static_cast<char>((value >> shift) & 0xffU);
@@ -63,7 +63,7 @@ std::string signature_of(Members& header, abi::HeaderLayout layout) {
   return signature;
 }
 
-// The header by its source; what the source leaves open becomes a mask.
+// The header from its source; what the source omits becomes a mask.
 void encode_header(Members& members, ProcessContextVector& v) {
   const auto& layout = abi::fields_of(v.layout);
   Members header = members.object("header");
@@ -127,7 +127,7 @@ void encode(Members& members, const Vector& common, ProcessContextVector& v) {
 
 // --- records
 
-// As often as the member `name` says, or `fallback` times.
+// Repeats as often as the member `name` says, or `fallback` times.
 Bytes repeated(const Bytes& bytes, Members& members, const char* name, std::size_t limit,
                std::uint64_t fallback = 1) {
   const auto times = members.number(name, kMostCopies, fallback);
@@ -143,7 +143,7 @@ Bytes repeated(const Bytes& bytes, Members& members, const char* name, std::size
 Bytes encode_entry(Members entry) {
   const auto key = entry.number("key", 255);
   if (entry.has("text") == entry.has("hex")) {
-    entry.wrong("text", "wants one of text and hex");
+    entry.wrong("text", "needs either text or hex");
     return {};
   }
   const Bytes value = repeated(entry.has("text") ? entry.text("text") : entry.hex("hex"), entry,
@@ -238,7 +238,7 @@ Vector vector_from(Members members, Kind kind) {
   return v;
 }
 
-// Where two encodings differ first, with some bytes of both.
+// The position at which two encodings first differ, with some bytes of both.
 std::string difference(std::string_view ours, std::string_view theirs) {
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(ours, theirs).in1 - ours.begin());
   const auto piece = [&](std::string_view text) {
@@ -295,7 +295,7 @@ std::expected<std::vector<Vector>, std::string> encode_source(std::string_view j
     if (!error.empty()) {
       error = fmt::format("{}: {}", out.back().id, error);
     } else if (!ids.insert(out.back().id).second) {
-      error = out.back().id + ": stands there twice; ids are unique and never move";
+      error = out.back().id + ": appears twice; ids are unique and permanent";
     }
   }
   if (!error.empty()) return fail(error);
@@ -312,11 +312,12 @@ std::expected<void, std::string> compare_encodings(const std::vector<Vector>& ou
   }
   for (const Vector& v : ours) {
     const auto found = theirs->find(v.id);
-    if (found == theirs->end()) return std::unexpected(v.id + ": the second encoder has no such");
+    if (found == theirs->end())
+      return std::unexpected(v.id + ": the second encoder did not make it");
     for (const auto& [name, text] : encodings_of(v)) {
       const auto member = found->is_object() ? found->find(name) : found->end();
       if (!found->is_object() || member == found->end() || !member->is_string()) {
-        return std::unexpected(fmt::format("{}: the second encoder says no {}", v.id, name));
+        return std::unexpected(fmt::format("{}: the second encoder gave no {}", v.id, name));
       }
       const auto& said = member->get_ref<const std::string&>();
       if (said != text) {

@@ -1,4 +1,4 @@
-// For tests: the golden vectors of this source tree, and what is compared with them.
+// For tests: the golden vectors of this source tree, and the values to compare with them.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,19 +13,19 @@
 
 namespace ctxconf::golden {
 
-// None, and a failure of the test, when they cannot be read.
+// Empty, and the test fails, if they cannot be read.
 inline std::vector<Vector> vectors_of(Kind kind) {
   auto loaded = load_vectors(CTXCONF_SOURCE_DIR "/golden", kind);
   EXPECT_TRUE(loaded) << loaded.error();
   return std::move(loaded).value_or(std::vector<Vector>());
 }
 
-// A reader that has no context cannot tell whether there was one.
+// A reader without a context cannot tell whether there was one.
 inline bool allows_none(const Vector& v) {
   return v.allows(Result::kAbsent) || v.allows(Result::kReject);
 }
 
-// The process context that goes with a record: its key map and its schema.
+// The process context for a record: its key map and its schema.
 inline ProcessContextMessage reference_data_of(const ThreadRecordVector& v) {
   ProcessContextMessage message;
   auto* schema = message.add_attributes();
@@ -38,7 +38,7 @@ inline ProcessContextMessage reference_data_of(const ThreadRecordVector& v) {
   return message;
 }
 
-// Two digits a byte, as vectors have ids.
+// Two digits per byte, as in the ids of vectors.
 template <class Bytes>
 std::string hex(const Bytes& bytes) {
   std::string out;

@@ -35,7 +35,7 @@ Json double_json(double value) {
   return value;
 }
 
-// Into an AnyValue or a pair whose memory is the caller's, so that the recursion is plain.
+// Fills an AnyValue or a pair in the caller's memory, so that the recursion stays simple.
 void read_value(const Json& json, const std::string& where, std::string& error, AnyValue& out);
 
 void read_pair(const Json& json, const std::string& where, std::string& error, KeyValue& out) {
@@ -74,7 +74,7 @@ void read_scalar(const std::string& kind, const Json& json, const std::string& w
     out.set_bytes_value(*bytes_of_hex(json.get<std::string>()));
   } else {
     note(error, where,
-         "is no value: {\"string\": TEXT}, {\"bool\": ...}, {\"int\": ...}, {\"double\": ...}, "
+         "is not a value: {\"string\": TEXT}, {\"bool\": ...}, {\"int\": ...}, {\"double\": ...}, "
          "{\"bytes\": HEX}, {\"array\": [...]}, {\"kvlist\": [...]} or {}");
   }
 }
@@ -151,7 +151,7 @@ void put_varint(Bytes& out, std::uint64_t value, std::size_t bytes) {
 
 Bytes encode_fields(const Json& fields, const std::string& where, std::string& error, int depth);
 
-// The kinds of field and their wire types.
+// The kinds of fields and their wire types.
 struct FieldKind {
   const char* name;
   std::uint32_t wire_type;
@@ -173,7 +173,7 @@ void put_field(Bytes& out, Members field, int depth) {
   };
   if (kinds != 1) {
     return field.wrong("field",
-                       "wants one of varint, fixed64, fixed32, text, bytes, message, group");
+                       "needs one of varint, fixed64, fixed32, text, bytes, message, group");
   }
   const std::string name = kind->name;
   put_varint(out, (number << 3U) | kind->wire_type, width("tag_bytes"));
@@ -202,7 +202,7 @@ void put_field(Bytes& out, Members field, int depth) {
 }
 
 Bytes encode_fields(const Json& fields, const std::string& where, std::string& error, int depth) {
-  constexpr int kDeepest = 64;  // as deep as parse_json lets through
+  constexpr int kDeepest = 64;  // the depth that parse_json allows
   Bytes out;
   if (depth > kDeepest) return out;
   for (std::size_t i = 0; i < fields.size() && error.empty(); ++i) {

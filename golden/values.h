@@ -1,4 +1,5 @@
-// Attribute values, messages and single protobuf fields as the JSON of vectors and their sources.
+// Converts attribute values, messages and single protobuf fields from and to the JSON of vectors
+// and their sources.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace ctxconf::golden {
 
-// `where` names the value in a mistake, `error` keeps the first one.
+// `where` names the value in a mistake; `error` keeps the first mistake.
 AnyValue value_from(const Json& json, const std::string& where, std::string& error);
 
-// {"resource": [PAIR...], "attributes": [PAIR...]}, {"wire": [FIELD...]} or {"hex": "..."}: the
-// encoded payload.
+// Encodes a payload: {"resource": [PAIR...], "attributes": [PAIR...]}, {"wire": [FIELD...]} or
+// {"hex": "..."}.
 Bytes encode_payload(Members payload);
 
 // {"resource": {KEY: VALUE}, "attributes": {KEY: VALUE}}

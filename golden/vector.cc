@@ -326,8 +326,8 @@ void check_memory(Members& members, const ProcessContextVector& v) {
   const bool behind = v.payload_at >= v.mapping_address + v.header.size();
   if (!apart && !(behind && payload_end <= mapping_end)) {
     members.wrong("payload_at",
-                  "the payload lies neither behind the header inside the mapping nor "
-                  "outside it: a larger mapping.size, or another address");
+                  "the payload is neither inside the mapping after the header nor "
+                  "outside the mapping: use a larger mapping.size or another address");
   }
 }
 
@@ -351,7 +351,7 @@ void read_common(Members& members, Vector& v) {
     }
     const auto id = r.get<std::string>();
     if (std::ranges::find(v.requirements, id) != v.requirements.end()) {
-      members.wrong("requirements", id + " stands there twice");
+      members.wrong("requirements", id + " appears twice");
     }
     v.requirements.push_back(id);
   }
@@ -380,8 +380,7 @@ std::vector<Mask> masks_from(Members& members, std::size_t size) {
     Members m = members.element("masks", list, i);
     masks.push_back(
         {m.number("offset", size), m.number("length", size), m.text("name"), m.text("rule")});
-    if (masks.back().length > size - masks.back().offset)
-      m.wrong("length", "ends behind the bytes");
+    if (masks.back().length > size - masks.back().offset) m.wrong("length", "ends after the bytes");
     m.finish();
   }
   return masks;
@@ -405,7 +404,7 @@ std::expected<Vector, std::string> parse_vector(std::string_view json, std::stri
                                                 Kind kind) {
   const auto fail = [&](const std::string& what) {
     return std::unexpected(fmt::format(
-        "{}: {} (`ctxconf golden regenerate` makes it anew once it is deleted)", file, what));
+        "{}: {} (`ctxconf golden regenerate` makes it again after you delete it)", file, what));
   };
   const auto parsed = parse_json(json);
   if (!parsed) return fail(parsed.error());
@@ -460,14 +459,14 @@ std::expected<std::vector<Vector>, std::string> load_vectors(const std::filesyst
     auto vector = parse_vector(*text, path.string(), kind);
     if (!vector) return std::unexpected(std::move(vector).error());
     if (file_of(*vector).filename() != name) {
-      return std::unexpected(fmt::format("{}: holds {}, which belongs into {}; delete it",
+      return std::unexpected(fmt::format("{}: contains {}, which belongs in {}; delete it",
                                          path.string(), vector->id, file_of(*vector).string()));
     }
     out.push_back(std::move(*vector));
   }
   if (out.empty()) {
     return std::unexpected(folder.string() +
-                           ": holds no vectors (`ctxconf golden regenerate` makes them)");
+                           ": contains no vectors (`ctxconf golden regenerate` makes them)");
   }
   return out;
 }

@@ -1,7 +1,7 @@
-// A golden vector: bytes, the requirements that they are about, and what a correct reader makes
-// of them. Read from the generated files in golden/; docs/golden.md has the format. Everything
-// read is checked: unknown members, wrong types and numbers out of range are errors that name the
-// file, the member and what to do. Sizes are bounded (kLongestVectorFile).
+// A golden vector: bytes, the requirements that they test, and what a correct reader makes of them.
+// Read from the generated files in golden/; docs/golden.md has the format. Checks everything:
+// unknown members, wrong types and numbers out of range are errors that name the file, the member
+// and what to do. Sizes are limited (kLongestVectorFile).
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,22 @@ namespace ctxconf::golden {
 
 enum class Kind { kProcessContext, kThreadRecord, kMaps };
 inline constexpr Kind kKinds[] = {Kind::kMaps, Kind::kProcessContext, Kind::kThreadRecord};
-std::string_view to_string(Kind kind);    // "process-context": also the folder's name
+std::string_view to_string(Kind kind);    // "process-context"; also the folder's name
 std::string_view id_prefix(Kind kind);    // "pctx/"
 std::string_view revision_of(Kind kind);  // of the OTEP: "2026-04-07"
 
-// What a reader may make of a vector.
+// What a reader may conclude from a vector.
 enum class Result {
   kAccept,  // exactly one of the expected contents
   kAbsent,  // there is no context
-  kReject,  // there is one that cannot be used
-  kRetry,   // it is being changed: look again
+  kReject,  // there is one, but it cannot be used
+  kRetry,   // it is being changed: read again
 };
 std::string_view to_string(Result result);
 
-using Bytes = std::string;  // any bytes, no text
+using Bytes = std::string;  // any bytes, not text
 
-// Bytes that a correct writer may have different, and by which rule.
+// Bytes that may differ in a correct writer, and the rule for them.
 struct Mask {
   std::size_t offset = 0;  // in the header or record
   std::size_t length = 0;
@@ -55,11 +55,11 @@ struct ProcessContent {
 
 struct ProcessContextVector {
   abi::HeaderLayout layout = abi::HeaderLayout::kH5;
-  Bytes header;  // what stands at the start of the mapping; perhaps fewer than 32 bytes
+  Bytes header;  // the bytes at the start of the mapping; perhaps fewer than 32
   std::uint64_t mapping_address = 0;
   std::uint64_t mapping_size = 0;
   Bytes payload;                 // the bytes at `payload_at`
-  std::uint64_t payload_at = 0;  // inside the mapping, or memory of its own of just that size
+  std::uint64_t payload_at = 0;  // inside the mapping, or in separate memory of exactly that size
   std::uint64_t boottime_ns = 0;
   std::vector<Mask> masks;  // of the header
   std::vector<ProcessContent> expect;
@@ -71,7 +71,7 @@ struct MemoryPiece {
   std::uint64_t address = 0;
   Bytes bytes;
 };
-// The mapping with all its bytes and, where the payload lies elsewhere, the payload.
+// The mapping with all its bytes and, if the payload is elsewhere, the payload.
 std::vector<MemoryPiece> memory_of(const ProcessContextVector& vector);
 
 struct RecordContent {
@@ -84,7 +84,7 @@ struct RecordContent {
 
 struct ThreadRecordVector {
   std::string layout = "T3";  // or a draft's: "T0", "T1", "T2"
-  Bytes record;  // all that is readable from its address on; may be shorter than its size says
+  Bytes record;               // all bytes readable from its address; may be shorter than its size
   std::vector<std::string> key_map;
   std::string schema;  // threadlocal.schema_version of the process context
   std::vector<Mask> masks;
@@ -93,7 +93,7 @@ struct ThreadRecordVector {
 };
 
 struct MapsContent {
-  std::vector<std::uint64_t> candidates;  // where the mappings begin, in order
+  std::vector<std::uint64_t> candidates;  // start addresses of the mappings, in order
   friend bool operator==(const MapsContent&, const MapsContent&) = default;
 };
 
@@ -108,13 +108,13 @@ struct Vector {
   std::string id;  // "pctx/inline-one-page"
   std::vector<std::string> requirements;
   std::string comment;
-  std::vector<Result> results;  // those that are right; more than one where the OTEP leaves it open
-  // That of `kind` is meant. `expect` is not empty exactly when kAccept is among the results.
+  std::vector<Result> results;  // the correct ones; several if the OTEP leaves it open
+  // The member for `kind` is valid. `expect` is not empty exactly if kAccept is among the results.
   ProcessContextVector process_context;
   ThreadRecordVector thread_record;
   MapsVector maps;
 
-  std::string_view name() const;  // behind the prefix: "inline-one-page"
+  std::string_view name() const;  // after the prefix: "inline-one-page"
   bool allows(Result result) const;
   friend bool operator==(const Vector&, const Vector&) = default;
 };
@@ -124,12 +124,12 @@ std::filesystem::path file_of(const Vector& vector);  // "process-context/inline
 // One generated file. `file` is for the error.
 std::expected<Vector, std::string> parse_vector(std::string_view json, std::string_view file,
                                                 Kind kind);
-// Which kind a file says it is.
+// The kind that a file says it has.
 std::expected<Kind, std::string> kind_in(std::string_view json, std::string_view file);
-// The text of the generated file. parse_vector of it gives the same vector.
+// The text of the generated file. parse_vector of this text gives the same vector.
 std::string to_json(const Vector& vector);
 
-// All of one kind below `golden` ("…/golden"), by name. None at all is an error.
+// All vectors of one kind in `golden` ("…/golden"), by name. It is an error if there are none.
 std::expected<std::vector<Vector>, std::string> load_vectors(const std::filesystem::path& golden,
                                                              Kind kind);
 
@@ -139,10 +139,10 @@ inline constexpr std::size_t kLongestSourceFile = std::size_t{4} << 20U;
 using ProcessContextMessage = opentelemetry::proto::processcontext::v1development::ProcessContext;
 using AnyValue = opentelemetry::proto::common::v1::AnyValue;
 
-// An attribute value in the form in which vectors have it; bad UTF-8 is replaced.
+// An attribute value in the format of vectors; bad UTF-8 is replaced.
 std::string value_text(const AnyValue& value);
-// What a decoded message holds, to be compared with ProcessContextVector::expect. Of equal keys the
-// last (or the first).
+// The contents of a decoded message, to compare with ProcessContextVector::expect. Of equal keys,
+// takes the last (or the first).
 enum class Repeats { kLast, kFirst };
 ProcessContent content_of(const ProcessContextMessage& message, Repeats repeats = Repeats::kLast);
 

@@ -1,4 +1,4 @@
-// Members that generated vectors and their sources have in common.
+// Members that generated vectors and their sources share.
 #pragma once
 
 #include "golden/members.h"
@@ -12,10 +12,11 @@ abi::HeaderLayout header_layout_from(Members& members);
 std::string record_layout_from(Members& members);
 std::vector<std::string> key_map_from(Members& members);
 std::vector<Mask> masks_from(Members& members, std::size_t size);  // of `size` bytes
-// The payload lies behind the header in the mapping or outside it, and nothing wraps.
+// Checks that the payload is after the header in the mapping, or outside it, and that nothing
+// wraps.
 void check_memory(Members& members, const ProcessContextVector& v);
 
-// expect or expect_any, as the results of `v` want it.
+// expect or expect_any, as required by the results of `v`.
 std::vector<ProcessContent> process_contents_from(Members& members, const Vector& v);
 std::vector<RecordContent> record_contents_from(Members& members, const Vector& v);
 std::vector<MapsContent> maps_contents_from(Members& members, const Vector& v);

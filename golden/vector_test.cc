@@ -76,14 +76,14 @@ TEST(GoldenVectors, HaveEveryDraftAndEveryResult) {
   }
   EXPECT_EQ(layouts, (std::set<std::string_view>{"H0", "H1", "H2", "H3", "H5"}));
   EXPECT_EQ(results.size(), 4U);
-  // Drafts of the payload and of the reference data in it have no mark of their own.
+  // Drafts of the payload and of its reference data have no distinguishing mark.
   for (const char* draft : {"h0-p0", "h1-p1", "h2-p2", "h3-p3", "h4-p4", "tls-key-table",
                             "schema-type", "key-map-in-resource"}) {
     EXPECT_TRUE(ids.contains(std::string("pctx/draft-") + draft)) << draft;
   }
 }
 
-// The bytes at [address, address + size), if they are all there.
+// The bytes at [address, address + size), if all of them are there.
 std::optional<Bytes> bytes_at(const std::vector<MemoryPiece>& memory, std::uint64_t address,
                               std::uint64_t size) {
   for (const auto& piece : memory) {
@@ -94,7 +94,7 @@ std::optional<Bytes> bytes_at(const std::vector<MemoryPiece>& memory, std::uint6
   return std::nullopt;
 }
 
-// A reader in a few lines: takes what stands in the memory and has protobuf decode it.
+// A minimal reader: takes what is in memory and lets protobuf decode it.
 Result read(const ProcessContextVector& v, ProcessContextMessage& message) {
   const auto memory = memory_of(v);
   const auto head = bytes_at(memory, v.mapping_address, sizeof(abi::ProcessHeader));
@@ -212,9 +212,10 @@ TEST(Encoder, SaysWhatIsWrongWithASource) {
   const auto p = Kind::kProcessContext;
   const auto r = Kind::kThreadRecord;
   for (const auto& [kind, members, complaint] : std::vector<BadSource>{
-           {p, R"("colour": 1)", "vectors[0].colour: is no member"},
+           {p, R"("colour": 1)", "vectors[0].colour: is not a known member"},
            {p, R"("layout": "H9")", "layout: must be H0"},
-           {p, R"("layout": "H0", "header": {"timestamp": 1})", "header.timestamp: is no member"},
+           {p, R"("layout": "H0", "header": {"timestamp": 1})",
+            "header.timestamp: is not a known member"},
            {p, R"("header": {"version": 4294967296})", "header.version: must be a whole number"},
            {p, R"("header": {"version": -1})", "header.version: must be a whole number"},
            {p, R"("header": {"signature": "short"})", "header.signature: must be 8"},
@@ -225,18 +226,19 @@ TEST(Encoder, SaysWhatIsWrongWithASource) {
            {p, R"("mapping": {"address": "0xfffffffffffffff0"})", "mapping.address: leaves no"},
            {p,
             R"("mapping": {"size": 32}, "payload": {"hex": "00"}, "payload_at": "0x7f5e1000001f")",
-            "payload_at: the payload lies neither"},
+            "payload_at: the payload is neither"},
            {p, R"("payload": {"hex": "0A"})", "payload.hex: must be pairs"},
            {p, R"("payload": {"resource": [["k"]]})", "payload.resource[0]: must be a pair"},
-           {p, R"("payload": {"resource": [["k", {"int": 9223372036854775808}]]})", "is no value"},
+           {p, R"("payload": {"resource": [["k", {"int": 9223372036854775808}]]})",
+            "is not a value"},
            {p, R"("payload": {"resource": [["k", {"int": 1, "bool": true}]]})", "with one member"},
-           {p, R"("payload": {"wire": [{"field": 1, "varint": 1, "text": ""}]})", "wants one of"},
+           {p, R"("payload": {"wire": [{"field": 1, "varint": 1, "text": ""}]})", "needs one of"},
            {p, R"("payload": {"wire": [{"field": 1, "fixed32": "00"}]})", "wrong number of bytes"},
            {p, R"("byte_order": "middle")", "byte_order: must be"},
            {p, R"("expect": {"resource": {}, "attributes": {}})", "only an accepted vector"},
            {r, R"("entries": [{"key": 256, "text": ""}], "key_map": [])", "entries[0].key: must"},
            {r, R"("entries": [{"key": 1, "text": "x", "times": 256}], "key_map": [])", "255 bytes"},
-           {r, R"("entries": [{"key": 1}], "key_map": [])", "wants one of text and hex"},
+           {r, R"("entries": [{"key": 1}], "key_map": [])", "needs either text or hex"},
            {r,
             R"("entries": [{"key": 1, "text": "xxx", "length": 3, "times": 65536}], "key_map": [])",
             "entries[0].times: makes more"},
@@ -270,13 +272,13 @@ TEST(Encoder, RefusesSourcesOfAnotherKindOrRevision) {
   EXPECT_THAT(error_of(changed(good, "2026-04-07", "2025-01-01")),
               HasSubstr("revision: is \"2025-01-01\"; this version of ctxconf knows 2026-04-07"));
   EXPECT_THAT(error_of(changed(good, "maps/x", "maps/X")), HasSubstr("id: must be maps/NAME"));
-  EXPECT_THAT(error_of(changed(good, "\"r\"", "\"r\", \"r\"")), HasSubstr("stands there twice"));
+  EXPECT_THAT(error_of(changed(good, "\"r\"", "\"r\", \"r\"")), HasSubstr("appears twice"));
   EXPECT_THAT(error_of(changed(good, "\"reject\"", "[\"reject\"]")), HasSubstr("two results"));
   EXPECT_THAT(error_of(changed(good, "\"reject\"", "\"either\"")), HasSubstr("result: must be"));
-  EXPECT_THAT(error_of(good.substr(0, good.size() - 1)), HasSubstr("is no JSON"));
+  EXPECT_THAT(error_of(good.substr(0, good.size() - 1)), HasSubstr("is not JSON"));
   const std::string twice = good.substr(good.find("[{") + 1, good.rfind(']') - good.find("[{") - 1);
   EXPECT_THAT(error_of(changed(good, twice, twice + "," + twice)),
-              HasSubstr("maps/x: stands there twice"));
+              HasSubstr("maps/x: appears twice"));
   EXPECT_THAT(error_of(changed(good, R"("comment")", R"("id": "maps/y", "comment")")),
               HasSubstr("the member \"id\" twice"));
   EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested deeper"));
@@ -307,9 +309,9 @@ TEST(CompareEncodings, NamesTheVectorAndThePlace) {
             "maps/x: the encodings of maps differ at character 2 of 3 and 3: ours c, theirs d");
   EXPECT_THAT(error_of(R"({"maps/x": {"maps": "ab"}})"), HasSubstr("theirs (end)"));
   EXPECT_THAT(error_of(R"({"maps/y": {"maps": "abc"}})"), HasSubstr("maps/x"));
-  EXPECT_THAT(error_of(R"({"maps/x": {}})"), HasSubstr("says no maps"));
+  EXPECT_THAT(error_of(R"({"maps/x": {}})"), HasSubstr("gave no maps"));
   EXPECT_THAT(error_of("{}"), HasSubstr("made 0 vectors of 1"));
-  EXPECT_THAT(error_of("Traceback"), HasSubstr("is no JSON"));
+  EXPECT_THAT(error_of("Traceback"), HasSubstr("is not JSON"));
 }
 
 // --- generated files
@@ -328,13 +330,13 @@ TEST(ParseVector, IsStrict) {
            {R"("revision": "2026-04-07")", R"("revision": "2027-04-07")", "revision: is"},
            {R"("kind": "process-context")", R"("kind": "snapshot")", "kind: is"},
            {R"("payload_at")", R"("payload_where")", "payload_at: is missing"},
-           {R"("layout")", R"("extra": 1, "layout")", "extra: is no member"},
-           {R"("offset": 24)", R"("offset": 25)", "masks[2].length: ends behind"},
+           {R"("layout")", R"("extra": 1, "layout")", "extra: is not a known member"},
+           {R"("offset": 24)", R"("offset": 25)", "masks[2].length: ends after"},
            {R"("result": "accept")", R"("result": "reject")", "only an accepted"},
            {R"("result": "accept")", R"("result": ["accept", "accept"])", "result: must be"},
            {R"("size": 4096)", R"("size": 16)", "mapping.size: is less"},
            {R"("header": "4f)", R"("header": "4)", "header: must be pairs"},
-           {R"("string": "checkout")", R"("text": "checkout")", "is no value"},
+           {R"("string": "checkout")", R"("text": "checkout")", "is not a value"},
        }) {
     const auto error = error_of(changed(good, from, to));
     EXPECT_THAT(error, HasSubstr("f.json: ")) << to;
@@ -350,10 +352,10 @@ TEST(LoadVectors, NamesTheFile) {
   const fs::path folder = name;
   EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr(folder.string()));
   fs::create_directories(folder / "maps");
-  EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr("holds no vectors"));
+  EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr("contains no vectors"));
   std::ofstream(folder / "maps" / "y.json")
       << to_json(encoded(Kind::kMaps, "maps/x", R"("maps": "")"));
-  EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr("y.json: holds maps/x"));
+  EXPECT_THAT(load_vectors(folder, Kind::kMaps).error(), HasSubstr("y.json: contains maps/x"));
   fs::rename(folder / "maps" / "y.json", folder / "maps" / "x.json");
   EXPECT_EQ(load_vectors(folder, Kind::kMaps).value().size(), 1U);
   std::ofstream(folder / "maps" / "z.json") << std::string(kLongestVectorFile + 1, ' ');

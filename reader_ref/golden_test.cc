@@ -1,4 +1,4 @@
-// The reader against every golden vector: what it makes of the bytes is what the vector says.
+// Tests the reader with every golden vector: it must read what the vector says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void put(SnapshotMemory& memory, std::uint64_t at, std::string_view bytes) {
 
 template <class Content>
 void expect_any(const Content& found, const std::vector<Content>& right) {
-  EXPECT_NE(std::ranges::find(right, found), right.end()) << "none of the expected contents";
+  EXPECT_NE(std::ranges::find(right, found), right.end()) << "not one of the expected contents";
 }
 
 void expect_none(const golden::Vector& v) {
@@ -43,7 +43,7 @@ void expect_accepted(const golden::Vector& v) {
   EXPECT_TRUE(v.allows(golden::Result::kAccept)) << "it was accepted";
 }
 
-// What is wrong with the header shows before anything is decoded.
+// A wrong header is found before anything is decoded.
 Look look(const golden::ProcessContextVector& v) {
   SnapshotMemory memory;
   for (const auto& piece : golden::memory_of(v)) put(memory, piece.address, piece.bytes);
@@ -67,7 +67,8 @@ TEST(GoldenVectors, ProcessContextsAreReadAsTheySay) {
       expect_any(golden::content_of(found.context->message), v.process_context.expect);
       EXPECT_FALSE(found.busy);
     } else if (found.busy) {
-      EXPECT_TRUE(v.allows(golden::Result::kRetry)) << "it is taken for one that is changed";
+      EXPECT_TRUE(v.allows(golden::Result::kRetry))
+          << "the reader takes it for a context that is being changed";
     } else {
       expect_none(v);
       EXPECT_FALSE(found.notes.empty());
@@ -75,7 +76,7 @@ TEST(GoldenVectors, ProcessContextsAreReadAsTheySay) {
   }
 }
 
-// The key map and the schema come to the reader in a process context.
+// The reader gets the key map and the schema from a process context.
 std::shared_ptr<ProcessContext> reference_data(const golden::ThreadRecordVector& v) {
   const std::string payload = golden::reference_data_of(v).SerializeAsString();
   return decode_payload(std::as_bytes(std::span(payload))).value();
@@ -85,7 +86,7 @@ golden::RecordContent content_of(const ThreadContext& context) {
   const TraceLink link = context.link.value_or(TraceLink());
   golden::RecordContent out{golden::hex(link.trace_id), golden::hex(link.span_id), link.flags, {}};
   for (const auto& a : context.attributes) {
-    EXPECT_TRUE(out.attributes.emplace(a.key, a.value).second) << a.key << " is there twice";
+    EXPECT_TRUE(out.attributes.emplace(a.key, a.value).second) << a.key << " appears twice";
   }
   return out;
 }
@@ -98,7 +99,7 @@ TEST(GoldenVectors, ThreadRecordsAreReadAsTheySay) {
   for (const auto& v : all) {
     SCOPED_TRACE(v.id + ": " + v.comment);
     const auto context = reference_data(v.thread_record);
-    if (!abi::is_thread_schema(context->schema)) {  // it leaves the variable alone
+    if (!abi::is_thread_schema(context->schema)) {  // it ignores the variable
       expect_none(v);
       continue;
     }

@@ -47,7 +47,7 @@ enum ExitCode {
 };
 
 constexpr milliseconds kShortestInterval{10};
-// For a look that is under way when a signal comes, and when the time of --for is over.
+// For a read that is in progress when a signal comes, or when the time of --for is over.
 constexpr milliseconds kGrace{500};
 constexpr milliseconds kLastLook{30'000};
 
@@ -92,7 +92,7 @@ std::optional<pid_t> parse_pid(std::string_view text) {
   return pid;
 }
 
-// What reading a process came to, ready to print: what a ReadingChild answers.
+// The result of reading a process, ready to print: the answer of a ReadingChild.
 struct Answer {
   int err = 0;
   std::string error;  // empty: it could be read
@@ -129,14 +129,14 @@ int complain_about(pid_t pid, bool was_there, int err, const std::string& error)
   if (err == ESRCH) return complain(kExitUnreachable, fmt::format("there is no process {}", pid));
   if (is_forbidden(err)) {
     return complain(kExitUnreachable,
-                    fmt::format("process {} may not be looked at ({}); that takes the same user "
+                    fmt::format("process {} may not be read ({}); that needs the same user "
                                 "and kernel.yama.ptrace_scope 0, or CAP_SYS_PTRACE",
                                 pid, error));
   }
   return complain(kExitUnreachable, error);
 }
 
-// The process of a thread that is not its first one; 0 for all else.
+// The process of a thread that is not its leader; 0 otherwise.
 pid_t process_of_thread(pid_t tid) {
   std::ifstream status("/proc/" + std::to_string(tid) + "/status");
   constexpr std::string_view key = "Tgid:\t";
@@ -173,7 +173,7 @@ Answer read_process(const Command& command, const ReaderOptions& options, pid_t 
   return answer;
 }
 
-// Asks children that read, and says which process did not let them.
+// Asks children to read, and reports processes that could not be read.
 class Asker {
  public:
   Asker(const Command& command, ReaderOptions options)
@@ -201,7 +201,7 @@ class Asker {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-// Standard output has taken everything.
+// Checks that standard output has accepted everything.
 int finish(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   return complain(kExitInternal, "standard output cannot be written");
@@ -221,8 +221,8 @@ int dump_one(const Command& command) {
   return finish(kExitNoContext);
 }
 
-// One look at each process; those whose context is being changed are waited for together, so
-// that no number of them holds up the others.
+// Reads each process once. Waits for all contexts that are being changed together, so that many of
+// them cost no more than one.
 int dump_all(const Command& command) {
   const auto pids = sys::process_list();
   if (!pids) return complain(kExitUnreachable, sys::to_string(pids.error()));
@@ -231,7 +231,7 @@ int dump_all(const Command& command) {
   Asker asker(command, options);
   std::size_t found = 0;
   std::set<pid_t> hidden;
-  std::map<pid_t, std::string> busy;  // with the reason
+  std::map<pid_t, std::string> busy;  // pid and reason
   const auto look_at = [&](const std::vector<pid_t>& some) {
     busy.clear();
     for (const pid_t pid : some) {
@@ -267,14 +267,14 @@ int dump_all(const Command& command) {
     complain(kExitNoContext, fmt::format("process {}: {}", pid, why));
   }
   if (!hidden.empty()) {
-    complain(kExitFound, fmt::format("{} process{} may not be looked at", hidden.size(),
+    complain(kExitFound, fmt::format("{} process{} may not be read", hidden.size(),
                                      hidden.size() == 1 ? "" : "es"));
   }
   return finish(found > 0 ? kExitFound : kExitNoContext);
 }
 
-// SIGINT, SIGTERM and --for: they end the sleeping, and a little later the program, also while a
-// read does not return. Which a handler would not do: such a read can be killed, not interrupted.
+// SIGINT, SIGTERM and --for end the sleep, and a little later the program, even while a read does
+// not return. A handler could not do that: such a read can be killed, but not interrupted.
 class Ending {
  public:
   explicit Ending(std::optional<milliseconds> run_for) {
@@ -338,7 +338,7 @@ class Ending {
   sigset_t signals_{};
   std::atomic<int> code_ = kExitNoContext;
   std::mutex lock_;
-  std::condition_variable changed_;  // what follows
+  std::condition_variable changed_;  // protects what follows
   bool ending_ = false;
   bool done_ = false;
   std::thread guard_;
@@ -448,7 +448,7 @@ int watch(const Command& command) {
     if (report) {
       found = found || report->context;
       if (found) ending.found();
-      // What was read before an update goes on to count until the update is complete.
+      // A context read before an update stays in use until the update is complete.
       if (!report->busy || !found) printer.show(*report);
     } else if (report.error().err == ESRCH && !first) {
       printer.ended();
@@ -465,28 +465,28 @@ int watch(const Command& command) {
 
 // What is wrong with the command line, or nothing.
 std::optional<std::string> settle(Command& command, bool watching) {
-  if (command.all && !command.pid_text.empty()) return "--all and a PID exclude each other";
+  if (command.all && !command.pid_text.empty()) return "--all and a PID cannot be used together";
   if (!command.all) {
-    if (command.pid_text.empty()) return watching ? "which PID?" : "a PID or --all?";
+    if (command.pid_text.empty()) return watching ? "give a PID" : "give a PID or --all";
     const auto pid = parse_pid(command.pid_text);
-    if (!pid) return command.pid_text + " is no process id";
+    if (!pid) return command.pid_text + " is not a process id";
     command.pid = *pid;
   }
   const auto interval = parse_duration(command.interval_text);
   if (!interval || *interval < kShortestInterval) {
     return "--interval: " + command.interval_text +
-           " is no duration of 10ms or more, like 500ms, 2s";
+           " is not a duration of at least 10ms, such as 500ms or 2s";
   }
   command.interval = *interval;
   const auto timeout = parse_duration(command.timeout_text);
   if (!timeout || *timeout <= milliseconds(0)) {
-    return "--timeout: " + command.timeout_text + " is no duration, like 500ms, 30s";
+    return "--timeout: " + command.timeout_text + " is not a duration, such as 500ms or 30s";
   }
   command.timeout = *timeout;
   if (command.for_text.empty()) return std::nullopt;
   command.run_for = parse_duration(command.for_text);
   if (!command.run_for)
-    return "--for: " + command.for_text + " is no duration, like 500ms, 10s, 2m";
+    return "--for: " + command.for_text + " is not a duration, such as 500ms, 10s or 2m";
   return std::nullopt;
 }
 
@@ -495,25 +495,25 @@ int run(int argc, char** argv) {
                "reader_ref");
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 a context was read, 2 usage, 3 no such process, or it may not be looked at,\n"
-      "4 no context is published that can be used, 70 a bug in reader_ref.");
+      "Exit codes: 0 a context was read, 2 usage, 3 no such process, or it may not be read,\n"
+      "4 no usable context is published, 70 a bug in reader_ref.");
   Command command;
   const auto add_common = [&](CLI::App* sub) {
     sub->add_option("PID", command.pid_text, "process id");
-    sub->add_flag("--json", command.json, "one JSON object a line (docs/reader.md)");
+    sub->add_flag("--json", command.json, "one JSON object per line (docs/reader.md)");
     sub->add_flag("--no-threads", command.no_threads,
-                  "the context of the process only; no thread is stopped");
+                  "only the context of the process; stops no thread");
     sub->add_flag("-v,--verbose", command.verbose,
-                  "threads without a context and why, mappings passed over, the variable");
+                  "also threads without a context and why, ignored mappings, the variable");
   };
   auto* dump = app.add_subcommand("dump", "read once; stops each thread for a moment");
   add_common(dump);
   dump->add_flag("--all", command.all, "every process that publishes a context");
   dump->add_option("--timeout", command.timeout_text,
-                   "give up a process that does not let itself be read; default 30s");
-  auto* watching = app.add_subcommand("watch", "read again and again, print what changes");
+                   "give up on a process that cannot be read in this time; default 30s");
+  auto* watching = app.add_subcommand("watch", "read repeatedly and print what changes");
   add_common(watching);
-  watching->add_option("--interval", command.interval_text, "between two looks; default 1s");
+  watching->add_option("--interval", command.interval_text, "time between two reads; default 1s");
   watching->add_option("--for", command.for_text, "end after this time; default: at SIGINT");
   try {
     app.parse(argc, argv);

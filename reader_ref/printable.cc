@@ -12,10 +12,10 @@ std::uint32_t byte_at(std::string_view text, std::size_t i) {
 
 struct Decoded {
   std::uint32_t code_point = 0;
-  std::size_t bytes = 0;  // 0: no UTF-8
+  std::size_t bytes = 0;  // 0: not UTF-8
 };
 
-// RFC 3629, table of well-formed sequences: overlong forms and surrogates are none.
+// RFC 3629, table of well-formed sequences: excludes overlong forms and surrogates.
 Decoded decode(std::string_view text) {
   const std::uint32_t lead = byte_at(text, 0);
   if (lead < 0x80) return {lead, 1};

@@ -1,5 +1,5 @@
-// Text of another process on a terminal or in JSON: it may not move the cursor, hide, reorder or
-// break a line.
+// Text of another process on a terminal or in JSON: it must not move the cursor, or hide, reorder
+// or break a line.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace ctxconf::reader {
 
-// One line: bytes that are no UTF-8, control characters and invisible formatting become `\xNN`
-// byte by byte, a backslash is doubled. What is over `limit` bytes is counted, not shown.
+// One line: bytes that are not UTF-8, control characters and invisible formatting become `\xNN`
+// byte by byte; a backslash is doubled. Bytes after `limit` are counted, not shown.
 inline constexpr std::size_t kShownBytes = 1024;
 std::string printable(std::string_view text, std::size_t limit = kShownBytes);
 
-// Columns on a terminal, as far as one a character goes.
+// Columns on a terminal, assuming one per character.
 std::size_t width(std::string_view printable);
 
 }  // namespace ctxconf::reader

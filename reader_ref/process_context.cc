@@ -20,7 +20,7 @@ using sys::MemoryReader;
 using sys::RemotePtr;
 using sys::Result;
 
-// Of one process at most; further mappings of that name are left alone.
+// Per process; further mappings of that name are ignored.
 constexpr std::size_t kMostCandidates = 64;
 
 std::string hex(std::uint64_t value) {
@@ -29,10 +29,10 @@ std::string hex(std::uint64_t value) {
   return "0x" + std::string(digits, end);
 }
 
-// EFAULT is an answer about the memory of the process; everything else about the process.
+// EFAULT is about the memory of the process; every other error is about the process.
 bool is_fault(const sys::Error& e) { return e.err == EFAULT; }
 
-// A candidate that was not used: for good, or because it is being changed.
+// A candidate that was not used: permanently, or because it is being changed.
 struct PassedOver {
   bool busy = false;
   std::string why;
@@ -63,7 +63,7 @@ Result<Taken<abi::ProcessHeader>> read_header(const MemoryReader& memory, const 
   return *header;
 }
 
-// The payload, or why there is none. What it says holds only if the header has not changed.
+// The payload, or why there is none. The answer is valid only if the header has not changed.
 Result<Taken<std::vector<std::byte>>> read_payload(const MemoryReader& memory,
                                                    const abi::ProcessHeader& header) {
   using Payload = Taken<std::vector<std::byte>>;
@@ -85,14 +85,14 @@ Result<Taken<std::vector<std::byte>>> read_payload(const MemoryReader& memory,
 }
 
 Result<Taken<Copy>> copy_context(const MemoryReader& memory, const MapEntry& mapping) {
-  CTX_TRY(before, read_header(memory, mapping));
+  CTX_ASSIGN_OR_RETURN(before, read_header(memory, mapping));
   if (!before) return Taken<Copy>(std::unexpect, std::move(before.error()));
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  CTX_TRY(payload, read_payload(memory, *before));
+  CTX_ASSIGN_OR_RETURN(payload, read_payload(memory, *before));
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The whole header, not the timestamp alone: nothing promises in which order the kernel copies
-  // 32 bytes, so the first copy may hold the old pointer beside the new timestamp.
-  CTX_TRY(after, read_header(memory, mapping));
+  // Compares the whole header, not only the timestamp: nothing guarantees the order in which the
+  // kernel copies 32 bytes, so the first copy may hold the old pointer and the new timestamp.
+  CTX_ASSIGN_OR_RETURN(after, read_header(memory, mapping));
   if (!after || *after != *before) {
     return Taken<Copy>(std::unexpect, true, "was changed while it was copied");
   }
@@ -104,10 +104,10 @@ using Found = std::shared_ptr<const ProcessContext>;
 
 Result<Taken<Found>> take(const MemoryReader& memory, const MapEntry& mapping, const Found& known) {
   if (known && known->mapping.range.begin() == mapping.range.begin()) {
-    CTX_TRY(header, read_header(memory, mapping));
+    CTX_ASSIGN_OR_RETURN(header, read_header(memory, mapping));
     if (header && *header == known->header) return known;
   }
-  CTX_TRY(copy, copy_context(memory, mapping));
+  CTX_ASSIGN_OR_RETURN(copy, copy_context(memory, mapping));
   if (!copy) return Taken<Found>(std::unexpect, std::move(copy.error()));
   auto decoded = decode_payload(copy->payload);
   if (!decoded) return Taken<Found>(std::unexpect, false, decoded.error().detail);
@@ -125,13 +125,13 @@ KeyMap key_map_of(const AnyValue& value) {
   if (value.value_case() != AnyValue::kArrayValue) return keys;
   for (const AnyValue& element : value.array_value().values()) {
     if (keys.size() == abi::kMaxKeys) break;
-    // Every element counts, or all behind an odd one would get the wrong name.
+    // Every element counts; otherwise all elements after an odd one would get the wrong name.
     keys.push_back(element.string_value());
   }
   return keys;
 }
 
-// protobuf says on stderr which string is not UTF-8.
+// protobuf reports on stderr which string is not UTF-8.
 void quieten_protobuf() {
   [[maybe_unused]] static const auto before = google::protobuf::SetLogHandler(nullptr);
 }
@@ -152,7 +152,7 @@ Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte
       !context->message.ParseFromArray(payload.data(), static_cast<int>(payload.size()))) {
     return sys::fail("decode payload", 0,
                      "has a payload of " + std::to_string(payload.size()) +
-                         " bytes that is no ProcessContext message");
+                         " bytes that is not a ProcessContext message");
   }
   const KeyValues& attributes = context->message.attributes();
   if (const KeyValue* schema = find_attribute(attributes, abi::kSchemaVersionKey)) {
@@ -170,16 +170,16 @@ Result<Look> look_once(const MemoryReader& memory, std::span<const MapEntry> can
   Look look;
   if (candidates.size() > kMostCandidates) {
     look.notes.push_back(std::to_string(candidates.size() - kMostCandidates) +
-                         " more mappings of that name were not looked at");
+                         " more mappings of that name were not examined");
     candidates = candidates.first(kMostCandidates);
   }
   for (const MapEntry& mapping : candidates) {
     if (look.context) {
-      CTX_TRY(header, read_header(memory, mapping));
+      CTX_ASSIGN_OR_RETURN(header, read_header(memory, mapping));
       if (header) look.notes.push_back(name_of(mapping) + " is a second context, not used");
       continue;
     }
-    CTX_TRY(taken, take(memory, mapping, known));
+    CTX_ASSIGN_OR_RETURN(taken, take(memory, mapping, known));
     if (taken) {
       look.context = std::move(*taken);
     } else {
@@ -201,8 +201,8 @@ Result<Look> read_process_context(const MemoryReader& memory, const ListCandidat
                                   const Found& known, const Patience& patience,
                                   const Sleep& sleep) {
   for (int n = 1;; ++n) {
-    CTX_TRY(candidates, list());
-    CTX_TRY(look, look_once(memory, candidates, known));
+    CTX_ASSIGN_OR_RETURN(candidates, list());
+    CTX_ASSIGN_OR_RETURN(look, look_once(memory, candidates, known));
     if (!look.busy || n >= patience.looks || !sleep(delay_after(n, patience))) {
       return std::move(look);
     }

@@ -1,6 +1,6 @@
 // The reading protocol of OTEP 4719: finds the context that a process publishes, copies it
-// whole although the process goes on changing it, and decodes it. Everything that is read is
-// hostile; what cannot be used costs that mapping or that process and nothing else.
+// completely although the process keeps changing it, and decodes it. All input is hostile; unusable
+// input affects only that mapping or that process.
 #pragma once
 
 #include <chrono>
@@ -33,36 +33,36 @@ struct ProcessContext {
   sys::MapEntry mapping;
   abi::ProcessHeader header{};
   ProcessContextMessage message;
-  // From field 2: is there an attribute threadlocal.schema_version, and its value if it is a
-  // string.
+  // From field 2: whether there is an attribute threadlocal.schema_version, and its value if that
+  // is a string.
   bool has_schema = false;
   std::string schema;
   KeyMap keys;  // threadlocal.attribute_key_map
 };
 
-// The attribute that counts, or null: of equal keys the last.
+// The attribute that counts, or null: of equal keys, the last.
 const KeyValue* find_attribute(const KeyValues& attributes, std::string_view key);
 
-// The message and what the thread context needs of it. The error says why it is none.
+// The message and what the thread context needs from it. The error says why it cannot be decoded.
 sys::Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte> payload);
 
-// What one look at all candidates came to.
+// The result of one look at all candidates.
 struct Look {
-  std::shared_ptr<const ProcessContext> context;  // null: nothing that can be used
+  std::shared_ptr<const ProcessContext> context;  // null: no usable context
   bool busy = false;               // being changed: worth another look; only without a context
-  std::vector<std::string> notes;  // a candidate passed over, each with the reason; hostile text
+  std::vector<std::string> notes;  // ignored candidates, each with the reason; hostile text
 };
 
-// Looks once at the mappings, in their order, and takes the first context that is good. Others are
-// not mixed into it. `known` is an earlier result for the same process (or null): a mapping that
-// still has its address and its header is not copied again. The errors are about the process
-// (ESRCH, EPERM), never about its memory.
+// Looks once at the mappings, in their order, and takes the first good context, without parts of
+// others. `known` is an earlier result for the same process (or null): a mapping with the same
+// address and header is not copied again. Errors are about the process (ESRCH, EPERM), never about
+// its memory.
 sys::Result<Look> look_once(const sys::MemoryReader& memory,
                             std::span<const sys::MapEntry> candidates,
                             const std::shared_ptr<const ProcessContext>& known);
 
-// How often and how long a context is waited for that is being changed: with the defaults
-// at most half a second of sleep.
+// How often and how long to wait for a context that is being changed: with the defaults, at most
+// half a second of sleep.
 struct Patience {
   int looks = 12;
   std::chrono::milliseconds first{1};      // doubled after each look...
@@ -70,12 +70,12 @@ struct Patience {
 };
 std::chrono::milliseconds delay_after(int look, const Patience& patience);  // from 1
 
-// Where the waiting and the mappings come from; tests put their own here.
+// Tests replace the sleep and the mappings.
 using Sleep = std::function<bool(std::chrono::milliseconds)>;  // false: stop waiting
 using ListCandidates = std::function<sys::Result<std::vector<sys::MapEntry>>()>;
 
-// Lists the candidates and looks, again while the context is busy. Still busy at the end: the
-// result says so.
+// Lists the candidates and looks, repeatedly while the context is busy. If it is still busy at the
+// end, the result says so.
 sys::Result<Look> read_process_context(const sys::MemoryReader& memory, const ListCandidates& list,
                                        const std::shared_ptr<const ProcessContext>& known,
                                        const Patience& patience, const Sleep& sleep);

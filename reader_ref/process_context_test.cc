@@ -264,7 +264,7 @@ TEST(ProcessContext, FollowsAPointerThatMovedDuringTheCopy) {
   EXPECT_EQ(service_of(*r.look.context), "new");
 }
 
-// The kernel may copy the 32 bytes in any order: the old pointer beside the new timestamp.
+// The kernel may copy the 32 bytes in any order: the old pointer with the new timestamp.
 TEST(ProcessContext, ATornHeaderIsNotBelieved) {
   SnapshotMemory m;
   put(m, kPayloadAt, payload_of("old"));

@@ -28,10 +28,10 @@ std::string thread_name(pid_t pid, pid_t tid) {
   return name;
 }
 
-// Loading a library maps a file, which changes this number; not always code: the variable may be
-// all that there is in it.
+// Loading a library maps a file, which changes this number; the file need not contain code, because
+// it may contain only the variable.
 Result<std::uint64_t> fingerprint_of_files(pid_t pid) {
-  CTX_TRY(mappings, sys::find_all_mappings(pid, {"/"}));
+  CTX_ASSIGN_OR_RETURN(mappings, sys::find_all_mappings(pid, {"/"}));
   std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a, by words
   for (const sys::MapEntry& m : mappings) {
     for (const std::uint64_t word : {m.range.begin().raw(), m.range.end().raw(), m.inode,
@@ -42,7 +42,7 @@ Result<std::uint64_t> fingerprint_of_files(pid_t pid) {
   return hash;
 }
 
-// Why the variable is left alone; empty: it is read.
+// Why the variable is not read; empty: it is read.
 std::string why_no_threads(const ProcessContext& context) {
   if (!context.has_schema) return "the context has no threadlocal.schema_version";
   if (abi::is_thread_schema(context.schema)) return {};
@@ -82,26 +82,27 @@ Result<Look> ProcessReader::look_at_context() {
 }
 
 Result<ProcessReport> ProcessReader::read() {
-  CTX_TRY(report, read_once());
-  CTX_TRY(same, still_holds(report));
+  CTX_ASSIGN_OR_RETURN(report, read_once());
+  CTX_ASSIGN_OR_RETURN(same, still_holds(report));
   if (same) return std::move(report);
-  CTX_TRY(second, read_once());
-  CTX_TRY(same_now, still_holds(second));
+  CTX_ASSIGN_OR_RETURN(second, read_once());
+  CTX_ASSIGN_OR_RETURN(same_now, still_holds(second));
   if (same_now) return std::move(second);
-  return sys::fail("read process", EAGAIN,
-                   "pid " + std::to_string(pid_) + ": its context was replaced meanwhile, twice");
+  return sys::fail(
+      "read process", EAGAIN,
+      "pid " + std::to_string(pid_) + ": its context was replaced twice while it was read");
 }
 
-// Whether executable, context and threads are of one program. A process that ends meanwhile loses
-// threads, one that calls exec has others behind the same id.
+// Whether executable, context and threads belong to one program. A process that ends meanwhile
+// loses threads; after an exec, the same id has other threads.
 Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
   if (!report.context) return true;
-  CTX_TRY(facts, sys::process_facts(pid_));
+  CTX_ASSIGN_OR_RETURN(facts, sys::process_facts(pid_));
   if (facts.start_ticks != report.start_ticks || facts.executable != report.executable ||
       facts.state == 'Z') {
     return false;
   }
-  CTX_TRY(candidates, candidates_of(pid_));
+  CTX_ASSIGN_OR_RETURN(candidates, candidates_of(pid_));
   const sys::MapEntry& mapping = report.context->mapping;
   return std::ranges::any_of(candidates, [&](const sys::MapEntry& m) {
     return m.range == mapping.range && m.inode == mapping.inode;
@@ -109,21 +110,23 @@ Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
 }
 
 Result<ProcessReport> ProcessReader::read_once() {
-  CTX_TRY(facts, sys::process_facts(pid_));
+  CTX_ASSIGN_OR_RETURN(facts, sys::process_facts(pid_));
   if (facts.state == 'Z') {
     return sys::fail("read process", ESRCH, "pid " + std::to_string(pid_) + " has ended");
   }
-  if (facts.start_ticks != start_ticks_) {  // the first time, or the id went to another process
+  if (facts.start_ticks != start_ticks_) {  // the first time, or the id was reused
     start_ticks_ = facts.start_ticks;
     known_.reset();
     loaded_.reset();
   }
-  CTX_TRY(look, look_at_context());
-  CTX_TRY(facts_after, sys::process_facts(pid_));
-  // A process that ends loses its memory, and the link to its executable, before it is a zombie.
+  CTX_ASSIGN_OR_RETURN(look, look_at_context());
+  CTX_ASSIGN_OR_RETURN(facts_after, sys::process_facts(pid_));
+  // A process that is ending loses its memory, and the link to its executable, before it is a
+  // zombie.
   const bool lost = !facts.executable.empty() && facts_after.executable.empty();
   if (facts_after.start_ticks != start_ticks_ || facts_after.state == 'Z' || lost) {
-    return sys::fail("read process", ESRCH, "pid " + std::to_string(pid_) + " ended meanwhile");
+    return sys::fail("read process", ESRCH,
+                     "pid " + std::to_string(pid_) + " ended while it was read");
   }
   known_ = look.context;
   ProcessReport report;
@@ -138,13 +141,13 @@ Result<ProcessReport> ProcessReader::read_once() {
 }
 
 Result<> ProcessReader::find_variable() {
-  CTX_TRY(mappings, fingerprint_of_files(pid_));
+  CTX_ASSIGN_OR_RETURN(mappings, fingerprint_of_files(pid_));
   const std::uint64_t timestamp = known_->header.monotonic_published_at_ns;
   if (loaded_ && loaded_->mappings == mappings && loaded_->context_timestamp == timestamp) {
     return {};
   }
   loaded_.reset();
-  CTX_TRY(variable, find_thread_variable(pid_, *files_));
+  CTX_ASSIGN_OR_RETURN(variable, find_thread_variable(pid_, *files_));
   loaded_ = Loaded{mappings, timestamp, std::move(variable)};
   return {};
 }
@@ -156,7 +159,7 @@ std::optional<ProcessReader::Sampled> ProcessReader::sample(pid_t tid, Clock::ti
   out.thread.name = thread_name(pid_, tid);
   const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
   if (left <= milliseconds(0)) {
-    out.thread.why = "not looked at: time is up";
+    out.thread.why = "not read: time is up";
     return out;
   }
   auto sampled = sample_thread(tid, loaded_->variable, memory_, options_.attributes,
@@ -178,7 +181,7 @@ void ProcessReader::read_threads(ProcessReport& report) {
   report.threads_why = why_no_threads(*report.context);
   if (!report.threads_why.empty()) return;
   if (const auto found = find_variable(); !found) {
-    report.threads_why = "the loaded files cannot be looked at: " + sys::to_string(found.error());
+    report.threads_why = "the loaded files cannot be examined: " + sys::to_string(found.error());
     return;
   }
   const ThreadVariable& variable = loaded_->variable;
@@ -189,7 +192,7 @@ void ProcessReader::read_threads(ProcessReport& report) {
     return;
   }
   report.variables = describe_variables(variable);
-  find_places(loaded_->variable, memory_);
+  find_locations(loaded_->variable, memory_);
   const auto tids = sys::thread_list(pid_);
   if (!tids) {
     report.threads_why = "the threads cannot be listed: " + sys::to_string(tids.error());
@@ -201,7 +204,7 @@ void ProcessReader::read_threads(ProcessReport& report) {
   for (const pid_t tid : *tids) {
     if (auto sampled = sample(tid, end)) samples.push_back(std::move(*sampled));
   }
-  // All threads run again: from here on only copies are looked at.
+  // All threads run again: from here on only copies are used.
   bool unknown = false;
   for (Sampled& s : samples) {
     if (s.record) s.thread.context = parse_record(*s.record, report.context->keys);
@@ -211,8 +214,8 @@ void ProcessReader::read_threads(ProcessReport& report) {
   for (Sampled& s : samples) report.threads.push_back(std::move(s.thread));
 }
 
-// An index is not in the map, which may have grown since it was read. Once: what the new map
-// does not name either is left out.
+// An index is not in the map, which may have grown since it was read. Tries once: leaves out
+// indexes that the new map does not name either.
 void ProcessReader::refresh_names(ProcessReport& report, std::vector<Sampled>& samples) {
   const auto fresh = look_at_context();
   if (!fresh || !fresh->context || fresh->context == known_) return;

@@ -1,6 +1,6 @@
-// A profiler's view of one process: its context, and the context of each of its threads, read
-// again and again. Keeps what need not be read twice: the decoded context while its header stays
-// the same, the loaded files while the mappings stay the same.
+// A profiler's view of one process: its context and the context of each of its threads, read
+// repeatedly. Caches the decoded context while its header stays the same, and the loaded files
+// while the mappings stay the same.
 #pragma once
 
 #include <sys/types.h>
@@ -24,22 +24,22 @@ struct ReaderOptions {
   bool threads = true;
   Attributes attributes = Attributes::kRead;
   Patience patience;
-  Sleep sleep;  // empty: sleeps
-  // A thread that does not stop costs this much. All threads of a process together are given the
-  // second, by the clock; those that are left then are not looked at.
+  Sleep sleep;  // empty: really sleeps
+  // A thread that does not stop costs this much. All threads of a process together have the second
+  // limit, in wall time; the remaining threads are not read.
   std::chrono::milliseconds stop_deadline{500};
   std::chrono::milliseconds stop_budget{10'000};
 };
 
-// What one thread was found with, the text of `why` is for people.
+// The result for one thread; `why` is text for people.
 struct ThreadReport {
   pid_t tid = 0;
   std::string name;  // hostile
   std::optional<ThreadContext> context;
-  std::string why;  // without a context: the reason
+  std::string why;  // if there is no context: the reason
 };
 
-// A definition of the variable and how it is reached.
+// A definition of the variable and how it is accessed.
 struct VariableReport {
   std::string module;               // hostile
   std::vector<std::string> models;  // "TLSDESC"; each once
@@ -49,28 +49,28 @@ struct ProcessReport {
   pid_t pid = 0;
   std::uint64_t start_ticks = 0;
   std::string executable;                         // hostile
-  std::shared_ptr<const ProcessContext> context;  // null: none that can be used
-  bool busy = false;               // one is there that was being changed all the time
+  std::shared_ptr<const ProcessContext> context;  // null: no usable context
+  bool busy = false;               // a context exists but was being changed all the time
   std::vector<std::string> notes;  // hostile
   bool threads_read = false;
-  std::string threads_why;  // not read: the reason; empty when nobody asked
+  std::string threads_why;  // if threads were not read: the reason; empty if nobody requested them
   std::vector<VariableReport> variables;
-  std::vector<ThreadReport> threads;  // by thread id; those that vanished are left out
+  std::vector<ThreadReport> threads;  // by thread id; without those that vanished
 };
 
 class ProcessReader {
  public:
-  // `files` is shared by the readers of many processes and outlives them.
+  // `files` is shared by the readers of many processes and must outlive them.
   ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& files);
 
-  // ESRCH: no such process, or it ended meanwhile; EPERM, EACCES: it may not be looked at;
-  // EAGAIN: its context or its program was replaced while it was read, and once more.
-  // Each thread is stopped for the moment in which its record is copied.
+  // ESRCH: no such process, or it ended meanwhile. EPERM, EACCES: it may not be read. EAGAIN: its
+  // context or its program was replaced while it was read, and once more. Stops each thread for the
+  // moment in which its record is copied.
   sys::Result<ProcessReport> read();
 
  private:
   struct Loaded {
-    std::uint64_t mappings = 0;  // what it was found in
+    std::uint64_t mappings = 0;  // the mappings in which it was found
     std::uint64_t context_timestamp = 0;
     ThreadVariable variable;
   };

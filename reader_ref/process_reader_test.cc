@@ -61,7 +61,7 @@ TEST(ProcessReader, ThreadsThatTheTimeDoesNotSufficeForAreNamed) {
   ASSERT_EQ(report->threads.size(), 2);
   for (const ThreadReport& thread : report->threads) {
     EXPECT_FALSE(thread.context);
-    EXPECT_EQ(thread.why, "not looked at: time is up");
+    EXPECT_EQ(thread.why, "not read: time is up");
   }
 }
 

@@ -1,5 +1,5 @@
-// One sample of one thread (stop, slot, record, attributes, resume) beside the system calls that
-// stop a thread and let it go. Both sides run in turn within each iteration; what counts is the
+// One sample of one thread (stop, slot, record, attributes, resume) compared with the system calls
+// that stop a thread and resume it. Both run in turn within each iteration; the result is the
 // difference of their medians.
 #include <benchmark/benchmark.h>
 #include <signal.h>
@@ -93,7 +93,7 @@ double microseconds(F work) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// No less can be done: a tracer that waits for the stop.
+// The minimum: a tracer that waits for the stop.
 bool stop_and_let_go(pid_t tid) {
   int status = 0;
   return ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0 &&
@@ -145,7 +145,7 @@ BENCHMARK(BM_Sample)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
-// Copying and parsing alone, from memory of this process.
+// Only copying and parsing, from memory of this process.
 void BM_Parse(benchmark::State& state) {
   RecordCopy copy;
   Record record;

@@ -155,7 +155,7 @@ class CommandLine(Case):
         for args in (["--help"], ["dump", "--help"], ["watch", "--help"]):
             done = run(*args)
             self.assertEqual(done.returncode, 0)
-            self.assertIn("4 no context", done.stdout)
+            self.assertIn("4 no usable context", done.stdout)
 
     def test_no_such_process(self):
         self.complains(UNREACHABLE, "there is no process 4194305", "dump", 4194305)
@@ -198,10 +198,10 @@ class CommandLine(Case):
                                   check=False)
         done = as_nobody("dump", str(target.pid))
         self.assertEqual(done.returncode, UNREACHABLE, done)
-        self.assertIn("may not be looked at", done.stderr)
+        self.assertIn("may not be read", done.stderr)
         done = as_nobody("dump", "--all")
         self.assertEqual(done.returncode, NO_CONTEXT, done)
-        self.assertRegex(done.stderr, r"\d+ process(es)? may not be looked at")
+        self.assertRegex(done.stderr, r"\d+ process(es)? may not be read")
 
     def test_process_that_proc_hides(self):
         script = """
@@ -221,7 +221,7 @@ class CommandLine(Case):
         if done.returncode in (1, 77, 127):
             self.skipTest(f"no namespaces, or no setpriv: {done.stderr}")
         self.assertEqual(done.returncode, UNREACHABLE, done)
-        self.assertRegex(done.stderr, r"process \d+ may not be looked at")
+        self.assertRegex(done.stderr, r"process \d+ may not be read")
 
 
 class ProcessContext(Case):
@@ -258,7 +258,7 @@ class ProcessContext(Case):
         self.assertTrue(seen["notes"])
 
     def test_what_cannot_be_used(self):
-        for kind, why in (("garbage", "no ProcessContext message"), ("huge", "the limit is 1048576"),
+        for kind, why in (("garbage", "not a ProcessContext message"), ("huge", "the limit is 1048576"),
                           ("unmapped", "cannot be read"), ("stuck", "timestamp 0"),
                           ("version", "version 3"), ("none", "publishes no context")):
             with self.subTest(kind=kind):
@@ -292,7 +292,7 @@ class ProcessContext(Case):
         self.assertNotIn(stuck.pid, seen)
         self.assertNotIn(bad.pid, seen)
         self.assertRegex(done.stderr, rf"process {stuck.pid}: .*timestamp 0")
-        self.assertRegex(done.stderr, rf"process {bad.pid}: .*no ProcessContext")
+        self.assertRegex(done.stderr, rf"process {bad.pid}: .*not a ProcessContext")
 
     def test_processes_that_end_meanwhile(self):
         """Whatever the moment, the answer is one of the documented ones."""
@@ -333,7 +333,7 @@ class Silent(Case):
         try:
             return super().target(*args, **kwargs)
         except AssertionError:
-            self.skipTest("userfaultfd is not to be had")
+            self.skipTest("userfaultfd is not available")
 
     def test_a_context(self):
         silent = self.target("--context", "silent")
@@ -349,7 +349,7 @@ class Silent(Case):
         target = self.target("silent")
         self.complains(UNREACHABLE, "did not answer", "dump", target.pid, "--timeout", "500ms")
         with open(f"/proc/{target.threads['silent']}/stat", encoding="ascii") as file:
-            self.assertNotIn(file.read().split(")")[1].split()[0], "tT")  # goes on
+            self.assertNotIn(file.read().split(")")[1].split()[0], "tT")  # it continues
 
     def test_signals_end_it(self):
         target = self.target("--context", "silent")
@@ -378,7 +378,7 @@ class Silent(Case):
 
 class Threads(Case):
     def one(self, kind, *args):
-        """The only thread of this kind, and the main thread beside it."""
+        """The only thread of this kind, and the main thread."""
         target = self.target(*args, kind)
         seen = self.dump(target.pid)
         threads = self.threads(seen)

@@ -91,7 +91,7 @@ void ReadingChild::end() {
   if (child_ == 0) return;
   socket_.reset();
   kill(child_, SIGKILL);
-  // Not for ever: some file systems cannot even be interrupted by that.
+  // Bounded: some file systems cannot even be interrupted by SIGKILL.
   const auto latest = Clock::now() + kReapDeadline;
   while (waitpid(child_, nullptr, WNOHANG) == 0 && Clock::now() < latest) {
     std::this_thread::sleep_for(milliseconds(1));
@@ -116,7 +116,7 @@ Result<> ReadingChild::receive(void* to, std::size_t size, Clock::time_point end
 }
 
 Result<std::string> ReadingChild::ask(pid_t pid) {
-  if (child_ == 0) CTX_CHECK(start());
+  if (child_ == 0) CTX_RETURN_IF_ERROR(start());
   const auto latest = Clock::now() + deadline_;
   std::uint64_t size = 0;
   std::string answer;

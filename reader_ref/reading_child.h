@@ -1,6 +1,6 @@
 // A child process that does the reading, because a read may never return: the memory of a process
-// can lie behind a page that its owner does not fill (userfaultfd, FUSE). The child is killed then,
-// which also lets go of a thread that it had stopped.
+// may be in a page that its owner does not fill (userfaultfd, FUSE). Then the child is killed,
+// which also releases a thread that it had stopped.
 #pragma once
 
 #include <sys/types.h>
@@ -18,15 +18,15 @@ class ReadingChild {
  public:
   using Work = std::function<std::string(pid_t)>;
 
-  // `work` runs in the child and keeps its state there from one process to the next. The caller has
-  // one thread.
+  // `work` runs in the child and keeps its state there between processes. The caller must have one
+  // thread.
   ReadingChild(Work work, std::chrono::milliseconds deadline);
   ReadingChild(const ReadingChild&) = delete;
   ReadingChild& operator=(const ReadingChild&) = delete;
   ~ReadingChild();
 
-  // What `work` returns for `pid`. ETIMEDOUT: it did not, and the next call begins in a new child;
-  // EPIPE: the child has crashed.
+  // What `work` returns for `pid`. ETIMEDOUT: it did not return, and the next call starts a new
+  // child. EPIPE: the child has crashed.
   sys::Result<std::string> ask(pid_t pid);
 
  private:

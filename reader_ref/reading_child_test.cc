@@ -20,7 +20,7 @@ TEST(ReadingChild, KeepsItsStateAndItsAnswersMayBeLong) {
       kLong);
   EXPECT_TRUE(child.ask(40)->ends_with("x41"));
   EXPECT_TRUE(child.ask(40)->ends_with("x42"));
-  EXPECT_EQ(calls, 0);  // that was elsewhere
+  EXPECT_EQ(calls, 0);  // it ran in another process
 }
 
 TEST(ReadingChild, AfterOneThatDoesNotAnswerComesAnother) {

@@ -27,7 +27,7 @@ ordered_json number(double value) {
   return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
 }
 
-// As deep as the message, which protobuf has bounded.
+// As deep as the message, which protobuf limits.
 ordered_json to_json(const AnyValue& value) {
   switch (value.value_case()) {
     case AnyValue::kStringValue:
@@ -57,17 +57,17 @@ ordered_json to_json(const AnyValue& value) {
   return nullptr;
 }
 
-// Each key once, where it first stood, with its last value. Through the vector below
-// ordered_json, which searches all its keys at every insertion.
+// Each key once, at its first position, with its last value. Uses the vector below ordered_json,
+// which would search all its keys at every insertion.
 ordered_json to_json(const KeyValues& attributes) {
-  std::map<std::string_view, std::size_t> places;
+  std::map<std::string_view, std::size_t> locations;
   std::vector<const KeyValue*> kept;
   for (const KeyValue& pair : attributes) {
-    const auto [place, is_new] = places.try_emplace(pair.key(), kept.size());
+    const auto [location, is_new] = locations.try_emplace(pair.key(), kept.size());
     if (is_new) {
       kept.push_back(&pair);
     } else {
-      kept[place->second] = &pair;
+      kept[location->second] = &pair;
     }
   }
   ordered_json::object_t out;
@@ -147,7 +147,7 @@ std::string attributes_text(std::string_view title, const KeyValues& attributes)
   return out;
 }
 
-// A word, quoted where its end would not be seen.
+// A word, quoted if its end would not be visible.
 std::string word(std::string_view text) {
   std::string out = printable(text);
   if (!out.empty() && out.find_first_of(" \"=") == std::string::npos) return out;

@@ -1,4 +1,4 @@
-// What was read, for people and for programs (docs/reader.md describes both).
+// The output of what was read, for people and for programs (docs/reader.md describes both).
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace ctxconf::reader {
 
-// Several lines. Threads without a context are counted; listed with the reason if `verbose`.
+// Several lines. Counts threads without a context; lists them with the reason if `verbose`.
 std::string to_text(const ProcessReport& report, bool verbose);
 std::string to_text(const ThreadReport& thread);  // one line, without the newline
 
-// An object; hostile strings are in it as they are.
+// An object; contains hostile strings unchanged.
 nlohmann::ordered_json to_json(const ProcessReport& report);
-// One line of valid JSON in ASCII: what is no UTF-8 is replaced by U+FFFD.
+// One line of valid JSON in ASCII: bytes that are not UTF-8 become U+FFFD.
 std::string to_line(const nlohmann::ordered_json& object);
 
 // "9a0b"

@@ -1,16 +1,16 @@
-// A program for the tests of the reader: publishes a process context by hand and has
+// A program for the tests of the reader: publishes a process context without a library and has
 // threads with records of every kind, good and bad.
 //
 //   test_target [--context KIND] [--schema TEXT|-] [--keys a,b] [THREAD-KIND...]
 //
-// Prints "thread KIND TID SLOT" for each thread and "ready". Then obeys lines on stdin:
+// Prints "thread KIND TID SLOT" for each thread and "ready". Then executes lines from stdin:
 //   grow NAME   appends a key to the map and publishes the longer one
 //   schema TEXT publishes another schema version
 //   drop        unmaps the context
 //   publish     the same as a new one
-//   load FILE   dlopens it; "loaded" if it has worked
+//   load FILE   dlopens it; prints "loaded" if that worked
 //   touch       a new thread that sets the variable of the loaded library
-//   leave       the main thread ends, the others go on
+//   leave       the main thread ends, the others continue
 //   exec        becomes another program
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,7 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
-#ifdef CTXCONF_NO_SLOT  // not exported: only a library that is loaded has it
+#ifdef CTXCONF_NO_SLOT  // not exported: only a library that is loaded later has it
 static __thread void* otel_thread_ctx_v1 = NULL;
 #else
 __attribute__((visibility("default"))) __thread void* otel_thread_ctx_v1 = NULL;
@@ -83,7 +83,7 @@ static void* check(void* p) {
   return p;
 }
 
-// A page that nobody fills: who reads it waits, from another process too.
+// A page that nobody fills: whoever reads it waits, from another process too.
 static void* silent(void* page) {
   const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
   struct uffdio_api api = {.api = UFFD_API};
@@ -193,7 +193,7 @@ static void publish(void) {
     silent(g_header);
     return;
   }
-  // A second mapping may lie before or behind the first.
+  // A second mapping may be before or after the first.
   if (strcmp(g_context, "two") == 0) map_named();
   madvise(g_header, kPage, MADV_DONTFORK);
   memcpy(g_header->signature, "OTEL_CTX", 8);
@@ -209,7 +209,7 @@ static void drop(void) {
 
 // --- the records
 
-// The last bytes of it lie before a page that cannot be read.
+// Its last bytes are before a page that cannot be read.
 static unsigned char* guarded(size_t pages, size_t before_end) {
   unsigned char* at = check(
       mmap(NULL, (pages + 1) * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -226,7 +226,7 @@ static void add_entry(struct record* r, unsigned key, const char* value, size_t 
 
 static struct record* fill(struct record* r) {
   for (int i = 0; i < 16; ++i) r->trace_id[i] = (uint8_t)(0xa0 + i);
-  // The thread's own number: each thread has ids of its own.
+  // The thread's own number: each thread has its own ids.
   const uint32_t tid = (uint32_t)gettid();
   for (int i = 0; i < 8; ++i) r->span_id[i] = (uint8_t)(i < 4 ? 0xb0 : tid >> (8 * (7 - i)));
   r->flags = 1;
@@ -265,7 +265,7 @@ static void* record_of(const char* kind) {
   if (strcmp(kind, "half") == 0) memset(r->span_id, 0, 8);
   if (strcmp(kind, "twice") == 0) add_entry(r, 0, "/pay", 4);
   if (strcmp(kind, "index1") == 0) add_entry(r, 1, "one", 3);
-  if (strcmp(kind, "cut") == 0) r->size += 1;  // a lone index behind the entry
+  if (strcmp(kind, "cut") == 0) r->size += 1;  // a lone index after the entry
   if (strcmp(kind, "utf8") == 0) add_entry(r, 0, "\xff\x1b[31m", 6);
   if (strcmp(kind, "large") == 0) {
     while (r->size < 65535 - 102)

@@ -13,7 +13,7 @@ using sys::RemoteAddr;
 using sys::RemotePtr;
 using sys::Result;
 
-// The value at an address, or nothing where it cannot be read.
+// The value at an address, or nothing if it cannot be read.
 template <sys::Plain T>
 Result<std::optional<T>> read_if_mapped(const MemoryReader& memory, RemoteAddr at) {
   const auto value = memory.read(RemotePtr<T>{at});
@@ -38,7 +38,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return out;
 }
 
-// A key map that repeats a name has two indexes for it; the later entry counts there too.
+// A key map that repeats a name has two indexes for it; there too the later entry counts.
 void set(std::vector<NamedValue>& attributes, const std::string& key, std::string value) {
   const auto at = std::ranges::find(attributes, key, &NamedValue::key);
   if (at != attributes.end()) {
@@ -74,7 +74,7 @@ Result<RecordCopy> copy_record(const MemoryReader& memory, RemoteAddr slot, Attr
   RecordCopy copy;
   copy.slot = slot;
   copy.state = RecordState::kSlotUnreadable;
-  CTX_TRY(pointer, read_if_mapped<std::uint64_t>(memory, slot));
+  CTX_ASSIGN_OR_RETURN(pointer, read_if_mapped<std::uint64_t>(memory, slot));
   if (!pointer) return copy;
   copy.record = RemoteAddr(*pointer);
   copy.state = RecordState::kNull;
@@ -82,7 +82,7 @@ Result<RecordCopy> copy_record(const MemoryReader& memory, RemoteAddr slot, Attr
   copy.state = RecordState::kOddAddress;
   if (*pointer % alignof(abi::ThreadRecordHead) != 0) return copy;
   copy.state = RecordState::kUnreadable;
-  CTX_TRY(head, read_if_mapped<abi::ThreadRecordHead>(memory, copy.record));
+  CTX_ASSIGN_OR_RETURN(head, read_if_mapped<abi::ThreadRecordHead>(memory, copy.record));
   if (!head) return copy;
   copy.head = *head;
   copy.state = RecordState::kNotValid;
@@ -91,7 +91,7 @@ Result<RecordCopy> copy_record(const MemoryReader& memory, RemoteAddr slot, Attr
   const auto area = copy.record.plus(sizeof(abi::ThreadRecordHead));
   if (attributes == Attributes::kSkip || head->attrs_data_size == 0 || !area) return copy;
   copy.area.resize(head->attrs_data_size);
-  CTX_TRY(copied, memory.read_some(*area, copy.area));
+  CTX_ASSIGN_OR_RETURN(copied, memory.read_some(*area, copy.area));
   copy.area_cut = copied < copy.area.size();
   copy.area.resize(copied);
   return copy;

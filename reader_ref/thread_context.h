@@ -1,5 +1,5 @@
-// The thread record of OTEP 4947 as a reader treats it: copied while its thread stands still,
-// parsed afterwards. Both parts are pure: bytes come from a MemoryReader, names from a key map.
+// The thread record of OTEP 4947 as a reader handles it: copied while its thread is stopped, parsed
+// afterwards. Both parts are pure: bytes come from a MemoryReader, names from a key map.
 #pragma once
 
 #include <array>
@@ -28,18 +28,18 @@ enum class RecordState {
 };
 std::string_view describe(RecordState state);  // "the slot is null"
 
-// What was copied out of one thread, in one stop.
+// What was copied from one thread, in one stop.
 struct RecordCopy {
   RecordState state = RecordState::kNoBlock;
   sys::RemoteAddr slot;    // address of the variable
   sys::RemoteAddr record;  // its value
   abi::ThreadRecordHead head{};
-  std::vector<std::byte> area;  // of a valid record: attrs_data_size bytes...
+  std::vector<std::byte> area;  // if the record is valid: attrs_data_size bytes...
   bool area_cut = false;        // ... unless fewer could be read
 };
 
 // Follows the variable at `slot`; the thread must be stopped. Reads the 8 bytes of the slot, 28 of
-// the record, and the attribute area only of a valid record and only if it is wanted. The errors
+// the record, and the attribute area only if the record is valid and the caller wants it. Errors
 // are about the process.
 enum class Attributes { kSkip, kRead };
 sys::Result<RecordCopy> copy_record(const sys::MemoryReader& memory, sys::RemoteAddr slot,
@@ -61,12 +61,12 @@ struct NamedValue {
 struct ThreadContext {
   std::optional<TraceLink> link;  // only with both ids
   std::vector<NamedValue> attributes;
-  std::vector<std::uint8_t> unknown;  // indexes beyond the map: refresh it, parse again
+  std::vector<std::uint8_t> unknown;  // indexes beyond the map: refresh the map, parse again
   std::vector<std::string> notes;     // what was wrong with the record
 };
 
-// Of a valid record. The last of several entries with one index counts; what follows an entry that
-// does not fit is left; an index without a name is left out.
+// Parses a valid record. If entries have the same index, the last one counts. Ignores what follows
+// an entry that does not fit, and an index without a name.
 ThreadContext parse_record(const RecordCopy& copy, const KeyMap& keys);
 
 }  // namespace ctxconf::reader

@@ -45,7 +45,7 @@ void put(SnapshotMemory& memory, std::uint64_t at, const std::string& bytes) {
   memory.put(RemoteAddr(at), std::as_bytes(std::span(bytes)));
 }
 
-// A slot that leads to the head, with the area behind it.
+// A slot that points to the head, with the area after it.
 SnapshotMemory memory_with(const abi::ThreadRecordHead& head, const std::string& area = "",
                            std::uint64_t at = kRecord) {
   SnapshotMemory m;

@@ -10,17 +10,17 @@ namespace ctxconf::reader {
 using sys::Result;
 
 Result<ThreadVariable> find_thread_variable(pid_t pid, sys::ElfCache& files) {
-  CTX_TRY(modules, sys::modules_of(pid, files));
-  CTX_TRY(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
+  CTX_ASSIGN_OR_RETURN(modules, sys::modules_of(pid, files));
+  CTX_ASSIGN_OR_RETURN(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
   ThreadVariable variable{pid, std::move(modules), std::move(definitions), {}};
-  find_places(variable, sys::ProcessMemory(pid));
+  find_locations(variable, sys::ProcessMemory(pid));
   return variable;
 }
 
-void find_places(ThreadVariable& variable, const sys::MemoryReader& memory) {
-  variable.places.clear();
+void find_locations(ThreadVariable& variable, const sys::MemoryReader& memory) {
+  variable.locations.clear();
   for (const sys::TlsDefinition& definition : variable.definitions) {
-    variable.places.push_back(sys::tls_place(variable.modules, definition, memory));
+    variable.locations.push_back(sys::tls_location(variable.modules, definition, memory));
   }
 }
 
@@ -29,25 +29,25 @@ Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
                                    std::chrono::milliseconds deadline) {
   const auto stop = sys::ThreadStop::stop(tid, deadline, variable.pid);
   if (!stop) return std::unexpected(stop.error());
-  CTX_TRY(tp, stop->thread_pointer());
+  CTX_ASSIGN_OR_RETURN(tp, stop->thread_pointer());
   ThreadSample sample;
   if (tp.raw() == 0) {
     sample.why = "the thread has no thread pointer";
     return sample;
   }
-  for (const auto& place : variable.places) {
-    const auto slot = sys::tls_address(place, tp, memory);
+  for (const auto& location : variable.locations) {
+    const auto slot = sys::tls_address(location, tp, memory);
     if (!slot) {
       if (sample.why.empty()) sample.why = sys::to_string(slot.error());
       continue;
     }
     RecordCopy copy;  // kNoBlock
     if (*slot) {
-      CTX_TRY(copied, copy_record(memory, **slot, attributes));
+      CTX_ASSIGN_OR_RETURN(copied, copy_record(memory, **slot, attributes));
       copy = std::move(copied);
     }
     const bool valid = copy.state == RecordState::kValid;
-    // Without a valid one the first that could be followed says why.
+    // If none is valid, the first that could be followed says why.
     if (valid || !sample.record || sample.record->state == RecordState::kNoBlock) {
       sample.record = std::move(copy);
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every source is as clang-format leaves it: check_format.py CLANG-FORMAT ROOT"""
+"""Checks that clang-format would not change any source: check_format.py CLANG-FORMAT ROOT"""
 import pathlib
 import subprocess
 import sys
@@ -14,7 +14,7 @@ def main():
         print("no sources found")
         return 1
     done = subprocess.run([binary, "--dry-run", "-Werror", *files], check=False)
-    print(f"{len(files)} files; to mend: {binary} -i FILE")
+    print(f"{len(files)} files; to fix them: {binary} -i FILE")
     return done.returncode
 
 

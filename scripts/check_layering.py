@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks who includes whom. Arrows and exceptions are the two tables below.
+"""Checks which files include which. The tables below have the allowed includes and the exceptions.
 
   check_layering.py [ROOT]
 """
@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-# Folder: the folders of ours that it may include, besides itself.
+# Folder: the folders of ours that it may include, in addition to itself.
 ALLOWED = {
     "abi": set(),
     "sys": set(),
@@ -18,15 +18,47 @@ ALLOWED = {
     "conformance": {"abi", "sys", "proto", "golden"},
     "fuzz": {"abi", "sys", "proto", "golden", "reader_ref", "conformance"},
 }
-# Libraries that only one folder may know.
+# Room of conformance/: the rooms that it may include, in addition to itself; a test may include
+# any. A room includes none below it in this list.
+ROOMS = {
+    "text": set(),
+    "requirements": set(),
+    "evidence": {"requirements", "text"},
+    "payload": set(),
+    "elf": {"evidence"},
+    "verdict": {"requirements", "evidence"},
+    "faults": {"evidence", "text", "verdict"},
+    "rules": {"elf", "evidence", "payload", "requirements", "text", "verdict"},
+    "judge": {"evidence", "faults", "requirements", "rules", "text", "verdict"},
+    "observe": {"elf", "evidence", "faults", "payload", "text"},
+    "puppet": {"evidence", "observe", "text"},
+    "testee": {"evidence", "faults", "observe", "requirements", "text", "verdict"},
+    "report": {"requirements", "text", "verdict"},
+    "command": {"elf", "evidence", "faults", "judge", "observe", "payload", "puppet", "report", "requirements",
+                "rules", "testee", "text", "verdict"},
+}
+# The broken and legal programs include no room, and only what an SDK could include.
+TESTEES = "conformance/testees/"
+TESTEES_MAY = ("opentelemetry/proto/", "writer_ref/otel_ctx.h", "writer_ref/otel_thread_ctx.h")
+# A generated file, which is in no room.
+NO_ROOM = {"conformance/version.h"}
+# Libraries that only one folder may include.
 ONLY_IN = {"elfutils/": {"sys"}, "gelf.h": {"sys"}, "libelf.h": {"sys"}, "boost/": {"sys"}}
+# Subfolders that only these folders may include.
+INNER = {"sys/arch": {"sys"}}
+# Macros that only sys/arch may use; it has a file for each processor. Testees and tests have
+# instructions of their own.
+PROCESSOR = re.compile(r"\b(__(x86_64|i386|amd64|aarch64|arm)(__)?|user_regs_struct|u_debugreg|AUDIT_ARCH_\w+)\b")
+ASKS_NOT = ("sys/", "conformance/")
+MAY_ASK = re.compile(r"sys/arch/|conformance/puppet/[^/]*\.c$|.*_(test|bench|target)\.(cc|c|h)$")
 # File: what it may include beyond its folder.
 EXCEPTIONS = {
     "writer_ref/encode.cc": {"proto"},
     "writer_ref/encode_test.cc": {"proto"},
     "writer_ref/main_test.cc": {"proto"},
 }
-PURE = {"sys/map_table.h": {"sys/result.h", "sys/remote_addr.h"}, "sys/map_table.cc": {"sys/map_table.h"}}
+PURE = {"sys/map_table.h": {"sys/result.h", "sys/remote_addr.h"}, "sys/map_table.cc": {"sys/map_table.h"},
+        "sys/proc_text.h": set(), "sys/proc_text.cc": {"sys/proc_text.h"}}
 # The judge must not link the reference code, not even through another target.
 REFERENCE = {"ctxconf_writer", "ctxconf_writer_objects", "ctxconf_writer_encode", "otel_ctx"}
 TARGET = re.compile(r"ctxconf_(?:library|program|test)\((\S+)\s+SRCS\s+([^)]*?)(?:\s+DEPS\s+([^)]*?))?\)", re.S)
@@ -48,23 +80,55 @@ def check_links(root):
 
     return [f"CMakeLists.txt: {name} may not link {dep}"
             for name, (sources, _) in targets.items()
-            if any(s.startswith("conformance/") and not s.startswith("conformance/testees/") for s in sources)
+            if any(s.startswith("conformance/") and not s.startswith(TESTEES) for s in sources)
             for dep in sorted(reached(name, set()) & REFERENCE)]
+
+
+def check_room(name, number, target):
+    """Whether a source of conformance/ may include another of it."""
+    room = name.split("/")[1]
+    to = target.split("/")[1]
+    if room not in ROOMS or target in NO_ROOM:
+        return [] if room in ROOMS else [f"{name}:{number}: conformance/{room} is not a room"]
+    may = ROOMS[room] | {room}
+    return [] if to in may or name.endswith("_test.cc") else [f"{name}:{number}: conformance/{room} may not include {target}"]
+
+
+def check_testee(name, number, target):
+    """Whether a broken or legal program may include another file of ours."""
+    # The programs of one folder do not know those of another; all know writer/ and what is next to it.
+    folder = target.removeprefix(TESTEES).rpartition("/")[0]
+    own = name.removeprefix(TESTEES).rpartition("/")[0]
+    ours = target.startswith(TESTEES) and (folder in ("", "writer", own) or own == "")
+    upward = ours and own == "writer" and folder != "writer"
+    if target.startswith(TESTEES_MAY) or (ours and not upward):
+        return []
+    return [f"{name}:{number}: a testee may not include {target}"]
+
+
+def check_rooms():
+    """Checks the order of the list: no include goes upward, so there is no cycle."""
+    order = list(ROOMS)
+    return [f"the rooms {room} and {to} are in the wrong order"
+            for room, below in ROOMS.items() for to in below if order.index(to) >= order.index(room)]
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    problems, files = [], 0
+    problems, files = check_rooms(), 0
     for folder, allowed in ALLOWED.items():
         for path in sorted(root.glob(f"{folder}/**/*")):
             name = path.relative_to(root).as_posix()
-            if path.suffix not in (".h", ".cc", ".c") or name.startswith("conformance/testees/"):
+            if path.suffix not in (".h", ".cc", ".c"):
                 continue
+            testee = name.startswith(TESTEES)
             files += 1
             may = allowed | {folder} | EXCEPTIONS.get(name, set())
             if name.endswith("_test.cc"):
                 may = may | {"golden"}
             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+                if not testee and name.startswith(ASKS_NOT) and not MAY_ASK.match(name) and PROCESSOR.search(line):
+                    problems.append(f"{name}:{number}: only sys/arch may ask for the processor")
                 found = INCLUDE.match(line)
                 if not found:
                     continue
@@ -73,10 +137,18 @@ def main():
                     target = "writer_ref/otel_ctx.h"
                 top = "proto" if target.startswith("opentelemetry/") else target.split("/")[0]
                 ours = top in ALLOWED and (top != "sys" or (root / target).exists())
+                if testee:
+                    problems += check_testee(name, number, target) if ours or '"' in line else []
+                    continue
                 if ours and top not in may:
                     problems.append(f"{name}:{number}: {folder} may not include {target}")
                 if ours and name in PURE and target not in PURE[name]:
                     problems.append(f"{name}:{number}: the pure part may not include {target}")
+                if folder == "conformance" and top == "conformance":
+                    problems += check_room(name, number, target)
+                for inner, homes in INNER.items():
+                    if target.startswith(inner + "/") and folder not in homes:
+                        problems.append(f"{name}:{number}: only {', '.join(homes)} may include {target}")
                 for library, homes in ONLY_IN.items():
                     if target.startswith(library) and folder not in homes:
                         problems.append(f"{name}:{number}: only {', '.join(homes)} may include {target}")

@@ -32,7 +32,7 @@ def main():
         for source in sources:
             alone.pop(source, None)
     entries = [entry for entry, _ in together.values()] + list(alone.values())
-    if not alone or not entries:
+    if not alone:
         print("no sources found")
         return 1
     database = build / "tidy"

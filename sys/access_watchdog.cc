@@ -15,8 +15,8 @@
 namespace ctxconf::sys {
 
 struct AccessWatchdog::Watched {
-  std::atomic<std::uint64_t> changes = 0;  // of `depth`; kWatchLost: there are none any more
-  std::atomic<int> depth = 0;              // accesses under way, one within the other
+  std::atomic<std::uint64_t> changes = 0;  // of `depth`; kWatchLost: nobody watches any more
+  std::atomic<int> depth = 0;              // accesses in progress, nested
   std::atomic<pid_t> pid = 0;
   std::mutex mutex;
   std::condition_variable over;
@@ -26,7 +26,7 @@ struct AccessWatchdog::Watched {
 
 namespace {
 
-constexpr int kLooks = 4;  // within a deadline
+constexpr int kLooks = 4;  // checks per deadline
 constexpr std::uint64_t kWatchLost = UINT64_MAX;
 
 thread_local AccessWatchdog::Watched* watched_here = nullptr;

@@ -1,7 +1,7 @@
-// Copying memory of another process waits for whoever fills its pages, and opening a file that it
-// maps for whoever serves it: the owner of a userfaultfd or of a FUSE file system that does not
-// answer holds that up for ever. Only the end of that owner ends it, and an owner that the waiting
-// thread traces does not end before that thread lets it.
+// A copy from the memory of another process waits for whoever fills its pages, and opening a file
+// that the process maps waits for whoever serves the file. If that is the owner of a userfaultfd or
+// of a FUSE file system, and it does not answer, the wait never ends. Only the end of that owner
+// ends it, and an owner that the waiting thread traces cannot end until that thread resumes it.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 
 namespace ctxconf::sys {
 
-// Exists while the memory of `pid`, or what it maps, is asked for. One within another is progress
-// of the outer one.
+// Create one while you access the memory of `pid`, or a file that it maps. A nested one counts as
+// progress of the outer one.
 class ProcessAccess {
  public:
   explicit ProcessAccess(pid_t pid);
@@ -22,15 +22,16 @@ class ProcessAccess {
   ProcessAccess& operator=(const ProcessAccess&) = delete;
 };
 
-// What becomes of the thread once an access that was found stuck ends after all.
+// What happens to the thread when an access that was found stuck ends after all.
 enum class AfterStuck {
   kGoesOn,
-  kStays,  // it never leaves it: who was told may do without the thread, and with what it used
+  kStays,  // the thread never returns from the access; its owner may continue and use what the
+           // thread used
 };
 
-// Watches the accesses of the thread that makes it, one watchdog a thread. `stuck` is called in
-// another thread, which blocks all signals, once for each access that has made no progress within
-// `deadline`. Where no thread can be made (RLIMIT_NPROC) nothing is watched.
+// Watches the accesses of the thread that creates it; one watchdog per thread. Calls `stuck` in
+// another thread, which blocks all signals, once for each access that makes no progress within
+// `deadline`. If no thread can be created (RLIMIT_NPROC), it watches nothing.
 class AccessWatchdog {
  public:
   AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck,

@@ -31,7 +31,7 @@ void* map_page(int flags) {
   return mmap(nullptr, 4096, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
 }
 
-// A child with a page that it should fill and does not.
+// A child with a page that it is asked to fill but never fills.
 class Withholder {
  public:
   Withholder() : page_(map_page(MAP_PRIVATE)) {
@@ -81,7 +81,7 @@ TEST(AccessWatchdog, EndsACopyThatNobodyAnswers) {
       kill(pid, SIGKILL);
     });
     std::array<std::byte, 8> out{};
-    // The owner is dead by then: whether a byte was copied is the kernel's affair.
+    // The owner is dead by now; whether the kernel copied a byte does not matter.
     (void)ProcessMemory(child.pid()).read_some(child.at(), out);
   }
   EXPECT_EQ(stuck, std::vector{child.pid()});

@@ -1,12 +1,12 @@
-// For threads of our own: a signal is for the program that uses them, not for them.
+// For threads of our own: signals are meant for the program that uses them.
 #pragma once
 
 #include <signal.h>
 
 namespace ctxconf::sys {
 
-// While it lives all signals are blocked in this thread, and in the threads that it makes they stay
-// so.
+// While it exists, all signals are blocked in this thread. Threads that are created meanwhile keep
+// them blocked.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {

@@ -11,7 +11,6 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +23,8 @@
 #include <optional>
 #include <utility>
 
+#include "sys/arch/native.h"
+#include "sys/arch/watch_registers.h"
 #include "sys/confinement.h"
 #include "sys/fd.h"
 #include "sys/pid_namespace.h"
@@ -107,16 +108,23 @@ HostFact probe_seccomp_trace() {
   return result(false, "the call was not stopped");
 }
 
-#if defined(__x86_64__)
-// Four watchpoints over 32 bytes, all of which fire.
+// False: the trap did not come after the store, or the watchpoints are gone.
+bool move_over_store(ProbeChild& child) {
+  if (!arch::disable_watches(child.pid())) return false;
+  if (ptrace(PTRACE_SINGLESTEP, child.pid(), nullptr, nullptr) != 0) return false;
+  const auto status = child.wait();
+  return status && WIFSTOPPED(*status) && arch::enable_watches(child.pid());
+}
+
+// Four watchpoints over 32 bytes; all must fire.
 HostFact probe_watchpoints() {
   alignas(32) static std::array<volatile std::uint64_t, 4> watched{};
   ProbeChild child([] {
     for (auto& word : watched) word = 1;
   });
   const char* remedy =
-      "ptrace, and debug registers that nobody else holds (perf, a debugger of the kernel); in a "
-      "virtual machine its host must pass them on";
+      "ptrace, and debug registers that are free (perf, a debugger of the kernel); in a "
+      "virtual machine the host must expose them";
   const auto result = [&](bool ok, const std::string& what) {
     return fact(kHostWatchpoints, ok, "four write watchpoints in a child: " + what, remedy);
   };
@@ -127,15 +135,12 @@ HostFact probe_watchpoints() {
   }
   const auto stopped = child.wait();
   if (!stopped || !WIFSTOPPED(*stopped)) return result(false, "no stop came");
-  const auto set = [&](std::size_t n, unsigned long value) {
-    return ptrace(PTRACE_POKEUSER, child.pid(),
-                  offsetof(struct user, u_debugreg) + n * sizeof value, value) == 0;
+  const auto address = [](const volatile std::uint64_t& word) {
+    return RemoteAddr(reinterpret_cast<std::uintptr_t>(&word));
   };
-  bool ok = true;
-  for (std::size_t i = 0; i < watched.size(); ++i) {
-    ok = ok && set(i, reinterpret_cast<unsigned long>(&watched[i]));
-  }
-  if (!ok || !set(7, 0x99990055)) return result(false, answer(errno));
+  const WatchedWords words = {address(watched[0]), address(watched[1]), address(watched[2]),
+                              address(watched[3])};
+  if (!arch::set_watches(child.pid(), words)) return result(false, answer(errno));
   child.go();
   std::size_t hits = 0;
   ptrace(PTRACE_CONT, child.pid(), nullptr, nullptr);
@@ -143,17 +148,13 @@ HostFact probe_watchpoints() {
     if (!WIFSTOPPED(*status)) break;
     const bool hit = WSTOPSIG(*status) == SIGTRAP && *status >> 16 == 0;
     if (hit) ++hits;
+    if (hit && arch::native::kTrapsBeforeStore && !move_over_store(child)) break;
     const long signo = hit || *status >> 16 != 0 ? 0 : WSTOPSIG(*status);
     ptrace(PTRACE_CONT, child.pid(), nullptr, signo);
   }
   if (hits == watched.size()) return result(true, "ok");
   return result(false, std::to_string(hits) + " of " + std::to_string(watched.size()) + " fired");
 }
-#else
-HostFact probe_watchpoints() {
-  return fact(kHostWatchpoints, false, "not tried on this architecture", "an x86-64 machine");
-}
-#endif
 
 HostFact probe_process_vm_readv() {
   static volatile std::uint64_t remote_value = 0x6f74656c;
@@ -204,7 +205,7 @@ HostFact probe_smaps_vm_flags() {
               "CONFIG_PROC_PAGE_MONITOR=y, and /proc mounted");
 }
 
-// Names one page and looks whether /proc/self/maps shows it as `shown`.
+// Names one page and checks whether /proc/self/maps shows it as `shown`.
 HostFact probe_vma_name(std::string_view name, const std::string& what, int fd,
                         const std::string& shown, const std::string& remedy) {
   const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -290,7 +291,7 @@ struct SmallProgram {
   struct {
     std::uint32_t type, offset, vaddr, paddr, filesz, memsz, flags, align;
   } segment;
-  std::array<unsigned char, 12> code;
+  decltype(arch::CompatProgram::code) code;
 };
 static_assert(sizeof(SmallProgram) == 52 + 32 + 12);
 
@@ -306,18 +307,10 @@ constexpr SmallProgram small_program() {
   p.header.phentsize = 32;
   p.header.phnum = 1;
   p.segment = {1, 0, base, base, sizeof p, sizeof p, 5, 0x1000};
-#if defined(__aarch64__)
-  p.header.machine = 40;
-  p.header.flags = 0x05000000;
-  p.code = {kSmallExit, 0x00, 0xa0, 0xe3,   // mov r0, #42
-            0x01,       0x70, 0xa0, 0xe3,   // mov r7, #1
-            0x00,       0x00, 0x00, 0xef};  // svc #0
-#else
-  p.header.machine = 3;
-  p.code = {0xb3, kSmallExit,           // mov bl, 42
-            0xb8, 1,          0, 0, 0,  // mov eax, 1
-            0xcd, 0x80};                // int 0x80
-#endif
+  constexpr auto ends = arch::native::compat_program(kSmallExit);
+  p.header.machine = ends.machine;
+  p.header.flags = ends.flags;
+  p.code = ends.code;
   return p;
 }
 
@@ -328,7 +321,7 @@ HostFact probe_32_bit() {
   const auto result = [&](bool ok, const std::string& what) {
     return fact(kHost32Bit, ok, "a 32-bit program in a memfd: " + what, remedy);
   };
-  // Where vm.memfd_noexec is 1 only a memfd that asks for it can be executed.
+  // With vm.memfd_noexec=1 only a memfd with MFD_EXEC can be executed.
   int fd = memfd_create(kProbeName, MFD_CLOEXEC | MFD_EXEC);
   if (fd < 0) fd = memfd_create(kProbeName, MFD_CLOEXEC);
   const Fd memfd(fd);
@@ -366,7 +359,7 @@ HostFact probe_32_bit() {
   if (WIFSIGNALED(status)) {
     return result(false, std::string("killed: ") + strsignal(WTERMSIG(status)));
   }
-  return result(false, "ended in another way than it was written to");
+  return result(false, "ended with an unexpected status");
 }
 
 std::vector<HostFact> probe() {

@@ -1,5 +1,5 @@
-// What this host lets an observer do, probed once by trying it, printed at the
-// top of every report.
+// What this host allows an observer to do. Each capability is probed once by trying it. Every
+// report prints the result first.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct HostFact {
 
 class Capabilities {
  public:
-  // Probes at the first call; children that a probe forks are reaped.
+  // Probes at the first call, and reaps the children that the probes fork.
   static const Capabilities& of_this_host();
   // For tests and replay.
   explicit Capabilities(std::vector<HostFact> facts) : facts_(std::move(facts)) {}
@@ -30,7 +30,7 @@ class Capabilities {
   std::vector<HostFact> facts_;
 };
 
-// The names that are probed.
+// Names of the probed capabilities.
 inline constexpr std::string_view kHostPtrace = "ptrace";               // seize a child of ours
 inline constexpr std::string_view kHostSeccompTrace = "seccomp-trace";  // SECCOMP_RET_TRACE
 inline constexpr std::string_view kHostWatchpoints = "watchpoints";  // debug registers of a child
@@ -43,7 +43,7 @@ inline constexpr std::string_view kHostShmemVmaName = "shmem-vma-name";  // ... 
 inline constexpr std::string_view kHostMemfd = "memfd";
 inline constexpr std::string_view kHostMemfdNoexecSeal = "memfd-noexec-seal";  // Linux 6.3
 inline constexpr std::string_view kHostTimeNamespaces = "time-namespaces";
-// New ones for a child, and for its children.
+// A new PID namespace for a child and its children.
 inline constexpr std::string_view kHostPidNamespaces = "pid-namespaces";
 inline constexpr std::string_view kHost32Bit = "32-bit";  // runs i386 programs
 

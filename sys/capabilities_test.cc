@@ -16,8 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// of_this_host() in a process of its own, because it probes once. `refused`
-// system calls fail there with EPERM.
+// of_this_host() in a separate process, because it probes only once. The `refused` system calls
+// fail there with EPERM.
 std::vector<HostFact> probe_in_child(const std::vector<long>& refused = {}) {
   const auto confine = [&] { return std::ranges::all_of(refused, refuse); };
   const std::string text = text_of_child(confine, [] {

@@ -28,8 +28,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How often the end of the child is looked for where there is no pidfd, and
-// the longest that killed processes are waited for.
+// How often to check whether the child has ended when there is no pidfd, and how long to wait for
+// killed processes.
 constexpr auto kSlice = milliseconds(10);
 constexpr auto kKillDeadline = std::chrono::seconds(2);
 
@@ -44,12 +44,12 @@ Result<Pipe> make_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-// The flag belongs to this end alone; the child's end stays blocking.
+// O_NONBLOCK applies to this end alone; the child's end stays blocking.
 void make_non_blocking(const Fd& fd) {
   fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
 }
 
-// write() without the SIGPIPE that a closed reader means.
+// write() without SIGPIPE when the reader has closed its end.
 ssize_t write_quietly(int fd, const char* bytes, std::size_t size) {
   sigset_t sigpipe;
   sigset_t before;
@@ -70,13 +70,13 @@ ssize_t write_quietly(int fd, const char* bytes, std::size_t size) {
   return n;
 }
 
-// What one stream has said: `limit` bytes are kept, the rest is dropped.
+// The output of one stream: keeps `limit` bytes and drops the rest.
 struct Stream {
   Fd fd;
   std::string text;
   bool truncated = false;
 
-  // Reads what is there; closes at the end of the stream. True when it read anything.
+  // Reads what is available; closes the stream at its end. Returns true if it read anything.
   bool read_some(std::size_t limit) {
     std::array<char, 65536> buffer;
     const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
@@ -92,8 +92,8 @@ struct Stream {
     return true;
   }
 
-  // What is still in the pipe; a process that left the group can hold it open
-  // and go on writing, so this is bounded.
+  // Reads what is still in the pipe. A process that left the group can hold the pipe open and keep
+  // writing, so this is bounded.
   void drain(std::size_t limit, Clock::time_point deadline) {
     while (fd.is_open() && read_some(limit) && Clock::now() < deadline) {
     }
@@ -112,7 +112,7 @@ struct Child::State {
   Stream out;
   Stream err;
   std::optional<int> status;
-  bool group_ended = false;  // its number may have been given away since
+  bool group_ended = false;  // its number may have been reused since
 
   State() = default;
   State(const State&) = delete;
@@ -136,7 +136,7 @@ struct Child::State {
     return poll(&fd, 1, 0) > 0;
   }
 
-  // Lets input and output flow until something happened, the deadline or a little while.
+  // Moves input and output until something happens, until the deadline, or for a short time.
   void step(Clock::time_point deadline, bool watch_end);
   void send_some();
   void close_input();
@@ -145,10 +145,10 @@ struct Child::State {
 
 Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& options) {
   if (options.argv.empty()) return fail("child", EINVAL, "no arguments");
-  CTX_TRY(path, find_program(options.argv[0], options.extra_env));
-  CTX_TRY(in, make_pipe());
-  CTX_TRY(out, make_pipe());
-  CTX_TRY(err, make_pipe());
+  CTX_ASSIGN_OR_RETURN(path, find_program(options.argv[0], options.extra_env));
+  CTX_ASSIGN_OR_RETURN(in, make_pipe());
+  CTX_ASSIGN_OR_RETURN(out, make_pipe());
+  CTX_ASSIGN_OR_RETURN(err, make_pipe());
   Fd third;
   if (options.descriptor3) {
     std::array<int, 2> ends{};
@@ -168,7 +168,7 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
   what.extra_env = options.extra_env;
   what.own_group = true;
   what.dies_with_us = true;
-  // Above 2, so that none is replaced before it is used.
+  // Above 2, so that dup2 does not replace one before it is used.
   std::array<Fd, 3> theirs;
   for (int i = 0; i < 3; ++i) {
     const Fd& end = i == 0 ? in.reader : i == 1 ? out.writer : err.writer;
@@ -176,7 +176,7 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
     if (!theirs[i].is_open()) return fail("fcntl", errno, "");
     what.stdio[i] = theirs[i].get();
   }
-  CTX_TRY(pid, spawn(what));
+  CTX_ASSIGN_OR_RETURN(pid, spawn(what));
   register_child(pid);
   auto state = std::make_unique<State>();
   state->options = options;
@@ -194,17 +194,17 @@ Result<std::unique_ptr<Child::State>> Child::State::start(const ChildOptions& op
 
 Result<std::unique_ptr<Child::State>> Child::State::start_fork(
     const std::function<void(int)>& work) {
-  CTX_TRY(out, make_pipe());
+  CTX_ASSIGN_OR_RETURN(out, make_pipe());
   auto state = std::make_unique<State>();
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return fail("fork", errno, "");
-  // Both sides, so that neither goes on before it is done.
+  // The exchange goes both ways, so that neither process continues too early.
   setpgid(pid, 0);
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(0);
-    // A reader that has gone is no reason to be killed by a signal.
+    // The reader may be gone; SIGPIPE must not kill this process.
     signal(SIGPIPE, SIG_IGN);
     try {
       work(out.writer.get());
@@ -232,7 +232,7 @@ void Child::State::send_some() {
   }
 }
 
-// A socket has no end of its own for input.
+// A socket cannot signal the end of input alone.
 void Child::State::close_input() {
   if (options.descriptor3 && in.is_open()) shutdown(in.get(), SHUT_WR);
   in.reset();
@@ -254,14 +254,13 @@ void Child::State::step(Clock::time_point deadline, bool watch_end) {
   if (fds[2].revents != 0) send_some();
 }
 
-// Kills the process group and reaps all of it that is, or becomes, our child.
+// Kills the process group and reaps every member that is, or becomes, our child.
 void Child::State::end_group() {
   if (std::exchange(group_ended, true)) return;
   const auto deadline = Clock::now() + kKillDeadline;
   while (true) {
     const bool group_is_gone = kill(-pid, SIGKILL) != 0 && errno == ESRCH;
-    // The child itself goes through the registry; only then may the group be
-    // waited for as a whole.
+    // The child itself is reaped through the registry; only then may we wait for the whole group.
     const bool child_is_gone = has_ended();
     if (child_is_gone) {
       while (waitpid(-pid, nullptr, WNOHANG | __WALL) > 0) {
@@ -285,7 +284,7 @@ Child& Child::operator=(Child&& other) noexcept {
 Child::~Child() { delete state_; }
 
 Result<Child> Child::start(const ChildOptions& options) {
-  CTX_TRY(state, State::start(options));
+  CTX_ASSIGN_OR_RETURN(state, State::start(options));
   return Child(state.release());
 }
 
@@ -362,13 +361,13 @@ Result<ChildResult> Child::wait(milliseconds deadline) {
 
 Result<ChildResult> run_forked(const std::function<void(int)>& work, milliseconds deadline,
                                std::size_t output_limit) {
-  CTX_TRY(state, Child::State::start_fork(work));
+  CTX_ASSIGN_OR_RETURN(state, Child::State::start_fork(work));
   state->options.output_limit = output_limit;
   return Child(state.release()).wait(deadline);
 }
 
 Result<ChildResult> run_child(const ChildOptions& options) {
-  CTX_TRY(child, Child::start(options));
+  CTX_ASSIGN_OR_RETURN(child, Child::start(options));
   return child.wait(options.deadline);
 }
 

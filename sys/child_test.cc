@@ -238,7 +238,7 @@ TEST_F(ChildTest, ReadsTheLastLineAndThenSaysSo) {
   const auto end = other->read_line(5s);
   ASSERT_FALSE(end);
   EXPECT_EQ(end.error().err, 0);
-  // Its stdout can be closed a moment before its stdin.
+  // Its stdout can close a moment before its stdin.
   auto late = other->write("x");
   while (late) late = other->write("x");
   EXPECT_EQ(late.error().err, EPIPE);
@@ -304,7 +304,7 @@ TEST_F(ChildTest, SaysHowAForkEnded) {
   EXPECT_TRUE(late->timed_out);
 }
 
-// A tracer waits for every child; the owner of this one still gets the status.
+// A tracer waits for every child; the owner of this one must still get the status.
 TEST_F(ChildTest, GetsAStatusThatAnotherWaiterReaped) {
   auto child = Child::start(target({"exit", "5"}));
   ASSERT_TRUE(child) << to_string(child.error());
@@ -316,10 +316,10 @@ TEST_F(ChildTest, GetsAStatusThatAnotherWaiterReaped) {
   EXPECT_EQ(r->exit_code, 5);
 }
 
-// Something of its own session, whose environment says nothing, of a parent that has ended.
+// A process in its own session, with an empty environment, whose parent has ended.
 ChildOptions leaves_a_process() {
   ChildOptions o;
-  // The line says that it has left the group, with which it would be ended.
+  // The line says that it has left the group; otherwise it would be killed with the group.
   o.argv = {"/bin/sh", "-c",
             "setsid -f env -i /bin/sh -c 'echo up; exec sleep 3600 </dev/null >/dev/null 2>&1' | "
             "head -n 1"};
@@ -361,7 +361,7 @@ TEST_F(ChildTest, DiesWithTheProcessThatStartedIt) {
         if (!child) return;
         const auto pid = std::to_string(child->pid());
         (void)!write(output, pid.data(), pid.size());
-        _exit(0);  // destroys nothing
+        _exit(0);  // runs no destructors
       },
       30s, 100);
   ASSERT_TRUE(r) << to_string(r.error());

@@ -1,4 +1,4 @@
-// What children share that read debug information of files which may be anything.
+// Shared by the children that read debug information of untrusted files.
 #pragma once
 
 #include <libelf.h>
@@ -8,14 +8,14 @@
 
 namespace ctxconf::sys {
 
-// Relative to what is used already: a sanitizer has reserved terabytes. No core dumps either.
+// Relative to current use: a sanitizer reserves terabytes. Also disables core dumps.
 void limit_memory(std::uint64_t more);
 
-// From here on nothing that is read may open a file: DWARF names some of its own (split units,
+// From here on, nothing that is read may open a file: DWARF can name other files (split units,
 // alternate debug files).
 bool forbid_files();
 
-// What has to be added to the file's addresses when its `offset` is mapped at `begin` as code.
+// What to add to the file's addresses when its `offset` is mapped at `begin` as code.
 std::optional<std::uint64_t> code_bias(Elf* elf, std::uint64_t begin, std::uint64_t offset);
 
 }  // namespace ctxconf::sys

@@ -1,20 +1,16 @@
 #include "sys/code_stack.h"
 
-#include <elf.h>
 #include <elfutils/libdwfl.h>
-#include <sys/ptrace.h>
-#include <sys/uio.h>
-#include <sys/user.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <set>
 #include <string_view>
 
+#include "sys/arch/registers.h"
 #include "sys/child.h"
 #include "sys/code_child.h"
+#include "sys/fd.h"
 #include "sys/map_table.h"
 
 namespace ctxconf::sys {
@@ -25,7 +21,7 @@ struct CallerAnswer {
   std::uint64_t address = 0;
 };
 
-// Everything down to find_callers runs in the child.
+// Everything before find_callers runs in the child.
 
 struct Session {
   std::span<const StackCopy> stacks;
@@ -56,7 +52,11 @@ bool set_registers(Dwfl_Thread* thread, void* arg) {
   const StackCopy& stack = *static_cast<Session*>(arg)->current;
   std::array<Dwarf_Word, std::tuple_size_v<decltype(stack.registers)>> words{};
   std::ranges::copy(stack.registers, words.begin());
-  return dwfl_thread_state_registers(thread, 0, words.size(), words.data());
+  if (!arch::native::kUnwindsFromSeparatePc) {
+    return dwfl_thread_state_registers(thread, 0, words.size(), words.data());
+  }
+  dwfl_thread_state_register_pc(thread, stack.pc());
+  return dwfl_thread_state_registers(thread, 0, StackCopy::kProgramCounter, words.data());
 }
 
 struct Frames {
@@ -115,7 +115,7 @@ void unwind(std::span<const CodeMapping> code, std::span<const StackCopy> stacks
     (void)dwfl_getthread_frames(session, static_cast<pid_t>(i + 1), add_frame, &frames);
     for (const std::uint64_t address : frames.callers) {
       const CallerAnswer a{i, address};
-      if (write(out, &a, sizeof a) != sizeof a) return;
+      if (write_all(out, {reinterpret_cast<const char*>(&a), sizeof a}) != 0) return;
     }
   }
 }
@@ -123,20 +123,10 @@ void unwind(std::span<const CodeMapping> code, std::span<const StackCopy> stacks
 }  // namespace
 
 Result<StackCopy> copy_registers(pid_t tid) {
-#ifdef __x86_64__
-  user_regs_struct r{};
-  iovec area{&r, sizeof r};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, std::to_string(tid));
-  }
-  if (area.iov_len != sizeof r) return fail("copy registers", ENOTSUP, "a 32-bit thread");
+  CTX_ASSIGN_OR_RETURN(registers, arch::registers(tid));
   StackCopy stack;
-  stack.registers = {r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8,
-                     r.r9,  r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rip};
+  stack.registers = unwind_registers(registers);
   return stack;
-#else
-  return fail("copy registers", ENOTSUP, std::to_string(tid));
-#endif
 }
 
 void copy_stack(const MemoryReader& memory, std::size_t size, StackCopy& stack) {
@@ -167,7 +157,7 @@ Callers find_callers(std::span<const CodeMapping> code, std::span<const StackCop
     if (a.stack < out.found.size()) out.found[a.stack].push_back(a.address);
   }
   if (ran->timed_out || ran->killed_by || ran->exit_code != 0) {
-    out.problem = "its callers could not all be found: reading the files " +
+    out.problem = "some callers could not be found: reading the files " +
                   std::string(ran->timed_out ? "took too long" : "crashed or took too much memory");
   }
   return out;

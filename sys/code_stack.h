@@ -1,41 +1,40 @@
-// Which functions called the one that a stopped thread is in. Its registers and the top of its
-// stack are copied while it stands; they are unwound by the call frame information of its files
-// when nobody waits for that.
+// Finds the functions that called the one in which a thread is stopped. Copies its registers and
+// the top of its stack while it is stopped; unwinds them later, with the call frame information of
+// its files, when no thread waits for that.
 #pragma once
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "sys/code_place.h"
+#include "sys/arch/native.h"
+#include "sys/code_location.h"
 #include "sys/memory_reader.h"
 #include "sys/result.h"
 
 namespace ctxconf::sys {
 
 struct StackCopy {
-  // x86-64, by DWARF number: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip.
-  static constexpr std::size_t kStackPointer = 7;
-  static constexpr std::size_t kProgramCounter = 16;
-  std::array<std::uint64_t, 17> registers{};
-  std::vector<std::byte> bytes;  // from the stack pointer on; less at its end
+  static constexpr std::size_t kStackPointer = arch::native::kUnwindStackPointer;
+  static constexpr std::size_t kProgramCounter = arch::native::kUnwindProgramCounter;
+  arch::native::UnwindRegisters registers{};  // by DWARF number
+  std::vector<std::byte> bytes;  // from the stack pointer on; shorter at the end of the stack
 
   std::uint64_t sp() const { return registers[kStackPointer]; }
   std::uint64_t pc() const { return registers[kProgramCounter]; }
 };
 
-// The registers of a thread that the caller traces and that is stopped. ENOTSUP: on another
-// architecture, or of a 32-bit thread; ESRCH: neither of both.
+// The registers of a stopped thread that the caller traces. ENOTSUP: a 32-bit thread. ESRCH: not
+// traced or not stopped.
 Result<StackCopy> copy_registers(pid_t tid);
 // Fills in at most `size` bytes.
 void copy_stack(const MemoryReader& memory, std::size_t size, StackCopy& stack);
 
-// A piece of a file that is mapped as code.
+// A part of a file that is mapped as code.
 struct CodeMapping {
   const HeldFile* file = nullptr;
   std::string path;
@@ -46,12 +45,12 @@ struct CodeMapping {
 inline constexpr std::size_t kMostCallers = 12;
 
 struct Callers {
-  // Of each stack: inside the call instructions that led there, the innermost first.
+  // For each stack: addresses inside the call instructions that led there, the innermost first.
   std::vector<std::vector<std::uint64_t>> found;
-  std::string problem;  // as of CodeLocations
+  std::string problem;  // as in CodeLocations
 };
 
-// libdw bounds nothing that a file may ask of it, so it works in a process of its own.
+// libdw does not bound what a file may make it do, so it runs in a process of its own.
 Callers find_callers(std::span<const CodeMapping> code, std::span<const StackCopy> stacks,
                      const CodeLookUpLimits& limits = {});
 

@@ -1,4 +1,4 @@
-// Code whose function and line are known: each function is one line.
+// Code with known functions and lines: each function is on one line.
 #include <atomic>
 
 namespace code_testee {

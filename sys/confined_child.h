@@ -1,4 +1,4 @@
-// For tests of what a probe says in a process that may do less.
+// For tests of probe results in a process with fewer rights.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace ctxconf::sys {
 
-// This system call fails with EPERM from now on; false when there could be no filter.
+// Makes this system call fail with EPERM from now on; false if the filter could not be installed.
 inline bool refuse(long nr) {
   std::array<sock_filter, 4> code{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -34,8 +34,8 @@ inline bool refuse(long nr) {
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
-// What `probe` returns in a process of its own, which first runs `confine`. The test fails where
-// that returns false, or where the probe leaves a child of its own behind.
+// What `probe` returns in a process of its own, which first runs `confine`. The test fails if
+// `confine` returns false or if the probe leaves a child running.
 inline std::string text_of_child(const std::function<bool()>& confine,
                                  const std::function<std::string()>& probe) {
   constexpr std::size_t kLongest = 1U << 20U;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -16,12 +15,13 @@
 #include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/probe_child.h"
+#include "sys/proc_text.h"
 
 namespace ctxconf::sys {
 namespace {
 
 constexpr unsigned kCapSysPtrace = 19;
-// PROC_PID_INIT_INO and PROC_USER_INIT_INO, the same since Linux 3.8.
+// PROC_PID_INIT_INO and PROC_USER_INIT_INO, unchanged since Linux 3.8.
 constexpr std::string_view kInitialPidNamespace = "pid:[4026531836]";
 constexpr std::string_view kInitialUserNamespace = "user:[4026531837]";
 
@@ -38,23 +38,6 @@ std::string read_link(const char* path) {
   return {buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
 }
 
-template <class T>
-T number_in(std::string_view text, int base, T otherwise) {
-  T value{};
-  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  const auto done = std::from_chars(text.data() + begin, text.data() + text.size(), value, base);
-  return done.ec == std::errc() ? value : otherwise;
-}
-
-// The text behind "NAME:" of a line of /proc/self/status.
-std::string_view field_of(std::string_view status, const std::string& name) {
-  const std::string label = "\n" + name + ":";
-  const std::size_t at = status.find(label);
-  if (at == status.npos) return {};
-  status.remove_prefix(at + label.size());
-  return status.substr(0, status.find('\n'));
-}
-
 std::string join(const std::vector<std::string>& texts) {
   std::string out;
   for (const auto& t : texts) out += (out.empty() ? "" : "; ") + t;
@@ -63,12 +46,12 @@ std::string join(const std::vector<std::string>& texts) {
 
 std::string apparmor_text(const Confinement& c) {
   return "the AppArmor profile " + c.apparmor +
-         " keeps to itself: docker run --security-opt apparmor=unconfined";
+         " does not allow it: docker run --security-opt apparmor=unconfined";
 }
 
 std::string seccomp_text() {
-  return "a seccomp filter is in force, which may be what refuses: docker run "
-         "--cap-add=SYS_PTRACE, with which Docker's own profile allows it on every kernel, or "
+  return "a seccomp filter may refuse it: docker run "
+         "--cap-add=SYS_PTRACE, with which Docker's default profile allows it on every kernel, or "
          "--security-opt seccomp=FILE with a profile that allows ptrace and process_vm_readv";
 }
 
@@ -78,16 +61,15 @@ Confinement Confinement::from(std::string_view status, std::string_view yama,
                               std::string_view apparmor, std::string_view pid_namespace,
                               std::string_view user_namespace) {
   Confinement c;
-  std::string_view uids = field_of(status, "Uid");  // real, effective, ...
-  uids.remove_prefix(std::min(uids.find_first_not_of(" \t"), uids.size()));
-  uids.remove_prefix(std::min(uids.find_first_of(" \t"), uids.size()));
-  c.user = number_in(uids, 10, -1);
-  const auto effective = number_in<std::uint64_t>(field_of(status, "CapEff"), 16, 0);
+  const std::string_view uids = status_field(status, "Uid").value_or("");  // real, effective, ...
+  const auto second = std::min(uids.find('\t'), uids.size() - 1) + 1;
+  c.user = leading_number<int>(uids.substr(second)).value_or(-1);
+  const auto effective = status_number<std::uint64_t>(status, "CapEff", 16).value_or(0);
   c.traces_any_user = (effective >> kCapSysPtrace & 1U) != 0;
-  c.is_traced = number_in(field_of(status, "TracerPid"), 10, 0) != 0;
-  const bool filtered = number_in(field_of(status, "Seccomp"), 10, 0) != 0;
-  c.seccomp_filters = number_in(field_of(status, "Seccomp_filters"), 10, filtered ? 1 : 0);
-  c.yama_scope = number_in(yama, 10, -1);
+  c.is_traced = status_number<pid_t>(status, "TracerPid").value_or(0) != 0;
+  const bool filtered = status_number<int>(status, "Seccomp").value_or(0) != 0;
+  c.seccomp_filters = status_number<int>(status, "Seccomp_filters").value_or(filtered ? 1 : 0);
+  c.yama_scope = leading_number<int>(yama).value_or(-1);
   apparmor = apparmor.substr(0, apparmor.find_first_of(std::string_view("\n\0", 2)));
   if (!apparmor.starts_with("unconfined")) c.apparmor = apparmor;
   c.own_pid_namespace = !pid_namespace.empty() && pid_namespace != kInitialPidNamespace;
@@ -96,7 +78,8 @@ Confinement Confinement::from(std::string_view status, std::string_view yama,
 }
 
 Confinement Confinement::of_this_process() {
-  // attr/current belongs to whichever security module is first; the other file is AppArmor's own.
+  // attr/current belongs to the first security module, whichever it is; the other file is
+  // AppArmor's own.
   return from(read_small("/proc/self/status"), read_small("/proc/sys/kernel/yama/ptrace_scope"),
               read_small("/proc/self/attr/apparmor/current"), read_link("/proc/self/ns/pid"),
               read_link("/proc/self/ns/user"));
@@ -109,9 +92,10 @@ std::string remedy_for_tracing_a_child(const Confinement& c) {
                      ": set it to 1 on the host (sysctl; 3 lasts until the next boot) or run with "
                      "CAP_SYS_PTRACE (docker run --user 0 --cap-add=SYS_PTRACE)");
   }
-  if (c.is_traced) causes.emplace_back("a debugger or strace runs this program: run it without");
+  if (c.is_traced)
+    causes.emplace_back("a debugger or strace runs this program: run it without them");
   if (c.seccomp_filters > 0) causes.push_back(seccomp_text());
-  if (causes.empty()) causes.emplace_back("allow ptrace in what confines this program");
+  if (causes.empty()) causes.emplace_back("allow ptrace where this program is confined");
   return join(causes);
 }
 
@@ -126,7 +110,7 @@ std::string remedy_for_tracing_another(const Confinement& c) {
   }
   if (!c.apparmor.empty()) causes.push_back(apparmor_text(c));
   if (c.seccomp_filters > 0) causes.push_back(seccomp_text());
-  if (causes.empty()) causes.emplace_back("allow ptrace in what confines this program");
+  if (causes.empty()) causes.emplace_back("allow ptrace where this program is confined");
   return join(causes);
 }
 
@@ -150,18 +134,19 @@ std::vector<HostFact> reach_of(const Confinement& c, int seize_error, int read_e
   if (!c.apparmor.empty()) outside += "; " + apparmor_text(c);
   return {
       {std::string(kReachSameUser), same_user,
-       "of a process that is no child: PTRACE_SEIZE: " + said(seize_error) +
+       "of a process that is not a child: PTRACE_SEIZE: " + said(seize_error) +
            ", process_vm_readv: " + said(read_error),
        same_user ? "" : remedy_for_tracing_another(c)},
       {std::string(kReachAnyUser), any_user,
        "user " + std::to_string(c.user) + (c.traces_any_user ? " with" : " without") +
            " CAP_SYS_PTRACE" + (c.own_user_namespace ? ", in a user namespace of its own" : ""),
-       any_user               ? ""
-       : c.own_user_namespace ? "an engine that is not rootless and not told --userns; matters "
-                                "only for processes of other users"
-                              : "run as root, in a container docker run --user 0 "
-                                "--cap-add=SYS_PTRACE; matters only for processes of other users, "
-                                "and those that are not dumpable"},
+       any_user ? ""
+       : c.own_user_namespace
+           ? "use a container engine that is not rootless, without --userns; matters "
+             "only for processes of other users"
+           : "run as root, in a container docker run --user 0 "
+             "--cap-add=SYS_PTRACE; matters only for processes of other users, "
+             "and those that are not dumpable"},
       {std::string(kReachAllProcesses), !c.own_pid_namespace,
        c.own_pid_namespace ? "a PID namespace of its own, as in a container"
                            : "the PID namespace of the machine",
@@ -176,8 +161,8 @@ std::vector<HostFact> probe_reach() {
   static volatile std::uint64_t word = 1;
   std::array<int, 2> ends{-1, -1};
   Errors errors{EIO, EIO};
-  // To the second child the first is what any process of the same user is. It has no end of the
-  // pipe, which would keep a reader waiting.
+  // The first child and the second child are unrelated processes of the same user. The second has
+  // no end of the pipe; otherwise a reader would wait for it.
   const ProbeChild other([] {});
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     errors = {errno, errno};

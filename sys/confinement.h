@@ -1,6 +1,6 @@
-// What stands between this process and others that it would look into: Yama, a
-// seccomp filter, an AppArmor profile, namespaces, missing capabilities. Read
-// from /proc; and what to do about it, in containers too.
+// What prevents this process from looking into others: Yama, a seccomp filter, an AppArmor profile,
+// namespaces, missing capabilities. Reads /proc, and says how to lift the restriction, in
+// containers too.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ struct Confinement {
   bool own_user_namespace = false;
 
   static Confinement of_this_process();
-  // From the text of /proc/self/status, kernel.yama.ptrace_scope and /proc/self/attr/current, and
-  // the links /proc/self/ns/pid and /proc/self/ns/user; what could not be read is empty.
+  // Takes the text of /proc/self/status, kernel.yama.ptrace_scope and /proc/self/attr/current, and
+  // the links /proc/self/ns/pid and /proc/self/ns/user; a text that could not be read is empty.
   static Confinement from(std::string_view status, std::string_view yama, std::string_view apparmor,
                           std::string_view pid_namespace, std::string_view user_namespace);
 };
@@ -33,11 +33,11 @@ struct Confinement {
 std::string remedy_for_tracing_a_child(const Confinement&);
 std::string remedy_for_tracing_another(const Confinement&);
 
-// Whether the memory of a child can be copied, in whatever way; tried at each call.
+// Whether the memory of a child can be copied in any way; tried at each call.
 Result<> try_memory_of_a_child();
 
-// Which processes `attach` can reach. Three facts: one of the same user that is no child of ours,
-// which is tried; those of any user; those outside this container.
+// Which processes `attach` can reach, in three facts: a process of the same user that is not our
+// child (tried), processes of any user, and processes outside this container.
 std::vector<HostFact> probe_reach();
 std::vector<HostFact> reach_of(const Confinement&, int seize_error, int read_error);
 inline constexpr std::string_view kReachSameUser = "same-user";

@@ -72,7 +72,7 @@ TEST(Confinement, WhatCannotBeReadConfinesNobody) {
   EXPECT_EQ(odd.user, -1);
   EXPECT_EQ(odd.apparmor, "");
   EXPECT_TRUE(odd.own_user_namespace);
-  // A kernel that does not count filters says that there is one.
+  // A kernel that does not count filters still says that there is one.
   EXPECT_EQ(Confinement::from("\nSeccomp:\t2\n", "", "", "", "").seccomp_filters, 1);
 }
 
@@ -123,7 +123,7 @@ TEST(Reach, AnEngineWithoutRootReachesOnlyItsOwn) {
   EXPECT_THAT(facts[1].remedy, HasSubstr("rootless"));
 }
 
-// probe_reach() in a process of its own, which first runs `confine`.
+// probe_reach() in a separate process, which first runs `confine`.
 template <class Body>
 std::vector<std::string> probe_in_child(const Body& confine) {
   const std::string text = text_of_child(confine, [] {
@@ -158,7 +158,7 @@ TEST(ProbeReach, APlainUserHasNoCapability) {
     return changed && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0;  // setuid cleared it
   });
   EXPECT_THAT(facts[1], testing::StartsWith("no any-user user 65532 without CAP_SYS_PTRACE"));
-  // Yama's scope decides, where there is Yama.
+  // Yama's scope decides, if Yama is present.
   const int scope = Confinement::of_this_process().yama_scope;
   EXPECT_THAT(facts[0], testing::StartsWith(scope <= 0 ? "yes same-user" : "no same-user"));
 }
@@ -171,7 +171,7 @@ TEST(ProbeReach, ChildrenThatCannotBeMadeAreAnAnswer) {
 
 TEST(ProbeReach, ASecondChildThatCannotBeMadeIsAnAnswer) {
   const auto facts = probe_in_child([] {
-    // This process lets itself make one child and no more.
+    // A limit lets this process create one child and no more.
     return pthread_atfork(nullptr, [] { refuse(SYS_clone); }, nullptr) == 0;
   });
   EXPECT_THAT(facts[0], testing::StartsWith("no same-user"));

@@ -1,5 +1,5 @@
-// Discovery of one memfd among many mappings, against the barest loop that could find it.
-// Both sides run in turn within each iteration; what counts is the ratio of their medians.
+// Discovery of one memfd among many mappings, compared with the simplest loop that could find it.
+// Both run in turn within each iteration; the result is the ratio of their medians.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -34,7 +34,7 @@ std::int64_t max_map_count() {
   return count;
 }
 
-// Raises the limit of mappings while it lives, where it may.
+// Raises the limit of mappings while it exists, if it may.
 class RaisedLimit {
  public:
   explicit RaisedLimit(std::int64_t needed) : before_(max_map_count()) {
@@ -50,7 +50,7 @@ class RaisedLimit {
   std::int64_t before_;
 };
 
-// `count` mappings by alternating permissions, a memfd in the middle of them.
+// Makes `count` mappings with alternating permissions and a memfd in the middle.
 bool make_mappings(std::size_t count) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   auto* area = static_cast<char*>(mmap(nullptr, count * page, PROT_READ | PROT_WRITE,
@@ -135,7 +135,7 @@ std::size_t bare_complete_query(pid_t pid) {
   return bare_query(pid, flags);
 }
 
-// A name that a border of two pieces cuts is missed: it is a floor, not a reader.
+// Misses a name that is split between two pieces: this is a lower bound, not a reader.
 std::size_t bare_text(pid_t pid) {
   const int fd = open_maps(pid);
   static std::array<char, 65536> piece;

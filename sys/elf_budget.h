@@ -1,5 +1,5 @@
-// How much work the ELF files of one process may make. Which files it maps and what is in
-// them is its own choice, so that limits for each file bound nothing.
+// How much work the ELF files of one process may cause. A process chooses which files it maps and
+// what they contain, so limits per file bound nothing.
 #pragma once
 
 #include <chrono>
@@ -8,14 +8,14 @@
 namespace ctxconf::sys {
 
 struct ElfLimits {
-  std::chrono::milliseconds time{5000};  // from the making of the budget
+  std::chrono::milliseconds time{5000};  // from the creation of the budget
   std::uint64_t files = 16384;
   std::uint64_t bytes = std::uint64_t{1} << 30U;        // read
   std::uint64_t relocations = std::uint64_t{1} << 20U;  // about TLS; each time one is looked at
   std::uint64_t mappings = std::uint64_t{1} << 22U;     // compared with segments
 };
 
-// Once one of them is used up, nothing is left of any.
+// When one of them is used up, all count as used up.
 class ElfBudget {
  public:
   explicit ElfBudget(const ElfLimits& limits = {})
@@ -25,7 +25,7 @@ class ElfBudget {
   bool take_bytes(std::uint64_t n) { return take(left_.bytes, n, "bytes"); }
   bool take_relocations(std::uint64_t n) { return take(left_.relocations, n, "relocations"); }
   bool take_mappings(std::uint64_t n) { return take(left_.mappings, n, "mappings"); }
-  // What ran out: "files", "time", ...; null: there is some of everything.
+  // What ran out: "files", "time", ...; null: nothing yet.
   const char* exhausted() const { return exhausted_; }
 
  private:

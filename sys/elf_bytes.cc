@@ -80,21 +80,21 @@ std::unexpected<Error> used_up(const ElfBudget& budget) {
 Result<FileIdentity> file_identity(const std::string& path) {
   struct stat file{};
   if (stat(path.c_str(), &file) != 0) return fail("stat", errno, path);
-  if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": no regular file");
+  if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": not a regular file");
   return identity_of(file);
 }
 
 Result<ElfBytes> ElfBytes::open(const std::string& path,
                                 const std::optional<FileIdentity>& expected) {
-  // Some devices do things when they are opened, so this looks before it opens.
+  // Opening some devices has side effects, so look before opening.
   const Fd found(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (!found.is_open()) return fail("open ELF file", errno, path);
   struct stat file{};
   if (fstat(found.get(), &file) != 0) return fail("fstat", errno, path);
-  if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": no regular file");
+  if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": not a regular file");
   if (expected && *expected != identity_of(file)) return fail("open ELF file", ESTALE, path);
   ElfBytes bytes;
-  // O_NONBLOCK: a file under somebody's lease.
+  // O_NONBLOCK: somebody may hold a lease on the file.
   bytes.fd_ = Fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(),
                         O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!bytes.fd_.is_open()) return fail("open ELF file", errno, path);
@@ -118,7 +118,7 @@ Result<> ElfBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
     const ssize_t n = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail("read ELF file", errno, "offset " + std::to_string(offset));
-    if (n == 0) return fail("read ELF file", ESTALE, "it became shorter meanwhile");
+    if (n == 0) return fail("read ELF file", ESTALE, "it became shorter while it was read");
     out = out.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);
   }
@@ -131,11 +131,11 @@ Result<> read_records(const ElfBytes& bytes, ElfFormat format, std::uint64_t off
   using Narrow = typename ElfRecord<Wide>::Narrow;
   constexpr Elf_Type kType = ElfRecord<Wide>::kType;
   if (format.is_64) {
-    CTX_CHECK(bytes.read(offset, std::as_writable_bytes(out)));
+    CTX_RETURN_IF_ERROR(bytes.read(offset, std::as_writable_bytes(out)));
     if (translate(std::as_writable_bytes(out), kType, format)) return {};
   } else {
     std::vector<Narrow> narrow(out.size());
-    CTX_CHECK(bytes.read(offset, std::as_writable_bytes(std::span(narrow))));
+    CTX_RETURN_IF_ERROR(bytes.read(offset, std::as_writable_bytes(std::span(narrow))));
     if (translate(std::as_writable_bytes(std::span(narrow)), kType, format)) {
       std::transform(narrow.begin(), narrow.end(), out.begin(),
                      [](const Narrow& record) { return widen(record); });

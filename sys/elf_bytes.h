@@ -1,6 +1,6 @@
-// The bytes of one ELF file and the records in them: read with pread, never mapped, because
-// a mapped file that somebody truncates is a SIGBUS. Offsets and sizes are in bytes of the
-// file. A range that the file does not have is an error with ENOEXEC.
+// The bytes of one ELF file and the records in them. Reads with pread and never maps, because a
+// mapped file that somebody truncates causes SIGBUS. Offsets and sizes are in bytes of the file. A
+// range outside the file is an error with ENOEXEC.
 #pragma once
 
 #include <libelf.h>
@@ -23,14 +23,14 @@ namespace ctxconf::sys {
 
 std::unexpected<Error> used_up(const ElfBudget& budget);
 
-// A file for the time of one question, or bytes in memory. Owns its descriptor.
+// A file for the duration of one question, or bytes in memory. Owns its descriptor.
 class ElfBytes {
  public:
-  // Only regular files (EINVAL); ESTALE when it is not the `expected` one. Neither is opened.
+  // Opens only regular files (EINVAL) and only the `expected` one (ESTALE); others are not opened.
   static Result<ElfBytes> open(const std::string& path,
                                const std::optional<FileIdentity>& expected = {});
   explicit ElfBytes(std::span<const std::byte> memory) : memory_(memory), size_(memory.size()) {}
-  // Nothing: as much as is asked for may be read.
+  // Nothing: no limit on what may be read.
   void set_budget(std::shared_ptr<ElfBudget> budget) { budget_ = std::move(budget); }
   ElfBudget* budget() const { return budget_.get(); }
 
@@ -51,13 +51,13 @@ class ElfBytes {
   std::shared_ptr<ElfBudget> budget_;
 };
 
-// How the records of a file look. They are read as the 64-bit structures of this machine.
+// The format of the records of a file. They are read as the 64-bit structures of this machine.
 struct ElfFormat {
   bool is_64 = true;
   bool little_endian = true;
 };
 
-// The 32-bit counterpart of a 64-bit record, and what libelf calls both.
+// The 32-bit counterpart of a 64-bit record, and libelf's name for both.
 template <class Wide>
 struct ElfRecord;
 template <>

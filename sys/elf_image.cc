@@ -54,7 +54,7 @@ std::uint64_t to_word(ElfFormat format, std::span<const std::byte> raw) {
   return value;
 }
 
-// Two words; 0 for what is not there.
+// Two words; 0 where the file has none.
 std::pair<std::uint64_t, std::uint64_t> got_words(const View& view, std::uint64_t address) {
   std::array<std::byte, 16> raw{};
   const std::size_t size = view.format().is_64 ? 8 : 4;
@@ -65,7 +65,7 @@ std::pair<std::uint64_t, std::uint64_t> got_words(const View& view, std::uint64_
   return {to_word(view.format(), both.first(size)), to_word(view.format(), both.last(size))};
 }
 
-// What a REL table leaves in the GOT; of a descriptor's pair it is the argument.
+// The initial GOT words of a REL table; for a descriptor's pair this is the argument.
 std::int64_t implicit_addend(const View& view, const TlsRelocation& relocation) {
   const std::uint64_t word =
       relocation.kind == TlsRelocationKind::kTlsdesc ? relocation.word_after : relocation.word;
@@ -91,7 +91,7 @@ class RelocationReader {
   Result<> add(std::uint64_t address, std::uint64_t size,
                const std::function<void(const Record&)>& visit) {
     if (size == 0) return {};
-    CTX_TRY(table, sized_table(view_, address, size, "a relocation table"));
+    CTX_ASSIGN_OR_RETURN(table, sized_table(view_, address, size, "a relocation table"));
     return walk_records<Record>(view_.bytes, view_.format(), table.offset,
                                 size / record_size<Record>(view_.format()),
                                 [&](std::uint64_t, const Record& r) {
@@ -127,56 +127,56 @@ Result<std::vector<TlsRelocation>> parse_relocations(const View& view) {
   if (types == kTlsTypes.end()) return std::vector<TlsRelocation>();
   const auto value = [&](std::int64_t tag) { return dynamic_value(parsed, tag).value_or(0); };
   RelocationReader reader(view, *types);
-  CTX_CHECK(reader.add_rela(value(DT_RELA), value(DT_RELASZ)));
-  CTX_CHECK(reader.add_rel(value(DT_REL), value(DT_RELSZ)));
+  CTX_RETURN_IF_ERROR(reader.add_rela(value(DT_RELA), value(DT_RELASZ)));
+  CTX_RETURN_IF_ERROR(reader.add_rel(value(DT_REL), value(DT_RELSZ)));
   // Some linkers count the PLT's part in the main table too.
   const bool rela = value(DT_PLTREL) == DT_RELA;
   const std::uint64_t main = value(rela ? DT_RELA : DT_REL);
   const std::uint64_t main_size = value(rela ? DT_RELASZ : DT_RELSZ);
   if (value(DT_JMPREL) >= main && value(DT_JMPREL) - main < main_size)
     return std::move(reader).take();
-  CTX_CHECK(rela ? reader.add_rela(value(DT_JMPREL), value(DT_PLTRELSZ))
-                 : reader.add_rel(value(DT_JMPREL), value(DT_PLTRELSZ)));
+  CTX_RETURN_IF_ERROR(rela ? reader.add_rela(value(DT_JMPREL), value(DT_PLTRELSZ))
+                           : reader.add_rel(value(DT_JMPREL), value(DT_PLTRELSZ)));
   return std::move(reader).take();
 }
 
 Result<std::shared_ptr<const Parsed>> parse(View& view) {
   auto parsed = std::make_shared<Parsed>();
   view.parsed = parsed;
-  CTX_CHECK(parse_headers(view, *parsed));
+  CTX_RETURN_IF_ERROR(parse_headers(view, *parsed));
   if (auto dynamic = parse_dynamic(view, *parsed); dynamic) {
     parsed->relocations = parse_relocations(view);
   } else {
     parsed->dynamic.clear();
     parsed->relocations = std::unexpected(std::move(dynamic).error());
   }
-  // Not half of it: others will use what was parsed.
+  // All or nothing: others will use what was parsed.
   if (const ElfBudget* budget = view.bytes.budget(); budget != nullptr && budget->exhausted()) {
     return used_up(*budget);
   }
   return parsed;
 }
 
-// What a symbol makes of a relocation.
+// What a symbol means to a relocation.
 struct Meaning {
   enum { kOurs, kLocal, kOther } what = kOther;
-  std::uint64_t value = 0;  // of a local one, to be added
+  std::uint64_t value = 0;  // of a local symbol, to be added
 };
 
 Result<Meaning> meaning_of(const View& view, const Symbols& symbols, std::uint32_t index,
                            std::string_view name) {
-  CTX_TRY(symbol, symbol_at(view, symbols, index));
+  CTX_ASSIGN_OR_RETURN(symbol, symbol_at(view, symbols, index));
   if (ELF64_ST_BIND(symbol.st_info) == STB_LOCAL) {  // gold: .tdata, _TLS_MODULE_BASE_
     const bool tls = ELF64_ST_TYPE(symbol.st_info) == STT_TLS;
     return Meaning{Meaning::kLocal, tls ? symbol.st_value : 0};
   }
-  CTX_TRY(same, string_is(view, symbols.strings, symbol.st_name, name));
+  CTX_ASSIGN_OR_RETURN(same, string_is(view, symbols.strings, symbol.st_name, name));
   return Meaning{same ? Meaning::kOurs : Meaning::kOther, 0};
 }
 
 Result<std::vector<TlsRelocation>> relocations_of(const View& view, std::string_view name) {
   const auto& all = *view.parsed->relocations;
-  CTX_TRY(symbols, find_dynamic_symbols(view));
+  CTX_ASSIGN_OR_RETURN(symbols, find_dynamic_symbols(view));
   std::vector<TlsRelocation> found;
   std::unordered_map<std::uint32_t, Meaning> known;  // by symbol
   for (TlsRelocation relocation : all) {
@@ -184,7 +184,7 @@ Result<std::vector<TlsRelocation>> relocations_of(const View& view, std::string_
       if (!symbols) continue;
       auto meaning = known.find(relocation.symbol);
       if (meaning == known.end()) {
-        CTX_TRY(read, meaning_of(view, *symbols, relocation.symbol, name));
+        CTX_ASSIGN_OR_RETURN(read, meaning_of(view, *symbols, relocation.symbol, name));
         meaning = known.emplace(relocation.symbol, read).first;
       }
       if (meaning->second.what == Meaning::kOther) continue;
@@ -203,8 +203,9 @@ Result<std::string> soname_of(const View& view) {
   const auto at = dynamic_value(*view.parsed, DT_SONAME);
   const auto strings = dynamic_value(*view.parsed, DT_STRTAB);
   if (!at || !strings) return std::string();
-  CTX_TRY(names, sized_table(view, *strings, dynamic_value(*view.parsed, DT_STRSZ).value_or(0),
-                             "DT_STRTAB"));
+  CTX_ASSIGN_OR_RETURN(
+      names,
+      sized_table(view, *strings, dynamic_value(*view.parsed, DT_STRSZ).value_or(0), "DT_STRTAB"));
   return string_at(view, names, *at);
 }
 
@@ -218,18 +219,18 @@ std::string to_hex(std::string_view bytes) {
   return out;
 }
 
-// Notes are {name size, description size, type} with both padded to 4 bytes, also in 64-bit
-// files; only a segment aligned to 8 pads to that.
+// Notes are {name size, description size, type}; name and description are padded to 4 bytes, also
+// in 64-bit files. Only a segment aligned to 8 pads to 8.
 Result<std::string> build_id_in(const View& view, const ElfSegment& notes) {
   std::uint64_t at = notes.offset;
   const std::uint64_t padding = notes.alignment == 8 ? 8 : 4;
   const std::uint64_t size = std::min(notes.file_size, kMostNoteBytes);
-  if (!view.bytes.contains(at, size)) return wrong("a note is behind the file's end");
+  if (!view.bytes.contains(at, size)) return wrong("a note is beyond the end of the file");
   const std::uint64_t end = at + size;
   const auto padded = [&](std::uint64_t n) { return (n + padding - 1) / padding * padding; };
   while (end - at >= sizeof(Elf64_Nhdr)) {
     std::array<Elf64_Word, 3> header{};
-    CTX_CHECK(read_records<Elf64_Word>(view.bytes, view.format(), at, header));
+    CTX_RETURN_IF_ERROR(read_records<Elf64_Word>(view.bytes, view.format(), at, header));
     const auto [name_size, id_size, type] = header;
     const std::uint64_t id_at = padded(sizeof header + name_size);
     const std::uint64_t next = id_at + padded(id_size);
@@ -237,8 +238,9 @@ Result<std::string> build_id_in(const View& view, const ElfSegment& notes) {
     if (type == NT_GNU_BUILD_ID && name_size == sizeof ELF_NOTE_GNU && id_size <= 64) {
       std::string name(name_size, '\0');
       std::string id(id_size, '\0');
-      CTX_CHECK(view.bytes.read(at + sizeof header, std::as_writable_bytes(std::span(name))));
-      CTX_CHECK(view.bytes.read(at + id_at, std::as_writable_bytes(std::span(id))));
+      CTX_RETURN_IF_ERROR(
+          view.bytes.read(at + sizeof header, std::as_writable_bytes(std::span(name))));
+      CTX_RETURN_IF_ERROR(view.bytes.read(at + id_at, std::as_writable_bytes(std::span(id))));
       if (name == std::string_view(ELF_NOTE_GNU, sizeof ELF_NOTE_GNU)) return to_hex(id);
     }
     at += next;
@@ -257,12 +259,12 @@ std::string build_id_of(const View& view) {
 
 Result<bool> has_go_section(const View& view) {
   if (view.parsed->section_names >= view.parsed->section_count) return false;
-  CTX_TRY(names_section, section_at(view, view.parsed->section_names));
-  CTX_TRY(names, section_table(view, names_section, ".shstrtab"));
+  CTX_ASSIGN_OR_RETURN(names_section, section_at(view, view.parsed->section_names));
+  CTX_ASSIGN_OR_RETURN(names, section_table(view, names_section, ".shstrtab"));
   if (!names) return false;
-  CTX_TRY(section, find_section(view, [&](const Elf64_Shdr& s) {
-            return string_is(view, *names, s.sh_name, ".go.buildinfo").value_or(false);
-          }));
+  CTX_ASSIGN_OR_RETURN(section, find_section(view, [&](const Elf64_Shdr& s) {
+                         return string_is(view, *names, s.sh_name, ".go.buildinfo").value_or(false);
+                       }));
   return section.has_value();
 }
 
@@ -275,14 +277,14 @@ Result<bool> has_go_magic(const View& view) {
     if (++tried > kMostGoSegments) break;
     const std::uint64_t size = std::min(segment.file_size, kMostGoBytes);
     if (!view.bytes.contains(segment.offset, size)) continue;
-    CTX_CHECK(walk_bytes(view, {segment.offset, size}, kGoMagic.size() - 1,
-                         [&](std::uint64_t at, std::string_view piece) {
-                           std::size_t i = 0;
-                           while (!found && (i = piece.find(kGoMagic, i)) != piece.npos) {
-                             found = (segment.address + at + i++) % 16 == 0;
-                           }
-                           return !found;
-                         }));
+    CTX_RETURN_IF_ERROR(walk_bytes(view, {segment.offset, size}, kGoMagic.size() - 1,
+                                   [&](std::uint64_t at, std::string_view piece) {
+                                     std::size_t i = 0;
+                                     while (!found && (i = piece.find(kGoMagic, i)) != piece.npos) {
+                                       found = (segment.address + at + i++) % 16 == 0;
+                                     }
+                                     return !found;
+                                   }));
     if (found) break;
   }
   return found;
@@ -301,7 +303,7 @@ struct ElfImage::State {
 
   Result<elf::View> view() const {
     if (path.empty()) return on_budget(ElfBytes(memory));
-    CTX_TRY(bytes, ElfBytes::open(path, identity));
+    CTX_ASSIGN_OR_RETURN(bytes, ElfBytes::open(path, identity));
     return on_budget(std::move(bytes));
   }
   elf::View on_budget(ElfBytes bytes) const {
@@ -319,11 +321,11 @@ Result<ElfImage> ElfImage::open(const std::string& path, std::string name,
                                 std::shared_ptr<ElfBudget> budget,
                                 const std::optional<FileIdentity>& expected) {
   if (path.empty()) return fail("open ELF file", ENOENT, "no name");
-  CTX_TRY(bytes, ElfBytes::open(path, expected));
+  CTX_ASSIGN_OR_RETURN(bytes, ElfBytes::open(path, expected));
   const FileIdentity identity = bytes.identity();
   bytes.set_budget(budget);
   elf::View view{std::move(bytes), nullptr};
-  CTX_TRY(parsed, elf::parse(view));
+  CTX_ASSIGN_OR_RETURN(parsed, elf::parse(view));
   if (name.empty()) name = path;
   return ElfImage(std::make_unique<State>(
       State{std::move(name), path, {}, identity, parsed, std::move(budget)}));
@@ -334,7 +336,7 @@ Result<ElfImage> ElfImage::from_memory(std::span<const std::byte> memory, std::s
   ElfBytes bytes(memory);
   bytes.set_budget(budget);
   elf::View view{std::move(bytes), nullptr};
-  CTX_TRY(parsed, elf::parse(view));
+  CTX_ASSIGN_OR_RETURN(parsed, elf::parse(view));
   return ElfImage(
       std::make_unique<State>(State{std::move(name), "", memory, {}, parsed, std::move(budget)}));
 }
@@ -404,13 +406,13 @@ Result<std::vector<ElfSymbol>> ElfImage::dynamic_symbols(std::string_view name) 
   if (state_->parsed->dynamic.empty() && !state_->parsed->relocations) {
     return std::unexpected(state_->parsed->relocations.error());
   }
-  CTX_TRY(view, state_->view());
+  CTX_ASSIGN_OR_RETURN(view, state_->view());
   return elf::dynamic_symbols_of(view, name);
 }
 
 Result<std::vector<ElfSymbol>> ElfImage::static_symbols(std::string_view name) const {
   if (!has_section_headers()) return std::vector<ElfSymbol>();
-  CTX_TRY(view, state_->view());
+  CTX_ASSIGN_OR_RETURN(view, state_->view());
   return elf::static_symbols_of(view, name);
 }
 
@@ -420,7 +422,7 @@ Result<std::vector<TlsRelocation>> ElfImage::tls_relocations(std::string_view na
   ElfBudget* budget = state_->budget.get();
   if (all && budget != nullptr && !budget->take_relocations(all->size())) return used_up(*budget);
   if (!all || std::none_of(all->begin(), all->end(), is_named)) return all;
-  CTX_TRY(view, state_->view());
+  CTX_ASSIGN_OR_RETURN(view, state_->view());
   return elf::relocations_of(view, name);
 }
 

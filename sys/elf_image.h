@@ -1,10 +1,10 @@
-// What a reader of another process, or a static audit, asks of one ELF file. Read with
-// libelf from a file that may be anything: truncated, huge, foreign, self-contradicting.
-// Symbols and relocations come from the dynamic section, as the loader sees them; a file
-// without section headers has them too. System V ABI, "Dynamic Linking".
+// What a reader of another process, or a static audit, asks about one ELF file. Reads it with
+// libelf; the file may be anything: truncated, huge, foreign, self-contradicting. Symbols and
+// relocations come from the dynamic section, as the loader sees them, so a file without section
+// headers has them too. System V ABI, "Dynamic Linking".
 //
-// No descriptor stays open: a question that needs the file opens it again, and a file that
-// has changed since is an error (ESTALE), or no answer where there is no Result.
+// No descriptor stays open: a question that needs the file opens it again. A file that has changed
+// since is an error (ESTALE), or gives no answer where there is no Result.
 #pragma once
 
 #include <cstdint>
@@ -34,17 +34,17 @@ struct ElfSymbol {
   friend bool operator==(const ElfSymbol&, const ElfSymbol&) = default;
 };
 
-// A dynamic relocation about TLS. x86-64: DTPMOD64 16, DTPOFF64 17, TPOFF64 18, TLSDESC 36;
-// aarch64: 1028 to 1031.
+// A dynamic relocation for TLS. x86-64: DTPMOD64 16, DTPOFF64 17, TPOFF64 18, TLSDESC 36; aarch64:
+// 1028 to 1031.
 enum class TlsRelocationKind { kTlsdesc, kModule, kOffset, kThreadPointerOffset };
 struct TlsRelocation {
   TlsRelocationKind kind = TlsRelocationKind::kTlsdesc;
-  std::uint32_t type = 0;        // the machine's number
+  std::uint32_t type = 0;        // the machine's own number
   std::uint64_t offset = 0;      // link-time address of the GOT entry
-  std::uint32_t symbol = 0;      // index into .dynsym; 0: nameless
-  std::int64_t addend = 0;       // REL tables: from the GOT word
-  std::uint64_t word = 0;        // the 8 bytes (4 in a 32-bit file) behind `offset` in the file...
-  std::uint64_t word_after = 0;  // ... and those after them: an offset already there
+  std::uint32_t symbol = 0;      // index into .dynsym; 0: no symbol
+  std::int64_t addend = 0;       // for REL tables: from the GOT word
+  std::uint64_t word = 0;        // the 8 bytes (4 in a 32-bit file) at `offset` in the file...
+  std::uint64_t word_after = 0;  // ... and the 8 after them: an offset that is already there
   friend bool operator==(const TlsRelocation&, const TlsRelocation&) = default;
 };
 
@@ -66,15 +66,15 @@ struct FileIdentity {
   std::int64_t mtime_ns = 0;
   friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
 };
-// stat's errno; EINVAL for what is no regular file.
+// The errno of stat; EINVAL if it is not a regular file.
 Result<FileIdentity> file_identity(const std::string& path);
 
 class ElfImage {
  public:
-  // Opens `path` read-only; a device, fifo or directory is refused (EINVAL) and never waited for.
-  // The errors: open's errno; ENOEXEC with what is wrong for a file that is no ELF file or is
-  // one whose headers cannot be true. `name` is what messages call it. With a budget this and
-  // all questions fail (E2BIG) when it is used up. ESTALE for another file than the `expected`.
+  // Opens `path` read-only. A device, fifo or directory is refused (EINVAL); it never waits for
+  // one. Errors: open's errno; ENOEXEC, with the reason, for a file that is not an ELF file or has
+  // impossible headers; ESTALE if it is not the `expected` file. `name` is used in messages. When a
+  // budget is used up, this and all questions fail (E2BIG).
   static Result<ElfImage> open(const std::string& path, std::string name = {},
                                std::shared_ptr<ElfBudget> budget = {},
                                const std::optional<FileIdentity>& expected = {});
@@ -82,8 +82,7 @@ class ElfImage {
   static Result<ElfImage> from_memory(std::span<const std::byte> bytes, std::string name,
                                       std::shared_ptr<ElfBudget> budget = {});
 
-  // The same file without parsing it again, reached by another path and on another budget from
-  // now on.
+  // The same file without parsing it again, with another path and another budget from now on.
   ElfImage reached_by(std::string path, std::shared_ptr<ElfBudget> budget = {}) const;
 
   ElfImage(ElfImage&&) noexcept;
@@ -91,7 +90,7 @@ class ElfImage {
   ~ElfImage();
 
   const std::string& name() const;
-  const FileIdentity& identity() const;  // zeros for one from memory
+  const FileIdentity& identity() const;  // zeros for an image from memory
   bool is_64() const;
   bool little_endian() const;
   std::uint16_t machine() const;  // EM_*
@@ -100,30 +99,30 @@ class ElfImage {
   bool is_executable() const;
   bool has_dynamic_section() const;  // PT_DYNAMIC
   bool has_interpreter() const;      // PT_INTERP
-  bool is_symbolic() const;          // DT_SYMBOLIC or DF_SYMBOLIC: names bind inside first
+  bool is_symbolic() const;          // DT_SYMBOLIC or DF_SYMBOLIC: names bind inside the file first
   bool has_section_headers() const;
-  bool is_go() const;  // carries Go build information (.go.buildinfo or its magic in data)
+  bool is_go() const;  // contains Go build information (.go.buildinfo or its magic in data)
   std::string soname() const;
   std::string build_id() const;  // hex; empty: none
 
   const std::vector<ElfSegment>& segments() const;
   std::optional<ElfSegment> tls_segment() const;  // PT_TLS
 
-  // The entries of .dynsym with this name, found by walking DT_GNU_HASH or DT_HASH
-  // (versions are ignored; a name that no hash table holds is found by the end of the table).
-  // Undefined entries too. An error when the tables contradict themselves.
+  // The entries of .dynsym with this name, found through DT_GNU_HASH or DT_HASH. Versions are
+  // ignored. A name that is in no hash table is found by scanning the table. Includes undefined
+  // entries. An error when the tables contradict themselves.
   Result<std::vector<ElfSymbol>> dynamic_symbols(std::string_view name) const;
-  // The same from .symtab, which strip removes; empty when there is none.
+  // The same from .symtab, which strip removes; empty if there is none.
   Result<std::vector<ElfSymbol>> static_symbols(std::string_view name) const;
 
-  // Dynamic relocations about TLS: those whose symbol is `name`, and the nameless ones. A local
-  // symbol is no name; its value is part of the addend then. At most 65536 are kept.
+  // Dynamic relocations for TLS: those whose symbol is `name`, and those without a symbol. A local
+  // symbol counts as none; its value is then part of the addend. At most 65536 are kept.
   Result<std::vector<TlsRelocation>> tls_relocations(std::string_view name) const;
-  // How many of all names are kept in memory.
+  // How many relocations, for all names, are kept in memory.
   std::size_t kept_relocations() const;
 
-  // Up to `out.size()` bytes of what would be mapped at a link-time address, from the file;
-  // zeros behind the end of a segment's file part. Fewer at the end of the segment.
+  // Up to `out.size()` bytes of what would be mapped at a link-time address, from the file; zeros
+  // after the end of a segment's file part. Fewer at the end of the segment.
   std::size_t read_at(std::uint64_t address, std::span<std::byte> out) const;
 
  private:

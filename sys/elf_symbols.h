@@ -1,4 +1,4 @@
-// The symbol tables of an ELF file, looked up by name: .dynsym as the loader does it, and .symtab.
+// The symbol tables of an ELF file, searched by name: .dynsym as the loader does it, and .symtab.
 // System V ABI, "Symbol Table" and "Hash Table".
 #pragma once
 
@@ -18,11 +18,11 @@ namespace ctxconf::sys::elf {
 // A symbol table with its strings.
 struct Symbols {
   std::uint64_t offset = 0;  // of the first entry in the file
-  std::uint64_t count = 0;   // at most; bounded by the file
+  std::uint64_t count = 0;   // at most; limited by the file size
   Table strings;
 };
 
-// .dynsym, where there is one.
+// .dynsym, if there is one.
 Result<std::optional<Symbols>> find_dynamic_symbols(const View& view);
 Result<Elf64_Sym> symbol_at(const View& view, const Symbols& symbols, std::uint64_t index);
 

@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::uint64_t kMostProgramHeaders = 1024;
 constexpr std::uint64_t kMostDynamicEntries = 65536;
-constexpr std::uint64_t kMostSectionBytes = 1ULL << 30U;  // strings of .symtab are long
+constexpr std::uint64_t kMostSectionBytes = 1ULL << 30U;  // a .symtab can have long strings
 constexpr std::uint64_t kMostSections = 1U << 20U;
 
-// Of overlapping segments the last one lies on top, as with the loader.
+// If segments overlap, the last one wins, as in the loader.
 std::vector<Boundary> boundaries_of(const std::vector<ElfSegment>& segments) {
   std::vector<std::pair<std::uint64_t, std::size_t>> changes;  // a segment's begin and its end
   for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -45,9 +45,9 @@ const ElfSegment* loaded_at(const Parsed& parsed, std::uint64_t address) {
 
 Result<ElfFormat> format_of(const ElfBytes& bytes) {
   std::array<unsigned char, EI_NIDENT> ident{};
-  if (!bytes.contains(0, sizeof ident)) return wrong("no ELF file: too short");
-  CTX_CHECK(bytes.read(0, std::as_writable_bytes(std::span(ident))));
-  if (std::memcmp(ident.data(), ELFMAG, SELFMAG) != 0) return wrong("no ELF file");
+  if (!bytes.contains(0, sizeof ident)) return wrong("not an ELF file: too short");
+  CTX_RETURN_IF_ERROR(bytes.read(0, std::as_writable_bytes(std::span(ident))));
+  if (std::memcmp(ident.data(), ELFMAG, SELFMAG) != 0) return wrong("not an ELF file");
   const unsigned word_size = ident[EI_CLASS];
   const unsigned order = ident[EI_DATA];
   if (word_size != ELFCLASS32 && word_size != ELFCLASS64) {
@@ -60,7 +60,7 @@ Result<ElfFormat> format_of(const ElfBytes& bytes) {
   return ElfFormat{word_size == ELFCLASS64, order == ELFDATA2LSB};
 }
 
-// More than 65279 sections or 65534 program headers are counted in the first section header.
+// With more than 65279 sections or 65534 program headers, the first section header has the count.
 Result<std::uint64_t> count_headers(const View& view, Parsed& parsed) {
   const Elf64_Ehdr& header = parsed.header;
   parsed.section_count = header.e_shoff == 0 ? 0 : header.e_shnum;
@@ -90,25 +90,25 @@ Result<> check_segment(const ElfSegment& segment) {
 }
 
 Result<> parse_segments(const View& view, Parsed& parsed) {
-  CTX_TRY(count, count_headers(view, parsed));
+  CTX_ASSIGN_OR_RETURN(count, count_headers(view, parsed));
   if (count == 0) return {};
   if (count > kMostProgramHeaders) return wrong(std::to_string(count) + " program headers");
   if (parsed.header.e_phentsize != record_size<Elf64_Phdr>(parsed.format)) {
     return wrong("program headers of " + std::to_string(parsed.header.e_phentsize) + " bytes");
   }
   if (!view.bytes.contains(parsed.header.e_phoff, count * record_size<Elf64_Phdr>(parsed.format))) {
-    return wrong("the program headers are behind the file's end");
+    return wrong("the program headers are beyond the end of the file");
   }
   Result<> good;
-  CTX_CHECK(walk_records<Elf64_Phdr>(view.bytes, parsed.format, parsed.header.e_phoff, count,
-                                     [&](std::uint64_t, const Elf64_Phdr& p) {
-                                       const ElfSegment segment{p.p_type,  p.p_flags,  p.p_offset,
-                                                                p.p_vaddr, p.p_filesz, p.p_memsz,
-                                                                p.p_align};
-                                       if (good = check_segment(segment); good)
-                                         parsed.segments.push_back(segment);
-                                       return good.has_value();
-                                     }));
+  CTX_RETURN_IF_ERROR(walk_records<Elf64_Phdr>(view.bytes, parsed.format, parsed.header.e_phoff,
+                                               count, [&](std::uint64_t, const Elf64_Phdr& p) {
+                                                 const ElfSegment segment{
+                                                     p.p_type,   p.p_flags, p.p_offset, p.p_vaddr,
+                                                     p.p_filesz, p.p_memsz, p.p_align};
+                                                 if (good = check_segment(segment); good)
+                                                   parsed.segments.push_back(segment);
+                                                 return good.has_value();
+                                               }));
   parsed.loaded = boundaries_of(parsed.segments);
   return good;
 }
@@ -120,16 +120,17 @@ std::unexpected<Error> wrong(std::string what) {
 }
 
 Result<> parse_headers(const View& view, Parsed& parsed) {
-  CTX_TRY(format, format_of(view.bytes));
+  CTX_ASSIGN_OR_RETURN(format, format_of(view.bytes));
   parsed.format = format;
-  CTX_CHECK(read_records<Elf64_Ehdr>(view.bytes, format, 0, std::span(&parsed.header, 1)));
+  CTX_RETURN_IF_ERROR(
+      read_records<Elf64_Ehdr>(view.bytes, format, 0, std::span(&parsed.header, 1)));
   return parse_segments(view, parsed);
 }
 
 Result<> parse_dynamic(const View& view, Parsed& parsed) {
   const ElfSegment* segment = last_segment(parsed, PT_DYNAMIC);
   if (segment == nullptr) return {};
-  CTX_TRY(table, loaded_table(view, segment->address, "the dynamic section"));
+  CTX_ASSIGN_OR_RETURN(table, loaded_table(view, segment->address, "the dynamic section"));
   const std::uint64_t size = std::min(table.size, segment->memory_size);
   const std::uint64_t count =
       std::min(size / record_size<Elf64_Dyn>(parsed.format), kMostDynamicEntries);
@@ -153,51 +154,70 @@ std::optional<std::uint64_t> dynamic_value(const Parsed& parsed, std::int64_t ta
   return found->second;
 }
 
-std::size_t read_loaded(const ElfBytes& bytes, const Parsed& parsed, std::uint64_t address,
-                        std::span<std::byte> out) {
-  const ElfSegment* segment = loaded_at(parsed, address);
-  if (segment == nullptr) return 0;
-  const std::uint64_t skip = address - segment->address;
-  out = out.first(std::min<std::uint64_t>(out.size(), segment->memory_size - skip));
+namespace {
+
+// The bytes from there on that belong to one segment.
+std::size_t read_part(const ElfBytes& bytes, const Parsed& parsed, std::uint64_t address,
+                      std::span<std::byte> out) {
+  const auto next = std::ranges::upper_bound(parsed.loaded, address, {}, &Boundary::address);
+  if (next == parsed.loaded.begin() || !std::prev(next)->segment) return 0;
+  const ElfSegment& segment = parsed.segments[*std::prev(next)->segment];
+  const std::uint64_t skip = address - segment.address;
+  std::uint64_t most = segment.memory_size - skip;
+  if (next != parsed.loaded.end()) most = std::min(most, next->address - address);
+  out = out.first(std::min<std::uint64_t>(out.size(), most));
   const auto from_file =
-      skip < segment->file_size
-          ? static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), segment->file_size - skip))
+      skip < segment.file_size
+          ? static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), segment.file_size - skip))
           : 0;
-  if (from_file != 0 && !bytes.read(segment->offset + skip, out.first(from_file))) return 0;
+  if (from_file != 0 && !bytes.read(segment.offset + skip, out.first(from_file))) return 0;
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(from_file), out.end(), std::byte{0});
   return out.size();
+}
+
+}  // namespace
+
+std::size_t read_loaded(const ElfBytes& bytes, const Parsed& parsed, std::uint64_t address,
+                        std::span<std::byte> out) {
+  std::size_t done = 0;
+  while (done < out.size() && address + done >= address) {
+    const std::size_t part = read_part(bytes, parsed, address + done, out.subspan(done));
+    if (part == 0) break;
+    done += part;
+  }
+  return done;
 }
 
 Result<Table> loaded_table(const View& view, std::uint64_t address, const char* name) {
   const ElfSegment* segment = loaded_at(*view.parsed, address);
   const std::uint64_t skip = segment == nullptr ? 0 : address - segment->address;
   if (segment == nullptr || skip >= segment->file_size) {
-    return wrong(std::string(name) + " lies in no segment of the file");
+    return wrong(std::string(name) + " is not in a segment of the file");
   }
   const std::uint64_t offset = segment->offset + skip;
   if (!view.bytes.contains(offset, 1))
-    return wrong(std::string(name) + " is behind the file's end");
+    return wrong(std::string(name) + " is beyond the end of the file");
   return Table{offset, std::min(segment->file_size - skip, view.bytes.size() - offset)};
 }
 
 Result<Table> sized_table(const View& view, std::uint64_t address, std::uint64_t size,
                           const char* name) {
-  CTX_TRY(table, loaded_table(view, address, name));
-  if (size > table.size) return wrong(std::string(name) + " is longer than the file has bytes");
+  CTX_ASSIGN_OR_RETURN(table, loaded_table(view, address, name));
+  if (size > table.size) return wrong(std::string(name) + " is longer than the file");
   if (size > kMostTableBytes) return fail("parse ELF file", E2BIG, name);
   return Table{table.offset, size};
 }
 
 Result<Elf64_Shdr> section_at(const View& view, std::uint64_t index) {
   const std::uint64_t size = record_size<Elf64_Shdr>(view.format());
-  // The count is below 2^32 wherever it is stored, so this product is no overflow.
+  // The count is below 2^32 wherever it is stored, so this product cannot overflow.
   const std::uint64_t skip = index * size;
   const std::uint64_t table = view.parsed->header.e_shoff;
   if (table > view.bytes.size() || skip > view.bytes.size() - table) {
-    return wrong("the section headers are behind the file's end");
+    return wrong("the section headers are beyond the end of the file");
   }
   Elf64_Shdr section{};
-  CTX_CHECK(
+  CTX_RETURN_IF_ERROR(
       read_records<Elf64_Shdr>(view.bytes, view.format(), table + skip, std::span(&section, 1)));
   return section;
 }
@@ -212,14 +232,14 @@ Result<std::optional<Elf64_Shdr>> find_section(const View& view,
   }
   if (!view.bytes.contains(parsed.header.e_shoff,
                            parsed.section_count * record_size<Elf64_Shdr>(parsed.format))) {
-    return wrong("the section headers are behind the file's end");
+    return wrong("the section headers are beyond the end of the file");
   }
-  CTX_CHECK(walk_records<Elf64_Shdr>(view.bytes, parsed.format, parsed.header.e_shoff,
-                                     std::min(parsed.section_count, kMostSections),
-                                     [&](std::uint64_t, const Elf64_Shdr& section) {
-                                       if (is(section)) found = section;
-                                       return !found;
-                                     }));
+  CTX_RETURN_IF_ERROR(walk_records<Elf64_Shdr>(view.bytes, parsed.format, parsed.header.e_shoff,
+                                               std::min(parsed.section_count, kMostSections),
+                                               [&](std::uint64_t, const Elf64_Shdr& section) {
+                                                 if (is(section)) found = section;
+                                                 return !found;
+                                               }));
   return found;
 }
 
@@ -227,7 +247,7 @@ Result<std::optional<Table>> section_table(const View& view, const Elf64_Shdr& s
                                            const char* name) {
   if (section.sh_type == SHT_NOBITS) return std::nullopt;
   if (!view.bytes.contains(section.sh_offset, section.sh_size)) {
-    return wrong(std::string(name) + " is behind the file's end");
+    return wrong(std::string(name) + " is beyond the end of the file");
   }
   if (section.sh_size > kMostSectionBytes) return fail("parse ELF file", E2BIG, name);
   return Table{section.sh_offset, section.sh_size};
@@ -235,7 +255,8 @@ Result<std::optional<Table>> section_table(const View& view, const Elf64_Shdr& s
 
 Result<Elf64_Word> word_at(const View& view, std::uint64_t offset) {
   Elf64_Word word = 0;
-  CTX_CHECK(read_records<Elf64_Word>(view.bytes, view.format(), offset, std::span(&word, 1)));
+  CTX_RETURN_IF_ERROR(
+      read_records<Elf64_Word>(view.bytes, view.format(), offset, std::span(&word, 1)));
   return word;
 }
 
@@ -244,14 +265,16 @@ Result<bool> string_is(const View& view, const Table& strings, std::uint64_t at,
   if (at >= strings.size) return wrong("a name is not in the string table");
   if (name.size() >= strings.size - at) return false;
   std::string text(name.size() + 1, '\0');
-  CTX_CHECK(view.bytes.read(strings.offset + at, std::as_writable_bytes(std::span(text))));
+  CTX_RETURN_IF_ERROR(
+      view.bytes.read(strings.offset + at, std::as_writable_bytes(std::span(text))));
   return text.back() == '\0' && text.starts_with(name);
 }
 
 Result<std::string> string_at(const View& view, const Table& strings, std::uint64_t at) {
   if (at >= strings.size) return wrong("a name is not in the string table");
   std::string text(std::min<std::uint64_t>(kMostNameBytes, strings.size - at), '\0');
-  CTX_CHECK(view.bytes.read(strings.offset + at, std::as_writable_bytes(std::span(text))));
+  CTX_RETURN_IF_ERROR(
+      view.bytes.read(strings.offset + at, std::as_writable_bytes(std::span(text))));
   text.resize(std::min(text.find('\0'), text.size()));
   return text;
 }
@@ -262,7 +285,8 @@ Result<> walk_bytes(const View& view, const Table& table, std::size_t overlap,
   std::string piece;
   for (std::uint64_t at = 0; at < table.size; at += kPiece) {
     piece.resize(std::min<std::uint64_t>(kPiece + overlap, table.size - at));
-    CTX_CHECK(view.bytes.read(table.offset + at, std::as_writable_bytes(std::span(piece))));
+    CTX_RETURN_IF_ERROR(
+        view.bytes.read(table.offset + at, std::as_writable_bytes(std::span(piece))));
     if (!visit(at, piece)) return {};
   }
   return {};

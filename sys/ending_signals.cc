@@ -1,6 +1,7 @@
 #include "sys/ending_signals.h"
 
 #include <pthread.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
 #include <array>
@@ -33,6 +34,8 @@ int EndingSignals::pending() const {
   }
   return 0;
 }
+
+Fd EndingSignals::descriptor() const { return Fd(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK)); }
 
 bool EndingSignals::take() const {
   const timespec none{};

@@ -3,10 +3,12 @@
 
 #include <signal.h>
 
+#include "sys/fd.h"
+
 namespace ctxconf::sys {
 
-// While it lives they are blocked in this thread, and wait until they are taken. Those that this
-// process ignores (nohup) are left alone: blocked, they would wait as well.
+// While it exists, they are blocked in this thread and stay pending until taken. Signals that this
+// process ignores (nohup) stay ignored: if blocked, they would become pending as well.
 class EndingSignals {
  public:
   EndingSignals();
@@ -16,7 +18,9 @@ class EndingSignals {
 
   const sigset_t& set() const { return set_; }
   bool take() const;    // true: one was pending
-  int pending() const;  // of this process, and stays so; 0: none
+  int pending() const;  // a signal of this process, which stays pending; 0: none
+  // Readable while a signal is pending; check is_open().
+  Fd descriptor() const;
 
  private:
   sigset_t set_{};

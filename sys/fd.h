@@ -1,4 +1,4 @@
-// A file descriptor that is closed when its owner goes.
+// A file descriptor that closes when its owner is destroyed.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace ctxconf::sys {
 class Fd {
  public:
   Fd() = default;                   // none
-  explicit Fd(int fd) : fd_(fd) {}  // of its own from now on; negative: none
+  explicit Fd(int fd) : fd_(fd) {}  // takes ownership; negative: none
   Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Fd& operator=(Fd&& other) noexcept {
     if (this != &other) {
@@ -35,7 +35,7 @@ class Fd {
   int fd_ = -1;
 };
 
-// All of `bytes`. Returns errno.
+// Writes all of `bytes`. Returns errno.
 inline int write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), bytes.size());

@@ -1,7 +1,8 @@
-// What a system call costs that the filter of a traced program lets through: alone, under a filter
-// that allows all, and under ours. Each runs in a thread of its own, as a filter never goes away.
-// Then, where there is a strace, the same call alone in a program that strace watches for the calls
-// of a publication, with a filter of its own (--seccomp-bpf) and without.
+// The cost of a system call that the filter of a traced program allows: without a filter, with a
+// filter that allows everything, and with ours. Each case runs in its own thread, because a filter
+// cannot be removed. Then, if strace is installed, the same call without our filter in a program
+// that strace watches for the calls of a publication: with strace's own filter (--seccomp-bpf) and
+// without.
 #include <benchmark/benchmark.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -44,7 +45,7 @@ void get_parent(benchmark::State& state, Under what) {
   }).join();
 }
 
-// Its arguments decide, so that the filter has to run.
+// Its arguments decide, so the filter has to check them.
 void give_advice(benchmark::State& state, Under what) {
   std::thread([&] {
     install(what);

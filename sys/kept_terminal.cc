@@ -23,8 +23,8 @@ struct Kept {
 };
 Kept kept;
 
-// Whether the foreground is this process's to give and take: its own, of a child that leads a
-// group, or of nobody any more.
+// Whether this process may set the foreground: it is its own group, that of a child that leads a
+// group, or a group that no longer exists.
 bool may_restore(pid_t foreground) {
   if (foreground == kept.group) return true;
   siginfo_t unused{};
@@ -36,7 +36,7 @@ bool may_restore(pid_t foreground) {
 template <class More>
 void take_back(const More& more) {
   if (kept.terminal < 0) return;
-  // Blocked, it does not stop a process that is in the background for this.
+  // If SIGTTOU is blocked, it does not stop a background process for this call.
   sigset_t stops;
   sigset_t mask;
   sigemptyset(&stops);

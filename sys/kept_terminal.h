@@ -1,13 +1,13 @@
-// The terminal of this process, put back however the process ends: what it starts may change the
-// modes, or take the foreground, and leave both so.
+// Restores the terminal of this process however the process ends: a program that it starts may
+// change the modes or take the foreground, and not restore them.
 #pragma once
 
 namespace ctxconf::sys {
 
-// One at a time. While it lives, SIGQUIT and what a crash raises restore the terminal before they
-// do what they did; SIGINT, SIGTERM and SIGHUP are for EndingSignals. Nothing is kept where there
-// is no terminal, or this process is not in the foreground; nothing is restored where another job
-// has it.
+// Create one at a time. While it exists, SIGQUIT and crash signals restore the terminal before
+// their usual effect; SIGINT, SIGTERM and SIGHUP are for EndingSignals. It saves nothing if this
+// process has no terminal or is not in the foreground. It restores nothing if another job has taken
+// the foreground.
 class KeptTerminal {
  public:
   KeptTerminal();
@@ -15,9 +15,9 @@ class KeptTerminal {
   KeptTerminal(const KeptTerminal&) = delete;
   KeptTerminal& operator=(const KeptTerminal&) = delete;
 
-  // For an end without destructors. Safe in a signal handler.
+  // For an exit without destructors. Safe in a signal handler.
   static void restore();
-  // The foreground alone, where a child has taken it: this process may read again.
+  // Restores only the foreground, after a child has taken it: this process may read again.
   static void retake_foreground();
 };
 

@@ -1,4 +1,4 @@
-// For tests: the bytes of an x86-64 library that no linker would make.
+// For tests: the bytes of an x86-64 library that no linker would produce.
 #pragma once
 
 #include <elf.h>
@@ -12,11 +12,11 @@ namespace ctxconf::sys {
 
 struct MadeLibrary {
   std::string name = "ctx_test_slot";
-  std::size_t definitions = 0;  // of that name; without any it is undefined
-  std::size_t relocations = 0;  // TLSDESC, evenly about the definitions' offsets without a name,
-                                // else of the undefined symbol
-  std::size_t loads = 1;        // the first holds everything, the others lie elsewhere
-  std::size_t relocation_bytes = 0;  // 0: what there is
+  std::size_t definitions = 0;  // of that name; 0: the name is undefined
+  std::size_t relocations = 0;  // TLSDESC, spread over the definitions' offsets, without a name;
+                                // if there are none, for the undefined symbol
+  std::size_t loads = 1;        // the first holds everything, the others are elsewhere
+  std::size_t relocation_bytes = 0;  // 0: the actual size
 
   std::vector<std::byte> bytes() const {
     const std::size_t symbols = 1 + (definitions == 0 ? 1 : definitions);

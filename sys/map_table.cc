@@ -13,13 +13,10 @@ constexpr std::size_t kShownOfABadLine = 120;
 // Names start in this column, or one space after longer fields.
 constexpr std::size_t kNameColumn = 73;
 
-// The start of a hostile line, fit for a message.
+// The start of a hostile line, safe to print in a message.
 std::string excerpt(std::string_view line) {
-  std::string out;
-  for (const char c : line.substr(0, kShownOfABadLine)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte >= 0x7f ? '?' : c;
-  }
+  std::string out(line.substr(0, kShownOfABadLine));
+  std::ranges::replace_if(out, [](char c) { return c < 0x20 || c >= 0x7f; }, '?');
   if (line.size() > kShownOfABadLine) out += "...";
   return out;
 }
@@ -28,7 +25,7 @@ std::unexpected<Error> bad(const char* what, std::string_view line) {
   return fail("parse maps", 0, std::string(what) + " in \"" + excerpt(line) + "\"");
 }
 
-// Takes a number off the front of `text`; false when there is none or it is too big.
+// Takes a number off the front of `text`; false if there is none or it is too big.
 template <class T>
 bool take_number(std::string_view& text, int base, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
@@ -127,7 +124,7 @@ Result<MapEntry> parse_maps_line(std::string_view line) {
   if (!take_number(text, 10, entry.inode)) return bad("no inode", line);
   if (text.empty()) return entry;
   if (!take(text, ' ')) return bad("no inode", line);
-  // No name begins with a space: paths begin with '/', the others are the kernel's words.
+  // No name begins with a space: a path begins with '/', the others are words of the kernel.
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   entry.name = text;
   return entry;
@@ -183,8 +180,8 @@ std::string_view LinePieces::added(std::size_t n) {
     begin_ = newline == std::string_view::npos ? end_ : end_ - fresh.size() + newline + 1;
     dropping_ = newline == std::string_view::npos;
   }
-  // What was there before is a line without its end. Looking through it each time would make a long
-  // line in small pieces slow.
+  // The earlier text is a line without its end. Searching it again each time would make a long line
+  // in small pieces slow.
   const std::size_t old = end_ - fresh.size();
   const std::size_t from = std::max(begin_, old);
   const void* last = memrchr(buffer_.get() + from, '\n', end_ - from);
@@ -211,7 +208,7 @@ void MappingFinder::find_in(std::string_view lines, std::vector<MapEntry>& found
         memmem(lines.data(), lines.size(), needle_.data(), needle_.size()));
     if (hit == nullptr) return;
     const auto at = static_cast<std::size_t>(hit - lines.data());
-    // rfind answers npos on the first line, and npos + 1 is 0.
+    // rfind returns npos on the first line, and npos + 1 is 0.
     const std::size_t begin = at == 0 ? 0 : lines.rfind('\n', at - 1) + 1;
     const std::size_t end = std::min(lines.find('\n', at), lines.size());
     auto entry = parse_maps_line(lines.substr(begin, end - begin));
@@ -239,7 +236,7 @@ Result<MapTable> MapTable::parse(std::string_view text) {
     entries.push_back(std::move(*entry));
     return true;
   });
-  CTX_CHECK(std::move(outcome));
+  CTX_RETURN_IF_ERROR(std::move(outcome));
   return MapTable(std::move(entries));
 }
 

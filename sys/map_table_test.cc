@@ -238,7 +238,7 @@ TEST(MapTable, CountsReadableBytesUpToAGap) {
   EXPECT_EQ(table.readable_prefix(range(0x1000, UINT64_MAX)), 0x2000U);
 }
 
-// The lines of `text` when it comes in pieces of `piece` bytes.
+// The lines of `text` when it arrives in pieces of `piece` bytes.
 std::string through_pieces(std::string_view text, std::size_t piece) {
   LinePieces pieces;
   std::string out;
@@ -269,7 +269,7 @@ TEST(LinePieces, KeepALineOfTheLargestSizeAndDropLongerOnes) {
   for (const std::size_t piece : {1000U, 4096U, 60000U}) {
     EXPECT_EQ(through_pieces(fits + "a\n" + huge + "b\n", piece), fits + "a\nb\n");
     EXPECT_EQ(through_pieces("a\n" + huge, piece), "a\n");
-    // A line just over the limit may come with its newline: parse_maps_line refuses it.
+    // A line just over the limit may arrive with its newline: parse_maps_line refuses it.
     const std::string out = through_pieces("a\n" + too_long + "b", piece);
     EXPECT_TRUE(out == "a\nb" || out == "a\n" + too_long + "b");
   }

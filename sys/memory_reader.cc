@@ -19,14 +19,14 @@ std::string hex(std::uint64_t value) {
 }  // namespace
 
 Result<> MemoryReader::read_exact(RemoteAddr from, std::span<std::byte> out) const {
-  CTX_TRY(copied, read_some(from, out));
+  CTX_ASSIGN_OR_RETURN(copied, read_some(from, out));
   if (copied == out.size()) return {};
   return fail("read memory", EFAULT, hex(from.raw() + copied));
 }
 
 Result<std::array<std::size_t, 2>> MemoryReader::read_two(const Part& first,
                                                           const Part& second) const {
-  CTX_TRY(of_first, read_some(first.from, first.out));
+  CTX_ASSIGN_OR_RETURN(of_first, read_some(first.from, first.out));
   return std::array{of_first, read_some(second.from, second.out).value_or(0)};
 }
 
@@ -77,7 +77,7 @@ Result<std::size_t> SnapshotMemory::read_some(RemoteAddr from, std::span<std::by
 }
 
 Result<std::size_t> InterruptedMemory::read_some(RemoteAddr from, std::span<std::byte> out) const {
-  CTX_CHECK(before_(++reads_, from));
+  CTX_RETURN_IF_ERROR(before_(++reads_, from));
   return below_->read_some(from, out);
 }
 

@@ -1,5 +1,5 @@
-// Copies bytes out of a process: a live one, a recorded one, or one that a test
-// changes between two reads.
+// Copies bytes out of a process: a live one, a recorded one, or one that a test changes between two
+// reads.
 #pragma once
 
 #include <sys/types.h>
@@ -24,48 +24,52 @@ class MemoryReader {
   MemoryReader& operator=(const MemoryReader&) = default;
   virtual ~MemoryReader() = default;
 
-  // Copies up to out.size() bytes. A short count, 0 included, means that the byte
-  // after the last one copied is not readable; it is not an error. Errors are about
-  // the process (ESRCH, EPERM), never about a byte.
+  // Copies up to out.size() bytes. A short count, including 0, means that the byte after the last
+  // copied one is not readable; this is not an error. Errors are about the process (ESRCH, EPERM),
+  // never about a byte.
   virtual Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const = 0;
 
   struct Part {
     RemoteAddr from;
     std::span<std::byte> out;
   };
-  // As read_some() for each, one after the other. An error is about the first; of the second
-  // nothing is copied where it is refused.
+  // Calls read_some() for the first, then for the second. An error is about the first; if the
+  // second is refused, nothing of it is copied.
   virtual Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const;
 
-  // All of `out`, or an error with EFAULT that names the first unreadable address.
+  // Copies all of `out`, or returns EFAULT with the first unreadable address.
   Result<> read_exact(RemoteAddr from, std::span<std::byte> out) const;
 
   template <Plain T>
   Result<T> read(RemotePtr<T> p) const {
     T value;
-    CTX_CHECK(read_exact(p.at, std::as_writable_bytes(std::span(&value, 1))));
+    CTX_RETURN_IF_ERROR(read_exact(p.at, std::as_writable_bytes(std::span(&value, 1))));
     return value;
   }
 };
 
-// process_vm_readv on a live process, /proc/PID/mem where that call is refused. Needs ptrace access
-// to it (EPERM otherwise).
+// Uses process_vm_readv on a live process, or /proc/PID/mem where that call is refused. Needs
+// ptrace access to it (EPERM otherwise).
 class ProcessMemory : public MemoryReader {
  public:
   explicit ProcessMemory(pid_t pid) : pid_(pid) {}
   Result<std::size_t> read_some(RemoteAddr from, std::span<std::byte> out) const override;
-  // As read_some(), of what a list of mappings has just called readable: where the call is refused,
-  // read_some() makes that list each time.
+  // Like read_some(), for memory that a list of mappings has just shown as readable: where the call
+  // is refused, read_some() makes that list each time.
   Result<std::size_t> read_mapped(RemoteAddr from, std::span<std::byte> out) const;
-  // In one system call where all of both can be read.
+  // Uses one system call if all of both can be read.
   Result<std::array<std::size_t, 2>> read_two(const Part& first, const Part& second) const override;
 
  private:
   pid_t pid_;
 };
 
-// Bytes from a recording, a test or a fuzzer. Blocks may touch or overlap; the
-// one put last wins.
+// Copies into the memory of a stopped thread that the caller traces, with process_vm_writev or,
+// where that call is refused, through /proc/PID/mem. EFAULT: the process itself may not write
+// there.
+Result<> write_memory(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes);
+
+// Bytes from a recording, a test or a fuzzer. Blocks may touch or overlap; the last one put wins.
 class SnapshotMemory : public MemoryReader {
  public:
   void put(RemoteAddr at, std::span<const std::byte> bytes);
@@ -75,8 +79,8 @@ class SnapshotMemory : public MemoryReader {
   std::map<std::uint64_t, std::vector<std::byte>> blocks_;  // disjoint, by start
 };
 
-// Calls `before(n, address)` ahead of the nth read (from 1) of the reader below,
-// which must outlive it. An error of the hook is the error of that read.
+// Calls `before(n, address)` before the nth read (from 1) of the reader below, which must outlive
+// it. If the hook returns an error, so does that read.
 class InterruptedMemory : public MemoryReader {
  public:
   using Hook = std::function<Result<>(int nth, RemoteAddr at)>;

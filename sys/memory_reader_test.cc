@@ -25,7 +25,7 @@ std::vector<std::byte> bytes(std::initializer_list<int> values) {
   return out;
 }
 
-// What can be read of `size` bytes at `at`.
+// The readable bytes among `size` bytes at `at`.
 std::vector<std::byte> readable(const MemoryReader& memory, std::uint64_t at, std::size_t size) {
   std::vector<std::byte> out(size);
   const auto n = memory.read_some(RemoteAddr(at), out);
@@ -113,7 +113,7 @@ TEST(InterruptedMemory, FailsWithTheErrorOfItsHook) {
   EXPECT_EQ(failed.error().err, ESRCH);
 }
 
-// Pages of this process: readable ones, then one that is not.
+// Pages of this process: some readable ones, then one that is not.
 class Pages {
  public:
   explicit Pages(std::size_t readable) : readable_(readable * page_size()) {
@@ -170,7 +170,7 @@ TEST(ProcessMemory, ReadsTwoPartsAndWhatCanBeReadOfEach) {
     std::memcpy(out.data(), reinterpret_cast<const void*>(at), out.size());
     return out;
   };
-  // The first one lies over the edge of a page.
+  // The first read crosses a page boundary.
   const auto edge = pages.begin() + Pages::page_size() - 4;
   EXPECT_THAT(read(edge, pages.begin()), testing::ElementsAre(8, 8));
   EXPECT_EQ(first, bytes_at(edge));
@@ -182,7 +182,7 @@ TEST(ProcessMemory, ReadsTwoPartsAndWhatCanBeReadOfEach) {
   EXPECT_THAT(read(pages.end(), pages.end()), testing::ElementsAre(0, 0));
 }
 
-// As in a container whose filter has one answer for what it does not list.
+// As in a container whose filter gives one answer for every call that it does not list.
 bool refuse_process_vm_readv() {
   std::array<sock_filter, 4> code{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -195,7 +195,8 @@ bool refuse_process_vm_readv() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Runs `body` in a child that may not call process_vm_readv: 0, or which of its claims is wrong.
+// Runs `body` in a child that may not call process_vm_readv. Returns 0, or the number of the wrong
+// claim.
 template <class Body>
 int claims_while_refused(const Body& body) {
   const pid_t pid = fork();

@@ -1,4 +1,4 @@
-// modules_of: which ELF files a process has mapped, and where.
+// modules_of: the ELF files that a process has mapped, and their addresses.
 #include <elf.h>
 #include <link.h>
 #include <sys/stat.h>
@@ -23,8 +23,8 @@ constexpr std::size_t kMostCachedRelocations = 1U << 20U;
 constexpr std::size_t kMostModules = 8192;
 constexpr std::size_t kMostNotes = 256;
 constexpr std::size_t kMostSegments = 64;
-constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen has 16 namespaces
-constexpr std::uint64_t kMostPieces = 64;    // mappings that one segment may consist of
+constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen allows 16 namespaces
+constexpr std::uint64_t kMostPieces = 64;    // mappings per segment
 constexpr std::size_t kMostThreads = 16;
 constexpr std::size_t kMostLoadedDynamicEntries = 1024;
 
@@ -34,16 +34,16 @@ struct MappedFile {
   bool executable = false;
 };
 
-// The lowest file first, but those that are run before those that are only data.
+// Ordered by the lowest address, but files that are run come before files that are only data.
 std::vector<MappedFile> group_by_file(std::string_view maps_text) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> known;  // device, inode
   std::vector<MappedFile> files;
   for_each_mapping(maps_text, [&](Result<MapEntry> entry) {
     if (!entry || entry->inode == 0) return true;
     const std::uint64_t device = std::uint64_t{entry->dev_major} << 32U | entry->dev_minor;
-    const auto [place, is_new] = known.try_emplace({device, entry->inode}, files.size());
+    const auto [location, is_new] = known.try_emplace({device, entry->inode}, files.size());
     if (is_new) files.emplace_back();
-    MappedFile& file = files[place->second];
+    MappedFile& file = files[location->second];
     file.executable |= entry->executable;
     file.entries.push_back(std::move(*entry));
     return true;
@@ -57,9 +57,50 @@ std::vector<MappedFile> group_by_file(std::string_view maps_text) {
   return ordered;
 }
 
+std::uint64_t page_of(std::uint64_t address) {
+  static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return address / page_size * page_size;
+}
+
+// Whether one of the mappings, with the image at `bias`, is code or data as segment `s` needs it.
+bool is_run_with(std::uint64_t bias, const ElfSegment& s, std::span<const MapEntry> mappings,
+                 ElfBudget& budget) {
+  const std::uint64_t begin = page_of(s.address) + bias;
+  const std::uint64_t end = s.address + s.memory_size + bias;
+  auto e = std::ranges::lower_bound(
+      mappings, begin, {}, [](const MapEntry& entry) { return entry.range.begin().raw(); });
+  for (std::uint64_t pieces = 0; e != mappings.end() && pieces < kMostPieces; ++e, ++pieces) {
+    if (e->range.begin().raw() >= end || !budget.take_mappings(1)) return false;
+    const bool in_place = e->range.begin().raw() - begin == e->offset - page_of(s.offset);
+    const bool runs =
+        (e->executable && (s.flags & PF_X) != 0) || (e->writable && (s.flags & PF_W) != 0);
+    if (in_place && runs) return true;
+  }
+  return false;
+}
+
+// The bias at which the first of the mappings is the beginning of an image.
+std::optional<std::uint64_t> load_bias(std::span<const MapEntry> mappings,
+                                       const std::vector<ElfSegment>& loads, ElfBudget& budget) {
+  const MapEntry& lowest = mappings.front();
+  for (const ElfSegment& s : loads) {
+    const std::uint64_t segment_page = page_of(s.offset);
+    if (lowest.offset < segment_page || lowest.offset >= s.offset + s.file_size) continue;
+    const std::uint64_t bias =
+        lowest.range.begin().raw() - (lowest.offset - segment_page) - page_of(s.address);
+    if (is_run_with(bias, s, mappings, budget) ||
+        std::ranges::any_of(loads, [&](const ElfSegment& other) {
+          return &other != &s && is_run_with(bias, other, mappings, budget);
+        })) {
+      return bias;
+    }
+  }
+  return std::nullopt;
+}
+
 struct Opened {
   FileIdentity identity;
-  std::shared_ptr<const ElfImage> image;  // null: no ELF file
+  std::shared_ptr<const ElfImage> image;  // null: not an ELF file
 };
 
 class ModuleFinder {
@@ -69,7 +110,7 @@ class ModuleFinder {
     proc_ = "/proc/" + std::to_string(pid);
     struct stat program{};
     if (stat_program(proc_, program)) return;
-    // By the id of a leader that has ended nothing is seen of its process.
+    // If the leader has ended, /proc/LEADER shows nothing of its process.
     const auto threads = thread_list(pid);
     for (std::size_t i = 0; threads && i < std::min(threads->size(), kMostThreads); ++i) {
       const std::string thread = "/proc/" + std::to_string((*threads)[i]);
@@ -91,7 +132,7 @@ class ModuleFinder {
       return;
     }
     if (!opened->image) {
-      note(lowest.name, "no ELF file", file.executable);
+      note(lowest.name, "not an ELF file", file.executable);
       return;
     }
     add_modules(file, *opened);
@@ -100,8 +141,8 @@ class ModuleFinder {
   Modules take() && {
     if (budget_->exhausted() != nullptr) {
       found_.notes.push_back(std::to_string(left_out_) +
-                             " files and what came last were left out: " + "the limit of " +
-                             budget_->exhausted() + " for one process");
+                             " files and the last part of the search were left out: " +
+                             "the limit of " + budget_->exhausted() + " for one process");
     }
     found_.budget = std::move(budget_);
     std::sort(found_.modules.begin(), found_.modules.end(),
@@ -122,17 +163,17 @@ class ModuleFinder {
 
   Result<Opened> open(const MapEntry& entry) {
     auto opened = open_path(proc_ + "/map_files/" + map_files_name(entry), entry.name);
-    // Refused without privileges; not there when the mapping has changed since.
+    // Refused without privileges; missing when the mapping has changed since.
     if (opened || opened.error().err == EINVAL) return opened;
     if (!entry.name.starts_with('/')) return opened;
     return open_path(proc_ + "/root" + path_of(entry), entry.name, entry.inode);
   }
 
-  // `inode`: a file of that number alone is the right one.
+  // `inode`: only a file with that number is the right one.
   Result<Opened> open_path(const std::string& path, const std::string& name,
                            std::optional<std::uint64_t> inode = {}) {
-    CTX_TRY(identity, file_identity(path));
-    // The device is no test: stat gives another one than maps on btrfs and overlayfs.
+    CTX_ASSIGN_OR_RETURN(identity, file_identity(path));
+    // The device cannot be compared: on btrfs and overlayfs stat gives another one than maps.
     if (inode && identity.inode != *inode) {
       return fail("open ELF file", ESTALE, "another file has this name now");
     }
@@ -153,28 +194,15 @@ class ModuleFinder {
   }
 
   void add_modules(const MappedFile& file, const Opened& opened) {
-    std::vector<ElfSegment> loads;
-    for (const ElfSegment& segment : opened.image->segments()) {
-      if (segment.type == PT_LOAD && loads.size() < kMostSegments) loads.push_back(segment);
-    }
-    std::size_t first = 0;
-    for (std::size_t tried = 0; first < file.entries.size() && tried < kMostBeginnings; ++tried) {
-      const auto bias = load_bias(file, first, loads);
-      if (!bias) {
-        ++first;
-        continue;
-      }
+    for (const auto& [first, bias] : loaded_at(*opened.image, file.entries, *budget_)) {
       if (found_.modules.size() >= kMostModules) return;
       const MapEntry& lowest = file.entries[first];
-      Module module{lowest.name, lowest.range.begin(), *bias, false, {}, opened.image};
+      Module module{lowest.name, lowest.range.begin(), bias, false, {}, opened.image};
       module.main_executable =
           !found_main_ && program_ == std::pair(opened.identity.device, opened.identity.inode);
       found_main_ |= module.main_executable;
       if (module.main_executable) found_.musl = wants_musl(*opened.image);
       found_.modules.push_back(std::move(module));
-      const std::uint64_t end = highest(loads) + *bias;
-      ++first;
-      while (first < file.entries.size() && file.entries[first].range.begin().raw() < end) ++first;
     }
   }
 
@@ -184,54 +212,6 @@ class ModuleFinder {
       std::string path(std::min<std::uint64_t>(segment.file_size, 4096), '\0');
       path.resize(program.read_at(segment.address, std::as_writable_bytes(std::span(path))));
       return path.find("/ld-musl-") != path.npos;
-    }
-    return false;
-  }
-
-  static std::uint64_t page_of(std::uint64_t address) {
-    static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    return address / page_size * page_size;
-  }
-
-  static std::uint64_t highest(const std::vector<ElfSegment>& loads) {
-    std::uint64_t end = 0;
-    for (const ElfSegment& s : loads) end = std::max(end, s.address + s.memory_size);
-    return end;
-  }
-
-  // The bias with which entry `first` is a piece of a segment and some mapping from there on is
-  // code or data as the file wants it. A file that was mapped only to be read has none.
-  std::optional<std::uint64_t> load_bias(const MappedFile& file, std::size_t first,
-                                         const std::vector<ElfSegment>& loads) {
-    const MapEntry& lowest = file.entries[first];
-    for (const ElfSegment& s : loads) {
-      const std::uint64_t segment_page = page_of(s.offset);
-      if (lowest.offset < segment_page || lowest.offset >= s.offset + s.file_size) continue;
-      const std::uint64_t bias =
-          lowest.range.begin().raw() - (lowest.offset - segment_page) - page_of(s.address);
-      if (is_run_with(bias, s, file, first) ||
-          std::any_of(loads.begin(), loads.end(), [&](const ElfSegment& other) {
-            return &other != &s && is_run_with(bias, other, file, first);
-          })) {
-        return bias;
-      }
-    }
-    return std::nullopt;
-  }
-
-  bool is_run_with(std::uint64_t bias, const ElfSegment& s, const MappedFile& file,
-                   std::size_t first) {
-    const std::uint64_t begin = page_of(s.address) + bias;
-    const std::uint64_t end = s.address + s.memory_size + bias;
-    auto e = std::ranges::lower_bound(
-        file.entries.begin() + static_cast<std::ptrdiff_t>(first), file.entries.end(), begin, {},
-        [](const MapEntry& entry) { return entry.range.begin().raw(); });
-    for (std::uint64_t pieces = 0; e != file.entries.end() && pieces < kMostPieces; ++e, ++pieces) {
-      if (e->range.begin().raw() >= end || !budget_->take_mappings(1)) return false;
-      const bool in_place = e->range.begin().raw() - begin == e->offset - page_of(s.offset);
-      const bool runs =
-          (e->executable && (s.flags & PF_X) != 0) || (e->writable && (s.flags & PF_W) != 0);
-      if (in_place && runs) return true;
     }
     return false;
   }
@@ -252,7 +232,7 @@ const ElfSegment* dynamic_segment(const Module& module) {
   return found == segments.end() ? nullptr : &*found;
 }
 
-// The loader's r_debug, which it tells debuggers by DT_DEBUG of the executable; 0: none.
+// The loader's r_debug, which debuggers find through DT_DEBUG of the executable; 0: none.
 std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) {
   const auto main = std::find_if(modules.modules.begin(), modules.modules.end(),
                                  [](const Module& m) { return m.main_executable; });
@@ -273,7 +253,7 @@ std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) 
 
 }  // namespace
 
-// Follows the list; the part of each entry that <link.h> makes public.
+// Follows the list, using the part of each entry that <link.h> makes public.
 void add_load_order(Modules& modules, const MemoryReader& memory) {
   const std::uint64_t debug = debug_address(modules, memory);
   if (debug == 0) return;
@@ -287,12 +267,12 @@ void add_load_order(Modules& modules, const MemoryReader& memory) {
   };
   const auto head = memory.read(RemotePtr<std::array<std::uint64_t, 2>>{RemoteAddr(debug)});
   std::uint64_t next = head ? (*head)[1] : 0;
-  for (std::size_t place = 0; next != 0 && place < kMostModules; ++place) {
+  for (std::size_t location = 0; next != 0 && location < kMostModules; ++location) {
     const auto entry = memory.read(RemotePtr<Entry>{RemoteAddr(next)});
     if (!entry) return;
     const auto module = by_dynamic.find(entry->dynamic);
     if (module != by_dynamic.end() && !module->second->load_order) {
-      module->second->load_order = place;
+      module->second->load_order = location;
     }
     next = entry->next;
   }
@@ -320,8 +300,30 @@ void ElfCache::put(const Key& key, std::shared_ptr<const ElfImage> image) {
   images_[key] = std::move(image);
 }
 
+std::vector<LoadedAt> loaded_at(const ElfImage& image, std::span<const MapEntry> mappings,
+                                ElfBudget& budget) {
+  std::vector<ElfSegment> loads;
+  std::uint64_t highest = 0;
+  for (const ElfSegment& segment : image.segments()) {
+    if (segment.type != PT_LOAD || loads.size() >= kMostSegments) continue;
+    loads.push_back(segment);
+    highest = std::max(highest, segment.address + segment.memory_size);
+  }
+  std::vector<LoadedAt> out;
+  std::size_t first = 0;
+  for (std::size_t tried = 0; first < mappings.size() && tried < kMostBeginnings; ++tried) {
+    const auto bias = load_bias(mappings.subspan(first), loads, budget);
+    if (bias) out.push_back({first, *bias});
+    ++first;
+    if (!bias) continue;
+    const std::uint64_t end = highest + *bias;
+    while (first < mappings.size() && mappings[first].range.begin().raw() < end) ++first;
+  }
+  return out;
+}
+
 Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits) {
-  CTX_TRY(text, read_maps_text(pid));
+  CTX_ASSIGN_OR_RETURN(text, read_maps_text(pid));
   ModuleFinder finder(pid, cache, limits);
   for (const MappedFile& file : group_by_file(text)) finder.add(file);
   Modules modules = std::move(finder).take();

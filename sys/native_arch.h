@@ -1,16 +1,19 @@
-// The architecture that this program was compiled for, as seccomp and ptrace name it.
+// The processor that this program was compiled for, for code that only needs its names.
 #pragma once
 
-#include <linux/audit.h>
-
 #include <cstdint>
+#include <optional>
 
 namespace ctxconf::sys {
 
-#if defined(__x86_64__)
-inline constexpr std::uint32_t kNativeArch = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
-inline constexpr std::uint32_t kNativeArch = AUDIT_ARCH_AARCH64;
-#endif
+extern const std::uint16_t kNativeMachine;  // EM_* of <elf.h>
+
+// A system call that sets the thread pointer to its second argument.
+struct ThreadPointerCall {
+  std::uint64_t nr;
+  std::uint64_t code;  // its first argument
+};
+// Nothing: the processor needs no call for that.
+std::optional<ThreadPointerCall> thread_pointer_call();
 
 }  // namespace ctxconf::sys

@@ -33,7 +33,7 @@ bool keep_number(const char* path, unsigned number) {
   return write_file(path, line.data());
 }
 
-// Also after exec, for a user who is not root.
+// Keeps the capabilities after exec too, for a user who is not root.
 bool keep_right() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> rights{};

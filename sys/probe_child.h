@@ -1,4 +1,4 @@
-// A forked child for trying what the kernel allows.
+// A forked child that tries what the kernel allows.
 #pragma once
 
 #include <fcntl.h>
@@ -18,8 +18,7 @@
 
 namespace ctxconf::sys {
 
-// A forked child, killed and reaped at the latest when this object goes. It
-// runs `body`, which may use system calls only.
+// The destructor kills and reaps it. It runs `body`, which may only make system calls.
 class ProbeChild {
  public:
   template <class Body>
@@ -56,7 +55,7 @@ class ProbeChild {
     const ssize_t n = write(go_.get(), "g", 1);
     static_cast<void>(n);
   }
-  // Its next status, nothing at the deadline.
+  // Its next status, or nothing at the deadline.
   std::optional<int> wait() {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (std::chrono::steady_clock::now() < deadline) {

@@ -21,6 +21,7 @@
 
 #include "sys/access_watchdog.h"
 #include "sys/fd.h"
+#include "sys/proc_text.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -31,15 +32,15 @@ constexpr std::size_t kCommandLineLimit = 64U << 10U;
 constexpr std::size_t kSmallFileLimit = 64U << 10U;
 constexpr std::size_t kEnvironmentLimit = 256U << 10U;
 constexpr std::size_t kReadStep = 64U << 10U;
-// A process can make mappings as fast as they are walked; text has the same bound.
+// A process can add mappings as fast as they are walked, so the walk is bounded; so is the text.
 constexpr std::uint64_t kMostQueries = kMapsLimit / 64;
 constexpr int kWalksTried = 5;
 constexpr std::string_view kVmFlagsKey = "VmFlags:";
 constexpr std::size_t kListLimit = 65536;
 constexpr std::size_t kProcessListLimit = 1U << 22U;  // PID_MAX_LIMIT of the kernel
 
-// A directory of /proc: of a process, or of one of its threads. It stays with that process:
-// once it is gone every name in here answers ESRCH, also when the id is used again.
+// A directory of /proc, for a process or one of its threads. It stays with that process: when the
+// process is gone, every name in it gives ESRCH, even if the id is used again.
 struct ProcDir {
   Fd fd;
   pid_t id = 0;
@@ -51,8 +52,8 @@ std::unexpected<Error> process_error(const char* op, int err, pid_t pid) {
   return fail(op, err == ENOENT ? ESRCH : err, subject(pid));
 }
 
-// For one that /proc does not show. hidepid= hides processes; a signal still tells that there is
-// one, and reaches those of the same user that may not be looked at.
+// Finds the errno for a process that /proc does not show. hidepid= hides processes; a signal still
+// tells whether it exists, and reaches those of the same user that must not be inspected.
 int error_of_absent(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM ? EPERM : ESRCH; }
 
 Result<ProcDir> open_process(pid_t pid) {
@@ -68,18 +69,18 @@ Result<ProcDir> open_process(pid_t pid) {
   return process_error("open /proc/PID", err, pid);
 }
 
-// ENOENT when the process is there and the file is not.
+// ENOENT when the process exists and the file does not.
 Result<Fd> open_in(const ProcDir& dir, const char* name) {
-  // O_NONBLOCK: the executable of a process may be anything.
+  // O_NONBLOCK: the executable of a process may be any file.
   Fd fd(openat(dir.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.is_open()) return fd;
   int err = errno;
-  // Where it is hidden, its directory may be opened with O_PATH all the same.
+  // A hidden directory can still be opened with O_PATH.
   if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = error_of_absent(dir.id);
   return fail("open in /proc/PID", err, subject(dir.id) + ": " + name);
 }
 
-// The one way bytes come out of /proc. 0 is the end.
+// All bytes from /proc come through here. 0 is the end.
 Result<std::size_t> read_piece(const Fd& fd, std::span<char> out) {
   while (true) {
     const ssize_t n = read(fd.get(), out.data(), out.size());
@@ -106,7 +107,7 @@ Result<std::string> read_start(const Fd& fd, std::size_t limit) {
 }
 
 Result<std::string> read_start(const ProcDir& dir, const char* name, std::size_t limit) {
-  CTX_TRY(fd, open_in(dir, name));
+  CTX_ASSIGN_OR_RETURN(fd, open_in(dir, name));
   return read_start(fd, limit);
 }
 
@@ -148,46 +149,23 @@ Result<std::vector<int>> numbers_in(const ProcDir& dir, const char* name, std::s
   return out;
 }
 
-struct Stat {
-  char state = '?';
-  pid_t parent = 0;
-  std::uint64_t flags = 0;  // PF_*
-  std::uint64_t start_ticks = 0;
-};
+constexpr std::uint64_t kKernelThread = 0x200000;  // PF_KTHREAD, which no user-space header has
 
-constexpr std::uint64_t kKernelThread = 0x200000;  // PF_KTHREAD, which no header for programs has
-
-Result<Stat> read_stat(const ProcDir& dir) {
-  CTX_TRY(text, read_start(dir, "stat", kSmallFileLimit));
-  // The second field is a name that the process chose: it may hold spaces and parentheses.
-  std::string_view rest = text;
-  const std::size_t name_end = rest.rfind(')');
-  if (name_end != std::string_view::npos) rest.remove_prefix(name_end + 1);
-  Stat stat;
-  bool good = name_end != std::string_view::npos;
-  for (int field = 3; field <= 22 && good; ++field) {
-    good = rest.starts_with(' ');
-    if (!good) break;
-    rest.remove_prefix(1);
-    const std::string_view value = rest.substr(0, rest.find(' '));
-    rest.remove_prefix(value.size());
-    if (field == 3) stat.state = value.empty() ? '?' : value.front();
-    if (field == 4) good = to_number(value, 10, stat.parent);
-    if (field == 9) good = to_number(value, 10, stat.flags);
-    if (field == 22) good = to_number(value, 10, stat.start_ticks);
-  }
-  if (!good) return fail("parse /proc/PID/stat", 0, subject(dir.id));
-  return stat;
+Result<ProcessStat> read_stat(const ProcDir& dir) {
+  CTX_ASSIGN_OR_RETURN(text, read_start(dir, "stat", kSmallFileLimit));
+  const auto stat = parse_stat(text);
+  if (!stat) return fail("parse /proc/PID/stat", 0, subject(dir.id));
+  return *stat;
 }
 
-bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
+bool has_ended(const ProcessStat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
 
-// The process, or where only its leader has ended the first thread that goes on.
+// The process itself, or its first live thread if only the leader has ended.
 Result<ProcDir> open_living(pid_t pid) {
-  CTX_TRY(process, open_process(pid));
-  CTX_TRY(stat, read_stat(process));
+  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
+  CTX_ASSIGN_OR_RETURN(stat, read_stat(process));
   if (!has_ended(stat)) return std::move(process);
-  CTX_TRY(threads, numbers_in(process, "task", kListLimit));
+  CTX_ASSIGN_OR_RETURN(threads, numbers_in(process, "task", kListLimit));
   for (const pid_t tid : threads) {
     const std::string name = "task/" + std::to_string(tid);
     Fd fd(openat(process.fd.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -203,34 +181,34 @@ Result<ProcDir> open_living(pid_t pid) {
 enum class Walk {
   kComplete,
   kNoMemory,  // a zombie, a kernel thread
-  kLost,      // the image went away: the process ended or executed another program
+  kLost,      // the image disappeared: the process ended or executed another program
 };
 
-// Opens `name` and walks it, again when the image was lost to an exec meanwhile.
+// Opens `name` and walks it; starts again if an exec replaced the image meanwhile.
 Result<> walk_image(pid_t pid, const char* name,
                     const std::function<Result<Walk>(const Fd&)>& walk) {
   for (int attempt = 0; attempt < kWalksTried; ++attempt) {
-    CTX_TRY(dir, open_process(pid));
-    CTX_TRY(fd, open_in(dir, name));
-    CTX_TRY(outcome, walk(fd));
-    // Most leaders live: whether this one does is asked only where it shows no memory.
+    CTX_ASSIGN_OR_RETURN(dir, open_process(pid));
+    CTX_ASSIGN_OR_RETURN(fd, open_in(dir, name));
+    CTX_ASSIGN_OR_RETURN(outcome, walk(fd));
+    // Most leaders live: check the leader only if it shows no memory.
     if (outcome == Walk::kNoMemory) {
-      CTX_TRY(living, open_living(pid));
-      CTX_TRY(its, open_in(living, name));
-      CTX_TRY(again, walk(its));
+      CTX_ASSIGN_OR_RETURN(living, open_living(pid));
+      CTX_ASSIGN_OR_RETURN(its, open_in(living, name));
+      CTX_ASSIGN_OR_RETURN(again, walk(its));
       outcome = again;
     }
     if (outcome == Walk::kComplete) return {};
     if (outcome == Walk::kNoMemory && attempt == 0) return {};
     if (outcome == Walk::kNoMemory) {
-      return fail("read mappings", ESRCH, subject(pid) + " ended meanwhile");
+      return fail("read mappings", ESRCH, subject(pid) + " ended while it was read");
     }
   }
-  return fail("read mappings", EAGAIN, subject(pid) + " executes one program after the other");
+  return fail("read mappings", EAGAIN, subject(pid) + " keeps executing new programs");
 }
 
-// A descriptor of maps stays with the memory that it was opened for. When that goes, reading
-// comes to an early end without an error, and to nothing at all from the start.
+// A descriptor of maps stays with the memory that it was opened for. When that memory is gone, a
+// read ends early without an error, and a read from the start returns nothing.
 Result<Walk> outcome_of_text(const Fd& fd, bool had_text) {
   if (!had_text) return Walk::kNoMemory;
   char c = 0;
@@ -284,7 +262,7 @@ constexpr std::uint64_t kVmaShared = 0x08;
 constexpr std::uint64_t kCoveringOrNextVma = 0x10;
 constexpr std::uint64_t kFileBackedVma = 0x20;
 
-// maps escapes the newlines of a path, the query does not.
+// maps escapes the newlines of a path; the query does not.
 std::string escaped(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -297,7 +275,7 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-// Nothing where the kernel cannot answer all of it, so that text must be read.
+// Nothing if the kernel cannot answer everything, so that the text must be read.
 Result<std::optional<Walk>> walk_query(const Fd& maps, const MappingFinder& finder,
                                        std::vector<MapEntry>& found) {
   std::array<char, PATH_MAX> name;
@@ -328,7 +306,7 @@ Result<std::optional<Walk>> walk_query(const Fd& maps, const MappingFinder& find
     if (query.vma_end <= next) return std::nullopt;
     next = query.vma_end;
     const std::size_t size = std::min<std::size_t>(query.vma_name_size, name.size());
-    const std::string_view raw(name.data(), size == 0 ? 0 : size - 1);  // it counts the NUL
+    const std::string_view raw(name.data(), size == 0 ? 0 : size - 1);  // the size includes the NUL
     const auto range =
         RemoteRange::from_bounds(RemoteAddr(query.vma_start), RemoteAddr(query.vma_end));
     if (!range) return std::nullopt;
@@ -346,7 +324,7 @@ bool is_file_backed(const MapEntry& e) {
   return e.inode != 0 || e.dev_major != 0 || e.dev_minor != 0;
 }
 
-// The value of a line of `status`-like text: "boottime       100000         0".
+// The value in a line of `status`-like text: "boottime       100000         0".
 std::string_view line_after(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -363,7 +341,7 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-// CLOCK_BOOTTIME in the time namespace of the children of `dir`, against the machine's.
+// CLOCK_BOOTTIME in the time namespace for the children of `dir`, relative to the machine's.
 std::int64_t boottime_offset(const ProcDir& dir) {
   const auto text = read_start(dir, "timens_offsets", kSmallFileLimit);
   if (!text) return 0;
@@ -381,8 +359,8 @@ std::int64_t boottime_offset(const ProcDir& dir) {
   return total;
 }
 
-// Theirs - ours. The kernel tells the offsets of the namespace for children, which is the
-// process' own unless it has unshared one and not executed a program since.
+// Theirs - ours. The kernel gives the offsets of the namespace for children. That is the process's
+// own namespace unless it has unshared one without executing a program since.
 std::int64_t boottime_difference(const ProcDir& dir) {
   const auto self = open_process(getpid());
   if (!self) return 0;
@@ -405,7 +383,7 @@ std::vector<std::string> split_at_nul(std::string_view text) {
   return out;
 }
 
-// Collects the VmFlags lines of some entries out of smaps text that comes in whole lines.
+// Collects the VmFlags lines of some entries from smaps text that arrives in whole lines.
 class VmFlagsReader {
  public:
   explicit VmFlagsReader(const std::vector<MapEntry>& entries)
@@ -470,10 +448,10 @@ std::uint64_t now_ns(clockid_t clock) {
 }  // namespace
 
 Result<ProcessFacts> process_facts(pid_t pid) {
-  CTX_TRY(process, open_process(pid));
-  CTX_TRY(stat, read_stat(process));
-  CTX_TRY(living, open_living(pid));
-  CTX_TRY(living_stat, read_stat(living));
+  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
+  CTX_ASSIGN_OR_RETURN(stat, read_stat(process));
+  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
+  CTX_ASSIGN_OR_RETURN(living_stat, read_stat(living));
 
   ProcessFacts facts;
   facts.pid = pid;
@@ -487,9 +465,9 @@ Result<ProcessFacts> process_facts(pid_t pid) {
   } else if (const int err = executable.error().err; err == EACCES || err == EPERM) {
     return std::unexpected(std::move(executable).error());
   } else if (err == ENOENT && (living_stat.flags & kKernelThread) == 0) {
-    // On its way to a zombie it has lost its memory, and with it this link.
+    // A process that is becoming a zombie has lost its memory, and with it this link.
     facts.state = 'Z';
-  }  // else a kernel thread or a path of more than PATH_MAX: no name
+  }  // else a kernel thread or a path longer than PATH_MAX: no name
 
   if (const auto ident = read_start(living, "exe", 6); ident && ident->starts_with("\177ELF")) {
     facts.elf64 = ident->size() <= 4 || (*ident)[4] != 1;          // ELFCLASS32
@@ -505,7 +483,8 @@ Result<ProcessFacts> process_facts(pid_t pid) {
   }
   facts.boottime_offset_ns = boottime_difference(living);
 
-  CTX_CHECK(read_stat(process));  // what was missing above was not missing because it ended
+  CTX_RETURN_IF_ERROR(
+      read_stat(process));  // check that nothing was missing above only because the process ended
   return facts;
 }
 
@@ -525,8 +504,8 @@ std::optional<std::string> environment_variable(pid_t pid, std::string_view name
 
 Result<std::string> read_maps_text(pid_t pid) {
   std::string text;
-  CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
-    CTX_TRY(whole, read_start(fd, kMapsLimit + 1));
+  CTX_RETURN_IF_ERROR(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+    CTX_ASSIGN_OR_RETURN(whole, read_start(fd, kMapsLimit + 1));
     if (whole.size() > kMapsLimit) {
       return fail("read mappings", E2BIG, std::to_string(kMapsLimit) + " bytes");
     }
@@ -561,15 +540,15 @@ Result<std::vector<MapEntry>> find_memfd_mappings(pid_t pid,
   if (how == MapSearch::kQuery) {
     const MappingFinder finder(prefixes);
     bool answered = true;
-    CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+    CTX_RETURN_IF_ERROR(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
       found.clear();
-      CTX_TRY(outcome, walk_query(fd, finder, found));
+      CTX_ASSIGN_OR_RETURN(outcome, walk_query(fd, finder, found));
       answered = outcome.has_value();
       return outcome.value_or(Walk::kComplete);
     }));
     if (answered) return found;
   }
-  CTX_TRY(all, find_all_mappings(pid, prefixes));
+  CTX_ASSIGN_OR_RETURN(all, find_all_mappings(pid, prefixes));
   std::erase_if(all,
                 [](const MapEntry& e) { return !e.readable || !e.writable || !is_file_backed(e); });
   return std::move(all);
@@ -579,7 +558,7 @@ Result<std::vector<MapEntry>> find_all_mappings(pid_t pid,
                                                 const std::vector<std::string>& prefixes) {
   const MappingFinder finder(prefixes);
   std::vector<MapEntry> found;
-  CTX_CHECK(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
+  CTX_RETURN_IF_ERROR(walk_image(pid, "maps", [&](const Fd& fd) -> Result<Walk> {
     found.clear();
     return walk_lines(fd, kMapsLimit, [&](std::string_view lines) {
       finder.find_in(lines, found);
@@ -613,8 +592,8 @@ Result<std::vector<std::optional<std::string>>> vm_flags(pid_t pid,
 
 Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
   constexpr std::uint64_t present_or_swapped = std::uint64_t{3} << 62U;
-  CTX_TRY(living, open_living(pid));
-  CTX_TRY(pagemap, open_in(living, "pagemap"));
+  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
+  CTX_ASSIGN_OR_RETURN(pagemap, open_in(living, "pagemap"));
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::array<std::uint64_t, 4096> words;
   std::vector<RemoteRange> out;
@@ -642,73 +621,57 @@ Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
 }
 
 Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
-  CTX_TRY(living, open_living(pid));
-  CTX_TRY(descriptors, numbers_in(living, "fd", kListLimit));
+  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
+  CTX_ASSIGN_OR_RETURN(descriptors, numbers_in(living, "fd", kListLimit));
   std::vector<FdLink> out;
   for (const int fd : descriptors) {
     auto link = read_link(living, ("fd/" + std::to_string(fd)).c_str());
-    // Closed meanwhile, or a path of more than PATH_MAX.
+    // Closed meanwhile, or a path longer than PATH_MAX.
     if (link && link->starts_with(prefix)) out.push_back({fd, std::move(*link)});
   }
   return out;
 }
 
 Result<std::string> descriptor_link(pid_t pid, int fd) {
-  CTX_TRY(process, open_process(pid));
+  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
   return read_link(process, ("fd/" + std::to_string(fd)).c_str());
 }
 
 Result<unsigned> seccomp_filters(pid_t tid) {
-  CTX_TRY(process, open_process(tid));
-  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
-  constexpr std::string_view kKey = "\nSeccomp_filters:\t";
-  const auto at = status.find(kKey);
-  unsigned count = 0;
-  if (at == std::string::npos ||
-      std::from_chars(status.data() + at + kKey.size(), status.data() + status.size(), count).ec !=
-          std::errc()) {
-    return fail("count seccomp filters", ENOTSUP, subject(tid));
-  }
-  return count;
+  CTX_ASSIGN_OR_RETURN(process, open_process(tid));
+  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  const auto count = status_number<unsigned>(status, "Seccomp_filters");
+  if (!count) return fail("count seccomp filters", ENOTSUP, subject(tid));
+  return *count;
 }
 
 Result<pid_t> own_number(pid_t pid) {
-  CTX_TRY(process, open_process(pid));
-  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
-  constexpr std::string_view kKey = "\nNSpid:\t";
-  const auto at = status.find(kKey);
-  const auto end = at == std::string::npos ? at : status.find('\n', at + kKey.size());
-  const auto last = end == std::string::npos ? end : status.rfind('\t', end);
-  pid_t number = 0;
-  if (last == std::string::npos ||
-      std::from_chars(status.data() + last + 1, status.data() + end, number).ec != std::errc()) {
-    return fail("number in a pid namespace", ENOTSUP, subject(pid));
-  }
-  return number;
+  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
+  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  // One number per namespace, its own last.
+  const std::string_view numbers = status_field(status, "NSpid").value_or("");
+  const auto number = leading_number<pid_t>(numbers.substr(numbers.rfind('\t') + 1));
+  if (!number) return fail("number in a pid namespace", ENOTSUP, subject(pid));
+  return *number;
 }
 
 Result<bool> has_default_action(pid_t tid, int signo) {
-  CTX_TRY(process, open_process(tid));
-  CTX_TRY(status, read_start(process, "status", kSmallFileLimit));
-  for (const std::string_view key : {"\nSigIgn:\t", "\nSigCgt:\t"}) {
-    const auto at = status.find(key);
-    std::uint64_t set = 0;
-    if (at == std::string::npos ||
-        std::from_chars(status.data() + at + key.size(), status.data() + status.size(), set, 16)
-                .ec != std::errc()) {
-      return fail("action of a signal", ENOTSUP, subject(tid));
-    }
-    if ((set >> (static_cast<unsigned>(signo) - 1) & 1U) != 0) return false;
+  CTX_ASSIGN_OR_RETURN(process, open_process(tid));
+  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  for (const std::string_view key : {"SigIgn", "SigCgt"}) {
+    const auto set = status_number<std::uint64_t>(status, key, 16);
+    if (!set) return fail("action of a signal", ENOTSUP, subject(tid));
+    if ((*set >> (static_cast<unsigned>(signo) - 1) & 1U) != 0) return false;
   }
   return true;
 }
 
 Result<std::vector<pid_t>> thread_list(pid_t pid) {
-  CTX_TRY(process, open_process(pid));
+  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
   return numbers_in(process, "task", kListLimit);
 }
 
-// The kernel counts each thread as a link to the directory, beside its own two.
+// The kernel counts each thread as a link to the directory, in addition to its own two.
 Result<std::size_t> thread_count(pid_t tid) {
   struct stat directory{};
   if (tid <= 0) return fail("count threads", ESRCH, subject(tid));

@@ -12,6 +12,7 @@
 #include "sys/fd.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
+#include "sys/shaking.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -34,31 +35,32 @@ ssize_t copy_pages(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
     total += length;
   }
   const iovec local{out.data(), total};
+  shake();
   const ProcessAccess access(tid);
   const ssize_t copied = process_vm_readv(tid, &local, 1, pages.data(), count, 0);
   return copied < 0 ? -errno : copied;
 }
 
-// What a filter of system calls or a kernel without CONFIG_CROSS_MEMORY_ATTACH answers; and a
+// The errors of a system call filter, of a kernel without CONFIG_CROSS_MEMORY_ATTACH, and of a
 // kernel that does not let us read the process.
 bool is_refused(ssize_t copied) { return copied == -EPERM || copied == -ENOSYS; }
 
-// Through /proc/PID/mem: bytes copied, or -errno. Needs the same right, and copies what a process
-// may not read itself as well.
+// Through /proc/PID/mem: bytes copied, or -errno. Needs the same right, but also copies memory that
+// the process itself may not read.
 ssize_t copy_from_file(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
   const ProcessAccess access(tid);
   const Fd memory(open(("/proc/" + std::to_string(tid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
   if (!memory.is_open()) return errno == ENOENT ? -ESRCH : -errno;
   std::size_t done = 0;
   while (done < out.size()) {
-    // Its addresses are offsets; those that would be negative ones nobody has.
+    // Addresses are file offsets here; no process has an address that would be a negative offset.
     const std::uint64_t at = from + done;
     if (at > INT64_MAX) break;
     const ssize_t n =
         pread(memory.get(), out.data() + done, out.size() - done, static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EIO && errno != EFAULT) return -errno;
-    // The end of this file is that of the process.
+    // The end of this file is the end of the process.
     if (n == 0) return -ESRCH;
     if (n < 0) break;
     done += static_cast<std::size_t>(n);
@@ -66,7 +68,23 @@ ssize_t copy_from_file(pid_t tid, std::uint64_t from, std::span<std::byte> out) 
   return static_cast<ssize_t>(done);
 }
 
-// The same of what the process itself may read.
+// Through the same file, which also writes where the process itself may not write.
+Result<> write_to_file(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
+  const auto first = mapping_at(tid, to);
+  const auto range = RemoteRange::from_size(to, bytes.size());
+  if (!first || !first->writable || !range || range->end() > first->range.end()) {
+    return fail("write memory", EFAULT, "pid " + std::to_string(tid));
+  }
+  const ProcessAccess access(tid);
+  const Fd memory(open(("/proc/" + std::to_string(tid) + "/mem").c_str(), O_WRONLY | O_CLOEXEC));
+  if (!memory.is_open()) return fail("open mem", errno, "pid " + std::to_string(tid));
+  const ssize_t n = pwrite(memory.get(), bytes.data(), bytes.size(), static_cast<off_t>(to.raw()));
+  if (n < 0) return fail("write mem", errno, "pid " + std::to_string(tid));
+  if (static_cast<std::size_t>(n) == bytes.size()) return {};
+  return fail("write mem", EFAULT, "pid " + std::to_string(tid));
+}
+
+// The same, but only for memory that the process itself may read.
 ssize_t copy_readable(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
   const auto text = read_maps_text(tid);
   if (!text) return -text.error().err;
@@ -105,7 +123,7 @@ Result<std::size_t> ProcessMemory::read_some(RemoteAddr from, std::span<std::byt
   out = out.first(from.addressable(out.size()));
   auto copied = copy_memory(pid_, from, out);
   if (copied || copied.error().err != ESRCH) return copied;
-  // By the id of a leader that has ended the memory of its threads cannot be reached.
+  // If the leader has ended, the memory of its threads cannot be reached under its id.
   const auto threads = thread_list(pid_);
   if (!threads) return copied;
   for (std::size_t i = 0; i < std::min(threads->size(), kThreadsTried); ++i) {
@@ -143,6 +161,21 @@ Result<std::array<std::size_t, 2>> ProcessMemory::read_two(const Part& first,
     return std::array{first.out.size(), second.out.size()};
   }
   return MemoryReader::read_two(first, second);
+}
+
+Result<> write_memory(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
+  const iovec ours{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process
+  const iovec theirs{reinterpret_cast<void*>(to.raw()), bytes.size()};
+  ssize_t wrote = 0;
+  {
+    const ProcessAccess access(tid);
+    wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
+  }
+  if (wrote < 0 && is_refused(-errno)) return write_to_file(tid, to, bytes);
+  if (wrote < 0) return fail("process_vm_writev", errno, "pid " + std::to_string(tid));
+  if (static_cast<std::size_t>(wrote) == bytes.size()) return {};
+  return fail("process_vm_writev", EFAULT, "pid " + std::to_string(tid));
 }
 
 }  // namespace ctxconf::sys

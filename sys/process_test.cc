@@ -37,11 +37,11 @@ using ::testing::HasSubstr;
 const std::vector<std::string> kPrefixes = {"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]",
                                             "/memfd:OTEL_CTX"};
 constexpr int kSetVma = 0x53564d41;  // PR_SET_VMA
-constexpr int kDepth = 300;          // of 250 characters each: more than PATH_MAX and kMaxMapsLine
+constexpr int kDepth = 300;  // of 250 characters each: longer than PATH_MAX and kMaxMapsLine
 constexpr const char* kShownName = "/memfd:OTEL_CTX (deleted)";
 
-// A fork of this test. It runs the body, tells what that returned, waits until
-// the parent hangs up and exits; unless the body never returns.
+// A fork of this test. It runs the body, reports what it returned, waits until the parent hangs up,
+// and exits; unless the body never returns.
 class Forked {
  public:
   explicit Forked(const std::function<std::uint64_t()>& body) {
@@ -117,7 +117,7 @@ std::uint64_t map_memfd(const char* name, int protection) {
 
 std::uint64_t publish() { return map_memfd("OTEL_CTX", PROT_READ | PROT_WRITE); }
 
-// A pid that was reaped a moment ago.
+// A pid that has just been reaped.
 pid_t gone_pid() {
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -154,7 +154,7 @@ TEST(FindMappings, FindsAMemfdEitherWay) {
   EXPECT_EQ(permissions(by_query[0]), "rw-p");
   EXPECT_NE(by_query[0].inode, 0U);
   EXPECT_EQ(by_query, found(find_memfd_mappings(child.pid(), kPrefixes, MapSearch::kText)));
-  // The complete scan has the one that is only readable as well.
+  // The complete scan also has the read-only one.
   EXPECT_EQ(found(find_all_mappings(child.pid(), kPrefixes)).size(), 2U);
 }
 
@@ -204,7 +204,7 @@ TEST(FindMappings, FindsOneBehindAPathLongerThanAnyBuffer) {
     }
     const int fd = open("file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || ftruncate(fd, 4096) != 0) _exit(94);
-    // Below the memfd, so that both ways meet it first.
+    // Below the memfd, so that both ways see it first.
     void* area = mmap(nullptr, 4 * page_size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mmap(area, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) != area) {
       _exit(93);
@@ -340,7 +340,7 @@ TEST(ParseVmFlags, AnswersInTheOrderOfTheEntries) {
   EXPECT_TRUE(parse_vm_flags(smaps, {}).empty());
 }
 
-// What every function says about a pid.
+// What every function returns for a pid.
 std::vector<int> errors_about(pid_t pid) {
   return {error_of(process_facts(pid)),
           error_of(read_maps_text(pid)),
@@ -379,7 +379,7 @@ std::uint64_t publish_often() {
   const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC);
   if (ftruncate(fd, static_cast<off_t>(page_size())) != 0) _exit(98);
   for (std::uint64_t i = 0; i < kManyMemfds; ++i) {
-    // Page 0 each time: neighbours do not merge.
+    // Page 0 each time, so that neighbours do not merge.
     if (mmap(nullptr, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0) == MAP_FAILED) {
       _exit(97);
     }
@@ -388,21 +388,21 @@ std::uint64_t publish_often() {
 }
 
 Result<std::size_t> count_in_text(pid_t pid) {
-  CTX_TRY(text, read_maps_text(pid));
+  CTX_ASSIGN_OR_RETURN(text, read_maps_text(pid));
   std::vector<MapEntry> entries;
   MappingFinder(kPrefixes).find_in(text, entries);
   return entries.size();
 }
 
-// However far reading came when the kill arrives, what is returned is never a part.
+// However far reading came when the kill arrives, it never returns a partial result.
 TEST(DyingProcess, IsSeenWholeOrNotAtAll) {
   const std::vector<std::function<Result<std::size_t>(pid_t)>> ways = {
       [](pid_t pid) -> Result<std::size_t> {
-        CTX_TRY(entries, find_memfd_mappings(pid, kPrefixes, MapSearch::kQuery));
+        CTX_ASSIGN_OR_RETURN(entries, find_memfd_mappings(pid, kPrefixes, MapSearch::kQuery));
         return entries.size();
       },
       [](pid_t pid) -> Result<std::size_t> {
-        CTX_TRY(entries, find_all_mappings(pid, kPrefixes));
+        CTX_ASSIGN_OR_RETURN(entries, find_all_mappings(pid, kPrefixes));
         return entries.size();
       },
       count_in_text};
@@ -426,7 +426,7 @@ TEST(DyingProcess, IsSeenWholeOrNotAtAll) {
           EXPECT_EQ(count.error().err, ESRCH);
           break;
         }
-        if (*count == 0) break;  // a zombie already
+        if (*count == 0) break;  // already a zombie
         ASSERT_EQ(*count, kManyMemfds);
       }
       killer.join();
@@ -518,7 +518,7 @@ TEST(ProcessWithoutItsFirstThread, IsSeenThroughAnother) {
 TEST(KernelThread, HasNoMemory) {
   const auto facts = process_facts(2);
   if (!facts || facts->parent != 0 || !facts->command_line.empty()) {
-    GTEST_SKIP() << "pid 2 is not a kernel thread that may be looked at here";
+    GTEST_SKIP() << "pid 2 is not a kernel thread, or may not be inspected here";
   }
   EXPECT_EQ(facts->executable, "");
   EXPECT_EQ(read_maps_text(2).value(), "");
@@ -593,7 +593,7 @@ TEST(ProcessFacts, TellA32BitProgram) {
   }
 }
 
-// A child of a child, in what `enter` made; the value is its pid as seen here.
+// A grandchild in the namespaces that `enter` creates; the value is its pid as seen here.
 class InNamespace {
  public:
   InNamespace(const std::function<bool()>& enter, const std::function<void()>& body)

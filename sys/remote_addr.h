@@ -1,5 +1,5 @@
-// Addresses of another process. They cannot be dereferenced here, do not
-// convert to or from integers by accident, and never wrap.
+// Addresses of another process. They cannot be dereferenced here, do not convert to or from
+// integers by accident, and never wrap.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class RemoteAddr {
   std::uint64_t raw_ = 0;
 };
 
-// Half-open [begin, end). A range that would wrap does not exist.
+// Half-open [begin, end). A range that would wrap cannot be created.
 class RemoteRange {
  public:
   constexpr RemoteRange() = default;
@@ -56,8 +56,8 @@ class RemoteRange {
   RemoteAddr end_;
 };
 
-// Bytes that may be copied out of another process and then looked at: no
-// pointers of ours, no vtable, no constructor that would have to run.
+// Types that may be copied out of another process and then used: no pointers of ours, no vtable, no
+// constructor that must run.
 template <class T>
 concept Plain =
     std::is_trivially_copyable_v<T> && std::is_standard_layout_v<T> && !std::is_pointer_v<T>;

@@ -1,4 +1,4 @@
-// Errors are values: the step that failed, an errno and what it was done to.
+// Errors are values: the failed step, an errno, and its object.
 #pragma once
 
 #include <cstring>
@@ -10,8 +10,8 @@ namespace ctxconf::sys {
 
 struct [[nodiscard]] Error {
   const char* op = "";  // the step that failed: "process_vm_readv", "parse maps"; static storage
-  int err = 0;          // errno, or 0 when no system call was involved
-  std::string detail;   // what it was done to: an address, a line, a pid
+  int err = 0;          // errno, or 0 when no system call failed
+  std::string detail;   // the object of the step: an address, a line, a pid
 };
 
 template <class T = void>
@@ -32,13 +32,13 @@ inline std::string to_string(const Error& e) {
 }  // namespace ctxconf::sys
 
 // Declares `name` as the value of `expression`, or returns its error from here.
-#define CTX_TRY(name, expression)                                                   \
+#define CTX_ASSIGN_OR_RETURN(name, expression)                                      \
   auto name##_or_error = (expression);                                              \
   if (!name##_or_error) return std::unexpected(std::move(name##_or_error).error()); \
   auto& name = *name##_or_error
 
 // The same for a Result<>.
-#define CTX_CHECK(expression)                                      \
+#define CTX_RETURN_IF_ERROR(expression)                            \
   do {                                                             \
     if (auto ctx_check_result = (expression); !ctx_check_result)   \
       return std::unexpected(std::move(ctx_check_result).error()); \

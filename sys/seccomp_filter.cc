@@ -1,98 +1,25 @@
 #include "sys/seccomp_filter.h"
 
-#if defined(__x86_64__)
-#include <asm/prctl.h>
-#endif
-#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <iterator>
 
-#include "sys/native_arch.h"
+#include "sys/arch/native.h"
 
 namespace ctxconf::sys {
 
 namespace {
 
-struct Pair {
-  std::uint32_t foreign;
-  long native;
-};
-
-#if defined(__x86_64__)
-constexpr std::uint32_t kForeignArch = AUDIT_ARCH_I386;
-constexpr std::uint32_t kX32Bit = 0x40000000;
-constexpr std::uint32_t kX32Execve = kX32Bit | 520;
-constexpr std::uint32_t kX32Execveat = kX32Bit | 545;
-constexpr std::uint32_t kX32Ptrace = kX32Bit | 521;
-constexpr std::uint32_t kForeignExecveat = 358;
-constexpr std::uint32_t kForeignMemfdCreate = 356;
-constexpr std::uint32_t kForeignMadvise = 219;
-constexpr std::uint32_t kForeignClockGettime = 265;
-constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},
-    {2, SYS_fork},
-    {6, SYS_close},
-    {11, SYS_execve},
-    {26, SYS_ptrace},
-    {91, SYS_munmap},
-    {93, SYS_ftruncate},
-    {120, SYS_clone},
-    {125, SYS_mprotect},
-    {163, SYS_mremap},
-    {172, SYS_prctl},
-    {190, SYS_vfork},
-    {192, SYS_mmap},
-    {194, SYS_ftruncate},
-    {219, SYS_madvise},
-    {252, SYS_exit_group},
-    {356, SYS_memfd_create},
-    {358, SYS_execveat},
-    {265, SYS_clock_gettime},
-    {403, SYS_clock_gettime},
-};
-#elif defined(__aarch64__)
-constexpr std::uint32_t kForeignArch = AUDIT_ARCH_ARM;
-constexpr std::uint32_t kForeignExecveat = 387;
-constexpr std::uint32_t kForeignMemfdCreate = 385;
-constexpr std::uint32_t kForeignMadvise = 220;
-constexpr std::uint32_t kForeignClockGettime = 263;
-constexpr Pair kForeignCalls[] = {
-    {1, SYS_exit},       {6, SYS_close},           {11, SYS_execve},
-    {26, SYS_ptrace},    {91, SYS_munmap},         {93, SYS_ftruncate},
-    {120, SYS_clone},    {125, SYS_mprotect},      {163, SYS_mremap},
-    {172, SYS_prctl},    {192, SYS_mmap},          {194, SYS_ftruncate},
-    {220, SYS_madvise},  {248, SYS_exit_group},    {385, SYS_memfd_create},
-    {387, SYS_execveat}, {263, SYS_clock_gettime}, {403, SYS_clock_gettime},
-};
-#else
-#error "no table of system calls for this architecture"
-#endif
-
-// The same in both 32-bit tables.
-constexpr std::uint32_t kForeignExecve = 11;
-constexpr std::uint32_t kForeignPtrace = 26;
-constexpr std::uint32_t kForeignMunmap = 91;
-constexpr std::uint32_t kForeignMprotect = 125;
-constexpr std::uint32_t kForeignFtruncate = 93;
-constexpr std::uint32_t kForeignMremap = 163;
-constexpr std::uint32_t kForeignPrctl = 172;
-constexpr std::uint32_t kForeignMmap2 = 192;
-constexpr std::uint32_t kForeignFtruncate64 = 194;
-constexpr std::uint32_t kForeignClockGettime64 = 403;
-
-// From here on all architectures number new calls alike.
+// From this number on all architectures number new calls alike.
 constexpr std::uint32_t kFirstCommon = 424;
 
-// A program with labels, so that no jump distance is counted by hand. Only instructions with
-// which the kernel (5.11) still knows at once that a system call is always let through.
+// A program with labels, so that nobody counts jump distances by hand. Uses only instructions with
+// which the kernel (5.11) can still tell in advance that a system call is always allowed.
 class Assembler {
  public:
   enum class Target {
@@ -153,65 +80,67 @@ class Assembler {
 
 }  // namespace
 
-std::vector<sock_filter> trace_filter(ExtraCalls extra) {
-  using Target = Assembler::Target;
-  Assembler a;
-  a.load(offsetof(seccomp_data, arch));
-  a.unless_equal(kNativeArch, Target::kForeign);
-  a.load(offsetof(seccomp_data, nr));
-#if defined(__x86_64__)
-  a.if_any(kX32Bit, Target::kX32);
-#endif
-  for (const auto nr : {SYS_execve, SYS_execveat, SYS_memfd_create, SYS_ftruncate, SYS_mremap}) {
-    a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
-  }
-  if (extra.clock_gettime) a.if_equal(SYS_clock_gettime, Target::kTrace);
-  a.if_equal(SYS_mmap, Target::kMmap);
-  a.if_equal(SYS_madvise, Target::kMadvise);
-  a.if_equal(SYS_prctl, Target::kPrctl);
-  a.if_equal(SYS_munmap, Target::kMunmap);
-  a.if_equal(SYS_mprotect, Target::kMprotect);
-  a.if_equal(SYS_ptrace, Target::kPtrace);
-#if defined(__x86_64__)
-  a.unless_equal(SYS_arch_prctl, Target::kAllow);
-  a.load_argument(0);
-  a.if_equal(ARCH_SET_FS, Target::kTrace);
-  a.answer(SECCOMP_RET_ALLOW);
+namespace {
 
-  a.here(Target::kX32);
-  for (const auto nr : {kX32Execve, kX32Execveat, kX32Bit | SYS_memfd_create,
-                        kX32Bit | SYS_ftruncate, kX32Bit | SYS_mremap}) {
-    a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
-  }
-  if (extra.clock_gettime) a.if_equal(kX32Bit | SYS_clock_gettime, Target::kTrace);
-  a.if_equal(kX32Bit | SYS_mmap, Target::kMmap);
-  a.if_equal(kX32Bit | SYS_madvise, Target::kMadvise);
-  a.if_equal(kX32Bit | SYS_prctl, Target::kPrctl);
-  a.if_equal(kX32Bit | SYS_munmap, Target::kMunmap);
-  a.if_equal(kX32Bit | SYS_mprotect, Target::kMprotect);
-  a.if_equal(kX32Ptrace, Target::kPtrace);
-#endif
-  a.answer(SECCOMP_RET_ALLOW);
+using arch::CallNumbers;
+using Target = Assembler::Target;
 
-  a.here(Target::kForeign);
-  a.unless_equal(kForeignArch, Target::kAllow);
-  a.load(offsetof(seccomp_data, nr));
-  for (const auto nr : {kForeignExecve, kForeignExecveat, kForeignMemfdCreate, kForeignFtruncate,
-                        kForeignFtruncate64, kForeignMremap}) {
+void trace_calls(Assembler& a, const CallNumbers& calls) {
+  for (const auto nr :
+       {calls.execve, calls.execveat, calls.memfd_create, calls.ftruncate, calls.mremap}) {
     a.if_equal(nr, Target::kTrace);
   }
-  if (extra.clock_gettime) {
-    a.if_equal(kForeignClockGettime, Target::kTrace);
-    a.if_equal(kForeignClockGettime64, Target::kTrace);
-  }
-  a.if_equal(kForeignMmap2, Target::kMmap);
-  a.if_equal(kForeignMadvise, Target::kMadvise);
-  a.if_equal(kForeignMunmap, Target::kMunmap);
-  a.if_equal(kForeignMprotect, Target::kMprotect);
-  a.if_equal(kForeignPtrace, Target::kPtrace);
-  a.unless_equal(kForeignPrctl, Target::kAllow);
+}
 
-  // What is looked at of an argument is an int to the kernel, or has its bits in the lower half.
+void look_at_arguments(Assembler& a, const CallNumbers& calls) {
+  a.if_equal(calls.mmap, Target::kMmap);
+  a.if_equal(calls.madvise, Target::kMadvise);
+  a.if_equal(calls.prctl, Target::kPrctl);
+  a.if_equal(calls.munmap, Target::kMunmap);
+  a.if_equal(calls.mprotect, Target::kMprotect);
+  a.if_equal(calls.ptrace, Target::kPtrace);
+}
+
+}  // namespace
+
+std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls extra) {
+  Assembler a;
+  a.load(offsetof(seccomp_data, arch));
+  a.unless_equal(abi.audit_arch, Target::kForeign);
+  a.load(offsetof(seccomp_data, nr));
+  if (abi.x32) a.if_any(abi.x32->bit, Target::kX32);
+  trace_calls(a, abi.calls);
+  if (extra.clock_gettime) a.if_equal(abi.calls.clock_gettime, Target::kTrace);
+  look_at_arguments(a, abi.calls);
+  if (abi.set_thread_pointer) {
+    a.unless_equal(abi.set_thread_pointer->nr, Target::kAllow);
+    a.load_argument(0);
+    a.if_equal(abi.set_thread_pointer->code, Target::kTrace);
+  }
+  a.answer(SECCOMP_RET_ALLOW);
+
+  if (abi.x32) {
+    a.here(Target::kX32);
+    trace_calls(a, abi.x32->calls);
+    if (extra.clock_gettime) a.if_equal(abi.x32->calls.clock_gettime, Target::kTrace);
+    look_at_arguments(a, abi.x32->calls);
+    a.answer(SECCOMP_RET_ALLOW);
+  }
+
+  a.here(Target::kForeign);
+  const arch::CompatAbi& compat = abi.compat;
+  a.unless_equal(compat.audit_arch, Target::kAllow);
+  a.load(offsetof(seccomp_data, nr));
+  trace_calls(a, compat.calls);
+  a.if_equal(compat.ftruncate64, Target::kTrace);
+  if (extra.clock_gettime) {
+    a.if_equal(compat.calls.clock_gettime, Target::kTrace);
+    a.if_equal(compat.clock_gettime64, Target::kTrace);
+  }
+  look_at_arguments(a, compat.calls);
+  a.answer(SECCOMP_RET_ALLOW);
+
+  // The arguments examined here are ints to the kernel, or have their bits in the lower half.
   a.here(Target::kPrctl);
   a.load_argument(0);
   a.if_equal(kPrSetVma, Target::kTrace);
@@ -250,7 +179,7 @@ std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   a.load_argument(3);
   if (!extra.anonymous_mmap) a.if_any(MAP_ANONYMOUS, Target::kAllow);
   a.unless_any(MAP_FIXED, Target::kTrace);
-  // A loader maps the data of a library so, from an offset of the file.
+  // A loader maps the data of a library like this, from an offset of the file.
   a.if_any(MAP_ANONYMOUS | MAP_DENYWRITE, Target::kAllow);
   a.load_argument(5);
   a.unless_equal(0, Target::kAllow);
@@ -262,28 +191,41 @@ std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   return a.finish();
 }
 
-long native_number(std::uint32_t audit_arch, std::uint64_t nr) {
-  if (audit_arch == kNativeArch) {
-#if defined(__x86_64__)
-    if ((nr & kX32Bit) != 0) {
-      if (nr == kX32Execve) return SYS_execve;
-      if (nr == kX32Execveat) return SYS_execveat;
-      if (nr == kX32Ptrace) return SYS_ptrace;
-      const auto plain = nr & ~std::uint64_t{kX32Bit};
-      return plain >= 512 && plain < 548 ? -1 : static_cast<long>(plain);
-    }
-#endif
-    return static_cast<long>(nr);
+std::vector<sock_filter> trace_filter(ExtraCalls extra) {
+  return trace_filter(arch::native::kSyscalls, extra);
+}
+
+long native_number(const arch::SyscallAbi& abi, std::uint32_t audit_arch, std::uint64_t nr) {
+  if (audit_arch == abi.audit_arch) {
+    if (!abi.x32 || (nr & abi.x32->bit) == 0) return static_cast<long>(nr);
+    const arch::X32Abi& x32 = *abi.x32;
+    if (nr == x32.calls.execve) return abi.calls.execve;
+    if (nr == x32.calls.execveat) return abi.calls.execveat;
+    if (nr == x32.calls.ptrace) return abi.calls.ptrace;
+    const auto plain = nr & ~std::uint64_t{x32.bit};
+    return plain >= x32.first_own && plain <= x32.last_own ? -1 : static_cast<long>(plain);
   }
-  if (audit_arch != kForeignArch) return -1;
+  if (audit_arch != abi.compat.audit_arch) return -1;
   if (nr >= kFirstCommon) return static_cast<long>(nr);
-  const auto* found = std::find_if(std::begin(kForeignCalls), std::end(kForeignCalls),
-                                   [&](Pair p) { return p.foreign == nr; });
-  return found == std::end(kForeignCalls) ? -1 : found->native;
+  const auto found = std::ranges::find(abi.compat.natives, nr, &arch::CallPair::here);
+  return found == abi.compat.natives.end() ? -1 : static_cast<long>(found->native);
+}
+
+long native_number(std::uint32_t audit_arch, std::uint64_t nr) {
+  return native_number(arch::native::kSyscalls, audit_arch, nr);
 }
 
 bool has_short_time(std::uint32_t audit_arch, std::uint64_t nr) {
-  return audit_arch == kForeignArch && nr == kForeignClockGettime;
+  const arch::CompatAbi& compat = arch::native::kSyscalls.compat;
+  return audit_arch == compat.audit_arch && nr == compat.calls.clock_gettime;
+}
+
+std::optional<std::uint64_t> thread_pointer_set_by(long nr,
+                                                   const std::array<std::uint64_t, 6>& args) {
+  const auto& call = arch::native::kSyscalls.set_thread_pointer;
+  if (!call || nr != static_cast<long>(call->nr)) return std::nullopt;
+  if (static_cast<std::uint32_t>(args[0]) != call->code) return std::nullopt;
+  return args[1];
 }
 
 }  // namespace ctxconf::sys

@@ -1,44 +1,55 @@
-// The seccomp filter of a traced program and the numbers of its system calls.
+// The seccomp filter of a traced program, and the numbers of its system calls.
 #pragma once
 
 #include <linux/filter.h>
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace ctxconf::sys {
 
+namespace arch {
+struct SyscallAbi;
+}
+
 inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.17
-// CPython maps and unmaps 16 KiB each time that its frames leave the first piece of their stack.
+// CPython maps and unmaps 16 KiB each time its frames leave the first chunk of their stack.
 inline constexpr std::uint32_t kShortUnmap = 12U << 10U;
 inline constexpr std::uint32_t kShortProtect = 4U << 10U;
 
-// Calls that only some observations want: each of them is made often.
+// Calls that only some observations need: programs make each of them often.
 struct ExtraCalls {
   bool clock_gettime = false;
-  bool anonymous_mmap = false;  // writable and where the kernel likes
+  bool anonymous_mmap = false;  // writable, at an address that the kernel chooses
 };
 
-// SECCOMP_RET_TRACE for, whatever table the caller uses (native, 32-bit, x32):
+// Returns SECCOMP_RET_TRACE, whatever table the caller uses (native, 32-bit, x32), for:
 //  * execve, execveat, memfd_create, ftruncate, mremap
 //  * prctl(PR_SET_VMA, ...) and madvise(..., MADV_DONTFORK or MADV_DOFORK)
-//  * mmap of a file, writable; with MAP_FIXED only of its beginning and without MAP_DENYWRITE, as
-//    loaders map the data of a library otherwise
-//  * munmap of at most kShortUnmap bytes; mprotect of at most kShortProtect, whole kShortProtect
-//    bytes only where that takes away write access (a JVM's heap grows by writable pages)
+//  * a writable mmap of a file; with MAP_FIXED only from its beginning and without MAP_DENYWRITE,
+//    because loaders map the data of a library otherwise
+//  * munmap of at most kShortUnmap bytes; mprotect of at most kShortProtect bytes, with exactly
+//    kShortProtect bytes only if it removes write access (a JVM's heap grows by writable pages)
 //  * ptrace(PTRACE_TRACEME, PTRACE_ATTACH or PTRACE_SEIZE) and prctl(PR_SET_DUMPABLE)
 //  * on x86-64 a native arch_prctl(ARCH_SET_FS, ...)
-//  * what `extra` asks for
-// SECCOMP_RET_ALLOW for all else. Never for clone and fork: a restarted clone that is stopped
-// each time and a signal that comes each time never get past each other.
+//  * the calls in `extra`
+// Returns SECCOMP_RET_ALLOW for all other calls. Never traces clone and fork: if each restart of a
+// clone causes a stop, and a signal arrives during each stop, the clone never completes.
 std::vector<sock_filter> trace_filter(ExtraCalls extra = {});
+std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls extra);
 
-// The number in the native table of call `nr` made through `audit_arch`
-// (AUDIT_ARCH_*); -1 for a foreign call that has no counterpart known here.
-// Calls about processes, mappings and memfds are known.
+// The native number of call `nr` made through `audit_arch` (AUDIT_ARCH_*); -1 for a foreign call
+// without a known counterpart. Knows calls about processes, mappings and memfds.
 long native_number(std::uint32_t audit_arch, std::uint64_t nr);
+long native_number(const arch::SyscallAbi& abi, std::uint32_t audit_arch, std::uint64_t nr);
 
-// A clock_gettime whose time is two numbers of four bytes each, not of eight.
+// A clock_gettime whose time is two 4-byte numbers, not 8-byte numbers.
 bool has_short_time(std::uint32_t audit_arch, std::uint64_t nr);
+
+// The thread pointer that this call sets explicitly; the call is given by its native number.
+std::optional<std::uint64_t> thread_pointer_set_by(long nr,
+                                                   const std::array<std::uint64_t, 6>& args);
 
 }  // namespace ctxconf::sys

@@ -14,13 +14,16 @@
 #include <cstring>
 #include <set>
 
+#include "sys/arch/aarch64.h"
+#include "sys/arch/x86_64.h"
+
 namespace ctxconf::sys {
 namespace {
 
-// Runs the instructions that the filter uses; anything else, also a jump out of it, is a failure.
-std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
-                      const std::array<std::uint64_t, 6>& args, ExtraCalls extra = {}) {
-  const auto filter = trace_filter(extra);
+// Runs the instructions that the filter uses; any other instruction, or a jump out of the program,
+// is a failure.
+std::uint32_t verdict_of(const std::vector<sock_filter>& filter, std::uint32_t arch,
+                         std::uint32_t nr, const std::array<std::uint64_t, 6>& args) {
   seccomp_data data{};
   data.arch = arch;
   data.nr = static_cast<int>(nr);
@@ -49,6 +52,11 @@ std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
     }
   }
   return UINT32_MAX;
+}
+
+std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr,
+                      const std::array<std::uint64_t, 6>& args, ExtraCalls extra = {}) {
+  return verdict_of(trace_filter(extra), arch, nr, args);
 }
 
 std::uint32_t verdict(std::uint32_t arch, std::uint32_t nr, std::uint64_t first_argument = 0) {
@@ -236,7 +244,49 @@ TEST(NativeNumber, TranslatesForeignCalls) {
   EXPECT_EQ(native_number(AUDIT_ARCH_S390X, 11), -1);
 }
 
+// With the numbers from <asm/unistd.h> of each.
+TEST(TraceFilter, IsMadeForEveryProcessor) {
+  struct {
+    const arch::SyscallAbi& abi;
+    std::uint32_t native, compat;
+    std::uint32_t memfd_create, prctl, getpid, compat_execveat, compat_getpid;
+  } constexpr kProcessors[] = {
+      {arch::x86_64::kSyscalls, AUDIT_ARCH_X86_64, AUDIT_ARCH_I386, 319, 157, 39, 358, 20},
+      {arch::aarch64::kSyscalls, AUDIT_ARCH_AARCH64, AUDIT_ARCH_ARM, 279, 167, 172, 387, 20},
+  };
+  for (const auto& p : kProcessors) {
+    const auto filter = trace_filter(p.abi, {});
+    const auto of = [&](std::uint32_t arch, std::uint32_t nr, std::uint64_t first = 0) {
+      return verdict_of(filter, arch, nr, {first, 0, 0, 0, 0, 0});
+    };
+    SCOPED_TRACE(p.native);
+    EXPECT_EQ(of(p.native, p.memfd_create), kTrace);
+    EXPECT_EQ(of(p.native, p.prctl, kPrSetVma), kTrace);
+    EXPECT_EQ(of(p.native, p.prctl, PR_SET_NAME), kAllow);
+    EXPECT_EQ(of(p.native, p.getpid), kAllow);
+    EXPECT_EQ(of(p.compat, p.compat_execveat), kTrace);
+    EXPECT_EQ(of(p.compat, p.compat_getpid), kAllow);
+    EXPECT_EQ(of(AUDIT_ARCH_S390X, p.memfd_create), kAllow);
+  }
+}
+
+TEST(NativeNumber, TranslatesForEveryProcessor) {
+  EXPECT_EQ(native_number(arch::aarch64::kSyscalls, AUDIT_ARCH_ARM, 387), 281) << "execveat";
+  EXPECT_EQ(native_number(arch::aarch64::kSyscalls, AUDIT_ARCH_ARM, 120), 220) << "clone";
+  EXPECT_EQ(native_number(arch::aarch64::kSyscalls, AUDIT_ARCH_ARM, 2), -1) << "fork";
+  EXPECT_EQ(native_number(arch::aarch64::kSyscalls, AUDIT_ARCH_AARCH64, 0x40000000), 0x40000000)
+      << "no x32";
+  EXPECT_EQ(native_number(arch::x86_64::kSyscalls, AUDIT_ARCH_I386, 2), 57) << "fork";
+  EXPECT_EQ(native_number(arch::x86_64::kSyscalls, AUDIT_ARCH_X86_64, 0x40000000 | 520), 59);
+}
+
 #if defined(__x86_64__)
+TEST(ThreadPointerSetBy, KnowsTheCallThatSetsIt) {
+  EXPECT_EQ(thread_pointer_set_by(SYS_arch_prctl, {ARCH_SET_FS, 0x7000}), 0x7000U);
+  EXPECT_EQ(thread_pointer_set_by(SYS_arch_prctl, {ARCH_SET_GS, 0x7000}), std::nullopt);
+  EXPECT_EQ(thread_pointer_set_by(SYS_prctl, {ARCH_SET_FS, 0x7000}), std::nullopt);
+}
+
 TEST(TraceFilter, StopsAThreadPointerSetByHand) {
   EXPECT_EQ(verdict(kNative, SYS_arch_prctl, ARCH_SET_FS), kTrace);
   EXPECT_EQ(verdict(kNative, SYS_arch_prctl, ARCH_GET_FS), kAllow);

@@ -22,6 +22,8 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/proc_text.h"
+
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)  // Linux 5.11
 #endif
@@ -32,7 +34,7 @@ namespace {
 
 constexpr int kLastSignal = 64;
 
-// Taken before main, so nothing that main or a library sets up later shows.
+// Taken before main, so that nothing that main or a library sets up later is included.
 struct SignalsAtStart {
   sigset_t mask;
   std::array<bool, kLastSignal + 1> ignored;
@@ -67,8 +69,8 @@ void close_on_exec_from(unsigned first) {
   for (int fd = static_cast<int>(first); fd < open_max; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-// Boost.Process calls these by name. Its own closing of descriptors spares all
-// below the highest that is kept, hence close_on_exec_from.
+// Boost.Process calls these by name. Its own code that closes descriptors keeps all below the
+// highest one that is kept, hence close_on_exec_from.
 struct Setup {
   const Spawn& what;
   pid_t parent;
@@ -95,14 +97,14 @@ struct Setup {
     if (what.own_group && !what.own_session && setpgid(0, 0) != 0) return last_error();
     if (what.dies_with_us) {
       prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-      if (getppid() != parent) _exit(127);  // it has ended before
+      if (getppid() != parent) _exit(127);  // the parent has ended before
     }
     restore_signals_at_start();
     return {};
   }
 
-  // Boost.Process would call exit(), which runs our atexit handlers and
-  // flushes our stdio buffers a second time.
+  // Boost.Process would call exit(), which runs our atexit handlers and flushes our stdio buffers a
+  // second time.
   template <class... Args>
   void on_exec_error(Args&&...) const {
     _exit(127);
@@ -113,7 +115,7 @@ struct Setup {
   }
 };
 
-// Keeps the numbers 0 to 2 from being given to our pipes while they are closed in this process.
+// If 0 to 2 are closed in this process, prevents our pipes from getting these numbers.
 class StandardDescriptors {
  public:
   StandardDescriptors() {
@@ -133,7 +135,7 @@ class StandardDescriptors {
   std::array<bool, 3> taken_{};
 };
 
-// asio sets SIGPIPE to be ignored when an io_context is made.
+// Creating an io_context makes asio ignore SIGPIPE.
 class KeptSigpipe {
  public:
   KeptSigpipe() { sigaction(SIGPIPE, nullptr, &action_); }
@@ -175,7 +177,7 @@ Registry& registry() {
   return r;
 }
 
-// Nobody need be looked for in all of /proc where there is none.
+// Without children there is no need to search all of /proc.
 bool has_children() {
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG | WNOWAIT | __WALL) ==
@@ -183,7 +185,7 @@ bool has_children() {
          errno != ECHILD;
 }
 
-// Of all processes.
+// The pairs of all processes.
 std::vector<std::pair<pid_t, pid_t>> parents() {
   std::vector<std::pair<pid_t, pid_t>> out;
   DIR* proc = opendir("/proc");
@@ -192,19 +194,15 @@ std::vector<std::pair<pid_t, pid_t>> parents() {
     char* end = nullptr;
     const long pid = std::strtol(entry->d_name, &end, 10);
     if (pid <= 0 || *end != '\0') continue;
-    std::array<char, 512> text{};
+    std::array<char, 1024> text;
     const int fd =
         open(("/proc/" + std::string(entry->d_name) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) continue;
-    const auto n = read(fd, text.data(), text.size() - 1);
+    const auto n = read(fd, text.data(), text.size());
     close(fd);
     if (n <= 0) continue;
-    // The name in parentheses may contain anything, also parentheses.
-    const std::string_view stat(text.data(), static_cast<std::size_t>(n));
-    const auto after = stat.rfind(')');
-    if (after == std::string_view::npos || after + 4 >= stat.size()) continue;
-    const long parent = std::strtol(text.data() + after + 4, nullptr, 10);
-    out.emplace_back(static_cast<pid_t>(pid), static_cast<pid_t>(parent));
+    const auto stat = parse_stat({text.data(), static_cast<std::size_t>(n)});
+    if (stat) out.emplace_back(static_cast<pid_t>(pid), stat->parent);
   }
   closedir(proc);
   return out;
@@ -214,7 +212,7 @@ std::vector<std::pair<pid_t, pid_t>> parents() {
 
 Result<pid_t> spawn(const Spawn& what) {
   if (what.argv.empty()) return fail("spawn", EINVAL, "no arguments");
-  // What our children leave behind becomes ours and is reaped here.
+  // This process adopts and reaps what its children leave running.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 
   std::vector<const char*> argv;
@@ -230,7 +228,7 @@ Result<pid_t> spawn(const Spawn& what) {
   boost::process::v2::error_code ec;
   try {
     boost::asio::io_context context;
-    // Given the context itself instead of its executor, it would throw and leave `ec` alone.
+    // With the context instead of its executor, this would throw and leave `ec` alone.
     auto process =
         launcher(context.get_executor(), ec, what.path, argv.data(), Setup{what, getpid()});
     if (!ec) {

@@ -34,7 +34,7 @@ std::vector<pid_t> Started::running() const {
   std::vector<pid_t> out;
   for (const pid_t pid : descendants_of_this_process()) {
     if (earlier_.contains(pid) || is_registered_child(pid)) continue;
-    // Of a process that is no child this is an error, and says nothing.
+    // For a process that is not a child this fails; ignore it.
     if (waitpid(pid, nullptr, WNOHANG | __WALL) != pid) out.push_back(pid);
   }
   return out;
@@ -44,8 +44,8 @@ std::vector<pid_t> Started::end(std::chrono::milliseconds limit) const {
   const auto until = Clock::now() + limit;
   while (true) {
     auto left = running();
-    // A number is given away once its process was reaped, which for a child nobody else can do. The
-    // others become children when their parents have ended.
+    // A pid is reused only after its process was reaped, and only this process can reap a child.
+    // The others become children when their parents have ended.
     for (const pid_t pid : children_of_this_process()) {
       if (!earlier_.contains(pid) && !is_registered_child(pid)) kill(pid, SIGKILL);
     }

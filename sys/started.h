@@ -1,5 +1,5 @@
-// All that this process has started and what came of it, however it left its group, its session or
-// its environment: this process is the subreaper, so that whose parent ends becomes its child.
+// All processes that this process has started and their descendants, even if they left its group,
+// session or environment: this process is the subreaper, so that it adopts those whose parent ends.
 #pragma once
 
 #include <sys/types.h>
@@ -10,9 +10,9 @@
 
 namespace ctxconf::sys {
 
-// Makes this process the subreaper. What it has as children by then, and what is below these, is
-// not its own: a shell may have started that before it became this program. So is a registered
-// child (spawn.h), which has an owner that ends it.
+// Makes this process the subreaper. Processes that already exist below it do not belong to it: a
+// shell may have started them before it executed this program. The same holds for a registered
+// child (spawn.h), whose owner ends it.
 class Started {
  public:
   Started();
@@ -20,10 +20,10 @@ class Started {
   // Registered or not.
   bool has(pid_t pid) const;
 
-  // The processes that live, each parent before its children. Reaps those that have ended.
+  // The living processes, each parent before its children. Reaps those that have ended.
   std::vector<pid_t> running() const;
 
-  // Kills them, and waits until none is left. What can still not be ended by the limit is returned.
+  // Kills them and waits until none is left. Returns those that are still alive at the limit.
   std::vector<pid_t> end(std::chrono::milliseconds limit) const;
 
  private:

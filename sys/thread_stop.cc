@@ -1,14 +1,11 @@
 #include "sys/thread_stop.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,14 +13,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "sys/all_signals_blocked.h"
+#include "sys/arch/registers.h"
 #include "sys/fd.h"
+#include "sys/proc_text.h"
+#include "sys/shaking.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -38,7 +37,7 @@ constexpr std::size_t kStatusLimit = 16U << 10U;
 
 std::string thread_subject(pid_t tid) { return "thread " + std::to_string(tid); }
 
-// Sleeps a little longer each time. A thread that yields instead comes after all that can run.
+// Sleeps a little longer each time. Yielding instead would let every runnable thread go first.
 class Pauses {
  public:
   void pause() {
@@ -51,7 +50,7 @@ class Pauses {
   long next_ = kShortestPauseNs;
 };
 
-// Happens once. Waiting is a futex at once: std::binary_semaphore yields first.
+// Happens once. Waits on a futex at once: std::binary_semaphore yields first.
 class Event {
  public:
   Event() { sem_init(&semaphore_, 0, 0); }
@@ -69,11 +68,11 @@ class Event {
 };
 
 struct Stopped {
-  int pending_signal = 0;  // was on its way to the thread and has to be handed on
+  int pending_signal = 0;  // was pending for the thread and must be passed on
   Result<RemoteAddr> thread_pointer = RemoteAddr();
 };
 
-// The text of /proc/.../status, ESRCH without it.
+// The text of /proc/.../status; ESRCH if there is none.
 Result<std::string> read_status(const std::string& path, pid_t tid) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.is_open())
@@ -85,36 +84,28 @@ Result<std::string> read_status(const std::string& path, pid_t tid) {
   return text;
 }
 
-// The value of a line, without the tab before it.
-std::optional<std::string_view> field(std::string_view status, std::string_view key) {
-  const std::string line = std::string("\n").append(key).append(":\t");
-  const std::size_t at = status.find(line);
-  if (at == status.npos) return std::nullopt;
-  const std::string_view rest = status.substr(at + line.size());
-  return rest.substr(0, rest.find('\n'));
-}
-
 std::string status_path(pid_t tid) { return "/proc/" + std::to_string(tid) + "/status"; }
 
-// Whether PTRACE_SEIZE says EPERM because of a zombie, or of another tracer, is in the status.
+// PTRACE_SEIZE says EPERM for a zombie and for a traced thread; the status tells which it is.
 std::unexpected<Error> why_not_permitted(pid_t tid) {
   const auto status = read_status(status_path(tid), tid);
   if (!status)
     return fail("PTRACE_SEIZE", status.error().err == ESRCH ? ESRCH : EPERM, thread_subject(tid));
-  const auto state = field(*status, "State").value_or("");
+  const auto state = status_field(*status, "State").value_or("");
   if (state.starts_with('Z') || state.starts_with('X')) {
     return fail("PTRACE_SEIZE", ESRCH, thread_subject(tid));
   }
-  const std::string tracer(field(*status, "TracerPid").value_or("0"));
+  const std::string tracer(status_field(*status, "TracerPid").value_or("0"));
   if (tracer == "0") return fail("PTRACE_SEIZE", EPERM, thread_subject(tid));
-  // Linux names the thread that traces, which need not be the leader.
+  // Linux names the tracing thread, which need not be the leader.
   const auto its_status = read_status("/proc/" + tracer + "/status", tid);
-  const std::string process(its_status ? field(*its_status, "Tgid").value_or(tracer) : tracer);
+  const std::string process(its_status ? status_field(*its_status, "Tgid").value_or(tracer)
+                                       : tracer);
   return fail("PTRACE_SEIZE", EPERM, thread_subject(tid) + " is traced by process " + process);
 }
 
-// The status of the thread's stop, as waitid has it; 0 at the deadline, ESRCH when it ends.
-// The end of a thread that is a child of this process is left to whoever waits for it.
+// The status of the thread's stop, as waitid has it; 0 at the deadline, ESRCH when it ends. If the
+// thread is a child of this process, its end is left to whoever waits for it.
 Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
   constexpr int kOfThisThread = WNOHANG | __WALL | __WNOTHREAD;
   const auto wait = [&](int what, siginfo_t& event) {
@@ -137,7 +128,7 @@ Result<int> wait_for_stop(pid_t tid, Clock::time_point deadline) {
   }
 }
 
-// A thread's id may have gone to one of another process.
+// The id of the thread may have been reused by a thread of another process.
 bool is_thread_of(pid_t tid, pid_t pid) {
   const std::string task = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
   return access(task.c_str(), F_OK) == 0;
@@ -149,16 +140,18 @@ Result<Stopped> stop_thread(pid_t tid, pid_t pid, std::chrono::milliseconds time
     if (errno == EPERM) return why_not_permitted(tid);
     return fail("PTRACE_SEIZE", errno, thread_subject(tid));
   }
+  shake();
   if (pid != 0 && !is_thread_of(tid, pid)) {
     return fail("stop thread", ESRCH, thread_subject(tid) + " of process " + std::to_string(pid));
   }
   if (ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
     return fail("PTRACE_INTERRUPT", errno, thread_subject(tid));
   }
-  CTX_TRY(status, wait_for_stop(tid, Clock::now() + time));
+  shake();
+  CTX_ASSIGN_OR_RETURN(status, wait_for_stop(tid, Clock::now() + time));
   if (status == 0) return fail("stop thread", ETIMEDOUT, thread_subject(tid));
   Stopped stopped;
-  // An event stop, also that of a group-stopped thread, is not a signal.
+  // An event stop, including that of a group-stopped thread, is not a signal.
   if (status >> 8 == 0) stopped.pending_signal = status;
   stopped.thread_pointer = stopped_thread_pointer(tid);
   return stopped;
@@ -167,33 +160,16 @@ Result<Stopped> stop_thread(pid_t tid, pid_t pid, std::chrono::milliseconds time
 }  // namespace
 
 Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
-#if defined(__x86_64__)
-  user_regs_struct registers{};
-  iovec area{&registers, sizeof registers};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, thread_subject(tid));
-  }
-  // The kernel answers in the form that the thread's code has at this moment.
-  if (area.iov_len != sizeof registers) return fail("registers", ENOTSUP, thread_subject(tid));
-  return RemoteAddr(registers.fs_base);
-#elif defined(__aarch64__)
-  std::uint64_t pointer = 0;
-  iovec area{&pointer, sizeof pointer};
-  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
-    return fail("PTRACE_GETREGSET", errno, thread_subject(tid));
-  }
-  if (area.iov_len < sizeof pointer) return fail("registers", ENOTSUP, thread_subject(tid));
-  return RemoteAddr(pointer);
-#else
-  return fail("registers", ENOTSUP, thread_subject(tid));
-#endif
+  auto pointer = arch::thread_pointer(tid);
+  if (!pointer) pointer.error().detail = thread_subject(tid);
+  return pointer;
 }
 
-// A thread of ours that does all the tracing of one stop. A tracee that does not stop cannot
-// be detached; the kernel lets go of it when the thread that traces it ends.
+// A thread of ours that does all the tracing for one stop. A tracee that does not stop cannot be
+// detached; the kernel releases it when the tracing thread ends.
 struct ThreadStop::Tracer {
-  Tracer(pid_t tracee, pid_t its_process, std::chrono::milliseconds deadline)
-      : tid(tracee), pid(its_process), time(deadline) {}
+  Tracer(pid_t tracer, pid_t its_process, std::chrono::milliseconds deadline)
+      : tid(tracer), pid(its_process), time(deadline) {}
 
   pid_t tid;
   pid_t pid;  // 0: any
@@ -280,9 +256,10 @@ Result<RemoteAddr> ThreadStop::thread_pointer() const { return tracer_->answer->
 
 namespace {
 
-// Whether it was off its processor at some moment from now on. A thread on its way to sleep has the
-// state S already while the switch is not counted yet: by these alone, one that has run since its
-// last sleep can look like one that has not. Linux waits for the switch before it fills this file.
+// Whether the thread left its processor at some moment after this call. A thread that is going to
+// sleep already has state S before the kernel counts the switch: by state and count alone, a thread
+// that has run since its last sleep can look like one that has not. Linux waits for the switch
+// before it fills this file.
 bool was_off_processor(pid_t pid, pid_t tid) {
   const Fd fd(
       open(("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/syscall").c_str(),
@@ -297,21 +274,18 @@ bool was_off_processor(pid_t pid, pid_t tid) {
 
 Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid) {
   const bool off = was_off_processor(pid, tid);
-  CTX_TRY(text,
-          read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
-                      tid));
-  const auto state = field(text, "State");
+  CTX_ASSIGN_OR_RETURN(
+      text, read_status("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
+                        tid));
+  const auto state = status_field(text, "State");
   if (!state || state->empty()) return fail("parse status", 0, thread_subject(tid));
   ThreadActivity activity;
   activity.sleeping =
       off && std::string_view("SDTt").find(state->front()) != std::string_view::npos;
   for (const auto* key : {"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"}) {
-    const auto value = field(text, key);
-    std::uint64_t count = 0;
-    if (!value || std::from_chars(value->begin(), value->end(), count).ec != std::errc()) {
-      return fail("parse status", 0, thread_subject(tid) + ": " + key);
-    }
-    activity.switches += count;
+    const auto count = status_number<std::uint64_t>(text, key);
+    if (!count) return fail("parse status", 0, thread_subject(tid) + ": " + key);
+    activity.switches += *count;
   }
   return activity;
 }

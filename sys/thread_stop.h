@@ -1,11 +1,11 @@
-// One thread of a process that is not ours, stopped for a moment: PTRACE_SEIZE,
-// PTRACE_INTERRUPT, and released when the object goes. A call like epoll_wait that the
-// thread sleeps in may return EINTR (signal(7)), so a thread that sleeps anyway should be
-// looked at without this: see ThreadActivity.
+// Stops one thread of a process that is not ours for a moment, with PTRACE_SEIZE and
+// PTRACE_INTERRUPT, and releases it in the destructor. A call such as epoll_wait in which the
+// thread sleeps may return EINTR (signal(7)), so look at a sleeping thread without this: see
+// ThreadActivity.
 //
-// Not in a process that has a Tracee: both wait for stops, and either would eat the other's.
-// A child of the process that ends meanwhile is left to whoever waits for it; but who waits
-// with waitpid(-1, ...) may be told of the stop of a child.
+// Do not use this in a process that has a Tracer: both wait for stops, and each would take the
+// other's. If a child of the process ends meanwhile, its status is left to whoever waits for it;
+// but waitpid(-1, ...) elsewhere may report the stop of a child.
 #pragma once
 
 #include <sys/types.h>
@@ -19,40 +19,41 @@
 
 namespace ctxconf::sys {
 
-// Where the TLS of a thread that this thread traces and that is stopped is: fs_base on x86-64,
-// tpidr_el0 on aarch64; 0: none yet, or none any more. ENOTSUP for a 32-bit thread.
+// The TLS address of a stopped thread that this thread traces: fs_base on x86-64, tpidr_el0 on
+// aarch64; 0: not set, or no longer set. ENOTSUP for a 32-bit thread.
 Result<RemoteAddr> stopped_thread_pointer(pid_t tid);
 
 class ThreadStop {
  public:
-  // ESRCH: gone (or a zombie), or no thread of `pid` any more, if that is given; EPERM: not ours
-  // to look at, or "is traced by process N"; ETIMEDOUT: did not stop in that time (uninterruptible
-  // sleep, no CPU), and has been released.
+  // ESRCH: gone (or a zombie), or not a thread of `pid`, if that is given. EPERM: no permission, or
+  // "is traced by process N". ETIMEDOUT: did not stop in that time (uninterruptible sleep, no CPU),
+  // and was released.
   static Result<ThreadStop> stop(pid_t tid, std::chrono::milliseconds deadline, pid_t pid = 0);
 
   ThreadStop(ThreadStop&& other) noexcept;
   ThreadStop& operator=(ThreadStop&& other) noexcept;
-  ~ThreadStop();  // goes on as it was: a group-stopped thread stays so, a pending signal arrives
+  ~ThreadStop();  // restores its state: a group-stopped thread stays stopped, a pending signal
+                  // arrives
 
   pid_t tid() const;
-  // x86-64: fs_base; aarch64: tpidr_el0. 0 in a thread that has none (yet, or any more).
-  // ENOTSUP for a 32-bit thread.
+  // x86-64: fs_base; aarch64: tpidr_el0. 0 if the thread has none (not yet, or no longer). ENOTSUP
+  // for a 32-bit thread.
   Result<RemoteAddr> thread_pointer() const;
 
  private:
   struct Tracer;
   explicit ThreadStop(std::unique_ptr<Tracer> tracer);
-  std::unique_ptr<Tracer> tracer_;  // null once moved from
+  std::unique_ptr<Tracer> tracer_;  // null after a move
 };
 
-// Has a thread run? Two equal activities with sleeping == true mean that it slept all the
-// while, so that what only it writes has not changed.
+// Tells whether a thread has run. Two equal activities with sleeping == true mean that it slept all
+// the time, so that what only it writes has not changed.
 struct ThreadActivity {
   bool sleeping = false;       // state S, D, T or t
-  std::uint64_t switches = 0;  // voluntary and other context switches
+  std::uint64_t switches = 0;  // voluntary and involuntary context switches
   friend bool operator==(const ThreadActivity&, const ThreadActivity&) = default;
 };
-// ESRCH when there is no such thread.
+// ESRCH: there is no such thread.
 Result<ThreadActivity> thread_activity(pid_t pid, pid_t tid);
 
 }  // namespace ctxconf::sys

@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLong = 20s;
 
-// A fork of this test that runs the body, after which its value is here, and then sleeps.
+// A fork of this test that runs the body, passes its value here, and then sleeps.
 class Forked {
  public:
   explicit Forked(const std::function<std::uint64_t(int answer)>& body) {
@@ -130,7 +130,7 @@ TEST(ThreadStop, StopsAThreadWhoseLeaderHasEnded) {
       return nullptr;
     };
     if (pthread_create(&thread, nullptr, body, nullptr) != 0) _exit(98);
-    syscall(SYS_exit, 0);  // of this thread alone
+    syscall(SYS_exit, 0);  // ends this thread alone
     return std::uint64_t{0};
   });
   EXPECT_EQ(ThreadStop::stop(child.pid(), kLong).error().err, ESRCH) << "the zombie leader";
@@ -168,10 +168,10 @@ TEST(ThreadStop, TakesNoThreadOfAnotherProcess) {
   const Forked other([](int) { return std::uint64_t{1}; });
   EXPECT_TRUE(ThreadStop::stop(child.pid(), kLong, child.pid()));
   EXPECT_EQ(ThreadStop::stop(child.pid(), kLong, other.pid()).error().err, ESRCH);
-  EXPECT_TRUE(ThreadStop::stop(child.pid(), kLong)) << "it has been let go";
+  EXPECT_TRUE(ThreadStop::stop(child.pid(), kLong)) << "it has been released";
 }
 
-// Both on one CPU, which each of the threads would have for itself.
+// Pins both to one CPU.
 class OneCpu {
  public:
   OneCpu() {
@@ -213,7 +213,7 @@ TEST(ThreadStop, ComesToItsTurnAmongBusyThreads) {
   }
 }
 
-// The program that embeds this waits for its children itself.
+// A program that embeds this waits for its children itself.
 TEST(ThreadStop, LeavesTheEndOfAChildToItsParent) {
   for (int i = 0; i < 100; ++i) {
     Forked child([](int) { return std::uint64_t{1}; });
@@ -299,9 +299,10 @@ TEST(ThreadStop, LetsGoOfAThreadThatDoesNotStop) {
   for (int i = 0; i < 3; ++i) {
     const auto stopped = ThreadStop::stop(child.pid(), 5ms);
     ASSERT_FALSE(stopped);
-    EXPECT_EQ(stopped.error().err, ETIMEDOUT) << "the second time: EPERM if still traced";
+    EXPECT_EQ(stopped.error().err, ETIMEDOUT)
+        << "the second time it would be EPERM if it were still traced";
   }
-  // It goes on when it can, without a stop that nobody answers.
+  // It continues when it can, without a stop that nobody handles.
   std::ifstream children("/proc/" + std::to_string(child.pid()) + "/task/" +
                          std::to_string(child.pid()) + "/children");
   pid_t grandchild = 0;

@@ -1,6 +1,6 @@
-// Finding a thread-local variable in a process with many libraries, with files that are new
-// and with files that were seen before, against the barest reading of its maps; and one thread
-// stopped for a moment, against the bare ptrace calls.
+// Finds a thread-local variable in a process with many libraries, with new files and with files
+// seen before, compared with only reading its maps; and stops one thread for a moment, compared
+// with the bare ptrace calls.
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -29,12 +29,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::string_view kSlot = "ctx_test_slot";
 
-// What stands beside this program.
+// The path of a file next to this program.
 std::string built(const std::string& name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
-// `count` copies of a library under names of their own.
+// Makes `count` copies of a library under different names.
 class Libraries {
  public:
   Libraries(const std::string& library, std::size_t count) {
@@ -105,7 +105,7 @@ bool resolve(pid_t pid, ElfCache& cache, std::size_t definitions) {
   return found && found->size() == std::min<std::size_t>(definitions, 64);
 }
 
-// One piece of work that answers whether it went well.
+// A piece of work that returns whether it succeeded.
 struct Way {
   const char* name;
   std::function<bool()> run;
@@ -117,7 +117,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// All ways run in turn within each iteration; the first is the floor of the others.
+// Runs all ways in turn within each iteration; the first is the baseline for the others.
 void compare(benchmark::State& state, const std::vector<Way>& ways) {
   std::vector<std::vector<double>> times(ways.size());
   std::size_t first = 0;
@@ -157,11 +157,11 @@ void compare_resolution(benchmark::State& state, const std::string& library, boo
                   {"warm", [&] { return resolve(second.pid(), cache, definitions); }}});
 }
 
-// Libraries that have nothing to do with TLS, as most have.
+// Libraries without TLS, as most are.
 void BM_PlainLibraries(benchmark::State& state) {
   compare_resolution(state, "tls_plain.so", false);
 }
-// Each of them defines the variable: the most that there could be to do. 64 are kept.
+// Each library defines the variable, the most work there can be. 64 are kept.
 void BM_DefiningLibraries(benchmark::State& state) {
   compare_resolution(state, "tls_desc.so", true);
 }

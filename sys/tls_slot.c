@@ -1,5 +1,5 @@
-// Defines the thread-local pointer that tls_variable_test looks for, and its address. The
-// access model and the visibility are the compiler's and the linker's options.
+// Defines the thread-local pointer that tls_variable_test searches for, and a function that returns
+// its address. Compiler and linker options choose the access model and the visibility.
 #ifndef SLOT_ALIGNMENT
 #define SLOT_ALIGNMENT 8
 #endif
@@ -10,7 +10,7 @@
 #define SLOT_VISIBILITY "default"
 #endif
 
-// So that the slot is not the first variable of its segment.
+// Ensures that the slot is not the first variable of its segment.
 static _Thread_local volatile long filler[SLOT_FILLER] = {1, 2, 3};
 
 __attribute__((visibility(SLOT_VISIBILITY), aligned(SLOT_ALIGNMENT)))  //

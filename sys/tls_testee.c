@@ -1,6 +1,6 @@
-// Prints where the thread-local variable is for its threads, and waits for the end of stdin.
-//   tls_testee [[local:]LIBRARY...]   loads these late, when the threads are there already;
-//                                     "local:" hides it from the others and looks in it
+// Prints the address of the thread-local variable for its threads, and waits for the end of stdin.
+//  tls_testee [[local:]LIBRARY...]   loads these late, when the threads already exist; "local:"
+//    loads with RTLD_LOCAL and searches in that library
 // Lines: "main TID ADDRESS", "thread TID ADDRESS", "untouched TID 0", "ready"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -19,7 +19,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "GOT words are read as they are");
 
 constexpr std::size_t kMostDefinitions = 64;
-constexpr std::size_t kMostAccesses = 256;  // of one definition; as many again of its own module
+constexpr std::size_t kMostAccesses =
+    256;  // of one definition; and as many more from its own module
 constexpr std::size_t kMostBorrowed = 4;
 constexpr std::size_t kMostWays = 8;
 constexpr std::uint64_t kMostSegmentBytes = 1ULL << 40U;
@@ -78,9 +79,10 @@ class AccessFinder {
     const std::string name(name_);
     if (too_many_definitions_) {
       modules_.notes.push_back("only " + std::to_string(kMostDefinitions) + " definitions of " +
-                               name + " are looked at");
+                               name + " are examined");
     }
-    if (too_many_accesses_) modules_.notes.push_back("not every way to " + name + " is looked at");
+    if (too_many_accesses_)
+      modules_.notes.push_back("not every access to " + name + " was examined");
     if (budget_->exhausted() != nullptr && !was_exhausted_) {
       modules_.notes.push_back("the search for " + name + " was cut short: the limit of " +
                                budget_->exhausted() + " for one process");
@@ -101,7 +103,8 @@ class AccessFinder {
     for (const ElfSymbol& symbol : *symbols) {
       const bool is_known =
           std::any_of(definitions_.begin(), definitions_.end(), [&](const TlsDefinition& d) {
-            return d.module == m && d.symbol.value == symbol.value;  // another version of it
+            return d.module == m &&
+                   d.symbol.value == symbol.value;  // another version of the symbol
           });
       if (!is_exported(symbol) || is_known) continue;
       too_many_definitions_ = definitions_.size() >= kMostDefinitions;
@@ -134,7 +137,7 @@ class AccessFinder {
     }
   }
 
-  // `beside` is the DTPOFF64 right behind it, if there is one.
+  // `beside` is the DTPOFF64 directly after it, if there is one.
   void add_access(std::size_t m, const TlsRelocation& r, const TlsRelocation* beside) {
     TlsAccess access;
     switch (r.kind) {
@@ -165,7 +168,7 @@ class AccessFinder {
     bind_by_offset(access);
   }
 
-  // Without a name, or with the offset settled at link time: about the module's own segment.
+  // No symbol, or an offset fixed at link time: it refers to the module's own segment.
   void bind_by_offset(TlsAccess access) {
     for (TlsDefinition& d : definitions_in(access.module)) {
       access.borrowed = d.symbol.value != access.target;
@@ -198,7 +201,7 @@ class AccessFinder {
     if (own != nullptr && binds_inside(*own)) return bind(*own);
     TlsDefinition& winner = definitions_[winner_];
     bind(winner);
-    // One that was loaded with RTLD_LOCAL is seen by itself alone, but it sees the executable.
+    // A library loaded with RTLD_LOCAL is visible only to itself, but it sees the executable.
     if (own != nullptr && own != &winner && !module(winner.module).main_executable) bind(*own);
   }
 
@@ -222,59 +225,59 @@ class AccessFinder {
               [&](const TlsAccess& a, const TlsAccess& b) { return rank(a) < rank(b); });
   }
 
-  // They are in the order of modules.
+  // They are ordered by module.
   std::span<TlsDefinition> definitions_in(std::size_t m) {
     const auto range = std::ranges::equal_range(definitions_, m, {}, &TlsDefinition::module);
     return {range.begin(), range.end()};
   }
 
-  // As the loader searches: the executable, then what was loaded first.
+  // The search order of the loader: the executable, then what was loaded first.
   std::size_t first_definition() const {
-    const auto place = [&](const TlsDefinition& d) {
+    const auto location = [&](const TlsDefinition& d) {
       const Module& m = module(d.module);
       return std::pair(!m.main_executable,
                        m.load_order.value_or(std::numeric_limits<std::size_t>::max()));
     };
     const auto first = std::min_element(
         definitions_.begin(), definitions_.end(),
-        [&](const TlsDefinition& a, const TlsDefinition& b) { return place(a) < place(b); });
+        [&](const TlsDefinition& a, const TlsDefinition& b) { return location(a) < location(b); });
     return static_cast<std::size_t>(first - definitions_.begin());
   }
 
   Modules& modules_;
   std::string_view name_;
   std::shared_ptr<ElfBudget> budget_;
-  bool was_exhausted_;  // which is in the notes already
+  bool was_exhausted_;  // already in the notes
   std::map<const ElfImage*, Result<std::vector<ElfSymbol>>> symbols_;
   std::map<const ElfImage*, Result<std::vector<TlsRelocation>>> relocations_;
   std::vector<TlsDefinition> definitions_;
-  std::vector<std::size_t> borrowed_;  // of each definition
+  std::vector<std::size_t> borrowed_;  // for each definition
   bool too_many_definitions_ = false;
   bool too_many_accesses_ = false;
   std::size_t winner_ = 0;
   std::optional<Error> problem_;
 };
 
-// Where a GOT entry leads, for every thread alike.
-struct StaticPlace {
+// The target of a GOT entry, the same for every thread.
+struct StaticLocation {
   std::uint64_t offset = 0;  // from the thread pointer, mod 2^64
-  friend bool operator==(const StaticPlace&, const StaticPlace&) = default;
+  friend bool operator==(const StaticLocation&, const StaticLocation&) = default;
 };
-struct DynamicPlace {
+struct DynamicLocation {
   std::uint64_t module_id = 0;
   std::uint64_t offset = 0;
   std::uint64_t generation = 0;  // 0: not known
-  friend bool operator==(const DynamicPlace& a, const DynamicPlace& b) {
+  friend bool operator==(const DynamicLocation& a, const DynamicLocation& b) {
     return a.module_id == b.module_id && a.offset == b.offset;
   }
 };
-using Place = std::variant<StaticPlace, DynamicPlace>;
+using Location = std::variant<StaticLocation, DynamicLocation>;
 
-// How threads look on a machine and with a C library.
+// How threads look on a machine with a given C library.
 struct ThreadLayout {
   bool block_below = true;  // the executable's block ends at the thread pointer (variant II)
-  std::int64_t dtv_at = 8;  // from the thread pointer
-  bool musl_dtv = false;    // entries of 8 bytes, the count in the first
+  std::int64_t dtv_at = 8;  // relative to the thread pointer
+  bool musl_dtv = false;    // 8-byte entries; the first holds the count
 };
 
 Result<ThreadLayout> layout_of(const Modules& modules, const ElfImage& image) {
@@ -291,8 +294,9 @@ std::unexpected<Error> untrue(const std::string& what) {
   return fail("find TLS variable", EINVAL, what);
 }
 
-// The static linker computes this offset into the code; the loader arranges for it to be true.
-Result<Place> local_exec(const ElfImage& image, const ThreadLayout& layout, std::uint64_t target) {
+// The static linker writes this offset into the code; the loader makes it true.
+Result<Location> local_exec(const ElfImage& image, const ThreadLayout& layout,
+                            std::uint64_t target) {
   const auto segment = image.tls_segment();
   if (!segment) return untrue("no TLS segment");
   const std::uint64_t size = segment->memory_size;
@@ -304,29 +308,29 @@ Result<Place> local_exec(const ElfImage& image, const ThreadLayout& layout, std:
   // The block begins where the segment does within its alignment.
   if (layout.block_below) {
     const std::uint64_t below = size + ((-segment->address - size) & (alignment - 1));
-    return StaticPlace{target - below};
+    return StaticLocation{target - below};
   }
   constexpr std::uint64_t kControlBlock = 16;
   const std::uint64_t above =
       kControlBlock + ((segment->address - kControlBlock) & (alignment - 1));
-  return StaticPlace{target + above};
+  return StaticLocation{target + above};
 }
 
-Result<Place> static_place(std::uint64_t word) {
+Result<Location> static_location(std::uint64_t word) {
   const auto offset = static_cast<std::int64_t>(word);
   if (offset == 0) return untrue("a GOT word that is not relocated");
   if (offset < -kFarthestStatic || offset > kFarthestStatic) {
     return untrue("an offset from the thread pointer that cannot be");
   }
-  return StaticPlace{word};
+  return StaticLocation{word};
 }
 
-Result<Place> dynamic_place(const Words& index, std::uint64_t generation) {
+Result<Location> dynamic_location(const Words& index, std::uint64_t generation) {
   const auto [module_id, offset] = index;
   if (module_id == 0 || module_id > kMostModuleIds) {
     return untrue("module id " + std::to_string(module_id));
   }
-  return DynamicPlace{module_id, offset, generation};
+  return DynamicLocation{module_id, offset, generation};
 }
 
 std::unexpected<Error> not_ours() {
@@ -337,113 +341,115 @@ Result<Words> read_words(const MemoryReader& memory, std::uint64_t at) {
   return memory.read(RemotePtr<Words>{RemoteAddr(at)});
 }
 
-Result<Place> descriptor_place(const ThreadLayout& layout, bool musl, std::uint64_t got,
-                               const MemoryReader& memory) {
-  CTX_TRY(descriptor, read_words(memory, got));
+Result<Location> descriptor_location(const ThreadLayout& layout, bool musl, std::uint64_t got,
+                                     const MemoryReader& memory) {
+  CTX_ASSIGN_OR_RETURN(descriptor, read_words(memory, got));
   const auto [resolver, argument] = descriptor;
   if (resolver == 0) return fail("find TLS variable", ENOTSUP, "a descriptor that is not resolved");
   const bool is_static =
       layout.block_below ? static_cast<std::int64_t>(argument) < 0 : argument < kLowestPointer;
-  if (is_static) return static_place(argument);
+  if (is_static) return static_location(argument);
   const auto index = read_words(memory, argument);
-  if (!index && !layout.block_below) return static_place(argument);
+  if (!index && !layout.block_below) return static_location(argument);
   if (!index) return std::unexpected(index.error());
-  if (musl) return dynamic_place(*index, 0);
-  CTX_TRY(generation, memory.read(RemotePtr<std::uint64_t>{RemoteAddr(argument + 16)}));
-  return dynamic_place(*index, generation);
+  if (musl) return dynamic_location(*index, 0);
+  CTX_ASSIGN_OR_RETURN(generation,
+                       memory.read(RemotePtr<std::uint64_t>{RemoteAddr(argument + 16)}));
+  return dynamic_location(*index, generation);
 }
 
-Result<Place> got_place(TlsModel model, RemoteAddr got, const ThreadLayout& layout,
-                        const MemoryReader& memory) {
+Result<Location> got_location(TlsModel model, RemoteAddr got, const ThreadLayout& layout,
+                              const MemoryReader& memory) {
   if (model == TlsModel::kTlsdesc)
-    return descriptor_place(layout, layout.musl_dtv, got.raw(), memory);
+    return descriptor_location(layout, layout.musl_dtv, got.raw(), memory);
   if (model == TlsModel::kInitialExec) {
-    CTX_TRY(word, memory.read(RemotePtr<std::uint64_t>{got}));
-    return static_place(word);
+    CTX_ASSIGN_OR_RETURN(word, memory.read(RemotePtr<std::uint64_t>{got}));
+    return static_location(word);
   }
-  CTX_TRY(index, read_words(memory, got.raw()));
-  return dynamic_place(index, 0);
+  CTX_ASSIGN_OR_RETURN(index, read_words(memory, got.raw()));
+  return dynamic_location(index, 0);
 }
 
-Result<Place> place_of(const Modules& modules, const TlsAccess& access, const ThreadLayout& layout,
-                       const MemoryReader& memory) {
+Result<Location> location_of(const Modules& modules, const TlsAccess& access,
+                             const ThreadLayout& layout, const MemoryReader& memory) {
   if (access.model == TlsModel::kLocalExec) {
     return local_exec(*modules.modules[access.module].image, layout, access.target);
   }
-  CTX_TRY(place, got_place(access.model, access.got, layout, memory));
-  const auto* dynamic = std::get_if<DynamicPlace>(&place);
+  CTX_ASSIGN_OR_RETURN(location, got_location(access.model, access.got, layout, memory));
+  const auto* dynamic = std::get_if<DynamicLocation>(&location);
   if (dynamic != nullptr && dynamic->offset != access.target) {
     return untrue("a GOT entry of another variable");
   }
-  return place;
+  return location;
 }
 
-// glibc: dtv[0] is the generation, dtv[-1] the length without these two.
-Result<std::optional<RemoteAddr>> glibc_block(const DynamicPlace& place, std::uint64_t dtv,
+// glibc: dtv[0] is the generation, dtv[-1] the length without these two entries.
+Result<std::optional<RemoteAddr>> glibc_block(const DynamicLocation& location, std::uint64_t dtv,
                                               const MemoryReader& memory) {
   constexpr std::uint64_t kEntry = 16;
-  CTX_TRY(length, read_words(memory, dtv - kEntry));
+  CTX_ASSIGN_OR_RETURN(length, read_words(memory, dtv - kEntry));
   if (length[0] == 0 || length[0] > kMostModuleIds) {
     return untrue("a DTV of " + std::to_string(length[0]) + " entries");
   }
-  if (place.module_id > length[0]) return std::nullopt;  // has not grown for this module yet
-  CTX_TRY(generation, read_words(memory, dtv));
-  if (generation[0] < place.generation) return std::nullopt;  // the entry is of an older module
-  CTX_TRY(block, read_words(memory, dtv + place.module_id * kEntry));
+  if (location.module_id > length[0]) return std::nullopt;  // has not grown for this module yet
+  CTX_ASSIGN_OR_RETURN(generation, read_words(memory, dtv));
+  if (generation[0] < location.generation)
+    return std::nullopt;  // the entry belongs to an older module
+  CTX_ASSIGN_OR_RETURN(block, read_words(memory, dtv + location.module_id * kEntry));
   if (block[0] == 0 || block[0] == kUnallocated) return std::nullopt;
   return RemoteAddr(block[0]);
 }
 
-Result<std::optional<RemoteAddr>> musl_block(const DynamicPlace& place, std::uint64_t dtv,
+Result<std::optional<RemoteAddr>> musl_block(const DynamicLocation& location, std::uint64_t dtv,
                                              const MemoryReader& memory) {
   constexpr std::uint64_t kEntry = 8;
-  CTX_TRY(length, memory.read(RemotePtr<std::uint64_t>{RemoteAddr(dtv)}));
+  CTX_ASSIGN_OR_RETURN(length, memory.read(RemotePtr<std::uint64_t>{RemoteAddr(dtv)}));
   if (length > kMostModuleIds) return untrue("a DTV of " + std::to_string(length) + " entries");
-  if (place.module_id > length) return std::nullopt;
-  const RemoteAddr entry(dtv + place.module_id * kEntry);
-  CTX_TRY(block, memory.read(RemotePtr<std::uint64_t>{entry}));
+  if (location.module_id > length) return std::nullopt;
+  const RemoteAddr entry(dtv + location.module_id * kEntry);
+  CTX_ASSIGN_OR_RETURN(block, memory.read(RemotePtr<std::uint64_t>{entry}));
   if (block == 0) return std::nullopt;
   return RemoteAddr(block);
 }
 
-Result<std::optional<RemoteAddr>> address_in(const Place& place, const ThreadLayout& layout,
+Result<std::optional<RemoteAddr>> address_in(const Location& location, const ThreadLayout& layout,
                                              RemoteAddr tp, const MemoryReader& memory) {
-  if (const auto* fixed = std::get_if<StaticPlace>(&place))
+  if (const auto* fixed = std::get_if<StaticLocation>(&location))
     return RemoteAddr(tp.raw() + fixed->offset);
-  const auto& dynamic = std::get<DynamicPlace>(place);
+  const auto& dynamic = std::get<DynamicLocation>(location);
   const RemoteAddr dtv_at(tp.raw() + static_cast<std::uint64_t>(layout.dtv_at));
-  CTX_TRY(dtv, memory.read(RemotePtr<std::uint64_t>{dtv_at}));
+  CTX_ASSIGN_OR_RETURN(dtv, memory.read(RemotePtr<std::uint64_t>{dtv_at}));
   if (dtv == 0) return std::nullopt;
-  CTX_TRY(block,
-          layout.musl_dtv ? musl_block(dynamic, dtv, memory) : glibc_block(dynamic, dtv, memory));
+  CTX_ASSIGN_OR_RETURN(block, layout.musl_dtv ? musl_block(dynamic, dtv, memory)
+                                              : glibc_block(dynamic, dtv, memory));
   if (!block) return std::nullopt;
   return RemoteAddr(block->raw() + dynamic.offset);
 }
 
 struct Way {
-  Place place;
-  std::uint64_t distance = 0;  // of the variable from there
-  std::optional<Place> rival;
+  Location location;
+  std::uint64_t distance = 0;  // from there to the variable
+  std::optional<Location> rival;
   friend bool operator==(const Way&, const Way&) = default;
 };
 
 Result<Way> way_of(const Modules& modules, const TlsDefinition& definition, const TlsAccess& access,
                    const ThreadLayout& layout, const MemoryReader& memory) {
-  CTX_TRY(place, place_of(modules, access, layout, memory));
-  Way way{place, definition.symbol.value - access.target, std::nullopt};
+  CTX_ASSIGN_OR_RETURN(location, location_of(modules, access, layout, memory));
+  Way way{location, definition.symbol.value - access.target, std::nullopt};
   if (!access.rival) return way;
-  const auto other = got_place(access.rival->model, access.rival->got, layout, memory);
+  const auto other = got_location(access.rival->model, access.rival->got, layout, memory);
   if (!other) return way;
-  if (*other == place) return not_ours();
+  if (*other == location) return not_ours();
   way.rival = *other;
   return way;
 }
 
-// A descriptor of a module in the static block is an offset where General Dynamic has a module
-// id, so the places alone do not tell whether the rival's is the same.
+// A descriptor of a module in the static block holds an offset where General Dynamic has a module
+// id, so the places alone do not tell whether the rival's place is the same.
 Result<std::optional<RemoteAddr>> follow(const Way& way, const ThreadLayout& layout, RemoteAddr tp,
                                          const MemoryReader& memory) {
-  CTX_TRY(address, address_in(way.place, layout, tp, memory));
+  CTX_ASSIGN_OR_RETURN(address, address_in(way.location, layout, tp, memory));
   if (!address) return std::nullopt;
   if (way.rival) {
     const auto other = address_in(*way.rival, layout, tp, memory);
@@ -476,16 +482,16 @@ TlsDefinition find_hidden_tls_variable(Modules& modules, std::size_t m, const El
   return AccessFinder(modules, symbol.name).find_hidden(m, symbol);
 }
 
-struct TlsPlace::Ways {
+struct TlsLocation::Ways {
   ThreadLayout layout;
   std::vector<Way> all;
 };
 
-Result<TlsPlace> tls_place(const Modules& modules, const TlsDefinition& definition,
-                           const MemoryReader& memory) {
+Result<TlsLocation> tls_location(const Modules& modules, const TlsDefinition& definition,
+                                 const MemoryReader& memory) {
   const Module& module = modules.modules[definition.module];
-  CTX_TRY(layout, layout_of(modules, *module.image));
-  auto ways = std::make_shared<TlsPlace::Ways>();
+  CTX_ASSIGN_OR_RETURN(layout, layout_of(modules, *module.image));
+  auto ways = std::make_shared<TlsLocation::Ways>();
   ways->layout = layout;
   std::optional<Error> problem;
   for (const TlsAccess& access : definition.accesses) {
@@ -497,19 +503,19 @@ Result<TlsPlace> tls_place(const Modules& modules, const TlsDefinition& definiti
     if (std::ranges::find(ways->all, *way) == ways->all.end()) ways->all.push_back(*way);
     if (ways->all.size() == kMostWays) break;
   }
-  if (!ways->all.empty()) return TlsPlace(std::move(ways));
+  if (!ways->all.empty()) return TlsLocation(std::move(ways));
   if (problem) return std::unexpected(std::move(*problem));
   return fail("find TLS variable", ENOTSUP,
               module.path + " defines it, but no module has a relocation that leads there");
 }
 
-Result<std::optional<RemoteAddr>> tls_address(const Result<TlsPlace>& place, RemoteAddr tp,
+Result<std::optional<RemoteAddr>> tls_address(const Result<TlsLocation>& location, RemoteAddr tp,
                                               const MemoryReader& memory) {
-  if (!place) return std::unexpected(place.error());
+  if (!location) return std::unexpected(location.error());
   if (tp.raw() == 0) return std::nullopt;
   std::optional<Error> problem;
-  for (const Way& way : place->ways().all) {
-    auto address = follow(way, place->ways().layout, tp, memory);
+  for (const Way& way : location->ways().all) {
+    auto address = follow(way, location->ways().layout, tp, memory);
     if (address) return address;
     if (!problem) problem = std::move(address).error();
   }
@@ -519,8 +525,8 @@ Result<std::optional<RemoteAddr>> tls_address(const Result<TlsPlace>& place, Rem
 Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
                                               const TlsDefinition& definition, RemoteAddr tp,
                                               const MemoryReader& memory) {
-  CTX_TRY(place, tls_place(modules, definition, memory));
-  return tls_address(place, tp, memory);
+  CTX_ASSIGN_OR_RETURN(location, tls_location(modules, definition, memory));
+  return tls_address(location, tp, memory);
 }
 
 }  // namespace ctxconf::sys

@@ -1,8 +1,8 @@
-// Where a thread-local variable of another process is, from the process's mappings, the
-// ELF files behind them and the relocated GOT words in its memory. glibc and musl on x86-64
-// (TLSDESC, General Dynamic, initial-exec, local-exec); knows no libc internals but the
-// DTV, whose layout the TLSDESC resolvers and __tls_get_addr share with debuggers.
-// "ELF Handling For Thread-Local Storage" (Drepper), "Thread-Local Storage Descriptors".
+// Finds a thread-local variable of another process, from the process's mappings, its ELF files and
+// the relocated GOT words in its memory. Supports glibc and musl on x86-64 (TLSDESC, General
+// Dynamic, initial-exec, local-exec). Of the libc internals it needs only the DTV, whose layout the
+// TLSDESC resolvers and __tls_get_addr share with debuggers. "ELF Handling For Thread-Local
+// Storage" (Drepper), "Thread-Local Storage Descriptors".
 #pragma once
 
 #include <sys/types.h>
@@ -26,61 +26,76 @@ namespace ctxconf::sys {
 
 // One ELF file as a process has mapped it.
 struct Module {
-  std::string path;             // as maps prints it; hostile, may be deleted or replaced
+  std::string path;             // as in maps; hostile, the file may be deleted or replaced
   RemoteAddr start;             // of its lowest mapping
   std::uint64_t load_bias = 0;  // run-time address = link-time address + load_bias (mod 2^64)
   bool main_executable = false;
-  // Place in the dynamic loader's list (r_debug); nothing where it does not know the file.
+  // Position in the dynamic loader's list (r_debug); nothing if the loader does not know the file.
   std::optional<std::size_t> load_order;
   std::shared_ptr<const ElfImage> image;
 };
 
-// Parsed files by (device, inode, size, mtime), shared by the processes that map them.
-// Keeps at most 4096 files and a million relocations.
+// Parsed files by (device, inode, size, mtime), shared by the processes that map them. Keeps at
+// most 4096 files and a million relocations.
 class ElfCache {
  public:
   using Key = FileIdentity;
-  // Nothing: not put yet. Null: put as what is no ELF file.
+  // Nothing: not stored yet. Null: stored as a file that is not an ELF file.
   std::optional<std::shared_ptr<const ElfImage>> get(const Key& key) const;
   void put(const Key& key, std::shared_ptr<const ElfImage> image);
   std::size_t size() const { return images_.size(); }
 
  private:
   std::map<Key, std::shared_ptr<const ElfImage>> images_;
-  std::size_t relocations_ = 0;  // of them all
+  std::size_t relocations_ = 0;  // of all files
 };
 
-// The ELF files that `pid` has mapped to be run (not only to be read), by address; opened
-// through /proc/PID/map_files (a file that was deleted or replaced is still the right one) and,
-// where that is refused, through /proc/PID/root. What cannot be opened is left out and noted;
-// so is what is no ELF file where the mapping is executable. At most 8192. So is that the limits
+// The ELF files that `pid` has mapped to be run (not only to be read), by address; at most 8192.
+// Opens them through /proc/PID/map_files, which gives the right file even if it was deleted or
+// replaced, or through /proc/PID/root if that is refused. Notes files that cannot be opened,
+// executable mappings of files that are not ELF files, and limits that were reached. The images
+// share the limits, and answer until they are reached.
 // were reached; the images share them and answer until then.
 struct Modules {
   std::vector<Module> modules;
   std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text
-  bool musl = false;               // the program's interpreter is musl's, whose DTV looks different
-  std::shared_ptr<ElfBudget> budget;  // null: without limits
+  bool musl = false;  // the program's interpreter is musl's, whose DTV has another layout
+  std::shared_ptr<ElfBudget> budget;  // null: no limits
 };
+// Where the loader has put a mapped file: the mapping at which an image begins.
+struct LoadedAt {
+  std::size_t first = 0;   // index into the mappings
+  std::uint64_t bias = 0;  // see Module::load_bias
+  friend bool operator==(const LoadedAt&, const LoadedAt&) = default;
+};
+// Takes the mappings of one file, ascending. An image begins where the file has a part of a PT_LOAD
+// segment and some mapping of it is code or data as the file requires; a file that was mapped only
+// to be read has none. Pure.
+std::vector<LoadedAt> loaded_at(const ElfImage& image, std::span<const MapEntry> mappings,
+                                ElfBudget& budget);
+
 Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits = {});
-// Part of that: Module::load_order, from the memory of the process.
+// A part of modules_of: Module::load_order, from the memory of the process.
 void add_load_order(Modules& modules, const MemoryReader& memory);
 
 enum class TlsModel { kTlsdesc, kGeneralDynamic, kInitialExec, kLocalExec };
 std::string_view to_string(TlsModel model);  // "TLSDESC", "General Dynamic", ...
 
-// One way to reach the variable: a relocation of any module, or the executable's own layout.
+// One access to the variable: a relocation of any module, or the executable's own layout.
 struct TlsAccess {
   TlsModel model = TlsModel::kTlsdesc;
-  std::size_t module = 0;  // of the relocation (index into Modules); the definer's for local-exec
-  RemoteAddr got;          // run-time address of the GOT entry; 0 for local-exec
-  bool named = true;       // false: the relocation has no symbol, matched by its offset
-  bool offset_in_got = false;  // DTPMOD64 without a DTPOFF64 beside it
-  // The relocation is about another place in the definer's block, as Local Dynamic code has it;
-  // nobody's access to the variable, but it tells where the block is.
+  std::size_t module =
+      0;  // the module of the relocation (index into Modules); for local-exec the defining module
+  RemoteAddr got;              // run-time address of the GOT entry; 0 for local-exec
+  bool named = true;           // false: the relocation has no symbol and was matched by its offset
+  bool offset_in_got = false;  // DTPMOD64 without a DTPOFF64 next to it
+  // The relocation refers to another place in the defining module's block, as in Local Dynamic
+  // code. It is not an access to the variable, but it shows where the block is.
   bool borrowed = false;
-  std::uint64_t target = 0;  // offset in the definer's segment that the GOT entry stands for
-  // Another module defines the name too and may win, which only the GOT can tell: when this
-  // entry, of that module, stands for the same place, the access is to the other variable.
+  std::uint64_t target =
+      0;  // the offset in the defining module's segment to which the GOT entry refers
+  // Another module defines the name too and may win; only the GOT can tell. If this entry, of that
+  // module, refers to the same place, the access is to the other variable.
   struct Rival {
     TlsModel model = TlsModel::kTlsdesc;
     RemoteAddr got;
@@ -91,42 +106,42 @@ struct TlsAccess {
 struct TlsDefinition {
   std::size_t module = 0;  // index into Modules
   ElfSymbol symbol;
-  std::vector<TlsAccess> accesses;  // those that bind to this definition, its own module's first
+  std::vector<TlsAccess> accesses;  // those that bind to this definition; its own module's first
 };
 
-// The definitions of `name` (STT_TLS, defined, global/weak/unique, default/protected) and how
-// each is reached, in the order of modules; at most 64. A module whose tables cannot be read has
-// no part in it; an error only when nothing is found and there was such a module. To be asked
-// right after modules_of, whose limits it shares; what was left out is added to the notes.
+// The definitions of `name` (STT_TLS, defined, global/weak/unique, default/protected) and how each
+// is accessed, in the order of modules; at most 64. Skips a module whose tables cannot be read, and
+// returns an error only if nothing was found and there was such a module. Call this directly after
+// modules_of, whose limits it shares; it adds what it left out to the notes.
 Result<std::vector<TlsDefinition>> find_tls_variable(Modules& modules, std::string_view name);
 
-// How module `m` itself reaches a variable that only its .symtab knows: no other module can.
+// How module `m` itself accesses a variable that is only in its .symtab; no other module can.
 TlsDefinition find_hidden_tls_variable(Modules& modules, std::size_t m, const ElfSymbol& symbol);
 
-// What the GOT says of a definition, which is the same for all threads: at most 8 ways that
-// differ. Small to copy.
-class TlsPlace {
+// What the GOT says about a definition, the same for all threads: at most 8 different accesses.
+// Cheap to copy.
+class TlsLocation {
  public:
   struct Ways;
-  explicit TlsPlace(std::shared_ptr<const Ways> ways) : ways_(std::move(ways)) {}
+  explicit TlsLocation(std::shared_ptr<const Ways> ways) : ways_(std::move(ways)) {}
   const Ways& ways() const { return *ways_; }
 
  private:
   std::shared_ptr<const Ways> ways_;
 };
-// To be asked while no thread is stopped for it, and again when the loader may have been at work.
-// Errors: EFAULT for memory that is not there, EINVAL for words that cannot be true, ENOTSUP where
-// no access can be followed from outside, or the machine is another.
-Result<TlsPlace> tls_place(const Modules& modules, const TlsDefinition& definition,
-                           const MemoryReader& memory);
+// Call this while no thread is stopped for it, and again when the loader may have been active.
+// Errors: EFAULT for missing memory; EINVAL for impossible words; ENOTSUP if no access can be
+// followed from outside, or for another machine.
+Result<TlsLocation> tls_location(const Modules& modules, const TlsDefinition& definition,
+                                 const MemoryReader& memory);
 
-// The address of the variable for the thread whose thread pointer is `tp` (x86-64: fs_base;
-// aarch64: tpidr_el0), by the first way that can be followed; a few words are read. Nothing: the
-// thread has no block for it yet, so its value is the initial one; also for a thread pointer of
-// 0. Errors: EFAULT, EINVAL (a DTV length that lies), ENOTSUP as above, or what tls_place said.
-Result<std::optional<RemoteAddr>> tls_address(const Result<TlsPlace>& place, RemoteAddr tp,
+// The address of the variable for the thread with thread pointer `tp` (x86-64: fs_base; aarch64:
+// tpidr_el0), through the first access that can be followed; reads a few words. Nothing: the thread
+// has no block for it yet, so it still has the initial value; also if the thread pointer is 0.
+// Errors: EFAULT, EINVAL (impossible DTV length), ENOTSUP as above, or the error of tls_place.
+Result<std::optional<RemoteAddr>> tls_address(const Result<TlsLocation>& location, RemoteAddr tp,
                                               const MemoryReader& memory);
-// Both at once.
+// Both in one call.
 Result<std::optional<RemoteAddr>> tls_address(const Modules& modules,
                                               const TlsDefinition& definition, RemoteAddr tp,
                                               const MemoryReader& memory);

@@ -38,10 +38,10 @@ std::string built(const std::string& name) { return CTXCONF_BIN_DIR "/" + name; 
 
 struct Thread {
   pid_t tid = 0;
-  std::uint64_t address = 0;  // as it says itself; 0 for one that never looked
+  std::uint64_t address = 0;  // as the program itself prints it; 0 for a thread that never asked
 };
 
-// A program that has told where its threads have the variable.
+// A program that has printed where its threads have the variable.
 struct Testee {
   Child child;
   Thread main, thread, untouched;
@@ -53,10 +53,10 @@ Result<Testee> start(const std::vector<std::string>& argv, const std::string& pr
   ChildOptions options;
   options.argv = argv;
   if (!preload.empty()) options.extra_env.push_back("LD_PRELOAD=" + preload);
-  CTX_TRY(child, Child::start(options));
+  CTX_ASSIGN_OR_RETURN(child, Child::start(options));
   Testee testee{std::move(child), {}, {}, {}};
   while (true) {
-    CTX_TRY(line, testee.child.read_line(kLong));
+    CTX_ASSIGN_OR_RETURN(line, testee.child.read_line(kLong));
     std::istringstream words(line);
     std::string what;
     Thread thread;
@@ -104,14 +104,14 @@ Result<std::optional<RemoteAddr>> address_for(const Found& found, std::size_t de
                      ProcessMemory(pid));
 }
 
-// What the loader does with a thread that never touched the variable.
+// What the loader does for a thread that never touched the variable.
 enum class Untouched { kHasBlock, kHasNone };
 
 struct Case {
   const char* name;
   const char* program;
   const char* preload;  // loaded with the program
-  const char* late;     // loaded when the threads are there
+  const char* late;     // loaded when the threads already exist
   TlsModel model;
   bool named;
   Untouched untouched;
@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
              kHasBlock},
         Case{"ie_protected", "tls_testee", "tls_ie_protected.so", "", kInitialExec, false,
              kHasBlock},
-        // The loader keeps room in the static block for small late ones.
+        // The loader keeps room in the static block for small libraries that are loaded late.
         Case{"late_desc", "tls_testee", "", "tls_desc.so", kTlsdesc, true, kHasBlock},
         Case{"late_ie", "tls_testee", "", "tls_ie.so", kInitialExec, true, kHasBlock},
         Case{"late_large_desc", "tls_testee", "", "tls_desc_large.so", kTlsdesc, true, kHasNone},
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"own_static", "tls_own_static", "", "", kLocalExec, true, kHasBlock}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// The definition whose module's path ends so.
+// The definition whose module has a path with this suffix.
 std::size_t definition_in(const Found& found, std::string_view library) {
   for (std::size_t i = 0; i < found.definitions.size(); ++i) {
     if (found.definer(i).path.ends_with(library)) return i;
@@ -201,8 +201,8 @@ struct TwoDefiners {
   const char* program;
   const char* preload;
   std::vector<std::string> late;
-  const char* used;    // the definition that the address is of
-  const char* unused;  // nobody's, or somebody else's
+  const char* used;    // the library whose definition is used
+  const char* unused;  // a definition that is not used, or used only by others
 };
 
 TEST(TlsVariable, OfSeveralDefinitionsTheLoaderTakesOne) {
@@ -270,7 +270,7 @@ TEST(TlsVariable, ADeletedOrReplacedLibraryIsStillTheRightOne) {
   }
 }
 
-// In a process of its own, which gives its privileges up; its exit status is the answer.
+// Runs in a process of its own, which drops its privileges; the exit status is the answer.
 int without_privileges(const std::function<int()>& body) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -353,7 +353,7 @@ TEST(Modules, OfASecondProcessComeFromTheCache) {
   ElfCache cache;
   ASSERT_TRUE(modules_of(first->pid(), cache));
   const std::size_t files = cache.size();
-  kill(first->pid(), SIGKILL);  // what was opened through it is not needed any more
+  kill(first->pid(), SIGKILL);  // the files opened through it stay usable
   auto modules = modules_of(second->pid(), cache);
   ASSERT_TRUE(modules);
   EXPECT_EQ(cache.size(), files);
@@ -417,7 +417,7 @@ TEST(Modules, WhatTheLimitsLeaveOutIsNoted) {
     ASSERT_FALSE(found->notes.empty());
     EXPECT_NE(found->notes.back().find("left out: the limit of"), std::string::npos)
         << found->notes.back();
-    // What could not be read is not taken for what is no ELF file.
+    // A file that could not be read must not count as not an ELF file.
     found = modules_of(testee->pid(), cache);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->modules.size(), 4U);
@@ -447,10 +447,10 @@ TEST(TlsVariable, OfManyDefinitionsSomeAreKept) {
   ASSERT_TRUE(found) << to_string(found.error());
   EXPECT_EQ(found->size(), 64U);
   ASSERT_EQ(modules.notes.size(), 1U);
-  EXPECT_EQ(modules.notes[0], "only 64 definitions of ctx_test_slot are looked at");
+  EXPECT_EQ(modules.notes[0], "only 64 definitions of ctx_test_slot are examined");
 }
 
-// Relocations of another name count too, or a process could have any number of them looked at.
+// Relocations of other names count too; otherwise a process could cause unlimited work.
 TEST(TlsVariable, ASearchIsCutShort) {
   std::vector<std::byte> own;
   std::vector<std::byte> others;
@@ -458,7 +458,7 @@ TEST(TlsVariable, ASearchIsCutShort) {
   modules.budget = std::make_shared<ElfBudget>(ElfLimits{.relocations = 2500});
   const Module one = made_module({.name = "other", .relocations = 500}, others, modules.budget);
   modules.modules = {made_module({.definitions = 1, .relocations = 1}, own, modules.budget)};
-  // Two files, each mapped many times: a file is asked once.
+  // Two files, each mapped many times: each file is asked once.
   modules.modules.insert(modules.modules.end(), 50, one);
   ASSERT_TRUE(find_tls_variable(modules, kSlot));
   EXPECT_TRUE(modules.notes.empty());
@@ -474,7 +474,7 @@ TEST(TlsVariable, ASearchIsCutShort) {
   EXPECT_NE(modules.notes[0].find("cut short: the limit of relocations"), std::string::npos);
 }
 
-// From here on a process that is nothing but literal words. One library, one definition.
+// From here on a process consists only of literal words. One library, one definition.
 class Words : public testing::Test {
  protected:
   static constexpr std::uint64_t kBias = 0x7f0000000000;
@@ -499,7 +499,7 @@ class Words : public testing::Test {
     ASSERT_TRUE(found);
     ASSERT_EQ(found->size(), 1U);
     definition_ = found->front();
-    // Others of the same module would be followed where this one cannot be.
+    // Other accesses of the same module would be followed if this one cannot be.
     definition_.accesses.resize(1);
     got_ = definition_.accesses[0].got.raw();
   }
@@ -552,7 +552,7 @@ TEST_F(Words, ADtvThatLiesIsAnError) {
   }
   put_thread(1000, kBlock);
   put(got_, {900, 24});
-  EXPECT_EQ(error(), EFAULT) << "longer than its memory";
+  EXPECT_EQ(error(), EFAULT) << "the DTV is longer than its memory";
 }
 
 TEST_F(Words, ModuleIdsThatCannotBeAreAnError) {
@@ -563,7 +563,7 @@ TEST_F(Words, ModuleIdsThatCannotBeAreAnError) {
     EXPECT_EQ(error(), EINVAL) << id;
   }
   put(got_, {2, 32});
-  EXPECT_EQ(error(), EINVAL) << "of another variable";
+  EXPECT_EQ(error(), EINVAL) << "the GOT entry is of another variable";
 }
 
 TEST_F(Words, AThreadWithoutABlockHasNoAddress) {
@@ -595,7 +595,7 @@ TEST_F(Words, ADynamicDescriptorHasAGeneration) {
   put(kDescriptor, {2, 24, 5});
   EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
   put(kDescriptor, {2, 24, 6});
-  EXPECT_TRUE(has_no_block()) << "the entry is of a module that was unloaded";
+  EXPECT_TRUE(has_no_block()) << "the entry belongs to a module that was unloaded";
   put(kDescriptor, {2, 25, 5});
   EXPECT_EQ(error(), EINVAL);
 }
@@ -620,7 +620,7 @@ TEST_F(Words, ABorrowedEntryTellsWhereTheBlockIs) {
   EXPECT_EQ(address().value(), RemoteAddr(kBlock + 24));
 }
 
-// Counts what is read.
+// Counts the reads.
 class CountingMemory : public MemoryReader {
  public:
   explicit CountingMemory(const MemoryReader& memory) : memory_(memory) {}
@@ -643,17 +643,17 @@ TEST_F(Words, ThousandsOfWaysCostAStoppedThreadLittle) {
   for (std::uint64_t i = 0; i < 500; ++i) {
     definition_.accesses.push_back(access);
     definition_.accesses.back().got = RemoteAddr(got_ + i * 16);
-    put(got_ + i * 16, {500 + i, 24});  // each has another module's id, that the DTV has not
+    put(got_ + i * 16, {500 + i, 24});  // each has another module id, which the DTV does not have
   }
   const CountingMemory counted(memory_);
-  const auto place = tls_place(modules_, definition_, counted);
-  ASSERT_TRUE(place) << to_string(place.error());
+  const auto location = tls_location(modules_, definition_, counted);
+  ASSERT_TRUE(location) << to_string(location.error());
   EXPECT_LE(counted.reads(), 500U);
-  EXPECT_FALSE(tls_address(*place, RemoteAddr(kThread), counted));
+  EXPECT_FALSE(tls_address(*location, RemoteAddr(kThread), counted));
   EXPECT_LE(counted.reads(), 8 * 4U);
 
   for (std::uint64_t i = 0; i < 500; ++i) put(got_ + i * 16, {2, 24});  // all the same
-  const auto one = tls_place(modules_, definition_, memory_);
+  const auto one = tls_location(modules_, definition_, memory_);
   ASSERT_TRUE(one);
   EXPECT_EQ(tls_address(*one, RemoteAddr(kThread), counted).value(), RemoteAddr(kBlock + 24));
   EXPECT_LE(counted.reads(), 4U);

@@ -1,5 +1,5 @@
-// What the tests of Child and Tracee run: one behaviour per first argument,
-// and exit 0 (or the code that is named) when all went as it would untraced.
+// What the tests of Child and Tracer run: the first argument selects a behaviour. Exits with 0 (or
+// the documented code) if everything happened as without a tracer.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ int fork_exec(int count) {
   return 0;
 }
 
-// Not the C++ compiler's business: a vfork child that only execs.
+// A vfork child that only execs; the C++ compiler must not see more of it.
 int vfork_exec() {
   const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
   if (pid == 0) {
@@ -118,7 +118,7 @@ int stop_and_continue() {
   int status = 0;
   if (waitpid(pid, &status, WUNTRACED) != pid || !WIFSTOPPED(status)) return 1;
   if (WSTOPSIG(status) != SIGSTOP) return 2;
-  // It must stay stopped: nothing may have resumed it behind our back.
+  // It must stay stopped: nothing may have resumed it unnoticed.
   const timespec pause{0, 50'000'000};
   nanosleep(&pause, nullptr);
   if (waitpid(pid, &status, WNOHANG) != 0) return 3;
@@ -165,11 +165,11 @@ int signal_storm(int count) {
   return seen_signals == count ? 0 : 2;
 }
 
-// The result of the call (0 or errno) as exit code. argument: other prctl calls first.
+// Exits with the result of the call (0 or errno). argument: other prctl calls first.
 int name_memory(int others) {
   for (int i = 0; i < others; ++i) prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  // The upper half of the first argument does not count.
+  // The upper half of the first argument is ignored.
   const long r = syscall(SYS_prctl, 0x153564d41, 0, page, 4096, "CTXCONF_TEST");
   return r == 0 ? 0 : errno;
 }
@@ -197,7 +197,7 @@ void store_with_rep(Words* w) {
   __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(n) : : "memory");
 }
 
-// The value is another one than expected, so nothing is stored.
+// The value differs from the expected one, so nothing is stored.
 void fail_to_exchange(Words* w) {
   unsigned long expected = 5;
   __asm__ volatile("lock cmpxchgq %2, %1" : "+a"(expected), "+m"(w[1]) : "r"(9UL) : "memory");
@@ -214,7 +214,7 @@ bool is_blocked(int signo) {
   return sigismember(&mask, signo) == 1;
 }
 
-// Shows 32 bytes by a prctl that names them, then stores to them in one way.
+// Announces 32 bytes with a prctl that names them, then stores to them in one way.
 int stores(const std::string& how) {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* w = static_cast<Words*>(page);
@@ -310,13 +310,13 @@ int stores(const std::string& how) {
 }
 #endif
 
-// The result of the call (a descriptor or errno) as exit code.
+// Exits with the result of the call (a descriptor or errno).
 int make_memfd() {
   const long r = syscall(SYS_memfd_create, "ctxconf", 0);
   return static_cast<int>(r >= 0 ? r : errno);
 }
 
-// Makes `count` memfds while signals come all the time; 0 when it never had a child.
+// Makes `count` memfds while signals keep arriving; 0 if it never had a child.
 int childless(int count) {
   struct sigaction action{};
   action.sa_handler = count_signal;
@@ -334,7 +334,7 @@ int childless(int count) {
   return of_children != 0 ? 3 : 0;
 }
 
-// While signals interrupt it all the time, each of `count` calls fails with EACCES.
+// While signals keep interrupting it, each of `count` calls must fail with EACCES.
 int refused_memfds(int count) {
   struct sigaction action{};
   action.sa_handler = count_signal;
@@ -348,14 +348,14 @@ int refused_memfds(int count) {
   return 0;
 }
 
-// Whole seconds that the clock shows.
+// The whole seconds that the clock shows.
 int seconds_since_boot() {
   timespec now{};
   if (clock_gettime(CLOCK_BOOTTIME, &now) != 0) return errno;
   return static_cast<int>(now.tv_sec % 256);
 }
 
-// By the vDSO's function, which the kernel's own copy of the auxiliary vector leads to.
+// With the vDSO's function, found through the kernel's own copy of the auxiliary vector.
 int seconds_by_vdso() {
   constexpr int kGetAuxv = 0x41555856;  // PR_GET_AUXV, Linux 6.4
   ElfW(auxv_t) variables[64] = {};
@@ -412,7 +412,7 @@ int main_exits_first() {
   pthread_create(
       &thread, nullptr,
       [](void*) -> void* {
-        // Until the leader is a zombie.
+        // Waits until the leader is a zombie.
         while (true) {
           char state = 0;
           if (FILE* f = fopen("/proc/self/stat", "r")) {
@@ -427,7 +427,7 @@ int main_exits_first() {
   pthread_exit(nullptr);
 }
 
-// Every process forks until `limit` were made altogether; then they all wait.
+// Every process forks until there were `limit` forks in total; then they all wait.
 int bomb(int limit) {
   auto* made = static_cast<std::atomic<int>*>(
       mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
@@ -437,7 +437,7 @@ int bomb(int limit) {
   while (true) pause();
 }
 
-// Leaves a grandchild that sleeps, in our process group or not.
+// Leaves a sleeping grandchild, in our process group or not.
 int orphan(bool own_session, unsigned long clone_flags) {
   const long pid = syscall(SYS_clone, clone_flags | SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) {

@@ -1,6 +1,6 @@
-// The program between Boost.Process and a traced program: waits until it is
-// traced, prepares itself as told and becomes the program. It is linked
-// statically so that LD_PRELOAD and the like meet only the program.
+// The program between Boost.Process and a traced program: it waits until it is traced, prepares
+// itself as told, and executes the program. It is linked statically so that LD_PRELOAD and the like
+// affect only the program.
 #include "sys/trampoline.h"
 
 #include <fcntl.h>
@@ -74,15 +74,15 @@ bool use_dev_null() {
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) return false;
   for (int fd = 0; fd < 3; ++fd) {
-    // dup2 onto itself would leave close-on-exec set.
+    // dup2 onto itself would keep close-on-exec set.
     if (fd == null ? fcntl(fd, F_SETFD, 0) != 0 : dup2(null, fd) < 0) return false;
   }
   return true;
 }
 
 bool install(const sock_fprog& program) {
-  // Before Linux 5.16 a filter also turns on a mitigation that slows the
-  // program down, unless it asks not to.
+  // Before Linux 5.16 a filter also turns on a mitigation that slows the program down, unless the
+  // program opts out.
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0)
     return true;
   return errno == EINVAL && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   }
   if (write(channel, &ctxconf::sys::kTrampolineRuns, 1) != 1) return 2;
   static TrampolineSettings settings;
-  // The tracer is gone when this fails.
+  // If this fails, the tracer is gone.
   if (!read_all(channel, &settings, sizeof settings)) _exit(127);
 
   if (settings.filter_length > settings.filter.size()) {

@@ -1,4 +1,4 @@
-/* An i386 program to look at: it runs until it is killed. */
+/* An i386 program to inspect: it runs until it is killed. */
 #include <unistd.h>
 
 int main(void) { return pause(); }

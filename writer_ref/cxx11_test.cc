@@ -1,4 +1,4 @@
-// The C headers are C++11, also for compilers that are pedantic about it.
+// The C headers are valid C++11, also with pedantic warnings.
 #include <otel_ctx.h>
 #include <otel_thread_ctx.h>
 

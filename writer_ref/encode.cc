@@ -89,7 +89,7 @@ struct Fill {
   }
 };
 
-// The first key that comes twice.
+// The first key that occurs twice.
 template <class List>
 std::optional<std::string> append(const std::vector<Attribute>& from, List& to) {
   std::set<std::string_view> keys;
@@ -159,7 +159,7 @@ std::expected<std::string, std::string> encode(const Context& context) {
     return std::unexpected("attribute '" + *twice + "' is given twice");
   }
   std::string out;
-  if (!message.SerializeToString(&out)) return std::unexpected("the message is above 2 GiB");
+  if (!message.SerializeToString(&out)) return std::unexpected("the message is larger than 2 GiB");
   return out;
 }
 

@@ -1,4 +1,4 @@
-// Attributes from a command line, and the message they make.
+// Parses attributes from a command line and encodes the message.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Context {
   std::vector<Attribute> attributes;
 };
 
-// Refuses a key that comes twice in one of the lists.
+// Refuses a key that occurs twice in one of the lists.
 std::expected<std::string, std::string> encode(const Context& context);
 
 }  // namespace ctxconf::writer

@@ -1,5 +1,5 @@
-// The writer against the golden vectors: what it puts into memory is what they hold, byte for
-// byte but for what they mask.
+// Tests the writer with the golden vectors: it must write the same bytes to memory, except for
+// masked bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string_view memory(std::uint64_t at, std::size_t size) {
 
 // --- headers
 
-// Why no correct writer has this header; empty: one has.
+// Why no correct writer has this header; empty: a correct writer does.
 std::string why_no_writer(const golden::ProcessContextVector& v) {
   if (v.layout != abi::HeaderLayout::kH5) return "a draft's";
   if (v.header.size() != 32) return "cut";
@@ -66,7 +66,7 @@ TEST(GoldenVectors, HeadersAreWrittenAsTheyAre) {
     if (!why_no_writer(v).empty()) continue;
     SCOPED_TRACE(vector.id);
     ++written;
-    // The first is a publication, the others are updates, and every third one begins anew.
+    // The first is a publication, the others are updates, and every third one starts again.
     if (written % 3 == 0) {
       ASSERT_EQ(otel_ctx_drop(nullptr), OTEL_CTX_OK);
     }
@@ -75,7 +75,7 @@ TEST(GoldenVectors, HeadersAreWrittenAsTheyAre) {
     otel_ctx_get_info(&info);
     const std::string_view header = memory(info.header, 32);
     expect_same(header, v.header, v.masks);
-    // What is masked is what the rules say.
+    // Masked bytes follow the rules.
     std::uint32_t size = 0;
     std::uint64_t timestamp = 0;
     std::uint64_t payload = 0;
@@ -116,7 +116,7 @@ std::uint8_t byte_at(std::string_view bytes, std::size_t at) {
   return static_cast<std::uint8_t>(bytes.at(at));
 }
 
-// Straight from the table of the OTEP; nothing when there is no fixed part.
+// Directly from the table of the OTEP; nothing if there is no fixed part.
 std::optional<Record> read(std::string_view bytes) {
   if (bytes.size() < 28) return std::nullopt;
   Record r;
@@ -140,10 +140,10 @@ bool all_zero(const auto& id) {
   return std::ranges::all_of(id, [](std::uint8_t b) { return b == 0; });
 }
 
-// Why no correct writer has this record; empty: one has.
+// Why no correct writer has this record; empty: a correct writer does.
 std::string why_no_writer(const golden::ThreadRecordVector& v, const std::optional<Record>& r) {
   if (v.layout == "T0") return "a draft's";
-  if (!r || v.record.size() < 28 + r->size) return "not all of it can be read";
+  if (!r || v.record.size() < 28 + r->size) return "it cannot be read completely";
   if (r->valid > 1) return "a reserved value of valid";
   if (r->end != r->size) return "its entries do not fill the area";
   if (all_zero(r->trace_id) != all_zero(r->span_id)) return "half a link";
@@ -164,7 +164,7 @@ TEST(GoldenVectors, RecordsAreWrittenAsTheyAre) {
       continue;
     }
     ++written;
-    // What a test with leftovers has behind the entries stood there before.
+    // The bytes after the entries in a test with leftovers were there before.
     std::vector<std::uint16_t> storage((v.record.size() + 1) / 2);
     std::memcpy(storage.data(), v.record.data(), v.record.size());
     auto* record = reinterpret_cast<otel_thread_ctx_record*>(storage.data());
@@ -187,10 +187,10 @@ TEST(GoldenVectors, RecordsAreWrittenAsTheyAre) {
     others += count;
   }
   EXPECT_EQ(written + others, all.size());
-  EXPECT_EQ(left_out.size(), 6U) << "each kind that no writer has is among the vectors";
+  EXPECT_EQ(left_out.size(), 6U) << "the vectors contain each kind that no writer makes";
 }
 
-// What the vectors without a correct writer would have been made from.
+// The inputs from which a writer would have made the vectors without a correct writer.
 TEST(GoldenVectors, NoCallMakesARecordThatNoWriterMayHave) {
   otel_thread_ctx_record record;
   for (const auto& vector : golden::vectors_of(golden::Kind::kThreadRecord)) {

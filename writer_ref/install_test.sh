@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the library to a scratch prefix and uses it from there as other projects
-# would: through pkg-config, and through find_package in a project with programs in C.
+# Installs the library to a temporary prefix and uses it as other projects would: through
+# pkg-config, and through find_package in a project with programs in C.
 # install_test.sh BUILD_DIR SOURCE_DIR CMAKE C_COMPILER
 set -eu
 build=$1 source=$2 cmake=$3 cc=$4
@@ -14,7 +14,7 @@ PKG_CONFIG_PATH=$(dirname "$pc")
 export PKG_CONFIG_PATH
 lib=$(dirname "$(find "$scratch/moved" -name libotel_ctx_writer.so)")
 
-# Is the slot of the thread context a thread-local variable in the dynamic symbol table?
+# Checks that the slot of the thread context is a thread-local variable in the dynamic symbol table.
 exports_slot() {
   nm -D --defined-only --format=sysv "$1" | grep -q '^otel_thread_ctx_v1 *|.*| *TLS *|' || {
     echo "$1 does not export otel_thread_ctx_v1" >&2
@@ -23,8 +23,8 @@ exports_slot() {
 }
 exports_slot "$lib/libotel_ctx_writer.so"
 
-# The program and the commands of the documentation, as they stand there; then the same with
-# programs that check themselves.
+# Tests the program and the commands exactly as in the documentation; then the same with programs
+# that check themselves.
 page=$source/docs/thread-context.md
 cc() { "$cc" "$@"; }
 cd "$scratch"
@@ -45,7 +45,7 @@ for part in api thread; do
   ./program
   ./program-static
 done
-# Also by a program that never mentions the slot.
+# A program that never mentions the slot must export it too.
 echo 'int main(void) { return 0; }' >silent.c
 build_as_documented silent.c
 # shellcheck disable=SC2046 # the flags are words

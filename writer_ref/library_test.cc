@@ -48,11 +48,11 @@ TEST(Library, ExportsTheFunctionsOfTheHeaderAndNothingElse) {
       "otel_thread_ctx_key_count@@OTEL_CTX_0",
       "otel_thread_ctx_register_key@@OTEL_CTX_0",
       "otel_thread_ctx_shrink@@OTEL_CTX_0",
-      "otel_thread_ctx_v1"};  // no version: one slot for all libraries that define it
+      "otel_thread_ctx_v1"};  // unversioned: one slot for all libraries that define it
   EXPECT_EQ(symbols, expected);
 }
 
-// Exported as thread-local, and reached through a TLS descriptor and nothing else.
+// Exported as thread-local, and accessed only through a TLS descriptor.
 TEST(Library, ReachesTheSlotThroughADescriptor) {
   const auto named = [](const std::string& option) {
     auto lines = lines_of("readelf -W " + option + " " CTXCONF_WRITER_SHARED);
@@ -69,7 +69,7 @@ TEST(Library, ReachesTheSlotThroughADescriptor) {
   for (const auto& line : relocations) EXPECT_NE(line.find("TLSDESC"), std::string::npos) << line;
 }
 
-// Attaches in a library that came late, and looks from the last destructor of the thread.
+// Attaches in a library that was loaded late, and checks in the last destructor of the thread.
 TEST(Library, HasASlotPerThreadWhenLoadedLate) {
   void* const library = dlopen(CTXCONF_WRITER_SHARED, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
@@ -132,7 +132,7 @@ int contexts() {
   return count;
 }
 
-// Unloaded and loaded again, a library would publish a second context.
+// If it could be unloaded and loaded again, it would publish a second context.
 TEST(Library, KnowsItsContextAfterUnloading) {
   for (int i = 0; i < 2; ++i) {
     void* const library = dlopen(CTXCONF_WRITER_SHARED, RTLD_NOW | RTLD_LOCAL);

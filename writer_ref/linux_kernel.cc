@@ -32,7 +32,7 @@ long LinuxKernel::memfd_create(const char* name, unsigned flags) {
 }
 
 long LinuxKernel::resize(int fd, std::size_t size) {
-  // Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to this thread and says EFBIG.
+  // Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to this thread and returns EFBIG.
   sigset_t file_size;
   sigset_t before;
   sigset_t pending;
@@ -64,7 +64,7 @@ long LinuxKernel::map(std::size_t size, int fd, void** at) {
 
 long LinuxKernel::unmap(void* at, std::size_t size) { return result_of(munmap(at, size)); }
 
-// libc's close is a cancellation point, and cancelled in here we would keep the lock.
+// libc's close is a cancellation point; a thread cancelled here would keep the lock.
 long LinuxKernel::close(int fd) { return result_of(syscall(SYS_close, fd)); }
 
 long LinuxKernel::dont_fork(void* at, std::size_t size) {
@@ -89,7 +89,7 @@ long LinuxKernel::boot_time(std::uint64_t* ns) {
   return r;
 }
 
-// Not libc's getpid, which before glibc 2.25 remembered its answer across a bare clone.
+// Not libc's getpid, which before glibc 2.25 cached its answer across a bare clone.
 pid_t LinuxKernel::process_id() { return static_cast<pid_t>(syscall(SYS_getpid)); }
 
 long LinuxKernel::at_fork(void (*in_child)()) {

@@ -1,5 +1,5 @@
-// The system calls that a publisher makes, each returning -errno when it fails.
-// Publisher is a template over this class, which is how tests fail every call.
+// The system calls that a publisher makes; each returns -errno on failure. Publisher is a template
+// over this class, so that tests can make every call fail.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@ class LinuxKernel {
   // The raw call: libc may have no wrapper.
   long memfd_create(const char* name, unsigned flags);
 
-  // ftruncate that cannot kill the process: a SIGXFSZ of our own making is eaten.
+  // An ftruncate that cannot kill the process: it consumes the SIGXFSZ that it causes.
   long resize(int fd, std::size_t size);
 
   // Private, readable, writable. Of the memfd, or anonymous for fd -1.

@@ -1,5 +1,5 @@
-// The program writer_ref: publishes a process context, and thread contexts if asked, as its
-// command line says.
+// The program writer_ref: publishes a process context, and thread contexts on request, according to
+// its command line.
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
@@ -49,7 +49,7 @@ struct Settings {
   ThreadSettings thread;
 };
 
-// "250ms"; without a unit only where `plain` says what it is.
+// "250ms"; without a unit only if `plain` names the unit.
 std::expected<Duration, std::string> parse_duration(const std::string& text,
                                                     std::optional<Duration> plain) {
   constexpr double longest = 365 * 86400.0 * 1e9;
@@ -102,7 +102,7 @@ class Writer {
   }
 
   int run() {
-    // Blocked, so that they end the waiting below and nothing else.
+    // Blocked, so that they end the wait below and nothing else.
     sigset_t endings;
     sigemptyset(&endings);
     sigaddset(&endings, SIGTERM);
@@ -130,7 +130,7 @@ class Writer {
   }
 
  private:
-  // Before the first publication, which says the keys of all of them.
+  // Before the first publication, which announces all keys.
   void set_up_threads() {
     threads_.emplace(settings_.thread);
     for (const auto& complaint : threads_->complaints()) {
@@ -215,7 +215,7 @@ class Writer {
 
   int drop() {
     drop_.reset();
-    if (threads_) threads_->stop();  // no record without the keys that it refers to
+    if (threads_) threads_->stop();  // no record may exist without the keys that it refers to
     otel_ctx_info info;
     otel_ctx_get_info(&info);
     otel_ctx_error error;
@@ -272,7 +272,7 @@ int main_with(int argc, char** argv) {
       ->type_name("KEY[:TYPE]=VALUE")
       ->allow_extra_args(false);
   app.add_option("--attribute", attributes,
-                 "an attribute beside the Resource, field 2 (repeatable)")
+                 "an attribute outside the Resource, in field 2 (repeatable)")
       ->type_name("KEY[:TYPE]=VALUE")
       ->allow_extra_args(false);
   app.add_option("--hold", hold, "end after this time; otherwise at SIGTERM or SIGINT")

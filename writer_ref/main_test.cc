@@ -1,4 +1,4 @@
-// The program writer_ref from its command line.
+// Tests the program writer_ref through its command line.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ namespace {
 using opentelemetry::proto::processcontext::v1development::ProcessContext;
 using namespace std::chrono_literals;
 
-// The program with stdout and stderr in one pipe; ended with SIGKILL if nobody else did.
+// The program with stdout and stderr in one pipe; killed with SIGKILL at the end.
 class Program {
  public:
   explicit Program(std::vector<std::string> arguments, bool no_files = false,
@@ -68,7 +68,7 @@ class Program {
 
   pid_t pid() const { return pid_; }
 
-  // Up to the end of a line, or all there is at the end of output.
+  // Up to the end of a line, or everything at the end of output.
   std::string line() {
     std::string out;
     for (char c = 0; c != '\n';) {
@@ -90,7 +90,7 @@ class Program {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  // The context behind the line that was printed; nothing while it is being updated.
+  // The context in the printed line; nothing during an update.
   std::optional<std::pair<std::uint64_t, ProcessContext>> read_context(std::uint64_t header) const {
     ctxconf::abi::ProcessHeader h{};
     if (!copy(header, &h, sizeof h) || !ctxconf::abi::is_valid(h)) return std::nullopt;
@@ -156,7 +156,7 @@ TEST(WriterRef, UpdatesAsOftenAsAsked) {
   ASSERT_TRUE(line);
   std::int64_t count = -1;
   std::uint64_t last = 0;
-  // A bound, not a measurement: the 20th update is waited for.
+  // A bound, not a measurement: waits for the 20th update.
   for (const auto end = std::chrono::steady_clock::now() + 20s;
        count < 20 && std::chrono::steady_clock::now() < end;) {
     const auto context = program.read_context(line->header);
@@ -284,7 +284,7 @@ TEST(WriterRef, RotatesTheContextsOfItsThreads) {
     // A bound, not a measurement.
     for (const auto end = std::chrono::steady_clock::now() + 20s;
          traces.size() < 3 && std::chrono::steady_clock::now() < end;) {
-      // Twice the same, since the thread is not stopped for this.
+      // Reads until two results are equal, because the thread is not stopped.
       const auto once = read_record(program, thread->slot);
       const auto again = read_record(program, thread->slot);
       if (!once || !again || once->head != again->head) continue;

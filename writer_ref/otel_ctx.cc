@@ -20,8 +20,8 @@ constexpr std::size_t kLargestPage = 4096;
 constexpr std::size_t kLargestPage = 65536;
 #endif
 
-// Twice the page, so that one whole page of it belongs to nobody else. In .bss, since
-// memory that is mapped for this would be left behind when a publication fails.
+// Twice the page size, so that it contains one whole page of its own. In .bss, because memory
+// mapped for this would remain when a publication fails.
 alignas(State) std::byte arena[2 * kLargestPage];
 static_assert(sizeof(State) <= 4096);
 

@@ -1,4 +1,4 @@
-// The library in real processes: what a reader finds in them, and what forks do.
+// Tests the library in real processes: what a reader finds in them, and what forks do.
 #include "writer_ref/otel_ctx.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@
 namespace ctxconf::writer {
 namespace {
 
-// Inside children: the number of the line that failed becomes the verdict.
+// Inside children: the line number of the failure is the result.
 #define REQUIRE(condition)             \
   do {                                 \
     if (!(condition)) return __LINE__; \
@@ -64,7 +64,7 @@ template <class Body>
   _exit(0);
 }
 
-// 0, or the line in `body`, or -1000 - the signal that ended it.
+// 0, or the failed line in `body`, or -1000 - the signal that ended it.
 template <class Body>
 int in_child(Body body) {
   std::array<int, 2> ends{};
@@ -76,7 +76,7 @@ int in_child(Body body) {
   return line_of(child, ends[0]);
 }
 
-// The same without libc's fork, so that pthread_atfork is not asked.
+// The same without libc's fork, so that pthread_atfork handlers do not run.
 template <class Body>
 int in_bare_clone(Body body) {
   std::array<int, 2> ends{};
@@ -97,7 +97,7 @@ struct Seen {
   std::string payload;
 };
 
-// What a reader of our own memory finds.
+// What a reader finds in our own memory.
 Seen look() {
   Seen seen;
   std::ifstream maps("/proc/self/maps");
@@ -243,7 +243,7 @@ long mapped_pages() {
   return n > 0 ? std::strtol(text.data(), nullptr, 10) : -1;
 }
 
-// Sizing a memfd beyond RLIMIT_FSIZE sends SIGXFSZ, whose default is death.
+// Sizing a memfd beyond RLIMIT_FSIZE sends SIGXFSZ, whose default action kills the process.
 TEST(OtelCtx, SurvivesAFileSizeLimit) {
   EXPECT_EQ(in_child([] {
               const rlimit limit{0, 0};
@@ -349,7 +349,7 @@ int fork_while_others_update(MakeChild make_child) {
   return line;
 }
 
-// Only what is safe in the child of a process with threads: no allocation.
+// Only calls that are safe in the child of a process with threads: no allocation.
 int quiet_child() {
   REQUIRE(otel_ctx_update("child", 5, nullptr) == OTEL_CTX_NOT_PUBLISHED);
   REQUIRE(otel_ctx_publish("child", 5, nullptr) == OTEL_CTX_OK);
@@ -370,7 +370,7 @@ TEST(Fork, NeitherDoesABareClone) {
 
 int shared_child(void*) { return update("from the child") == OTEL_CTX_OK ? 0 : 1; }
 
-// With CLONE_VM there is one memory, hence one context.
+// With CLONE_VM there is one memory, so there is one context.
 TEST(Fork, AChildInTheSameMemoryHasTheSameContext) {
   EXPECT_EQ(in_child([] {
               REQUIRE(publish("parent") == OTEL_CTX_OK);
@@ -390,7 +390,7 @@ TEST(Fork, AChildInTheSameMemoryHasTheSameContext) {
             0);
 }
 
-// A namespace's first process whose child is the first process of another one.
+// The first process of a namespace, whose child is the first process of another one.
 template <class Parent, class Child>
 int with_the_same_number(Parent parent, Child child) {
   if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return kCannotTry;
@@ -464,7 +464,7 @@ TEST(OldKernelFork, IsNoticedWithTheSameProcessNumber) {
   EXPECT_EQ(line, 0);
 }
 
-// Eight threads of a bare clone's child arrive at once at a lock that its parent held.
+// Eight threads in the child of a bare clone reach a lock at once that a thread of the parent held.
 TEST(OldKernelFork, OneThreadClaimsTheStateForAll) {
   EXPECT_EQ(in_child([] {
               REQUIRE(old_publish("parent") == OTEL_CTX_OK);
@@ -512,7 +512,7 @@ TEST(Threads, PublishOneContextTogether) {
             0);
 }
 
-// A reader in the same process that follows the reading protocol, against two writers.
+// A reader in the same process that follows the reading protocol, with two concurrent writers.
 TEST(Threads, AReaderNeverSeesAMixture) {
   EXPECT_EQ(in_child([] {
               REQUIRE(publish(std::string(100, 'a')) == OTEL_CTX_OK);
@@ -523,7 +523,7 @@ TEST(Threads, AReaderNeverSeesAMixture) {
               for (int i = 0; i < 2; ++i) {
                 writers.emplace_back([&, i] {
                   for (std::size_t n = 1; !stop; ++n) {
-                    // Within a page: nothing is unmapped under the reader.
+                    // Within a page, so that nothing is unmapped during a read.
                     update(std::string(1 + n % 4000, static_cast<char>('a' + (n + i) % 26)));
                   }
                 });

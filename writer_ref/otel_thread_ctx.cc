@@ -31,12 +31,12 @@ static_assert(OTEL_THREAD_CTX_MAX_VALUE_BYTES == ctxconf::abi::kMaxValueBytes);
 namespace ctxconf::writer {
 namespace {
 
-// Filled from the front and never changed: nothing here waits for another thread,
-// so that a child of a fork finds it usable at any moment.
+// Filled from the front and never changed: nothing here waits for another thread, so a forked child
+// can use it at any moment.
 constinit std::array<std::atomic<const char*>, abi::kMaxKeys> keys{};
 
-// How many bytes of a character follow its first byte, and what the first of them may be:
-// no longer form than necessary, no surrogates, nothing above U+10FFFF.
+// How many bytes follow the first byte of a character, and the allowed values of the first of them:
+// no overlong forms, no surrogates, nothing above U+10FFFF.
 struct Continuation {
   std::size_t count;
   unsigned char least;
@@ -44,7 +44,7 @@ struct Continuation {
 };
 
 Continuation after(unsigned char first) {
-  constexpr unsigned char none = 1;  // with a most below: no byte will do
+  constexpr unsigned char none = 1;  // least > most: no byte is valid
   if (first < 0x80) return {0, 0, 0};
   if (first < 0xc2 || first > 0xf4) return {1, none, 0};
   if (first < 0xe0) return {1, 0x80, 0xbf};
@@ -108,7 +108,7 @@ constinit pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 pthread_key_t exit_key;
 int exit_key_error;
 
-// Destructors run in rounds; one that comes after ours may attach again.
+// Destructors run in rounds; a later one may attach again.
 void thread_ends(void* round) {
   otel_thread_ctx_attach_inline(nullptr);
   const auto next = std::bit_cast<std::uintptr_t>(round) + 1;
@@ -122,7 +122,7 @@ void thread_ends(void* round) {
 
 extern "C" {
 
-// Without dynamic initialisation, which would put a call before each access.
+// No dynamic initialisation, which would put a call before each access.
 __thread otel_thread_ctx_record* otel_thread_ctx_v1 = nullptr;
 
 int otel_thread_ctx_init_thread() {

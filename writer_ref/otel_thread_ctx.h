@@ -1,11 +1,12 @@
 /* Thread contexts (OTEP 4947, revision 2026-07-17) for C11 and C++11: which
  * trace, span and attributes a thread works on, for a profiler that stops it.
  *
- * Records belong to the caller. A thread shows one of two ways; stay with one:
+ * The caller owns the records. A thread shows its context in one of two ways;
+ * use the same way all the time:
  *
  *  - By pointer. Fill a record that no slot points to (begin, append, end), then
- *    attach it: one store. attach returns the record that was there; attach that
- *    one again when the inner context ends, or NULL to detach.
+ *    attach it: one store. attach returns the previous record; attach that record
+ *    again when the inner context ends, or attach NULL to detach.
  *  - In place. Attach one record for the life of the thread, and fill it again
  *    for each context: between begin and end readers see no context.
  *
@@ -17,28 +18,28 @@
  *     ...
  *     otel_thread_ctx_attach_inline(outer);
  *
- * What this needs of the caller.
- *  - Only the thread that a record is attached to may change it, and nobody may
- *    free it before it is taken off. otel_thread_ctx_init_thread empties the slot
- *    when a thread ends, after the destructors of C++ thread_local objects: what
- *    frees its records in one of those takes them off there.
- *  - The process context says "threadlocal.schema_version" before the first
- *    record is attached, and "threadlocal.attribute_key_map" has a key before a
- *    record uses its index. See otel_thread_ctx_register_key.
- *  - A signal handler may attach and restore its own record. It may not touch one
- *    that it interrupted.
- *  - After fork the child's thread shows what it showed before: attach what it
- *    works on now, or NULL. Keys keep their indexes.
+ * Requirements for the caller.
+ *  - Only the thread to which a record is attached may change it, and nobody may
+ *    free an attached record. otel_thread_ctx_init_thread makes the slot NULL
+ *    when a thread ends, after the destructors of C++ thread_local objects: if
+ *    such a destructor frees records, it must detach them first.
+ *  - The process context must contain "threadlocal.schema_version" before the
+ *    first record is attached, and "threadlocal.attribute_key_map" must contain
+ *    a key before a record uses its index. See otel_thread_ctx_register_key.
+ *  - A signal handler may attach its own record and then restore the previous
+ *    one. It must not change a record that it interrupted.
+ *  - After fork the child's thread still has its context: attach its new context,
+ *    or NULL. Keys keep their indexes.
  *
- * The functions exist twice. X_inline is for C and C++ and costs what its stores
- * cost; X is the same as a call into the library, for other languages.
+ * Each function exists twice. X_inline is for C and C++ and costs only its stores;
+ * X is the same as a call into the library, for other languages.
  *
  * A profiler finds the slot by its name in a dynamic symbol table. An executable
  * that links the static library needs
  *     -Wl,--export-dynamic-symbol=otel_thread_ctx_v1 -Wl,-u,otel_thread_ctx_v1
- * (otel_ctx_writer::static and pkg-config --static bring both); a shared library
- * that embeds it keeps the name out of the local part of its version script and
- * is linked with -z nodelete. docs/thread-context.md has the details.
+ * (otel_ctx_writer::static and pkg-config --static add both). A shared library
+ * that embeds it must not make the name local in its version script, and must be
+ * linked with -z nodelete. docs/thread-context.md has the details.
  */
 #ifndef OTEL_THREAD_CTX_H
 #define OTEL_THREAD_CTX_H
@@ -57,13 +58,13 @@ extern "C" {
 #endif
 
 #define OTEL_THREAD_CTX_FIXED_BYTES 28
-#define OTEL_THREAD_CTX_RECORD_BYTES 640 /* as much as readers are sure to look at */
+#define OTEL_THREAD_CTX_RECORD_BYTES 640 /* readers support at least this much */
 #define OTEL_THREAD_CTX_MAX_KEYS 256
 #define OTEL_THREAD_CTX_MAX_VALUE_BYTES 255
 
-/* The record as readers see it. Less memory than that is enough for one that will
- * not grow: the functions take the size of it, an even address and
- * OTEL_THREAD_CTX_FIXED_BYTES at least. */
+/* The record as readers see it. A record that will not grow may have less memory:
+ * the functions take its size. They need an even address and at least
+ * OTEL_THREAD_CTX_FIXED_BYTES. */
 struct otel_thread_ctx_record {
   uint8_t trace_id[16];
   uint8_t span_id[8];
@@ -85,19 +86,19 @@ enum otel_thread_ctx_status {
   OTEL_THREAD_CTX_NO_MEMORY = -3
 };
 
-/* Makes the slot of this thread NULL when the thread ends; also when it is
- * cancelled or the main thread calls pthread_exit, not when the process exits.
- * Once a thread, where its own state is made; calling it again does no harm.
- * Threads that take their last record off themselves do not need it. */
+/* Makes the slot of this thread NULL when the thread ends, even if it is cancelled
+ * or the main thread calls pthread_exit, but not when the process exits. Call it
+ * once per thread, where the thread initialises its own state; another call has
+ * no effect. Threads that detach their last record do not need it. */
 OTEL_CTX_API int otel_thread_ctx_init_thread(void);
 
 /* The index of a key, 0 to 255: the same name has the same index for the life of
  * the process. Negative: enum otel_thread_ctx_status. The name is UTF-8, not
  * empty and without NUL; it is copied. Any thread may call this at any time.
  *
- * Before the index is used the process context must say the new key map, all
- * names in the order of their indexes. Take turns from reading the names to the
- * end of otel_ctx_update, or an older map may replace a longer one:
+ * Before you use the index, the process context must contain the new key map: all
+ * names in the order of their indexes. Hold a lock from reading the names to the
+ * end of otel_ctx_update; otherwise an older map may replace a longer one:
  *
  *     lock();
  *     count = otel_thread_ctx_key_count();
@@ -107,15 +108,15 @@ OTEL_CTX_API int otel_thread_ctx_init_thread(void);
  */
 OTEL_CTX_API int otel_thread_ctx_register_key(const char* name, size_t length);
 OTEL_CTX_API size_t otel_thread_ctx_key_count(void);
-/* Terminated by NUL, lives for ever; NULL if there is no such index. */
+/* Terminated by NUL, never freed; NULL if there is no such index. */
 OTEL_CTX_API const char* otel_thread_ctx_key(size_t index);
 
-/* One compiler fence: stores before it come before stores after it for a reader
- * that stops this thread. No instruction. */
+/* A compiler fence: a reader that stops this thread sees the stores before it no
+ * later than the stores after it. Emits no instruction. */
 static inline void otel_thread_ctx_fence(void) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
-/* Shows `record`, which is complete and stays, or nothing (NULL) as the context
- * of this thread. Returns what was there. */
+/* Makes `record` the context of this thread; NULL: no context. The record must be
+ * complete, and stay valid while attached. Returns the previous record. */
 static inline struct otel_thread_ctx_record* otel_thread_ctx_attach_inline(
     struct otel_thread_ctx_record* record) {
   struct otel_thread_ctx_record* const before = otel_thread_ctx_v1;
@@ -132,8 +133,8 @@ static inline void otel_thread_ctx_end_inline(struct otel_thread_ctx_record* rec
   otel_thread_ctx_fence();
 }
 
-/* Hides the record, new or attached, and gives it ids and no attributes. Ids of
- * which one is all zero, and NULL, mean none: zero ids and flags. */
+/* Hides the record, new or attached, and gives it ids and no attributes. If an id
+ * is all zero or NULL, the record gets no ids: zero ids and flags. */
 static inline void otel_thread_ctx_begin_inline(struct otel_thread_ctx_record* record,
                                                 const uint8_t* trace_id, const uint8_t* span_id,
                                                 uint8_t trace_flags) {
@@ -154,7 +155,7 @@ static inline void otel_thread_ctx_begin_inline(struct otel_thread_ctx_record* r
   __atomic_store_n(&record->attrs_data_size, 0, __ATOMIC_RELAXED);
 }
 
-/* memcpy without a call for what attributes usually are. */
+/* memcpy without a call for the usual lengths of attributes. */
 static inline void otel_thread_ctx_copy(uint8_t* to, const char* from, size_t size) {
   if (size > 32) {
     memcpy(to, from, size);
@@ -183,7 +184,7 @@ static inline void otel_thread_ctx_copy(uint8_t* to, const char* from, size_t si
   }
 }
 
-/* How much of a longer value is kept: not a part of a UTF-8 character. */
+/* How many bytes of a longer value to keep, without splitting a UTF-8 character. */
 static inline size_t otel_thread_ctx_cut(const char* value) {
   size_t size = OTEL_THREAD_CTX_MAX_VALUE_BYTES;
   while (size > OTEL_THREAD_CTX_MAX_VALUE_BYTES - 4) {
@@ -193,10 +194,10 @@ static inline size_t otel_thread_ctx_cut(const char* value) {
   return OTEL_THREAD_CTX_MAX_VALUE_BYTES; /* four in a row: this is not UTF-8 */
 }
 
-/* Adds an attribute behind the others. The record may be attached and visible:
- * its size grows last. `key` is what otel_thread_ctx_register_key returned, also
- * an error of it; `record_bytes` is the memory of the record; the value is UTF-8.
- * Of two entries with one key readers take the later. Returns OK, CUT or LEFT_OUT. */
+/* Adds an attribute after the others. The record may be attached and visible:
+ * its size grows last. `key` is what otel_thread_ctx_register_key returned, or
+ * its error; `record_bytes` is the memory of the record; the value is UTF-8.
+ * If two entries have one key, readers use the later. Returns OK, CUT or LEFT_OUT. */
 static inline int otel_thread_ctx_append_inline(struct otel_thread_ctx_record* record,
                                                 size_t record_bytes, int key, const char* value,
                                                 size_t length) {
@@ -223,7 +224,7 @@ static inline int otel_thread_ctx_append_inline(struct otel_thread_ctx_record* r
   return status;
 }
 
-/* Removes the attributes behind the first `size` bytes, a value that
+/* Removes the attributes after the first `size` bytes, a value that
  * attrs_data_size had before they were added. The record may be visible. */
 static inline void otel_thread_ctx_shrink_inline(struct otel_thread_ctx_record* record,
                                                  uint16_t size) {

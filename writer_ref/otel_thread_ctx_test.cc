@@ -41,7 +41,7 @@ std::span<const std::byte> bytes_of(const Record& record) {
   return std::as_bytes(std::span(&record, 1));
 }
 
-// "1=GET,2=/cart", or what is left where entries do not fill the size.
+// "1=GET,2=/cart", or an error if entries do not fill the size.
 std::string attributes(const Record& record) {
   std::string out;
   abi::AttributeCursor cursor(bytes_of(record).subspan(28, record.attrs_data_size));
@@ -112,7 +112,7 @@ TEST(Record, HasBothIdsOrNone) {
     EXPECT_EQ(head->valid, abi::kRecordValid);
     EXPECT_EQ(attributes(record), "1=kept");
   }
-  // One byte anywhere makes an id.
+  // One nonzero byte anywhere makes an id.
   for (std::size_t i = 0; i < 16; ++i) {
     auto trace = zero;
     auto span = std::array<std::uint8_t, 8>{};
@@ -126,7 +126,7 @@ TEST(Record, HasBothIdsOrNone) {
   }
 }
 
-// Every length in each way of copying, with what stands before and behind it.
+// Every length with each way of copying, checking the bytes before and after it.
 TEST(Append, CopiesEveryLengthAndNothingElse) {
   std::string text;
   for (int i = 0; i < 255; ++i) text.push_back(static_cast<char>('!' + i % 90));
@@ -175,7 +175,7 @@ TEST(Append, KeepsToTheMemoryThatTheRecordHas) {
     EXPECT_EQ(append(record, 0, "", bytes), OTEL_THREAD_CTX_LEFT_OUT);
     EXPECT_LE(28U + record.attrs_data_size, bytes);
   }
-  // No size above what the field can say.
+  // The size must not exceed what the field can hold.
   std::vector<std::uint64_t> memory(9000);
   auto* const large = reinterpret_cast<Record*>(memory.data());
   otel_thread_ctx_begin_inline(large, nullptr, nullptr, 0);
@@ -226,7 +226,7 @@ TEST(Shrink, RemovesWhatWasAddedLast) {
   EXPECT_EQ(attributes(record), "1=a") << "shrinking does not grow";
   append(record, 3, "d");
   EXPECT_EQ(attributes(record), "1=a,3=d");
-  EXPECT_EQ(record.valid, 1) << "none of this hides it";
+  EXPECT_EQ(record.valid, 1) << "none of these calls hides the record";
 }
 
 // --- the slot
@@ -246,7 +246,7 @@ TEST(Attach, NestsAndReturnsWhatWasThere) {
   EXPECT_EQ(otel_thread_ctx_v1, nullptr);
 }
 
-// A thread in the last of its destructors, looked at by another.
+// A thread in its last destructor, observed by another thread.
 struct Ending {
   Record** slot = nullptr;
   std::barrier<> met{2};
@@ -319,7 +319,7 @@ TEST(Keys, RefuseNamesThatAreNone) {
   EXPECT_EQ(key(""), OTEL_THREAD_CTX_BAD_NAME);
   EXPECT_EQ(key(std::string_view("a\0b", 3)), OTEL_THREAD_CTX_BAD_NAME);
   EXPECT_EQ(key(std::string_view("a\0", 2)), OTEL_THREAD_CTX_BAD_NAME);
-  // A lone continuation, too long a form, a surrogate, above U+10FFFF, no such byte, cut.
+  // A lone continuation, an overlong form, a surrogate, above U+10FFFF, an invalid byte, truncated.
   for (const auto* name : {"a\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
                            "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
                            "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xe2\x82z"}) {
@@ -350,7 +350,7 @@ TEST(Keys, AreTheSameForTheSameName) {
   EXPECT_STREQ(otel_thread_ctx_key(static_cast<std::size_t>(first)), "http.route");
 }
 
-// Fills the registry for good, so it is the last of the keys' tests.
+// Fills the registry for good, so this is the last test of the keys.
 TEST(Keys, OfManyThreadsGetOneIndexEach) {
   constexpr int kThreads = 8;
   constexpr int kNames = 300;
@@ -361,7 +361,7 @@ TEST(Keys, OfManyThreadsGetOneIndexEach) {
     threads.emplace_back([&, t] {
       start.arrive_and_wait();
       for (int i = 0; i < kNames; ++i) {
-        // In different orders, each name by all.
+        // In different orders; every thread registers every name.
         got[t].push_back(key("name." + std::to_string((i * (2 * t + 1)) % kNames)));
       }
     });

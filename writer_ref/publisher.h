@@ -1,9 +1,8 @@
 // The publication protocol of OTEP 4719 over a replaceable kernel.
 //
-// All state is in one State, which is valid when it is all zero bytes: so it can
-// live in a page that the kernel clears on fork, and a child begins like a new
-// process, whatever its threads were doing. Everything mapped here is marked
-// MADV_DONTFORK, so the child inherits nothing that it would have to release.
+// All state is in one State, which is valid if all its bytes are zero. So it can be in a page that
+// the kernel clears on fork, and a child starts like a new process, whatever its threads were
+// doing. All mappings are marked MADV_DONTFORK, so a child inherits nothing that it must release.
 #pragma once
 
 #include <errno.h>
@@ -29,7 +28,7 @@ inline constexpr unsigned kMemfdNoexecSeal = 8;  // Linux 6.3
 inline constexpr const char* kName = "OTEL_CTX";
 static_assert(abi::kMemfdName == kName);
 
-// A payload buffer above this size is given back once it is replaced.
+// A payload buffer above this size is released after it is replaced.
 inline constexpr std::size_t kKeptCapacity = std::size_t{64} * 1024;
 
 struct Buffer {
@@ -39,22 +38,22 @@ struct Buffer {
 
 struct State {
   pthread_mutex_t lock;  // PTHREAD_MUTEX_INITIALIZER is all zero bytes in glibc and musl
-  int guarded;           // a fork will be noticed
-  pid_t owner;           // of this state where the kernel does not clear it; -pid: being claimed by
-  int fork_handler;      // installed: outlives a fork
+  int guarded;           // forks are detected
+  pid_t owner;           // of this state if the kernel does not clear it; -pid: being claimed
+  int fork_handler;      // installed: survives a fork
   bool published;
   bool memfd;
   int naming_errno;
-  abi::ProcessHeader* header;  // one page; mapped, though not published, after a failed drop
+  abi::ProcessHeader* header;  // one page; after a failed drop mapped but not published
   Buffer active;               // what the header points to
-  Buffer spare;                // the one before, for the next update
+  Buffer spare;                // the previous one, for the next update
   std::uint32_t payload_size;
-  std::uint64_t last_timestamp;  // survives drop, so that no value comes twice
+  std::uint64_t last_timestamp;  // survives drop, so that no value is used twice
   std::uint64_t updates;
 };
 static_assert(std::is_trivially_copyable_v<State> && std::is_trivial_v<State>);
 
-// What fork leaves to the child where the kernel does not do it.
+// The fork handling if the kernel does not clear the state.
 inline void wipe(State& state) {
   const int fork_handler = state.fork_handler;
   const pid_t owner = state.owner;
@@ -77,8 +76,8 @@ class Locked {
 template <class Kernel>
 class Publisher {
  public:
-  // `own_page`: `state` is alone in its page, so that the kernel may clear it.
-  // `forked`: wipes `state`; run by pthread_atfork in the child where the kernel cannot.
+  // `own_page`: `state` is alone in its page, so that the kernel may clear it. `forked`: wipes
+  // `state`; pthread_atfork runs it in the child if the kernel cannot clear the page.
   Publisher(Kernel& kernel, State& state, bool own_page, void (*forked)())
       : kernel_(kernel),
         state_(state),
@@ -152,7 +151,7 @@ class Publisher {
     return std::atomic_ref<T>(object);
   }
 
-  // Before the lock is taken: a child must not meet a lock that its parent holds.
+  // Before locking: a child must not wait for a lock that its parent holds.
   otel_ctx_error guard() {
     claim();
     if (atomic(state_.guarded).load(std::memory_order_acquire) != 0) return ok();
@@ -175,8 +174,8 @@ class Publisher {
     return atomic(state_.guarded).load(std::memory_order_acquire) != 0;
   }
 
-  // A child of a bare clone, where neither the kernel nor pthread_atfork has
-  // wiped the state: the first thread to get here does it, the others wait.
+  // In a child of a bare clone, neither the kernel nor pthread_atfork may have wiped the state: the
+  // first thread that arrives does it, and the others wait.
   void claim() {
     auto owner = atomic(state_.owner);
     for (pid_t seen = owner.load(); seen != 0; seen = owner.load()) {
@@ -199,7 +198,7 @@ class Publisher {
     return error;
   }
 
-  // The caller releases what there is when this fails.
+  // If this fails, the caller releases what exists.
   otel_ctx_error begin_unprotected(std::span<const std::byte> payload) {
     if (const auto error = map_header(); error.status != OTEL_CTX_OK) return error;
     if (const long r = kernel_.dont_fork(state_.header, page_); r < 0) {
@@ -210,7 +209,7 @@ class Publisher {
     if (const auto error = next_timestamp(timestamp); error.status != OTEL_CTX_OK) return error;
 
     abi::ProcessHeader& h = *state_.header;
-    // Each field in one store: a header is only ever seen with whole fields.
+    // Writes each field with one store, so that readers never see a part of a field.
     atomic(*reinterpret_cast<std::uint64_t*>(h.signature.data()))
         .store(std::bit_cast<std::uint64_t>(abi::kSignature), std::memory_order_relaxed);
     atomic(h.version).store(abi::kVersion, std::memory_order_relaxed);
@@ -243,7 +242,8 @@ class Publisher {
     ++state_.updates;
 
     call_it_by_name();
-    if (state_.spare.capacity > kKeptCapacity) unmap(state_.spare);  // or else the next update does
+    if (state_.spare.capacity > kKeptCapacity)
+      unmap(state_.spare);  // otherwise the next update unmaps it
     return ok();
   }
 
@@ -261,14 +261,14 @@ class Publisher {
     state_.spare = old;
   }
 
-  // Also where it is known to fail: readers may hook the call itself.
+  // Called even if it is known to fail: readers may hook the call itself.
   void call_it_by_name() {
     state_.naming_errno = static_cast<int>(-kernel_.name(state_.header, page_, kName));
   }
 
-  // A memfd, or else anonymous memory. Whatever keeps us from a memfd that can
-  // hold the header (a seccomp filter with an errno of its own, a file size limit,
-  // a label that may not be mapped) is no reason to go without a context.
+  // A memfd; otherwise anonymous memory. Whatever prevents a usable memfd (a seccomp filter with
+  // its own errno, a file size limit, a security label that forbids mapping) is not a reason to
+  // have no context.
   otel_ctx_error map_header() {
     constexpr unsigned flags = kMemfdCloseOnExec | kMemfdAllowSealing;
     void* at = nullptr;
@@ -278,8 +278,8 @@ class Publisher {
       const int number = static_cast<int>(fd);
       if (kernel_.resize(number, page_) == 0) kernel_.map(page_, number, &at);
       state_.header = static_cast<abi::ProcessHeader*>(at);
-      // The descriptor is gone whatever close says, but if it was not ours any more,
-      // who knows what we have mapped.
+      // The descriptor is gone whatever close returns. But if it was not ours any more, we do not
+      // know what we have mapped.
       if (const long r = kernel_.close(number); r < 0 && r != -EINTR) {
         return failed("close of the memfd", r);
       }
@@ -292,7 +292,7 @@ class Publisher {
     return ok();
   }
 
-  // A complete copy of the payload, which nobody points to yet.
+  // A complete copy of the payload; nothing points to it yet.
   otel_ctx_error fill_spare(std::span<const std::byte> payload) {
     if (state_.spare.capacity < payload.size()) {
       if (const long r = unmap(state_.spare); r < 0) return failed("munmap of an old payload", r);
@@ -308,14 +308,14 @@ class Publisher {
         return failed("madvise of the payload", r);
       }
     }
-    // A reader that still copies the payload before last must not see these
-    // bytes without seeing that the timestamp has changed since.
+    // A reader that still copies the payload before the last one must not see these bytes without
+    // seeing that the timestamp has changed since.
     std::atomic_thread_fence(std::memory_order_release);
     std::memcpy(state_.spare.start, payload.data(), payload.size());
     return ok();
   }
 
-  // Later than every timestamp of this process, whatever the clock says.
+  // Later than every earlier timestamp of this process, whatever the clock says.
   otel_ctx_error next_timestamp(std::uint64_t& out) {
     std::uint64_t now = 0;
     const long r = kernel_.boot_time(&now);
@@ -326,8 +326,8 @@ class Publisher {
     return ok();
   }
 
-  // Header before payload: a valid header never points to nothing. What cannot
-  // be unmapped is remembered and tried again.
+  // Unmaps the header before the payload: a valid header never points to missing memory. What
+  // cannot be unmapped is kept and tried again.
   otel_ctx_error release() {
     if (state_.header != nullptr) {
       if (state_.published) {

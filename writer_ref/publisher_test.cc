@@ -108,8 +108,8 @@ TEST_F(PublisherTest, HasNothingToUpdateBeforePublishAndAfterDrop) {
   EXPECT_EQ(publisher.info().last_timestamp, 1000U);
 }
 
-// EPERM and EACCES come from seccomp filters and security modules, EMFILE and the like from
-// shortage.
+// EPERM and EACCES come from seccomp filters and security modules; EMFILE and similar errors come
+// from exhausted limits.
 TEST_F(PublisherTest, TriesAgainWithoutTheSealAndThenAnonymousMemory) {
   for (const int err : {EINVAL, EPERM, EACCES, ENOSYS, EMFILE, ENFILE, ENOMEM}) {
     SCOPED_TRACE(err);
@@ -185,7 +185,7 @@ TEST_F(PublisherTest, LeavesNothingBehindWhicheverCallsFail) {
     for (int second = first; second < calls + 2; ++second) {
       SCOPED_TRACE(std::to_string(first) + " and " + std::to_string(second));
       state.owner = 0;
-      wipe(state);  // so that the guard is tried again
+      wipe(state);  // so that it tries the guard again
       kernel.mend();
       kernel.fail("", first, EPERM);
       kernel.fail("", second, EPERM);
@@ -374,7 +374,7 @@ TEST_F(OldKernelTest, AsksLibcToTellAboutForks) {
   ASSERT_NE(kernel.fork_handler(), nullptr);
   pthread_mutex_lock(&state.lock);
   kernel.become_child();
-  kernel.fork_handler()();  // with the same process number, as in another namespace
+  kernel.fork_handler()();  // with the same pid, as in another namespace
   EXPECT_EQ(update("child"), OTEL_CTX_NOT_PUBLISHED);
   ASSERT_EQ(publish("child"), OTEL_CTX_OK);
   EXPECT_EQ(visible(), "child");
@@ -389,7 +389,7 @@ TEST_F(OldKernelTest, NoticesAnotherProcessNumberWhereLibcWasNotAsked) {
   EXPECT_EQ(update("child"), OTEL_CTX_NOT_PUBLISHED);
   ASSERT_EQ(publish("child"), OTEL_CTX_OK);
   EXPECT_EQ(visible(), "child");
-  // A claim that its own fork interrupted belongs to a process that is not this one.
+  // A claim that its own fork interrupted belongs to another process.
   kernel.become_child();
   kernel.set_process_id(102);
   state.owner = -101;

@@ -1,6 +1,5 @@
-// A kernel for tests that fails the calls it is told to, keeps the books of
-// descriptors and mappings, and looks at the header as a reader would during
-// every call. Memory is real and really unmapped, so a stale access crashes.
+// A kernel for tests: fails chosen calls, tracks descriptors and mappings, and reads the header as
+// a reader would during every call. Memory is real and really unmapped, so a stale access crashes.
 #pragma once
 
 #include <errno.h>
@@ -36,14 +35,14 @@ class ScriptedKernel {
     for (const auto& [at, mapping] : mappings_) ::munmap(at, mapping.size);
   }
 
-  // The nth call from now on (0 is the next one), of that name if one is given, says -err.
+  // The nth call from now on (0 is the next one), with this name if one is given, returns -err.
   void fail(std::string call, int nth, int err) { faults_.push_back({std::move(call), nth, err}); }
   void fail_always(std::string call, int err) { always_[std::move(call)] = err; }
   void mend() {
     faults_.clear();
     always_.clear();
   }
-  // The clock's next values; the last one stays.
+  // The clock's next values; the last one repeats.
   void set_clock(std::vector<std::uint64_t> values) { clock_ = std::move(values); }
   void set_process_id(pid_t pid) { pid_ = pid; }
   // Called in each call after it was logged.
@@ -55,14 +54,15 @@ class ScriptedKernel {
   std::size_t mapped() const { return mappings_.size(); }
   void (*fork_handler() const)() { return fork_handler_; }
 
-  // What a reader gets: the payload of the one valid header, if there is one.
+  // What a reader gets: the payload of the only valid header, if there is one.
   std::optional<std::string> visible() const {
     std::optional<std::string> found;
     for (const auto& [at, mapping] : mappings_) {
       const auto h = header_of(at, mapping);
       if (!h || !abi::is_valid(*h)) continue;
       EXPECT_FALSE(found) << "two contexts";
-      EXPECT_TRUE(holds(h->payload, h->payload_size)) << "a valid header, its payload not mapped";
+      EXPECT_TRUE(holds(h->payload, h->payload_size))
+          << "a valid header whose payload is not mapped";
       if (!holds(h->payload, h->payload_size)) continue;
       found.emplace(std::bit_cast<const char*>(h->payload), h->payload_size);
     }
@@ -76,7 +76,7 @@ class ScriptedKernel {
     return 0;
   }
 
-  // What fork does to memory that is marked; the books are the child's from here on.
+  // What fork does to marked memory; from here on the tracking is for the child.
   void become_child() {
     for (auto it = mappings_.begin(); it != mappings_.end();) {
       if (it->second.dont_fork) {
@@ -121,7 +121,7 @@ class ScriptedKernel {
     visible();
     return ::munmap(at, size) == 0 ? 0 : -errno;
   }
-  // As Linux does it: the descriptor is gone even if this fails.
+  // As on Linux: the descriptor is gone even if this fails.
   long close(int fd) {
     EXPECT_EQ(open_.erase(fd), 1U);
     return enter("close");

@@ -1,5 +1,5 @@
-// Every instruction boundary of publish, update and drop, as a reader could meet
-// it: the process steps itself with the trap flag and looks at its own header.
+// Checks every instruction boundary of publish, update and drop as a reader could see it: the
+// process single-steps itself with the trap flag and reads its own header.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ namespace {
 struct Change {
   abi::ProcessHeader before;
   abi::ProcessHeader after;
-  bool payload_complete;  // what `after` points to is the text of the running operation
+  bool payload_complete;  // `after` points to the text of the current operation
   bool old_payload_intact;
 };
 
@@ -38,7 +38,7 @@ struct Recording {
   std::uint64_t calls_at_zero;
 };
 
-// Shared with the child that steps itself.
+// Shared with the child that single-steps itself.
 Recording* recording = nullptr;
 const abi::ProcessHeader* header = nullptr;
 abi::ProcessHeader last;
@@ -47,7 +47,7 @@ std::string_view old_text;
 
 #if defined(__x86_64__)
 
-// Runs at every boundary: nothing here may allocate, lock or call libc.
+// Runs at every boundary: must not allocate, lock or call libc.
 void look(int, siginfo_t*, void* context) {
   ++recording->steps;
   if (header == nullptr) return;
@@ -83,14 +83,14 @@ void look(int, siginfo_t*, void* context) {
 void step_from_here() { TRAP_FLAG("orq $0x100, (%%rsp)"); }
 void step_no_more() { TRAP_FLAG("andq $-0x101, (%%rsp)"); }
 
-// Tells the handler where the header is, before anything is written to it.
+// Tells the handler the address of the header before anything is written to it.
 class WatchedKernel : public LinuxKernel {
  public:
   long dont_fork(void* at, std::size_t size) {
     if (header == nullptr) header = static_cast<abi::ProcessHeader*>(at);
     return LinuxKernel::dont_fork(at, size);
   }
-  // The page goes; so does the watching.
+  // The page is unmapped, so stop watching it.
   long unmap(void* at, std::size_t size) {
     if (at == header) header = nullptr;
     return LinuxKernel::unmap(at, size);
@@ -104,7 +104,7 @@ std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(s
 
 enum class Operation { kPublish, kUpdate, kDrop };
 
-// The operation in a child that steps itself; its header's changes.
+// Runs the operation in a child that single-steps itself; returns the changes of its header.
 const Recording& record(Operation operation) {
   void* const shared =
       mmap(nullptr, sizeof(Recording), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
-// What a thread context costs, in nanoseconds and instructions a call, for each
-// way to reach the slot. Instructions are counted by single-stepping a child,
-// because virtual machines often have no counter for them.
+// The cost of a thread context, in nanoseconds and instructions per call, for each way to access
+// the slot. Counts instructions by single-stepping a child, because virtual machines often have no
+// counter for them.
 #include <dlfcn.h>
 #include <sched.h>
 #include <signal.h>
@@ -47,7 +47,7 @@ double nanoseconds(Operation operation, const KernelInput& input) {
   return took.count() / calls;
 }
 
-// Instructions between two stops of the child; what raising the second takes is the same for all.
+// Instructions between two stops of the child; raising the second stop costs the same in each case.
 long steps(Operation operation, const KernelInput& input) {
   const pid_t child = fork();
   if (child == 0) {
@@ -86,7 +86,7 @@ int run() {
   const KernelInput input{&record, {1, 2, 3}, {4, 5}, {"GET", "/cart"}, {3, 5}};
   otel_thread_ctx_begin_inline(&record, input.trace_id.data(), input.span_id.data(), 1);
 
-  printf("ns of a call in a loop (instructions beyond those of the empty call)\n");
+  printf("ns per call in a loop (instructions beyond those of the empty call)\n");
   printf("%-24s", "");
   for (const auto& build : builds) printf(" %16s", build.name);
   printf("\n");

@@ -10,7 +10,7 @@ __thread otel_thread_ctx_record* otel_thread_ctx_v1 = nullptr;
 }
 #endif
 
-// Exported like the slot, so that it is reached like the slot.
+// Exported like the slot, so that it is accessed like the slot.
 extern "C" {
 extern __attribute__((visibility("default"))) __thread void* volatile thread_bench_plain;
 __thread void* volatile thread_bench_plain = nullptr;
@@ -37,7 +37,7 @@ void update(const KernelInput& in) {
   }
   BENCH(otel_thread_ctx_end)(in.record);
 }
-// To a record that one store empties.
+// Appends to a record that one store empties.
 void append(const KernelInput& in) {
   in.record->attrs_data_size = 0;
   BENCH(otel_thread_ctx_append)(in.record, sizeof *in.record, 2, in.values[1], in.lengths[1]);

@@ -1,4 +1,4 @@
-// What thread_bench measures, built once for each way to reach a thread-local variable.
+// The code that thread_bench measures, built once for each way to access a thread-local variable.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace ctxconf::writer {
 
-// Not known to the compiler of the kernel.
+// Unknown to the compiler of the kernel.
 struct KernelInput {
   otel_thread_ctx_record* record;
   std::array<std::uint8_t, 16> trace_id;

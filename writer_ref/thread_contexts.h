@@ -1,6 +1,6 @@
-// The threads of the program writer_ref: each shows a context and, if asked, goes
-// from one to the next. Everything in them is known in advance, so that a reader
-// can be checked: the ids follow from process, thread and turn.
+// The threads of the program writer_ref: each has a context and, on request, changes it in turns. A
+// reader can be checked with them, because everything is known in advance: the ids follow from
+// process, thread and turn.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace ctxconf::writer {
 
 struct ThreadSettings {
   std::size_t threads = 0;
-  // Key and value; a key that comes twice makes two entries.
+  // Key and value; a key that occurs twice makes two entries.
   std::vector<std::pair<std::string, std::string>> attributes;
   bool in_place = false;                           // by the valid byte, otherwise by the pointer
   std::optional<std::chrono::nanoseconds> rotate;  // zero: without a pause
@@ -32,13 +32,13 @@ struct Ids {
   std::array<std::uint8_t, 16> trace;
   std::array<std::uint8_t, 8> span;
 };
-// What thread `thread` of a process shows in its turn `turn`. Never zero; the span
-// id is the exclusive or of the halves of the trace id.
+// The ids that thread `thread` of a process has in its turn `turn`. Never zero; the span id is the
+// exclusive or of the halves of the trace id.
 Ids ids_of(std::uint32_t process, std::uint32_t thread, std::uint64_t turn);
 
 class ThreadContexts {
  public:
-  // Registers the keys; the process context has to say them before start().
+  // Registers the keys; the process context must contain them before start().
   explicit ThreadContexts(ThreadSettings settings);
   ThreadContexts(const ThreadContexts&) = delete;
   ThreadContexts& operator=(const ThreadContexts&) = delete;
@@ -52,10 +52,10 @@ class ThreadContexts {
     std::uint64_t slot = 0;  // address of otel_thread_ctx_v1
     Ids ids{};               // of the first turn
   };
-  // Returns when every thread has attached. Throws without threads: "cannot start thread
-  // 3 of 8: ...".
+  // Returns when every thread has attached. If that fails, no thread is left and it throws: "cannot
+  // start thread 3 of 8: ...".
   const std::vector<Started>& start();
-  // Every thread detaches and ends. Turns go on counting at the next start.
+  // Every thread detaches and ends. The next start continues the turns.
   void stop();
 
  private:
@@ -71,7 +71,7 @@ class ThreadContexts {
   std::vector<std::uint64_t> turns_;
   std::vector<std::thread> threads_;
   std::mutex lock_;
-  std::condition_variable changed_;  // what follows
+  std::condition_variable changed_;  // protects what follows
   std::size_t attached_ = 0;
   std::atomic<bool> stopping_ = false;
 };

@@ -1,5 +1,5 @@
-// An update beside what the protocol asks of every update: the boot-time clock
-// and one naming call.
+// An update, compared with what the protocol requires of every update: the boot-time clock and one
+// naming call.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -24,7 +24,7 @@ void BM_ClockAndName(benchmark::State& state) {
   const char empty_resource[] = {0x0a, 0x00};
   otel_ctx_info info{};
   if (otel_ctx_publish(empty_resource, sizeof empty_resource, nullptr) == OTEL_CTX_OK) {
-    otel_ctx_get_info(&info);  // the call costs what it costs for a mapping of this kind
+    otel_ctx_get_info(&info);  // the naming call costs what it costs for a mapping of this kind
   }
   void* const at = std::bit_cast<void*>(info.header);
   if (at == nullptr) state.SkipWithError("cannot publish");

@@ -28,25 +28,25 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kStopDeadline{500};
 constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
-struct LookedAt {
+struct WatchedProcess {
   sys::ProcessFacts facts;
   std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
-  std::unique_ptr<ThreadRecorder> threads;     // beside each recorder
+  std::unique_ptr<ThreadRecorder> threads;     // one for each recorder
   std::map<pid_t, sys::RemoteAddr> pointers;   // of its threads, where known
   pid_t looked_at_last = 0;
   Process process;
 };
 
-// What became of a process since it was looked at.
+// What happened to a process since the last look at it.
 enum class Identity { kSame, kExeced, kGone };
 Identity identity_of(const sys::ProcessFacts& was) {
   const auto now = sys::process_facts(was.pid);
   if (!now || now->start_ticks != was.start_ticks || now->state == 'Z') return Identity::kGone;
-  // The command line proves nothing: a program may write over it to set its title.
+  // Do not compare the command line: a program may overwrite it to set its title.
   return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
 }
 
-void look_at_thread(LookedAt& w, pid_t tid) {
+void look_at_thread(WatchedProcess& w, pid_t tid) {
   const auto known = w.pointers.find(tid);
   if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) return;
   const auto stop = sys::ThreadStop::stop(tid, kStopDeadline, w.facts.pid);
@@ -61,9 +61,9 @@ void look_at_thread(LookedAt& w, pid_t tid) {
   w.threads->sample(tid, *pointer);
 }
 
-// Threads that run, and those whose TLS is not known yet, are stopped for it. A round ends
-// when its time is over, and the next one goes on where it ended.
-void look_at_threads(LookedAt& w) {
+// Stops threads that are running or whose TLS is not known yet. When the time of a round is over it
+// ends, and the next round continues there.
+void look_at_threads(WatchedProcess& w) {
   w.threads->look_at_modules();
   if (!w.threads->wants_threads()) return;
   const auto tids = sys::thread_list(w.facts.pid);
@@ -79,26 +79,27 @@ void look_at_threads(LookedAt& w) {
   }
 }
 
-void start_image(LookedAt& w, ImageKey key, const SnapshotLimits& limits, ModuleCache& modules) {
+void start_image(WatchedProcess& w, ImageKey key, const SnapshotLimits& limits,
+                 ModuleCache& modules) {
   w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
   w.threads = std::make_unique<ThreadRecorder>(key.pid, modules, *w.recorder);
   w.pointers.clear();
-  // The context also before the threads: with many of them it may be gone behind them.
-  w.recorder->take(Moment::kStart, Look::kThorough);
+  // Take the context before the threads too: with many threads it may be gone after them.
+  w.recorder->take(Moment::kStart, SnapshotDepth::kThorough);
   look_at_threads(w);
-  w.recorder->take(Moment::kPeriodic, Look::kQuick);
+  w.recorder->take(Moment::kPeriodic, SnapshotDepth::kQuick);
 }
 
-void end_image(LookedAt& w, std::string ending) {
+void end_image(WatchedProcess& w, std::string ending) {
   w.process.images.push_back(std::move(*w.recorder).finish(std::move(ending)));
   w.process.images.back().calls_unseen = "attach sees no system calls";
-  std::move(*w.threads).add_to(w.process.images.back());
+  w.threads->add_to(w.process.images.back(), true);
   w.recorder.reset();
   w.threads.reset();
 }
 
-// Follows what became of it; the evidence of another image is another image's.
-void follow(LookedAt& w, const SnapshotLimits& limits, ModuleCache& modules) {
+// Checks what happened to the process; the evidence of a new image must not be mixed with the old.
+void follow(WatchedProcess& w, const SnapshotLimits& limits, ModuleCache& modules) {
   const Identity identity = identity_of(w.facts);
   if (identity == Identity::kSame) return;
   if (identity == Identity::kExeced) w.recorder->replaced_unseen();
@@ -111,7 +112,7 @@ void follow(LookedAt& w, const SnapshotLimits& limits, ModuleCache& modules) {
 }
 
 sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
-  CTX_TRY(all, sys::process_list());
+  CTX_ASSIGN_OR_RETURN(all, sys::process_list());
   const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
                                           abi::kMappingNamePrefixes.end());
   std::vector<pid_t> out;
@@ -125,16 +126,16 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
       out.push_back(pid);
     }
   }
-  timeline.notes.push_back(std::to_string(all.size()) + " processes looked at, " +
+  timeline.notes.push_back(std::to_string(all.size()) + " processes examined, " +
                            std::to_string(out.size()) + " with a mapping named OTEL_CTX");
   if (refused > 0) {
     timeline.notes.push_back(std::to_string(refused) +
-                             " processes may not be looked at (run as their user or as root)");
+                             " processes could not be examined (run as their user or as root)");
   }
   return out;
 }
 
-// Does it in a thread of its own. False: that waits for a page, and waits for ever, with all that
+// Runs `work` in a thread of its own. False: it waits for a page for ever, with everything that
 // `work` holds.
 bool is_done_in_time(std::chrono::milliseconds deadline, std::function<void()> work) {
   struct Outcome {
@@ -178,13 +179,13 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   });
   std::vector<pid_t> pids = options.pids;
   if (all) {
-    CTX_TRY(found, publishing_processes(timeline));
+    CTX_ASSIGN_OR_RETURN(found, publishing_processes(timeline));
     pids = std::move(found);
   }
   Attached out;
-  // What the work uses lives as long as it, which may be longer than this call.
+  // What the work uses must live as long as the work, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
-  std::vector<std::shared_ptr<LookedAt>> watched;
+  std::vector<std::shared_ptr<WatchedProcess>> watched;
   const auto comes_back = [&](pid_t pid, const std::function<void()>& work) {
     if (!all) {
       work();
@@ -193,18 +194,18 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     if (is_done_in_time(options.memory_deadline, work)) return true;
     out.left_a_thread = true;
     timeline.notes.push_back("process " + std::to_string(pid) +
-                             " was left out: a page of it could not be read in time "
+                             " was left out: one of its pages could not be read in time "
                              "(userfaultfd, FUSE)");
     return false;
   };
-  const auto each = [&](const std::function<void(LookedAt&)>& work) {
-    std::erase_if(watched, [&](const std::shared_ptr<LookedAt>& w) {
+  const auto each = [&](const std::function<void(WatchedProcess&)>& work) {
+    std::erase_if(watched, [&](const std::shared_ptr<WatchedProcess>& w) {
       return !comes_back(w->facts.pid, [w, modules, work] { work(*w); });
     });
   };
 
   for (const pid_t pid : pids) {
-    auto w = std::make_shared<LookedAt>();
+    auto w = std::make_shared<WatchedProcess>();
     auto missing = std::make_shared<std::optional<sys::Error>>();
     const auto start = [w, missing, modules, pid, limits = options.limits] {
       auto facts = sys::process_facts(pid);
@@ -221,14 +222,14 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   }
   const auto end = Clock::now() + options.watch_for;
   auto took = Clock::duration::zero();
-  const auto look = [modules, limits = options.limits](LookedAt& w) {
+  const auto look = [modules, limits = options.limits](WatchedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);
-    w.recorder->take(Moment::kPeriodic, Look::kQuick);
+    w.recorder->take(Moment::kPeriodic, SnapshotDepth::kQuick);
   };
   while (Clock::now() < end) {
-    // Where a look is dear it is taken less often: a tenth of the time, and twice at least.
+    // If a look is expensive, look less often: a tenth of the time, but at least twice.
     const auto pause =
         std::max<Clock::duration>(kTick, std::min(9 * took, (end - Clock::now()) / 2));
     std::this_thread::sleep_until(std::min(Clock::now() + pause, end));
@@ -236,11 +237,11 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     each(look);
     took = Clock::now() - from;
   }
-  each([modules, limits = options.limits](LookedAt& w) {
+  each([modules, limits = options.limits](WatchedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);
-    w.recorder->take(Moment::kEnd, Look::kThorough);
+    w.recorder->take(Moment::kEnd, SnapshotDepth::kThorough);
     end_image(w, "running");
   });
   for (const auto& w : watched) {

@@ -1,6 +1,6 @@
-// Records running processes from outside: a few snapshots. The threads of a program that has
-// the slot variable are stopped for some microseconds each, unless they sleep; no other
-// program is.
+// Records running processes from outside with a few snapshots. If a program has the slot variable,
+// each of its threads is stopped for some microseconds, unless it sleeps; no other program is
+// stopped.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
+#include "conformance/evidence/timeline.h"
 #include "conformance/observe/snapshot.h"
-#include "conformance/timeline.h"
 #include "sys/result.h"
 
 namespace ctxconf::conformance {
@@ -19,21 +19,21 @@ struct AttachOptions {
   std::vector<pid_t> pids;  // empty: every process that publishes
   std::chrono::milliseconds watch_for{1000};
   SnapshotLimits limits;
-  // A page that does not come for so long (sys/access_watchdog.h) cannot be waited for: called in
-  // another thread, to end this process. Not for one among all.
+  // A page that does not arrive within this time (sys/access_watchdog.h) cannot be waited for; then
+  // this is called in another thread, to end this process. Not used with all processes.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
 };
 
 struct Attached {
-  // A thread of ours waits in the kernel for a page that does not come. Only _exit() and signals
+  // A thread of ours waits in the kernel for a page that does not arrive. Only _exit() and signals
   // end this process for certain.
   bool left_a_thread = false;
 };
 
-// Appends processes and notes to `timeline`. With one pid the error says why it
-// cannot be observed (ESRCH, EACCES); with all, such processes are counted in a note, and one of
-// which a page does not come is left out and named in one.
+// Appends processes and notes to `timeline`. With one pid, the error says why it cannot be observed
+// (ESRCH, EACCES). With all processes, a note counts those, and another note names each process
+// that was left out because a page did not arrive.
 sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& timeline);
 
 }  // namespace ctxconf::conformance

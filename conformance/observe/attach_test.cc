@@ -33,7 +33,7 @@ using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::Not;
 
-// A writer that has published and stays until its input ends.
+// A writer that has published and lives until its input ends.
 class Writer {
  public:
   explicit Writer(const std::string& name = "default") {
@@ -53,7 +53,7 @@ class Writer {
     EXPECT_THAT(line.value_or(""), HasSubstr("published pid=" + std::to_string(pid())));
   }
   pid_t pid() const { return child_->pid(); }
-  // Ends it and returns what had been its pid.
+  // Ends it and returns its former pid.
   pid_t end() {
     const pid_t was = pid();
     const auto r = child_->wait(10s);
@@ -66,7 +66,7 @@ class Writer {
   std::unique_ptr<sys::Child> child_;
 };
 
-// Forks; `body` gets the writing end of a pipe, whose reading end this keeps.
+// Forks; `body` gets the write end of a pipe, and this keeps the read end.
 class Forked {
  public:
   template <class Body>
@@ -199,7 +199,7 @@ TEST_F(AttachTest, FindsEveryProcessThatPublishes) {
   EXPECT_EQ(process_of(timeline_, getpid()), nullptr);
   ASSERT_FALSE(timeline_.notes.empty());
   EXPECT_THAT(timeline_.notes[0],
-              MatchesRegex("[0-9]+ processes looked at, [0-9]+ with a mapping named OTEL_CTX"));
+              MatchesRegex("[0-9]+ processes examined, [0-9]+ with a mapping named OTEL_CTX"));
 }
 
 TEST_F(AttachTest, LeavesOutProcessesThatDoNotPublish) {
@@ -207,7 +207,7 @@ TEST_F(AttachTest, LeavesOutProcessesThatDoNotPublish) {
   EXPECT_EQ(idle.hear(), "ready");
   ASSERT_TRUE(record_attach(watching({}, 0ms), timeline_));
   EXPECT_EQ(process_of(timeline_, idle.pid()), nullptr);
-  // By its pid it is looked at, and nothing is found.
+  // By its pid it is examined, and nothing is found.
   ASSERT_TRUE(record_attach(watching({idle.pid()}, 0ms), timeline_));
   const Process* p = process_of(timeline_, idle.pid());
   ASSERT_NE(p, nullptr);
@@ -239,11 +239,11 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
   const auto heard = observer.hear();
   EXPECT_THAT(heard,
               AnyOf(HasSubstr("Permission denied\n"), HasSubstr("Operation not permitted\n")));
-  EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes may not be looked at"));
+  EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes could not be examined"));
 }
 
-// Publishes and returns at the first look: its payload is memory that nobody has touched,
-// which a look makes resident (mincore(2) says so).
+// Publishes, and returns at the first look: its payload is memory that nobody has touched, and a
+// look makes it resident (see mincore(2)).
 void publish_until_looked_at(int to) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* payload = mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -278,7 +278,7 @@ TEST_F(AttachTest, AProcessMayEndWhileItIsObserved) {
   const Image& image = timeline_.processes[0].images.at(0);
   EXPECT_EQ(image.ending, "ended while it was observed");
   for (const auto& s : image.snapshots) {
-    EXPECT_TRUE(has_valid_context(s)) << "its end withdraws nothing";
+    EXPECT_TRUE(has_valid_context(s)) << "the end of a process withdraws nothing";
     EXPECT_THAT(s.moments, Not(Contains(Moment::kEnd)));
   }
 }

@@ -18,16 +18,15 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::string_view kMemfd = "/memfd:";
 constexpr std::size_t kNameBytes = 256;
 constexpr std::size_t kKnownSpans = 4096;
 constexpr std::uint64_t kPrSetVmaAnonName = 0;  // prctl(2)
-constexpr std::size_t kReadings = 4;            // of the clock, of each thread
+constexpr std::size_t kReadings = 4;            // of the clock, per thread
 constexpr std::size_t kReadingThreads = 4096;
 constexpr std::size_t kInjectedReadings = 64;
 constexpr std::size_t kPublishingThreads = 256;
-constexpr std::size_t kAnonymous = 64;     // mappings of a thread that publishes
-constexpr std::uint64_t kCallBytes = 256;  // of one in a recording, besides its texts
+constexpr std::size_t kAnonymous = 64;     // mappings per publishing thread
+constexpr std::uint64_t kCallBytes = 256;  // of one recorded call, without its texts
 
 std::string_view name_of(long nr) {
   switch (nr) {
@@ -69,7 +68,7 @@ bool is_other(std::string_view name) { return name == "munmap" || name == "mprot
 
 bool is_exec(std::string_view name) { return name.starts_with("execve"); }
 
-// The address of the memory that a call is about; 0: none.
+// The address of the memory to which a call applies; 0: none.
 std::uint64_t address_in(const SystemCall& c) {
   if (c.name == "prctl") return c.args[2];
   return c.name == "madvise" || c.name == "mremap" || is_other(c.name) ? c.args[0] : 0;
@@ -98,20 +97,12 @@ std::optional<std::uint64_t> time_at(pid_t tid, std::uint64_t address, bool shor
   return static_cast<std::uint64_t>(seconds) * kSecond + static_cast<std::uint64_t>(rest);
 }
 
-std::uint64_t place_of(const SystemCall& c) {
+std::uint64_t location_of(const SystemCall& c) {
   if (is_exec(c.name)) return c.entered_order;
   return c.result ? c.left_order : UINT64_MAX;
 }
 
 }  // namespace
-
-bool maps_anonymously(const SystemCall& mmap) { return (mmap.args[3] & MAP_ANONYMOUS) != 0; }
-
-bool is_memfd(std::string_view file) { return file.starts_with(kMemfd); }
-
-bool is_memfd_of_context(std::string_view file) {
-  return is_memfd(file) && looks_like_the_name(file.substr(kMemfd.size()));
-}
 
 bool is_refused(const sys::Error& e) { return e.err == EPERM || e.err == EACCES; }
 
@@ -299,7 +290,7 @@ std::string CallRecorder::left(const sys::SyscallExit& e) {
   }
   if (const auto address = address_in(*now.call)) now.call->after = header_at(e.tid, address);
   if (!failed && now.memory.size > 0) {
-    // The result of a 32-bit caller may come with its sign extended.
+    // The result of a 32-bit caller may be sign-extended.
     if (now.name != "madvise") {
       now.memory.begin = e.result < 0 ? static_cast<std::uint32_t>(e.result)
                                       : static_cast<std::uint64_t>(e.result);
@@ -328,7 +319,7 @@ void CallRecorder::made_process(pid_t tid, const std::string& how, pid_t child) 
   keep_other(std::move(call));
 }
 
-// These never take the place of a call that a publication needs.
+// These never use the space of a call that a publication needs.
 bool CallRecorder::keep_other(SystemCall call) {
   if (others_ < limits_.others && calls_.size() < limits_.calls / 2 && bytes_ < limits_.bytes / 2) {
     ++others_;
@@ -344,7 +335,7 @@ std::optional<std::uint64_t> CallRecorder::last_reading(pid_t tid) const {
   return it->second.back().clock_ns;
 }
 
-// A reading more or less is no call that is missing.
+// A missing clock reading does not count as a missing call.
 void CallRecorder::keep_reading(SystemCall call) {
   const auto here = [&](const SystemCall& c) { return c.left_order == call.left_order; };
   if (kept_readings_ >= limits_.calls / 2 || calls_.size() + 1 >= limits_.calls ||
@@ -382,7 +373,7 @@ bool CallRecorder::keep(SystemCall call) {
   return true;
 }
 
-void CallRecorder::add_to(Image& image, bool saw_context) && {
+void CallRecorder::add_to(Image& image, bool saw_context) {
   for (auto& [tid, now] : in_progress_) {
     if (!now.call) continue;
     if (is_other(now.name)) {
@@ -406,13 +397,13 @@ void CallRecorder::add_to(Image& image, bool saw_context) && {
     image.notes.push_back(std::to_string(others_dropped_) +
                           " more calls of munmap and mprotect and new processes are not listed");
   }
-  // Readings were put in late.
+  // The readings were inserted late.
   std::ranges::sort(calls_, {},
-                    [](const SystemCall& c) { return std::pair(place_of(c), c.entered_order); });
+                    [](const SystemCall& c) { return std::pair(location_of(c), c.entered_order); });
   image.calls = std::move(calls_);
   image.calls_dropped = dropped_;
   for (SystemCall& c : image.calls) {
-    // A state that gave way to a later one is not the one that the call found.
+    // A state that was replaced by a later one is not the state that the call found.
     if (c.snapshot && (*c.snapshot >= image.snapshots.size() ||
                        image.snapshots[*c.snapshot].first_seen_ns > c.entered_ns)) {
       c.snapshot.reset();

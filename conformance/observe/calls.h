@@ -1,5 +1,5 @@
-// Level syscalls: the calls with which one image makes, sizes, maps, marks and names a
-// publication, each with its arguments, its result and what it was about.
+// Level syscalls: the calls with which one image creates, sizes, maps, marks and names a
+// publication, each with its arguments, its result and its subject.
 #pragma once
 
 #include <sys/types.h>
@@ -13,9 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "conformance/timeline.h"
+#include "conformance/evidence/memory_calls.h"
+#include "conformance/evidence/timeline.h"
+#include "conformance/observe/instrument.h"
 #include "sys/memory_reader.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
@@ -23,12 +25,12 @@ inline constexpr std::uint64_t kLargestAnonymous = std::uint64_t{1} << 20U;
 
 struct CallLimits {
   std::size_t calls = kMaxCalls;
-  std::size_t marks = 1024;                       // madvise of what is no memfd's mapping
+  std::size_t marks = 1024;                       // madvise of other memory than a memfd's mapping
   std::size_t others = 512;                       // of `calls`: munmap, mprotect and new processes
   std::uint64_t bytes = std::uint64_t{2} << 20U;  // stored
 };
 
-// Numbers what is seen of one image in the order in which it happened.
+// Numbers the observations of one image in the order in which they happened.
 class EventOrder {
  public:
   std::uint64_t next() { return ++last_; }
@@ -38,66 +40,62 @@ class EventOrder {
   std::uint64_t last_ = 0;
 };
 
-bool maps_anonymously(const SystemCall& mmap);
-// What a descriptor is ("/memfd:NAME (deleted)"): any memfd, and one that looks like OTEL_CTX.
-bool is_memfd(std::string_view file);
-bool is_memfd_of_context(std::string_view file);
-// The process may not be looked at, which is no fault of its own.
+// Whether ctxconf may not examine the process, which is not the fault of the process.
 bool is_refused(const sys::Error& error);
 
-// Its thread stands before or after the call while it is asked or told here.
-class CallRecorder {
+// The thread is stopped before or after the call when these functions are called.
+class CallRecorder : public Instrument {
  public:
-  // `filters`: seccomp filters that were there before the program did anything; nothing: unknown.
+  // `filters`: seccomp filters that existed before the program did anything; nothing: unknown.
   // `order`: the image's.
   CallRecorder(std::optional<unsigned> filters, std::shared_ptr<EventOrder> order,
                CallLimits limits = {});
 
-  // The call, if it concerns a publication or may: every memfd_create; ftruncate and mmap of a
-  // memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
-  // of those, and names given to it or that look like OTEL_CTX; exec after any of these; munmap
-  // and mprotect of what may be a context's mapping. Where they stop: anonymous private memory that
-  // a thread maps between its memfd_create for OTEL_CTX and its naming call, up to
-  // kLargestAnonymous, and clock_gettime. Also ptrace and prctl(PR_SET_DUMPABLE), which are noted
-  // and not listed.
+  // The call, if it concerns a publication or may do so: every memfd_create; ftruncate and mmap of
+  // a memfd; MADV_DONTFORK of anything, until there were too many; mremap of memory that was in one
+  // of those, and names given to it or that look like OTEL_CTX; exec after any of these; munmap and
+  // mprotect of what may be a context's mapping. If the filter stops them, also: anonymous private
+  // memory that a thread maps between its memfd_create for OTEL_CTX and its naming call, up to
+  // kLargestAnonymous, and clock_gettime. Also ptrace and prctl(PR_SET_DUMPABLE), which become
+  // notes and are not listed.
   std::optional<SystemCall> describe(const sys::SyscallEntry& e);
-  // It begins now; its result is to be told to left().
+  // The call begins now; pass its result to left().
   void entered(SystemCall call, bool short_time = false);
-  // A process was made by a thread of the image: "fork", "vfork" or "clone".
+  // A thread of the image made a process: "fork", "vfork" or "clone".
   void made_process(pid_t tid, const std::string& how, pid_t child);
-  // What returned, if entered() was told of it: "prctl".
+  // The call that returned, if entered() got it: "prctl".
   std::string left(const sys::SyscallExit& e);
-  // The thread is about to publish or to update: anonymous memory that it maps from now on is for
-  // that, as if it had called memfd_create.
+  // The thread is about to publish or to update: anonymous memory that it maps from now on counts
+  // as if it had called memfd_create.
   void begins_to_publish(pid_t tid);
-  // The time that the thread's clock_gettime gave, right after left().
+  // The time that the thread's clock_gettime returned, directly after left().
   std::optional<std::uint64_t> last_reading(pid_t tid) const;
 
-  // Has the thread filters of its own, which may answer calls before they stop?
+  // Whether the thread has filters of its own, which may answer calls before they stop.
   void look_at_filters(pid_t tid);
-  // Calls are not seen, or not all: the first reason is kept.
+  // Some or all calls are not seen; keeps the first reason.
   void unseen(const std::string& why);
 
-  // Adds what concerned a publication: calls of an image that neither has a context among its
-  // snapshots nor tried to name one say nothing.
-  // Of the clock's readings those are kept that came right before a call of their thread, or
-  // whose time is in a header that gets a name, and those that were injected.
-  void add_to(Image& image, bool saw_context) &&;
-  std::uint64_t stored_bytes() const { return bytes_; }
-  // These bytes share some with memory that has, or may get, a context.
+  // Adds the calls that concerned a publication. If the image has no context in its snapshots and
+  // never tried to name one, its calls are not evidence.
+  // Keeps the clock readings directly before a call of their thread, those whose time is in a
+  // header that gets a name, and those that were injected.
+  void add_to(Image& image, bool saw_context) override;
+  std::uint64_t stored_bytes() const override { return bytes_; }
+  // Whether these bytes overlap memory that has, or may get, a context.
   bool overlaps_context(std::uint64_t address, std::uint64_t size) const;
 
  private:
   struct Span {
     std::uint64_t begin = 0;
     std::uint64_t size = 0;
-    bool context = false;  // small, or of a memfd that is called like a context
+    bool context = false;  // small, or of a memfd with a context's name
   };
   struct InProgress {
     std::string name;
-    std::optional<SystemCall> call;    // nothing: over the limit, or listed already
+    std::optional<SystemCall> call;    // nothing: over the limit, or already listed
     std::optional<std::size_t> index;  // of an exec, which is listed when it begins
-    Span memory;                       // becomes known when the call works
+    Span memory;                       // known when the call succeeds
     bool short_time = false;
   };
 
@@ -120,7 +118,7 @@ class CallRecorder {
   std::vector<SystemCall> calls_;
   std::map<pid_t, InProgress> in_progress_;
   std::map<pid_t, std::size_t> publishing_;           // anonymous mappings of each so far
-  std::map<pid_t, std::deque<SystemCall>> readings_;  // the last of each thread
+  std::map<pid_t, std::deque<SystemCall>> readings_;  // the latest ones of each thread
   std::size_t injected_readings_ = 0;
   std::size_t kept_readings_ = 0;
   std::vector<Span> known_;

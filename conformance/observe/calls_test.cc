@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// The calls that it is told of are this process's own, which did not happen.
+// The calls that it gets are this process's own and did not happen.
 class CallRecorderTest : public testing::Test {
  protected:
   static std::uint64_t address_of(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
@@ -45,7 +45,7 @@ class CallRecorderTest : public testing::Test {
   }
   Image image() {
     Image out;
-    std::move(calls_).add_to(out, true);
+    calls_.add_to(out, true);
     return out;
   }
 
@@ -133,7 +133,7 @@ TEST_F(CallRecorderTest, FollowsMemoryThatMoves) {
   EXPECT_FALSE(is_recorded(entry(SYS_mremap, {0x10000, 64, 64, 0, 0, 0}), 0x30000));
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0x20000, 64, 64, 0, 0, 0}), -ENOMEM));
   EXPECT_FALSE(is_recorded(entry(SYS_mremap, {static_cast<std::uint64_t>(-ENOMEM), 64, 64})));
-  // A 32-bit process has its address with the sign extended.
+  // A 32-bit process has its address sign-extended.
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0x20000, 64, 64}), std::int32_t{-0x10000000}));
   EXPECT_TRUE(is_recorded(entry(SYS_mremap, {0xf0000000, 64, 64})));
 }
@@ -224,7 +224,8 @@ TEST_F(CallRecorderTest, ReadsOnlySoMuchOfAName) {
 
 TEST_F(CallRecorderTest, CountsWhatItDoesNotKeep) {
   for (std::uint64_t i = 1; i <= 5; ++i) EXPECT_EQ(is_recorded(marking(i << 20U)), i <= 3);
-  EXPECT_TRUE(is_recorded(marking(std::uint64_t{1} << 20U)));  // known: no limit of its own
+  EXPECT_TRUE(
+      is_recorded(marking(std::uint64_t{1} << 20U)));  // known memory: the limit does not apply
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(is_recorded(naming(0, "OTEL_CTX")));
   const auto out = image();
   EXPECT_THAT(out.calls, SizeIs(10));
@@ -260,7 +261,7 @@ TEST_F(CallRecorderTest, AStateThatGaveWayIsNotTheOneThatACallFound) {
     calls_.entered(*std::move(call));
     calls_.left({getpid(), getpid(), 0});
   }
-  std::move(calls_).add_to(out, true);
+  calls_.add_to(out, true);
   ASSERT_THAT(out.calls, SizeIs(3));
   EXPECT_EQ(out.calls[0].snapshot, 0U);
   EXPECT_FALSE(out.calls[1].snapshot);
@@ -271,7 +272,7 @@ TEST_F(CallRecorderTest, CallsWithoutAContextOrANameSayNothing) {
   EXPECT_TRUE(is_recorded(marking(4096)));
   calls_.unseen("a reason");
   Image out;
-  std::move(calls_).add_to(out, false);
+  calls_.add_to(out, false);
   EXPECT_THAT(out.calls, IsEmpty());
   EXPECT_THAT(out.notes, IsEmpty());
   EXPECT_EQ(out.calls_unseen, "a reason");

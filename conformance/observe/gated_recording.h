@@ -1,5 +1,5 @@
-// For tests: a program that waits at gates, recorded. At each it writes its thread id, a pid_t, to
-// its standard output, and goes on when it can read a byte from its standard input.
+// For tests: records a program that waits at gates. At each gate it writes its thread id, a pid_t,
+// to its standard output, and continues when it can read a byte from its standard input.
 #pragma once
 
 #include <fcntl.h>
@@ -11,15 +11,15 @@
 #include <chrono>
 #include <functional>
 
+#include "conformance/evidence/timeline.h"
 #include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
-#include "conformance/timeline.h"
 #include "sys/fd.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
-// Until the program has ended. `at_gate` is called with the thread that waits.
+// Runs until the program has ended. Calls `at_gate` with the thread that waits.
 inline void record_gated(const WrapOptions& options, Timeline& timeline,
                          const std::function<void(Recording&, pid_t tid)>& at_gate) {
   using Clock = Recording::Clock;

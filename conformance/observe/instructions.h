@@ -1,4 +1,4 @@
-// What an instruction does to memory, told from its bytes: whether it may store, and whether it
+// What an instruction does to memory, according to its bytes: whether it may store, and whether it
 // orders the stores before it with those after it.
 #pragma once
 
@@ -19,24 +19,24 @@ struct Instruction {
   // Its text, if it is a barrier: x86-64: mfence, sfence, a locked instruction, xchg with memory;
   // aarch64: dmb, dsb, a store-release or an atomic with release.
   std::string barrier;
-  // False only of those that are known to leave memory as it is.
+  // False only for instructions that are known not to store.
   bool may_store = true;
 };
 
-// For the machine that this was built for.
 class InstructionDecoder {
  public:
-  InstructionDecoder();
+  InstructionDecoder();                                // for the machine that this was built for
+  explicit InstructionDecoder(std::uint16_t machine);  // EM_X86_64 or EM_AARCH64
   ~InstructionDecoder();
   InstructionDecoder(const InstructionDecoder&) = delete;
   InstructionDecoder& operator=(const InstructionDecoder&) = delete;
 
   static constexpr std::size_t kLongest = 16;  // bytes of an instruction
 
-  // The one that `code` begins with.
+  // The instruction at the start of `code`.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;
-  // Whether that, and nothing else, was executed and stored to none of these bytes. False also
-  // where that is not certain. `registers`: those after it, as in a sys::StackCopy.
+  // Whether exactly this instruction was executed and stored to none of these bytes. False also if
+  // that is not certain. `registers`: those after it, as in a sys::StackCopy.
   bool left_alone(std::span<const std::byte> code, std::uint64_t pc,
                   std::span<const std::uint64_t> registers, sys::RemoteRange bytes) const;
 
@@ -45,12 +45,12 @@ class InstructionDecoder {
   std::unique_ptr<State> state_;
 };
 
-// Those of one image, each read from memory once.
+// The instructions of one image, each read from memory once.
 class KnownInstructions {
  public:
-  // The one at `pc` of a thread that stands still. The reference holds until the next call.
+  // The instruction at `pc` of a stopped thread. The reference is valid until the next call.
   const Instruction& at(pid_t tid, std::uint64_t pc);
-  // The thread has just executed the one at `pc`: as InstructionDecoder::left_alone().
+  // The thread has just executed the instruction at `pc`: see InstructionDecoder::left_alone().
   bool left_alone(pid_t tid, std::uint64_t pc, sys::RemoteRange bytes) const;
 
  private:

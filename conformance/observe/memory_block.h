@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "conformance/timeline.h"
+#include "conformance/evidence/timeline.h"
 #include "sys/memory_reader.h"
 #include "sys/remote_addr.h"
 
@@ -15,7 +15,7 @@ namespace ctxconf::conformance {
 inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes);
 
-// Copies a range in pieces: bytes up to `keep` are stored, bytes up to `read` hashed.
+// Copies a range in pieces: stores bytes up to `keep`, hashes bytes up to `read`.
 MemoryBlock read_block(const sys::MemoryReader& memory, sys::RemoteAddr at, std::uint64_t wanted,
                        std::uint64_t keep, std::uint64_t read);
 

@@ -17,23 +17,24 @@ namespace {
 
 constexpr std::size_t kMostMappings = 8192;
 constexpr std::uint64_t kLargestMapping = std::uint64_t{1} << 30U;
-// The kernel takes about a millisecond to say which pages of a GiB are filled.
+// The kernel needs about a millisecond to say which pages of a GiB are filled.
 constexpr std::uint64_t kMostLookedAt = std::uint64_t{64} << 30U;
 
 constexpr std::uint64_t kMostFixed = std::uint64_t{64} << 20U;
 
 bool is_anonymous(const sys::MapEntry& e) { return e.inode == 0; }
 
-// The kernel's: [vvar], [vvar_vclock], [vdso], [vsyscall]. Not all can be read from outside.
+// The kernel's mappings: [vvar], [vvar_vclock], [vdso], [vsyscall]. Some cannot be read from
+// outside.
 bool is_the_kernels(const sys::MapEntry& e) { return is_anonymous(e) && e.name.starts_with("[v"); }
 
 bool holds(std::span<const std::byte> memory, std::span<const std::byte> bytes) {
-  // memmem must not be given a null pointer, whatever the size.
+  // memmem must not get a null pointer, whatever the size.
   return memory.size() >= bytes.size() && !bytes.empty() &&
          memmem(memory.data(), memory.size(), bytes.data(), bytes.size()) != nullptr;
 }
 
-// Pieces of a message that stand nowhere in `known`, looked for all at once. Of a short message
+// Pieces of a message that are not in `known`, all searched at once. For a short message also
 // pieces that a compiler may have put into its instructions.
 class Pieces {
  public:
@@ -201,7 +202,7 @@ bool MemoryCopy::lacks(pid_t tid, std::span<const std::byte> bytes,
     if (range.size() > left) return false;
     left -= range.size();
     for (std::uint64_t at = 0; at < range.size(); at += kStep) {
-      // What crosses the end of a step is in the next look.
+      // A match across the end of a step is found in the next step.
       part.resize(std::min(range.size() - at, kStep + bytes.size() - 1));
       const auto from = range.begin().plus(at);
       if (!from || !memory.read_exact(*from, part) || has(part)) return false;

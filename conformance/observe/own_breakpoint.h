@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-// One debug register of this thread becomes its own: stores to `watched` are counted, and the
-// descriptor reads how many there were. Negative: that is not allowed.
+// Makes one debug register of this thread its own: it counts the stores to `watched`, and the
+// descriptor reads the count. Negative: not allowed.
 inline int own_breakpoint(volatile std::uint64_t& watched) {
   perf_event_attr attr{};
   attr.type = PERF_TYPE_BREAKPOINT;

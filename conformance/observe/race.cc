@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "abi/process_header.h"
-#include "conformance/churn_values.h"
 #include "conformance/observe/memory_block.h"
-#include "conformance/payload.h"
+#include "conformance/payload/churn_values.h"
+#include "conformance/payload/payload.h"
 #include "sys/access_watchdog.h"
 #include "sys/all_signals_blocked.h"
 
@@ -35,7 +35,7 @@ RaceRecorder::RaceRecorder(const sys::MemoryReader& memory, sys::RemoteAddr head
 
 bool RaceRecorder::read() {
   ++race_.reads;
-  // By themselves: of one copy of the header nobody knows what was read first.
+  // Separate reads: within one copy of the header the order of the reads is unknown.
   std::uint64_t before = 0;
   std::uint64_t after = 0;
   const auto timestamp = [&](std::uint64_t& into) {

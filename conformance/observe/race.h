@@ -1,5 +1,5 @@
-// Level race: a reader that copies a context again and again, on another processor than the program
-// that changes it, by the reading protocol of OTEP 4719.
+// Level race: a reader on another processor copies a context again and again, by the reading
+// protocol of OTEP 4719, while the program changes it.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "conformance/timeline.h"
+#include "conformance/evidence/timeline.h"
 #include "sys/memory_reader.h"
 #include "sys/remote_addr.h"
 #include "sys/result.h"
@@ -21,11 +21,12 @@
 namespace ctxconf::conformance {
 
 struct RaceLimits {
-  std::uint64_t payload = std::uint64_t{64} << 10U;  // bytes; what announces more is not read
+  std::uint64_t payload = std::uint64_t{64}
+                          << 10U;  // bytes; a larger announced payload is not read
   std::size_t kept = kMaxRaceReads;
 };
 
-// Copies and compares; one thread uses it.
+// Copies and compares; used by one thread.
 class RaceRecorder {
  public:
   RaceRecorder(const sys::MemoryReader& memory, sys::RemoteAddr header, bool elf64,
@@ -56,12 +57,12 @@ class RaceRecorder {
   Accepted last_;
 };
 
-// Reads in a thread of its own, which blocks all signals, from when it is made.
+// Reads in a thread of its own, which blocks all signals, from its creation on.
 class RacingReader {
  public:
-  // `unreachable` is called, in another thread, when memory of the process does not come within
-  // `memory_deadline` (sys/access_watchdog.h). The error is that no thread can be made, or that
-  // there is no second processor.
+  // Calls `unreachable` in another thread if memory of the process does not arrive within
+  // `memory_deadline` (sys/access_watchdog.h). The error: no thread can be created, or there is no
+  // second processor.
   static sys::Result<std::unique_ptr<RacingReader>> start(pid_t pid, sys::RemoteAddr header,
                                                           bool elf64,
                                                           std::chrono::milliseconds memory_deadline,
@@ -70,7 +71,7 @@ class RacingReader {
   RacingReader(const RacingReader&) = delete;
   RacingReader& operator=(const RacingReader&) = delete;
 
-  Race finish();  // once
+  Race finish();  // call once
 
  private:
   RacingReader(pid_t pid, sys::RemoteAddr header, bool elf64);

@@ -1,4 +1,4 @@
-// What a racing reader takes for one content, against memory that changes between its copies.
+// When a race reader accepts a content, tested with memory that changes between its copies.
 #include "conformance/observe/race.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "abi/process_header.h"
-#include "conformance/literal_payload.h"
+#include "conformance/payload/literal_payload.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -36,7 +36,7 @@ struct RaceTest : testing::Test {
 
   RaceTest() { content(1); }
   void put_header() { bytes.put(kHeader, std::as_bytes(std::span(&header, 1))); }
-  // Of one update; without another timestamp.
+  // Both of one update: the timestamp does not change.
   void content(int number) {
     const auto n = static_cast<std::uint64_t>(number);
     put_payload(kPayload,
@@ -76,8 +76,8 @@ TEST_F(RaceTest, CountsContentsByTheirTimestamps) {
 
 TEST_F(RaceTest, AnUpdateDuringTheCopyMakesItWorthless) {
   before = [&](int nth) {
-    if (nth == 3) content(2);    // behind the header
-    if (nth == 4) timestamp(0);  // behind the payload
+    if (nth == 3) content(2);    // after the header
+    if (nth == 4) timestamp(0);  // after the payload
     if (nth == 5) timestamp(222);
     if (nth == 8) timestamp(333);
   };
@@ -110,10 +110,10 @@ TEST_F(RaceTest, KeepsWhatIsNotOfOneUpdate) {
                          {"ctxconf.cut", "b-000000000"},
                          {"ctxconf.none", "b"},
                          {"other", numbered("b", 8)}});
-  EXPECT_THAT(read().kept, SizeIs(1)) << "a number that was cut, and another's key";
+  EXPECT_THAT(read().kept, SizeIs(1)) << "a truncated number, and the key of another value";
   timestamp(333);
   bytes.put(kPayload, std::vector<std::byte>(header.payload_size, std::byte{0xff}));
-  EXPECT_THAT(read().kept, SizeIs(1)) << "what is no message says no number";
+  EXPECT_THAT(read().kept, SizeIs(1)) << "bytes that are not a message contain no number";
 }
 
 TEST_F(RaceTest, KeepsAPayloadThatIsGoneUnderItsTimestamp) {

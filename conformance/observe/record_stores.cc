@@ -10,15 +10,13 @@
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
-namespace {}  // namespace
-
 RecordStoreRecorder::RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
                                          RecordStoreLimits limits)
-    : order_(std::move(order)), limits_(limits), places_(files) {}
+    : order_(std::move(order)), limits_(limits), locations_(files) {}
 
-std::optional<sys::RemoteAddr> RecordStoreRecorder::watched() const {
+std::optional<sys::WatchedWords> RecordStoreRecorder::watched(pid_t /*tid*/) const {
   if (!active_) return std::nullopt;
-  return sys::RemoteAddr(current_.record / sys::kWordBytes * sys::kWordBytes);
+  return sys::words_from(sys::RemoteAddr(current_.record / sys::kWordBytes * sys::kWordBytes));
 }
 
 bool RecordStoreRecorder::is_about(sys::RemoteAddr record, pid_t owner) const {
@@ -61,10 +59,10 @@ void RecordStoreRecorder::begin(pid_t reader, sys::RemoteAddr record, sys::Remot
   if (last_.size() < abi::kRecordHeadBytes) return;
   current_.found = last_;
   active_ = true;
-  places_.look_again();
+  locations_.look_again();
 }
 
-void RecordStoreRecorder::armed(std::vector<pid_t> unwatched) {
+void RecordStoreRecorder::watches_begun(std::vector<pid_t> unwatched) {
   if (!active_) return;
   current_.armed_order = order_->next();
   current_.unwatched.assign(unwatched.begin(), unwatched.end());
@@ -80,7 +78,7 @@ void RecordStoreRecorder::end() {
 void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
   if (!active_) return;
   auto now = copy(e.tid);
-  if (now.size() < abi::kRecordHeadBytes) return end();  // it is no memory any more
+  if (now.size() < abi::kRecordHeadBytes) return end();  // it was unmapped
   const std::uint64_t stored = last_.size() + now.size();
   if (stores_.size() >= limits_.stores || bytes_ + stored > limits_.bytes) {
     ++dropped_;
@@ -99,16 +97,16 @@ void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
   s.record = current_.record;
   s.words = e.words;
   s.slot = slot_value(e.tid);
-  s.place = places_.place_of(e.tid, e.pc, code_word);
+  s.location = locations_.location_of(e.tid, e.pc, code_word);
   s.before = std::exchange(last_, now);
   s.after = std::move(now);
   stores_.push_back(std::move(s));
 }
 
-void RecordStoreRecorder::add_to(Image& image) && {
+void RecordStoreRecorder::add_to(Image& image, bool /*saw_context*/) {
   end();
-  // Header stores are not recorded beside these: the places are these alone.
-  image.places = std::move(places_).finish();
+  // Header stores are not recorded together with these, so these are all places.
+  image.locations = std::move(locations_).finish();
   image.record_watches = std::move(watches_);
   image.record_stores = std::move(stores_);
   image.record_stores_dropped = dropped_;

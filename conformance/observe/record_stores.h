@@ -1,6 +1,6 @@
 // Level stores of thread context: every store to the record that is attached to one thread, by any
-// thread of the process. Four watchpoints are its 28 bytes and the next four; what a store changed
-// elsewhere in the record shows when the next one of these is hit.
+// thread of the process. The four watchpoints cover its 28 bytes and the next four. A store
+// elsewhere in the record becomes visible at the next hit.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,12 @@
 #include <optional>
 #include <vector>
 
+#include "conformance/evidence/timeline.h"
 #include "conformance/observe/calls.h"
-#include "conformance/observe/code_places.h"
-#include "conformance/timeline.h"
+#include "conformance/observe/code_locations.h"
+#include "conformance/observe/instrument.h"
 #include "sys/remote_addr.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
@@ -25,26 +26,27 @@ struct RecordStoreLimits {
   std::uint64_t bytes = std::uint64_t{4} << 20U;
 };
 
-// Decides what is recorded; whoever uses it gives the watchpoints to the threads.
-class RecordStoreRecorder {
+// Decides what is recorded; its user sets the watchpoints of the threads.
+class RecordStoreRecorder : public Instrument {
  public:
   RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
                       RecordStoreLimits limits = {});
 
-  // Where the 32 watched bytes begin, a multiple of 8; nothing: nowhere.
-  std::optional<sys::RemoteAddr> watched() const;
-  // Of this record, which `owner` has in the slot at `slot`.
+  // The four words at the beginning of the record.
+  std::optional<sys::WatchedWords> watched(pid_t tid) const override;
+  void stored(const sys::WatchpointHit& e, StoppedAt /*at*/) override { hit(e); }
+  // Starts with this record, which `owner` has in the slot at `slot`.
   bool is_about(sys::RemoteAddr record, pid_t owner) const;
 
-  // From now on; `reader` is a thread of the process that is there. What was watched before is so
-  // no longer. The record must be at a multiple of 4.
+  // From now on; `reader` is a living thread of the process. Stops watching the previous record.
+  // The record must be at a multiple of 4.
   void begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot, pid_t owner);
-  // All threads carry the watchpoints now, but for these.
-  void armed(std::vector<pid_t> unwatched);
+  // All threads now have the watchpoints, except these.
+  void watches_begun(std::vector<pid_t> unwatched);
   void hit(const sys::WatchpointHit& e);
   void end();
 
-  void add_to(Image& image) &&;
+  void add_to(Image& image, bool saw_context) override;
 
  private:
   std::vector<std::byte> copy(pid_t reader) const;
@@ -52,7 +54,7 @@ class RecordStoreRecorder {
 
   std::shared_ptr<EventOrder> order_;
   RecordStoreLimits limits_;
-  CodePlaces places_;
+  CodeLocations locations_;
   bool active_ = false;
   RecordWatch current_;
   std::vector<std::byte> last_;

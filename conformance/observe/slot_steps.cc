@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "abi/thread_record.h"
 #include "conformance/observe/memory_block.h"
 #include "sys/memory_reader.h"
+#include "sys/process.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -23,7 +25,7 @@ std::optional<std::uint64_t> word_at(pid_t tid, sys::RemoteAddr at) {
 
 SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
                                    SlotStepLimits limits)
-    : order_(std::move(order)), limits_(limits), places_(files) {}
+    : order_(std::move(order)), limits_(limits), locations_(files) {}
 
 void SlotStepRecorder::give_up(const std::string& why) {
   end(why);
@@ -37,10 +39,10 @@ void SlotStepRecorder::unseen(const std::string& why) {
 }
 
 bool SlotStepRecorder::turn_is_over() const {
-  // The shortest change is over after so many, and a few more.
-  const std::uint64_t least = 2 * limits_.settled;
-  return turn_walks_ >= turn_.walks || turn_steps_ >= turn_.steps ||
-         (turn_walks_ > 0 && turn_.steps - turn_steps_ < least);
+  // The shortest change ends after `settled` instructions and a few more.
+  const std::uint64_t least = 2 * limits_.stable;
+  return turn_traces_ >= turn_.step_traces || turn_steps_ >= turn_.steps ||
+         (turn_traces_ > 0 && turn_.steps - turn_steps_ < least);
 }
 
 void SlotStepRecorder::forget() {
@@ -65,7 +67,7 @@ SlotStepRecorder::Seen SlotStepRecorder::look() const {
   return out;
 }
 
-// Whether look() would give anything else than the last time.
+// Whether look() would return anything new.
 bool SlotStepRecorder::differs() {
   if (last_.record.size() < abi::kRecordHeadBytes) return look() != last_;
   const sys::ProcessMemory memory(tid_);
@@ -78,7 +80,7 @@ bool SlotStepRecorder::differs() {
          next_ != last_.record;
 }
 
-// The instruction at `pc` has not stored to the record, of which bytes changed.
+// The instruction at `pc` did not store to the record, but bytes of the record changed.
 bool SlotStepRecorder::is_by_another(const Seen& now, std::uint64_t pc) const {
   if (now.value != last_.value || now.value == 0) return false;
   const auto record =
@@ -86,17 +88,17 @@ bool SlotStepRecorder::is_by_another(const Seen& now, std::uint64_t pc) const {
   return record && instructions_.left_alone(tid_, pc, *record);
 }
 
-void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place, bool by_another) {
+void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> location, bool by_another) {
   last_ = std::move(now);
-  changed_at_ = walk_->steps;
-  if (walk_->views.size() >= limits_.views) return end("too many changes");
+  changed_at_ = trace_->steps;
+  if (trace_->views.size() >= limits_.views) return end("too many changes");
   if (bytes_ + last_.record.size() > limits_.bytes) return end("too much memory");
   bytes_ += last_.record.size();
   SlotView view;
-  view.step = walk_->steps;
+  view.step = trace_->steps;
   view.order = order_->next();
   view.value = last_.value;
-  view.place = place;
+  view.location = location;
   view.by_another = by_another;
   if (header_) {
     const auto at = header_->plus(offsetof(abi::ProcessHeader, monotonic_published_at_ns));
@@ -106,16 +108,16 @@ void SlotStepRecorder::add(Seen now, std::optional<std::uint32_t> place, bool by
     view.record = MemoryBlock{
         .at = sys::RemoteAddr(last_.value),
         .wanted = last_.wanted,
-        // Beyond the limit nobody has looked.
+        // Nothing was compared beyond the limit.
         .readable = last_.record.size() < limits_.record ? last_.record.size() : last_.wanted,
         .bytes = last_.record,
         .hash = fnv1a(kFnvBasis, last_.record)};
   }
-  walk_->views.push_back(std::move(view));
+  trace_->views.push_back(std::move(view));
 }
 
 std::optional<sys::WatchedWords> SlotStepRecorder::watched(pid_t tid) const {
-  if (tid != tid_ || walk_ || turn_is_over()) return std::nullopt;
+  if (tid != tid_ || trace_ || turn_is_over()) return std::nullopt;
   const sys::RemoteAddr slot(slot_.raw() / sys::kWordBytes * sys::kWordBytes);
   if (last_.value == 0) return sys::WatchedWords{slot, slot, slot, slot};
   const std::uint64_t record = last_.value / sys::kWordBytes * sys::kWordBytes;
@@ -128,28 +130,28 @@ void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys:
                              SlotTurnLimits turn) {
   turn_ = turn;
   turn_steps_ = 0;
-  turn_walks_ = 0;
+  turn_traces_ = 0;
   tid_ = tid;
   slot_ = slot;
   header_ = header;
   last_ = look();
-  places_.look_again();
+  locations_.look_again();
 }
 
 void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {
-  if (walks_.size() >= limits_.walks || steps_ >= limits_.all_steps) {
-    return give_up("of later operations not every instruction was looked at: there were too many");
+  if (traces_.size() >= limits_.step_traces || steps_ >= limits_.all_steps) {
+    return give_up("not every instruction of later operations was observed: there were too many");
   }
-  walk_.emplace();
-  walk_->tid = tid_;
-  walk_->slot = slot_.raw();
+  trace_.emplace();
+  trace_->tid = tid_;
+  trace_->slot = slot_.raw();
   add(std::exchange(last_, {}), std::nullopt);
-  if (!walk_) return;
-  ++walk_->steps;
+  if (!trace_) return;
+  ++trace_->steps;
   ++steps_;
   ++turn_steps_;
-  // The end of the instruction's first byte is taken for its end where it is under way.
-  if (Seen now = look(); now != last_) add(std::move(now), places_.place_of(tid_, hit.pc, 0));
+  // For an unfinished instruction, the end of its first byte stands for its end.
+  if (Seen now = look(); now != last_) add(std::move(now), locations_.location_of(tid_, hit.pc, 0));
   pc_ = hit.pc;
 }
 
@@ -157,39 +159,59 @@ void SlotStepRecorder::pass() { last_ = look(); }
 
 void SlotStepRecorder::stepped(const sys::Stepped& e) {
   const bool may_differ = instructions_.at(e.tid, pc_).may_store;
-  ++walk_->steps;
+  ++trace_->steps;
   ++steps_;
   ++turn_steps_;
   const std::uint64_t at = std::exchange(pc_, e.pc);
   if (may_differ && differs()) {
     if (Seen now = look(); now != last_) {
       const bool by_another = is_by_another(now, at);
-      add(std::move(now), by_another ? std::nullopt : places_.place_of_step(e.tid, at, e.pc),
+      add(std::move(now), by_another ? std::nullopt : locations_.location_of_step(e.tid, at, e.pc),
           by_another);
     }
-    if (!walk_) return;
+    if (!trace_) return;
   }
-  if (walk_->steps - changed_at_ >= limits_.settled) {
+  if (trace_->steps - changed_at_ >= limits_.stable) {
     end("over");
-  } else if (walk_->steps >= limits_.steps || steps_ >= limits_.all_steps ||
+  } else if (trace_->steps >= limits_.steps || steps_ >= limits_.all_steps ||
              turn_steps_ >= turn_.steps) {
     end("too many instructions");
   }
 }
 
 void SlotStepRecorder::end(const std::string& because) {
-  if (!walk_) return;
-  walk_->ended_because = because;
-  ++turn_walks_;
-  walks_.push_back(*std::exchange(walk_, std::nullopt));
+  if (!trace_) return;
+  trace_->ended_because = because;
+  ++turn_traces_;
+  traces_.push_back(*std::exchange(trace_, std::nullopt));
 }
 
-void SlotStepRecorder::add_to(Image& image) && {
+void SlotStepRecorder::stored(const sys::WatchpointHit& hit, StoppedAt at) {
+  if (!watched(hit.tid)) return;
+  if (!at.may_step) return pass();
+  if (!sys::has_default_action(hit.tid, SIGTRAP).value_or(false)) return give_up(kOwnTrapAction);
+  begin(hit);
+}
+
+bool SlotStepRecorder::stepped(const sys::Stepped& e, StoppedAt /*at*/) {
+  if (is_stepping(e.tid)) stepped(e);
+  return false;
+}
+
+void SlotStepRecorder::ended(pid_t tid) {
+  if (watched_thread() == tid) forget();
+}
+
+void SlotStepRecorder::end_steps(pid_t tid, const std::string& because) {
+  if (is_stepping(tid)) end(because);
+}
+
+void SlotStepRecorder::add_to(Image& image, bool /*saw_context*/) {
   end("the program was replaced or ended");
-  // No other stores are recorded beside these: the places are these alone.
-  image.places = std::move(places_).finish();
-  image.slot_walks = std::move(walks_);
-  image.slot_walks_unseen = std::move(unseen_);
+  // Other stores are not recorded together with these, so these are all places.
+  image.locations = std::move(locations_).finish();
+  image.slot_step_traces = std::move(traces_);
+  image.slot_steps_unseen = std::move(unseen_);
 }
 
 }  // namespace ctxconf::conformance

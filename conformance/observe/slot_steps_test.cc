@@ -45,10 +45,10 @@ class SlotStepsTest : public testing::Test {
   }
   static void watch(Recording& recording, pid_t tid) {
     const auto until = Recording::Clock::now() + kPatience;
-    (void)recording.look(Look::kQuick, until);
+    (void)recording.look(SnapshotDepth::kQuick, until);
     recording.watch_slot(recording.root(), tid, until);
   }
-  // What is behind a gate is walked through until the next.
+  // Walks through what follows a gate, until the next gate.
   const Image& record(const std::string& mode) {
     return record(mode, [](Recording& recording, pid_t tid) {
       recording.step_changes(false);
@@ -81,33 +81,33 @@ class SlotStepsTest : public testing::Test {
 TEST_F(SlotStepsTest, ShowsWhatIsBeforeAndBehindEachStore) {
   const auto& image = record("changes");
   EXPECT_EQ(exit_code(), 0);
-  EXPECT_THAT(image.slot_walks_unseen, IsEmpty());
-  ASSERT_THAT(image.slot_walks, SizeIs(4));
-  for (const auto& walk : image.slot_walks) {
-    EXPECT_EQ(walk.tid, timeline_.processes[0].pid);
-    EXPECT_EQ(walk.ended_because, "over");
-    ASSERT_THAT(walk.views, SizeIs(2));
-    EXPECT_EQ(walk.views[0].step, 0U);
-    EXPECT_FALSE(walk.views[0].place.has_value());
-    EXPECT_EQ(walk.views[1].step, 1U) << "the store that began it";
-    EXPECT_LT(walk.views[0].order, walk.views[1].order);
-    ASSERT_TRUE(walk.views[1].place.has_value());
-    EXPECT_THAT(image.places.at(*walk.views[1].place).symbol,
+  EXPECT_THAT(image.slot_steps_unseen, IsEmpty());
+  ASSERT_THAT(image.slot_step_traces, SizeIs(4));
+  for (const auto& trace : image.slot_step_traces) {
+    EXPECT_EQ(trace.tid, timeline_.processes[0].pid);
+    EXPECT_EQ(trace.ended_because, "over");
+    ASSERT_THAT(trace.views, SizeIs(2));
+    EXPECT_EQ(trace.views[0].step, 0U);
+    EXPECT_FALSE(trace.views[0].location.has_value());
+    EXPECT_EQ(trace.views[1].step, 1U) << "the store that began it";
+    EXPECT_LT(trace.views[0].order, trace.views[1].order);
+    ASSERT_TRUE(trace.views[1].location.has_value());
+    EXPECT_THAT(image.locations.at(*trace.views[1].location).symbol,
                 testing::AnyOf(HasSubstr("changes"), HasSubstr("show")));
   }
-  const auto& shown = image.slot_walks[0].views;
+  const auto& shown = image.slot_step_traces[0].views;
   EXPECT_EQ(shown[0].value, 0U) << "a variable that is null is watched";
   EXPECT_FALSE(shown[0].record.has_value());
   EXPECT_EQ(head_of(shown[1]).trace_id[0], 1);
-  const auto& switched = image.slot_walks[1].views;
+  const auto& switched = image.slot_step_traces[1].views;
   EXPECT_EQ(switched[0].value, shown[1].value);
   EXPECT_EQ(head_of(switched[1]).trace_id[0], 2);
-  const auto& grown = image.slot_walks[2].views;
+  const auto& grown = image.slot_step_traces[2].views;
   EXPECT_EQ(grown[0].value, grown[1].value);
   EXPECT_EQ(head_of(grown[0]).attrs_data_size, 0);
   EXPECT_EQ(head_of(grown[1]).attrs_data_size, 3);
   EXPECT_EQ(grown[1].record->bytes.back(), std::byte{'x'});
-  const auto& gone = image.slot_walks[3].views;
+  const auto& gone = image.slot_step_traces[3].views;
   EXPECT_EQ(gone[0].value, grown[1].value);
   EXPECT_EQ(gone[1].value, 0U);
 }
@@ -115,27 +115,27 @@ TEST_F(SlotStepsTest, ShowsWhatIsBeforeAndBehindEachStore) {
 TEST_F(SlotStepsTest, TellsWhatAnotherThreadStored) {
   const auto& image = record("changed-elsewhere");
   EXPECT_EQ(exit_code(), 0);
-  ASSERT_THAT(image.slot_walks, SizeIs(1));
-  const auto& views = image.slot_walks[0].views;
+  ASSERT_THAT(image.slot_step_traces, SizeIs(1));
+  const auto& views = image.slot_step_traces[0].views;
   ASSERT_THAT(views, SizeIs(4));
   EXPECT_FALSE(views[1].by_another) << "the pointer";
   EXPECT_FALSE(views[2].by_another) << "its own flags";
   EXPECT_EQ(head_of(views[2]).trace_flags, 2);
   EXPECT_TRUE(views[3].by_another);
-  EXPECT_FALSE(views[3].place.has_value());
+  EXPECT_FALSE(views[3].location.has_value());
   EXPECT_EQ(head_of(views[3]).trace_flags, 1);
 }
 
 TEST_F(SlotStepsTest, WhatComesLongBehindAChangeIsAnother) {
   const auto& image = record("apart");
   EXPECT_EQ(exit_code(), 0);
-  ASSERT_THAT(image.slot_walks, SizeIs(2));
-  for (const auto& walk : image.slot_walks) {
-    EXPECT_TRUE(walk.whole());
-    EXPECT_THAT(walk.views, SizeIs(2));
+  ASSERT_THAT(image.slot_step_traces, SizeIs(2));
+  for (const auto& trace : image.slot_step_traces) {
+    EXPECT_TRUE(trace.whole());
+    EXPECT_THAT(trace.views, SizeIs(2));
   }
-  EXPECT_EQ(image.slot_walks[0].steps, image.slot_walks[0].views[1].step + 1000U);
-  EXPECT_EQ(image.slot_walks[1].views[0].value, image.slot_walks[0].views[1].value);
+  EXPECT_EQ(image.slot_step_traces[0].steps, image.slot_step_traces[0].views[1].step + 1000U);
+  EXPECT_EQ(image.slot_step_traces[1].views[0].value, image.slot_step_traces[0].views[1].value);
 }
 
 TEST_F(SlotStepsTest, WhatChangesBetweenTheOperationsIsWhereTheNextWalkBegins) {
@@ -146,8 +146,8 @@ TEST_F(SlotStepsTest, WhatChangesBetweenTheOperationsIsWhereTheNextWalkBegins) {
     recording.step_changes(gates == 2);
   });
   EXPECT_EQ(exit_code(), 0);
-  ASSERT_THAT(image.slot_walks, SizeIs(1));
-  const auto& views = image.slot_walks[0].views;
+  ASSERT_THAT(image.slot_step_traces, SizeIs(1));
+  const auto& views = image.slot_step_traces[0].views;
   ASSERT_THAT(views, SizeIs(2));
   EXPECT_EQ(head_of(views[0]).trace_id[0], 1);
   EXPECT_EQ(views[1].value, 0U);
@@ -162,8 +162,9 @@ TEST_F(SlotStepsTest, WhatEndsInTheMiddleLeavesItsWalk) {
   };
   for (const auto& [mode, because] : modes) {
     const auto& image = record(mode);
-    EXPECT_THAT(image.slot_walks, ElementsAre(AllOf(Field(&SlotWalk::ended_because, because),
-                                                    Field(&SlotWalk::views, SizeIs(2)))))
+    EXPECT_THAT(image.slot_step_traces,
+                ElementsAre(AllOf(Field(&SlotStepTrace::ended_because, because),
+                                  Field(&SlotStepTrace::views, SizeIs(2)))))
         << mode;
     if (mode == "killed-behind") {
       EXPECT_EQ(timeline_.processes.at(0).killed_by, SIGKILL);
@@ -172,7 +173,8 @@ TEST_F(SlotStepsTest, WhatEndsInTheMiddleLeavesItsWalk) {
     }
     if (mode == "exec-behind") {
       ASSERT_THAT(timeline_.processes[0].images, SizeIs(2));
-      EXPECT_THAT(timeline_.processes[0].images[1].slot_walks, SizeIs(2)) << "of the next image";
+      EXPECT_THAT(timeline_.processes[0].images[1].slot_step_traces, SizeIs(2))
+          << "of the next image";
     }
   }
 }
@@ -180,8 +182,8 @@ TEST_F(SlotStepsTest, WhatEndsInTheMiddleLeavesItsWalk) {
 TEST_F(SlotStepsTest, AProgramWithAHandlerOfSigtrapIsNotStepped) {
   const auto& image = record("own-traps");
   EXPECT_EQ(exit_code(), 0);
-  EXPECT_THAT(image.slot_walks, IsEmpty());
-  EXPECT_THAT(image.slot_walks_unseen, HasSubstr("SIGTRAP"));
+  EXPECT_THAT(image.slot_step_traces, IsEmpty());
+  EXPECT_THAT(image.slot_steps_unseen, HasSubstr("SIGTRAP"));
 }
 
 TEST_F(SlotStepsTest, RegistersThatOthersHoldAreNotWaitedFor) {
@@ -189,13 +191,13 @@ TEST_F(SlotStepsTest, RegistersThatOthersHoldAreNotWaitedFor) {
   const auto& image = record("own-breakpoint");
   if (exit_code() == 77) GTEST_SKIP() << "no breakpoints of perf here";
   EXPECT_EQ(exit_code(), 0);
-  EXPECT_THAT(image.slot_walks, IsEmpty());
-  EXPECT_THAT(image.slot_walks_unseen, HasSubstr("debug registers"));
-  EXPECT_LT(Recording::Clock::now() - begun, kPatience) << "its deadline";
+  EXPECT_THAT(image.slot_step_traces, IsEmpty());
+  EXPECT_THAT(image.slot_steps_unseen, HasSubstr("debug registers"));
+  EXPECT_LT(Recording::Clock::now() - begun, kPatience) << "it must not wait for its deadline";
 }
 
-// The recorder alone, which follows this thread: what is stored between two calls is stored by the
-// instruction that they are told of.
+// Tests the recorder alone, which follows this thread: a store between two calls counts as made by
+// the instruction that the calls name.
 class SlotStepRecorderTest : public testing::Test {
  protected:
   struct Record {
@@ -218,10 +220,10 @@ class SlotStepRecorderTest : public testing::Test {
   }
   static Image finish(SlotStepRecorder& r) {
     Image image;
-    std::move(r).add_to(image);
+    r.add_to(image, true);
     return image;
   }
-  // What stands there is not known, so it may store.
+  // The instruction there is unknown, so it may store.
   static constexpr std::uint64_t kNoCode = 8;
   std::shared_ptr<EventOrder> order_ = std::make_shared<EventOrder>();
   CodeFiles files_;
@@ -239,8 +241,8 @@ TEST_F(SlotStepRecorderTest, WatchesTheVariableAndThreeWordsOfTheRecord) {
   EXPECT_EQ(r.watched(gettid() + 1), std::nullopt);
   slot_ = &first_;
   begin(r);
-  EXPECT_TRUE(r.is_walking(gettid()));
-  EXPECT_EQ(r.watched(gettid()), std::nullopt) << "while it is walked";
+  EXPECT_TRUE(r.is_stepping(gettid()));
+  EXPECT_EQ(r.watched(gettid()), std::nullopt) << "not watched during a walk";
   r.end("over");
   const auto at = std::bit_cast<std::uint64_t>(&first_) / 8 * 8;
   EXPECT_EQ(r.watched(gettid()),
@@ -263,21 +265,21 @@ TEST_F(SlotStepRecorderTest, NothingButAViewDiffersFromTheOneBefore) {
   begin(r);
   step(r);
   second_.head.valid = 1;
-  step(r);  // of no record that is shown
+  step(r);  // not the record that is shown
   first_.head.attrs_data_size = 2;
   step(r);
   step(r);
   first_.entries[1] = 7;
   step(r);
   first_.entries[2] = 7;
-  step(r);  // behind its end
+  step(r);  // after its end
   const Image image = finish(r);
-  ASSERT_THAT(image.slot_walks, SizeIs(1));
+  ASSERT_THAT(image.slot_step_traces, SizeIs(1));
   std::vector<std::uint64_t> steps;
-  for (const auto& view : image.slot_walks[0].views) steps.push_back(view.step);
+  for (const auto& view : image.slot_step_traces[0].views) steps.push_back(view.step);
   EXPECT_THAT(steps, ElementsAre(0, 1, 4, 6));
-  EXPECT_EQ(image.slot_walks[0].steps, 7U);
-  EXPECT_EQ(image.slot_walks[0].ended_because, "the program was replaced or ended");
+  EXPECT_EQ(image.slot_step_traces[0].steps, 7U);
+  EXPECT_EQ(image.slot_step_traces[0].ended_because, "the program was replaced or ended");
 }
 
 TEST_F(SlotStepRecorderTest, OfARecordThatCannotBeCopiedItSaysHowMuchWould) {
@@ -289,7 +291,7 @@ TEST_F(SlotStepRecorderTest, OfARecordThatCannotBeCopiedItSaysHowMuchWould) {
   slot_ = std::bit_cast<Record*>(std::uintptr_t{4096});
   step(r);
   const Image image = finish(r);
-  const auto& views = image.slot_walks.at(0).views;
+  const auto& views = image.slot_step_traces.at(0).views;
   ASSERT_THAT(views, SizeIs(3));
   EXPECT_EQ(views[1].record->wanted, sizeof(abi::ThreadRecordHead) + 1000);
   EXPECT_THAT(views[1].record->bytes, SizeIs(64));
@@ -308,7 +310,7 @@ TEST_F(SlotStepRecorderTest, EachLimitEndsAWalk) {
       {{.all_steps = 6}, "too many instructions", 6},
       {{.views = 4}, "too many changes", 4},
       {{.bytes = 3 * sizeof(abi::ThreadRecordHead)}, "too much memory", 4},
-      {{.settled = 3}, "over", 12},
+      {{.stable = 3}, "over", 12},
   };
   for (const auto& c : cases) {
     slot_ = nullptr;
@@ -316,58 +318,60 @@ TEST_F(SlotStepRecorderTest, EachLimitEndsAWalk) {
     watch(r);
     slot_ = &first_;
     begin(r);
-    for (int i = 0; i < 20 && r.is_walking(gettid()); ++i) {
+    for (int i = 0; i < 20 && r.is_stepping(gettid()); ++i) {
       if (i < 8) ++first_.head.span_id[0];
       step(r);
     }
-    EXPECT_FALSE(r.is_walking(gettid()));
-    EXPECT_THAT(finish(r).slot_walks, ElementsAre(AllOf(Field(&SlotWalk::ended_because, c.because),
-                                                        Field(&SlotWalk::steps, c.steps))));
+    EXPECT_FALSE(r.is_stepping(gettid()));
+    EXPECT_THAT(finish(r).slot_step_traces,
+                ElementsAre(AllOf(Field(&SlotStepTrace::ended_because, c.because),
+                                  Field(&SlotStepTrace::steps, c.steps))));
   }
 }
 
 TEST_F(SlotStepRecorderTest, ATurnEndsWhereAnotherWalkMightBeCut) {
-  auto r = recorder({.settled = 3});
+  auto r = recorder({.stable = 3});
   const sys::RemoteAddr slot(std::bit_cast<std::uint64_t>(&slot_));
-  r.watch(gettid(), slot, std::nullopt, {.steps = 12, .walks = 4});
+  r.watch(gettid(), slot, std::nullopt, {.steps = 12, .step_traces = 4});
   for (int i = 0; i < 2; ++i) {
     EXPECT_FALSE(r.turn_is_over());
     EXPECT_NE(r.watched(gettid()), std::nullopt);
     slot_ = i % 2 == 0 ? &first_ : &second_;
     begin(r);
-    while (r.is_walking(gettid())) step(r);
+    while (r.is_stepping(gettid())) step(r);
   }
-  EXPECT_EQ(r.walks_of_turn(), 2U);
+  EXPECT_EQ(r.traces_of_turn(), 2U);
   EXPECT_TRUE(r.turn_is_over());
   EXPECT_EQ(r.watched(gettid()), std::nullopt);
   EXPECT_FALSE(r.gave_up());
   r.watch(gettid(), slot, std::nullopt, {.steps = 2});
   slot_ = nullptr;
   begin(r);
-  while (r.is_walking(gettid())) step(r);
+  while (r.is_stepping(gettid())) step(r);
   EXPECT_TRUE(r.turn_is_over());
   const Image image = finish(r);
-  ASSERT_THAT(image.slot_walks, SizeIs(3));
-  EXPECT_EQ(image.slot_walks[1].ended_because, "over");
-  EXPECT_EQ(image.slot_walks[2].ended_because, "too many instructions");
-  EXPECT_THAT(image.slot_walks_unseen, IsEmpty());
+  ASSERT_THAT(image.slot_step_traces, SizeIs(3));
+  EXPECT_EQ(image.slot_step_traces[1].ended_because, "over");
+  EXPECT_EQ(image.slot_step_traces[2].ended_because, "too many instructions");
+  EXPECT_THAT(image.slot_steps_unseen, IsEmpty());
 }
 
 TEST_F(SlotStepRecorderTest, BeyondTheLimitsOfAnImageNoWalkBegins) {
-  for (const SlotStepLimits limits : {SlotStepLimits{.walks = 2}, SlotStepLimits{.all_steps = 2}}) {
+  for (const SlotStepLimits limits :
+       {SlotStepLimits{.step_traces = 2}, SlotStepLimits{.all_steps = 2}}) {
     slot_ = nullptr;
     auto r = recorder(limits);
     for (int i = 0; i < 3; ++i) {
       watch(r);
       slot_ = i % 2 == 0 ? &first_ : &second_;
       begin(r);
-      EXPECT_EQ(r.is_walking(gettid()), i < 2);
+      EXPECT_EQ(r.is_stepping(gettid()), i < 2);
       r.end("over");
     }
     EXPECT_EQ(r.watched(gettid()), std::nullopt);
     const Image image = finish(r);
-    EXPECT_THAT(image.slot_walks, SizeIs(2));
-    EXPECT_THAT(image.slot_walks_unseen, HasSubstr("too many"));
+    EXPECT_THAT(image.slot_step_traces, SizeIs(2));
+    EXPECT_THAT(image.slot_steps_unseen, HasSubstr("too many"));
   }
 }
 

@@ -1,5 +1,6 @@
-// What the tests of level steps of thread context run: a change to the context of a thread behind a
-// gate, in one unusual situation per first argument, and exit 0 when all went as it would alone.
+// The program for tests of level steps of thread context: changes the context of a thread after a
+// gate, in one unusual situation per first argument. Exits with 0 if everything happened as without
+// ctxconf.
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -23,7 +24,7 @@ namespace {
 alignas(8) Record first = {{1}, {1}, 1, 0, 0, {}};
 alignas(8) Record second = {{2}, {2}, 1, 0, 0, {0, 1, 'x'}};
 
-// Tells who watches, and waits to be told to go on.
+// Tells the observer that it waits, and waits for permission to continue.
 void gate() {
   const pid_t tid = gettid();
   char c = 0;
@@ -41,7 +42,7 @@ void count_trap(int) { traps = traps + 1; }
 
 void show(Record* record) { otel_thread_ctx_v1 = record; }
 
-// A switch, an append and a detach behind a gate each.
+// A switch, an append and a detach, each after a gate.
 [[gnu::noinline]] int changes() {
   gate();
   show(&first);
@@ -55,7 +56,7 @@ void show(Record* record) { otel_thread_ctx_v1 = record; }
   return 0;
 }
 
-// The second is long behind the first.
+// The second follows long after the first.
 int apart() {
   gate();
   show(&first);
@@ -74,7 +75,7 @@ int twice() {
   return 0;
 }
 
-// Stores to the flags of what this thread shows, which waits for it in a system call.
+// Stores to the flags of the record of this thread, which waits in a system call.
 [[gnu::noinline]] int changed_elsewhere() {
   std::array<int, 2> go{};
   std::array<int, 2> done{};
@@ -108,7 +109,7 @@ int in_a_thread_that_ends() {
   return 0;
 }
 
-// One debug register of the thread is its own: 77 where that is not allowed.
+// Uses one debug register of the thread; exits with 77 if that is not allowed.
 int with_own_breakpoint() {
   static volatile std::uint64_t watched = 0;
   if (own_breakpoint(watched) < 0) return 77;
@@ -127,9 +128,9 @@ int with_own_traps() {
   return traps == 1 ? 0 : 1;
 }
 
-// What comes between the store and the end of the change.
+// What happens between the store and the end of the change.
 int behind_a_store(const std::string& what) {
-  // Functions are looked up when they are called first.
+  // Functions are resolved at their first call.
   signal(SIGTRAP, SIG_DFL);
   raise(0);
   syscall(SYS_getpid);
@@ -140,7 +141,7 @@ int behind_a_store(const std::string& what) {
     raise(SIGTRAP);
     if (traps != 1) return 1;
   } else if (what == "exec-behind") {
-    // Without what a sanitizer does before its execl().
+    // Avoids what a sanitizer does before its execl().
     const char* const words[] = {"slot_target", "apart", nullptr};
     syscall(SYS_execve, "/proc/self/exe", words, environ);
     return 94;

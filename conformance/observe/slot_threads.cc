@@ -1,6 +1,6 @@
-// What the tests of turns run: threads that change their context all the time, for as long as the
-// last argument says in milliseconds. The variable is in the library that is named first, and it is
-// not there in threads that never use it.
+// The program for tests of turns: threads change their context continuously for the time in the
+// last argument, in milliseconds. The variable is in the library that is named first, and does not
+// exist in threads that never use it.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -20,8 +20,8 @@ namespace {
 using Exchange = void* (*)(void*);
 std::atomic<bool> done = false;
 
-// So much between two changes that they do not pass for one, and a rest: a thread that is moved by
-// single instructions waits for a processor before each.
+// Enough work between two changes to keep them apart, and a rest: a single-stepped thread waits for
+// a processor before each instruction.
 void rest() {
   for (int i = 0; i < 2000; ++i) __asm__ volatile("" ::: "memory");
   usleep(1000);

@@ -10,8 +10,8 @@
 
 #include "abi/process_header.h"
 #include "abi/process_layouts.h"
+#include "conformance/evidence/trace_ids.h"
 #include "conformance/observe/memory_block.h"
-#include "conformance/trace_ids.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -23,7 +23,7 @@ using sys::MemoryReader;
 using sys::RemoteAddr;
 using sys::RemoteRange;
 
-constexpr std::uint64_t kTailBytes = 64;               // behind a payload, for a size that is short
+constexpr std::uint64_t kTailBytes = 64;  // after a payload, in case its size is too small
 constexpr std::uint64_t kSignatureSearch = 1U << 16U;  // how far into a mapping
 constexpr int kSettleTries = 5;
 constexpr std::size_t kHiddenScanLimit = 50000;  // mappings searched for a nameless header
@@ -34,8 +34,8 @@ bool same_mapping(const MapEntry& a, const MapEntry& b) {
          (a.inode == 0 || a.offset + a.range.size() == b.offset);
 }
 
-// mprotect, mlock or madvise on a part makes the kernel split a mapping; a reader
-// that sees two entries still sees one context.
+// mprotect, mlock or madvise on a part makes the kernel split a mapping; a reader that sees two
+// entries still sees one context.
 std::vector<Candidate> join_split_entries(std::vector<MapEntry> entries) {
   std::vector<Candidate> out;
   for (auto& e : entries) {
@@ -59,8 +59,8 @@ struct Reference {
   std::uint64_t size;
 };
 
-// Where the payload may be: by the merged layout, and where that is no good by every
-// layout that has been in use and in the other byte order.
+// Where the payload may be: by the merged layout; if that is not usable, by every earlier layout
+// and in the other byte order.
 std::vector<Reference> references_of(std::span<const std::byte> head, const Image& image) {
   const auto header = native_header(head, image.little_endian);
   std::vector<Reference> out;
@@ -74,7 +74,7 @@ std::vector<Reference> references_of(std::span<const std::byte> head, const Imag
   for (const auto& layout : abi::header_layouts()) {
     if (layout.pointer < 0 || layout.size < 0) continue;
     const auto fields = abi::decode_as(layout, head);
-    // A wild size of a layout that was never meant is not worth copying.
+    // Do not copy an impossible size from a layout that does not apply.
     if (fields.size <= abi::kUsualPayloadBytes) add(fields.pointer, fields.size);
   }
   const auto swapped = abi::byte_swapped(header);
@@ -87,7 +87,7 @@ bool has_signature(std::span<const std::byte> bytes) {
          std::memcmp(bytes.data(), abi::kSignature.data(), abi::kSignature.size()) == 0;
 }
 
-// A header that is not at the start: looked for in steps of eight bytes.
+// A header that is not at the start: searched in steps of eight bytes.
 std::optional<std::uint64_t> find_signature(const MemoryReader& memory, RemoteRange range) {
   std::vector<std::byte> bytes(std::min<std::uint64_t>(range.size(), kSignatureSearch));
   const auto got = memory.read_some(range.begin(), bytes);
@@ -111,7 +111,7 @@ bool may_hold_hidden_header(const MapEntry& e) {
          (e.name.empty() || e.name.starts_with("[anon") || e.name.starts_with("/memfd:"));
 }
 
-// States are equal when a reader would see the same; tails do not count.
+// States are equal if a reader would see the same; tails do not count.
 bool same_state(const Candidate& a, const Candidate& b) {
   const auto blocks_equal = [](const MemoryBlock& x, const MemoryBlock& y) {
     const bool tail = x.hash == 0 && y.hash == 0;
@@ -119,14 +119,14 @@ bool same_state(const Candidate& a, const Candidate& b) {
            (tail || (x.readable == y.readable && x.hash == y.hash));
   };
   return a.entries == b.entries && a.vm_flags == b.vm_flags && a.named == b.named &&
-         a.settled == b.settled && a.found_at == b.found_at &&
+         a.stable == b.stable && a.found_at == b.found_at &&
          std::ranges::equal(a.memory, b.memory, blocks_equal);
 }
 
 }  // namespace
 
-// Moves a payload that is larger than what a state may hold to those of the image, if it is not
-// there yet. It is read a second time, so that no look holds all of a payload that is known.
+// Moves a payload that is too large for a state to the payloads of the image, unless it is already
+// there. Reads it a second time, so that no look holds all of a known payload.
 void SnapshotRecorder::keep_apart(MemoryBlock& payload) {
   const std::uint64_t begin = std::min(limits_.large_begin, limits_.payload_kept);
   const bool whole = payload.readable == payload.wanted;
@@ -152,8 +152,8 @@ void SnapshotRecorder::keep_apart(MemoryBlock& payload) {
   payload.bytes.shrink_to_fit();
 }
 
-// Everything about one candidate that depends on its memory. Copies between two looks
-// at the timestamp, as the reading protocol has it.
+// Everything about one candidate that depends on its memory. Copies between two reads of the
+// timestamp, as in the reading protocol.
 void SnapshotRecorder::copy_candidate(Candidate& c) {
   const bool little_endian = image_.little_endian;
   const RemoteAddr start = c.entries.front().range.begin();
@@ -165,7 +165,7 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
     const auto before = native_header(head.bytes, little_endian);
     const auto references = references_of(head.bytes, image_);
     c.memory.push_back(std::move(head));
-    // What follows the header or a payload may change at any time and does not count as state.
+    // The bytes after the header or a payload may change at any time and are not part of the state.
     const auto add_tail = [&](std::optional<RemoteAddr> at) {
       if (!at) return;
       c.memory.push_back(read_block(memory_, *at, kTailBytes, kTailBytes, kTailBytes));
@@ -182,21 +182,21 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
       c.memory.push_back(std::move(block));
       if (whole) add_tail(behind);
     }
-    const auto settled = [&] {
+    const auto stable = [&] {
       const auto again =
           read_block(memory_, start, abi::kHeaderBytes, abi::kHeaderBytes, abi::kHeaderBytes);
       const auto after = native_header(again.bytes, little_endian);
       return before.monotonic_published_at_ns == after.monotonic_published_at_ns &&
              before.payload == after.payload && before.payload_size == after.payload_size;
     };
-    c.settled = settled();
-    if (!c.settled) continue;
-    // Of a header that is not valid the size may be anything.
+    c.stable = stable();
+    if (!c.stable) continue;
+    // An invalid header may have any size.
     if (abi::is_valid(before)) {
       for (const std::size_t i : payloads) keep_apart(c.memory[i]);
-      c.settled = settled();
+      c.stable = stable();
     }
-    if (c.settled) return;
+    if (c.stable) return;
   }
 }
 
@@ -214,7 +214,7 @@ SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
     const auto told = sys::environment_variable(key.pid, "TRACEPARENT");
     if (told && traceparent_from(*told)) image_.traceparent = *told;
   } else if (facts.error().err != ESRCH) {
-    note("cannot be looked at: " + sys::to_string(facts.error()));
+    note("cannot be examined: " + sys::to_string(facts.error()));
   }
 }
 
@@ -224,9 +224,9 @@ void SnapshotRecorder::note(const std::string& text) {
   }
 }
 
-std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
+std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth look) {
   const pid_t pid = image_.key.pid;
-  // Of very many contexts each makes a look dearer, and it shows the first of them alone.
+  // Each of very many contexts makes a look more expensive, and a look shows only the first ones.
   if (crowded_looks_ >= limits_.crowded_looks &&
       (moment == Moment::kNaming || moment == Moment::kNamed)) {
     ++image_.snapshots_dropped;
@@ -241,7 +241,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
                                           abi::kMappingNamePrefixes.end());
   auto entries = sys::find_all_mappings(pid, prefixes);
   if (!entries) {
-    // ESRCH: the process went meanwhile, which is its right.
+    // ESRCH: the process ended meanwhile, which is not a fault.
     if (entries.error().err != ESRCH)
       note("mappings cannot be read: " + sys::to_string(entries.error()));
     return std::nullopt;
@@ -250,13 +250,14 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
   if (s.candidates.size() <= limits_.candidates) {
     crowded_looks_ = 0;
   } else {
-    if (crowded_looks_++ == 0)
+    if (crowded_looks_++ == 0) {
       note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; the first " +
-           std::to_string(limits_.candidates) + " are looked at");
+           std::to_string(limits_.candidates) + " are examined");
+    }
     s.candidates.resize(limits_.candidates);
   }
 
-  if (s.candidates.empty() && look == Look::kThorough && !saw_candidate_) {
+  if (s.candidates.empty() && look == SnapshotDepth::kThorough && !saw_candidate_) {
     if (const auto text = sys::read_maps_text(pid)) {
       std::size_t looked_at = 0;
       sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
@@ -291,7 +292,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
           RemoteRange::from_bounds(c.entries.front().range.begin(), c.entries.back().range.end());
       if (range) c.found_at = find_signature(memory_, *range);
     }
-    // Provisionally as before, so that only a difference costs a full look.
+    // Assume the previous value, so that only a difference requires a full look.
     if (!changed && i < last->candidates.size()) {
       c.vm_flags = last->candidates[i].vm_flags;
       c.neighbours = last->candidates[i].neighbours;
@@ -299,16 +300,16 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
     }
   }
 
-  // Copied one after the other while the process runs: what became of the first
-  // meanwhile decides whether they were there together.
+  // The copies follow one another while the process runs: whether the first one changed meanwhile
+  // decides whether they existed together.
   for (std::size_t i = 0; s.candidates.size() > 1 && i < s.candidates.size(); ++i) {
     Candidate& c = s.candidates[i];
     const auto again = read_block(memory_, c.entries.front().range.begin(), abi::kHeaderBytes,
                                   abi::kHeaderBytes, abi::kHeaderBytes);
-    if (again.hash != c.memory.front().hash) c.settled = false;
+    if (again.hash != c.memory.front().hash) c.stable = false;
   }
 
-  const bool full = !s.candidates.empty() && (changed || look == Look::kThorough);
+  const bool full = !s.candidates.empty() && (changed || look == SnapshotDepth::kThorough);
   if (full) {
     MapTable table;
     if (const auto text = sys::read_maps_text(pid)) {
@@ -319,12 +320,12 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
       });
       table = MapTable(std::move(all));
     }
-    // A process may change its personality after it was started.
+    // A process may change its personality after its start.
     if (const auto facts = sys::process_facts(pid)) image_.personality |= facts->personality;
     for (Candidate& c : s.candidates) {
       c.neighbours.clear();
       for (const auto& block : c.memory) {
-        // The entries that the range runs through, until a gap or more than enough.
+        // The entries that cover the range, up to a gap or to more than enough.
         auto at = std::optional(block.at);
         const auto end = block.at.plus(block.wanted);
         for (int n = 0; n < 64 && at && end && *at < *end; ++n) {
@@ -341,14 +342,14 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, Look look) {
 
   const bool had_descriptors = last != nullptr && !last->descriptors.empty();
   if (full || had_descriptors ||
-      (look == Look::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
+      (look == SnapshotDepth::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
     if (const auto links = sys::descriptors_to(pid, abi::kMemfdFile)) {
       for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
     }
   }
 
-  // Of a process that ends meanwhile parts look unmapped or unreadable, which is no
-  // state of its context. A read says so: ESRCH without memory, also of a zombie.
+  // If a process ends meanwhile, parts look unmapped or unreadable, which is not a state of its
+  // context. A read tells: ESRCH without memory, also for a zombie.
   std::byte byte{};
   if (const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
       !there && there.error().err == ESRCH) {
@@ -375,33 +376,20 @@ bool SnapshotRecorder::is_full_for(std::uint64_t bytes) const {
          stored_bytes_ + bytes > limits_.image_bytes;
 }
 
-// Judges a state that is to go, beside the first one and the one before it. What is to be kept of
-// the latter and of it, because rows are broken that are not broken often enough by those which
-// are kept.
+// Judges a state that would be dropped, together with the first state and the one before it.
+// Returns which of the last two are kept after all: they break a row that the kept states do not
+// break often enough.
 std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, const Snapshot& s) {
-  if (judges_no_more_) return {};
-  std::uint64_t bytes = 0;  // a large payload is decoded as well
+  std::uint64_t bytes = 0;  // includes large payloads, which are decoded as well
   for (const Candidate& c : s.candidates) {
     for (const MemoryBlock& b : c.memory) bytes += b.readable;
   }
-  judges_no_more_ = limits_.broken == 0 || judged_ == limits_.judged ||
-                    judged_bytes_ + bytes > limits_.judged_bytes;
-  if (judges_no_more_) return {};
-  const auto broken_in = [&](std::vector<Snapshot> snapshots) {
-    Image states;
-    states.key = image_.key;
-    states.executable = image_.executable;
-    states.elf64 = image_.elf64;
-    states.little_endian = image_.little_endian;
-    states.personality = image_.personality;
-    states.boottime_offset_ns = image_.boottime_offset_ns;
-    states.started_ns = image_.started_ns;
-    states.payloads = image_.payloads;
-    states.snapshots = std::move(snapshots);
-    return broken_by_states(states);
-  };
-  if (judged_++ == 0) broken_.shown_often(broken_in(image_.snapshots));
-  judged_bytes_ += bytes;
+  const std::size_t most = limits_.judge == nullptr || limits_.broken == 0 ? 0 : limits_.judged;
+  if (!judged_.takes(bytes, most, limits_.judged_bytes)) {
+    return {};
+  }
+  if (judged_.count() == 1)
+    broken_.shown_often(limits_.judge->broken_by_states(image_, image_.snapshots));
   ++image_.snapshots_judged;
   const auto broken_with = [&](std::initializer_list<const Snapshot*> states) {
     std::vector<Snapshot> snapshots;
@@ -409,14 +397,14 @@ std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, co
     for (const Snapshot* state : states) {
       if (state != nullptr && state != image_.snapshots.data()) snapshots.push_back(*state);
     }
-    return broken_in(std::move(snapshots));
+    return limits_.judge->broken_by_states(image_, std::move(snapshots));
   };
-  std::vector<BrokenRow> rows = broken_with({before, &s});
-  std::vector<BrokenRow> own;
+  std::vector<BrokenRequirement> rows = broken_with({before, &s});
+  std::vector<BrokenRequirement> own;
   if (!rows.empty()) {
     own = broken_with({&s});
     const auto without = broken_with({before});
-    std::erase_if(rows, [&](const BrokenRow& row) {
+    std::erase_if(rows, [&](const BrokenRequirement& row) {
       return std::ranges::find(own, row) == own.end() &&
              std::ranges::find(without, row) != without.end();
     });
@@ -432,13 +420,13 @@ std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, co
   for (const Snapshot& kept : out) more += bytes_of(kept);
   if (out.empty() || kept_as_broken_.size() + out.size() > limits_.broken ||
       broken_bytes_ + more > limits_.image_bytes / 2) {
-    add_dropped(rows, image_.rows_dropped);
+    add_dropped(rows, image_.requirements_dropped);
     return {};
   }
   broken_.shown(unshown);
   for (const Snapshot& kept : out) kept_as_broken_.insert(kept.first_seen_ns);
   broken_bytes_ += more;
-  // Neither of them is dropped, and the one before was counted.
+  // Neither of them is dropped, and the one before was already counted.
   image_.snapshots_judged -= out.size();
   image_.snapshots_dropped -= out.size() - 1;
   return out;
@@ -458,7 +446,7 @@ std::optional<std::uint64_t> SnapshotRecorder::append(Snapshot s) {
     }
   };
   const std::uint64_t bytes = bytes_of(s);
-  // What an operation's view names stays what it is.
+  // An index that an operation's view names must stay valid.
   const bool stays_out = keeps_named_ && is_full_for(bytes);
   if (!image_.snapshots.empty() && is_again(image_.snapshots.back())) {
     see_again(image_.snapshots.back());
@@ -485,7 +473,7 @@ std::optional<std::uint64_t> SnapshotRecorder::append(Snapshot s) {
     ++image_.snapshots_dropped;
     if (!dropped) dropped = std::move(last);
   };
-  // The last state is the one that says how it ended; those before it give way.
+  // The last state shows how the image ended; earlier states are replaced.
   while (!stays_out && !image_.snapshots.empty() && is_full_for(bytes)) {
     Snapshot last = std::move(image_.snapshots.back());
     image_.snapshots.pop_back();

@@ -9,60 +9,64 @@
 #include <string>
 #include <vector>
 
-#include "conformance/rules/state_rules.h"
-#include "conformance/timeline.h"
+#include "conformance/evidence/state_judge.h"
+#include "conformance/evidence/timeline.h"
 #include "sys/memory_reader.h"
 #include "sys/result.h"
 
 namespace ctxconf::conformance {
 
-// How much is looked at. A thorough look also rereads VmFlags and descriptors, and
-// searches all private memory for a header that has no documented name.
-enum class Look { kQuick, kThorough };
+// How much to examine. A thorough look also rereads VmFlags and descriptors, and searches all
+// private memory for a header without a documented name.
+enum class SnapshotDepth { kQuick, kThorough };
 
 // Limits on what one image may leave in a timeline.
 struct SnapshotLimits {
   std::uint64_t payload_kept = std::uint64_t{1} << 20U;  // bytes of a payload that are stored
   std::uint64_t payload_read = kMostPayload;             // bytes of a payload that are hashed
-  // Larger payloads are kept once each, and of all together as much as the largest may have; the
-  // states that announce one hold its beginning.
+  // Larger payloads are kept once each, and together at most as much as the largest payload; states
+  // that announce one keep its beginning.
   std::uint64_t large_payloads = kMostPayload;
   std::uint64_t large_begin = std::uint64_t{4} << 10U;
-  std::size_t snapshots = 512;  // distinct states; later ones are judged, and counted
-  // Later ones that break a row, in a way that others do not, are kept all the same: so many, with
-  // half the memory of the others. 0: none is judged.
+  std::size_t snapshots = 512;  // distinct states; later ones are only judged and counted
+  // Judges later states. Null: they are counted as not judged.
+  const StateJudge* judge = nullptr;
+  // Later states that break a requirement in a new way are kept anyway: this many, with half the
+  // memory of the others. 0: none is judged.
   std::size_t broken = 32;
   std::size_t judged = 20'000;                             // later ones, at most
   std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them
   std::size_t candidates = 16;                             // per snapshot
-  // Looks in a row at more candidates, until only those count that no call of the program asks for.
+  // How many consecutive looks may find more candidates; after that, only looks that no call of the
+  // program caused count.
   std::size_t crowded_looks = 64;
   std::uint64_t image_bytes = std::uint64_t{8} << 20U;  // stored memory of one image
-  // Thorough looks list descriptors also of an image that showed no context.
+  // Thorough looks also list descriptors of an image that showed no context.
   bool descriptors_always = false;
 };
 
-// Records one image of one process. The process may run, stop or vanish meanwhile.
+// Records one image of one process. The process may run, stop or end meanwhile.
 class SnapshotRecorder {
  public:
   SnapshotRecorder(ImageKey key, SnapshotLimits limits);
 
-  // Looks once. An equal state extends the last snapshot. What cannot be read becomes
-  // a note of the image; a process that is gone is no error. The result is the index of the
-  // state in image().snapshots, nothing when there was nothing to look at any more. Beyond the
-  // limits a later state takes the place of the last: its first_seen_ns tells them apart.
-  std::optional<std::uint64_t> take(Moment moment, Look look);
+  // Looks once. An equal state extends the last snapshot. What cannot be read becomes a note of the
+  // image; it is not an error if the process is gone. Returns the index of the state in
+  // image().snapshots, or nothing if there was nothing left to examine. Beyond the limits a later
+  // state replaces the last one: first_seen_ns tells them apart.
+  std::optional<std::uint64_t> take(Moment moment, SnapshotDepth look);
 
-  // The image was replaced at a moment that is not known. A last state that shows nothing, or what
-  // cannot be read, is taken back: it may be a look at the next one.
+  // The image was replaced at an unknown moment. Removes a last state that shows nothing, or
+  // nothing readable: it may belong to the next image.
   void replaced_unseen();
 
   const Image& image() const { return image_; }
-  // The image with how it ended; the recorder is done.
+  const StateJudge* state_judge() const { return limits_.judge; }
+  // The image, with how it ended; do not use the recorder after that.
   Image finish(std::string ending) &&;
 
-  // Has a candidate been seen, and when did a valid header first appear in a mapping
-  // that had none (CLOCK_BOOTTIME of ours; 0: never).
+  // Whether a candidate was seen, and when a valid header last appeared in a mapping that had none
+  // (our CLOCK_BOOTTIME; 0: never).
   bool saw_candidate() const { return saw_candidate_; }
   std::uint64_t stored_bytes() const { return stored_bytes_ + broken_bytes_ + large_bytes_; }
   std::uint64_t last_publication_ns() const { return last_publication_ns_; }
@@ -79,20 +83,19 @@ class SnapshotRecorder {
   sys::ProcessMemory memory_;
   Image image_;
   bool saw_candidate_ = false;
-  bool keeps_named_ = false;  // an operation's view may name a state: none gives way any more
+  bool keeps_named_ = false;  // an operation's view may name a state: none is replaced any more
   std::uint64_t stored_bytes_ = 0;
   std::uint64_t large_bytes_ = 0;
-  // Of states beyond the limits.
-  std::optional<Snapshot> gave_way_;        // right before the last one
-  std::set<std::uint64_t> kept_as_broken_;  // first_seen_ns of those that stay
+  // For states beyond the limits.
+  std::optional<Snapshot> gave_way_;        // directly before the last one
+  std::set<std::uint64_t> kept_as_broken_;  // first_seen_ns of those that are kept
   std::uint64_t broken_bytes_ = 0;          // of these; not in stored_bytes_
-  BrokenRows broken_;
+  ShownAsBroken broken_;
   std::size_t crowded_looks_ = 0;
-  bool judges_no_more_ = false;
-  std::size_t judged_ = 0;
-  std::uint64_t judged_bytes_ = 0;
+  JudgedSoFar judged_;
   std::uint64_t last_publication_ns_ = 0;
-  std::vector<std::uint64_t> published_at_;  // starts of mappings with a valid header, last look
+  std::vector<std::uint64_t>
+      published_at_;  // starts of mappings with a valid header in the last look
 };
 
 }  // namespace ctxconf::conformance

@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/rules/state_rules.h"
 #include "sys/fd.h"
 #include "sys/process.h"
 
@@ -50,7 +51,7 @@ void need(bool what) {
   if (!what) _exit(99);
 }
 
-// One end of a pair of sockets: numbers in both directions.
+// One end of a socket pair: numbers in both directions.
 class Talk {
  public:
   explicit Talk(int fd) : fd_(fd) {}
@@ -78,7 +79,7 @@ char* map_pages(std::size_t pages, int protection = PROT_READ | PROT_WRITE) {
   return static_cast<char*>(p);
 }
 
-// The usual way to memory for a header; `at` and `keep` are for tests that need them.
+// The usual way to get memory for a header; `at` and `keep` are for tests that need them.
 char* map_memfd(std::size_t pages, const char* name = "OTEL_CTX", char* at = nullptr,
                 int* keep = nullptr) {
   const int fd = memfd_create(name, MFD_CLOEXEC);
@@ -149,7 +150,7 @@ class Forked {
         << "the child failed or is silent";
     return value;
   }
-  // Lets it take its next step and waits until that is done.
+  // Lets it take its next step and waits for the end of that step.
   std::uint64_t step() const {
     tell();
     return hear();
@@ -176,7 +177,8 @@ class Forked {
   sys::Fd fd_;
 };
 
-SnapshotRecorder recorder_of(const Forked& child, const SnapshotLimits& limits = {}) {
+SnapshotRecorder recorder_of(const Forked& child, SnapshotLimits limits = {}) {
+  limits.judge = &state_judge();
   return {ImageKey{child.pid(), 0}, limits};
 }
 
@@ -255,7 +257,7 @@ class SnapshotTest : public testing::Test {
   }
 };
 
-// Publishes kPayload in a page of its own; says header and payload.
+// Publishes kPayload in a page of its own; reports header and payload.
 void publish(const Talk& talk) {
   char* payload = map_pages(1);
   std::memcpy(payload, kPayload.data(), kPayload.size());
@@ -273,7 +275,7 @@ TEST_F(SnapshotTest, RecordsALegalContextWhole) {
   auto r = recorder_of(child);
   EXPECT_FALSE(r.saw_candidate());
   EXPECT_EQ(r.last_publication_ns(), 0U);
-  r.take(Moment::kStart, Look::kThorough);
+  r.take(Moment::kStart, SnapshotDepth::kThorough);
   const auto after = sys::boottime_now_ns();
 
   EXPECT_TRUE(r.saw_candidate());
@@ -291,7 +293,7 @@ TEST_F(SnapshotTest, RecordsALegalContextWhole) {
 
   const Candidate& c = only_candidate(r);
   EXPECT_TRUE(c.named);
-  EXPECT_TRUE(c.settled);
+  EXPECT_TRUE(c.stable);
   EXPECT_EQ(c.found_at, std::nullopt);
   ASSERT_EQ(c.entries.size(), 1U);
   EXPECT_EQ(c.entries[0].range.begin().raw(), header);
@@ -304,7 +306,7 @@ TEST_F(SnapshotTest, RecordsALegalContextWhole) {
   EXPECT_EQ(block.readable, kPayload.size());
   EXPECT_EQ(text_of(block), kPayload);
   EXPECT_EQ(block.hash, fnv1a(kPayload));
-  // What follows header and payload, in case that a size is short.
+  // The bytes after header and payload, in case a size is too small.
   EXPECT_EQ(block_at(c, header + sizeof(abi::ProcessHeader), 64).bytes.size(), 64U);
   EXPECT_EQ(block_at(c, payload + kPayload.size(), 64).bytes.size(), 64U);
   ASSERT_EQ(c.vm_flags.size(), 1U);
@@ -328,8 +330,8 @@ TEST_F(SnapshotTest, AProcessWithoutContextHasASnapshotThatSaysSo) {
   const Forked child([](const Talk& talk) { talk.say(0); });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kExit, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kExit, SnapshotDepth::kThorough);
   ASSERT_EQ(r.image().snapshots.size(), 1U);
   EXPECT_EQ(last_of(r).times, 2U);
   EXPECT_THAT(last_of(r).candidates, IsEmpty());
@@ -357,13 +359,13 @@ TEST_F(SnapshotTest, EqualStatesAreOneSnapshot) {
   });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kNamed, Look::kQuick);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kNamed, SnapshotDepth::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   ASSERT_EQ(r.image().snapshots.size(), 1U);
   const auto first_end = last_of(r).last_seen_ns;
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().snapshots.size(), 1U);
   EXPECT_EQ(last_of(r).times, 4U);
   EXPECT_EQ(last_of(r).moment, Moment::kPeriodic);
@@ -373,22 +375,22 @@ TEST_F(SnapshotTest, EqualStatesAreOneSnapshot) {
   const auto published = r.last_publication_ns();
 
   child.step();
-  r.take(Moment::kNamed, Look::kQuick);
+  r.take(Moment::kNamed, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().snapshots.size(), 2U);
   EXPECT_EQ(header_of(only_candidate(r)).monotonic_published_at_ns, 2U);
   EXPECT_EQ(last_of(r).times, 1U);
   EXPECT_EQ(last_of(r).moment, Moment::kNamed);
-  // A change is looked at in full, also when the look is quick.
+  // A change is examined in full, even in a quick look.
   EXPECT_TRUE(has_flag(only_candidate(r).vm_flags.at(0), "dc"));
   EXPECT_TRUE(covers(only_candidate(r).neighbours, address_of(kPayload.data())));
-  EXPECT_EQ(r.last_publication_ns(), published) << "an update is no publication";
+  EXPECT_EQ(r.last_publication_ns(), published) << "an update is not a publication";
 
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(r.image().snapshots.size(), 3U);
   EXPECT_EQ(r.last_publication_ns(), published);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(r.image().snapshots.size(), 4U);
   EXPECT_GT(r.last_publication_ns(), published);
 }
@@ -407,7 +409,7 @@ TEST_F(SnapshotTest, TheLimitKeepsTheLastState) {
   child.hear();
   auto r = recorder_of(child, {.snapshots = 3, .broken = 0});
   for (int i = 0; i < 7; ++i) {
-    r.take(Moment::kPeriodic, Look::kQuick);
+    r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
     child.step();
   }
   ASSERT_EQ(r.image().snapshots.size(), 3U);
@@ -433,7 +435,7 @@ std::vector<std::uint64_t> timestamps(const Image& image) {
   return out;
 }
 
-// One state after the other, each with a timestamp of its own: that of `odd` has no valid text.
+// A sequence of states, each with its own timestamp: the state `odd` has invalid text.
 class ManyStates {
  public:
   explicit ManyStates(std::uint64_t odd)
@@ -458,8 +460,8 @@ class ManyStates {
   }
   const Image& see(SnapshotRecorder& r, int states, Moment moment) {
     for (int i = 0; i < states; ++i) {
-      r.take(moment, Look::kQuick);
-      r.take(moment, Look::kQuick);
+      r.take(moment, SnapshotDepth::kQuick);
+      r.take(moment, SnapshotDepth::kQuick);
       child_.step();
     }
     return r.image();
@@ -506,7 +508,7 @@ TEST_F(SnapshotTest, ASplitMappingIsOneCandidate) {
   });
   const auto header = child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   const Candidate& c = only_candidate(r);
   ASSERT_EQ(c.entries.size(), 2U);
   EXPECT_EQ(c.entries[0].range.begin().raw(), header);
@@ -529,7 +531,7 @@ TEST_F(SnapshotTest, AdjacentMappingsOfTwoFilesAreTwoCandidates) {
   });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_EQ(last_of(r).candidates.size(), 2U);
 }
 
@@ -542,8 +544,8 @@ TEST_F(SnapshotTest, MoreCandidatesThanTheLimitAreNoted) {
   });
   child.hear();
   auto r = recorder_of(child, {.candidates = 3});
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(last_of(r).candidates.size(), 3U);
   EXPECT_THAT(r.image().notes, ElementsAre(HasSubstr("5 mappings named OTEL_CTX; the first 3")));
 }
@@ -558,22 +560,22 @@ TEST_F(SnapshotTest, WithVeryManyCandidatesNoLookIsTakenForEachCall) {
   child.hear();
   auto r = recorder_of(child, {.candidates = 3, .crowded_looks = 4});
   for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(r.take(Moment::kNaming, Look::kQuick));
-    EXPECT_TRUE(r.take(Moment::kNamed, Look::kQuick));
+    EXPECT_TRUE(r.take(Moment::kNaming, SnapshotDepth::kQuick));
+    EXPECT_TRUE(r.take(Moment::kNamed, SnapshotDepth::kQuick));
   }
-  EXPECT_FALSE(r.take(Moment::kNaming, Look::kQuick));
-  EXPECT_FALSE(r.take(Moment::kNamed, Look::kQuick));
+  EXPECT_FALSE(r.take(Moment::kNaming, SnapshotDepth::kQuick));
+  EXPECT_FALSE(r.take(Moment::kNamed, SnapshotDepth::kQuick));
   EXPECT_EQ(r.image().snapshots_dropped, 2U);
   EXPECT_EQ(r.image().snapshots_judged, 0U);
-  EXPECT_TRUE(r.take(Moment::kPeriodic, Look::kQuick));
-  EXPECT_TRUE(r.take(Moment::kExit, Look::kThorough));
+  EXPECT_TRUE(r.take(Moment::kPeriodic, SnapshotDepth::kQuick));
+  EXPECT_TRUE(r.take(Moment::kExit, SnapshotDepth::kThorough));
 }
 
 TEST_F(SnapshotTest, AHeaderFurtherInIsFound) {
   const Forked child([](const Talk& talk) {
     char* region = map_memfd(40);
     talk.say(address_of(region));
-    // 16 pages are searched, in steps of eight bytes.
+    // Searches 16 pages, in steps of eight bytes.
     for (const std::size_t at :
          {std::size_t{64}, (std::size_t{1} << 16U) - 32, std::size_t{68}, std::size_t{1} << 16U}) {
       talk.hear();
@@ -586,7 +588,7 @@ TEST_F(SnapshotTest, AHeaderFurtherInIsFound) {
   auto r = recorder_of(child);
   for (const auto& wanted : {std::optional<std::uint64_t>(64), {0x10000 - 32}, {}, {}}) {
     child.step();
-    r.take(Moment::kPeriodic, Look::kThorough);
+    r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
     EXPECT_EQ(only_candidate(r).found_at, wanted);
     EXPECT_EQ(only_candidate(r).memory.front().readable, sizeof(abi::ProcessHeader));
   }
@@ -607,11 +609,11 @@ TEST_F(SnapshotTest, AHiddenHeaderIsFoundByAThoroughLook) {
   });
   const auto hidden = child.hear();
   auto quick = recorder_of(child);
-  quick.take(Moment::kPeriodic, Look::kQuick);
+  quick.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_THAT(last_of(quick).candidates, IsEmpty());
 
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_FALSE(only_candidate(r).named);
   EXPECT_EQ(only_candidate(r).entries.at(0).range.begin().raw(), hidden);
   EXPECT_THAT(only_candidate(r).entries.at(0).name, HasSubstr("/memfd:otel"));
@@ -619,14 +621,14 @@ TEST_F(SnapshotTest, AHiddenHeaderIsFoundByAThoroughLook) {
             kPayload);
   EXPECT_FALSE(r.saw_candidate());
 
-  // Once a reader can find something, what it cannot find does not matter.
+  // When a reader can find something, what it cannot find does not matter.
   const auto named = child.step();
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_TRUE(only_candidate(r).named);
   EXPECT_EQ(only_candidate(r).entries.at(0).range.begin().raw(), named);
   EXPECT_TRUE(r.saw_candidate());
   child.step();
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_THAT(last_of(r).candidates, IsEmpty());
 }
 
@@ -640,7 +642,7 @@ TEST_F(SnapshotTest, AHiddenHeaderInAnonymousMemoryIsFound) {
   });
   const auto hidden = child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_FALSE(only_candidate(r).named);
   EXPECT_EQ(only_candidate(r).entries.at(0).range.begin().raw(), hidden);
 }
@@ -662,7 +664,7 @@ TEST_F(SnapshotTest, AnUnreadablePayloadIsRecordedAsFarAsItGoes) {
   });
   const auto crossing = child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   const auto& part = block_at(only_candidate(r), crossing, 200);
   EXPECT_EQ(part.readable, 100U);
   EXPECT_EQ(text_of(part), std::string(100, 'p'));
@@ -671,7 +673,7 @@ TEST_F(SnapshotTest, AnUnreadablePayloadIsRecordedAsFarAsItGoes) {
   for (const char* what : {"a hole", "the end of the address space"}) {
     SCOPED_TRACE(what);
     const auto at = child.step();
-    r.take(Moment::kPeriodic, Look::kThorough);
+    r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
     const auto& none = block_at(only_candidate(r), at, 200);
     EXPECT_EQ(none.readable, 0U);
     EXPECT_THAT(none.bytes, IsEmpty());
@@ -688,7 +690,7 @@ TEST_F(SnapshotTest, AHeaderThatCannotBeReadIsStillACandidate) {
   });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_EQ(only_candidate(r).memory.front().readable, 0U);
   EXPECT_EQ(only_candidate(r).found_at, std::nullopt);
   EXPECT_EQ(r.last_publication_ns(), 0U);
@@ -705,8 +707,8 @@ TEST_F(SnapshotTest, AClaimOfFourGigabytesIsBounded) {
   const auto payload = child.hear();
   auto r = recorder_of(child, {.payload_kept = 5000, .payload_read = 4U << 20U});
   const auto begin = Clock::now();
-  r.take(Moment::kPeriodic, Look::kThorough);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_LT(Clock::now() - begin, 10s);
   const auto& block = block_at(only_candidate(r), payload, UINT32_MAX);
   EXPECT_EQ(block.readable, 4U << 20U);
@@ -728,19 +730,20 @@ TEST_F(SnapshotTest, ALargePayloadIsKeptInPartAndHashedWhole) {
   });
   const auto payload = child.hear();
   auto r = recorder_of(child, {.payload_kept = 1000});
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().snapshots.size(), 1U);
   std::string whole(kBytes, 'p');
   EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).readable, kBytes);
   EXPECT_EQ(text_of(block_at(only_candidate(r), payload, kBytes)), whole.substr(0, 1000));
   EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, fnv1a(whole));
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
-  ASSERT_EQ(r.image().snapshots.size(), 2U) << "a silent change beyond what is kept";
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  ASSERT_EQ(r.image().snapshots.size(), 2U)
+      << "a change without a new timestamp, after the kept bytes";
   whole.back() = 'q';
   EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, fnv1a(whole));
-  // Both are there once, whatever announces them.
+  // Each is stored once, whatever announces it.
   ASSERT_EQ(r.image().payloads.size(), 2U);
   const auto kept = kept_bytes(r.image(), block_at(only_candidate(r), payload, kBytes));
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(kept.data()), kept.size()), whole);
@@ -760,9 +763,9 @@ TEST_F(SnapshotTest, LargePayloadsHaveALimitTogether) {
   });
   const auto payload = child.hear();
   auto r = recorder_of(child, {.payload_kept = 1000, .large_payloads = kBytes});
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().payloads.size(), 1U);
   EXPECT_EQ(kept_bytes(r.image(), block_at(only_candidate(r), payload, kBytes)).size(), 1000U);
 }
@@ -779,12 +782,12 @@ TEST_F(SnapshotTest, AnOpenDescriptorIsListedWhileItIsOpen) {
   });
   const auto fd = static_cast<int>(child.hear());
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_THAT(last_of(r).descriptors, ElementsAre(DescriptorLink{fd, "/memfd:OTEL_CTX (deleted)"}));
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(r.image().snapshots.size(), 1U);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(r.image().snapshots.size(), 2U);
   EXPECT_THAT(last_of(r).descriptors, IsEmpty());
 }
@@ -799,9 +802,9 @@ TEST_F(SnapshotTest, ALateDescriptorIsSeenByAThoroughLook) {
   });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   child.step();
-  r.take(Moment::kEnd, Look::kThorough);
+  r.take(Moment::kEnd, SnapshotDepth::kThorough);
   EXPECT_EQ(last_of(r).descriptors.size(), 1U);
   EXPECT_EQ(r.image().snapshots.size(), 2U);
 }
@@ -817,9 +820,9 @@ TEST_F(SnapshotTest, AWithdrawnContextIsAStateOfItsOwn) {
   });
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().snapshots.size(), 2U);
   EXPECT_THAT(last_of(r).candidates, IsEmpty());
 }
@@ -829,22 +832,22 @@ TEST_F(SnapshotTest, AProcessThatIsGoneAddsNothing) {
   child.hear();
   child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   const auto pid = child.pid();
-  // First a zombie, which has no memory but has withdrawn nothing, then not even that.
+  // First a zombie, which has no memory but has withdrawn nothing, then not even a zombie.
   child.kill_only();
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kEnd, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kEnd, SnapshotDepth::kThorough);
   EXPECT_EQ(r.image().snapshots.size(), 1U);
   EXPECT_EQ(last_of(r).times, 1U);
   child.end();
-  r.take(Moment::kPeriodic, Look::kQuick);
-  r.take(Moment::kEnd, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  r.take(Moment::kEnd, SnapshotDepth::kThorough);
   EXPECT_EQ(r.image().snapshots.size(), 1U);
   EXPECT_THAT(r.image().notes, IsEmpty());
 
   SnapshotRecorder never({pid, 0}, {});
-  never.take(Moment::kPeriodic, Look::kThorough);
+  never.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_THAT(never.image().snapshots, IsEmpty());
   EXPECT_THAT(never.image().notes, IsEmpty());
   EXPECT_FALSE(never.saw_candidate());
@@ -870,7 +873,7 @@ TEST_F(SnapshotTest, AProcessWhoseLeaderHasEndedIsLookedAt) {
   child.hear();
   const auto payload = child.hear();
   auto r = recorder_of(child);
-  r.take(Moment::kPeriodic, Look::kThorough);
+  r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_TRUE(abi::is_valid(header_of(only_candidate(r))));
   EXPECT_EQ(text_of(block_at(only_candidate(r), payload, kPayload.size())), kPayload);
   EXPECT_THAT(r.image().notes, IsEmpty());
@@ -886,7 +889,7 @@ TEST_F(SnapshotTest, AProcessThatMayNotBeLookedAtLeavesANote) {
   const Forked observer([&](const Talk& talk) {
     if (getuid() == 0) need(setgid(65534) == 0 && setuid(65534) == 0);
     auto r = recorder_of(child);
-    for (int i = 0; i < 20; ++i) r.take(Moment::kPeriodic, Look::kThorough);
+    for (int i = 0; i < 20; ++i) r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
     const auto& notes = r.image().notes;
     talk.say(r.image().snapshots.size());
     talk.say(notes.size());
@@ -913,13 +916,13 @@ TEST_F(SnapshotTest, APersonalityIsReadAgain) {
   auto r = recorder_of(child);
   EXPECT_EQ(r.image().personality & READ_IMPLIES_EXEC, 0U);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(r.image().personality & READ_IMPLIES_EXEC, 0U + READ_IMPLIES_EXEC);
 }
 
 TEST_F(SnapshotTest, AContextThatDoesNotHoldStillIsNotSettled) {
   const Forked child([](const Talk& talk) {
-    // It takes a reader longer to copy this than a busy host lets the writer wait.
+    // A reader needs longer to copy this than a busy host lets the writer wait.
     constexpr std::size_t kBytes = 32U << 20U;
     char* payload = map_pages(kBytes / page());
     char* header = map_memfd(1);
@@ -933,15 +936,15 @@ TEST_F(SnapshotTest, AContextThatDoesNotHoldStillIsNotSettled) {
   child.hear();
   auto r = recorder_of(child, {.payload_kept = 100});
   const auto enough = Clock::now() + 20s;
-  bool unsettled = false;
-  while (!unsettled && Clock::now() < enough) {
-    r.take(Moment::kPeriodic, Look::kQuick);
-    unsettled = !only_candidate(r).settled;
+  bool unstable = false;
+  while (!unstable && Clock::now() < enough) {
+    r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+    unstable = !only_candidate(r).stable;
   }
-  EXPECT_TRUE(unsettled);
+  EXPECT_TRUE(unstable);
   child.step();
-  r.take(Moment::kPeriodic, Look::kQuick);
-  EXPECT_TRUE(only_candidate(r).settled);
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  EXPECT_TRUE(only_candidate(r).stable);
 }
 
 TEST_F(SnapshotTest, ASettledSnapshotIsNeverAMixture) {
@@ -970,10 +973,10 @@ TEST_F(SnapshotTest, ASettledSnapshotIsNeverAMixture) {
   const auto enough = Clock::now() + 20s;
   const auto seen_enough = [&] { return checked > 0 && r.image().snapshots_dropped > 0; };
   for (int i = 0; i < 200 || (!seen_enough() && Clock::now() < enough); ++i) {
-    r.take(Moment::kPeriodic, i % 16 == 0 ? Look::kThorough : Look::kQuick);
+    r.take(Moment::kPeriodic, i % 16 == 0 ? SnapshotDepth::kThorough : SnapshotDepth::kQuick);
     const Candidate& c = only_candidate(r);
     const auto header = header_of(c);
-    if (!c.settled || header.monotonic_published_at_ns == 0) continue;
+    if (!c.stable || header.monotonic_published_at_ns == 0) continue;
     const auto& block = block_at(c, payload, kBytes);
     ASSERT_EQ(block.bytes.size(), kBytes);
     ASSERT_THAT(block.bytes, Each(static_cast<std::byte>(header.monotonic_published_at_ns)));
@@ -982,8 +985,8 @@ TEST_F(SnapshotTest, ASettledSnapshotIsNeverAMixture) {
   child.tell();
   const auto updates = child.hear();
   EXPECT_GE(updates, kUpdates);
-  r.take(Moment::kEnd, Look::kThorough);
-  EXPECT_TRUE(only_candidate(r).settled);
+  r.take(Moment::kEnd, SnapshotDepth::kThorough);
+  EXPECT_TRUE(only_candidate(r).stable);
   EXPECT_EQ(header_of(only_candidate(r)).monotonic_published_at_ns, updates);
   EXPECT_GT(checked, 0U);
   EXPECT_LE(r.image().snapshots.size(), 64U);

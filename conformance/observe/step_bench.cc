@@ -1,6 +1,6 @@
-// Steps a second of a change that is walked through, against those of a loop that only steps; both
-// and their programs on one processor. Seconds are those of the processor, so that other work on
-// the machine does not count.
+// Steps per second in a walk through a change, compared with a loop that only steps; both and their
+// programs run on one processor. Seconds are CPU time, so that other work on the machine does not
+// count.
 //   step_bench [ROUNDS]
 #include <fmt/format.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ namespace {
 using ctxconf::conformance::Timeline;
 using ctxconf::conformance::WrapOptions;
 
-// Of this process and the programs that it has waited for.
+// For this process and the programs that it has waited for.
 double processor_seconds() {
   double out = 0;
   for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
@@ -67,7 +67,7 @@ double recorded(bool steps, std::uint64_t& walked) {
   }
   const double out = processor_seconds() - begin;
   walked = 0;
-  for (const auto& walk : timeline.processes.at(0).images.at(0).walks) walked += walk.steps;
+  for (const auto& trace : timeline.processes.at(0).images.at(0).step_traces) walked += trace.steps;
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -9,11 +10,12 @@
 #include "conformance/observe/memory_block.h"
 #include "conformance/observe/stores.h"
 #include "sys/memory_reader.h"
+#include "sys/process.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-// What a reader goes on with, once it has seen it.
+// What a reader uses after it has seen it.
 struct Announced {
   bool timestamp = false;
   bool valid = false;
@@ -32,18 +34,18 @@ Announced announced_by(std::span<const std::byte> header) {
 
 }  // namespace
 
-StepRecorder::StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, CodePlaces& places,
+StepRecorder::StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, StoreRecorder& stores,
                            StepLimits limits)
-    : elf64_(elf64), order_(std::move(order)), places_(&places), limits_(limits) {}
+    : elf64_(elf64), order_(std::move(order)), stores_(&stores), limits_(limits) {}
 
 void StepRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
 }
 
-// Of a thread that stands still.
+// For a stopped thread.
 StepRecorder::Seen StepRecorder::look(pid_t tid) const {
   std::vector<std::byte> header(abi::kHeaderBytes);
-  const auto at = sys::RemoteAddr(walk_->header);
+  const auto at = sys::RemoteAddr(trace_->header);
   header.resize(sys::ProcessMemory(tid).read_some(at, header).value_or(0));
   return with_payload(tid, std::move(header));
 }
@@ -60,32 +62,31 @@ StepRecorder::Seen StepRecorder::with_payload(pid_t tid, std::vector<std::byte> 
   return out;
 }
 
-// Whether look() would give anything else than the last time: two copies in one call, at every
-// instruction.
+// Whether look() would return anything new: two copies in one call, at every instruction.
 bool StepRecorder::differs(pid_t tid) {
   const sys::ProcessMemory memory(tid);
   next_.header.resize(abi::kHeaderBytes);
   if (last_.header.size() < abi::kHeaderBytes) return true;
   if (last_.payload.empty()) {
-    const auto got = memory.read_some(sys::RemoteAddr(walk_->header), next_.header);
+    const auto got = memory.read_some(sys::RemoteAddr(trace_->header), next_.header);
     return !got || *got != abi::kHeaderBytes || next_.header != last_.header || last_.wanted != 0;
   }
   next_.payload.resize(last_.payload.size());
-  const auto got = memory.read_two({sys::RemoteAddr(walk_->header), next_.header},
+  const auto got = memory.read_two({sys::RemoteAddr(trace_->header), next_.header},
                                    {last_.payload_at, next_.payload});
   return !got || (*got)[0] != abi::kHeaderBytes || (*got)[1] != last_.payload.size() ||
          next_.header != last_.header || next_.payload != last_.payload;
 }
 
-void StepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
+void StepRecorder::add(Seen now, std::optional<std::uint32_t> location) {
   last_ = std::move(now);
-  settled_at_ = walk_->steps;
-  if (walk_->views.size() >= limits_.views) return end("too many changes");
+  stable_at_ = trace_->steps;
+  if (trace_->views.size() >= limits_.views) return end("too many changes");
   ReaderView view;
-  view.step = walk_->steps;
+  view.step = trace_->steps;
   view.order = order_->next();
   view.header = last_.header;
-  view.place = place;
+  view.location = location;
   if (last_.wanted != 0) {
     MemoryBlock block{.at = last_.payload_at,
                       .wanted = last_.wanted,
@@ -99,19 +100,19 @@ void StepRecorder::add(Seen now, std::optional<std::uint32_t> place) {
     }
     view.payload = std::move(block);
   }
-  walk_->views.push_back(std::move(view));
+  trace_->views.push_back(std::move(view));
 }
 
 bool StepRecorder::may_begin() {
-  if (walks_.size() < limits_.walks && steps_ < limits_.all_steps) return true;
-  unseen("of later changes not every instruction was looked at: there were too many");
+  if (traces_.size() < limits_.step_traces && steps_ < limits_.all_steps) return true;
+  unseen("not every instruction of later changes was observed: there were too many");
   return false;
 }
 
 void StepRecorder::begin(pid_t tid, sys::RemoteAddr header) {
-  walk_.emplace();
-  walk_->tid = tid;
-  walk_->header = header.raw();
+  trace_.emplace();
+  trace_->tid = tid;
+  trace_->header = header.raw();
   payloads_.clear();
   early_ = false;
   stored_at_ = 0;
@@ -121,42 +122,43 @@ void StepRecorder::begin_at_gate(pid_t tid, sys::RemoteAddr header) {
   if (gate_given_up_ || !may_begin()) return;
   begin(tid, header);
   Seen now = look(tid);
-  if (!announced_by(now.header).valid) return walk_.reset();
-  walk_->from_gate = true;
-  walk_->began_order = order_->last() + 1;
+  if (!announced_by(now.header).valid) return trace_.reset();
+  trace_->from_gate = true;
+  trace_->began_order = order_->last() + 1;
   early_ = true;
   add(std::move(now), std::nullopt);
-  pc_ = 0;  // not known: whatever comes next may store
+  pc_ = 0;  // unknown: the next instruction may store
 }
 
 void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
                          std::span<const std::byte> before) {
   if (!may_begin()) return;
   begin(hit.tid, header);
-  // What the header announced before the store is where it was, and nobody has run since.
+  // What the header announced before the store is still there, and nobody has run since.
   add(with_payload(hit.tid, {before.begin(), before.end()}), std::nullopt);
-  ++walk_->steps;
+  ++trace_->steps;
   ++steps_;
-  walk_->began_order = order_->last() + 1;
-  // The end of the instruction's first byte is taken for its end where it is under way.
-  add(look(hit.tid), places_->place_of(hit.tid, hit.pc, 0));
+  trace_->began_order = order_->last() + 1;
+  // For an unfinished instruction, the end of its first byte stands for its end.
+  add(look(hit.tid), stores_->locations().location_of(hit.tid, hit.pc, 0));
   pc_ = hit.pc;
 }
 
 bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
   const auto& [barrier, may_store] = instructions_.at(tid, pc);
-  // That of the first store is the first that orders anything.
-  if (early_ && !barrier.empty()) walk_->barriers.clear();
-  if (!barrier.empty() && walk_->barriers.size() < kMaxBarriers) {
-    walk_->barriers.push_back(
-        {.step = walk_->steps, .text = barrier, .place = places_->place_of(tid, pc + 1, 0)});
+  // Before the first store, keep only the latest barrier: it may be the first store itself.
+  if (early_ && !barrier.empty()) trace_->barriers.clear();
+  if (!barrier.empty() && trace_->barriers.size() < kMaxBarriers) {
+    trace_->barriers.push_back({.step = trace_->steps,
+                                .text = barrier,
+                                .location = stores_->locations().location_of(tid, pc + 1, 0)});
   }
   return may_store;
 }
 
 std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
   const bool may_differ = may_have_stored(e.tid, pc_);
-  ++walk_->steps;
+  ++trace_->steps;
   ++(early_ ? early_steps_ : steps_);
   const std::uint64_t at = std::exchange(pc_, e.pc);
   std::uint8_t words = 0;
@@ -165,51 +167,84 @@ std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
     words = changed_words(last_.header, now.header);
     const bool of_others = early_ && words != 0 && e.words == 0;
     if (now != last_) {
-      add(std::move(now), of_others ? std::nullopt : places_->place_of_step(e.tid, at, e.pc));
+      add(std::move(now),
+          of_others ? std::nullopt : stores_->locations().location_of_step(e.tid, at, e.pc));
     }
   }
   if (early_) words = e.words;
-  if (!walk_) return words;
+  if (!trace_) return words;
   if (early_ && words != 0) {
     early_ = false;
-    stored_at_ = walk_->steps - 1;
-    settled_at_ = walk_->steps;
+    stored_at_ = trace_->steps - 1;
+    stable_at_ = trace_->steps;
   }
   if (early_) {
-    if (walk_->steps >= limits_.early_steps || early_steps_ >= limits_.all_early_steps) {
+    if (trace_->steps >= limits_.early_steps || early_steps_ >= limits_.all_early_steps) {
       gate_given_up_ = true;
       end("too many instructions before the first store");
     }
     return words;
   }
-  if (walk_->steps - settled_at_ >= limits_.settled && announced_by(last_.header).valid) {
+  if (trace_->steps - stable_at_ >= limits_.stable && announced_by(last_.header).valid) {
     end("over");
-  } else if (walk_->steps - stored_at_ >= limits_.steps || steps_ >= limits_.all_steps) {
+  } else if (trace_->steps - stored_at_ >= limits_.steps || steps_ >= limits_.all_steps) {
     end("too many instructions");
   }
   return words;
 }
 
 void StepRecorder::stored_beside(const sys::WatchpointHit& hit) {
-  if (!walk_) return;
+  if (!trace_) return;
   Seen now = look(hit.tid);
-  if (now != last_) add(std::move(now), places_->place_of(hit.tid, hit.pc, 0));
+  if (now != last_) add(std::move(now), stores_->locations().location_of(hit.tid, hit.pc, 0));
 }
 
 void StepRecorder::end(const std::string& because) {
-  if (!walk_) return;
-  walk_->ended_because = because;
-  walks_.push_back(*std::exchange(walk_, std::nullopt));
+  if (!trace_) return;
+  trace_->ended_because = because;
+  traces_.push_back(*std::exchange(trace_, std::nullopt));
 }
 
 void StepRecorder::end_now(const std::string& otherwise) {
-  if (walk_) end(announced_by(last_.header).valid ? "over" : otherwise);
+  if (trace_) end(announced_by(last_.header).valid ? "over" : otherwise);
 }
 
-void StepRecorder::add_to(Image& image) && {
+void StepRecorder::stored(const sys::WatchpointHit& hit, StoppedAt at) {
+  const auto header = stores_->header();
+  if (!at.may_step || is_stepping(hit.tid) || !header || stores_->last_stored_to() != header)
+    return;
+  if (is_early()) end("another thread stored to the header first");
+  if (is_stepping()) return stored_beside(hit);
+  if (!sys::has_default_action(hit.tid, SIGTRAP).value_or(false)) return unseen(kOwnTrapAction);
+  begin(hit, *header, stores_->header_before());
+}
+
+bool StepRecorder::stepped(const sys::Stepped& e, StoppedAt at) {
+  if (!is_stepping(e.tid)) return false;
+  if (is_early() && stores_->header() != header()) {
+    end("another header replaced this one");
+    return e.words != 0;
+  }
+  if (const std::uint8_t words = stepped(e); words != 0) {
+    stores_->hit({e.tid, e.process, words, e.pc}, at.alone);
+  }
+  return false;
+}
+
+void StepRecorder::end_steps(pid_t tid, const std::string& because) {
+  if (is_stepping(tid)) end(because);
+}
+
+void StepRecorder::passed_gate(pid_t tid) {
+  const auto header = stores_->header();
+  if (is_stepping() || !header || !stores_->is_armed()) return;
+  if (sys::has_default_action(tid, SIGTRAP).value_or(false)) begin_at_gate(tid, *header);
+}
+
+void StepRecorder::add_to(Image& image, bool /*saw_context*/) {
   end_now("the program was replaced or ended");
-  image.walks = std::move(walks_);
-  image.walks_unseen = std::move(unseen_);
+  image.step_traces = std::move(traces_);
+  image.steps_unseen = std::move(unseen_);
 }
 
 }  // namespace ctxconf::conformance

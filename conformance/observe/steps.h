@@ -13,60 +13,73 @@
 #include <string>
 #include <vector>
 
+#include "conformance/evidence/timeline.h"
 #include "conformance/observe/calls.h"
-#include "conformance/observe/code_places.h"
+#include "conformance/observe/code_locations.h"
 #include "conformance/observe/instructions.h"
-#include "conformance/timeline.h"
+#include "conformance/observe/instrument.h"
+#include "conformance/observe/stores.h"
 #include "sys/remote_addr.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
 struct StepLimits {
   std::uint64_t steps = 100'000;      // of one walk
   std::uint64_t all_steps = 400'000;  // of one image
-  // The same between a gate and the first store, which count by themselves.
+  // The limits between a gate and the first store, which are counted separately.
   std::uint64_t early_steps = 50'000;
   std::uint64_t all_early_steps = 100'000;
-  // A header that a reader accepts has stayed so for so long: the change is over.
-  std::uint64_t settled = 1000;
-  std::size_t walks = kMaxWalks;
+  // When a valid header has not changed for this long, the change is over.
+  std::uint64_t stable = 1000;
+  std::size_t step_traces = kMaxStepTraces;
   std::size_t views = kMaxViews;
   std::uint64_t payload = std::uint64_t{64} << 10U;  // bytes that are compared
   std::uint64_t bytes = std::uint64_t{2} << 20U;     // of payloads that are kept
 };
 
-// Decides who is stepped, and records; whoever uses it moves the threads. One walk at a time.
-class StepRecorder {
+// Decides which thread is stepped, and records; its user moves the threads. One walk at a time.
+class StepRecorder : public Instrument {
  public:
-  // `places`: those of the image that the store recorder has, too.
-  StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, CodePlaces& places,
+  // `stores`: of the same image; must outlive this. It gets the stores of single-stepped threads.
+  StepRecorder(bool elf64, std::shared_ptr<EventOrder> order, StoreRecorder& stores,
                StepLimits limits = {});
 
-  bool is_walking() const { return walk_.has_value(); }
-  bool is_walking(pid_t tid) const { return walk_ && walk_->tid == tid; }
-  std::uint64_t walked() const { return walk_ ? walk_->steps : 0; }  // instructions of the walk
-  // It began at a gate, and its thread has not stored to the header() yet: it is still to be
-  // watched for that, since what others store is none of it.
-  bool is_early() const { return walk_ && early_; }
-  sys::RemoteAddr header() const { return sys::RemoteAddr(walk_->header); }
-  // A thread stands right after its store to the header, which was `before`, and no walk is on.
+  bool steps(pid_t tid) const override { return is_stepping(tid); }
+  bool sees_all_stores_of(pid_t tid) const override { return is_stepping(tid) && !is_early(); }
+  // Must be called after the store recorder.
+  void stored(const sys::WatchpointHit& hit, StoppedAt at) override;
+  bool stepped(const sys::Stepped& e, StoppedAt at) override;
+  void end_steps(pid_t tid, const std::string& because) override;
+  void stop_stepping() override { end_now("the operation was answered"); }
+  std::uint64_t steps_under_way() const override { return trace_ ? trace_->steps : 0; }
+  // The thread is stopped after a gate.
+  void passed_gate(pid_t tid);
+
+  bool is_stepping() const { return trace_.has_value(); }
+  bool is_stepping(pid_t tid) const { return trace_ && trace_->tid == tid; }
+  // Whether the walk began at a gate and its thread has not stored to header() yet. Then it must
+  // still be watched for that: the stores of others are not part of the walk.
+  bool is_early() const { return trace_ && early_; }
+  sys::RemoteAddr header() const { return sys::RemoteAddr(trace_->header); }
+  // A thread is stopped directly after its store to the header, which was `before`; no walk is
+  // active.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);
-  // A thread stands where it has passed a gate, and no walk is on. Nothing begins where a reader
-  // does not accept the header, nor once a walk had to be given up before its first store.
+  // A thread is stopped after a gate; no walk is active. Nothing begins if a reader does not accept
+  // the header, or after a walk was given up before its first store.
   void begin_at_gate(pid_t tid, sys::RemoteAddr header);
-  // Of the thread that walks. Bit i: it changed bytes 8i to 8i+7 of the header, or its first store
+  // For the thread that walks. Bit i: it changed bytes 8i to 8i+7 of the header, or its first store
   // touched them.
   std::uint8_t stepped(const sys::Stepped& e);
-  // Another thread stands right after its store to the header.
+  // Another thread is stopped directly after its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);
-  // Where a reader accepts what there is, the change is over.
+  // If a reader accepts the current state, the change is over.
   void end_now(const std::string& otherwise);
-  void unseen(const std::string& why);  // of walks that do not take place
+  void unseen(const std::string& why);  // why walks do not take place
 
-  void add_to(Image& image) &&;
+  void add_to(Image& image, bool saw_context) override;
 
  private:
   struct Seen {
@@ -82,25 +95,25 @@ class StepRecorder {
   Seen look(pid_t tid) const;
   Seen with_payload(pid_t tid, std::vector<std::byte> header) const;
   bool differs(pid_t tid);
-  void add(Seen now, std::optional<std::uint32_t> place);
-  // Whether it may have stored; a barrier is noted.
+  void add(Seen now, std::optional<std::uint32_t> location);
+  // Whether it may have stored; also records a barrier.
   bool may_have_stored(pid_t tid, std::uint64_t pc);
 
   bool elf64_;
   std::shared_ptr<EventOrder> order_;
-  CodePlaces* places_;
+  StoreRecorder* stores_;
   StepLimits limits_;
-  std::optional<StepWalk> walk_;
+  std::optional<StepTrace> trace_;
   Seen last_;
-  Seen next_;             // kept for its memory
-  std::uint64_t pc_ = 0;  // of the instruction that comes next
-  bool early_ = false;    // as is_early() says
-  std::uint64_t settled_at_ = 0;
+  Seen next_;             // keeps its memory
+  std::uint64_t pc_ = 0;  // of the next instruction
+  bool early_ = false;    // the value of is_early()
+  std::uint64_t stable_at_ = 0;
   std::uint64_t stored_at_ = 0;  // steps of the walk before its first store
   KnownInstructions instructions_;
   std::set<std::array<std::uint64_t, 3>> payloads_;  // of the walk: address, size, hash
-  std::vector<StepWalk> walks_;
-  std::uint64_t steps_ = 0;  // but for early ones
+  std::vector<StepTrace> traces_;
+  std::uint64_t steps_ = 0;  // without early ones
   std::uint64_t early_steps_ = 0;
   bool gate_given_up_ = false;
   std::uint64_t bytes_ = 0;

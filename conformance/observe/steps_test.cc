@@ -12,11 +12,9 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/gated_recording.h"
-#include "conformance/observe/instructions.h"
 #include "conformance/observe/recording.h"
 #include "conformance/observe/wrap.h"
 #include "sys/capabilities.h"
-#include "sys/code_stack.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -55,7 +53,7 @@ class StepsTest : public testing::Test {
     EXPECT_TRUE(r) << sys::to_string(r.error());
     return recorded();
   }
-  // Each time that it waits at its gate, the thread is walked from there.
+  // Each time the thread waits at its gate, the walk begins there.
   const Image& record_from_gates(const std::string& mode) {
     timeline_ = {};
     record_gated(options({mode}), timeline_, [](Recording& recording, pid_t tid) {
@@ -74,8 +72,8 @@ class StepsTest : public testing::Test {
   }
   static std::vector<ReaderView> views(const Image& image) {
     std::vector<ReaderView> out;
-    for (const auto& walk : image.walks)
-      out.insert(out.end(), walk.views.begin(), walk.views.end());
+    for (const auto& trace : image.step_traces)
+      out.insert(out.end(), trace.views.begin(), trace.views.end());
     return out;
   }
   std::optional<int> exit_code_ = 0;
@@ -84,26 +82,26 @@ class StepsTest : public testing::Test {
 
 TEST_F(StepsTest, ShowsEveryStateBetweenTwoInstructions) {
   const auto& image = record({"updates", "2"});
-  EXPECT_THAT(image.walks_unseen, IsEmpty());
-  // Each store that changes the header is the beginning of a view, and nothing else changed.
+  EXPECT_THAT(image.steps_unseen, IsEmpty());
+  // Each store that changes the header begins a view, and nothing else changed.
   std::vector<Store> stores;
   std::ranges::copy_if(image.stores, std::back_inserter(stores),
                        [](const Store& s) { return s.before != s.after; });
   std::size_t store = 0;
-  for (const auto& walk : image.walks) {
-    ASSERT_FALSE(walk.views.empty());
-    EXPECT_FALSE(walk.views[0].place.has_value());
-    EXPECT_EQ(walk.views[0].header, stores.at(store).before);
+  for (const auto& trace : image.step_traces) {
+    ASSERT_FALSE(trace.views.empty());
+    EXPECT_FALSE(trace.views[0].location.has_value());
+    EXPECT_EQ(trace.views[0].header, stores.at(store).before);
     std::uint64_t step = 0;
-    for (const auto& view : walk.views | std::views::drop(1)) {
+    for (const auto& view : trace.views | std::views::drop(1)) {
       EXPECT_GT(view.step, step);
       step = view.step;
       EXPECT_EQ(view.header, stores.at(store).after);
-      EXPECT_EQ(view.place, stores.at(store).place) << "the instruction of the store";
+      EXPECT_EQ(view.location, stores.at(store).location) << "the instruction of the store";
       EXPECT_EQ(view.payload.has_value(), header_of(view).monotonic_published_at_ns != 0);
       ++store;
     }
-    EXPECT_GE(walk.steps, step);
+    EXPECT_GE(trace.steps, step);
   }
   EXPECT_EQ(store, stores.size());
 }
@@ -113,19 +111,19 @@ TEST_F(StepsTest, ShowsWhatIsDoneToThePayloadBehindTheTimestamp) {
   const auto all = views(image);
   ASSERT_GT(all.size(), 2U);
   const ReaderView& late = all.back();
-  ASSERT_TRUE(late.place.has_value());
+  ASSERT_TRUE(late.location.has_value());
   ASSERT_TRUE(late.payload.has_value());
-  EXPECT_EQ(late.header, all[all.size() - 2].header) << "no store to the header";
+  EXPECT_EQ(late.header, all[all.size() - 2].header) << "the store was not to the header";
   EXPECT_EQ(late.payload->bytes.back(), std::byte{'!'});
-  EXPECT_THAT(image.places.at(*late.place).symbol, HasSubstr("late_payload"));
+  EXPECT_THAT(image.locations.at(*late.location).symbol, HasSubstr("late_payload"));
   EXPECT_LT(image.stores.back().order, late.order);
 }
 
 TEST_F(StepsTest, NamesTheBarriersOnTheWay) {
   const auto& image = record({"barriers"});
   std::vector<std::string> texts;
-  for (const auto& walk : image.walks) {
-    for (const auto& barrier : walk.barriers) texts.push_back(barrier.text);
+  for (const auto& trace : image.step_traces) {
+    for (const auto& barrier : trace.barriers) texts.push_back(barrier.text);
   }
 #if defined(__x86_64__)
   EXPECT_THAT(texts, Contains("mfence"));
@@ -138,55 +136,59 @@ TEST_F(StepsTest, AnInstructionThatRepeatsIsAViewARound) {
   const auto& image = record({"rep-payload"});
   const auto all = views(image);
   const auto inside = std::ranges::count_if(all, [&](const ReaderView& v) {
-    return v.place && image.places.at(*v.place).symbol.find("rep_payload") != std::string::npos &&
+    return v.location &&
+           image.locations.at(*v.location).symbol.find("rep_payload") != std::string::npos &&
            v.payload;
   });
-  EXPECT_GE(inside, 8) << "eight bytes behind the timestamp";
+  EXPECT_GE(inside, 8) << "eight bytes after the timestamp";
 }
 
 TEST_F(StepsTest, WhatComesBetweenTheInstructionsOfAChangeIsSurvived) {
   for (const auto* mode : {"signals-in-zero", "fork-in-zero", "thread-in-zero", "sleep-in-zero"}) {
     const auto& image = record({mode});
-    EXPECT_THAT(image.walks, Contains(testing::Truly([](const StepWalk& w) { return w.whole(); })))
+    EXPECT_THAT(image.step_traces,
+                Contains(testing::Truly([](const StepTrace& w) { return w.whole(); })))
         << mode;
-    EXPECT_THAT(image.walks, Contains(Field(&StepWalk::steps, testing::Gt(500U)))) << mode;
+    EXPECT_THAT(image.step_traces, Contains(Field(&StepTrace::steps, testing::Gt(500U)))) << mode;
   }
 }
 
 TEST_F(StepsTest, AChangeWithoutEndIsGivenUp) {
   const auto& image = record({"long-zero"});
-  ASSERT_THAT(image.walks, Not(IsEmpty()));
-  EXPECT_THAT(image.walks, Contains(Field(&StepWalk::ended_because, "too many instructions")));
+  ASSERT_THAT(image.step_traces, Not(IsEmpty()));
+  EXPECT_THAT(image.step_traces,
+              Contains(Field(&StepTrace::ended_because, "too many instructions")));
 }
 
 TEST_F(StepsTest, ALockOfAnotherThreadIsWaitedFor) {
-  EXPECT_THAT(record({"lock-in-zero"}).walks,
-              Contains(testing::Truly([](const StepWalk& w) { return w.whole(); })));
+  EXPECT_THAT(record({"lock-in-zero"}).step_traces,
+              Contains(testing::Truly([](const StepTrace& w) { return w.whole(); })));
 }
 
 TEST_F(StepsTest, AStormOfSignalsEndsTheWalkAndNotTheProgram) {
   const auto& image = record({"storm-in-zero"});
-  EXPECT_THAT(image.walks, Contains(Field(&StepWalk::ended_because, "too many instructions")));
+  EXPECT_THAT(image.step_traces,
+              Contains(Field(&StepTrace::ended_because, "too many instructions")));
   EXPECT_NE(abi::decode_process_header(image.stores.back().after)->monotonic_published_at_ns, 0U);
 }
 
 TEST_F(StepsTest, ASigtrapOfTheProgramItselfEndsTheWalkAndReachesIt) {
-  EXPECT_THAT(record({"trap-in-zero"}).walks,
-              Contains(Field(&StepWalk::ended_because, "the program's own SIGTRAP")));
+  EXPECT_THAT(record({"trap-in-zero"}).step_traces,
+              Contains(Field(&StepTrace::ended_because, "the program's own SIGTRAP")));
 }
 
 TEST_F(StepsTest, AnExecInTheMiddleEndsTheWalk) {
   const auto& first = record({"exec-in-zero"});
-  EXPECT_THAT(first.walks,
-              Contains(Field(&StepWalk::ended_because, "the program was replaced or ended")));
+  EXPECT_THAT(first.step_traces,
+              Contains(Field(&StepTrace::ended_because, "the program was replaced or ended")));
   ASSERT_THAT(timeline_.processes[0].images, SizeIs(2));
-  EXPECT_THAT(timeline_.processes[0].images[1].walks,
-              Contains(testing::Truly([](const StepWalk& w) { return w.whole(); })));
+  EXPECT_THAT(timeline_.processes[0].images[1].step_traces,
+              Contains(testing::Truly([](const StepTrace& w) { return w.whole(); })));
 }
 
 TEST_F(StepsTest, AProgramThatIsKilledInTheMiddleLeavesItsWalk) {
   exit_code_.reset();
-  EXPECT_THAT(record({"killed-in-zero"}).walks, Not(IsEmpty()));
+  EXPECT_THAT(record({"killed-in-zero"}).step_traces, Not(IsEmpty()));
   EXPECT_EQ(timeline_.processes[0].killed_by, SIGKILL);
 }
 
@@ -200,65 +202,65 @@ TEST_F(StepsTest, WeMayEndItInTheMiddle) {
   EXPECT_TRUE(recording->finish());
   ASSERT_FALSE(timeline_.processes.empty());
   EXPECT_TRUE(timeline_.processes[0].ended_by_us);
-  ASSERT_THAT(timeline_.processes[0].images[0].walks, Not(IsEmpty()));
-  EXPECT_FALSE(timeline_.processes[0].images[0].walks.back().whole());
+  ASSERT_THAT(timeline_.processes[0].images[0].step_traces, Not(IsEmpty()));
+  EXPECT_FALSE(timeline_.processes[0].images[0].step_traces.back().whole());
 }
 
 TEST_F(StepsTest, AProgramWithAHandlerOfSigtrapIsNotStepped) {
   const auto& image = record({"own-traps"});
-  EXPECT_THAT(image.walks, IsEmpty());
-  EXPECT_THAT(image.walks_unseen, HasSubstr("SIGTRAP"));
+  EXPECT_THAT(image.step_traces, IsEmpty());
+  EXPECT_THAT(image.steps_unseen, HasSubstr("SIGTRAP"));
 }
 
 TEST_F(StepsTest, TheEndOfTheThreadOrTheImageEndsTheWalk) {
-  EXPECT_THAT(record({"exit-in-zero"}).walks, Not(IsEmpty()));
+  EXPECT_THAT(record({"exit-in-zero"}).step_traces, Not(IsEmpty()));
   const auto& relayed = record({"relay"});
-  EXPECT_THAT(relayed.walks, SizeIs(testing::Ge(2U)));
-  EXPECT_THAT(relayed.walks, Contains(Field(&StepWalk::ended_because, "the thread ended")));
+  EXPECT_THAT(relayed.step_traces, SizeIs(testing::Ge(2U)));
+  EXPECT_THAT(relayed.step_traces, Contains(Field(&StepTrace::ended_because, "the thread ended")));
 }
 
-StepWalk first_from_gate(const Image& image) {
-  const auto found = std::ranges::find_if(image.walks, &StepWalk::from_gate);
-  EXPECT_NE(found, image.walks.end());
-  return found == image.walks.end() ? StepWalk{} : *found;
+StepTrace first_from_gate(const Image& image) {
+  const auto found = std::ranges::find_if(image.step_traces, &StepTrace::from_gate);
+  EXPECT_NE(found, image.step_traces.end());
+  return found == image.step_traces.end() ? StepTrace{} : *found;
 }
 
 TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
   const auto& image = record_from_gates("gated");
-  EXPECT_THAT(image.walks_unseen, IsEmpty());
-  const StepWalk walk = first_from_gate(image);
-  EXPECT_EQ(walk.ended_because, "over");
-  ASSERT_THAT(walk.views, SizeIs(testing::Ge(6U)));
+  EXPECT_THAT(image.steps_unseen, IsEmpty());
+  const StepTrace trace = first_from_gate(image);
+  EXPECT_EQ(trace.ended_because, "over");
+  ASSERT_THAT(trace.views, SizeIs(testing::Ge(6U)));
   const auto& [gate, changed, back, zero] =
-      std::tie(walk.views[0], walk.views[1], walk.views[2], walk.views[3]);
+      std::tie(trace.views[0], trace.views[1], trace.views[2], trace.views[3]);
   EXPECT_EQ(gate.step, 0U);
   EXPECT_TRUE(abi::is_valid(header_of(gate)));
-  EXPECT_GT(changed.step, 1000U) << "what changes nothing does not end it";
+  EXPECT_GT(changed.step, 1000U) << "stores that change nothing do not end it";
   EXPECT_EQ(changed.header, gate.header);
   EXPECT_EQ(changed.payload->bytes.back(), std::byte{'!'});
-  ASSERT_TRUE(changed.place.has_value());
-  EXPECT_THAT(image.places.at(*changed.place).symbol, HasSubstr("gated"));
+  ASSERT_TRUE(changed.location.has_value());
+  EXPECT_THAT(image.locations.at(*changed.location).symbol, HasSubstr("gated"));
   EXPECT_EQ(back.payload->hash, gate.payload->hash);
   EXPECT_GT(zero.step, back.step + 1000U);
   EXPECT_EQ(header_of(zero).monotonic_published_at_ns, 0U);
-  // The stores of the update are recorded as they are elsewhere.
+  // The stores of the update are recorded as usual.
   std::vector<Store> stores;
   std::ranges::copy_if(image.stores, std::back_inserter(stores),
                        [&](const Store& s) { return s.order > gate.order; });
   ASSERT_THAT(stores, SizeIs(testing::Ge(3U)));
   EXPECT_EQ(stores[0].before, gate.header);
   EXPECT_EQ(stores[0].after, zero.header);
-  EXPECT_EQ(stores[0].place, zero.place);
-  EXPECT_EQ(stores[0].tid, walk.tid);
-  EXPECT_EQ(std::ranges::count(image.walks, true, &StepWalk::from_gate), 1);
+  EXPECT_EQ(stores[0].location, zero.location);
+  EXPECT_EQ(stores[0].tid, trace.tid);
+  EXPECT_EQ(std::ranges::count(image.step_traces, true, &StepTrace::from_gate), 1);
 }
 
 TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
   const auto& image = record_from_gates("gated-long");
   EXPECT_EQ(first_from_gate(image).ended_because, "too many instructions before the first store");
   EXPECT_THAT(first_from_gate(image).views, SizeIs(1));
-  EXPECT_EQ(std::ranges::count(image.walks, true, &StepWalk::from_gate), 1) << "not once more";
-  const auto updates = std::ranges::count_if(image.walks, [](const StepWalk& w) {
+  EXPECT_EQ(std::ranges::count(image.step_traces, true, &StepTrace::from_gate), 1) << "only once";
+  const auto updates = std::ranges::count_if(image.step_traces, [](const StepTrace& w) {
     return w.whole() && !w.from_gate && abi::is_valid(header_of(w.views.front()));
   });
   EXPECT_EQ(updates, 2);
@@ -266,10 +268,10 @@ TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
 
 TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
   const auto& image = record_from_gates("gated-other");
-  const StepWalk walk = first_from_gate(image);
-  EXPECT_EQ(walk.ended_because, "another thread stored to the header first");
-  const StepWalk& other = image.walks.back();
-  EXPECT_NE(other.tid, walk.tid);
+  const StepTrace trace = first_from_gate(image);
+  EXPECT_EQ(trace.ended_because, "another thread stored to the header first");
+  const StepTrace& other = image.step_traces.back();
+  EXPECT_NE(other.tid, trace.tid);
   EXPECT_EQ(other.ended_because, "over");
   EXPECT_TRUE(abi::is_valid(header_of(other.views.front())));
   EXPECT_EQ(image.stores.back().tid, other.tid);
@@ -277,99 +279,10 @@ TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
 
 TEST_F(StepsTest, AHeaderElsewhereEndsTheWalkFromAGate) {
   const auto& image = record_from_gates("gated-elsewhere");
-  EXPECT_EQ(first_from_gate(image).ended_because, "the header is another one");
+  EXPECT_EQ(first_from_gate(image).ended_because, "another header replaced this one");
   EXPECT_EQ(image.stores.back().header, image.watches.back().header);
-  EXPECT_TRUE(abi::is_valid(header_of(image.walks.back().views.back())));
+  EXPECT_TRUE(abi::is_valid(header_of(image.step_traces.back().views.back())));
 }
-
-#if defined(__x86_64__)
-TEST(InstructionDecoderTest, KnowsFencesAndLockedInstructions) {
-  const InstructionDecoder decoder;
-  const auto text = [&](std::initializer_list<int> code) {
-    std::vector<std::byte> bytes;
-    for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
-    const auto barrier = decoder.decode(bytes, 0x1000).barrier;
-    return barrier.empty() ? "none" : barrier;
-  };
-  EXPECT_EQ(text({0x0f, 0xae, 0xf0}), "mfence");
-  EXPECT_EQ(text({0x0f, 0xae, 0xf8}), "sfence");
-  EXPECT_EQ(text({0x0f, 0xae, 0xe8}), "none") << "lfence orders loads";
-  EXPECT_THAT(text({0xf0, 0x83, 0x0c, 0x24, 0x00}), testing::StartsWith("lock or"));
-  EXPECT_THAT(text({0x48, 0x87, 0x07}), testing::StartsWith("xchg"));
-  EXPECT_EQ(text({0x48, 0x87, 0xc3}), "none") << "between registers";
-  EXPECT_EQ(text({0x48, 0x89, 0x07}), "none") << "a plain store";
-  EXPECT_EQ(text({0x0f}), "none") << "half an instruction";
-  EXPECT_EQ(text({}), "none");
-}
-
-TEST(InstructionDecoderTest, TellsWhatWasLeftAlone) {
-  constexpr std::uint64_t kPc = 0x1000;
-  constexpr std::uint64_t kRecord = 0x550000011000;
-  const InstructionDecoder decoder;
-  const auto record = *sys::RemoteRange::from_size(sys::RemoteAddr(kRecord), 64);
-  sys::StackCopy after;
-  const auto left_alone = [&](std::initializer_list<int> code, std::uint64_t rdi,
-                              std::uint64_t behind = 0) {
-    std::vector<std::byte> bytes;
-    for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
-    after.registers = {};
-    after.registers[5] = rdi;
-    after.registers[sys::StackCopy::kStackPointer] = rdi;
-    after.registers[sys::StackCopy::kProgramCounter] = behind == 0 ? kPc + bytes.size() : behind;
-    return decoder.left_alone(bytes, kPc, after.registers, record);
-  };
-  constexpr std::uint64_t kElsewhere = kRecord + 4096;
-  EXPECT_TRUE(left_alone({0x48, 0x89, 0x07}, kElsewhere)) << "mov [rdi], rax";
-  EXPECT_FALSE(left_alone({0x48, 0x89, 0x07}, kRecord + 24));
-  EXPECT_FALSE(left_alone({0x48, 0x89, 0x07}, kRecord - 4)) << "it reaches into it";
-  EXPECT_FALSE(left_alone({0x48, 0x89, 0x47, 0xf8}, kRecord + 64)) << "mov [rdi - 8], rax";
-  EXPECT_TRUE(left_alone({0x48, 0x89, 0x47, 0xf8}, kRecord + 72));
-  EXPECT_TRUE(left_alone({0x48, 0x8b, 0x07}, kRecord)) << "mov rax, [rdi]";
-  EXPECT_TRUE(left_alone({0x0f, 0x05}, kRecord)) << "syscall";
-  EXPECT_FALSE(left_alone({0x0f, 0x05}, kRecord, kPc + 5)) << "syscall, and one more";
-  EXPECT_TRUE(left_alone({0x74, 0x02}, kRecord, kPc + 4)) << "je";
-  EXPECT_TRUE(left_alone({0x50}, kElsewhere)) << "push rax";
-  EXPECT_FALSE(left_alone({0x50}, kRecord + 8));
-  EXPECT_TRUE(left_alone({0xe8, 0x00, 0x01, 0x00, 0x00}, kElsewhere, kPc + 0x105)) << "call";
-  EXPECT_FALSE(left_alone({0x48, 0x0f, 0xc1, 0x3f}, kElsewhere)) << "xadd [rdi], rdi";
-  EXPECT_FALSE(left_alone({0xf3, 0xa4}, kElsewhere)) << "rep movsb";
-  EXPECT_FALSE(left_alone({0x64, 0x48, 0x89, 0x07}, kElsewhere)) << "mov fs:[rdi], rax";
-  EXPECT_FALSE(left_alone({0x0f, 0xae, 0x27}, kElsewhere)) << "xsave [rdi]";
-  EXPECT_FALSE(left_alone({0x0f}, kElsewhere)) << "half an instruction";
-  EXPECT_FALSE(left_alone({}, kElsewhere));
-}
-
-TEST(InstructionDecoderTest, TellsWhatMayStore) {
-  const InstructionDecoder decoder;
-  const auto may_store = [&](std::initializer_list<int> code) {
-    std::vector<std::byte> bytes;
-    for (const int c : code) bytes.push_back(static_cast<std::byte>(c));
-    return decoder.decode(bytes, 0x1000).may_store;
-  };
-  EXPECT_FALSE(may_store({0x48, 0x89, 0xc3})) << "mov rbx, rax";
-  EXPECT_FALSE(may_store({0x48, 0x8b, 0x07})) << "mov rax, [rdi]";
-  EXPECT_FALSE(may_store({0x48, 0x39, 0x07})) << "cmp [rdi], rax";
-  EXPECT_FALSE(may_store({0x48, 0x8d, 0x07})) << "lea rax, [rdi]";
-  EXPECT_FALSE(may_store({0x74, 0x02})) << "je";
-  EXPECT_FALSE(may_store({0x58})) << "pop rax";
-  EXPECT_FALSE(may_store({0xc3})) << "ret";
-  EXPECT_FALSE(may_store({0x0f, 0x1f, 0x44, 0x00, 0x00})) << "nop [rax + rax]";
-  EXPECT_TRUE(may_store({0x48, 0x89, 0x07})) << "mov [rdi], rax";
-  EXPECT_TRUE(may_store({0x48, 0x01, 0x07})) << "add [rdi], rax";
-  EXPECT_TRUE(may_store({0x48, 0x87, 0x07})) << "xchg [rdi], rax";
-  EXPECT_TRUE(may_store({0x48, 0x0f, 0xc1, 0x07})) << "xadd [rdi], rax";
-  EXPECT_TRUE(may_store({0x0f, 0x95, 0x07})) << "setne [rdi]";
-  EXPECT_TRUE(may_store({0x8f, 0x07})) << "pop [rdi]";
-  EXPECT_TRUE(may_store({0x50})) << "push rax";
-  EXPECT_TRUE(may_store({0xe8, 0x00, 0x00, 0x00, 0x00})) << "call";
-  EXPECT_TRUE(may_store({0x0f, 0x05})) << "syscall";
-  EXPECT_TRUE(may_store({0xf3, 0xa4})) << "rep movsb";
-  EXPECT_TRUE(may_store({0xc5, 0xfe, 0x7f, 0x07})) << "vmovdqu [rdi], ymm0";
-  EXPECT_FALSE(may_store({0xc5, 0xfe, 0x6f, 0x07})) << "vmovdqu ymm0, [rdi]";
-  EXPECT_TRUE(may_store({0x66, 0x0f, 0xf7, 0xc1})) << "maskmovdqu xmm0, xmm1";
-  EXPECT_TRUE(may_store({0x0f})) << "half an instruction";
-}
-#endif
 
 }  // namespace
 }  // namespace ctxconf::conformance

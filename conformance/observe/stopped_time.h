@@ -1,5 +1,5 @@
 // Job control (Ctrl-Z, SIGSTOP to the group) stops this process together with the program that it
-// observes: that time counts for neither, and all that has a deadline gains it.
+// observes. That time does not count for either: every deadline moves by it.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,14 @@ class StoppedTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // So late wakes up who was stopped, and hardly one that other load keeps waiting.
+  // A stopped process wakes up this late; other load rarely delays it that much.
   static constexpr std::chrono::milliseconds kLate{1000};
-  // A host that is late with every wake-up does not stop anything: where waits are begun, each
-  // gains only so many times.
+  // A host that is late with every wake-up does not stop anything: in waits, each wait gains time
+  // only this often.
   static constexpr int kMostInAWait = 10;
 
   void begin_wait() { left_ = kMostInAWait; }
-  // A sleep until `due` ended at `now`. Returns what is gained by that.
+  // A sleep until `due` ended at `now`. Returns the time gained.
   Clock::duration woke(Clock::time_point due, Clock::time_point now) {
     const auto late = now - due;
     if (late <= kLate || left_ == 0) return {};

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 class StoppedTimeTest : public testing::Test {
  protected:
-  // Each sleep is due 20 ms after the last has ended.
+  // Each sleep is due 20 ms after the end of the last one.
   StoppedTime::Clock::duration woke_late_by(StoppedTime::Clock::duration late) {
     const auto due = now_ + milliseconds(20);
     now_ = due + late;

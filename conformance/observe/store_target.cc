@@ -1,5 +1,5 @@
-// What the tests of level stores run: a publication in one unusual situation per first argument,
-// and exit 0 when all went as it would alone.
+// The program for tests of level stores: a publication in one unusual situation per first argument.
+// Exits with 0 if everything happened as without ctxconf.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -126,7 +126,7 @@ volatile char* payload_of(const Header* h) {
   return reinterpret_cast<volatile char*>(h->payload);
 }
 
-// The last byte of the payload changes when its timestamp is there.
+// The last byte of the payload changes after its timestamp was stored.
 [[gnu::noinline]] int late_payload() {
   Header* h = publish();
   update(h);
@@ -163,7 +163,7 @@ void spin(int rounds) {
   for (int i = 0; i < rounds; ++i) __asm__ volatile("" ::: "memory");
 }
 
-// Held by another thread for a while.
+// Another thread holds it for a while.
 void wait_for_a_lock() {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static std::atomic<bool> locked = false;
@@ -184,14 +184,14 @@ void wait_for_a_lock() {
   pthread_join(thread, nullptr);
 }
 
-// So often that one who moves by single instructions does not come out of its handler.
+// So often that a single-stepping observer never leaves its handler.
 void storm(bool on) {
   signal(SIGALRM, count_trap);
   const itimerval often{{0, on ? 100 : 0}, {0, on ? 100 : 0}};
   setitimer(ITIMER_REAL, &often, nullptr);
 }
 
-// What can come between the stores of an update.
+// What can happen between the stores of an update.
 int in_zero(const std::string& what) {
   Header* h = publish();
   h->timestamp = 0;
@@ -234,7 +234,7 @@ int in_zero(const std::string& what) {
   return 0;
 }
 
-// Tells who watches, and waits to be told to go on.
+// Tells the observer that it waits, and waits for permission to continue.
 void gate() {
   const pid_t tid = gettid();
   char c = 0;
@@ -248,7 +248,7 @@ void named_update(Header* h) {
   name(h);
 }
 
-// A byte of the payload changes, and is as it was before the update begins.
+// A byte of the payload changes and changes back before the update begins.
 [[gnu::noinline]] int gated() {
   Header* h = publish();
   signal(SIGUSR1, count_trap);
@@ -266,7 +266,7 @@ void named_update(Header* h) {
   return traps == 1 ? 0 : 1;
 }
 
-// With much to do before its first update.
+// With much work before its first update.
 int gated_long() {
   Header* h = publish();
   gate();
@@ -331,15 +331,16 @@ int map_before_size() {
 
 int remap() {
   Header* h = publish();
-  void* place = map_anonymous();
-  auto* moved = static_cast<Header*>(mremap(h, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, place));
-  if (moved != place) return 1;
+  void* location = map_anonymous();
+  auto* moved =
+      static_cast<Header*>(mremap(h, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, location));
+  if (moved != location) return 1;
   update(moved);
   name(moved);
   return 0;
 }
 
-// Stores of two threads at the same time, each thread to words of its own.
+// Two threads store at the same time, each to words of its own.
 int both_at_once(int count) {
   static Header* h = nullptr;
   static int rounds = 0;
@@ -365,7 +366,7 @@ int both_at_once(int count) {
   return 0;
 }
 
-// Each field is stored by a thread of its own, which is made for it.
+// A separate thread, created for that, stores each field.
 int relay() {
   static Header* h = nullptr;
   static std::uint64_t payload = 0;
@@ -480,7 +481,7 @@ int by_a_child_that_shares_memory() {
   return 0;
 }
 
-// A thread that waits for its vfork child does not stop for anybody.
+// A thread that waits for its vfork child cannot be stopped.
 int beside_vfork() {
   static std::array<int, 2> ready{};
   static std::array<int, 2> go_on{};
@@ -512,7 +513,7 @@ int beside_vfork() {
   return 0;
 }
 
-// The child has a copy of the header, without the advice against it.
+// The child has a copy of the header, without MADV_DONTFORK.
 int forked() {
   Header* h = publish();
   madvise(h, kPage, MADV_DOFORK);
@@ -528,7 +529,7 @@ int forked() {
 }
 
 int anonymous() {
-  // Memory of a runtime that has nothing to do with it, before and after.
+  // Unrelated memory of a runtime, before and after.
   auto* other = static_cast<volatile std::uint64_t*>(map_anonymous());
   madvise(const_cast<std::uint64_t*>(other), kPage, MADV_DONTFORK);
   other[0] = 0x1234;
@@ -546,7 +547,7 @@ int anonymous() {
   return 0;
 }
 
-// The message has a page of its own, which gets the same advice after the header has it.
+// The message has a page of its own, which gets the same advice after the header.
 int anonymous_with_payload() {
   auto* h = static_cast<Header*>(map_anonymous());
   madvise(h, kPage, MADV_DONTFORK);
@@ -562,7 +563,7 @@ int anonymous_with_payload() {
   return 0;
 }
 
-// One debug register of the thread is its own: 77 where that is not allowed.
+// Uses one debug register of the thread; exits with 77 if that is not allowed.
 int with_own_breakpoint() {
   static volatile std::uint64_t watched = 0;
   const int fd = own_breakpoint(watched);
@@ -602,8 +603,8 @@ int republished() {
   return 0;
 }
 
-// The message is made behind the zero, in memory that is mapped behind it, or before it in
-// memory that was never touched; or it is copied from elsewhere.
+// Builds the message after the zero, in memory that is mapped after it; or before it, in memory
+// that was never touched; or copies it from elsewhere.
 int prepared_late(const std::string& where) {
   Header* h = publish();
   std::uint64_t payload = 0;
@@ -616,7 +617,7 @@ int prepared_late(const std::string& where) {
   void* untouched = map_anonymous();
   if (where == "early") prepare(untouched);
   static const char constant[kMessage + 1] = "z&a message that is part of the program.";
-  // What is copied behind the zero.
+  // What is copied after the zero.
   std::vector<std::pair<const void*, std::size_t>> sources;
   if (where == "constant") sources.emplace_back(constant, kMessage);
   if (where == "shared" || where == "pieces") {

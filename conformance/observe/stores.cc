@@ -21,7 +21,7 @@ constexpr std::uint8_t kTimestampWord = 1U << 2U;
 constexpr std::uint64_t kLargestCandidate = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
 constexpr std::size_t kPutAside = 16;
-constexpr std::size_t kClaimable = 256;         // stores that are looked back at
+constexpr std::size_t kClaimable = 256;         // how many stores to check
 constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
 
@@ -45,7 +45,7 @@ bool is_zero(const Header& h) {
   return std::ranges::all_of(h, [](std::byte b) { return b == std::byte{0}; });
 }
 
-// What a writer may have after any store while it fills 32 zero bytes, in any order.
+// What the mapping may contain after any store while a writer fills 32 zero bytes, in any order.
 bool may_become_header(const Header& h) {
   const auto header = decoded(h);
   for (std::size_t i = 0; i < header.signature.size(); ++i) {
@@ -54,7 +54,7 @@ bool may_become_header(const Header& h) {
   return header.version <= kLargestVersion;
 }
 
-// Not another name that looks like it, which other memory may have.
+// Not a similar name, which other memory may have.
 bool has_the_name(std::string_view file) {
   if (file.ends_with(" (deleted)")) file.remove_suffix(std::string_view(" (deleted)").size());
   return file == abi::kMemfdFile;
@@ -81,7 +81,7 @@ StoreRecorder::StoreRecorder(bool elf64, bool lifetime, std::shared_ptr<EventOrd
       order_(std::move(order)),
       budget_(std::move(copies)),
       limits_(limits),
-      places_(files) {}
+      locations_(files) {}
 
 StoreRecorder::~StoreRecorder() { forget_copy(); }
 
@@ -96,6 +96,11 @@ std::optional<sys::RemoteAddr> StoreRecorder::header() const {
   return current_->at;
 }
 
+std::optional<sys::WatchedWords> StoreRecorder::watched(pid_t /*tid*/) const {
+  if (!current_) return std::nullopt;
+  return sys::words_from(current_->at);
+}
+
 void StoreRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
   end("given up");
@@ -107,7 +112,7 @@ std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, 
   const auto got = [&]() -> sys::Result<std::size_t> {
     if (stop == nullptr) return memory.read_some(at, bytes);
     std::array<std::byte, sizeof stop->code> code{};
-    CTX_TRY(both, memory.read_two({at, bytes}, {stop->pc, code}));
+    CTX_ASSIGN_OR_RETURN(both, memory.read_two({at, bytes}, {stop->pc, code}));
     if (both[1] == code.size()) std::memcpy(&stop->code, code.data(), code.size());
     return both[0];
   }();
@@ -119,7 +124,7 @@ std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, 
   return bytes;
 }
 
-// Memory that was given back may be another mapping by now, at the same address.
+// At this address there may now be another mapping.
 bool StoreRecorder::still_there(pid_t tid, const Header& now) {
   if (now.size() < abi::kHeaderBytes) return false;
   if (!is_signed(current_->last) || is_signed(now)) return true;
@@ -138,7 +143,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
   if (!now || now->size() < abi::kHeaderBytes) return;
   end("published elsewhere");
   if (stores_.size() >= limits_.stores || watches_.size() >= limits_.watches) return;
-  places_.look_again();
+  locations_.look_again();
   Current c;
   c.at = sys::RemoteAddr(address);
   c.memfd = memfd;
@@ -191,7 +196,7 @@ void StoreRecorder::drop() {
   forget_copy();
 }
 
-// It was other memory than a header's: back to what was put aside for it.
+// It was not a header: returns to the memory that was put aside.
 void StoreRecorder::give_up(pid_t tid) {
   drop();
   while (!current_ && !put_aside_.empty()) {
@@ -204,21 +209,21 @@ void StoreRecorder::give_up(pid_t tid) {
   }
 }
 
-void StoreRecorder::entered(const SystemCall& call) { in_progress_[call.tid] = call; }
+void StoreRecorder::call_entered(const SystemCall& call) { in_progress_[call.tid] = call; }
 
-void StoreRecorder::left(const sys::SyscallExit& e) {
+void StoreRecorder::call_left(const sys::SyscallExit& e) {
   const auto it = in_progress_.find(e.tid);
   if (it == in_progress_.end()) return;
   const SystemCall call = std::move(it->second);
   in_progress_.erase(it);
-  if (call.name == "mmap" || call.name == "munmap") places_.look_again();
+  if (call.name == "mmap" || call.name == "munmap") locations_.look_again();
   if (call.name == "prctl") return on_naming(e.tid, call);
   if (sys::is_error_result(e.result)) return;
   if (without_file_) {
     begin(e.tid, *without_file_, "mmap", /*memfd=*/true);
     if (current_ && current_->at.raw() == *without_file_) without_file_.reset();
   }
-  // The result of a 32-bit caller may come with its sign extended.
+  // The result of a 32-bit caller may be sign-extended.
   const auto address =
       e.result < 0 ? static_cast<std::uint32_t>(e.result) : static_cast<std::uint64_t>(e.result);
   if (call.name == "mmap") on_mmap(e.tid, call, address);
@@ -235,7 +240,7 @@ void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t res
   if (!right_name && current_ && current_->at.raw() == rightly_named_) return;
   if (right_name) rightly_named_ = result;
   begin(tid, result, "mmap", /*memfd=*/true);
-  // Mapped before ftruncate has made the file that large.
+  // Mapped before ftruncate has made the file large enough.
   without_file_.reset();
   if (!current_ || current_->at.raw() != result) without_file_ = result;
 }
@@ -301,9 +306,9 @@ void StoreRecorder::ended(pid_t tid) {
   last_ended_ = order_->last();
 }
 
-void StoreRecorder::look(pid_t tid) {
+void StoreRecorder::catch_up(pid_t tid) {
   if (!is_armed()) return;
-  // A call that takes the mapping away may have done so; left() knows whether and where to.
+  // A call that removes the mapping may have done so; left() knows whether, and the new address.
   const auto call = in_progress_.find(tid);
   if (call != in_progress_.end() &&
       (call->second.name == "mremap" || call->second.name == "munmap"))
@@ -315,7 +320,10 @@ void StoreRecorder::look(pid_t tid) {
 }
 
 void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
+  last_stored_to_.reset();
   if (!is_armed()) return;
+  last_stored_to_ = current_->at;
+  before_ = current_->last;
   Stop stop{sys::RemoteAddr(e.pc)};
   const auto now = read_header(e.tid, current_->at, &stop);
   if (!now || !current_) return;
@@ -327,8 +335,8 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   const auto changed = changed_words(current_->last, *now);
   const auto foreign = static_cast<std::uint8_t>(changed & ~unsigned{e.words});
   const bool claimed = (changed & e.words) == 0 && claim(e, stop.code);
-  // Other threads have run before this one stored, and since: whether before or after it they
-  // changed the timestamp is not known.
+  // Other threads have run before this store and after it: it is unknown on which side of it they
+  // changed the timestamp.
   if (!claimed && !alone && foreign != 0 && (changed & kTimestampWord) != 0) {
     return add_foreign(e.tid, changed | e.words, *now);
   }
@@ -340,7 +348,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   s.words = e.words;
   s.before = current_->last;
   s.after = *now;
-  s.place = place_of(e, stop.code);
+  s.location = location_of(e, stop.code);
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
@@ -350,7 +358,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
 
 void StoreRecorder::add_foreign(pid_t tid, std::uint8_t words, const Header& now) {
   Store s;
-  // Places in the order for the threads that turn out to have made it together.
+  // Reserves places in the order for the threads that later turn out to have made this store.
   const auto spare = static_cast<unsigned>(std::popcount(words)) - 1;
   for (unsigned i = 0; i < spare; ++i) order_->next();
   s.order = order_->next();
@@ -399,7 +407,7 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
   }
 }
 
-// Threads that may have run since `tid` went on from its last stop.
+// The number of threads that may have run since `tid` continued from its last stop.
 std::optional<std::uint32_t> StoreRecorder::threads_since(pid_t tid) const {
   const auto threads = sys::thread_count(tid);
   if (!threads) return std::nullopt;
@@ -452,14 +460,14 @@ std::optional<MemoryBlock> StoreRecorder::payload_of(pid_t tid, const Header& he
   return block;
 }
 
-std::optional<std::uint32_t> StoreRecorder::place_of(const sys::WatchpointHit& e,
-                                                     std::uint64_t code) {
-  // Within an instruction that is under way, the end of its first byte is taken for its end.
-  return places_.place_of(e.tid, sys::is_under_way(e, code) ? e.pc + 1 : e.pc, code);
+std::optional<std::uint32_t> StoreRecorder::location_of(const sys::WatchpointHit& e,
+                                                        std::uint64_t code) {
+  // For an unfinished instruction, the end of its first byte stands for its end.
+  return locations_.location_of(e.tid, sys::is_under_way(e, code) ? e.pc + 1 : e.pc, code);
 }
 
-// The stop of a thread can wait while another one's is handled, whose look at the header then
-// found both stores: what nobody's store was is this one's.
+// A thread's stop can wait while another thread's stop is handled, whose look at the header then
+// found both stores. So a store without a thread may be this thread's.
 bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
   const auto resumed = resumed_.find(e.tid);
   const auto since = resumed == resumed_.end() ? 0 : resumed->second;
@@ -472,10 +480,10 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
     if (others == 0) {
       s.tid = e.tid;
       s.words = e.words;
-      s.place = place_of(e, code);
+      s.location = location_of(e, code);
       return true;
     }
-    // No order of these says when the timestamp changed: the store stays nobody's.
+    // No order of these says when the timestamp changed: the store stays without a thread.
     if ((s.words & kTimestampWord) != 0) return true;
     const auto spare = spare_.find(s.order);
     if (spare == spare_.end() || spare->second == 0) return false;
@@ -484,7 +492,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
     own.order = s.order - spare->second--;
     own.words = e.words;
     own.after = with_words(s.before, s.after, e.words);
-    own.place = place_of(e, code);
+    own.location = location_of(e, code);
     s.before = own.after;
     s.words = others;
     stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));
@@ -493,7 +501,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
   return false;
 }
 
-void StoreRecorder::add_to(Image& image, bool saw_context) && {
+void StoreRecorder::add_to(Image& image, bool saw_context) {
   if (current_ && !current_->signed_once && current_->because == "madvise") drop();
   current_.reset();
   image.stores_unseen = std::move(unseen_);
@@ -504,7 +512,7 @@ void StoreRecorder::add_to(Image& image, bool saw_context) && {
   image.watches = std::move(watches_);
   image.stores = std::move(stores_);
   image.stores_dropped = dropped_;
-  image.places = std::move(places_).finish();
+  image.locations = std::move(locations_).finish();
 }
 
 }  // namespace ctxconf::conformance

@@ -65,7 +65,7 @@ class StoresTest : public testing::Test {
     ASSERT_FALSE(timeline_.processes.empty());
     EXPECT_EQ(timeline_.processes[0].exit_code, exit_code_);
     ASSERT_FALSE(timeline_.processes[0].images.empty());
-    // What the recording promises in any case.
+    // What the recording guarantees in any case.
     for (const Process& p : timeline_.processes) {
       for (const Image& i : p.images) {
         EXPECT_THAT(i.stores_unseen, HasSubstr(unseen_));
@@ -84,12 +84,12 @@ class StoresTest : public testing::Test {
       order = s.order;
       EXPECT_THAT(s.before, SizeIs(32));
       EXPECT_THAT(s.after, SizeIs(32));
-      ASSERT_NE(watch_of(image, s), nullptr) << "a store outside of a watch";
+      ASSERT_NE(watch_of(image, s), nullptr) << "a store outside a watch";
       if (last != nullptr && watch_of(image, *last) == watch_of(image, s)) {
         EXPECT_EQ(s.before, last->after);
       }
       last = &s;
-      EXPECT_EQ(s.tid == 0, !s.place.has_value());
+      EXPECT_EQ(s.tid == 0, !s.location.has_value());
     }
   }
   static const Watch* watch_of(const Image& image, const Store& s) {
@@ -148,7 +148,7 @@ TEST_F(StoresTest, RecordsEveryStoreOfAPublicationAndItsUpdates) {
   EXPECT_EQ(w.found, std::vector<std::byte>(32));
   EXPECT_FALSE(w.ended_order);
   EXPECT_THAT(w.unwatched, IsEmpty());
-  // The watch begins between the mmap and whatever comes next.
+  // The watch begins between the mmap and the next call.
   const auto mapped = std::ranges::find(i.calls, "mmap", &SystemCall::name);
   const auto advised = std::ranges::find(i.calls, "madvise", &SystemCall::name);
   ASSERT_NE(mapped, i.calls.end());
@@ -156,7 +156,7 @@ TEST_F(StoresTest, RecordsEveryStoreOfAPublicationAndItsUpdates) {
   EXPECT_LT(mapped->left_order, w.armed_order);
   EXPECT_LT(w.armed_order, advised->entered_order);
   EXPECT_LT(advised->left_order, i.stores[0].order);
-  // The first naming call lies between the publication and the first update.
+  // The first naming call is between the publication and the first update.
   const auto named = std::ranges::find(i.calls, "prctl", &SystemCall::name);
   EXPECT_LT(i.stores[4].order, named->entered_order);
   EXPECT_LT(named->left_order, i.stores[5].order);
@@ -170,9 +170,9 @@ TEST_F(StoresTest, RecordsEveryStoreOfAPublicationAndItsUpdates) {
   EXPECT_EQ(i.stores[5].payload->hash, i.stores[4].payload->hash);
   EXPECT_FALSE(i.stores[6].payload);
   for (const Store& s : i.stores) {
-    const CodePlace& place = i.places.at(s.place.value());
-    EXPECT_THAT(place.module, EndsWith("/store_target"));
-    EXPECT_NE(place.offset, 0U);
+    const InstructionLocation& location = i.locations.at(s.location.value());
+    EXPECT_THAT(location.module, EndsWith("/store_target"));
+    EXPECT_NE(location.offset, 0U);
   }
 }
 
@@ -216,7 +216,7 @@ TEST_F(StoresTest, FollowsTheLatestPublication) {
   EXPECT_EQ(image().watches[0].ended_because, "published elsewhere");
 }
 
-// Each store is one thread's, whoever stopped first.
+// Each store belongs to one thread, whichever stopped first.
 TEST_F(StoresTest, StoresAtTheSameTimeAreToldApart) {
   constexpr int kRounds = 150;
   record({"both-at-once", std::to_string(kRounds)});
@@ -417,8 +417,8 @@ class ClaimTest : public testing::Test {
     call.name = "mmap";
     call.args[1] = sizeof header_;
     call.file = "/memfd:OTEL_CTX (deleted)";
-    recorder_.entered(call);
-    recorder_.left({tids_[0], getpid(), static_cast<std::int64_t>(address())});
+    recorder_.call_entered(call);
+    recorder_.call_left({tids_[0], getpid(), static_cast<std::int64_t>(address())});
     EXPECT_EQ(recorder_.header(), sys::RemoteAddr(address()));
     EXPECT_FALSE(recorder_.is_armed());
     recorder_.armed(tids_[0], {});
@@ -439,7 +439,7 @@ class ClaimTest : public testing::Test {
   }
   Image image() {
     Image image;
-    std::move(recorder_).add_to(image, true);
+    recorder_.add_to(image, true);
     return image;
   }
   std::vector<Store> stores() {
@@ -536,14 +536,14 @@ TEST_F(ClaimTest, AThreadThatIsAloneStoredLast) {
 TEST_F(ClaimTest, WhatNoThreadStopsForStaysNobodys) {
   header_ = {1, 2, 0, 0};
   stops(0, 1);
-  // Went on since and stores the same value once more.
+  // Has continued since, and stores the same value once more.
   recorder_.resumed(tids_[1]);
   stops(1, 2);
   const auto all = stores();
   ASSERT_THAT(all, SizeIs(3));
   EXPECT_EQ(all[0].tid, 0);
   EXPECT_EQ(all[0].words, 2);
-  EXPECT_FALSE(all[0].place);
+  EXPECT_FALSE(all[0].location);
   EXPECT_EQ(all[2].tid, tids_[1]);
   EXPECT_EQ(all[2].before, all[2].after);
 }
@@ -619,7 +619,7 @@ TEST(MemoryCopy, KeepsWhatWasThereAndSaysWhatIsNotKnown) {
     EXPECT_NE(at, MAP_FAILED);
     return static_cast<char*>(at);
   };
-  // Its first page is touched, its second is not; behind it is nothing.
+  // Its first page is touched, its second is not; nothing is mapped after it.
   char* memory = static_cast<char*>(
       mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(memory, MAP_FAILED);

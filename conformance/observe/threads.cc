@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "abi/thread_record.h"
-#include "conformance/elf_facts.h"
+#include "conformance/elf/elf_facts.h"
+#include "conformance/elf/tls_access.h"
 #include "conformance/observe/memory_block.h"
-#include "conformance/rules/tls_access.h"
 #include "sys/access_watchdog.h"
 #include "sys/process.h"
 
@@ -24,7 +24,7 @@ using sys::RemoteAddr;
 
 constexpr std::uint64_t kBehind = 1024;
 constexpr std::size_t kMostFacts = 16384;  // files in the cache
-constexpr std::size_t kMostHidden = 64;    // variables that no .dynsym has
+constexpr std::size_t kMostHidden = 64;    // variables that are in no .dynsym
 constexpr std::size_t kMostBeyond = 65536;
 
 std::uint64_t hash_of_files(const std::string& maps_text) {
@@ -43,7 +43,7 @@ bool has_variable(const ModuleFacts& m) {
   return !m.dynamic_symbols.empty() || !m.static_symbols.empty();
 }
 
-// A library that is deleted or replaced while it is mapped goes on as the same one.
+// A library that is deleted or replaced while it is mapped counts as the same one.
 bool is_same_file(const ModuleFacts& a, const ModuleFacts& b) {
   constexpr std::string_view kDeleted = " (deleted)";
   const auto plain = [&](std::string_view path) {
@@ -66,7 +66,7 @@ std::uint64_t bytes_of(const ThreadSample& s) {
   return (s.record ? s.record->bytes.size() : 0) + (s.behind ? s.behind->bytes.size() : 0);
 }
 
-// By the id of a leader that has ended a process shows no memory.
+// If the leader has ended, the process shows no memory under its id.
 pid_t thread_with_memory(pid_t pid, RemoteAddr readable) {
   constexpr std::size_t kMostThreads = 16;
   std::array<std::byte, 1> out;
@@ -99,32 +99,32 @@ ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, const SnapshotReco
 void ThreadRecorder::look_at_modules() {
   const sys::ProcessAccess access(pid_);
   find_definitions();
-  find_places();
+  find_locations();
 }
 
-void ThreadRecorder::find_places() {
-  places_.clear();
-  hidden_places_.clear();
+void ThreadRecorder::find_locations() {
+  locations_.clear();
+  hidden_locations_.clear();
   if (!wants_threads()) return;
   const auto& any = definitions_.empty() ? hidden_.front() : definitions_.front();
   const RemoteAddr readable = modules_.modules[any.module].start;
   const sys::ProcessMemory memory(thread_with_memory(pid_, readable));
   for (const sys::TlsDefinition& d : definitions_) {
-    places_.push_back(sys::tls_place(modules_, d, memory));
+    locations_.push_back(sys::tls_location(modules_, d, memory));
   }
   for (const sys::TlsDefinition& d : hidden_) {
-    hidden_places_.push_back(sys::tls_place(modules_, d, memory));
+    hidden_locations_.push_back(sys::tls_location(modules_, d, memory));
   }
 }
 
 void ThreadRecorder::find_definitions() {
   const auto text = sys::read_maps_text(pid_);
-  if (!text || text->empty()) return;  // a zombie has none any more
+  if (!text || text->empty()) return;  // a zombie has none
   const std::uint64_t hash = hash_of_files(*text);
   if (hash == mappings_hash_) return;
   auto modules = sys::modules_of(pid_, cache_->files);
   if (!modules) {
-    // ESRCH: the process went meanwhile, which is its right.
+    // ESRCH: the process ended meanwhile, which is not a fault.
     if (modules.error().err != ESRCH) unread(sys::to_string(modules.error()));
     return;
   }
@@ -172,7 +172,7 @@ void ThreadRecorder::look_at_birth(const ThreadRecorder* parent, RemoteAddr thre
   if (parent != nullptr) {
     mappings_hash_ = parent->mappings_hash_;
     set_modules(parent->modules_);
-    find_places();
+    find_locations();
   } else {
     look_at_modules();
   }
@@ -187,13 +187,13 @@ void ThreadRecorder::unread(const std::string& why) {
 }
 
 std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_pointer) {
-  // By the leader's id a process whose leader has ended shows no memory.
+  // If the leader has ended, the process shows no memory under its id.
   const sys::ProcessMemory memory(tid);
   std::vector<ThreadSample> out;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
+  for (std::size_t i = 0; i < locations_.size(); ++i) {
     const auto index = facts_index_.find(definitions_[i].module);
     if (index == facts_index_.end()) continue;
-    const auto slot = sys::tls_address(places_[i], thread_pointer, memory);
+    const auto slot = sys::tls_address(locations_[i], thread_pointer, memory);
     if (!slot) {
       if (slot.error().err != ESRCH) unread(sys::to_string(slot.error()));
       continue;
@@ -234,15 +234,15 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
   return out;
 }
 
-// No reader finds these, so one value of each is enough: it tells that the program uses it.
+// No reader finds these, so one value of each is enough: it shows that the program uses it.
 void ThreadRecorder::look_at_hidden(pid_t tid, RemoteAddr thread_pointer,
                                     const sys::MemoryReader& memory) {
-  for (std::size_t i = 0; i < hidden_places_.size(); ++i) {
+  for (std::size_t i = 0; i < hidden_locations_.size(); ++i) {
     const auto index = facts_index_.find(hidden_[i].module);
     if (index == facts_index_.end()) continue;
     const auto seen = std::ranges::find(hidden_seen_, index->second, &ThreadSample::module);
     if (seen != hidden_seen_.end()) continue;
-    const auto slot = sys::tls_address(hidden_places_[i], thread_pointer, memory);
+    const auto slot = sys::tls_address(hidden_locations_[i], thread_pointer, memory);
     if (!slot || !*slot) continue;
     const auto value = memory.read(sys::RemotePtr<std::uint64_t>{**slot});
     if (!value || *value == 0) continue;
@@ -306,51 +306,36 @@ void ThreadRecorder::keep_beyond(ThreadSample s) {
   const bool again =
       last.times > 0 && last.slot == s.slot && last.value == s.value && last.hash == hash;
   last = {.slot = s.slot, .value = s.value, .hash = hash, .times = again ? last.times + 1 : 1};
-  // That a record cannot be copied counts where it is so twice.
+  // A record that cannot be copied counts only if that happens twice.
   if (again && (is_whole(s) || last.times > 2)) return;
   s.times = last.times;
   if (!again) ++dropped_;
   if (!is_whole(s)) find_mapping(s);
   const std::uint64_t bytes = bytes_of(s);
-  judges_no_more_ = judges_no_more_ || limits_.broken == 0 || judged_ == limits_.judged ||
-                    judged_bytes_ + bytes > limits_.judged_bytes;
-  if (judges_no_more_) {
+  const bool judges = context_->state_judge() != nullptr && limits_.broken > 0;
+  const std::size_t most = judges ? limits_.judged : 0;
+  if (!judged_.takes(bytes, most, limits_.judged_bytes)) {
     ++unjudged_;
     return;
   }
-  ++judged_;
-  judged_bytes_ += bytes;
   beyond_.push_back(std::move(s));
   if (beyond_.size() >= limits_.judged_together) judge_beyond(context_->image());
 }
 
-// All at once, and one by one where a row is broken: which of them are to be kept, because those
-// that are do not show it often enough.
+// Judges all at once, and one by one if they break a row. Keeps those that show a row that the kept
+// samples do not show often enough.
 void ThreadRecorder::judge_beyond(const Image& context) {
-  constexpr std::size_t kLooks = 3;  // the context may be gone in the last one
-  const auto broken_in = [&](std::span<const ThreadSample> samples) {
-    Image image;
-    image.key = context.key;
-    image.executable = context.executable;
-    image.elf64 = context.elf64;
-    image.little_endian = context.little_endian;
-    image.payloads = context.payloads;
-    const auto& looks = context.snapshots;
-    image.snapshots.assign(
-        looks.end() - static_cast<std::ptrdiff_t>(std::min(kLooks, looks.size())), looks.end());
-    image.modules = facts_;
-    image.threads.assign(samples.begin(), samples.end());
-    return broken_by_records(image);
-  };
   const auto beyond = std::exchange(beyond_, {});
-  if (beyond.empty() || broken_in(beyond).empty()) return;
+  if (beyond.empty()) return;
+  const StateJudge& judge = *context_->state_judge();
+  if (judge.broken_by_records(context, facts_, beyond).empty()) return;
   for (const ThreadSample& s : beyond) {
-    const auto rows = broken_in(std::span(&s, 1));
+    const auto rows = judge.broken_by_records(context, facts_, std::span(&s, 1));
     const auto unshown = broken_.unshown(rows);
     const std::uint64_t bytes = bytes_of(s);
     if (unshown.empty() || kept_beyond_.size() >= limits_.broken ||
         kept_beyond_bytes_ + bytes > limits_.bytes / 4) {
-      add_dropped(rows, rows_dropped_);
+      add_dropped(rows, requirements_dropped_);
       continue;
     }
     broken_.shown(unshown);
@@ -379,7 +364,7 @@ std::optional<std::vector<ThreadView>> ThreadRecorder::sample_if_asleep(pid_t ti
                                                                         RemoteAddr thread_pointer) {
   const auto before = sys::thread_activity(pid_, tid);
   if (!before || !before->sleeping) return std::nullopt;
-  // It has not run since the last look, so that nothing of its own has changed.
+  // The thread has not run since the last look, so nothing of its own has changed.
   if (const auto slept = slept_.find(tid);
       slept != slept_.end() && slept->second.activity == *before) {
     const std::uint64_t now = sys::boottime_now_ns();
@@ -408,16 +393,16 @@ std::optional<ThreadRecorder::Slot> ThreadRecorder::slot_of(pid_t tid) const {
 
 std::optional<RemoteAddr> ThreadRecorder::variable_of(pid_t tid, RemoteAddr thread_pointer) const {
   const sys::ProcessMemory memory(tid);
-  for (const auto& place : places_) {
-    const auto slot = sys::tls_address(place, thread_pointer, memory);
+  for (const auto& location : locations_) {
+    const auto slot = sys::tls_address(location, thread_pointer, memory);
     if (slot && *slot) return *slot;
   }
   return std::nullopt;
 }
 
-void ThreadRecorder::add_to(Image& image) && {
+void ThreadRecorder::add_to(Image& image, bool /*saw_context*/) {
   judge_beyond(image);
-  // Without the variable nothing here is evidence of anything.
+  // Without the variable nothing here is evidence.
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {
     image.modules = std::move(facts_);
   }
@@ -428,9 +413,9 @@ void ThreadRecorder::add_to(Image& image) && {
   image.exits = std::move(exits_);
   image.threads_dropped = dropped_;
   image.threads_judged = dropped_ - std::min(dropped_, unjudged_);
-  for (auto& row : rows_dropped_) {
-    if (std::ranges::find(image.rows_dropped, row) == image.rows_dropped.end()) {
-      image.rows_dropped.push_back(std::move(row));
+  for (auto& row : requirements_dropped_) {
+    if (std::ranges::find(image.requirements_dropped, row) == image.requirements_dropped.end()) {
+      image.requirements_dropped.push_back(std::move(row));
     }
   }
   if (dropped_ > 0) {

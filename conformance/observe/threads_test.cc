@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "conformance/observe/target_record.h"
+#include "conformance/rules/state_rules.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -25,7 +26,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A process whose only thread has a record, with a value of one byte that it is told.
+// A process whose only thread has a record; the test sets its one-byte value.
 class RecordOwner {
  public:
   RecordOwner() {
@@ -85,12 +86,12 @@ std::string values(const Image& image) {
   return out;
 }
 
-// Each value is seen twice.
+// Sees each value twice.
 Image image_of(const std::string& sequence, ThreadLimits limits) {
   const RecordOwner owner;
   ModuleCache modules;
-  SnapshotRecorder context(ImageKey{owner.pid(), 0}, {});
-  context.take(Moment::kPeriodic, Look::kQuick);
+  SnapshotRecorder context(ImageKey{owner.pid(), 0}, {.judge = &state_judge()});
+  context.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ThreadRecorder threads(owner.pid(), modules, context, limits);
   threads.look_at_modules();
   EXPECT_TRUE(threads.wants_threads());
@@ -104,7 +105,7 @@ Image image_of(const std::string& sequence, ThreadLimits limits) {
     }
   }
   Image image = std::move(context).finish("");
-  std::move(threads).add_to(image);
+  threads.add_to(image, true);
   return image;
 }
 
@@ -116,7 +117,7 @@ TEST(ThreadRecorder, ASampleBeyondTheLimitIsKeptWhereItBreaksARow) {
   EXPECT_EQ(values(image), "ab\xff");
   EXPECT_EQ(image.threads_dropped, 4U);
   EXPECT_EQ(image.threads_judged, 4U);
-  EXPECT_THAT(image.rows_dropped, IsEmpty());
+  EXPECT_THAT(image.requirements_dropped, IsEmpty());
 }
 
 TEST(ThreadRecorder, WhatBreaksARowAgainAndAgainIsKeptTwice) {
@@ -129,7 +130,7 @@ TEST(ThreadRecorder, WhatBreaksARowAgainAndAgainIsKeptTwice) {
   EXPECT_EQ(values(image), "ab\xff\xfe");
   EXPECT_EQ(image.threads_dropped, 5U);
   EXPECT_EQ(image.threads_judged, 5U);
-  EXPECT_THAT(image.rows_dropped, ElementsAre("tctx.attrs.utf8"));
+  EXPECT_THAT(image.requirements_dropped, ElementsAre("tctx.attrs.utf8"));
 }
 
 TEST(ThreadRecorder, OnlySoManySamplesAreJudgedBeforeTheyGo) {

@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/evidence/trace_ids.h"
 #include "conformance/observe/recording.h"
-#include "conformance/trace_ids.h"
 #include "sys/access_watchdog.h"
 #include "sys/fd.h"
 #include "sys/process.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAfterPublication{10000};
 constexpr milliseconds kWithoutPublication{30000};
-constexpr milliseconds kInAll{120000};  // of a program that publishes again and again
+constexpr milliseconds kInAll{120000};  // for a program that keeps publishing
 constexpr milliseconds kTermGrace{2000};
 constexpr milliseconds kOutputPace{10};
 
@@ -47,7 +47,7 @@ Clock::time_point deadline_of(const WrapOptions& options, const Recording& recor
   return recording.begun() + scaled(options, kWithoutPublication);
 }
 
-// What a program prints, of which the end is kept.
+// The output of a program; keeps only its end.
 class Output {
  public:
   sys::Result<> open(sys::Launch& launch) {
@@ -88,7 +88,7 @@ class Output {
   std::string text_;
 };
 
-// What a program prints on one descriptor, which is passed on to ours with that number.
+// The output of a program on one descriptor, passed on to our descriptor with that number.
 class PassedOn {
  public:
   sys::Result<> open(int fd, sys::Launch& launch) {
@@ -105,7 +105,7 @@ class PassedOn {
     theirs_.reset();
     return ours_.is_open() ? recording.wake_for(ours_.get(), POLLIN) : sys::Result<>();
   }
-  // False: there is nothing more now.
+  // False: nothing more is available now.
   bool take(Recording& recording) {
     if (!ours_.is_open()) return false;
     const bool was_held_up = !pending_.empty();
@@ -117,13 +117,13 @@ class PassedOn {
     if (n < 0) return false;
     pending_.assign(bytes.data(), static_cast<std::size_t>(n));
     ids_.take(pending_);
-    // If nobody reads our output any more, the program finds its own pipe closed, too.
+    // If nobody reads our output any more, the program finds its own pipe closed too.
     if (n == 0 || !write_pending()) return close(recording);
-    // The program waits as long as our reader does, and nothing else waits for it.
+    // Only the program waits for our reader.
     if (!pending_.empty()) (void)recording.wake_for(ours_.get(), 0);
     return pending_.empty();
   }
-  // Bounded: a pipe may be large, processes left behind may go on writing, and our reader may have
+  // Bounded: a pipe may be large, processes left running may keep writing, and our reader may have
   // stopped.
   void take_rest(Recording& recording) {
     constexpr int kWaitMs = 1000;
@@ -154,9 +154,9 @@ class PassedOn {
     pollfd ready{.fd = to_, .events = POLLOUT, .revents = 0};
     return poll(&ready, 1, within_ms) > 0;
   }
-  // As much as there is room for. False: nobody reads it.
+  // Writes as much as fits. False: nobody reads it.
   bool write_pending() {
-    constexpr std::size_t kPiece = 256;  // a terminal that is ready has room for so much
+    constexpr std::size_t kPiece = 256;  // a terminal that is ready has room for this much
     std::size_t written = 0;
     bool open = true;
     while (written < pending_.size() && is_ready(0)) {
@@ -177,10 +177,10 @@ class PassedOn {
   sys::Fd ours_;
   sys::Fd theirs_;
   IdScanner ids_;
-  std::string pending_;  // read, and not written yet
+  std::string pending_;  // read but not written yet
 };
 
-// Until the program has ended, by itself or because its time was up.
+// Runs until the program has ended by itself or at its deadline.
 sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Output& output,
                             std::array<PassedOn, 2>& passed_on, Timeline& timeline) {
   const auto take_output = [&] {
@@ -188,13 +188,13 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
     for (PassedOn& p : passed_on) (void)p.take(recording);
   };
   Wrapped out;
-  std::optional<Clock::time_point> end_by;  // without the time that job control takes
+  std::optional<Clock::time_point> end_by;  // without the time used by job control
   Clock::time_point taken;
   while (true) {
     if (recording.paused()) break;
     const auto now = Clock::now();
-    // A descriptor that is ready wakes us where nothing else happens. Where there is one event
-    // after the other, like single instructions, it would cost as much as they do to look at each.
+    // A ready descriptor wakes us only when nothing else happens. During a busy series of events,
+    // like single-steps, checking the descriptors each time would cost as much as the events.
     if (recording.was_idle() || now - taken >= kOutputPace) {
       take_output();
       taken = now;
@@ -218,7 +218,7 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
         timeline.notes.push_back("the program still ran after " + after + " and was ended");
         if (!options.run_for && deadline == recording.begun() + scaled(options, kInAll)) {
           timeline.incomplete = "the program was ended after " + after +
-                                ", while it published again and again: --for says how long it "
+                                " while it kept publishing: use --for to set how long it "
                                 "may run";
         }
       }
@@ -228,12 +228,12 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
     }
     const auto until = end_by ? *end_by + recording.late() : deadline;
     if (end_by && now >= until) break;
-    CTX_TRY(more, recording.step(until));
+    CTX_ASSIGN_OR_RETURN(more, recording.step(until));
     if (!more) break;
   }
   take_output();
   for (PassedOn& p : passed_on) p.take_rest(recording);
-  CTX_CHECK(recording.finish());
+  CTX_RETURN_IF_ERROR(recording.finish());
   for (PassedOn& p : passed_on) p.add_to(timeline);
   out.output = std::move(output).text();
   return out;
@@ -249,14 +249,14 @@ sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline)
   Output output;
   std::array<PassedOn, 2> passed_on;
   if (options.keeps_output) {
-    CTX_CHECK(output.open(launch));
+    CTX_RETURN_IF_ERROR(output.open(launch));
   } else if (options.ids_from_output) {
-    CTX_CHECK(passed_on[0].open(STDOUT_FILENO, launch));
-    CTX_CHECK(passed_on[1].open(STDERR_FILENO, launch));
+    CTX_RETURN_IF_ERROR(passed_on[0].open(STDOUT_FILENO, launch));
+    CTX_RETURN_IF_ERROR(passed_on[1].open(STDERR_FILENO, launch));
   }
-  CTX_TRY(recording, Recording::start(options, launch, timeline));
-  CTX_CHECK(output.begin(recording));
-  for (PassedOn& p : passed_on) CTX_CHECK(p.begin(recording));
+  CTX_ASSIGN_OR_RETURN(recording, Recording::start(options, launch, timeline));
+  CTX_RETURN_IF_ERROR(output.begin(recording));
+  for (PassedOn& p : passed_on) CTX_RETURN_IF_ERROR(p.begin(recording));
   auto followed = follow(options, recording, output, passed_on, timeline);
   if (!followed) followed.error().op = kFollowing;
   return followed;
@@ -268,13 +268,13 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
   launch.no_filter = options.no_filter;
   launch.file_size_limit = 0;
   launch.discard_output = true;
-  CTX_TRY(tracee, sys::Tracee::launch(launch, options.trampoline));
+  CTX_ASSIGN_OR_RETURN(tracer, sys::Tracer::launch(launch, options.trampoline));
 
   const auto dog = watchdog(options);
   FaultRun run;
   run.fault = kFileSizeLimit;
-  const pid_t root = tracee.root();
-  // The program may be a launcher: what any of its processes dies of counts.
+  const pid_t root = tracer.root();
+  // The program may be a launcher, so the death of any of its processes counts.
   const auto limit = options.run_for.value_or(kAfterPublication);
   const auto deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(limit * options.timeout_scale);
@@ -282,18 +282,18 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
   bool ended_by_us = false;
   const auto look = [&](pid_t pid) {
     SnapshotRecorder r(ImageKey{pid, 0}, options.limits);
-    r.take(Moment::kExit, Look::kQuick);
+    r.take(Moment::kExit, SnapshotDepth::kQuick);
     run.published = run.published || r.last_publication_ns() != 0;
   };
   std::size_t started = 0;
   while (true) {
-    auto event = tracee.next(deadline);
+    auto event = tracer.next(deadline);
     if (!event) {
       if (event.error().err == ECHILD) break;
       return std::unexpected(std::move(event).error());
     }
-    if (!*event || tracee.tasks() > options.max_tasks ||
-        tracee.processes().size() > options.max_alive || started > options.max_processes) {
+    if (!*event || tracer.tasks() > options.max_tasks ||
+        tracer.processes().size() > options.max_alive || started > options.max_processes) {
       ended_by_us = true;
       break;
     }
@@ -302,7 +302,7 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
           using E = std::decay_t<decltype(e)>;
           if constexpr (std::is_same_v<E, sys::SignalStop>) {
             if (e.signo == SIGXFSZ) {
-              if (const auto call = tracee.syscall_of(e.tid)) {
+              if (const auto call = tracer.syscall_of(e.tid)) {
                 const bool sizes = call->nr == SYS_ftruncate || call->nr == SYS_fallocate;
                 std::string file;
                 if (auto links = sys::descriptors_to(e.process, "")) {
@@ -314,10 +314,10 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
                     sizes ? "ftruncate" : "system call " + std::to_string(call->nr), file};
               }
             }
-            (void)tracee.resume(e.tid, e.signo);
+            (void)tracer.resume(e.tid, e.signo);
           } else if constexpr (std::is_same_v<E, sys::Exiting>) {
             if (e.whole_process) look(e.process);
-            (void)tracee.resume(e.tid);
+            (void)tracer.resume(e.tid);
           } else if constexpr (std::is_same_v<E, sys::Gone>) {
             const bool hit = e.killed_by == SIGXFSZ && struck.contains(e.process) &&
                              struck[e.process].second.starts_with(abi::kMemfdFile);
@@ -331,16 +331,16 @@ sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {
               }
             }
           } else if constexpr (std::is_same_v<E, sys::Execed>) {
-            (void)tracee.resume(e.process);
+            (void)tracer.resume(e.process);
           } else {
             if constexpr (std::is_same_v<E, sys::NewTask>) ++started;
-            (void)tracee.resume(e.tid);
+            (void)tracer.resume(e.tid);
           }
         },
         **event);
   }
-  for (const pid_t pid : tracee.processes()) look(pid);
-  CTX_CHECK(tracee.end());
+  for (const pid_t pid : tracer.processes()) look(pid);
+  CTX_RETURN_IF_ERROR(tracer.end());
   run.ended_by_us = ended_by_us && !run.exit_code && !run.killed_by;
   return run;
 }

@@ -1,8 +1,8 @@
-// What observation costs the program: every figure is measured by a program that publishes a
-// context and then works, alone and under record_wrap, in turns.
+// The cost of observation for the program. A program that publishes a context and then works
+// measures each figure, alone and under record_wrap, in turns.
 //   wrap_bench [ROUNDS]        medians of ROUNDS (default 11) and their ratio to alone
-//   wrap_bench rate [ROUNDS]   only the stores a second
-// Both programs stay on one CPU where that is the question (stores a second), and on any else.
+//   wrap_bench rate [ROUNDS]   only the stores per second
+// Both programs stay on one CPU to measure stores per second; otherwise on any.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -35,7 +35,7 @@
 #include "conformance/observe/stores.h"
 #include "conformance/observe/wrap.h"
 #include "sys/spawn.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -65,7 +65,7 @@ void stay_on_one_cpu() {
 
 // ---- the observed program
 
-// The header, in a page whose other bytes belong to nobody.
+// The header, in a page with no other data.
 volatile std::uint64_t* publish() {
   static const std::array<std::uint8_t, 12> payload = {0x0a, 0};
   const int fd = memfd_create("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -120,7 +120,7 @@ double copy_16k() {
   return ns_since(begin) / kTimes;
 }
 
-// There and back between two threads of one CPU is two switches.
+// A round trip between two threads on one CPU is two switches.
 double context_switch() {
   constexpr int kTimes = 5'000;
   std::array<int, 2> there{};
@@ -174,7 +174,7 @@ void update(volatile std::uint64_t* header, std::uint64_t times) {
   }
 }
 
-// The first updates are also searched for where their message had been prepared.
+// For the first updates, ctxconf also searches where their message was prepared.
 int updates(const char* path) {
   stay_on_one_cpu();
   volatile std::uint64_t* header = publish();
@@ -200,7 +200,7 @@ Figures read_figures(const std::string& path) {
   double ns = 0;
   while (in >> name >> ns) out[name] = ns;
   if (out.empty()) {
-    std::fprintf(stderr, "wrap_bench: the program left no figures\n");
+    std::fprintf(stderr, "wrap_bench: the program printed no figures\n");
     std::exit(1);
   }
   return out;
@@ -263,7 +263,7 @@ void costs(const std::string& self, const std::string& path, int rounds) {
     const double alone = median(by_how[0]);
     fmt::print("{:<28}{:>12.2f}", name, alone);
     for (std::size_t h = 1; h < kHows.size(); ++h) {
-      // Neighbours in time are compared: the machine is not equally fast all the while.
+      // Compares neighbours in time: the speed of the machine changes.
       std::vector<double> ratios;
       for (std::size_t i = 0; i < by_how[h].size(); ++i) {
         ratios.push_back(by_how[h][i] / by_how[0][i]);
@@ -274,7 +274,7 @@ void costs(const std::string& self, const std::string& path, int rounds) {
   }
 }
 
-// The least that a tracer can do at each store: which register hit, and the 32 bytes.
+// The least that a tracer can do at each store: read which register hit, and the 32 bytes.
 double bare_loop() {
   const pid_t pid = fork();
   if (pid < 0) die("fork");

@@ -24,7 +24,7 @@
 #include "sys/capabilities.h"
 #include "sys/fd.h"
 #include "sys/process.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -72,7 +72,7 @@ bool has_valid_context(const Snapshot& s) {
   });
 }
 
-// Distinct valid headers: a kernel that names mappings makes a state of its own of the name.
+// Distinct valid headers: on a kernel that names mappings, a name makes a separate state.
 std::size_t contexts(const Image& image) {
   std::size_t count = 0;
   std::vector<std::byte> last;
@@ -271,7 +271,7 @@ TEST_F(WrapTest, RecordsTheCallsOfThePublicationsInOrder) {
                           "prctl"));
   expect_publication(only_image(), timeline_.page_size);
   for (const auto& c : only_image().calls) EXPECT_EQ(c.tid, root().pid);
-  // Each naming call found a state of its own.
+  // Each naming call found a separate state.
   std::vector<std::uint64_t> states;
   for (const auto& c : only_image().calls) {
     if (c.snapshot) states.push_back(*c.snapshot);
@@ -315,7 +315,7 @@ TEST_F(WrapTest, NotesWhatIsNotDumpable) {
 
 TEST_F(WrapTest, RecordsTheCallsOfTheReferenceWriter) {
   record(running({std::string(CTXCONF_BIN_DIR) + "/writer_ref", "--quiet", "--hold", "0s"}));
-  // It marks the page of its own bookkeeping as well.
+  // It also marks the page of its own bookkeeping.
   EXPECT_THAT(names_of(only_image().calls),
               ElementsAre("memfd_create", "ftruncate", "mmap", "madvise", "madvise", "prctl"));
   expect_publication(only_image(), timeline_.page_size);
@@ -394,8 +394,8 @@ TEST_F(WrapTest, AnExecEndsAnImage) {
                                         Not(Contains(Moment::kExecEntry))));
 }
 
-// Each look finds the program at a stop that was not told of yet: also at that of an exec, where
-// its memory is that of the next image. How many of them there were.
+// Each look finds the program at a stop that was not reported yet: also at the stop of an exec,
+// where its memory is that of the next image. Returns the number of looks.
 std::size_t look_at_each_stop(Recording& recording) {
   const auto state = [&] {
     const auto facts = sys::process_facts(recording.root());
@@ -469,7 +469,8 @@ TEST_F(WrapTest, LooksGoOnBehindAnExecThatFails) {
   const Snapshot& state = only_image().snapshots.front();
   EXPECT_THAT(state.moments, AllOf(Contains(Moment::kStart), Contains(Moment::kExecEntry),
                                    Contains(Moment::kPeriodic), Contains(Moment::kExit)));
-  // All, those at the start, the exec and the end, and none while it was not known what came of it.
+  // All looks: at the start, the exec and the end, and none while the result of the exec was
+  // unknown.
   EXPECT_EQ(state.times, looks + 3 - 1);
 }
 
@@ -584,7 +585,8 @@ TEST_F(WrapTest, KillsWhatIgnoresTheRequest) {
   auto argv = writer("good", "default", 60s);
   argv.insert(argv.begin(), {"env", "--ignore-signal=TERM"});
   auto o = running(std::move(argv));
-  o.timeout_scale = 0.05;  // its time begins when it publishes, hence ignores already
+  o.timeout_scale =
+      0.05;  // its time begins when it publishes; by then it already ignores the signal
   record(o);
   EXPECT_EQ(root().killed_by, SIGKILL);
   EXPECT_TRUE(root().ended_by_us);
@@ -598,7 +600,7 @@ TEST_F(WrapTest, AProgramMayAnswerTheRequestInItsOwnWay) {
   std::string command;
   for (const auto& word : writer("good", "default", 60s)) command += word + " ";
   auto o = script("trap 'exit 9' TERM; " + command + "& wait");
-  o.run_for = 1500ms;  // with all of the two seconds to answer
+  o.run_for = 1500ms;  // the full two seconds remain for its answer
   record(o);
   EXPECT_EQ(root().exit_code, 9);
   EXPECT_FALSE(root().ended_by_us);
@@ -616,7 +618,7 @@ TEST_F(WrapTest, TooManyTasksAreARunaway) {
 }
 
 TEST_F(WrapTest, TooManyProcessesAreARunaway) {
-  // Each of them ends before the next one is made.
+  // Each process ends before the next one is made.
   auto o = script("while :; do (:); done");
   o.max_processes = 30;
   record(o);
@@ -685,7 +687,7 @@ TEST_F(WrapTest, SaysHowFarItIs) {
 TEST_F(WrapTest, AnInterruptEndsTheObservation) {
   auto o = running(writer("good", "default", 60s));
   o.progress = [](double, std::size_t, std::size_t) { kill(getpid(), SIGINT); };
-  // A shell starts what runs in the background with SIGINT ignored.
+  // A shell starts background jobs with SIGINT ignored.
   const auto old = std::signal(SIGINT, SIG_DFL);
   record(o);
   std::signal(SIGINT, old);
@@ -825,7 +827,7 @@ TEST_F(WrapTest, AFileSizeLimitSparesAWriterThatHeedsIt) {
   EXPECT_FALSE(run->ended_by_us);
   EXPECT_EQ(run->last_syscall, "");
   EXPECT_EQ(run->last_file, "");
-  // It falls back on anonymous memory where that can have a name.
+  // It falls back to anonymous memory if that can have a name.
   EXPECT_EQ(run->published, sys::Capabilities::of_this_host().has(sys::kHostAnonVmaName));
 }
 
@@ -932,9 +934,9 @@ class PickedSlots : public testing::Test {
 TEST_F(PickedSlots, AreOfOneThreadAfterTheOther) {
   const Image& image = record(thread_writer("good", "default"));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  ASSERT_FALSE(image.slot_walks.empty());
-  // It publishes, and attaches then.
-  const SlotWalk& first = image.slot_walks.front();
+  ASSERT_FALSE(image.slot_step_traces.empty());
+  // It publishes, and then attaches.
+  const SlotStepTrace& first = image.slot_step_traces.front();
   EXPECT_EQ(first.tid, timeline_.processes.front().pid);
   EXPECT_EQ(first.ended_because, "over");
   EXPECT_EQ(first.views.front().value, 0U);
@@ -943,13 +945,16 @@ TEST_F(PickedSlots, AreOfOneThreadAfterTheOther) {
 
 TEST_F(PickedSlots, AreFoundInARunningThread) {
   const Image& image = record(thread_writer("good", "toggled"));
-  const auto& walks = image.slot_walks;
-  EXPECT_TRUE(std::ranges::any_of(
-      walks, [&](const SlotWalk& w) { return w.tid != timeline_.processes.front().pid; }));
-  EXPECT_TRUE(std::ranges::all_of(walks, [](const SlotWalk& w) { return w.steps <= 10'000; }));
+  const auto& step_traces = image.slot_step_traces;
+  EXPECT_TRUE(std::ranges::any_of(step_traces, [&](const SlotStepTrace& w) {
+    return w.tid != timeline_.processes.front().pid;
+  }));
+  EXPECT_TRUE(
+      std::ranges::all_of(step_traces, [](const SlotStepTrace& w) { return w.steps <= 10'000; }));
 }
 
-// Its arguments: threads that never use the variable, and threads that do all the time.
+// Arguments: the number of threads that never use the variable, and of threads that use it all the
+// time.
 std::vector<std::string> slot_threads(int idle, int busy, std::chrono::milliseconds time) {
   const std::string bin = CTXCONF_BIN_DIR;
   return {bin + "/slot_threads", bin + "/slot_general_dynamic.so", std::to_string(idle),
@@ -958,27 +963,27 @@ std::vector<std::string> slot_threads(int idle, int busy, std::chrono::milliseco
 
 std::set<std::int32_t> walked_threads(const Image& image) {
   std::set<std::int32_t> out;
-  for (const SlotWalk& w : image.slot_walks) out.insert(w.tid);
+  for (const SlotStepTrace& w : image.slot_step_traces) out.insert(w.tid);
   return out;
 }
 
 TEST_F(PickedSlots, GoOnBehindAThreadThatHasNoVariable) {
   const Image& image = record(slot_threads(/*idle=*/2, /*busy=*/1, 1500ms));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  EXPECT_THAT(walked_threads(image), SizeIs(1)) << image.slot_walks_unseen;
+  EXPECT_THAT(walked_threads(image), SizeIs(1)) << image.slot_steps_unseen;
 }
 
 TEST_F(PickedSlots, OneThreadLeavesInstructionsForTheOthers) {
   const Image& image = record(slot_threads(/*idle=*/0, /*busy=*/6, 6s));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  // Of six; a turn takes long on a busy machine.
+  // Out of six; a turn takes long on a busy machine.
   EXPECT_THAT(walked_threads(image), SizeIs(testing::Ge(2)));
   std::uint64_t steps = 0;
-  for (const SlotWalk& w : image.slot_walks) steps += w.steps;
+  for (const SlotStepTrace& w : image.slot_step_traces) steps += w.steps;
   EXPECT_LE(steps, 100'000U);
 }
 
-// As the kernel counts them for this thread; nothing: it does not.
+// The kernel's count for this thread; nothing: it does not count.
 std::optional<std::uint64_t> calls_of_read() {
   std::ifstream file("/proc/thread-self/io");
   std::string name;
@@ -999,13 +1004,14 @@ TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
   if (!before || !after) GTEST_SKIP() << "this kernel does not count calls of read()";
   ASSERT_FALSE(timeline_.processes.empty());
   std::uint64_t steps = 0;
-  for (const SlotWalk& w : timeline_.processes[0].images.at(0).slot_walks) steps += w.steps;
+  for (const SlotStepTrace& w : timeline_.processes[0].images.at(0).slot_step_traces)
+    steps += w.steps;
   ASSERT_GT(steps, 1000U);
   EXPECT_LT(*after - *before, steps) << "one for each descriptor would be twice as many";
 }
 
 TEST_F(PickedSlots, NobodyHasAny) {
-  EXPECT_THAT(record({"true"}).slot_walks_unseen, HasSubstr("no thread stored"));
+  EXPECT_THAT(record({"true"}).slot_steps_unseen, HasSubstr("no thread stored"));
 }
 
 TEST_F(PickedSlots, SigtrapIsTheProgramsOwn) {
@@ -1013,8 +1019,8 @@ TEST_F(PickedSlots, SigtrapIsTheProgramsOwn) {
           "trap '' TRAP; exec " + thread_writer("good", "default").front() +
               " --good default --quiet --hold 350"});
   const Image& last = timeline_.processes.front().images.back();
-  EXPECT_THAT(last.slot_walks, IsEmpty());
-  EXPECT_THAT(last.slot_walks_unseen, HasSubstr("SIGTRAP"));
+  EXPECT_THAT(last.slot_step_traces, IsEmpty());
+  EXPECT_THAT(last.slot_steps_unseen, HasSubstr("SIGTRAP"));
 }
 
 }  // namespace

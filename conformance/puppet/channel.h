@@ -1,5 +1,5 @@
-/* What the scripted process and who moves it say to each other: a command and an answer each time,
- * one message of a SOCK_SEQPACKET socket each. */
+/* The messages between the scripted process and its controller: each command has one answer, and
+ * each of them is one message on a SOCK_SEQPACKET socket. */
 #ifndef CONFORMANCE_PUPPET_CHANNEL_H_
 #define CONFORMANCE_PUPPET_CHANNEL_H_
 
@@ -8,16 +8,16 @@
 enum {
   kPuppetChannel = 3,       /* the descriptor of the first thread, unless argv[1] names another */
   kPuppetAreas = 64,        /* stacks: threads and children that share memory, over the whole run */
-  kPuppetBytes = 8192,      /* behind a command or an answer */
-  kPuppetDescriptors = 900, /* channels are moved up to there, out of the way of the script */
+  kPuppetBytes = 8192,      /* after a command or an answer */
+  kPuppetDescriptors = 900, /* channels get this number or more, out of the way of the script */
 };
 
-/* Results of messages that nobody has asked for: the first one of each thread and process, and that
- * of a handler in which it serves, which interrupted an operation or nothing. */
+/* Results of messages without a command: the first message of each thread and process, and that
+ * of a signal handler that accepts commands; it interrupted an operation or an idle thread. */
 #define PUPPET_HELLO INT64_C(0x7570706574000001)
 #define PUPPET_HANDLER INT64_C(0x7570706574000002)
 #define PUPPET_HANDLER_IDLE INT64_C(0x7570706574000003)
-/* That of a command that tells when it begins, before its answer. */
+/* The message of a command that reports its start, before its answer. */
 #define PUPPET_BEGINS INT64_C(0x7570706574000004)
 
 enum PuppetCall {
@@ -33,7 +33,7 @@ enum PuppetCall {
   kPuppetFence,     /* args: FenceKind */
   kPuppetSpin,      /* args: times */
   kPuppetAwait,     /* args: at, width, value */
-  kPuppetThread,    /* args: area, with TLS; a descriptor comes along: the channel of the thread */
+  kPuppetThread,    /* args: area, with TLS; with a descriptor: the channel of the thread */
   kPuppetExitThread,
   kPuppetHandle, /* args: signal, SignalAction */
   kPuppetReturn,
@@ -50,14 +50,14 @@ struct PuppetCommand {
   uint32_t number;
   uint64_t args[6];
   uint32_t pointers;
-  uint32_t returned; /* kPuppetSyscall: so many of the bytes come back with the answer */
+  uint32_t returned; /* kPuppetSyscall: this many of the bytes come back with the answer */
   uint32_t bytes;
-  uint32_t tells; /* 1: when it begins */
+  uint32_t tells; /* 1: report the start */
 };
 
 struct PuppetAnswer {
-  int64_t result; /* -errno of what was refused */
-  uint64_t bytes; /* behind it */
+  int64_t result; /* -errno if refused */
+  uint64_t bytes; /* bytes after it */
 };
 
 #endif /* CONFORMANCE_PUPPET_CHANNEL_H_ */

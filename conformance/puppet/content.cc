@@ -31,7 +31,7 @@ Bytes tag(unsigned field, unsigned type) { return varint(std::uint64_t{field} <<
 
 Bytes block(unsigned field, const Bytes& bytes, unsigned padding = 0) {
   Bytes out = tag(field, kLength);
-  // Of a length most decoders read five bytes at most.
+  // Most decoders read at most five bytes of a length.
   const Bytes shortest = varint(bytes.size());
   put(out, varint(bytes.size(),
                   static_cast<unsigned>(std::min<std::size_t>(padding, 5 - shortest.size()))));

@@ -14,7 +14,7 @@ Act look(Rng& rng) {
   return out;
 }
 
-// Acts of the process itself whose context is looked at right after them.
+// Acts of the process itself after which its context is examined.
 Act* some(Plan& plan, Kind kind, Rng& rng) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < plan.acts.size(); ++i) {
@@ -36,13 +36,13 @@ Publication* publication(Plan& plan, Rng& rng) {
   return &act->publication;
 }
 
-// The publication in `act`, and right after it an update that changes what is announced.
-Update* update(Plan& plan, Rng& rng, Place place = Place::kAnonymous) {
+// The publication in `act`, directly followed by an update that changes what is announced.
+Update* update(Plan& plan, Rng& rng, Location location = Location::kAnonymous) {
   Act* act = some(plan, Kind::kPublish, rng);
   if (act == nullptr) return nullptr;
   Publication& p = act->publication;
   p.again_in_place = false;
-  p.place = place;
+  p.location = location;
   p.gap = 0;
   make_room(p);
   Act next;
@@ -58,7 +58,7 @@ Update* update(Plan& plan, Rng& rng, Place place = Place::kAnonymous) {
       for (auto& n : *namings) n.length = Length::kWhole;
     }
   }
-  // Different from what stands there, and of another size.
+  // Differs from the present content, and has another size.
   next.update.content.attributes.push_back(
       {"com.example.changed", string_value(std::string(40 + rng.below(20), 'c')), {}});
   if (encode(next.update.content).size() == encode(p.content).size()) {
@@ -71,11 +71,11 @@ Update* update(Plan& plan, Rng& rng, Place place = Place::kAnonymous) {
   return &plan.acts[static_cast<std::size_t>(at) + 1].update;
 }
 
-bool wrong_after(Plan& plan, Rng& rng, const char* what, Place place) {
+bool wrong_after(Plan& plan, Rng& rng, const char* what, Location location) {
   Act* act = some(plan, Kind::kPublish, rng);
   if (act == nullptr) return false;
   act->publication.again_in_place = false;
-  act->publication.place = place;
+  act->publication.location = location;
   act->publication.gap = 0;
   make_room(act->publication);
   Act wrong;
@@ -88,7 +88,7 @@ bool wrong_after(Plan& plan, Rng& rng, const char* what, Place place) {
   return true;
 }
 
-// Publishes that once more, and again, while it stands.
+// Publishes it again and again while it is valid.
 bool repeat(Plan& plan, Rng& rng, Act& act, std::size_t times, bool quietly = false) {
   act.publication.again_in_place = false;
   std::vector<Act> more(times, act);
@@ -110,7 +110,7 @@ bool publishes(Plan& plan, Rng& rng, Change change) {
   return true;
 }
 
-// Whatever it publishes is wrong in this way: one valid context excuses those that are not.
+// Makes everything that it publishes wrong in this way: a valid context would excuse the others.
 template <typename Change>
 bool always_publishes(Plan& plan, Rng& rng, Change change) {
   std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
@@ -155,15 +155,14 @@ void store_by_field(std::vector<Act>& acts) {
   }
 }
 
-// Turns the order of two steps around, in all that the program publishes.
+// Reverses the order of two steps in everything that the program publishes.
 bool turned(Plan& plan, Rng& rng, const char* first, const char* then) {
   store_by_field(plan.acts);
   plan.reversed.insert({first, then});
   return some(plan, Kind::kPublish, rng) != nullptr;
 }
 
-// A naming call before an update, or a second one after it, may be meant for what was published
-// before.
+// A naming call before an update, or a second one after it, may belong to the earlier publication.
 void name_updates_once(Plan& plan) {
   for (Act& act : plan.acts) {
     if (act.kind != Kind::kUpdate) continue;
@@ -179,14 +178,14 @@ std::string some_text(Rng& rng) {
   return out;
 }
 
-// A message may be prepared in memory that is shared, and not all of that is looked at.
+// A message may be prepared in shared memory, and not all of that is examined.
 void without_shared_memory(Plan& plan) {
   std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kNoise; });
   for (Act& act : plan.acts) {
     act.publication.noise = 0;
     act.update.noise = 0;
-    if (act.kind == Kind::kPublish && act.publication.place != Place::kInline) {
-      act.publication.place = Place::kAnonymous;
+    if (act.kind == Kind::kPublish && act.publication.location != Location::kInline) {
+      act.publication.location = Location::kAnonymous;
     }
   }
 }
@@ -200,7 +199,7 @@ void add_page(Publication& p) {
   }
 }
 
-// Only what is published is wrong: an update would store where no header is.
+// Only publications are wrong: an update would store where there is no header.
 void without_updates(Plan& plan) {
   std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kUpdate; });
 }
@@ -209,7 +208,7 @@ bool has_children(const Plan& plan) {
   return std::ranges::any_of(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
 }
 
-// Nothing of what a reader needs is there, and what asks for it fails too.
+// Nothing that a reader needs exists, and every request for it fails.
 const std::vector<std::string_view> kNoHeader = {
     "pctx.publish.discoverable", "pctx.publish.name-after-timestamp", "pctx.header.layout",
     "pctx.publish.timestamp-last"};
@@ -256,7 +255,7 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.size_error = -1; });
        }},
-      // Another message may follow right after it.
+      // Another message may follow directly.
       {"size-one-more", "announces one byte too many", "pctx.header.payload-size",
        with({"pctx.update.old-payload-until-zero", "pctx.update.no-silent-change"}, kNoMessage),
        [](Plan& plan, Rng& rng) {
@@ -265,12 +264,12 @@ const std::vector<Deviation>& table() {
            p.spare += 8;
          });
        }},
-      {"pointer-nowhere", "announces an address where nothing is", "pctx.header.payload-pointer",
-       kNoMessage,
+      {"pointer-nowhere", "announces an address where nothing is mapped",
+       "pctx.header.payload-pointer", kNoMessage,
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.pointer = 0x10000; });
        }},
-      {"size-huge", "announces more bytes than anybody maps", "pctx.header.payload-size",
+      {"size-huge", "announces more bytes than any program maps", "pctx.header.payload-size",
        with({"pctx.update.old-payload-until-zero", "pctx.update.no-silent-change",
              "pctx.publish.memfd-sized"},
             kNoMessage),
@@ -303,7 +302,7 @@ const std::vector<Deviation>& table() {
          without_updates(plan);
          return always_publishes(plan, rng, [](Publication& p) {
            p.header_at = 64;
-           p.place = Place::kAnonymous;
+           p.location = Location::kAnonymous;
            p.late = {Naming()};
          });
        }},
@@ -431,7 +430,7 @@ const std::vector<Deviation>& table() {
            inner.resource = {};
            c = Content();
            c.has_resource = false;
-           // A Resource's pairs in the place of a Resource.
+           // The pairs of a Resource instead of a Resource.
            Bytes pair = {std::byte{0x0a}, std::byte{12}};
            for (const auto b : bytes_of("service.name")) pair.push_back(b);
            const Bytes value = string_value("checkout");
@@ -447,7 +446,7 @@ const std::vector<Deviation>& table() {
              "pctx.update.no-silent-change"},
             kNoMessage),
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "payload unreadable", Place::kAnonymous);
+         return wrong_after(plan, rng, "payload unreadable", Location::kAnonymous);
        }},
       {"payload-released", "unmaps the payload of a context that stays valid",
        "pctx.payload.stays-alive",
@@ -455,7 +454,7 @@ const std::vector<Deviation>& table() {
              "pctx.update.no-silent-change"},
             kNoMessage),
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "payload unmapped", Place::kAnonymous);
+         return wrong_after(plan, rng, "payload unmapped", Location::kAnonymous);
        }},
       {"payload-truncated", "truncates the file of a payload that stays announced",
        "pctx.payload.stays-alive",
@@ -463,7 +462,7 @@ const std::vector<Deviation>& table() {
              "pctx.update.no-silent-change"},
             kNoMessage),
        [](Plan& plan, Rng& rng) {
-         if (!wrong_after(plan, rng, "payload truncated", Place::kOtherFile)) return false;
+         if (!wrong_after(plan, rng, "payload truncated", Location::kOtherFile)) return false;
          for (Act& act : plan.acts) {
            if (act.kind == Kind::kPublish && act.deviant) act.publication.keeps_file = true;
          }
@@ -474,7 +473,8 @@ const std::vector<Deviation>& table() {
        "pctx.update.no-silent-change",
        {"pctx.payload.stays-alive", "pctx.update.old-payload-until-zero"},
        [](Plan& plan, Rng& rng) {
-         if (!wrong_after(plan, rng, "patched", rng.one_in(2) ? Place::kInline : Place::kShared)) {
+         if (!wrong_after(plan, rng, "patched",
+                          rng.one_in(2) ? Location::kInline : Location::kShared)) {
            return false;
          }
          for (Act& act : plan.acts) {  // what is patched is the end of a text
@@ -529,11 +529,11 @@ const std::vector<Deviation>& table() {
          plan.left_out.insert("sized");
          return always_publishes(plan, rng, [](Publication& p) {
            p.map_flags = 2;
-           p.place = Place::kAnonymous;
+           p.location = Location::kAnonymous;
            p.how = p.header_how = CopyHow::kBytes;  // by the kernel: EFAULT, and no signal
          });
        }},
-      {"anonymous-at-once", "tries no memfd", "pctx.publish.memfd-first", kNoHeader,
+      {"anonymous-at-once", "does not try a memfd", "pctx.publish.memfd-first", kNoHeader,
        [](Plan& plan, Rng& rng) {
          return always_publishes(plan, rng, [](Publication& p) {
            p.anonymous = true;
@@ -563,7 +563,7 @@ const std::vector<Deviation>& table() {
        "pctx.publish.mapping-protection",
        {},
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "executable", Place::kAnonymous);
+         return wrong_after(plan, rng, "executable", Location::kAnonymous);
        }},
       {"memfd-left-open",
        "leaves the memfd open",
@@ -577,7 +577,7 @@ const std::vector<Deviation>& table() {
          return true;
        }},
       {"two-contexts",
-       "publishes once more while the first stands",
+       "publishes again while the first context is valid",
        "pctx.publish.singleton",
        {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
         "pctx.update.same-mapping"},
@@ -586,7 +586,7 @@ const std::vector<Deviation>& table() {
          return act != nullptr && repeat(plan, rng, *act, 1);
        }},
       {"many-contexts",
-       "publishes again and again while the first stands",
+       "publishes again and again while the first context is valid",
        "pctx.publish.singleton",
        {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
         "pctx.update.same-mapping"},
@@ -656,7 +656,7 @@ const std::vector<Deviation>& table() {
            p.early.clear();
            p.late = {Naming()};
            p.late[0].payload = true;
-           p.place = Place::kBehind;
+           p.location = Location::kBehind;
          });
        }},
       {"named-in-part",
@@ -730,7 +730,7 @@ const std::vector<Deviation>& table() {
        "pctx.fork.dontfork",
        {"pctx.publish.singleton", "pctx.publish.memfd-closed"},
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "forkable again", Place::kAnonymous);
+         return wrong_after(plan, rng, "forkable again", Location::kAnonymous);
        }},
       {"advice-after-signature",
        "stores the signature before MADV_DONTFORK",
@@ -787,7 +787,7 @@ const std::vector<Deviation>& table() {
              "pctx.payload.stays-alive"},
             kNoMessage),
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "size corrected", Place::kAnonymous);
+         return wrong_after(plan, rng, "size corrected", Location::kAnonymous);
        }},
       {"timestamp-replaced",
        "stores another timestamp without a zero",
@@ -796,7 +796,7 @@ const std::vector<Deviation>& table() {
         "pctx.update.name-always", "pctx.update.timestamp-single-store",
         "pctx.header.timestamp-clock"},
        [](Plan& plan, Rng& rng) {
-         return wrong_after(plan, rng, "timestamp repeated", Place::kAnonymous);
+         return wrong_after(plan, rng, "timestamp repeated", Location::kAnonymous);
        }},
       {"zero-in-halves",
        "stores the zero in two halves",
@@ -836,7 +836,8 @@ const std::vector<Deviation>& table() {
          return updates(plan, rng, [](Update& u) {
            u.late.clear();
            u.early.clear();
-           // With it, it may be another publication, and the call of the next update its own.
+           // With it, this may be another publication, and the call of the next update may belong
+           // to it.
            u.same_signature = false;
          });
        }},

@@ -1,4 +1,4 @@
-// What makes exactly one thing of a legal program wrong.
+// Changes that make exactly one thing in a legal program wrong.
 #pragma once
 
 #include <span>
@@ -12,11 +12,11 @@ namespace ctxconf::conformance::puppet {
 struct Deviation {
   std::string_view name;
   std::string_view how;
-  std::string_view must;                 // the row that says so
+  std::string_view must;                 // the row that must report it
   std::vector<std::string_view> follow;  // rows that it may break as well
-  // Changes the plan of a legal program; false: that program has no place for it.
+  // Changes the plan of a legal program; false: the program has no place for it.
   bool (*apply)(Plan& plan, Rng& rng);
-  bool needs_names = false;           // nobody sees it where mappings cannot be named
+  bool needs_names = false;           // invisible on a host that cannot name mappings
   Threads threads = Threads::kNever;  // of the legal program
 };
 std::span<const Deviation> deviations();

@@ -79,7 +79,7 @@ class Shrinker {
  private:
   static constexpr unsigned kMostTries = 400;
 
-  // What publishes once more withdraws what it published before, unless that is what deviates.
+  // A second publication withdraws the first, unless that is the deviation.
   static bool is_legal(const Plan& plan) {
     bool published = false;
     for (const Act& act : plan.acts) {
@@ -96,7 +96,7 @@ class Shrinker {
     Plan copy = plan;
     return still_(script_of(copy));
   }
-  // Nothing is gained by a change that leaves the script as long as it was.
+  // A change that leaves the script as long as it was gains nothing.
   bool take(Plan plan) {
     if (tries_ >= kMostTries) return false;
     Plan before = best_;
@@ -118,12 +118,12 @@ class Shrinker {
     return smaller;
   }
 
-  // One knob after the other is set to what most programs have.
+  // Sets one property after the other to its most common value.
   template <typename Member>
   bool reset(Member member, bool harmless) {
     bool smaller = false;
     for (std::size_t i = 0; i < best_.acts.size(); ++i) {
-      // It may be what deviates.
+      // It may be the deviation.
       if (best_.acts[i].deviant && !harmless) continue;
       Plan plan = best_;
       if (!member(plan.acts[i])) continue;
@@ -199,10 +199,11 @@ class Shrinker {
       });
     }
     knob([&](Act& a) {
-      if (a.publication.place == Place::kInline || a.publication.place == Place::kAnonymous) {
+      if (a.publication.location == Location::kInline ||
+          a.publication.location == Location::kAnonymous) {
         return false;
       }
-      a.publication.place = Place::kAnonymous;
+      a.publication.location = Location::kAnonymous;
       return true;
     });
     knob([&](Act& a) {
@@ -217,7 +218,7 @@ class Shrinker {
     return smaller;
   }
 
-  // A beginning of a legal program is legal.
+  // Every prefix of a legal program is legal.
   bool cut() {
     bool any_deviant = false;
     for (const auto& act : best_.acts) any_deviant = any_deviant || act.deviant;

@@ -1,4 +1,4 @@
-// One program of a seed, and the shortest that is judged in the same way.
+// Makes the program of a seed, and the shortest program with the same judgement.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct Generated {
   Plan plan;
   Script script;
 };
-// The same for the same numbers and surroundings. `index` of a deviant program also says in what
-// it deviates: each deviation comes in turn.
+// The same numbers and surroundings give the same program. `index` also selects the deviation of a
+// deviant program: the deviations take turns.
 Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant, const Surroundings& host);
 
-// Leaves out acts and makes what is left simpler as long as `still` says that it is judged as
-// before. What comes out is as legal, or deviates in the same way.
+// Leaves out acts and simplifies the rest as long as `still` says that the judgement is the same.
+// The result is legal, or deviates in the same way.
 Plan shrink(Plan plan, const std::function<bool(const Script&)>& still);
 
 }  // namespace ctxconf::conformance::puppet

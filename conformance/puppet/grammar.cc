@@ -18,16 +18,6 @@ constexpr std::uint64_t kLocked = 0x2000;
 constexpr std::uint64_t kPopulate = 0x8000;
 constexpr std::uint64_t kSealing = 2;
 constexpr std::uint64_t kMremapMayMove = 1;
-// System calls of this machine that have no operation of their own.
-#if defined(__x86_64__)
-constexpr std::uint64_t kGetpid = 39;
-constexpr std::uint64_t kFallocate = 285;
-constexpr std::uint64_t kPrlimit = 302;
-#else
-constexpr std::uint64_t kGetpid = 172;
-constexpr std::uint64_t kFallocate = 47;
-constexpr std::uint64_t kPrlimit = 261;
-#endif
 constexpr std::uint64_t kNoFile = 7;  // RLIMIT_NOFILE
 
 constexpr auto kProductions = std::to_array<Production>({
@@ -132,11 +122,11 @@ struct Context {
   std::uint64_t pages = 0;
   Value payload;
   std::uint64_t size = 0;
-  std::uint64_t room = 0;  // bytes from `payload` on that are the writer's
+  std::uint64_t room = 0;  // bytes from `payload` on that belong to the writer
   bool writable = true;
-  std::optional<Value> buffer;  // a mapping that is the payload's alone
+  std::optional<Value> buffer;  // a mapping only for the payload
   std::uint64_t buffer_size = 0;
-  std::optional<Value> file;  // of that mapping, while it is open
+  std::optional<Value> file;  // the file of that mapping, while it is open
   Value stamp;
 };
 
@@ -181,7 +171,7 @@ class Emission {
     }
   }
 
-  // Memory that is in nobody's way, for what is assembled before it is stored.
+  // Memory that nothing else uses, to assemble what is stored later.
   Value scratch() {
     if (!scratch_) scratch_ = builder_.map_anonymous(2 * kPage, kReadWrite, kPrivate);
     return *scratch_ + 64;
@@ -260,7 +250,7 @@ class Emission {
     firsts_.emplace_back(builder_.size(), heir);
   }
 
-  // Without the variable nothing is said about it.
+  // Without the variable there are no requirements for it.
   std::optional<Reference> reference_of(const Content& content) const {
     return slot_ ? content.reference : std::nullopt;
   }
@@ -269,7 +259,7 @@ class Emission {
     return encode(content);
   }
 
-  // A number that the program cannot take apart without memory, stored piece by piece.
+  // A value that the program cannot split without memory, stored piece by piece.
   void store_pieces(const Value& to, const Value& value, unsigned width, Style style) {
     if (style == Style::kBytes || style == Style::kHalves) {
       const Value cell = scratch();
@@ -418,32 +408,33 @@ class Emission {
       builder_.fill(c.payload, c.size + p.spare, bytes_of("\x0a\x7fleft over"), CopyHow::kVector);
     }
     if (!message.empty()) builder_.write(c.payload, message, p.how);
-    if (p.place == Place::kReadOnly && c.buffer) builder_.protect(*c.buffer, c.buffer_size, kRead);
+    if (p.location == Location::kReadOnly && c.buffer)
+      builder_.protect(*c.buffer, c.buffer_size, kRead);
   }
 
   void place_payload(const Publication& p, Context& c) {
     const std::uint64_t need = whole_pages(c.size + p.spare + 1);
     c.room = c.size + p.spare;
-    switch (p.place) {
-      case Place::kInline:
-      case Place::kInlineGap:
+    switch (p.location) {
+      case Location::kInline:
+      case Location::kInlineGap:
         c.payload = c.base + p.header_at + kHeader + p.gap;
         return;
-      case Place::kBefore:
-      case Place::kBehind:
+      case Location::kBefore:
+      case Location::kBehind:
         return;
-      case Place::kAnonymous:
-      case Place::kReadOnly:
-        c.writable = p.place == Place::kAnonymous;
+      case Location::kAnonymous:
+      case Location::kReadOnly:
+        c.writable = p.location == Location::kAnonymous;
         c.buffer = builder_.map_anonymous(need, kReadWrite, kPrivate);
         break;
-      case Place::kShared:
+      case Location::kShared:
         c.buffer = builder_.map_anonymous(need, kReadWrite, kShared);
         break;
-      case Place::kStack:
+      case Location::kStack:
         c.buffer = builder_.map_anonymous(need, kReadWrite, kPrivate | kGrowsDown | kStackFlag);
         break;
-      case Place::kOtherFile: {
+      case Location::kOtherFile: {
         const Value fd = builder_.memfd("attributes", kCloexec);
         builder_.truncate(fd, need);
         c.buffer = builder_.map_file(fd, need, kReadWrite, kShared);
@@ -454,7 +445,7 @@ class Emission {
         }
         break;
       }
-      case Place::kTwoMappings: {
+      case Location::kTwoMappings: {
         const std::uint64_t all = need + kPage;
         c.buffer = builder_.map_anonymous(all, kReadWrite, kPrivate);
         Map half;
@@ -468,7 +459,7 @@ class Emission {
         c.payload = *c.buffer + (kPage - in_first);
         return;
       }
-      case Place::kHeap: {
+      case Location::kHeap: {
         const Value now = builder_.syscall(kBrk, {Value(0)});
         builder_.syscall(kBrk, {now + (c.room + 64) / 16 * 16});
         c.payload = now;
@@ -480,16 +471,16 @@ class Emission {
     c.payload = *c.buffer + (rng_.one_in(2) ? rng_.below(slack) : 0);
   }
 
-  void use_place(Place place) {
+  void use_location(Location location) {
     constexpr std::array kNames = {"place.inline",       "place.inline-gap", "place.anonymous",
                                    "place.shared",       "place.other-file", "place.read-only",
                                    "place.two-mappings", "place.before",     "place.behind",
                                    "place.heap",         "place.stack"};
-    use(kNames.at(static_cast<std::size_t>(place)));
+    use(kNames.at(static_cast<std::size_t>(location)));
   }
 
   void get_memory(Steps& steps, const Publication& p, Context& c) {
-    const bool beside = p.place == Place::kBefore || p.place == Place::kBehind;
+    const bool beside = p.location == Location::kBefore || p.location == Location::kBehind;
     const std::uint64_t buffer = whole_pages(c.size + p.spare + 1);
     const std::uint64_t whole = p.pages * kPage;
     if (beside) {
@@ -560,10 +551,10 @@ class Emission {
       if (!p.anonymous) map.fd = fd_;
       if (beside) {
         map.flags |= kFixed;
-        map.at = p.place == Place::kBefore ? region_ + buffer : region_;
-        const Value mine = p.place == Place::kBefore ? region_ : region_ + whole;
+        map.at = p.location == Location::kBefore ? region_ + buffer : region_;
+        const Value mine = p.location == Location::kBefore ? region_ : region_ + whole;
         c.buffer = mine;
-        c.payload = p.place == Place::kBefore ? mine + (buffer - c.room) : mine;
+        c.payload = p.location == Location::kBefore ? mine + (buffer - c.room) : mine;
       }
       c.base = builder_.map(map);
     });
@@ -589,7 +580,7 @@ class Emission {
     }
   }
 
-  // No descriptor is free for a while.
+  // For a while no descriptor is free.
   void refused_memfd(const Publication& p, bool again) {
     const Value limits = scratch() + 128;
     builder_.syscall(kPrlimit, {0, kNoFile, 0, limits});
@@ -620,14 +611,14 @@ class Emission {
       const auto size = c.size;
       c = *withdrawn_;
       c.size = size;
-      if (p.place == Place::kReadOnly && c.buffer) c.writable = false;
+      if (p.location == Location::kReadOnly && c.buffer) c.writable = false;
     } else {
       if (published_) use("again.new-mapping");
       get_memory(steps, p, c);
-      use_place(p.place);
+      use_location(p.location);
       steps.add("place", [this, &p, &c] { place_payload(p, c); });
-      if (p.place == Place::kInline || p.place == Place::kInlineGap || p.place == Place::kBefore ||
-          p.place == Place::kBehind) {
+      if (p.location == Location::kInline || p.location == Location::kInlineGap ||
+          p.location == Location::kBefore || p.location == Location::kBehind) {
         steps.order("map", "place");
         if (!p.anonymous) steps.order("sized", "payload");
       }
@@ -656,7 +647,8 @@ class Emission {
     add_namings(steps, p.early, p.late, c, /*update=*/false);
     add_noise(steps, p.noise, "");
     if (p.threads > 0 && !threads_.empty()) use("threads");
-    // Ended before it is sized, a mapping that was named looks like one that never gets a size.
+    // A named mapping of a process that ends before ftruncate looks like one that never gets a
+    // size.
     const bool whole = p.sizing == Sizing::kMappedFirst && !p.early.empty();
     steps.make(rng_, [this, &p, whole] {
       act_by(p.threads);
@@ -693,7 +685,7 @@ class Emission {
     if (*before != 0) steps.order("noise", before);
   }
 
-  // What an update stores between its two timestamps has one step, "window", in which the writer
+  // What an update stores between its two timestamps is one step, "window", in which the writer
   // makes no call.
   void update(const Update& u) {
     if (!context_) return;
@@ -746,7 +738,7 @@ class Emission {
     if (u.style == Style::kWords) use("update.words");
     if (u.style == Style::kHalves) use("update.halves");
     if (u.style == Style::kBytes) use("update.bytes");
-    // Whatever needs a call before it is stored is there before the zero.
+    // Everything that needs a call before it is stored exists before the zero.
     const bool cells = u.style == Style::kBytes || u.style == Style::kHalves || u.stamp.halves;
     if (cells) steps.add("cell", [this] { scratch(); });
     steps.add("clock", [this, &u, &old] { read_clock(u.stamp, old.stamp); });
@@ -800,7 +792,7 @@ class Emission {
         if (!child_) safe_cuts_.push_back(builder_.size());
       });
     });
-    // What is done after the window stands in "timestamp", so that namings have one name for it.
+    // What follows the window is in "timestamp", so that namings have one name for it.
     steps.add("timestamp", [] {});
     steps.order("window", "timestamp");
     for (const char* first : {"prepare", "clock", "cell"}) steps.order(first, "window");
@@ -976,7 +968,7 @@ class Emission {
     }
   }
 
-  // The child ends, and is waited for by the thread that made it.
+  // The child ends, and the thread that made it waits for it.
   void leave(const Value& pid, bool looks) {
     builder_.by(pid);
     if (looks) builder_.look();
@@ -1088,7 +1080,7 @@ class Emission {
   Value fd_;
   Value stamp_;
   Value last_stamp_;
-  std::vector<std::size_t> safe_cuts_;  // operations after which no child is in the middle of it
+  std::vector<std::size_t> safe_cuts_;  // operations after which no child is in progress
 };
 
 // --- plans ---
@@ -1110,24 +1102,24 @@ Stamp legal_stamp(Rng& rng, bool update) {
 Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, bool again,
                               Announcement* announced) {
   Publication p;
-  static const std::vector<Place> kPlaces = {
-      Place::kInline, Place::kInline,    Place::kInlineGap, Place::kAnonymous,
-      Place::kShared, Place::kOtherFile, Place::kReadOnly,  Place::kTwoMappings,
-      Place::kBefore, Place::kBehind,    Place::kHeap,      Place::kStack,
+  static const std::vector<Location> kLocations = {
+      Location::kInline, Location::kInline,    Location::kInlineGap, Location::kAnonymous,
+      Location::kShared, Location::kOtherFile, Location::kReadOnly,  Location::kTwoMappings,
+      Location::kBefore, Location::kBehind,    Location::kHeap,      Location::kStack,
   };
   static const std::vector<CopyHow> kHows = {
       CopyHow::kBytes,  CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords,
       CopyHow::kVector, CopyHow::kPipe,  CopyHow::kProcessVm};
   p.content = legal_content(rng);
   if (announced != nullptr) p.content.reference = announced->next(rng);
-  p.place = rng.pick(kPlaces);
+  p.location = rng.pick(kLocations);
   p.how = rng.pick(kHows);
   p.spare = rng.one_in(2) ? rng.below(600) : 0;
   p.garbage_behind = rng.one_in(3);
-  if (p.place == Place::kInlineGap) p.gap = 1 + rng.below(200);
+  if (p.location == Location::kInlineGap) p.gap = 1 + rng.below(200);
   const std::uint64_t message = encode(p.content).size();
   if (message > 3000 && (p.how == CopyHow::kBytes)) p.how = CopyHow::kVector;
-  const bool in_it = p.place == Place::kInline || p.place == Place::kInlineGap;
+  const bool in_it = p.location == Location::kInline || p.location == Location::kInlineGap;
   const std::uint64_t least = in_it ? kHeader + p.gap + message + p.spare : kHeader;
   p.pages = whole_pages(least) / kPage;
   if (rng.one_in(3)) p.pages += rng.below(4);
@@ -1159,7 +1151,7 @@ Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, 
   p.stamp = legal_stamp(rng, false);
   const auto naming = [&] {
     Naming n;
-    // Less than the whole mapping would split it; what the kernel rounds up to is whole.
+    // A part of the mapping would split it; a size that the kernel rounds up to all of it does not.
     if (p.pages == 1) n.length = static_cast<Length>(rng.below(3));
     return n;
   };
@@ -1201,7 +1193,7 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
     }
     if (!child && rng.one_in(9)) {
       Act forked = made(Act::Kind::kChild, rng);
-      // Without, it goes on with the record that it was forked with.
+      // Otherwise it continues with the record that it had at the fork.
       forked.child = legal_acts(rng, host, false, true, rng.one_in(4) ? nullptr : announced);
       out.push_back(forked);
     }
@@ -1217,7 +1209,7 @@ std::vector<Act> legal_acts(Rng& rng, const Surroundings& host, bool threads, bo
       Act update = made(Act::Kind::kUpdate, rng);
       update.update = legal_update(rng, publish.publication, threads);
       if (announced != nullptr) update.update.content.reference = announced->next(rng);
-      // The mapping that is published again has as many pages as it had.
+      // The mapping that is published again keeps its number of pages.
       if (publish.publication.again_in_place) {
         for (auto* namings : {&update.update.early, &update.update.late}) {
           for (auto& n : *namings) n.length = Length::kWhole;
@@ -1308,7 +1300,7 @@ Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads) {
 Script script_of(Plan& plan) { return Emission(plan).run(); }
 
 void make_room(Publication& p) {
-  const bool in_it = p.place == Place::kInline || p.place == Place::kInlineGap;
+  const bool in_it = p.location == Location::kInline || p.location == Location::kInlineGap;
   if (!in_it) return;
   const auto need = kHeader + p.gap + p.header_at + encode(p.content).size() + p.spare;
   p.pages = std::max(p.pages, whole_pages(need) / kPage);

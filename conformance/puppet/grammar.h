@@ -1,7 +1,7 @@
-// Programs that publish a process context in every way that OTEP 4719 leaves open, some of them
-// with thread contexts (thread_grammar.h). Written from the document's sentences and not from the
-// rules: a production is allowed only where a reader keeps what it may rely on at that moment
-// (nothing, the old context, none, or the new one).
+// Programs that publish a process context in every way that OTEP 4719 allows, some of them with
+// thread contexts (thread_grammar.h). Written from the text of the OTEP, not from the rules: a
+// production is allowed only if a reader always finds what the text allows at that moment (nothing,
+// the old context, none, or the new one).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ std::vector<Production> productions();
 struct Pair {
   std::string key;
   Bytes value;                        // an encoded AnyValue
-  std::optional<unsigned> key_index;  // field 3, which nobody may use here
+  std::optional<unsigned> key_index;  // field 3, which must not be used here
 };
 struct Content {
   bool has_resource = true;
@@ -38,23 +38,23 @@ struct Content {
   bool unknown_fields = false;
   bool dropped_count = false;          // Resource field 2
   bool entity = false;                 // Resource field 3, about its first key
-  unsigned varint_padding = 0;         // bytes by which lengths are longer than they need to be
+  unsigned varint_padding = 0;         // extra bytes in the encoding of lengths
   Bytes raw;                           // appended as it is
   std::optional<Reference> reference;  // of thread contexts
 };
 Bytes encode(const Content& content);
 Bytes string_value(std::string_view text);
 
-enum class Place : std::uint8_t {
-  kInline,       // right after the header
+enum class Location : std::uint8_t {
+  kInline,       // directly after the header
   kInlineGap,    // ... with other data of the writer in between
   kAnonymous,    // a mapping of its own
   kShared,       // ... that children share
   kOtherFile,    // ... of another memfd
-  kReadOnly,     // ... without write permission once it is filled
+  kReadOnly,     // ... without write permission after it is filled
   kTwoMappings,  // across the border of two
-  kBefore,       // in the mapping that ends where the header's begins
-  kBehind,       // in the mapping that begins where the header's ends
+  kBefore,       // in the mapping that ends where the header's mapping begins
+  kBehind,       // in the mapping that begins where the header's mapping ends
   kHeap,         // brk
   kStack,        // a mapping that grows downwards
 };
@@ -63,7 +63,7 @@ enum class Style : std::uint8_t {
   kWords,    // eight bytes at a time
   kHalves,   // four bytes at a time
   kBytes,    // one byte at a time
-  kVectors,  // 32 bytes without a timestamp, then what is missing
+  kVectors,  // 32 bytes without a timestamp, then the rest
   kCopied,   // assembled elsewhere, and copied without a timestamp
   kTwice,    // other values first
 };
@@ -73,14 +73,14 @@ enum class Length : std::uint8_t { kWhole, kHeader, kPage };
 struct Naming {
   Length length = Length::kWhole;
   std::string text = "OTEL_CTX";
-  bool payload = false;    // names the payload's mapping; of no legal program
+  bool payload = false;    // names the payload's mapping; not in legal programs
   std::uint64_t from = 0;  // pages of the mapping before the named part
 };
 
 struct Stamp {
   std::uint64_t clock = 7;  // CLOCK_BOOTTIME
   bool plus_one = false;    // the old value and one
-  bool repeated = false;    // the old value; of no legal program
+  bool repeated = false;    // the old value; not in legal programs
   bool smaller = false;     // ... less one
   std::optional<std::uint64_t> constant;
   bool halves = false;
@@ -93,7 +93,7 @@ struct Publication {
   std::string memfd_name = "OTEL_CTX";
   std::uint64_t memfd_flags = 11;  // CLOEXEC | ALLOW_SEALING | NOEXEC_SEAL
   bool refused_first = false;      // no descriptor is free at the first attempt
-  bool retry_same = false;         // the second attempt asks for the same
+  bool retry_same = false;         // the second attempt is the same call
   Sizing sizing = Sizing::kTruncate;
   std::uint64_t pages = 1;
   std::uint64_t asked = 0;      // bytes asked of mmap; 0: whole pages
@@ -102,11 +102,11 @@ struct Publication {
   bool closed = true;
   std::uint64_t advice = 10;  // MADV_DONTFORK; 0: none
   bool advice_by_page = false;
-  bool advice_partial = false;  // all but the last page; of no legal program
+  bool advice_partial = false;  // all but the last page; not in legal programs
   std::uint64_t more_advice = 0;
-  Place place = Place::kInline;
+  Location location = Location::kInline;
   std::uint64_t gap = 0;
-  std::uint64_t spare = 0;  // bytes of the payload's buffer behind its end
+  std::uint64_t spare = 0;  // bytes after its end in the payload's buffer
   bool garbage_behind = false;
   Content content;
   CopyHow how = CopyHow::kBytes;
@@ -122,20 +122,20 @@ struct Publication {
   std::uint64_t header_at = 0;
   bool nothing = false;     // size 0 and a null pointer
   bool keeps_file = false;  // kOtherFile: its descriptor stays open
-  bool zero_first = false;  // a timestamp of zero is stored, too
+  bool zero_first = false;  // also stores a timestamp of zero
   Stamp stamp;
   std::vector<Naming> early;
   std::vector<Naming> late = {Naming{}};
-  unsigned threads = 0;  // how many others take steps
+  unsigned threads = 0;  // how many other threads take steps
   unsigned noise = 0;
   bool again_in_place = false;  // into the mapping that a zero alone withdrew
 };
 
 enum class Renewal : std::uint8_t {
   kNewBuffer,  // a mapping of its own
-  kInPlace,    // copied over the old one between zero and timestamp
+  kInPlace,    // copied over the old one between the zero and the new timestamp
   kUnchanged,  // the same bytes
-  kSpare,      // behind the old one in its buffer
+  kSpare,      // after the old one in its buffer
 };
 enum class Release : std::uint8_t { kKept, kUnmapped, kOverwritten };
 struct Update {
@@ -151,7 +151,7 @@ struct Update {
   std::vector<Naming> late = {Naming{}};
   unsigned threads = 0;
   unsigned noise = 0;
-  // Of no legal program:
+  // Not in legal programs:
   bool no_zero = false;
   bool zero_in_halves = false;
   bool encoded_in_window = false;
@@ -172,7 +172,7 @@ struct Drop {
   bool release_payload = false;
 };
 
-// What the writer's surroundings do.
+// What happens around the writer.
 enum class Noise : std::uint8_t {
   kMap,
   kMemfd,
@@ -199,12 +199,12 @@ struct Act {
     kExec,
     kWrong,
     kThread,
-    kFirstEnds,  // the first thread, and the others go on
+    kFirstEnds,  // the first thread ends, and the others continue
   };
   Kind kind = Kind::kLook;
-  std::uint64_t seed = 0;  // of the order of its steps: it does not depend on other acts
-  bool deviant = false;    // what a deviation is about
-  bool repeated = false;   // publishes although a context stands; of no legal program
+  std::uint64_t seed = 0;  // for the order of its steps: it does not depend on other acts
+  bool deviant = false;    // the act of a deviation
+  bool repeated = false;   // publishes although a context exists; not in legal programs
   Publication publication;
   Update update;
   Drop drop;
@@ -213,17 +213,17 @@ struct Act {
   ThreadAct thread;
   bool other_program = false;  // kExec: with the variable of thread contexts, or without
   bool by_thread = false;      // kExec: by another thread than the first
-  std::string wrong;           // kWrong: what a deviation does between two acts
+  std::string wrong;           // kWrong: what the deviation does between two acts
 };
 
 struct Plan : StepChanges {
   std::vector<Act> acts;
   bool slot = false;  // the program has the variable of thread contexts
   unsigned threads = 0;
-  bool alone = false;                // and no noise starts one
-  std::optional<std::uint64_t> cut;  // the process ends after so many thousandths of it
+  bool alone = false;                // and nothing else starts a thread
+  std::optional<std::uint64_t> cut;  // the process ends after this many thousandths of it
   bool killed = false;               // ... by a signal
-  bool exits = false;                // of itself, at its end
+  bool exits = false;                // exits by itself at its end
   Used used;
 };
 
@@ -231,13 +231,13 @@ struct Surroundings {
   bool names_anonymous = false;  // the host names anonymous memory
 };
 
-enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // with contexts of their own
-// With a seed of its own.
+enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // whether threads have contexts
+// Has its own seed.
 Act made(Act::Kind kind, Rng& rng);
 Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads = Threads::kMaybe);
 Update legal_update(Rng& rng, const Publication& published, bool threads);
 Script script_of(Plan& plan);  // adds to plan.used
-// An inline payload has room for what it became.
+// The room for an inline payload must fit what the payload became.
 void make_room(Publication& publication);
 
 }  // namespace ctxconf::conformance::puppet

@@ -1,6 +1,8 @@
 // The kernel's numbers that the grammar writes into scripts.
 #pragma once
 
+#include <sys/syscall.h>
+
 #include <cstdint>
 
 namespace ctxconf::conformance::puppet {
@@ -17,11 +19,10 @@ inline constexpr std::uint64_t kFixed = 0x10;
 inline constexpr std::uint64_t kGrowsDown = 0x100;
 inline constexpr std::uint64_t kStackFlag = 0x20000;
 inline constexpr std::uint64_t kCloexec = 1;
-// A system call of this machine that has no operation of its own.
-#if defined(__x86_64__)
-inline constexpr std::uint64_t kBrk = 12;
-#else
-inline constexpr std::uint64_t kBrk = 214;
-#endif
+// System calls without an operation of their own.
+inline constexpr std::uint64_t kBrk = SYS_brk;
+inline constexpr std::uint64_t kGetpid = SYS_getpid;
+inline constexpr std::uint64_t kFallocate = SYS_fallocate;
+inline constexpr std::uint64_t kPrlimit = SYS_prlimit64;
 
 }  // namespace ctxconf::conformance::puppet

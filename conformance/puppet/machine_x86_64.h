@@ -1,4 +1,4 @@
-/* All of the scripted process that is about x86-64. */
+/* The x86-64 part of the scripted process. */
 #ifndef CONFORMANCE_PUPPET_MACHINE_X86_64_H_
 #define CONFORMANCE_PUPPET_MACHINE_X86_64_H_
 
@@ -47,7 +47,7 @@ __asm__(
     "1: ret\n"
     ".size machine_clone, . - machine_clone\n");
 
-/* A child that shares no memory goes on where its parent is. */
+/* A child that shares no memory continues where its parent is. */
 static inline long machine_fork(uint64_t flags) {
   return machine_syscall(__NR_clone, flags, 0, 0, 0, 0, 0);
 }
@@ -100,7 +100,7 @@ static inline void machine_set_thread_pointer(void* pointer) {
   machine_syscall(__NR_arch_prctl, ARCH_SET_FS, (uint64_t)pointer, 0, 0, 0, 0);
 }
 
-/* How wide one load or store may be; the largest of them. */
+/* The largest width of one load or store. */
 static inline int machine_has_32_bytes(void) {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
@@ -129,7 +129,7 @@ static inline void machine_store_32(uint64_t at, const unsigned char* value) {
       : "xmm0", "memory");
 }
 
-/* seq_cst: exchanged, with the bus locked. */
+/* seq_cst: xchg, which locks the bus. */
 static inline long machine_exchange(uint64_t at, uint64_t width, const unsigned char* value) {
   uint64_t word = 0;
   for (unsigned i = 0; i < width && i < 8; ++i) word |= (uint64_t)value[i] << (8 * i);

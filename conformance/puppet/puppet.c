@@ -1,6 +1,6 @@
-/* The scripted process: makes what it is told to over a socket, one operation after the other, and
+/* The scripted process: executes the operations that it gets over a socket, one at a time, and
  * answers with the result. Without a language runtime, so that nothing but the script maps, names,
- * forks or stores to memory that the script has made. It knows nothing of what the script is about.
+ * forks or stores to memory that the script has made. It does not know the purpose of the script.
  *
  * With PUPPET_SLOT it exports otel_thread_ctx_v1, and each thread has a TLS block. */
 #include "conformance/puppet/channel.h"
@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #include "conformance/puppet/machine_x86_64.h"
 #else
-#error "not on this architecture yet"
+#error "this architecture is not supported yet"
 #endif
 
 #include <fcntl.h>
@@ -31,10 +31,10 @@ __attribute__((visibility("default"))) __thread void* otel_thread_ctx_v1;
 
 enum { kStackSize = 40 * 1024, kTlsSize = 512, kAtOnce = 4096 };
 
-/* What a thread has, found by its stack pointer. */
+/* The state of a thread, found by its stack pointer. */
 struct Area {
   _Alignas(64) unsigned char stack[kStackSize];
-  unsigned char tls[kTlsSize]; /* the block, and behind its middle what the pointer points at */
+  unsigned char tls[kTlsSize]; /* the block; the pointer points to its middle */
   int channel;
   int returning; /* from a handler */
   int busy;      /* with an operation */
@@ -53,7 +53,7 @@ static long call3(long number, uint64_t a, uint64_t b, uint64_t c) {
   return machine_syscall(number, a, b, c, 0, 0, 0);
 }
 
-/* The compiler may ask for these. */
+/* The compiler may call these. */
 void* memset(void* to, int byte, size_t size) {
   for (volatile unsigned char* p = to; size > 0; --size) *p++ = (unsigned char)byte;
   return to;
@@ -138,7 +138,7 @@ static long copy(uint64_t to, uint64_t from, uint64_t size, uint64_t how) {
   return 0;
 }
 
-/* The pattern is repeated in place as often as it fits, so that each piece but the last is long. */
+/* Repeats the pattern in place, so that each copied piece except the last is long. */
 static long fill(struct Area* area, uint64_t at, uint64_t size, uint64_t how) {
   const uint64_t pattern = area->command.bytes;
   if (pattern == 0 || pattern > kAtOnce) return -EINVAL;
@@ -209,7 +209,7 @@ static void answer(struct Area* area, int64_t result, uint64_t bytes) {
   while (sent == -EINTR);
 }
 
-/* Out of the way of descriptors that the script asks for. */
+/* Keeps low descriptor numbers free for the script. */
 static int moved_up(int fd) {
   const long moved = call3(__NR_fcntl, (uint64_t)fd, F_DUPFD, kPuppetDescriptors);
   if (moved < 0) return fd;
@@ -217,7 +217,7 @@ static int moved_up(int fd) {
   return (int)moved;
 }
 
-/* The next command; the descriptor that comes along, or -1. */
+/* The next command; and its descriptor, or -1. */
 static int receive(struct Area* area) {
   union {
     struct cmsghdr head;
@@ -225,7 +225,7 @@ static int receive(struct Area* area) {
   } control;
   unsigned char first;
   while (1) {
-    /* Waits without taking it: a signal that was sent before is handled here, and its handler takes
+    /* Waits without taking it: an earlier signal is handled here, and its handler takes
      * the command. */
     long got = machine_syscall(__NR_recvfrom, (uint64_t)area->channel, (uint64_t)&first, 1,
                                MSG_PEEK, 0, 0);
@@ -238,7 +238,7 @@ static int receive(struct Area* area) {
     message.msg_controllen = sizeof control;
     got = call3(__NR_recvmsg, (uint64_t)area->channel, (uint64_t)&message, MSG_DONTWAIT);
     if (got == -EINTR || got == -EAGAIN) continue;
-    /* Nobody moves it any more. */
+    /* The controller is gone. */
     if (got < (long)sizeof area->command) call3(__NR_exit_group, 0, 0, 0);
     const struct cmsghdr* about = CMSG_FIRSTHDR(&message);
     if (about == NULL || about->cmsg_type != SCM_RIGHTS) return -1;
@@ -283,7 +283,8 @@ static long new_thread(struct Area* area, int channel) {
   return tid;
 }
 
-/* In a child without shared memory it returns as in the parent: with 0, on its own channel. */
+/* In a child without shared memory this returns as in the parent, but with 0 and on its own
+ * channel. */
 static long new_process(struct Area* area, int channel) {
   const uint64_t flags = area->command.args[0] | SIGCHLD;
   const uint64_t number = area->command.args[1];
@@ -349,7 +350,7 @@ static long execute(struct Area* area) {
     if (at++ == end) return -EINVAL;
   }
   argv[count] = NULL;
-  /* The same program: it is to use this channel. */
+  /* The same program: it must use this channel. */
   char channel[16];
   if (area->command.number != 0) {
     char* digit = channel + sizeof channel - 1;
@@ -403,7 +404,7 @@ static long set_slot(uint64_t value, uint64_t order) {
 #endif
 }
 
-/* Not inlined: clang reads %fs:0 for it before it knows the operation, and a thread may have no
+/* Not inlined: clang would read %fs:0 before it knows the operation, and a thread may have no
  * TLS. */
 __attribute__((noinline)) static long slot_address(void) {
 #ifdef PUPPET_SLOT
@@ -495,7 +496,7 @@ static void serve(struct Area* area) {
       default:
         result = -ENOSYS;
     }
-    /* What it was given is nowhere but where the script wants it. */
+    /* The arguments are nowhere else in memory than where the script wants them. */
     if (bytes == 0) wipe(area);
     area->busy = 0;
     answer(area, result, bytes);

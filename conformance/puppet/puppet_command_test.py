@@ -56,7 +56,7 @@ class PuppetTest(unittest.TestCase):
                 ("{}", "-:1: \"ctxconf-script\" is missing"),
                 (script('{"op":"fly"}'), "-:2: there is no operation \"fly\""),
                 (script("", "# a comment", '{"op":"close","fd":"$fd"}'),
-                 "-:4: close: no operation before it has a result \"fd\""),
+                 "-:4: close: no earlier operation has a result \"fd\""),
                 (script('{"op":"close","fd":1000}'), "-:2: close: Bad file descriptor"),
                 (script('{"op":"store","at":0,"width":8,"value":1}'),
                  "-:2: store: the process ended before it answered")):

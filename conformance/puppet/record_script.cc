@@ -23,7 +23,7 @@
 #include "conformance/puppet/channel.h"
 #include "sys/fd.h"
 #include "sys/seccomp_filter.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -33,36 +33,35 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kAtOnce = 4096;                      // bytes in one command
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;   // bytes of one operation
-constexpr std::size_t kMostKept = std::size_t{64} << 20U;  // of all: what is beyond is cut
+constexpr std::size_t kMostKept = std::size_t{64} << 20U;  // for all operations; the rest is cut
 
 struct Command {
   PuppetCommand head{};
   Bytes bytes;
-  int channel = -1;       // goes with it
+  int channel = -1;       // sent with it
   bool by_first = false;  // its first argument is the result of the first command
 };
 
-// What one operation of a thread is made of, and how far it has come.
+// The commands of one operation of a thread, and its progress.
 struct Work {
   std::size_t operation = 0;
   std::deque<Command> left;  // the first one was sent
   std::optional<std::int64_t> first;
   Bytes bytes;
-  bool begun = false;  // as far as it tells
+  bool begun = false;  // if it reports its start
 };
 
-// A thread, as it can be talked to.
+// A thread and its channel.
 struct Actor {
   sys::Fd channel;
-  pid_t process = 0;  // its number here
-  std::string child;  // what `fork` called its process; empty: the first one
+  pid_t process = 0;  // its pid here
+  std::string child;  // the name of its process in `fork`; empty: the first process
   std::string name;   // empty: the first thread of its process
   bool greeted = false;
   bool ended = false;  // or it runs another program
   std::optional<Work> work;
-  std::vector<std::optional<Work>>
-      interrupted;               // by the handlers in which it is, the last one last
-  std::optional<Step> finished;  // what it did last
+  std::vector<std::optional<Work>> interrupted;  // by its current handlers, innermost last
+  std::optional<Step> finished;                  // its latest step
 };
 
 Command system_call(long number, std::initializer_list<std::uint64_t> args) {
@@ -122,10 +121,10 @@ class Player {
   sys::Result<> run(sys::Fd channel);
 
  private:
-  bool play(std::size_t index);  // false: the script goes no further
+  bool play(std::size_t index);  // false: the script stops
   bool wants(const Operation& o) const;
   bool stop(std::size_t index, const std::string& why);
-  bool say(Step step);  // false: as play()
+  bool say(Step step);  // false: see play()
   bool lost(std::size_t index, const Actor& actor);
   bool refused(std::size_t index, int err);
 
@@ -146,7 +145,7 @@ class Player {
     return !actor.work || actor.ended || !lives(actor.process);
   }
 
-  // The commands of an operation; empty: one that needs more than commands.
+  // The commands of an operation; empty: it needs more than commands.
   std::deque<Command> commands_of(const Operation& o);
   bool make_thread(std::size_t index, Actor& maker, const NewThread& thread);
   bool make_child(std::size_t index, Actor& maker, const Fork& fork);
@@ -165,8 +164,8 @@ class Player {
       {"page", static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))}};
   std::deque<Actor> actors_;
   std::uint64_t areas_ = 1;
-  std::size_t kept_ = 0;  // bytes that were read
-  bool missing_ = false;  // a value was asked for that is not there
+  std::size_t kept_ = 0;  // bytes read
+  bool missing_ = false;  // a requested value does not exist
   bool all_ended_ = false;
   std::optional<sys::Error> fault_;
 };
@@ -233,10 +232,10 @@ bool Player::lost(std::size_t index, const Actor& actor) {
 bool Player::refused(std::size_t index, int err) {
   if (script_.operations[index].may_fail) return true;
   return stop(index, std::string(std::strerror(err)) +
-                         "; if the program goes on all the same, say \"may_fail\":true");
+                         "; if the program continues anyway, add \"may_fail\":true");
 }
 
-// One event of the recording after the other until then; false: not in time.
+// Handles events of the recording until the condition holds; false: not in time.
 template <class Condition>
 bool Player::wait(Condition is_done, milliseconds within) {
   recording_.begin_wait();
@@ -308,14 +307,14 @@ void Player::take_answer(Actor& actor) {
     return;
   }
   if (head.result == PUPPET_HANDLER || head.result == PUPPET_HANDLER_IDLE) {
-    // Handlers in handlers without end are the script's, but not our memory.
+    // A script may nest handlers without end, but our memory is limited.
     if (actor.interrupted.size() > 1000) return;
-    // An operation that was sent to an idle thread is made in the handler.
+    // An operation that was sent to an idle thread runs in the handler.
     const bool idle = head.result == PUPPET_HANDLER_IDLE;
     actor.interrupted.push_back(idle ? std::nullopt : std::exchange(actor.work, std::nullopt));
     return;
   }
-  if (!actor.work || actor.work->left.empty()) return;  // made up by the script
+  if (!actor.work || actor.work->left.empty()) return;  // the script forged this message
   if (head.result == PUPPET_BEGINS) {
     actor.work->begun = true;
     return;
@@ -378,7 +377,7 @@ void Player::send_next(Actor& actor) {
     about->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(about), &command.channel, sizeof command.channel);
   }
-  // A full or closed channel: no answer comes, and that is what is said.
+  // The channel is full or closed: no answer comes, and the step will say that.
   (void)sendmsg(actor.channel.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -388,7 +387,7 @@ void Player::begin(std::size_t index, Actor& actor, std::deque<Command> commands
   send_next(actor);
 }
 
-// The other end of its channel goes with the command.
+// The other end of its channel is sent with the command.
 std::optional<Actor> Player::new_actor(Command& command) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -584,7 +583,7 @@ std::deque<Command> Player::commands_of(const Operation& o) {
       o.what);
 }
 
-// Until its operation was answered; false: the script goes no further.
+// Waits for the answer to the operation; false: the script stops.
 bool Player::await(std::size_t index, Actor& actor) {
   if (wait([&] { return is_over(actor); }, options_.operation_within)) {
     if (actor.finished && actor.finished->operation == index) {
@@ -592,7 +591,7 @@ bool Player::await(std::size_t index, Actor& actor) {
       if (step.outcome != StepOutcome::kRefused) return true;
       return refused(index, static_cast<int>(-step.result));
     }
-    if (!actor.work) return true;  // a handler goes on in its place
+    if (!actor.work) return true;  // a handler replaced it
     actor.ended = true;
     return lost(index, actor);
   }
@@ -628,7 +627,7 @@ bool Player::make_thread(std::size_t index, Actor& maker, const NewThread& threa
     return true;
   }
   if (out_.interrupted || fault_) return false;
-  return stop(index, "the thread did not begin");
+  return stop(index, "the thread did not start");
 }
 
 bool Player::make_child(std::size_t index, Actor& maker, const Fork& fork) {
@@ -648,16 +647,16 @@ bool Player::make_child(std::size_t index, Actor& maker, const Fork& fork) {
   Actor& made = actors_.emplace_back(*std::move(actor));
   begin(index, maker, {std::move(command)});
   const auto is_made = [&] { return made.greeted; };
-  const auto is_settled = [&] {
-    // The child of a vfork comes first, with the maker waiting for it.
+  const auto is_stable = [&] {
+    // The child of a vfork comes first; its maker waits for it.
     return (is_made() && (!maker.work || (flags & kVfork) != 0)) ||
            (maker.finished && maker.finished->outcome == StepOutcome::kRefused) ||
            (maker.work && !lives(maker.process));
   };
-  if (!wait(is_settled, options_.operation_within) || !is_made()) {
+  if (!wait(is_stable, options_.operation_within) || !is_made()) {
     made.ended = true;
     if (maker.finished && maker.finished->outcome == StepOutcome::kDone) {
-      return stop(index, "the child did not begin");
+      return stop(index, "the child did not start");
     }
     return await(index, maker);
   }
@@ -681,16 +680,16 @@ bool Player::exec(std::size_t index, Actor& actor, const Exec& exec) {
   if (command.bytes.size() > kPuppetBytes / 2) return stop(index, "the arguments are too long");
   const auto before = recording_.image_of(actor.process);
   actor.greeted = false;
-  // The new image asks for its channel by argv[1]; where that is, only the process knows.
+  // The new image finds its channel through argv[1]; only the process knows where that is.
   command.head.number = again ? 1 : 0;
   begin(index, actor, {std::move(command)});
-  const auto is_settled = [&] {
+  const auto is_stable = [&] {
     if (!actor.work || !lives(actor.process)) return true;
     if (again) return actor.greeted;
     const auto now = recording_.image_of(actor.process);
     return now && (!before || now->image != before->image);
   };
-  if (!wait(is_settled, options_.operation_within) || !actor.work || !lives(actor.process)) {
+  if (!wait(is_stable, options_.operation_within) || !actor.work || !lives(actor.process)) {
     return await(index, actor);
   }
   for (Actor& other : actors_) {
@@ -741,7 +740,7 @@ bool Player::wants(const Operation& o) const {
 bool Player::play(std::size_t index) {
   const Operation& o = script_.operations[index];
   if (!wants(o)) return say(step_of(index, StepOutcome::kSkipped));
-  if (std::holds_alternative<Look>(o.what)) {
+  if (std::holds_alternative<SampleNow>(o.what)) {
     recording_.look_around(Clock::now() +
                            std::chrono::duration_cast<Clock::duration>(
                                options_.operation_within * options_.wrap.timeout_scale));
@@ -755,7 +754,7 @@ bool Player::play(std::size_t index) {
                                          : "\"" + o.actor() + "\" has ended or was not made");
   }
   if (std::holds_alternative<Join>(o.what)) return join(index, *actor);
-  // One after the other: what it was told before comes first.
+  // One at a time: an earlier command comes first.
   if (actor->work && !await(actor->work->operation, *actor)) return false;
   missing_ = false;
   auto commands = commands_of(o);
@@ -775,13 +774,13 @@ bool Player::play(std::size_t index) {
   if (!commands.empty()) commands.front().head.tells = 1;
   begin(index, *actor, std::move(commands));
   if (!say(step_of(index, StepOutcome::kBegun))) return false;
-  // One that is stopped, or has ended, does not begin.
+  // A stopped or ended one does not begin.
   (void)wait([&] { return !actor->work || actor->work->begun || is_over(*actor); },
              options_.operation_within);
   return !out_.interrupted && !fault_;
 }
 
-// Programs that nobody moves go on for a while.
+// Programs without a script continue for a while.
 void Player::wait_for_others() {
   const auto is_moved = [&](pid_t process) {
     return std::ranges::any_of(
@@ -795,11 +794,11 @@ sys::Result<> Player::run(sys::Fd channel) {
   Actor& first = actors_.emplace_back();
   first.channel = std::move(channel);
   first.process = recording_.root();
-  CTX_CHECK(recording_.wake_for(first.channel.get(), POLLIN));
+  CTX_RETURN_IF_ERROR(recording_.wake_for(first.channel.get(), POLLIN));
   (void)wait([&] { return first.greeted || !lives(first.process); }, milliseconds(30'000));
   if (fault_) return std::unexpected(*fault_);
   if (!first.greeted && !out_.interrupted) {
-    return sys::fail("puppet", ETIMEDOUT, "it did not begin");
+    return sys::fail("puppet", ETIMEDOUT, "it did not start");
   }
   for (std::size_t i = 0; i < script_.operations.size() && !out_.interrupted; ++i) {
     if (!play(i) || out_.problem) break;
@@ -835,7 +834,7 @@ std::string to_string(const Step& step) {
 }
 
 sys::Result<std::string> find_puppets() {
-  CTX_TRY(trampoline, sys::find_trampoline());
+  CTX_ASSIGN_OR_RETURN(trampoline, sys::find_trampoline());
   std::string folder = trampoline.substr(0, trampoline.rfind('/'));
   for (const char* name : {"/ctxconf-puppet", "/ctxconf-puppet-slot"}) {
     if (access((folder + name).c_str(), X_OK) != 0) {
@@ -870,7 +869,7 @@ sys::Result<Played> record_script(const Script& script, const PuppetOptions& opt
   launch.third = theirs.get();
   launch.stdio = {null.get(), options.shows_output ? -1 : null.get(),
                   options.shows_output ? -1 : null.get()};
-  CTX_TRY(recording, Recording::start(wrap, launch, timeline));
+  CTX_ASSIGN_OR_RETURN(recording, Recording::start(wrap, launch, timeline));
   theirs.reset();
 
   Played out;

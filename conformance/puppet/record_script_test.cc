@@ -54,7 +54,7 @@ Recorded run(const Script& script, const PuppetOptions& how = options()) {
   auto played = record_script(script, how, out.timeline);
   EXPECT_TRUE(played) << sys::to_string(played.error());
   if (played) out.played = *std::move(played);
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1) << "something is left";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1) << "a process is left";
   EXPECT_FALSE(out.timeline.processes.empty());
   return out;
 }
@@ -105,7 +105,7 @@ TEST(RecordScriptTest, APublicationIsRecordedLikeThatOfAnyProgram) {
       const auto h = abi::decode_process_header(c.memory.front().bytes);
       if (h && abi::is_valid(*h)) ++valid;
       if (h && h->version == 2 && h->monotonic_published_at_ns == 0) ++zero;
-      EXPECT_TRUE(c.settled);
+      EXPECT_TRUE(c.stable);
     }
   }
   EXPECT_GE(valid, 1U);

@@ -1,4 +1,4 @@
-// What the grammars of programs have in common: chance, and the ways that a text leaves open.
+// Shared by the grammars of programs: random numbers, and the choices that a text allows.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace ctxconf::conformance::puppet {
 
-// The same numbers on every host and with every library.
+// Gives the same numbers on every host and with every library.
 class Rng {
  public:
   explicit Rng(std::uint64_t seed) : state_(seed) {}
@@ -30,7 +30,7 @@ class Rng {
   std::uint64_t state_;
 };
 
-// One way that the text leaves open, and where it does.
+// One choice that the text allows, and the place of that text.
 struct Production {
   std::string_view id;
   std::string_view sentence;  // a row of the catalogue, or a section

@@ -16,8 +16,8 @@
 #include <set>
 #include <span>
 
-#include "conformance/json_limits.h"
-#include "conformance/json_text.h"
+#include "conformance/text/json_limits.h"
+#include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -70,7 +70,7 @@ constexpr auto kSeals = std::to_array<Word>({
     {"EXEC", F_SEAL_EXEC},
 });
 constexpr auto kMapFlags = std::to_array<Word>({
-    {"SHARED_VALIDATE", MAP_SHARED_VALIDATE},  // before the two that are its bits
+    {"SHARED_VALIDATE", MAP_SHARED_VALIDATE},  // before the two flags that it consists of
     {"SHARED", MAP_SHARED},
     {"PRIVATE", MAP_PRIVATE},
     {"FIXED", MAP_FIXED},
@@ -205,8 +205,8 @@ std::optional<std::uint64_t> number_from(std::string_view text) {
   return value;
 }
 
-// The members of each operation, for both directions. `io` has one function a kind; may() leaves
-// out what is as it is anyway.
+// The members of each operation, for both directions. `io` has one function for each kind; may()
+// omits a member with its default value.
 
 template <class Io>
 void members(Io& io, Memfd& o) {
@@ -425,7 +425,7 @@ void members(Io& io, SystemCall& o) {
   io.values("args", o.args);
 }
 template <class Io>
-void members(Io& /*io*/, Look& /*o*/) {}
+void members(Io& /*io*/, SampleNow& /*o*/) {}
 template <class Io>
 void members(Io& /*io*/, Join& /*o*/) {}
 
@@ -521,7 +521,7 @@ class Writer {
   Json& out_;
 };
 
-// Takes members away that it has read, so that what is left is unknown.
+// Removes the members that it has read, so that the rest is unknown.
 class Reader {
  public:
   explicit Reader(Json in) : in_(std::move(in)) {}
@@ -540,7 +540,7 @@ class Reader {
     list.clear();
     if (!has(name)) return;
     const Json v = taken(name);
-    if (!v.is_array()) return complain(name, "is no list");
+    if (!v.is_array()) return complain(name, "is not a list");
     for (const auto& item : v) list.push_back(text_of(item, name));
   }
   void value(const char* name, Value& v) { v = value_of(taken(name), name); }
@@ -556,7 +556,7 @@ class Reader {
     list.clear();
     if (!has(name)) return;
     const Json v = taken(name);
-    if (!v.is_array()) return complain(name, "is no list");
+    if (!v.is_array()) return complain(name, "is not a list");
     for (const auto& item : v) list.push_back(value_of(item, name));
   }
   void number(const char* name, std::uint64_t& n) { n = number_of(taken(name), name); }
@@ -578,7 +578,7 @@ class Reader {
   void bytes(const char* name, Bytes& b) {
     const Json v = taken(name);
     b.clear();
-    if (!v.is_string()) return complain(name, "is no text of hex digits");
+    if (!v.is_string()) return complain(name, "is not a string of hex digits");
     const auto& digits = v.get_ref<const std::string&>();
     if (digits.size() % 2 != 0) return complain(name, "has an odd number of hex digits");
     b.reserve(digits.size() / 2);
@@ -586,7 +586,7 @@ class Reader {
       std::uint8_t byte = 0;
       const char* end = digits.data() + i + 2;
       if (std::from_chars(digits.data() + i, end, byte, 16).ptr != end) {
-        return complain(name, "is no text of hex digits");
+        return complain(name, "is not a string of hex digits");
       }
       b.push_back(std::byte{byte});
     }
@@ -602,7 +602,7 @@ class Reader {
       prot = number_of(v, name);
       return;
     }
-    if (!v.is_string()) return complain(name, "is no text like rw");
+    if (!v.is_string()) return complain(name, "is not a string like rw");
     for (const char c : v.get_ref<const std::string&>()) {
       if (c == 'r') {
         prot |= PROT_READ;
@@ -611,7 +611,7 @@ class Reader {
       } else if (c == 'x') {
         prot |= PROT_EXEC;
       } else {
-        return complain(name, "has another letter than r, w and x");
+        return complain(name, "has a letter other than r, w and x");
       }
     }
   }
@@ -619,7 +619,7 @@ class Reader {
     value = 0;
     if (!has(name)) return;
     const Json v = taken(name);
-    if (!v.is_array()) return complain(name, "is no list of flags");
+    if (!v.is_array()) return complain(name, "is not a list of flags");
     for (const auto& item : v) value |= word_or_number(item, name, table);
   }
   void one_of(const char* name, std::uint64_t& value, std::span<const Word> table) {
@@ -635,7 +635,7 @@ class Reader {
         return;
       }
     }
-    complain(name, "is none of " + choices(table));
+    complain(name, "is not one of " + choices(table));
   }
   template <class T, std::size_t N>
   void word(const char* name, T& value, const std::array<std::pair<std::string_view, T>, N>& table,
@@ -647,7 +647,7 @@ class Reader {
   void complain(std::string_view name, const std::string& what) {
     if (problem_.empty()) problem_ = "\"" + std::string(name) + "\" " + what;
   }
-  // The first thing that is wrong; empty: nothing.
+  // The first problem; empty: none.
   std::string problem() {
     if (problem_.empty() && !in_.empty()) {
       problem_ = "the operation has no member \"" + printable(in_.begin().key()) + "\"";
@@ -677,7 +677,7 @@ class Reader {
     std::string problem;
     const JsonReader reader(v, "", &problem);
     std::string out = reader.string_of(v, name);
-    if (!problem.empty()) complain(name, "is no text");
+    if (!problem.empty()) complain(name, "is not a string");
     return out;
   }
   std::uint64_t number_of(const Json& v, const char* name) {
@@ -686,7 +686,7 @@ class Reader {
     if (v.is_string()) {
       if (const auto n = number_from(v.get_ref<const std::string&>())) return *n;
     }
-    complain(name, "is no whole number");
+    complain(name, "is not an integer");
     return 0;
   }
   Value value_of(const Json& v, const char* name) {
@@ -703,7 +703,7 @@ class Reader {
       const auto it = std::ranges::find(table, std::string_view(text), &Word::text);
       if (it != table.end()) return it->value;
       if (const auto n = number_from(text)) return *n;
-      complain(name, "does not know " + printable(text));
+      complain(name, "does not accept " + printable(text));
       return 0;
     }
     return number_of(v, name);
@@ -723,7 +723,7 @@ std::optional<What> what_from(std::string_view name, std::index_sequence<I...> /
   return out;
 }
 
-// The JSON of one line as an operation; the text says what is wrong with it.
+// Parses one line of JSON as an operation; the text says what is wrong.
 std::expected<Operation, std::string> operation_from(Json line) {
   const auto op = line.find("op");
   if (op == line.end() || !op->is_string()) {
@@ -743,16 +743,16 @@ std::expected<Operation, std::string> operation_from(Json line) {
   return out;
 }
 
-// Names that operations before this one gave, and what may be asked of them.
+// The names that earlier operations gave, and what may be done with them.
 class Names {
  public:
   std::string problem_of(const Operation& o) {
-    if (!o.on.empty() && !o.in.empty()) return "\"on\" and \"in\" exclude each other";
+    if (!o.on.empty() && !o.in.empty()) return "\"on\" and \"in\" cannot be used together";
     if (!o.on.empty() && !threads_.contains(o.on)) {
-      return "\"on\": no operation before it has made a thread " + quoted(o.on);
+      return "\"on\": no earlier operation made a thread " + quoted(o.on);
     }
     if (!o.in.empty() && !children_.contains(o.in)) {
-      return "\"in\": no operation before it has made a child " + quoted(o.in);
+      return "\"in\": no earlier operation made a child " + quoted(o.in);
     }
     for (const auto* name : {&o.if_set, &o.unless_set}) {
       if (!name->empty() && !results_.contains(*name)) return unknown(*name);
@@ -767,15 +767,15 @@ class Names {
  private:
   static std::string quoted(std::string_view name) { return "\"" + Reader::printable(name) + "\""; }
   static std::string unknown(std::string_view name) {
-    return "no operation before it has a result " + quoted(name);
+    return "no earlier operation has a result " + quoted(name);
   }
 
   std::string learn(const Operation& o) {
     const bool is_thread = std::holds_alternative<NewThread>(o.what);
     const bool is_child = std::holds_alternative<Fork>(o.what);
     const bool by_recorder =
-        std::holds_alternative<Look>(o.what) || std::holds_alternative<Join>(o.what);
-    if (by_recorder && o.later) return "the answer to this operation cannot come later";
+        std::holds_alternative<SampleNow>(o.what) || std::holds_alternative<Join>(o.what);
+    if (by_recorder && o.later) return "this operation cannot use \"later\"";
     if (o.as.empty()) {
       return is_thread || is_child ? "it needs a name: \"as\"" : std::string();
     }
@@ -793,7 +793,7 @@ class Names {
 
   template <class T>
   std::string problem_in(const T& what) {
-    // Every value that it has, by its list of members.
+    // All its values, through its list of members.
     T copy = what;
     Values values;
     members(values, copy);
@@ -813,12 +813,14 @@ class Names {
   static std::string own_problem(const Store& s) {
     if (s.width != 1 && s.width != 2 && s.width != 4 && s.width != 8 && s.width != 16 &&
         s.width != 32) {
-      return "\"width\" is none of 1, 2, 4, 8, 16, 32";
+      return "\"width\" is not one of 1, 2, 4, 8, 16, 32";
     }
-    if (!s.bytes.empty() && s.bytes.size() != s.width) return "\"hex\" has another size than width";
+    if (!s.bytes.empty() && s.bytes.size() != s.width)
+      return "\"hex\" does not have \"width\" bytes";
     if (!s.bytes.empty() && !(s.value == Value()))
-      return "\"value\" and \"hex\" exclude each other";
-    if (s.width == 32 && s.order == StoreOrder::kSeqCst) return "no store of 32 bytes is seq_cst";
+      return "\"value\" and \"hex\" cannot be used together";
+    if (s.width == 32 && s.order == StoreOrder::kSeqCst)
+      return "a store of 32 bytes cannot be seq_cst";
     return {};
   }
   static std::string own_problem(const Load& l) { return narrow(l.width); }
@@ -835,7 +837,7 @@ class Names {
     }
     const bool path = e.program.find('/') != std::string::npos;
     if (!path && e.program != "plain" && e.program != "slot") {
-      return "\"program\" is plain, slot or a path";
+      return "\"program\" must be plain, slot or a path";
     }
     if (!path && !e.args.empty()) return "only a path has \"args\"";
     return whole(e.program);
@@ -845,10 +847,11 @@ class Names {
   }
   static std::string narrow(std::uint32_t width) {
     const bool ok = width == 1 || width == 2 || width == 4 || width == 8;
-    return ok ? std::string() : "\"width\" is none of 1, 2, 4, 8";
+    return ok ? std::string() : "\"width\" is not one of 1, 2, 4, 8";
   }
   static std::string whole(const std::string& text) {
-    return text.find('\0') == std::string::npos ? std::string() : "a text ends at a zero byte";
+    return text.find('\0') == std::string::npos ? std::string()
+                                                : "a text cannot contain a zero byte";
   }
 
   struct Values {
@@ -891,16 +894,16 @@ class Names {
 };
 
 constexpr std::size_t kLongestLine = std::size_t{16} << 20U;
-constexpr std::size_t kDeepestLine = 8;
+constexpr std::size_t kDeepestOperation = 8;
 
-// One line as an object of JSON, or what is wrong with it.
+// Parses one line as a JSON object, or says what is wrong.
 std::expected<Json, std::string> object_from(std::string_view line) {
   if (line.size() > kLongestLine) return std::unexpected("the line is longer than 16 MiB");
-  Json out = nests_deeper(line, kDeepestLine)
+  Json out = nests_deeper(line, kDeepestOperation)
                  ? Json()
                  : Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!out.is_object()) {
-    return std::unexpected("the line is no object of JSON");
+    return std::unexpected("the line is not a JSON object");
   }
   return out;
 }
@@ -938,7 +941,7 @@ std::string to_string(const Value& value) {
   if (out.empty()) return std::to_string(value.constant());
   const std::uint64_t c = value.constant();
   if (c == 0) return out;
-  // What was subtracted reads so.
+  // Negative terms are written as a subtraction.
   return (c >> 63U) != 0 ? out + '-' + std::to_string(-c) : out + '+' + std::to_string(c);
 }
 
@@ -1004,8 +1007,9 @@ std::optional<ScriptProblem> check(const Script& script) {
     const bool slot =
         std::holds_alternative<SetSlot>(o.what) || std::holds_alternative<SlotAddress>(o.what);
     if (slot && script.program != Program::kSlot && !execs) {
-      return ScriptProblem{.line = i + 2,
-                           .text = std::string(o.name()) + ": only the program \"slot\" has one"};
+      return ScriptProblem{
+          .line = i + 2,
+          .text = std::string(o.name()) + ": only the program \"slot\" has this operation"};
     }
   }
   return std::nullopt;
@@ -1223,7 +1227,7 @@ void Builder::print(std::string text) { add(Print{std::move(text)}); }
 Value Builder::syscall(std::uint64_t number, std::vector<Value> args) {
   return add_named(SystemCall{number, std::move(args)}, "result");
 }
-void Builder::look() { add(Look{}); }
+void Builder::look() { add(SampleNow{}); }
 void Builder::join() { add(Join{}); }
 
 }  // namespace ctxconf::conformance::puppet

@@ -1,5 +1,5 @@
-// A script for the scripted process: operations that a small program without a runtime makes one
-// at a time (docs/puppet.md). As values, and as JSON lines in both directions.
+// A script for the scripted process: operations that a small program without a language runtime
+// executes one at a time (docs/puppet.md). As values, and as JSON lines in both directions.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ inline constexpr std::size_t kMaxOperations = 100'000;
 inline constexpr std::size_t kLongestScript = std::size_t{64} << 20U;  // bytes of JSON
 inline constexpr std::size_t kMaxTerms = 8;                            // of one value
 
-// A number, known when the operation is made: a constant and results of earlier operations, like
-// "$header+16". Wraps like the address it mostly is.
+// A number that is known when the operation runs: a constant plus results of earlier operations,
+// like "$header+16". Wraps, because it is usually an address.
 class Value {
  public:
   struct Term {
@@ -34,7 +34,7 @@ class Value {
   template <std::integral T>
   Value(T constant)  // NOLINT(google-explicit-constructor): scripts are written with numbers
       : constant_(static_cast<std::uint64_t>(constant)) {}
-  static Value of(std::string name);  // the result that an earlier operation gave this name
+  static Value of(std::string name);  // the result to which an earlier operation gave this name
 
   std::uint64_t constant() const { return constant_; }
   const std::vector<Term>& terms() const { return terms_; }
@@ -56,15 +56,15 @@ std::optional<Value> value_from(std::string_view text);
 using Bytes = std::vector<std::byte>;
 Bytes bytes_of(std::string_view text);
 
-// How bytes come to a place.
+// How the bytes are copied.
 enum class CopyHow : std::uint8_t {
-  kBytes,      // a byte at a time
+  kBytes,      // one byte at a time
   kWords,      // eight at a time, the rest in bytes
   kRepBytes,   // rep movsb
   kRepWords,   // rep movsq, the rest in bytes
   kVector,     // 16 at a time, the rest in bytes
   kPipe,       // the kernel: write() to a pipe and read() from it
-  kProcessVm,  // the kernel: process_vm_writev() to ourselves
+  kProcessVm,  // the kernel: process_vm_writev() to the process itself
 };
 enum class StoreOrder : std::uint8_t { kPlain, kRelease, kSeqCst };  // kSeqCst: xchg on x86-64
 enum class FenceKind : std::uint8_t { kCompiler, kRelease, kSeqCst, kMembarrier };
@@ -73,11 +73,11 @@ enum class SignalAction : std::uint8_t {
   kDefault,
   kIgnore,
   kReturn,  // a handler that does nothing
-  kServe,   // a handler in which the thread makes further operations, until `return`
+  kServe,   // a handler in which the thread executes further operations, until `return`
 };
 
 // The operations. Flags, protections and the like are the kernel's numbers (<sys/mman.h> and
-// others). Those that have a result say which.
+// others). The comment names the result, if there is one.
 
 struct Memfd {  // result: the descriptor
   static constexpr std::string_view kName = "memfd";
@@ -118,7 +118,7 @@ struct Map {  // result: the address
   static constexpr std::string_view kName = "map";
   Value size;
   std::uint64_t prot = 0;   // PROT_*
-  std::uint64_t flags = 0;  // MAP_*; MAP_ANONYMOUS comes by itself without `fd`
+  std::uint64_t flags = 0;  // MAP_*; MAP_ANONYMOUS is added if there is no `fd`
   std::optional<Value> fd;
   Value offset;
   Value at;  // a hint, or with MAP_FIXED the address
@@ -141,7 +141,7 @@ struct Advise {
   static constexpr std::string_view kName = "advise";
   Value at;
   Value size;
-  std::uint64_t advice = 0;  // MADV_*, one of them
+  std::uint64_t advice = 0;  // one of MADV_*
   friend bool operator==(const Advise&, const Advise&) = default;
 };
 struct Remap {  // result: the address
@@ -157,18 +157,18 @@ struct NameMapping {  // prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME)
   static constexpr std::string_view kName = "name";
   Value at;
   Value size;
-  std::optional<std::string> name;  // nothing: NULL, which takes the name away
+  std::optional<std::string> name;  // nothing: NULL, which removes the name
   friend bool operator==(const NameMapping&, const NameMapping&) = default;
 };
-struct Withhold {  // userfaultfd(): who touches a missing page waits; result: its descriptor
+struct Withhold {  // userfaultfd(): whoever touches a missing page waits; result: its descriptor
   static constexpr std::string_view kName = "withhold";
   Value at;
   Value size;
   friend bool operator==(const Withhold&, const Withhold&) = default;
 };
-struct Give {  // zero pages to those who wait
+struct Give {  // gives zero pages to those who wait
   static constexpr std::string_view kName = "give";
-  Value fd;  // of Withhold
+  Value fd;  // the result of Withhold
   Value at;
   Value size;
   friend bool operator==(const Give&, const Give&) = default;
@@ -178,8 +178,8 @@ struct Store {  // one instruction
   static constexpr std::string_view kName = "store";
   Value at;
   std::uint32_t width = 8;  // 1, 2, 4, 8, 16, 32
-  Value value;              // of at most 8 bytes; wider ones are filled up with zeros
-  Bytes bytes;              // instead of a value: as many as `width` says
+  Value value;              // of at most 8 bytes; wider stores are padded with zeros
+  Bytes bytes;              // instead of a value: `width` bytes
   StoreOrder order = StoreOrder::kPlain;
   friend bool operator==(const Store&, const Store&) = default;
 };
@@ -190,7 +190,7 @@ struct Write {
   CopyHow how = CopyHow::kBytes;
   friend bool operator==(const Write&, const Write&) = default;
 };
-struct Fill {  // `pattern` again and again, the last one cut
+struct Fill {  // repeats `pattern`, and cuts the last one
   static constexpr std::string_view kName = "fill";
   Value at;
   Value size;
@@ -206,13 +206,13 @@ struct Copy {  // within the process, from low to high addresses
   CopyHow how = CopyHow::kBytes;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
-struct Alternate {  // copies of two states in turn: who reads meanwhile meets both, and parts
+struct Alternate {  // copies two states in turn: a concurrent reader sees both, and mixtures
   static constexpr std::string_view kName = "alternate";
   Value to;
   Value first;
-  Value second;  // which stands there in the end
+  Value second;  // the final state
   Value size;
-  Value times;  // of each
+  Value times;  // of each state
   CopyHow how = CopyHow::kBytes;
   friend bool operator==(const Alternate&, const Alternate&) = default;
 };
@@ -227,7 +227,7 @@ struct Load {  // result: the number
   std::uint32_t width = 8;  // 1, 2, 4, 8
   friend bool operator==(const Load&, const Load&) = default;
 };
-struct ReadBack {  // the bytes are in the answer
+struct ReadBack {  // the answer has the bytes
   static constexpr std::string_view kName = "read";
   Value at;
   Value size;
@@ -249,7 +249,7 @@ struct Spin {  // an empty loop
   Value times;
   friend bool operator==(const Spin&, const Spin&) = default;
 };
-struct Await {  // runs until the number there is `value`
+struct Await {  // waits until the number there is `value`
   static constexpr std::string_view kName = "await";
   Value at;
   std::uint32_t width = 8;  // 1, 2, 4, 8
@@ -257,7 +257,7 @@ struct Await {  // runs until the number there is `value`
   friend bool operator==(const Await&, const Await&) = default;
 };
 
-struct NewThread {  // result: its tid; its name is what `on` of later operations says
+struct NewThread {  // result: its tid; later operations name it in `on`
   static constexpr std::string_view kName = "thread";
   bool tls = true;  // with a TLS block of its own
   friend bool operator==(const NewThread&, const NewThread&) = default;
@@ -290,19 +290,19 @@ struct Return {  // from the handler in which the thread is
   friend bool operator==(const Return&, const Return&) = default;
 };
 
-struct Fork {  // result: the child's pid; its name is what `in` of later operations says
+struct Fork {  // result: the child's pid; later operations name it in `in`
   static constexpr std::string_view kName = "fork";
-  // kVfork: the thread makes nothing until the child has ended or made its exec.
+  // kVfork: the thread executes nothing until the child has ended or called exec.
   ForkHow how = ForkHow::kFork;
-  std::uint64_t flags = 0;  // kClone: CLONE_*; the signal at its end is SIGCHLD
+  std::uint64_t flags = 0;  // kClone: CLONE_*; the exit signal is SIGCHLD
   friend bool operator==(const Fork&, const Fork&) = default;
 };
 struct Exec {
   static constexpr std::string_view kName = "exec";
-  // "plain", "slot": the scripted process anew, which goes on with the script as the first thread
-  // of its process; a path: that program, of which no more is asked.
+  // "plain", "slot": executes the scripted process again, which continues the script as the first
+  // thread of its process. A path: executes that program, which gets no further operations.
   std::string program = "plain";
-  std::vector<std::string> args;  // of a path: behind argv[0]
+  std::vector<std::string> args;  // for a path: the arguments after argv[0]
   friend bool operator==(const Exec&, const Exec&) = default;
 };
 struct Exit {  // of the process
@@ -321,7 +321,8 @@ struct Unshare {
   friend bool operator==(const Unshare&, const Unshare&) = default;
 };
 
-struct SetSlot {  // of the thread's otel_thread_ctx_v1, as its code does; only in "slot"
+struct SetSlot {  // sets the thread's otel_thread_ctx_v1 with the program's own code; only in
+                  // "slot"
   static constexpr std::string_view kName = "slot";
   Value value;
   StoreOrder order = StoreOrder::kPlain;
@@ -344,32 +345,34 @@ struct SystemCall {  // any; result: the kernel's
   friend bool operator==(const SystemCall&, const SystemCall&) = default;
 };
 
-// Of the recorder, while the process waits:
-struct Look {  // a snapshot as it is taken now and then, so that no verdict depends on when
+// Done by the recorder, while the process waits:
+struct SampleNow {  // a snapshot like the periodic ones, so that no verdict depends on their timing
   static constexpr std::string_view kName = "look";
-  friend bool operator==(const Look&, const Look&) = default;
+  friend bool operator==(const SampleNow&, const SampleNow&) = default;
 };
-struct Join {  // waits for the answer to an operation that was begun with `later`
+struct Join {  // waits for the answer to an operation with `later`
   static constexpr std::string_view kName = "join";
   friend bool operator==(const Join&, const Join&) = default;
 };
 
-using What = std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect,
-                          Advise, Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy,
-                          Alternate, Fence, Load, ReadBack, ReadClock, Sleep, Spin, Await,
-                          NewThread, ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit,
-                          WaitChild, Unshare, SetSlot, SlotAddress, Print, SystemCall, Look, Join>;
+using What =
+    std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect, Advise,
+                 Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy, Alternate, Fence,
+                 Load, ReadBack, ReadClock, Sleep, Spin, Await, NewThread, ExitThread, Signal,
+                 Handle, Mask, Return, Fork, Exec, Exit, WaitChild, Unshare, SetSlot, SlotAddress,
+                 Print, SystemCall, SampleNow, Join>;
 
 struct Operation {
   What what;
-  std::string as;          // what its result, thread or child is called from here on
-  std::string on;          // the thread that makes it, by its name
-  std::string in;          // or the first thread of a child, by its name; neither: of the process
-  bool may_fail = false;   // a refused call is a part of the program
-  bool later = false;      // its answer is not waited for: see Join
-  std::string if_set;      // made only if this name has a value
-  std::string unless_set;  // made only if this name has none: `as` of what was refused
-  std::string note;        // for who reads the script
+  std::string as;         // the name of its result, thread or child from here on
+  std::string on;         // the name of the thread that executes it
+  std::string in;         // or the name of the child whose first thread does; neither: the process
+  bool may_fail = false;  // the script continues if the call is refused
+  bool later = false;     // does not wait for its answer: see Join
+  std::string if_set;     // skipped unless this name has a value
+  std::string
+      unless_set;    // skipped if this name has a value: `as` of an operation that may be refused
+  std::string note;  // for the reader of the script
   friend bool operator==(const Operation&, const Operation&) = default;
 
   std::string_view name() const;  // "store"
@@ -388,33 +391,33 @@ struct Script {
 };
 
 struct ScriptProblem {
-  std::size_t line = 0;  // 1-based; of check(): of the operation, which to_json() writes there
+  std::size_t line = 0;  // 1-based; from check(): the line of the operation in to_json()
   std::string text;
 };
 
-// What is wrong with it before it runs: names that nothing has, widths, threads without a name.
+// Problems before the run: unknown names, wrong widths, threads without a name.
 std::optional<ScriptProblem> check(const Script& script);
 
-// Lines, the first says the version and the program.
+// JSON lines; the first one has the version and the program.
 std::string to_json(const Script& script);
 std::string to_json(const Operation& operation);  // one line without its newline
-// Checked. Empty lines and those that begin with # are left out. `lines` becomes the number of the
-// line of each operation.
+// Also runs check(). Ignores empty lines and lines that begin with #. `lines` gets the line number
+// of each operation.
 std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
                                                       std::vector<std::size_t>* lines = nullptr);
 
 // Writes a script. Each call appends one operation and returns the name of its result as a value,
-// which later ones may use: fd1, map2, now3, ...
+// which later operations may use: fd1, map2, now3, ...
 class Builder {
  public:
   explicit Builder(Program program = Program::kPlain) { script_.program = program; }
 
-  // Who makes what follows: the result of thread() or fork(), or nobody: the first thread.
+  // Who executes what follows: the result of thread() or fork(), or Value(): the first thread.
   Builder& by(const Value& actor);
   Builder& by_first();
-  // The first thread has ended, and this one makes what it would make; Value(): it is back.
+  // The first thread has ended, and this one executes its operations; Value(): the first is back.
   Builder& first_is(const Value& heir);
-  // For the next operation alone.
+  // For the next operation only.
   Builder& may_fail();
   Builder& later();
   Builder& note(std::string text);
@@ -485,7 +488,7 @@ class Builder {
   std::string on_;
   std::string in_;
   Value first_;
-  Operation next_;  // what was said about it
+  Operation next_;  // the settings for it
   std::vector<std::string> threads_;
   std::size_t named_ = 0;
 };

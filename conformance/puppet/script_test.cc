@@ -160,20 +160,20 @@ TEST(ScriptTest, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_EQ(problem(R"({"op":"close","fd":3,"df":4})"),
             "2: close: the operation has no member \"df\"");
   EXPECT_EQ(problem(R"({"op":"close","fd":"$fd"})"),
-            "2: close: no operation before it has a result \"fd\"");
-  EXPECT_EQ(problem(R"({"op":"close","fd":1.5})"), "2: close: \"fd\" is no whole number");
+            "2: close: no earlier operation has a result \"fd\"");
+  EXPECT_EQ(problem(R"({"op":"close","fd":1.5})"), "2: close: \"fd\" is not an integer");
   EXPECT_THAT(problem(R"({"op":"close","fd":"three"})"), HasSubstr("neither a number nor like"));
   EXPECT_EQ(problem(R"({"op":"memfd","name":"a","flags":["CLOSE"]})"),
-            "2: memfd: \"flags\" does not know CLOSE");
+            "2: memfd: \"flags\" does not accept CLOSE");
   EXPECT_EQ(problem(R"({"op":"map","size":1,"prot":"rq"})"),
-            "2: map: \"prot\" has another letter than r, w and x");
+            "2: map: \"prot\" has a letter other than r, w and x");
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":3,"value":0})"),
-              HasSubstr("none of 1, 2, 4, 8, 16"));
-  EXPECT_THAT(problem(R"({"op":"store","at":1,"width":4,"hex":"00"})"), HasSubstr("another size"));
+              HasSubstr("not one of 1, 2, 4, 8, 16"));
+  EXPECT_THAT(problem(R"({"op":"store","at":1,"width":4,"hex":"00"})"), HasSubstr("does not have"));
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":1,"hex":"0"})"), HasSubstr("odd number"));
   EXPECT_THAT(problem(R"({"op":"store","at":1,"width":1,"hex":"0x"})"), HasSubstr("hex digits"));
-  EXPECT_THAT(problem(R"({"op":"look","on":"t1"})"), HasSubstr("has made a thread \"t1\""));
-  EXPECT_THAT(problem(R"({"op":"look","in":"c1"})"), HasSubstr("has made a child \"c1\""));
+  EXPECT_THAT(problem(R"({"op":"look","on":"t1"})"), HasSubstr("made a thread \"t1\""));
+  EXPECT_THAT(problem(R"({"op":"look","in":"c1"})"), HasSubstr("made a child \"c1\""));
   EXPECT_THAT(problem(R"({"op":"thread"})"), HasSubstr("it needs a name"));
   EXPECT_THAT(problem("{\"op\":\"thread\",\"as\":\"t\"}\n{\"op\":\"fork\",\"as\":\"t\"}"),
               HasSubstr("3: fork: \"as\": another thread or child"));
@@ -181,11 +181,11 @@ TEST(ScriptTest, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(problem(R"({"op":"exec","program":"ls"})"), HasSubstr("plain, slot or a path"));
   EXPECT_THAT(problem(R"({"op":"memfd","name":{"hex":"6100"}})"), HasSubstr("zero byte"));
   EXPECT_THAT(problem(R"({"op":"syscall","number":1,"args":[1,2,3,4,5,6,7]})"), HasSubstr("6"));
-  EXPECT_EQ(problem("[]"), "2: the line is no object of JSON");
-  EXPECT_EQ(problem("{\"op\":"), "2: the line is no object of JSON");
-  EXPECT_EQ(problem(std::string(100'000, '[')), "2: the line is no object of JSON");
+  EXPECT_EQ(problem("[]"), "2: the line is not a JSON object");
+  EXPECT_EQ(problem("{\"op\":"), "2: the line is not a JSON object");
+  EXPECT_EQ(problem(std::string(100'000, '[')), "2: the line is not a JSON object");
   EXPECT_EQ(problem("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}"),
-            "2: the line is no object of JSON");
+            "2: the line is not a JSON object");
 }
 
 TEST(ScriptTest, TheFirstLineSaysTheVersion) {
@@ -196,7 +196,8 @@ TEST(ScriptTest, TheFirstLineSaysTheVersion) {
   EXPECT_THAT(said(""), HasSubstr("is empty"));
   EXPECT_THAT(said("{\"op\":\"look\"}"), HasSubstr("\"ctxconf-script\" is missing"));
   EXPECT_THAT(said("{\"ctxconf-script\":2}"), HasSubstr("is not 1"));
-  EXPECT_THAT(said("{\"ctxconf-script\":1,\"program\":\"x\"}"), HasSubstr("none of plain, slot"));
+  EXPECT_THAT(said("{\"ctxconf-script\":1,\"program\":\"x\"}"),
+              HasSubstr("not one of plain, slot"));
   EXPECT_EQ(said("{\"ctxconf-script\":1}"), "none");
   EXPECT_THAT(said("{\"ctxconf-script\":1}\n{\"op\":\"slot\",\"value\":0}"),
               HasSubstr("only the program \"slot\""));

@@ -1,4 +1,4 @@
-// What a writer does in an order that is left open in part.
+// Steps of a writer whose order is partly free.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace ctxconf::conformance::puppet {
 
-// What a deviation changes about steps; empty in a legal program.
+// How a deviation changes steps; empty in a legal program.
 struct StepChanges {
-  std::set<std::pair<std::string, std::string>> reversed;  // pairs that stand the other way round
+  std::set<std::pair<std::string, std::string>> reversed;  // pairs in reverse order
   std::set<std::string> left_out;
 };
 
-// Steps of which some stand before others, and nothing else is said about their order.
+// Steps of which some must come before others; the rest of their order is free.
 class Steps {
  public:
   Steps() = default;
@@ -31,12 +31,12 @@ class Steps {
     if (changes_.left_out.contains(name)) return;
     steps_.push_back({std::move(name), std::move(make)});
   }
-  // Of steps that are not there nothing is said.
+  // Ignores steps that do not exist.
   void order(std::string_view first, std::string_view then) {
     const bool other_way = changes_.reversed.contains({std::string(first), std::string(then)});
     orders_.emplace_back(other_way ? then : first, other_way ? first : then);
   }
-  // One of the orders that are left; `before` is called before each step.
+  // Runs one of the possible orders; calls `before` before each step.
   void make(Rng& rng, const std::function<void()>& before) {
     std::vector<const Step*> left;
     left.reserve(steps_.size());
@@ -51,7 +51,7 @@ class Steps {
         });
         if (!waits) ready.push_back(i);
       }
-      if (ready.empty()) std::abort();  // steps that wait for each other
+      if (ready.empty()) std::abort();  // the steps wait for each other
       const auto now = static_cast<std::ptrdiff_t>(rng.pick(ready));
       const Step* step = left[static_cast<std::size_t>(now)];
       left.erase(left.begin() + now);

@@ -1,5 +1,5 @@
-// Deviations of thread contexts and of what is announced about them: what a look finds. The order
-// of stores between two looks shows in single steps alone.
+// Deviations of thread contexts and of what is announced about them that a look finds. Only
+// single-stepping shows the order of stores between two looks.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Act::Kind;
 
-constexpr unsigned kOwnThread = 9;  // nothing else makes anything of it
+constexpr unsigned kOwnThread = 9;  // nothing else uses this thread
 constexpr std::size_t kFewNames = 12;
 
 void each_content(std::vector<Act>& acts, const std::function<void(Content&)>& change) {
@@ -25,7 +25,7 @@ void each_content(std::vector<Act>& acts, const std::function<void(Content&)>& c
   }
 }
 
-// All contexts announce thread contexts, with some names, and not too many.
+// All contexts announce thread contexts, with some names, but not too many.
 void announce(Plan& plan) {
   each_content(plan.acts, [](Content& content) {
     if (!content.reference) content.reference.emplace();
@@ -80,7 +80,7 @@ ThreadAct own_attach(Rng& rng) {
   return out;
 }
 
-// Behind a publication of the process itself; nothing: it has none.
+// After a publication of the process itself; nothing: it has none.
 std::optional<std::size_t> behind_publication(const Plan& plan, Rng& rng) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < plan.acts.size(); ++i) {
@@ -103,7 +103,7 @@ bool insert_acts(Plan& plan, Rng& rng, const std::vector<ThreadAct>& acts) {
     more.push_back(made(Kind::kLook, rng));
     more.back().deviant = true;
   }
-  // Whatever the thread with the flaw is needed for stays.
+  // Everything that the thread with the flaw needs is kept.
   plan.acts[*at - 1].deviant = true;
   plan.acts.insert(plan.acts.begin() + static_cast<std::ptrdiff_t>(*at), more.begin(), more.end());
   return true;
@@ -123,7 +123,7 @@ template <Flaw flaw>
 bool has_flaw(Plan& plan, Rng& rng) {
   return attaches(plan, rng, [](ThreadAct& act) { act.record.flaw = flaw; });
 }
-// The same of memory that the thread does not use for another record.
+// The same in memory that the thread does not use for another record.
 template <Flaw flaw>
 bool has_flaw_once(Plan& plan, Rng& rng) {
   return attaches(plan, rng, [](ThreadAct& act) {
@@ -133,20 +133,20 @@ bool has_flaw_once(Plan& plan, Rng& rng) {
   });
 }
 
-// What is announced is wrong all the time, and there is a record that it is about.
+// The announcement is always wrong, and there is a record that it affects.
 bool announces(Plan& plan, Rng& rng, const std::function<void(Reference&)>& change) {
   change_references(plan, change);
   return insert_attach(plan, rng, own_attach(rng));
 }
 
-// An update that changes the map of the context before it, while a record is attached.
+// An update that changes the key map of the previous context, while a record is attached.
 bool updates_map(Plan& plan, Rng& rng, void (*change)(Reference&)) {
   change_references(plan, [](Reference& r) { r.keys = first_keys(kFewNames); });
   const auto at = behind_publication(plan, rng);
   if (!at) return false;
   Act& publish = plan.acts[*at - 1];
   publish.deviant = true;
-  // Not into a mapping in which another map stood.
+  // Not into a mapping in which another map was.
   publish.publication.again_in_place = false;
   Act update = made(Kind::kUpdate, rng);
   update.deviant = true;
@@ -197,7 +197,7 @@ Bytes kvlist(const std::vector<std::string>& names) {
   return out;
 }
 
-// An array of three short names, of which one is something else.
+// An array of three elements: short names, and one element that is not a name.
 Bytes array_with(std::initializer_list<unsigned> element) {
   Bytes values;
   for (const char* name : {"a", "b"}) {
@@ -382,11 +382,11 @@ std::vector<Deviation> memory_table() {
       of_record("record-released", "unmaps a record that is attached", "tctx.record.contiguous",
                 [](Plan& plan, Rng& rng) {
                   if (!has_flaw_once<Flaw::kReleased>(plan, rng)) return false;
-                  // Other memory may come to be where it was.
+                  // Other memory may be mapped at its old address.
                   while (!plan.acts.back().deviant) plan.acts.pop_back();
                   return true;
                 }),
-      of_record("slot-to-nowhere", "stores an address to the slot where nothing is",
+      of_record("slot-to-nowhere", "stores to the slot an address where nothing is mapped",
                 "tctx.record.contiguous", has_flaw_once<Flaw::kNowhere>),
       of_record("size-beyond-mapping", "announces more attributes than are mapped",
                 "tctx.record.contiguous", has_flaw_once<Flaw::kBeyondMapping>),
@@ -433,7 +433,7 @@ std::vector<Deviation> attribute_table() {
                     act.record.attributes.back().beyond = true;
                   };
                   if (!attaches(plan, rng, beyond)) return false;
-                  // A later map with that index would be one that is late.
+                  // A later map with that index would only be late.
                   each_content(plan.acts, [](Content& content) {
                     content.reference->keys = first_keys(kFewNames);
                   });

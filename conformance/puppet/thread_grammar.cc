@@ -6,26 +6,18 @@
 
 #include "conformance/puppet/kernel_numbers.h"
 #include "conformance/puppet/steps.h"
+#include "sys/native_arch.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
 
 constexpr std::uint64_t kValidAt = 24;
 constexpr std::uint64_t kSizeAt = 26;
-// What a thread of the scripted process has in front of its variable.
+// What comes before the variable in a thread of the scripted process.
 constexpr std::uint64_t kBlockRoom = 232;
 constexpr std::size_t kAtOnce = 32;
 constexpr std::uint64_t kNowhere = 0x10000;
 constexpr std::uint64_t kSignal = 12;  // SIGUSR2
-#if defined(__x86_64__)
-constexpr std::uint64_t kArchPrctl = 158;
-constexpr std::uint64_t kSetThreadPointer = 0x1002;
-constexpr bool kHasOwnBlocks = true;
-#else
-constexpr std::uint64_t kArchPrctl = 0;
-constexpr std::uint64_t kSetThreadPointer = 0;
-constexpr bool kHasOwnBlocks = false;
-#endif
 
 constexpr auto kThreadProductions = std::to_array<Production>({
     {"slot.unused", "tctx.tls.dynsym-exported"},
@@ -118,7 +110,7 @@ Bytes part_of(const Bytes& bytes, std::size_t from, std::size_t to) {
 
 std::uint64_t number_of(std::byte b) { return std::to_integer<std::uint64_t>(b); }
 
-// Where entries end, from that of the fixed part on.
+// The ends of entries, beginning with the end of the fixed part.
 std::vector<std::size_t> borders_of(const Bytes& record) {
   std::vector<std::size_t> out = {kRecordHead};
   while (record.size() - out.back() >= 2) {
@@ -148,7 +140,7 @@ void ThreadScript::by(const Thread& thread) {
   }
 }
 
-// A look finds nothing wrong between two steps, and the program may end there.
+// Between two steps a look finds nothing wrong, and the program may end there.
 void ThreadScript::step(Rng& rng) {
   if (rng.one_in(12)) builder_.look();
   if (!state_.child) may_end_();
@@ -168,12 +160,13 @@ ThreadScript::Thread& ThreadScript::start(const ThreadAct& act) {
   if (act.thread == 0) return t;
   builder_.by_first();
   t.actor = builder_.thread();
-  if (!kHasOwnBlocks || !act.own_block) return t;
+  const auto set_pointer = sys::thread_pointer_call();
+  if (!set_pointer || !act.own_block) return t;
   use("thread.own-block");
   t.block = builder_.map_anonymous(kPage, kReadWrite, kPrivate);
   builder_.store(*t.block + kPage / 2, 8, *t.block + kPage / 2);
   builder_.by(*t.actor);
-  builder_.syscall(kArchPrctl, {kSetThreadPointer, *t.block + kPage / 2});
+  builder_.syscall(set_pointer->nr, {set_pointer->code, *t.block + kPage / 2});
   return t;
 }
 
@@ -280,7 +273,7 @@ void ThreadScript::note_content(const ThreadAct& act, const Bytes& bytes) {
   }
 }
 
-// In one store where there is one of that width.
+// Uses one store if there is one of that width.
 void ThreadScript::store_piece(const Held& held, const Bytes& bytes, std::size_t from,
                                std::size_t to, CopyHow how) {
   if (from >= to) return;
@@ -294,7 +287,7 @@ void ThreadScript::store_piece(const Held& held, const Bytes& bytes, std::size_t
   }
 }
 
-// Steps that make a record that nobody may use yet; "valid" comes after all of them.
+// Steps that make a record that is not valid yet; "valid" comes after all of them.
 void ThreadScript::write_record(Steps& steps, const ThreadAct& act, const Held& held,
                                 const Bytes& bytes) {
   const auto piece = [this, &act, &held, &bytes, &steps](const char* name, std::size_t from,
@@ -382,7 +375,7 @@ void ThreadScript::retire(const ThreadAct& act, Thread& t, Held held) {
   t.retired = std::move(held);
 }
 
-// The attributes are elsewhere, and their address where they should begin.
+// The attributes are elsewhere, and their address is where they should begin.
 void ThreadScript::put_aside(const Held& held, const Bytes& bytes) {
   const Bytes entries = part_of(bytes, kRecordHead, bytes.size());
   const Value aside = builder_.map_anonymous(kPage, kReadWrite, kPrivate) + 192;
@@ -405,7 +398,7 @@ void ThreadScript::store_slot(const ThreadAct& act, const Thread& t, const Held&
   builder_.slot(act.record.flaw == Flaw::kNowhere ? Value(kNowhere) : held.at, act.order);
 }
 
-// The slot points at it: what becomes of the one before.
+// The slot points to it: what happens to the previous record.
 void ThreadScript::hold(const ThreadAct& act, Thread& t, Held held) {
   if (act.nested && !t.held.empty()) {
     use("attach.nested");
@@ -417,7 +410,7 @@ void ThreadScript::hold(const ThreadAct& act, Thread& t, Held held) {
   if (act.record.flaw == Flaw::kReleased) {
     by(t);
     builder_.unmap(*held.buffer, held.buffer_size);
-    held.shared = true;  // nobody touches it any more
+    held.shared = true;  // nobody changes it any more
   }
   t.shrunk = false;
   t.held.push_back(std::move(held));
@@ -474,7 +467,7 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
   hold(act, t, std::move(held));
 }
 
-// A record that stays where it is, and is hidden by its valid byte while it changes.
+// A record that stays at its address, and is hidden by its valid byte while it changes.
 void ThreadScript::refill(const ThreadAct& a, Thread& t, Rng& rng) {
   ThreadAct act = a;
   act.in_place = true;
@@ -538,7 +531,7 @@ void ThreadScript::change_ids(const ThreadAct& act, Thread& t, const Bytes& byte
   std::copy_n(bytes.begin(), kValidAt, held.bytes.begin());
 }
 
-// Stopped, the thread has the old ids or the new ones.
+// Whenever the thread is stopped, it has the old ids or the new ones.
 void ThreadScript::switch_at_once(Thread& t, const Bytes& bytes) {
   use("switch.at-once");
   Held& held = t.held.back();
@@ -602,7 +595,7 @@ void ThreadScript::run(const Thread& t) {
   builder_.join();
 }
 
-// The entry lies after the end until the size covers it.
+// The entry is after the end until the size covers it.
 void ThreadScript::append(const ThreadAct& act, Thread& t, Rng& rng) {
   if (!state_.usable || state_.names == 0 || t.held.empty() || t.hidden) return;
   Held& held = t.held.back();
@@ -784,7 +777,7 @@ void ThreadScript::withdrawn() {
   state_.usable = false;
 }
 
-// In shared memory they are the parent's still.
+// In shared memory they still belong to the parent.
 void ThreadScript::leave_to_parent(Thread& t) {
   const auto is_shared = [](const Held& held) { return held.memory == Memory::kShared; };
   if (t.retired && is_shared(*t.retired)) t.retired.reset();
@@ -795,7 +788,7 @@ void ThreadScript::leave_to_parent(Thread& t) {
   t.in_place = t.hidden = false;
 }
 
-// Of the threads only the one that makes it goes on in a child.
+// In a child only the thread that forked continues.
 void ThreadScript::begin_child(const Value& pid) {
   parents_.push_back(state_);
   State next;

@@ -1,6 +1,6 @@
-// What threads do with their contexts in every way that OTEP 4947 leaves open. Written from the
-// document's sentences and not from the rules: whenever a thread is stopped, a reader finds no
-// record, one to ignore, or one that is whole.
+// What threads do with their contexts in every way that OTEP 4947 allows. Written from the text of
+// the OTEP, not from the rules: whenever a thread is stopped, a reader finds no record, a record to
+// ignore, or a complete one.
 #pragma once
 
 #include <array>
@@ -25,24 +25,24 @@ inline constexpr std::uint64_t kLargestRecord = 640;
 
 std::span<const Production> thread_productions();
 
-// What field 2 of a process context says about them.
+// What field 2 of a process context says about thread contexts.
 struct Reference {
   std::string schema = "tlsdesc_v1_dev";
   std::optional<std::vector<std::string>> keys;  // nothing: no map
   bool map_first = false;
   bool before_others = false;
   bool used = true;  // there may be records
-  // Of no legal program:
+  // Not in legal programs:
   bool no_schema = false;
   bool no_map = false;
   bool in_resource = false;
-  Bytes schema_value;  // an encoded AnyValue instead
+  Bytes schema_value;  // replaces the encoded AnyValue
   Bytes map_value;
 };
-// Names that differ, the same ones in every program.
+// Distinct names, the same ones in every program.
 std::vector<std::string> first_keys(std::size_t count);
 
-// How what is announced goes on from one process context to the next.
+// How the announcement changes from one process context to the next.
 class Announcement {
  public:
   explicit Announcement(Rng& rng);
@@ -58,16 +58,16 @@ class Announcement {
 struct Attribute {
   std::uint8_t key = 0;  // the index is this modulo the number of names
   Bytes value;
-  bool beyond = false;  // the first index outside the map; of no legal program
+  bool beyond = false;  // the first index outside the map; not in legal programs
 };
 
-// What is wrong with a record; of no legal program.
+// What is wrong with a record; not in legal programs.
 enum class Flaw : std::uint8_t {
   kNone,
   kRootSpanId,     // as in a draft
   kSizeSwapped,    // its bytes
-  kNoTraceId,      // beside a span id
-  kNoSpanId,       // beside a trace id
+  kNoTraceId,      // with a span id
+  kNoSpanId,       // with a trace id
   kFlags,          // without ids
   kValidTwo,       // 2 in the valid byte
   kValidFf,        // 255
@@ -77,12 +77,12 @@ enum class Flaw : std::uint8_t {
   kSizeMore,       // by one
   kOddAddress,     // of the record
   kPointer,        // to the attributes, in their place
-  kReleased,       // unmapped while it is attached
-  kNowhere,        // the slot holds an address where nothing is
+  kReleased,       // unmapped while attached
+  kNowhere,        // the slot has an address where nothing is mapped
   kBeyondMapping,  // the size announces more than is mapped
   kVarint,         // lengths above 127 have two bytes
   kPadded,         // entries begin at even offsets
-  kCut,            // the last entry says that it is longer
+  kCut,            // the length of the last entry is too large
 };
 
 enum class Memory : std::uint8_t {
@@ -91,9 +91,9 @@ enum class Memory : std::uint8_t {
   kTwoMappings,  // ... of two mappings
   kHeap,         // brk
   kStack,        // a mapping that grows downwards
-  kFile,         // private memory of a file, as static data is
+  kFile,         // private file memory, like static data
   kBlock,        // the thread's TLS block
-  kReadOnly,     // a mapping without write permission once it is filled
+  kReadOnly,     // a mapping without write permission after it is filled
   kShared,       // a mapping that forked children share
 };
 
@@ -107,7 +107,7 @@ struct RecordPlan {
   std::vector<Attribute> attributes;
   Flaw flaw = Flaw::kNone;
 };
-// As a reader is to find it, with its valid byte set. `names`: elements of the key map.
+// What a reader should find, with its valid byte set. `names`: elements of the key map.
 Bytes encode(const RecordPlan& record, std::size_t names);
 
 struct ThreadAct {
@@ -117,27 +117,27 @@ struct ThreadAct {
     kAppend,
     kShrink,
     kHandOver,  // to another thread
-    kShare,     // with another thread, unchanged from there on
-    kFork,      // of this thread, whose child looks around and ends
-    kRun,       // is busy while it is looked at
+    kShare,     // with another thread, unchanged from then on
+    kFork,      // by this thread; the child examines itself and ends
+    kRun,       // is busy during a look
     kEnd,
   };
   enum class Retiring : std::uint8_t { kKept, kCleared, kOverwritten, kUnmapped };
   enum class Ending : std::uint8_t { kHidden, kAttached };
   Kind kind = Kind::kAttach;
-  unsigned thread = 0;    // 0: the first one; others begin with what they do first
+  unsigned thread = 0;    // 0: the first one; others start with their first act
   unsigned other = 1;     // of kHandOver and kShare
-  bool in_place = false;  // how the thread works, if it begins here
+  bool in_place = false;  // how the thread works, if it starts here
   bool own_block = false;
   RecordPlan record;
   Memory memory = Memory::kMapping;
   Writing writing = Writing::kFields;
   CopyHow how = CopyHow::kBytes;
-  std::uint64_t spare = 0;  // bytes behind its end
+  std::uint64_t spare = 0;  // bytes after its end
   bool leftovers = false;   // ... which are not zero
-  bool nested = false;      // what was attached comes back later
+  bool nested = false;      // the previously attached record comes back later
   bool in_handler = false;  // attached by a signal handler, until it returns
-  bool reused = false;      // the memory of the record that was attached last
+  bool reused = false;      // uses the memory of the last attached record
   bool null_first = false;
   bool at_once = false;     // in place: other ids, in one store of 32 bytes
   bool by_another = false;  // writes some of it before it is visible
@@ -145,21 +145,21 @@ struct ThreadAct {
   std::optional<FenceKind> fence;
   Retiring retiring = Retiring::kKept;
   Ending ending = Ending::kHidden;
-  // kAttach in place: the ids, one after the other, while the record is valid. kAppend: the size
-  // first. Both are looked at in the middle; of no legal program.
+  // kAttach in place: stores the ids one at a time while the record is valid. kAppend: stores the
+  // size first. Both are examined in between; not in legal programs.
   bool turned = false;
 };
-// Often of the thread that made `before`.
+// Often for the thread that made `before`.
 ThreadAct legal_thread_act(Rng& rng, bool first_only,
                            const std::optional<ThreadAct>& before = std::nullopt);
 
 class Steps;
 
-// The threads of a process while its script is written. What has no place there is left out: a
-// record before it is announced, a detach of nothing.
+// The threads of a process while its script is written. Leaves out acts that are impossible: a
+// record before it is announced, a detach without a record.
 class ThreadScript {
  public:
-  // `may_end` is called where a legal program may end.
+  // Calls `may_end` where a legal program may end.
   ThreadScript(Builder& builder, Used& used, std::function<void()> may_end)
       : builder_(builder), used_(used), may_end_(std::move(may_end)) {}
 
@@ -172,7 +172,7 @@ class ThreadScript {
   void begin_child(const Value& pid);
   void end_child();
   bool any_attached() const { return attached_; }
-  bool is_attached() const;  // a thread has a record now
+  bool is_attached() const;  // whether a thread has a record now
 
  private:
   struct Held {
@@ -181,7 +181,7 @@ class ThreadScript {
     Bytes bytes;
     Memory memory = Memory::kMapping;
     bool shared = false;
-    std::optional<Value> buffer;  // a mapping that is the record's alone
+    std::optional<Value> buffer;  // a mapping only for the record
     std::uint64_t buffer_size = 0;
   };
   struct Thread {

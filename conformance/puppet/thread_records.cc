@@ -1,4 +1,4 @@
-// What a legal program announces about its threads, and what their records hold.
+// What a legal program announces about its threads, and what their records contain.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -63,7 +63,7 @@ std::uint16_t announced(const RecordPlan& record, std::size_t bytes) {
   }
 }
 
-// Text of so many bytes, or a few less where a character does not fit.
+// Text of this many bytes, or a few less if a character does not fit.
 Bytes text_of(Rng& rng, std::size_t size) {
   static const std::vector<std::string> kPieces = {
       "/cart",      "GET",  "na\u00efve", "\u6771\u4eac",           "\U0001f680",
@@ -96,7 +96,7 @@ std::uint8_t legal_key(Rng& rng) {
   return static_cast<std::uint8_t>(rng.one_in(3) ? rng.next() : rng.below(6));
 }
 
-// As long as a record should be at most.
+// At most the recommended length of a record.
 void fill_up(RecordPlan& record, Rng& rng, std::size_t used) {
   for (;;) {
     const std::size_t left = kLargestRecord - kRecordHead - used;

@@ -20,7 +20,7 @@ from page_reader import Page, check_page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
-# Uses the page as a reader would, and writes down what is shown.
+# Uses the page as a person would, and records what is shown.
 USE = """
 const seen = {};
 const note = (what) => {
@@ -93,7 +93,7 @@ def check_hostile(written, text, scripts):
     (tools,) = [d for d in page.all("div") if d.get("id") == "tools"]
     assert ("hidden" in tools) != scripts, f"scripts: {scripts}, {tools}"
     assert not any("hidden" in row for row in page.rows().values())
-    # All that was written can be read, one way or the other.
+    # All written text can be read, with and without scripts.
     count = "7 of 7 shown"
     shown = "".join(page.texts)
     assert (count in shown) == scripts
@@ -140,7 +140,7 @@ def main():
         loads = [pool.submit(dom, browser, page, scripts)
                  for page, scripts in ((foreign, True), (hostile, False), (used, True))]
         with_scripts, without, used = (load.result() for load in loads)
-    # The policy allows our style and script, and refuses the other one.
+    # The policy allows our style and script, and refuses any other.
     text, complaints = with_scripts
     assert len(complaints) == 1 and "Content Security Policy" in complaints[0], complaints
     assert text.count(using) == 1

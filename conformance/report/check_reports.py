@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads the reports of the sample runs with parsers that are not ours.
+"""Reads the reports of the sample runs with independent parsers.
 
 usage: check_reports.py REPORT_SAMPLES SCHEMA DIRECTORY
 """
@@ -24,12 +24,12 @@ def check_json(path, validator):
     assert text.isascii(), f"{path}: not ASCII"
     assert not set(b"<>&\x1b\0\x7f") & set(text), f"{path}: a byte that must be quoted"
     value = json.loads(text)
-    # The validator takes minutes for all of the huge run; its beginning has one of everything.
+    # The validator needs minutes for the whole huge run; its beginning has one of everything.
     for result in value["results"]:
         del result["findings"][4:]
     del value["images"][4:]
     validator.validate(value)
-    # The schema must be able to say no.
+    # The schema must reject something.
     for broken in (value | {"version": 2}, value | {"extra": 1},
                    value | {"totals": value["totals"] | {"pass": "1"}}):
         assert not validator.is_valid(broken), f"{path}: the schema accepts anything"
@@ -44,7 +44,7 @@ def check_xml(path):
     text = path.read_bytes()
     suite, cases, properties = check_junit(path, text)
     assert {"kernel", "arch", "spec"} <= set(properties), f"{path}: {properties}"
-    # The model must be able to say no.
+    # The model must reject something.
     for broken in ((b" tests=", b" test="), (b"<testcase ", b"<testcase extra='1' "),
                    (b"<properties>", b"<system-out/><properties>"), (b"</testsuite>", b"x</testsuite>")):
         try:
@@ -74,7 +74,7 @@ def check_markdown(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.encode()) < 512 * 1024, path
     check_inert(path, text)
-    # What is left without blocks and spans of code is ours: no text of a run is markup there.
+    # Outside code blocks and spans all text is ours, so no text of a run is markup.
     outside = []
     fence = None
     for line in text.split("\n"):

@@ -26,10 +26,10 @@ constexpr std::array<std::string_view, 7> kSgr = {"", "32", "1;31", "33", "36", 
 constexpr std::array kProblemOrder = {Outcome::kCrash, Outcome::kTimeout, Outcome::kHarnessError,
                                       Outcome::kFail,  Outcome::kWarn,    Outcome::kInfo};
 
-constexpr std::string_view kIndent = "         ";  // under the text of a field
+constexpr std::string_view kIndent = "         ";  // below the text of a field
 constexpr std::size_t kMostNotes = 20;
 
-// How much of a list is printed at each verbosity.
+// How much of a list each verbosity prints.
 using Caps = std::array<std::size_t, 3>;
 constexpr Caps kEvidenceLines = {8, 40, 400};
 constexpr Caps kDumpRows = {8, 32, 256};
@@ -82,7 +82,7 @@ class Page {
     out_ += text;
     out_ += '\n';
   }
-  // A label and its text; prose is wrapped below itself.
+  // Prints a label and its text; prose is wrapped below itself.
   void field(std::string_view label, std::string_view text) {
     out_ += paint(Style::kDim, fmt::format("  {:<6}", label));
     out_ += ' ';
@@ -100,7 +100,7 @@ class Page {
     line(paint(Style::kDim, fmt::format("  {:<6}", label)) + " " + std::string(text));
   }
 
-  // The longest beginning of `text` that fits and ends at a space, and what is left.
+  // The longest start of `text` that fits and ends at a space, and the rest.
   static std::pair<std::string_view, std::string_view> wrap(std::string_view text,
                                                             std::size_t width) {
     if (width == 0 || display_width(text) <= width) return {text, {}};
@@ -149,7 +149,7 @@ void Page::headline(const RunResult& run) {
   if (!run.level.empty()) text += ", level " + inert(run.level);
   text += ", " + reading_label(run.reading);
   line(text);
-  // Those of `ctxconf run` nobody has asked for.
+  // With `ctxconf run`, these are not interesting.
   if (run.mode == to_string(Mode::kRun) && verbosity_ == 0) return;
   for (std::size_t i = 0; i < std::min(run.injections.size(), kMostNotes); ++i) {
     line("injected: " + inert(run.injections[i]));
@@ -174,12 +174,12 @@ void Page::host(const RunResult& run) {
   for (const sys::HostFact& fact : run.host) {
     if (fact.available) continue;
     std::string gap = fmt::format("lacks {}: {}", inert(fact.name, 100), inert(fact.detail));
-    if (!fact.remedy.empty()) gap += "; to mend: " + inert(fact.remedy);
+    if (!fact.remedy.empty()) gap += "; to fix: " + inert(fact.remedy);
     field("", gap);
   }
 }
 
-// Of `ctxconf elf`: what was seen of each file is in its notes.
+// For `ctxconf elf`: the notes of each file say what was seen.
 void Page::files(const RunResult& run) {
   const std::size_t most = std::min(cap(kImages), run.images.size());
   for (std::size_t i = 0; i < most; ++i) {
@@ -190,13 +190,13 @@ void Page::files(const RunResult& run) {
     }
   }
   if (run.images.size() > most) {
-    verbatim("", fmt::format("… and {} files more{}", run.images.size() - most,
+    verbatim("", fmt::format("… and {} more files{}", run.images.size() - most,
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }
 
 void Page::images(const RunResult& run) {
-  // Those that published first: among hundreds of helper processes they are what matters.
+  // Images that published come first; they matter most among hundreds of helper processes.
   std::vector<const ImageSummary*> shown;
   for (const bool published : {true, false}) {
     for (const ImageSummary& image : run.images) {
@@ -224,7 +224,7 @@ void Page::images(const RunResult& run) {
     }
   }
   if (shown.size() > most) {
-    verbatim("", fmt::format("… and {} images more{}", shown.size() - most,
+    verbatim("", fmt::format("… and {} more images{}", shown.size() - most,
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }
@@ -234,7 +234,7 @@ std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t limit) {
   return {shown.begin(), shown.end()};
 }
 
-// What a golden vector has there, and where the testee's bytes are others.
+// The bytes of a golden vector, and where the testee's bytes differ.
 void Page::comparison(const Hexdump& dump) {
   constexpr std::size_t kMostBytes = 4096;
   const std::string want = text_of(dump.expected->bytes, kMostBytes);
@@ -266,7 +266,7 @@ void Page::hexdump_row(const Hexdump& dump, std::size_t from, std::size_t addres
     text += paint(style, std::string_view(&shown, 1));
   }
   hex.append(column(kRowBytes) - column(to - from) +
-                 (to - from == kRowBytes / 2 ? 1 : 0),  // the gap before a byte that is missing
+                 (to - from == kRowBytes / 2 ? 1 : 0),  // the gap before a missing byte
              ' ');
   line(fmt::format("{}{:0{}x}  {} |{}|", kIndent, dump.address + from, address_width, hex, text));
   for (const Hexdump::Mark& mark : marks) {
@@ -291,7 +291,7 @@ void Page::hexdump(const Hexdump& dump) {
   const std::size_t size = dump.bytes.size();
   const auto marks = shown_marks(dump);
   const std::size_t width = address_width(dump);
-  const auto rows = rows_to_show(dump, cap(kDumpRows));
+  const auto rows = requirements_to_show(dump, cap(kDumpRows));
   std::size_t next = 0;
   std::size_t shown = 0;
   for (const std::size_t row : rows) {
@@ -309,7 +309,7 @@ void Page::hexdump(const Hexdump& dump) {
     line(fmt::format("{}at +{}: {}", kIndent, mark.offset, inert(mark.label, 200)));
   }
   if (dump.marks.size() > marks.size()) {
-    line(fmt::format("{}… and {} marks more", kIndent, dump.marks.size() - marks.size()));
+    line(fmt::format("{}… and {} more marks", kIndent, dump.marks.size() - marks.size()));
   }
 }
 
@@ -322,7 +322,8 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
                    paint(Style::kStrong, row.id), to_string(row.strength), to_string(row.basis),
                    row.otep, row.revision, row.anchor));
   if (!quiet_) field("rule", row.text);
-  std::string saw(finding == nullptr ? "(no finding says what)" : inert(finding->saw, 2000));
+  std::string saw(finding == nullptr ? "(no finding says what was seen)"
+                                     : inert(finding->saw, 2000));
   if (finding != nullptr && !finding->level.empty()) {
     saw += fmt::format("  (level {})", inert(finding->level, 40));
   }
@@ -336,18 +337,18 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
     const std::size_t lines = std::min(finding->evidence.size(), cap(kEvidenceLines));
     for (std::size_t i = 0; i < lines; ++i) verbatim("", inert(finding->evidence[i], 500));
     if (finding->evidence.size() > lines) {
-      verbatim("", fmt::format("… and {} lines more", finding->evidence.size() - lines));
+      verbatim("", fmt::format("… and {} more lines", finding->evidence.size() - lines));
     }
     const std::size_t dumps = std::min(finding->hexdumps.size(), cap(kDumps));
     for (std::size_t i = 0; i < dumps; ++i) hexdump(finding->hexdumps[i]);
     if (finding->hexdumps.size() > dumps) {
-      verbatim("", fmt::format("… and {} dumps more", finding->hexdumps.size() - dumps));
+      verbatim("", fmt::format("… and {} more dumps", finding->hexdumps.size() - dumps));
     }
     if (!finding->remedy.empty()) field("mend", inert(finding->remedy));
   }
   if (!row.why.empty()) field("why", row.why);
   if (result.expected == Expected::kUnexpected) {
-    field("note", fmt::format("the expectations file has another outcome for this: {}",
+    field("note", fmt::format("the expectations file expects another outcome: {}",
                               or_else(inert(result.expectation_note), "(no note)")));
   }
   if (const auto again = again_for(run, result); !again.empty()) verbatim("again", again);
@@ -355,8 +356,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
   if (const auto debug = debug_for(run, result); !debug.empty()) verbatim("debug", debug);
 }
 
-// The images that the finding shown in full does not speak of: those that say the same in one
-// list, the others a line each.
+// The other images: those with the same finding in one list, the others on a line each.
 void Page::other_findings(const RequirementResult& result) {
   const Finding& first = result.findings.front();
   std::vector<const Finding*> same;
@@ -383,7 +383,7 @@ void Page::other_findings(const RequirementResult& result) {
                               finding_image(*different[i]), inert(different[i]->saw)));
   }
   if (different.size() > most) {
-    field("also", fmt::format("… and {} images more", different.size() - most));
+    field("also", fmt::format("… and {} more images", different.size() - most));
   }
 }
 
@@ -414,7 +414,7 @@ void Page::expected(const RunResult& run) {
   bool first = true;
   for (const RequirementResult& result : run.results) {
     if (result.expected != Expected::kAsExpected || !is_problem(result.outcome)) continue;
-    if (first) line(paint(Style::kStrong, "\nas the expectations file has it"));
+    if (first) line(paint(Style::kStrong, "\nexpected by the expectations file"));
     first = false;
     line(fmt::format("  {:<7} {}  {}", to_string(result.outcome), result.requirement->id,
                      inert(result.expectation_note)));
@@ -433,13 +433,13 @@ void Page::expectations(const RunResult& run) {
     if (!problem.mend.empty()) verbatim("mend", inert(problem.mend, 500));
   }
   if (run.expectation_problems.size() > most) {
-    verbatim("", fmt::format("… and {} problems more", run.expectation_problems.size() - most));
+    verbatim("", fmt::format("… and {} more problems", run.expectation_problems.size() - most));
   }
 }
 
 void Page::below_floor(const RunResult& run) {
   if (run.floor.empty()) return;
-  line(paint(Style::kStrong, "\nwhat had to be judged and was not"));
+  line(paint(Style::kStrong, "\nrequired but not judged"));
   const std::size_t most = std::min(cap(kExpectationProblems), run.floor.size());
   for (const FloorProblem& problem : std::span(run.floor).first(most)) {
     line(fmt::format("  {}", inert(problem.requirement, 200)));
@@ -458,7 +458,7 @@ void Page::not_judged(const RunResult& run, Outcome outcome) {
     std::string remedy;
     std::vector<std::string_view> ids;
   };
-  // The signature joins what differs only in an address.
+  // Reasons that differ only in an address have the same signature.
   std::map<std::tuple<NaReason, std::string_view, std::string_view>, Group> groups;
   std::size_t total = 0;
   for (const RequirementResult& result : run.results) {
@@ -498,7 +498,7 @@ void Page::not_judged(const RunResult& run, Outcome outcome) {
     for (const std::string_view id : group.ids) verbatim("", fmt::format("  {}", id));
   }
   if (sorted.size() > most) {
-    verbatim("", fmt::format("… and {} reasons more{}", sorted.size() - most,
+    verbatim("", fmt::format("… and {} more reasons{}", sorted.size() - most,
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }

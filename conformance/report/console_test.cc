@@ -32,7 +32,7 @@ TEST(Console, BeginsWithWhatJudgedAndWhere) {
       "  host   6.12.1 x86_64, glibc 2.36; has ptrace; lacks procmap-query\n"))
       << text;
   EXPECT_THAT(plain(ordinary_run(), 1),
-              HasSubstr("lacks procmap-query: ioctl: Inappropriate ioctl for device; to mend: "
+              HasSubstr("lacks procmap-query: ioctl: Inappropriate ioctl for device; to fix: "
                         "Linux 6.11\n"));
 }
 
@@ -150,10 +150,10 @@ TEST(Console, ShowsOneFailureForAllImagesThatHaveIt) {
 
 TEST(Console, ShowsExpectedFailuresInALineAndTheMendingCommand) {
   const std::string text = plain(run_with_expectations());
-  EXPECT_THAT(text, HasSubstr("what had to be judged and was not\n  pctx.update.visible\n"));
+  EXPECT_THAT(text, HasSubstr("required but not judged\n  pctx.update.visible\n"));
   EXPECT_THAT(text, HasSubstr("judged in base.json, as pass"));
   EXPECT_THAT(text, Not(HasSubstr("FAIL  pctx.header.version")));
-  EXPECT_THAT(text, HasSubstr("\nas the expectations file has it\n"
+  EXPECT_THAT(text, HasSubstr("\nexpected by the expectations file\n"
                               "  fail    pctx.header.version  issue=https://example.com/7 "
                               "until=2030-01-01\n"));
   EXPECT_THAT(text,
@@ -161,7 +161,7 @@ TEST(Console, ShowsExpectedFailuresInALineAndTheMendingCommand) {
                         "  error  line 3: pctx.header.signature is listed as fail and passed\n"
                         "  mend   ctxconf expect prune expect.txt\n"
                         "  warn   line 4: tctx.a is unobservable now\n"));
-  EXPECT_THAT(text, HasSubstr(", 1 of them as the expectations file has it\n"));
+  EXPECT_THAT(text, HasSubstr(", 1 of them expected by the expectations file\n"));
 }
 
 TEST(Console, QuietIsProblemsAndTheSummary) {
@@ -274,9 +274,9 @@ TEST(Console, CapsWhatItPrints) {
   const RunResult run = huge_run();
   const std::string text = plain(run);
   EXPECT_LT(text.size(), 1U << 20);
-  EXPECT_THAT(text, HasSubstr("… and 992 lines more\n"));
-  EXPECT_THAT(text, HasSubstr("… and 1980 images more (-v shows more)\n"));
-  EXPECT_THAT(text, HasSubstr("… and 84 marks more\n"));
+  EXPECT_THAT(text, HasSubstr("… and 992 more lines\n"));
+  EXPECT_THAT(text, HasSubstr("… and 1980 more images (-v shows more)\n"));
+  EXPECT_THAT(text, HasSubstr("… and 84 more marks\n"));
 }
 
 TEST(Console, RunsAFailureAgainBesideTheReportsOfTheWholeRun) {
@@ -317,7 +317,7 @@ TEST(Console, SaysNothingIsKnownWhenAResultHasNoFinding) {
   for (RequirementResult& result : run.results) result.findings.clear();
   const std::string text = plain(run);
   EXPECT_THAT(text, HasSubstr("FAIL  pctx.header.version"));
-  EXPECT_THAT(text, HasSubstr("(no finding says what)"));
+  EXPECT_THAT(text, HasSubstr("(no finding says what was seen)"));
   EXPECT_THAT(text, HasSubstr("       2 no reason was given\n"));
 }
 

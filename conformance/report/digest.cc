@@ -26,7 +26,7 @@ std::string policy_hash(std::string_view text) {
     }
     for (std::size_t k = 0; k < 4; ++k) out += kAlphabet[group >> (18 - 6 * k) & 63U];
   }
-  out.back() = '=';  // 32 bytes leave two behind the last whole group
+  out.back() = '=';  // 32 bytes leave two after the last whole group
   return out;
 }
 

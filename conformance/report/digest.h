@@ -1,4 +1,4 @@
-// SHA-256 of what reports have to name by its digest.
+// SHA-256 digests in reports.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace ctxconf::conformance {
 using Digest = std::array<std::uint8_t, 32>;
 Digest sha256(std::string_view text);
 
-// "sha256-" and base64: a script or style in a Content-Security-Policy.
+// "sha256-" and base64, as a Content-Security-Policy names a script or style.
 std::string policy_hash(std::string_view text);
 
 }  // namespace ctxconf::conformance

@@ -5,7 +5,9 @@
 namespace ctxconf::conformance {
 namespace {
 
-// The digests are those of `printf TEXT | openssl dgst -sha256 -binary | base64`.
+// The digests were computed with `printf TEXT
+// openssl dgst -sha256 -binary
+// base64`.
 TEST(Digest, IsWhatABrowserComputes) {
   EXPECT_EQ(policy_hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
   EXPECT_EQ(policy_hash("body { color: red }"),

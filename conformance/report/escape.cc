@@ -10,7 +10,7 @@ namespace {
 struct CodePoint {
   char32_t value = 0;
   std::size_t length = 1;
-  bool valid = false;  // false: one byte that is no UTF-8
+  bool valid = false;  // false: one byte that is not UTF-8
 };
 
 std::uint8_t byte_at(std::string_view text, std::size_t at) {
@@ -43,7 +43,7 @@ CodePoint code_point_at(std::string_view text, std::size_t at) {
   return {value, length, true};
 }
 
-// Controls, format characters and separators of Unicode: what acts on the text around it.
+// Unicode controls, format characters and separators: they act on the text around them.
 constexpr std::array<std::pair<char32_t, char32_t>, 24> kActive = {{
     {0x0000, 0x001f},   {0x007f, 0x009f},   {0x00ad, 0x00ad},   {0x0600, 0x0605},
     {0x061c, 0x061c},   {0x06dd, 0x06dd},   {0x070f, 0x070f},   {0x0890, 0x0891},
@@ -72,7 +72,7 @@ void append_hex(std::string& out, std::string_view bytes) {
   }
 }
 
-// What $'' of every shell reads as one byte, whichever character follows.
+// $'' of every shell reads this as one byte, whatever character follows.
 void append_octal(std::string& out, std::string_view bytes) {
   for (const char c : bytes) {
     const auto b = static_cast<std::uint8_t>(c);
@@ -105,7 +105,7 @@ bool is_kept(char32_t c, Escape target) {
   return target == Escape::kXmlText && (c == '\n' || c == '\t');
 }
 
-// The part of `text` within `limit` that does not end inside a character.
+// The longest start of `text` within `limit` that does not end inside a character.
 std::string_view head_of(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text;
   for (std::size_t back = 1; back <= 3 && back <= limit; ++back) {
@@ -125,7 +125,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// The byte that a `\xNN` at `at` stands for, or -1.
+// The byte for which the `\xNN` at `at` stands, or -1.
 int marked_byte(std::string_view text, std::size_t at) {
   if (text.size() - at < 4 || text[at] != '\\' || text[at + 1] != 'x') return -1;
   const int high = hex_digit(text[at + 2]);
@@ -193,7 +193,7 @@ std::string bytes_of_json_text(std::string_view json) {
 
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::ranges::all_of(word, is_plain_in_shell)) return std::string(word);
-  // The escape of a terminal leaves exactly those words alone that plain quotes can hold.
+  // The terminal escape changes every word that plain quotes cannot hold, and no other.
   if (escape(word, Escape::kTerminal, word.size()) == word) {
     std::string out = "'";
     for (const char c : word) {

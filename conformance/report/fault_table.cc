@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostCells = 400;
 constexpr std::size_t kMostName = 60;
 constexpr std::size_t kMostOutputLines = 5;
-// The usual ones in their usual order, before others.
+// The usual errnos in their usual order; others follow.
 constexpr std::array<std::string_view, 9> kErrnos = {
     "EPERM", "EACCES", "ENOSYS", "EINVAL", "EMFILE", "ENFILE", "ENOMEM", "EBADF", "ENOSPC"};
 
@@ -27,7 +27,7 @@ struct Meaning {
 constexpr std::array<Meaning, 8> kMeanings = {{
     {Outcome::kPass, "breaks nothing"},
     {Outcome::kFail, "breaks a requirement"},
-    {Outcome::kWarn, "breaks one that is a warning"},
+    {Outcome::kWarn, "breaks a requirement of severity warning"},
     {Outcome::kInfo, "worth knowing"},
     {Outcome::kCrash, "died"},
     {Outcome::kTimeout, "had to be ended"},
@@ -35,7 +35,7 @@ constexpr std::array<Meaning, 8> kMeanings = {{
     {Outcome::kUnobservable, "nothing could be judged"},
 }};
 
-// The outcome's label; a sign where nothing was judged.
+// The outcome's label, or a sign if nothing was judged.
 std::string_view mark_of(Outcome outcome) {
   if (outcome == Outcome::kNa) return "-";
   if (outcome == Outcome::kUnobservable || outcome == Outcome::kHarnessError) return "?";
@@ -67,15 +67,15 @@ std::string without_padding(std::string line) {
   return line;
 }
 
-// What is wrong under some faults of a step, and the end of what the program printed under the
-// first.
+// What is wrong under some faults of a step, and the end of the program's output under the first of
+// them.
 struct Explanation {
   std::string step;
   Outcome outcome = Outcome::kUnobservable;
   std::string text;
   std::string faults;
   std::string_view output;
-  std::string alone;  // options that make the first of them come again
+  std::string alone;  // options that repeat the first of them
 };
 
 std::string explanation_of(const FaultOutcome& f) {
@@ -93,7 +93,7 @@ std::string explanation_of(const FaultOutcome& f) {
 std::vector<Explanation> explanations_of(std::span<const FaultOutcome> faults) {
   std::vector<Explanation> out;
   for (const FaultOutcome& f : faults) {
-    // Of a call that is not made the mark says all.
+    // For these the mark says everything.
     if (f.outcome == Outcome::kPass || f.outcome == Outcome::kNa) continue;
     const std::string step = inert(f.step, kMostName);
     std::string text = explanation_of(f);
@@ -137,7 +137,7 @@ std::vector<std::string> fault_matrix_lines(std::span<const FaultOutcome> faults
     return f.outcome != Outcome::kNa && f.outcome != Outcome::kUnobservable;
   });
   const auto clean = std::ranges::count(faults, Outcome::kPass, &FaultOutcome::outcome);
-  out.push_back(fmt::format("fault matrix: {} of {} faults came, and {} broke nothing", ran,
+  out.push_back(fmt::format("fault matrix: {} of {} faults occurred, and {} broke nothing", ran,
                             faults.size(), clean));
 
   std::vector<std::string_view> columns;

@@ -37,11 +37,12 @@ TEST(FaultTable, HasARowAStepAndAColumnAnErrno) {
   faults[3].output = "one\n\ntwo\n";
   faults[6].requirements = {"pctx.publish.failure-madvise"};
   constexpr const char* kLegend =
-      "  PASS breaks nothing; FAIL breaks a requirement; WARN breaks one that is a warning; INFO "
+      "  PASS breaks nothing; FAIL breaks a requirement; WARN breaks a requirement of severity "
+      "warning; INFO "
       "worth knowing; CRASH died; TIMEOUT had to be ended; - N/A: no such call was seen; ? "
       "UNOBSERVABLE: nothing could be judged";
   const std::vector<std::string> lines = {
-      "fault matrix: 7 of 9 faults came, and 1 broke nothing",
+      "fault matrix: 7 of 9 faults occurred, and 1 broke nothing",
       "                  EPERM   ENOSYS  EINVAL",
       "  memfd_create    PASS    FAIL    FAIL",
       "  prctl           TIMEOUT         CRASH",

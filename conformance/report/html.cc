@@ -21,13 +21,13 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{8} << 20;  // evidence is left out beyond that
-constexpr std::size_t kMostPageItems = 500;               // of lists about the run
+constexpr std::size_t kMostBytes = std::size_t{8} << 20;  // beyond that, evidence is left out
+constexpr std::size_t kMostPageItems = 500;               // per list about the run
 constexpr std::size_t kMostPageNotes = 50;
-constexpr std::size_t kMostFindings = 8;  // in full, of one requirement
+constexpr std::size_t kMostFindings = 8;  // in full, per requirement
 constexpr std::size_t kMostOthers = 40;   // ... by name
 constexpr std::size_t kMostPageEvidence = 60;
-constexpr std::size_t kMostOfSaw = 300;  // bytes, above a picture
+constexpr std::size_t kMostOfSaw = 300;  // bytes above a picture
 constexpr std::size_t kMostPageDumps = 8;
 constexpr std::size_t kMostPageRows = 64;
 constexpr std::size_t kMostOperations = 8;
@@ -41,11 +41,11 @@ constexpr std::array kAllOutcomes = {
 constexpr std::array kAttention = {Outcome::kCrash, Outcome::kTimeout, Outcome::kHarnessError,
                                    Outcome::kFail,  Outcome::kWarn,    Outcome::kInfo};
 
-// What wording.h returns is bounded and inert, and lacks only the quoting.
+// The texts of wording.h are bounded and inert; they lack only the quoting.
 std::string markup(std::string_view text) {
   return escape(text, Escape::kXmlAttribute, std::string_view::npos);
 }
-// An inert command; a line is not broken inside its options, which begin with hyphens.
+// An inert command. Lines do not break inside its options, which begin with hyphens.
 std::string command(std::string_view inert) {
   constexpr std::size_t kLongestOption = 40;
   std::string out;
@@ -66,7 +66,7 @@ std::string_view part(std::string_view name) {
   for (const BuiltinFile& file : page_parts()) {
     if (file.name == name) return file.text;
   }
-  std::abort();  // the build has left it out
+  std::abort();  // missing in the build
 }
 
 std::string_view class_of(Outcome outcome) {
@@ -154,7 +154,7 @@ bool is_expected(const RequirementResult& result) {
   return result.expected == Expected::kAsExpected && is_problem(result.outcome);
 }
 
-// The results of a section of an OTEP, and of an OTEP, in the order of the catalogue.
+// The results of a section of an OTEP, and those of an OTEP, in the order of the catalogue.
 struct Section {
   std::string_view anchor;
   std::vector<const RequirementResult*> results;
@@ -196,7 +196,7 @@ std::string counts_text(std::span<const RequirementResult* const> results) {
   return out;
 }
 
-// Why rows are unobservable and what would change that, the most frequent reason first.
+// Why requirements are unobservable and how they could be observed, the most frequent reason first.
 struct Reason {
   const Finding* finding = nullptr;
   std::size_t rows = 0;
@@ -238,8 +238,8 @@ class HtmlPage {
     environment();
     out_ += "</main>\n<footer>\n";
     paragraph(
-        fmt::format("Made by ctxconf {} from one run. <code>result.json</code> has all of "
-                    "it; <code>ctxconf explain ID</code> says where a requirement stands.",
+        fmt::format("Made by ctxconf {} from one run. <code>result.json</code> has everything; "
+                    "<code>ctxconf explain ID</code> explains a requirement.",
                     quote(run_.suite_version, 100)));
     out_ += fmt::format("</footer>\n<script>{}</script>\n</body>\n</html>\n", script());
     return std::move(out_);
@@ -250,7 +250,7 @@ class HtmlPage {
   static std::string_view script() { return part("report/page.js"); }
 
   void paragraph(std::string_view html) { out_ += fmt::format("<p>{}</p>\n", html); }
-  // A term and what is said about it; both are markup.
+  // A term and its text; both are markup.
   void entry(std::string_view term, std::string_view html, std::string_view css = "") {
     out_ += fmt::format("<dt>{}</dt><dd{}>{}</dd>\n", term,
                         css.empty() ? std::string() : fmt::format(" class=\"{}\"", css), html);
@@ -259,7 +259,7 @@ class HtmlPage {
     if (!inert.empty()) entry(term, command_block(inert));
   }
   void more(std::size_t all, std::size_t shown, std::string_view what) {
-    if (all > shown) paragraph(fmt::format("… and {} {} more", all - shown, what));
+    if (all > shown) paragraph(fmt::format("… and {} more {}", all - shown, what));
   }
   bool is_full() const { return out_.size() > kMostBytes; }
 
@@ -301,7 +301,7 @@ class HtmlPage {
     link("summary", "Summary");
     if (has_attention()) link("attention", "What to look at");
     if (!run_.expectation_problems.empty()) link("expectations", "Expectations");
-    if (!run_.floor.empty()) link("floor", "Not judged, and had to be");
+    if (!run_.floor.empty()) link("floor", "Required but not judged");
     link("requirements", "Requirements");
     if (!reasons_of(run_).empty()) link("unseen", "What could not be seen");
     if (!run_.operations.empty()) link("operations", "What this program did");
@@ -320,7 +320,7 @@ class HtmlPage {
         markup(summary_line(run_)));
     double at = 0;
     for (const Outcome outcome : kAllOutcomes) {
-      const double width = 1000 * std::max(count_of(run_.totals, outcome), 0) / all;
+      const double width = 1000.0 * std::max(count_of(run_.totals, outcome), 0) / all;
       if (width == 0) continue;
       out_ += fmt::format(
           "<rect class=\"{}\" x=\"{:.2f}\" y=\"0\" width=\"{:.2f}\" height=\"8\"></rect>",
@@ -371,7 +371,7 @@ class HtmlPage {
            });
   }
 
-  // What is wrong, worst first; the requirements with a link to the whole story.
+  // What is wrong, worst first; each requirement has a link to its details.
   void attention() {
     if (!has_attention()) return;
     out_ += "<section id=\"attention\" aria-labelledby=\"h-attention\">\n";
@@ -441,7 +441,7 @@ class HtmlPage {
     const auto& all = run_.floor;
     if (all.empty()) return;
     out_ += "<section id=\"floor\" aria-labelledby=\"h-floor\">\n";
-    out_ += "<h2 id=\"h-floor\">What had to be judged and was not</h2>\n<ul class=\"list\">\n";
+    out_ += "<h2 id=\"h-floor\">Required but not judged</h2>\n<ul class=\"list\">\n";
     const std::size_t most = std::min(all.size(), kMostPageItems);
     for (const FloorProblem& problem : std::span(all).first(most)) {
       out_ += fmt::format("<li><span class=\"badge o-fail\">ERROR</span> <code>{}</code> {}",
@@ -458,7 +458,7 @@ class HtmlPage {
     out_ += "</section>\n";
   }
 
-  // Needs the script, which shows it.
+  // Without the script these stay hidden.
   void tools() {
     out_ += "<div id=\"tools\" role=\"search\" aria-label=\"Requirements\" hidden>\n";
     out_ +=
@@ -526,8 +526,8 @@ class HtmlPage {
                                 r.otep, quote(r.revision, 40), code("#" + quote(r.anchor, 200))));
     if (result.expected != Expected::kNone) {
       entry("expected", (result.expected == Expected::kAsExpected
-                             ? "as the expectations file has it: "
-                             : "the expectations file has another outcome: ") +
+                             ? "expected by the expectations file: "
+                             : "the expectations file expects another outcome: ") +
                             quote(result.expectation_note));
     }
     out_ += "</dl>\n";
@@ -542,7 +542,7 @@ class HtmlPage {
     out_ += "</div>\n</details>\n";
   }
 
-  // Each that says something new in full, the others by the name of their image.
+  // Findings that say something new in full, the others by the name of their image.
   void findings(const RequirementResult& result) {
     if (result.findings.empty()) paragraph("No finding says what was seen.");
     std::vector<const Finding*> full;
@@ -574,7 +574,7 @@ class HtmlPage {
     more(alike.size(), most, "images");
   }
 
-  // `why` it matters.
+  // `why` the requirement matters.
   void finding(const Finding& finding, std::string_view why) {
     out_ += "<dl class=\"fields\">\n";
     const bool na = finding.outcome == Outcome::kNa;
@@ -592,11 +592,11 @@ class HtmlPage {
     out_ += "</dl>\n";
     if (finding.evidence.empty() && finding.hexdumps.empty() && !finding.operation) return;
     if (is_full()) {
-      paragraph("The evidence is left out: this page has enough, see result.json.");
+      paragraph("The evidence is left out because this page is too long; see result.json.");
       return;
     }
     if (finding.operation) {
-      // Lists follow behind a semicolon.
+      // After a semicolon there is a list; leave it out.
       std::string wrong = inert(finding.saw.substr(0, finding.saw.find(';')), kMostOfSaw);
       if (wrong.empty()) wrong = finding.signature;
       if (!why.empty()) wrong.append(wrong.empty() ? "" : ". ").append(why);
@@ -629,7 +629,7 @@ class HtmlPage {
     const std::size_t size = dump.bytes.size();
     std::size_t next = 0;
     std::size_t shown = 0;
-    for (const std::size_t row : rows_to_show(dump, kMostPageRows)) {
+    for (const std::size_t row : requirements_to_show(dump, kMostPageRows)) {
       if (row != next) out_ += "…\n";
       hexdump_row(dump, row * kRowBytes, width);
       next = row + 1;
@@ -641,7 +641,7 @@ class HtmlPage {
     out_ += "</figure>\n";
   }
 
-  // `text(i)` for each of [from, to), with runs of marked ones as one element.
+  // Adds `text(i)` for each of [from, to), with each run of marked ones as one element.
   template <class IsMarked, class Text>
   void marked_run(std::size_t from, std::size_t to, std::string_view between, IsMarked&& is_bad,
                   Text&& text) {
@@ -692,8 +692,8 @@ class HtmlPage {
   void comparison(const Hexdump::Expected& expected, const Hexdump& dump, std::string_view title) {
     out_ += fmt::format(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}, field by field\">"
-        "<table class=\"compare\">\n<caption>{}, field by field beside the golden vector {}; dots "
-        "stand for what depends on the program</caption>\n<thead><tr><th "
+        "<table class=\"compare\">\n<caption>{}, field by field next to the golden vector {}; dots "
+        "stand for bytes that depend on the program</caption>\n<thead><tr><th "
         "scope=\"col\">offset</th><th scope=\"col\">field of the vector</th><th "
         "scope=\"col\">vector</th><th scope=\"col\">found</th></tr></thead>\n<tbody>\n",
         title, title, code(quote(expected.vector, 200)));
@@ -731,7 +731,7 @@ class HtmlPage {
     out_ += "<section id=\"operations\" aria-labelledby=\"h-operations\">\n";
     out_ += "<h2 id=\"h-operations\">What this program did</h2>\n";
     paragraph(
-        "Operations in which nothing was found wrong, as a reader beside the program could "
+        "Operations without a problem, as a concurrent reader could "
         "have seen them.");
     const std::size_t most = std::min(run_.operations.size(), kMostOperations);
     for (const OperationSummary& operation : std::span(run_.operations).first(most)) {
@@ -829,7 +829,7 @@ class HtmlPage {
           "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"What this host "
           "allows\"><table>\n<caption>What this host allows</caption>\n<thead><tr><th "
           "scope=\"col\">fact</th><th scope=\"col\">here</th><th scope=\"col\">detail</th><th "
-          "scope=\"col\">to have it</th></tr></thead>\n<tbody>\n";
+          "scope=\"col\">to get it</th></tr></thead>\n<tbody>\n";
       const std::size_t facts = std::min(run_.host.size(), kMostPageItems);
       for (const sys::HostFact& fact : std::span(run_.host).first(facts)) {
         out_ += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td></tr>\n",

@@ -9,15 +9,15 @@
 #include "conformance/report/digest.h"
 #include "conformance/report/sample_runs.h"
 
-// What the page is as a document, and that no text of the run is part of it, is in
-// check_reports.py; what a browser makes of it in check_page.py.
+// check_reports.py tests the page as a document, and that no text of the run is markup.
+// check_page.py tests it in a browser.
 namespace ctxconf::conformance {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
 
-// What stands between the first `begin` and the `end` behind it.
+// The text between the first `begin` and the next `end`.
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {
   const std::size_t from = text.find(begin);
   const std::size_t to = text.find(end, from + begin.size());
@@ -49,7 +49,8 @@ TEST(Html, AFailureIsOpenAndWhatPassedIsNot) {
   EXPECT_THAT(row(html, "pctx.payload.semantic-conventions"), HasSubstr("\"info\">"));
   const std::string expected = row(to_html(run_with_expectations()), "pctx.header.version");
   EXPECT_THAT(expected, HasSubstr("data-outcome=\"fail\">"));
-  EXPECT_THAT(expected, HasSubstr("as the expectations file has it: issue=https://example.com/7"));
+  EXPECT_THAT(expected,
+              HasSubstr("expected by the expectations file: issue=https://example.com/7"));
 }
 
 TEST(Html, AFailureHasAllThatIsKnown) {
@@ -99,7 +100,7 @@ TEST(Html, ALongDumpIsCutAroundItsMarks) {
   EXPECT_THAT(failure, HasSubstr("48 of 4096 bytes shown"));
 }
 
-// How often `part` stands in the text.
+// How often `part` occurs in the text.
 std::size_t times(const std::string& text, const std::string& part) {
   std::size_t out = 0;
   for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++out;
@@ -112,7 +113,7 @@ TEST(Html, DrawsTheOperationOfAFailure) {
   EXPECT_THAT(figure, HasSubstr("<strong>✗ Step 6 is wrong</strong>: version is 0. readers "
                                 "skip a version they do not know <code>process_ctx.rs:118"));
   EXPECT_THAT(figure, HasSubstr("Between steps 1 and 5 the timestamp is 0: a reader finds no "
-                                "context and comes back later. Between steps 5 and 6 a reader may "
+                                "context and tries again later. Between steps 5 and 6 a reader may "
                                 "mix the old with the new."));
   const std::string drawing = between(figure, "<svg class=\"operation\"", "</svg>");
   EXPECT_THAT(drawing, HasSubstr("aria-label=\"Update in 7 steps, step 6 is wrong\"><desc>"));
@@ -225,9 +226,9 @@ TEST(Html, CapsWhatItWrites) {
   const RunResult run = huge_run();
   const std::string html = to_html(run);
   EXPECT_LT(html.size(), std::size_t{16} << 20);
-  EXPECT_THAT(html, HasSubstr("… and 1950 notes more"));
-  EXPECT_THAT(html, HasSubstr("… and 1500 images more"));
-  EXPECT_THAT(html, HasSubstr("… and 1500 problems more"));
+  EXPECT_THAT(html, HasSubstr("… and 1950 more notes"));
+  EXPECT_THAT(html, HasSubstr("… and 1500 more images"));
+  EXPECT_THAT(html, HasSubstr("… and 1500 more problems"));
   for (const RequirementResult& result : run.results) row(html, result.requirement->id);
 }
 

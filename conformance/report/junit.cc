@@ -27,7 +27,7 @@ std::string attribute(std::string_view text, std::size_t limit = 1000) {
 }
 std::string body(std::string_view text) { return escape(text, Escape::kXmlText, kBodyLimit); }
 
-// Readers of JUnit expect a local time without a zone, and refuse any other text.
+// JUnit readers expect a local time without a zone and refuse anything else.
 std::string timestamp(std::string_view started) {
   constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:ddZ";
   const bool is_time = std::ranges::equal(started, kForm, [](char c, char form) {
@@ -41,7 +41,7 @@ class Suite {
  public:
   enum class Kind { kPassed, kSkipped, kFailure, kError };
 
-  // `text` is the body of a failure or an error; of others it goes to system-out.
+  // `text` is the body of a failure or an error; otherwise it goes to system-out.
   void add(std::string_view classname, std::string_view name, Kind kind, std::string_view type,
            std::string_view message, std::string_view text) {
     ++tests_;
@@ -82,7 +82,7 @@ class Suite {
                     errors_, std::isfinite(run.seconds) ? std::max(run.seconds, 0.0) : 0.0);
     std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
     out += fmt::format("<testsuites name=\"ctxconf\" {}>\n", counts);
-    // Some schemas have `skipped` in testsuite alone.
+    // Some schemas allow `skipped` only in testsuite.
     out += fmt::format(" <testsuite name=\"ctxconf\"{} {} skipped=\"{}\">\n",
                        timestamp(run.started_at), counts, skipped_);
     out += "  <properties>\n";
@@ -115,7 +115,8 @@ class Suite {
 
  private:
   std::string details(std::string_view text) {
-    if (bodies_ >= kAllBodiesLimit) return "left out: this report has enough text, see result.json";
+    if (bodies_ >= kAllBodiesLimit)
+      return "left out because this report is too long; see result.json";
     std::string out = body(text);
     bodies_ += out.size();
     return out;
@@ -134,7 +135,7 @@ struct ImageName {
   bool published = false;
 };
 
-// Names that are the same in the next run: the executable, and which of several.
+// Names that stay the same in the next run: the executable, and a number if there are several.
 std::map<ImageKey, ImageName> image_names(const RunResult& run) {
   std::map<ImageKey, ImageName> out;
   std::map<std::pair<std::string_view, bool>, int> seen;
@@ -197,7 +198,7 @@ class Writer {
       if (!by_image_ || cases == kMostImages) break;
       const auto image = images_.find(finding.image);
       const bool published = image != images_.end() && image->second.published;
-      // A shell that only starts the program is a test case when something is wrong with it.
+      // A shell that only starts the program is a test case only if something is wrong with it.
       if (!published && !is_problem(finding.outcome)) continue;
       const std::string_view name =
           image == images_.end() ? std::string_view("(unknown image)") : image->second.name;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "conformance/report/run_result.h"
+#include "conformance/verdict/run_result.h"
 
 namespace ctxconf::conformance {
 
@@ -11,10 +11,10 @@ struct JunitOptions {
   bool strict = false;  // warnings are failures
 };
 
-// A test case is a requirement; when more than one image published it is a requirement in one
-// image, named by its executable (never by a pid, which would be a new test each time). Problems
-// of the expectations file are test cases too, and a run that ends badly without any failed
-// requirement has one for its exit code: a report is never green when the run was not.
+// A test case is a requirement. If several images published, it is a requirement in one image,
+// named by its executable (a pid would be a new test each time). Problems of the expectations file
+// are test cases too. A run that ends badly without a failed requirement has a test case for its
+// exit code, so that the report is never green if the run was not.
 std::string to_junit(const RunResult& run, const JunitOptions& options);
 
 }  // namespace ctxconf::conformance

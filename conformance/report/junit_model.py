@@ -1,5 +1,5 @@
-"""JUnit as Jenkins and GitLab read it, as strictly as the stricter of the two: elements, their
-order and number, attributes and what they may hold."""
+"""A model of JUnit as strict as the stricter of Jenkins and GitLab: elements, their order and number,
+attributes and their values."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -60,7 +60,7 @@ def check_element(where, element):
 
 def check_junit(where, data):
     """Returns the only suite, its cases and its properties."""
-    # What Java's reader does not take, and an entity is none of ours.
+    # Java's reader refuses declarations, and our reports define no entities.
     assert b"<!" not in data, f"{where}: a declaration or CDATA"
     assert data.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n'), where
     data.decode("utf-8")

@@ -69,7 +69,7 @@ TEST(Junit, NamesImagesByExecutableWhenSeveralPublished) {
                              "name=\"pctx.header.version\""));
   EXPECT_THAT(xml, HasSubstr("classname=\"otep4719.header-structure./opt/shop/cart\" "
                              "name=\"pctx.header.version\""));
-  // The shell published nothing and nothing is wrong with it.
+  // The shell published nothing, and nothing is wrong with it.
   EXPECT_THAT(xml, Not(HasSubstr("/bin/sh")));
   EXPECT_THAT(xml, HasSubstr("tests=\"9\" failures=\"2\""));
   EXPECT_THAT(to_junit(ordinary_run(), {}),
@@ -120,8 +120,8 @@ TEST(Junit, CapsWhatItWrites) {
   RunResult run = huge_run();
   const std::string xml = to_junit(run, {});
   EXPECT_LT(xml.size(), 8U << 20);
-  EXPECT_THAT(xml, HasSubstr("left out: this report has enough text"));
-  // Nothing that failed is lost, only its text.
+  EXPECT_THAT(xml, HasSubstr("left out because this report is too long"));
+  // No failed requirement is lost, only its text.
   for (const RequirementResult& result : run.results) {
     EXPECT_THAT(xml, HasSubstr("name=\"" + result.requirement->id + "\""));
   }

@@ -16,7 +16,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kMostSummaryRows = 50;
+constexpr std::size_t kMostSummaryRequirements = 50;
 constexpr std::size_t kMostSummaryExpectationProblems = 20;
 constexpr std::size_t kMostSummaryNotes = 5;
 constexpr std::size_t kSawLimit = 300;
@@ -27,7 +27,7 @@ constexpr std::size_t kInFullLimit = std::size_t{256} << 10;  // bytes of all of
 constexpr std::array kOrder = {Outcome::kCrash, Outcome::kTimeout, Outcome::kHarnessError,
                                Outcome::kFail, Outcome::kWarn};
 
-// `inert` text as a code span, also inside a table.
+// `inert` text as a code span that is also safe inside a table.
 std::string span_of(std::string_view inert) {
   std::string out = "`";
   for (const char c : inert) {
@@ -39,14 +39,14 @@ std::string span_of(std::string_view inert) {
       out += c;
     }
   }
-  // An empty one would end behind the next backtick.
+  // An empty span would end at the next backtick.
   return inert.empty() ? std::string() : out + '`';
 }
 std::string span(std::string_view text, std::size_t limit = kSawLimit) {
   return span_of(inert(text, limit));
 }
 
-// Inert lines as a block whose fence none of them can end.
+// Inert lines as a block with a fence that none of them can end.
 std::string block(std::string_view language, std::string_view lines) {
   std::size_t longest = 2;
   std::size_t run = 0;
@@ -100,13 +100,13 @@ std::string table(const RunResult& run, std::span<const RequirementResult* const
   std::string out = "| | requirement | saw |\n|---|---|---|\n";
   std::size_t shown = 0;
   for (const RunProblem& problem : run.problems) {
-    if (shown == kMostSummaryRows) break;
+    if (shown == kMostSummaryRequirements) break;
     out +=
         fmt::format("| **{}** | the run | {} |\n", label_of(problem.outcome), span(problem.text));
     ++shown;
   }
   for (const RequirementResult* result : problems) {
-    if (shown == kMostSummaryRows) break;
+    if (shown == kMostSummaryRequirements) break;
     out += fmt::format("| **{}** | {} | {} |\n", label_of(result->outcome),
                        span_of(result->requirement->id), saw_of(*result));
     ++shown;
@@ -124,12 +124,12 @@ std::string fault_matrix(const RunResult& run) {
 std::string again(const RunResult& run, std::span<const RequirementResult* const> problems) {
   std::string lines;
   const auto add = [&lines](const std::string& command) {
-    // A command that is not whole is no help.
+    // A truncated command would not help.
     if (!command.empty() && command.size() <= kSummaryCommandLimit) lines += command + "\n";
   };
   if (!run.problems.empty()) add(inert(shell_command(run.command_line), kTextLimit));
   for (const RequirementResult* result :
-       problems.first(std::min(problems.size(), kMostSummaryRows))) {
+       problems.first(std::min(problems.size(), kMostSummaryRequirements))) {
     add(again_for(run, *result));
   }
   return lines.empty() ? std::string() : "To run it again:\n\n" + block("sh", lines);
@@ -162,14 +162,14 @@ std::string expectations(const RunResult& run) {
                        span(problem.text));
     if (!problem.mend.empty()) out += block("sh", inert(problem.mend, kSummaryCommandLimit));
   }
-  if (all.size() > most) out += fmt::format("… and {} problems more.\n\n", all.size() - most);
+  if (all.size() > most) out += fmt::format("… and {} more problems.\n\n", all.size() - most);
   return out;
 }
 
 std::string below_floor(const RunResult& run) {
   const auto& all = run.floor;
   if (all.empty()) return {};
-  std::string out = "### What had to be judged and was not\n\n";
+  std::string out = "### Required but not judged\n\n";
   const std::size_t most = std::min(all.size(), kMostSummaryExpectationProblems);
   for (const FloorProblem& problem : std::span(all).first(most)) {
     out += fmt::format("**Error**: {}: {}; now {}", span(problem.requirement), span(problem.why),
@@ -205,7 +205,7 @@ std::string to_markdown(const RunResult& run) {
     out += fmt::format("Note: {}\n\n", span(note));
   }
   if (run.notes.size() > notes) {
-    out += fmt::format("… and {} notes more.\n\n", run.notes.size() - notes);
+    out += fmt::format("… and {} more notes.\n\n", run.notes.size() - notes);
   }
   return out;
 }

@@ -23,10 +23,10 @@ constexpr int kTextAt = kFirstLane + static_cast<int>(kLanes.size()) * kLaneStep
 constexpr int kHeadRow = 20;
 constexpr int kStateRow = 28;
 constexpr int kStepRow = 42;
-constexpr int kStepRowWithoutPlace = 28;
+constexpr int kStepRowWithoutLocation = 28;
 constexpr int kLineRow = 17;
 constexpr std::size_t kMostChanges = kLanes.size();
-constexpr std::size_t kLongestLine = 96;  // that fits behind the lanes
+constexpr std::size_t kLongestLine = 96;  // that fits next to the lanes
 
 int lane_x(Lane lane) { return kFirstLane + static_cast<int>(lane) * kLaneStep; }
 
@@ -119,7 +119,7 @@ std::span<const PictureStep::Change> shown_changes(const PictureStep& step) {
   return std::span(step.changes).first(std::min(step.changes.size(), kMostChanges));
 }
 
-// A line for each change.
+// One line per change.
 std::vector<std::string> lines_of(const PictureStep& step) {
   std::vector<std::string> out;
   for (const auto& change : shown_changes(step)) {
@@ -132,7 +132,7 @@ std::vector<std::string> lines_of(const PictureStep& step) {
   return out;
 }
 
-// Where characters begin.
+// The offsets at which characters begin.
 std::vector<std::size_t> characters_of(std::string_view text) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -142,20 +142,20 @@ std::vector<std::size_t> characters_of(std::string_view text) {
 }
 
 // "ctx.cc:118 in publish(…)"
-std::string without_parameters(const std::string& place) {
-  const std::size_t close = place.rfind(')');
+std::string without_parameters(const std::string& location) {
+  const std::size_t close = location.rfind(')');
   std::size_t depth = 0;
-  for (std::size_t i = close == place.npos ? 0 : close + 1; i > 0; --i) {
-    const char c = place[i - 1];
+  for (std::size_t i = close == location.npos ? 0 : close + 1; i > 0; --i) {
+    const char c = location[i - 1];
     if (c == ')') ++depth;
-    if (c == '(' && depth-- == 1) return place.substr(0, i) + "…" + place.substr(close);
+    if (c == '(' && depth-- == 1) return location.substr(0, i) + "…" + location.substr(close);
   }
-  return place;
+  return location;
 }
 
-// A place in one line that fits. What tells least goes first: parameters, then the middle.
-std::string cut(const std::string& place) {
-  std::string line = inert(place, kTextLimit);
+// A place in one line that fits. The least useful parts go first: parameters, then the middle.
+std::string cut(const std::string& location) {
+  std::string line = inert(location, kTextLimit);
   if (characters_of(line).size() > kLongestLine) line = without_parameters(line);
   if (const auto begins = characters_of(line); begins.size() > kLongestLine) {
     constexpr std::size_t kHalf = kLongestLine / 2;
@@ -164,7 +164,7 @@ std::string cut(const std::string& place) {
   return escape(line, Escape::kXmlAttribute, std::string_view::npos);
 }
 
-// The thread of all steps; 0: there are several.
+// The thread of all steps, or 0 if there are several.
 std::int32_t only_thread(const OperationPicture& picture) {
   std::int32_t out = 0;
   for (const PictureStep& step : picture.steps) {
@@ -218,7 +218,7 @@ class Figure {
     return number(static_cast<std::size_t>(bad - picture_.steps.begin()));
   }
 
-  // The first stretch of steps behind which a reader finds what `finds` says.
+  // The first sequence of steps after which a reader finds `finds`.
   std::string between(Finds finds) const {
     const auto& steps = picture_.steps;
     const auto first = std::ranges::find(steps, finds, &PictureStep::finds);
@@ -241,7 +241,7 @@ class Figure {
                           number(static_cast<std::size_t>(end - picture_.steps.begin())));
       }
     } else if (const auto zero = between(Finds::kNoTimestamp); !zero.empty()) {
-      out = fmt::format("{} the timestamp is 0: a reader finds no context and comes back later.",
+      out = fmt::format("{} the timestamp is 0: a reader finds no context and tries again later.",
                         zero);
     }
     if (const auto mixed = between(Finds::kNeither); !mixed.empty()) {
@@ -282,7 +282,7 @@ class Figure {
     out_ += "</p>\n";
   }
 
-  // Hostile.
+  // The result is hostile.
   std::string where(const PictureStep& step) const {
     if (step.tid == 0 || thread_ != 0) return step.at;
     return fmt::format("{}{}thread {}", step.at, step.at.empty() ? "" : ", ", step.tid);
@@ -293,13 +293,13 @@ class Figure {
   std::string draw() {
     heads();
     state(picture_.before);
-    gap(picture_.steps_before, "steps before");
+    gap(picture_.steps_before, "earlier steps");
     for (std::size_t i = 0; i < picture_.steps.size(); ++i) {
       const PictureStep& s = picture_.steps[i];
       step(s, number(i));
       if (s.finds != now_) state(s.finds);
     }
-    gap(picture_.steps_behind, "steps behind");
+    gap(picture_.steps_behind, "later steps");
     close_state();
     std::string lines;
     for (const Lane lane : kLanes) {
@@ -334,7 +334,7 @@ class Figure {
     since_ = y_;
   }
 
-  // What a reader finds from here on.
+  // What a reader finds from this step on.
   void state(Finds finds) {
     if (y_ > since_) close_state();
     now_ = finds;
@@ -365,13 +365,13 @@ class Figure {
           fmt::format("<text class=\"mono{}\" x=\"{}\" y=\"{}\">{}</text>", bad, kTextAt, at, line);
       at += kLineRow;
     }
-    const std::string place = cut(where(s));
-    if (!place.empty()) {
-      marks_ +=
-          fmt::format("<text class=\"small\" x=\"{}\" y=\"{}\">{}</text>", kTextAt, at - 1, place);
+    const std::string location = cut(where(s));
+    if (!location.empty()) {
+      marks_ += fmt::format("<text class=\"small\" x=\"{}\" y=\"{}\">{}</text>", kTextAt, at - 1,
+                            location);
     }
     marks_ += "\n";
-    y_ += (place.empty() ? kStepRowWithoutPlace : kStepRow) +
+    y_ += (location.empty() ? kStepRowWithoutLocation : kStepRow) +
           static_cast<int>(lines.size() - 1) * kLineRow;
   }
 
@@ -444,7 +444,7 @@ class Figure {
 
   const OperationPicture& picture_;
   std::string_view wrong_;
-  std::int32_t thread_ = 0;  // of all steps; 0: each says its own
+  std::int32_t thread_ = 0;  // of all steps; 0: each step names its own
   std::string out_;
   std::string bands_;
   std::string marks_;

@@ -27,7 +27,7 @@
   const openAll = (open) => {
     for (const row of rows) if (!row.hidden) row.open = open;
   };
-  // A link to a requirement shows it, whatever was filtered.
+  // A link to a requirement shows it, even if a filter hides it.
   const follow = () => {
     const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!row || !row.matches("details.row")) return;

@@ -1,4 +1,4 @@
-"""Reads a page of the HTML report with a parser that is not ours, and refuses what it may not have."""
+"""Reads a page of the HTML report with an independent parser, and refuses what a page must not have."""
 
 import base64
 import hashlib
@@ -7,8 +7,8 @@ import re
 import unicodedata
 
 VOID = {"br", "input", "meta"}
-# All elements of a page, with the attributes that they may have. No text of a run makes another one:
-# the hostile run is full of them.
+# All elements of a page, with their allowed attributes. No text of a run may add one; the hostile run
+# is full of them.
 ELEMENTS = {
     "html": {"lang"}, "head": set(), "body": set(), "title": set(), "style": set(), "script": set(),
     "meta": {"charset", "name", "content", "http-equiv"}, "a": {"class", "href"},
@@ -80,15 +80,15 @@ def check_inert(where, text):
 
 
 def check_page(where, text):
-    """Of a page as we write it, or as a browser has it after that."""
+    """Checks a page as written, or as a browser has it after loading."""
     page = Page(text)
     check_inert(where, "".join(page.texts))
     for _, attributes in page.elements:
         for value in attributes.values():
             check_inert(where, value or "")
 
-    # Nothing is fetched: no attribute that could (ELEMENTS), a style without URLs, and a policy
-    # that allows this style and this script only.
+    # Nothing is fetched: no attribute can fetch (ELEMENTS), the style has no URLs, and the policy
+    # allows only this style and this script.
     (style,), (script,) = page.raw["style"], page.raw["script"]
     assert len(page.all("style")) == len(page.all("script")) == 1, where
     assert not re.search(r"url\(|@import|image-set|src\s*:", style), where
@@ -96,7 +96,7 @@ def check_page(where, text):
     assert policy == (f"default-src 'none'; style-src {policy_hash(style)}; script-src "
                       f"{policy_hash(script)}; base-uri 'none'; form-action 'none'"), where
 
-    # Links lead to places of the page; what refers to an id finds one.
+    # Links lead into the page, and every referenced id exists.
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(set(ids)) == len(ids), where
     for link in page.all("a"):
@@ -105,7 +105,7 @@ def check_page(where, text):
         for name in ("aria-labelledby", "for"):
             assert set((attributes.get(name) or "").split()) <= set(ids), f"{where}: {attributes}"
 
-    # Landmarks once each, headings without gaps, names for what has none.
+    # Each landmark occurs once, headings have no gaps, and unnamed elements get names.
     for tag in ("header", "main", "nav", "footer", "h1", "title"):
         assert len(page.all(tag)) == 1, f"{where}: <{tag}>"
     assert page.all("html")[0]["lang"] == "en", where

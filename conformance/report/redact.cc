@@ -33,7 +33,7 @@ bool is_plain_key(std::string_view key) {
   });
 }
 
-// Where ", 3 more attributes" begins; the size when that is not its end.
+// Where ", 3 more attributes" begins, or the size if the text does not end so.
 std::size_t more_begins(std::string_view context) {
   std::string_view rest = context;
   for (const std::string_view end : {"s", " attribute", " more"}) {
@@ -62,7 +62,7 @@ std::vector<std::string_view> words_of(std::string_view text) {
   return out;
 }
 
-// The words that the requirements are written in, and those that rules say besides.
+// The words of the requirements, and further words that rules use.
 bool is_our_word(std::string_view word) {
   static const auto words = [] {
     std::set<std::string, std::less<>> all = {"32-bit",
@@ -105,7 +105,7 @@ bool is_signal(std::string_view word) {
   return false;
 }
 
-// A sentence that cannot quote anything: no quotes, paths or pairs, and no word but ours.
+// A sentence that cannot quote anything: it has no quotes, paths or pairs, and only our words.
 bool is_our_sentence(std::string_view text) {
   return text.find_first_not_of(std::string(kLetters) + " ,:;()") == text.npos &&
          std::ranges::all_of(words_of(text), [](std::string_view word) {
@@ -151,7 +151,7 @@ class Redactor {
     return word == "--expect-trace-id" || word == "--expect-span-id";
   }
 
-  // ctxconf's own words stay, the program's do not.
+  // Keeps ctxconf's own words, but not the program's.
   std::vector<std::string> command_line(const std::vector<std::string>& line) const {
     constexpr std::string_view kResource = "--expect-resource";
     std::vector<std::string> out;
@@ -185,7 +185,7 @@ class Redactor {
     return out;
   }
 
-  // Without what is quoted: a name may hold quotes itself, so from the first to the last one.
+  // Replaces the quoted part. A name may hold quotes itself, so from the first quote to the last.
   std::string quotes(std::string_view text) const {
     const std::size_t open = text.find('"');
     const std::size_t close = text.rfind('"');
@@ -195,7 +195,7 @@ class Redactor {
                        text.substr(close + 1));
   }
 
-  // "unobservable: " and what may quote the program.
+  // Keeps "unobservable: " and hashes the rest, which may quote the program.
   std::string outcome_text(std::string_view text) const {
     const std::size_t colon = text.find(": ");
     if (colon == text.npos || is_our_sentence(text)) return std::string(text);
@@ -227,7 +227,7 @@ class Redactor {
     if (finding.operation) picture(*finding.operation);
   }
 
-  // Sizes, timestamps and addresses stay; what names code or could tell bytes does not.
+  // Keeps sizes, timestamps and addresses; hashes texts that name code or could reveal bytes.
   void picture(OperationPicture& picture) const {
     for (PictureStep& step : picture.steps) {
       step.at = hash(step.at);
@@ -308,7 +308,7 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   redactor.words(run.notes);
   run.notes.insert(
       run.notes.begin(),
-      "redacted: what quotes the program is left out or hashed; within this report the "
+      "redacted: text that quotes the program is left out or hashed; within this report the "
       "same text has the same hash");
   return run;
 }

@@ -36,7 +36,7 @@ void tell(OperationPicture& picture, const std::string& word) {
   }
 }
 
-// A run in which each text that can quote the program has the word.
+// A run in which every text that can quote the program contains the word.
 RunResult telling_run() {
   RunResult run = run_of_two_images();
   const std::string word = "s3cret \"w0rd\" s3cret";
@@ -130,7 +130,7 @@ TEST(Redact, KeepsHowARunUnderAFaultEnded) {
   for (const char* ours :
        {"", "the program was killed by SIGABRT", "the program was killed by signal 34",
         "the program makes no such call", "no such call was made for a publication",
-        "this kernel leaves the program in its time namespace",
+        "this kernel does not move the program to another time namespace",
         "it still ran after 3.1 s and was ended; without a fault it ended after 0.2 s",
         "it was ended as a runaway: started 20001 processes"}) {
     EXPECT_EQ(text_of(ours), ours);

@@ -1,4 +1,4 @@
-// Writes the reports of the sample runs into a directory, for check_reports.py.
+// Writes the reports of the sample runs to a directory, for check_reports.py.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "conformance/report/escape.h"
+#include "conformance/text/json_limits.h"
+#include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -20,17 +22,17 @@ using nlohmann::json;
 
 constexpr const char* kStep = "read result.json";
 constexpr std::string_view kFormat = "ctxconf-result";
-constexpr std::size_t kMostItems = 1000;  // of any list but the results
+constexpr std::size_t kMostItems = 1000;  // of every list except the results
 constexpr std::size_t kMostEvidence = 256;
 constexpr std::size_t kMostDumps = 32;
 constexpr std::size_t kMostDumpBytes = 4096;
 constexpr std::size_t kMostMarks = 64;
-// Bytes of text and dumps in one file, before quoting, which makes six characters of one at
-// worst. The worst finding of a requirement is written even when nothing is left.
+// Bytes of text and dumps in one file, before quoting, which turns one character into up to six.
+// The worst finding of a requirement is written even if no budget is left.
 constexpr std::size_t kFindingsBudget = std::size_t{2} << 20;
 constexpr std::size_t kListsBudget = std::size_t{1} << 20;  // images, command lines, notes
 constexpr std::size_t kFixedCost = 256;                     // the members around the text
-constexpr int kDeepest = 16;
+constexpr std::size_t kDeepest = 16;
 
 std::string_view to_string(Expected e) {
   switch (e) {
@@ -48,7 +50,7 @@ std::size_t bounded(std::string_view text, std::size_t limit = kTextLimit) {
   return std::min(text.size(), limit);
 }
 
-// Takes from what is left; false when that is not enough, and then nothing is taken.
+// Takes bytes from the budget; if there are too few, takes nothing and returns false.
 class Budget {
  public:
   explicit Budget(std::size_t bytes) : left_(bytes) {}
@@ -79,13 +81,8 @@ void note_session(json& in, const ImageKey& image) {
   if (image.session != 0) in["session"] = image.session;
 }
 
-// Of the first kMostDumpBytes.
-std::string hex_of(const std::vector<std::uint8_t>& bytes) {
-  const std::size_t size = std::min(bytes.size(), kMostDumpBytes);
-  std::string hex;
-  hex.reserve(2 * size);
-  for (std::size_t i = 0; i < size; ++i) hex += fmt::format("{:02x}", bytes[i]);
-  return hex;
+std::string shown_hex(std::span<const std::uint8_t> bytes) {
+  return hex(std::as_bytes(bytes.first(std::min(bytes.size(), kMostDumpBytes))));
 }
 
 json expected_json(const Hexdump::Expected& expected) {
@@ -98,7 +95,7 @@ json expected_json(const Hexdump::Expected& expected) {
                      {"rule", json_text(mask.rule, 1000)}});
   }
   return {{"vector", json_text(expected.vector, 1000)},
-          {"bytes", hex_of(expected.bytes)},
+          {"bytes", shown_hex(expected.bytes)},
           {"masks", std::move(masks)}};
 }
 
@@ -112,7 +109,7 @@ json hexdump_json(const Hexdump& dump) {
   }
   json out = {{"title", json_text(dump.title, 1000)},
               {"address", fmt::format("0x{:x}", dump.address)},
-              {"bytes", hex_of(dump.bytes)},
+              {"bytes", shown_hex(dump.bytes)},
               {"marks", std::move(marks)}};
   if (dump.expected) out["expected"] = expected_json(*dump.expected);
   note_omitted(out, "bytes_omitted", dump.bytes.size(), size);
@@ -130,7 +127,7 @@ std::size_t cost(const Hexdump& dump) {
   return texts * (kFixedCost + 1000) + bytes;
 }
 
-constexpr std::size_t kShort = 500;  // of the texts that name something
+constexpr std::size_t kShort = 500;  // for names
 
 std::size_t cost(const OperationPicture& picture) {
   std::size_t out = kFixedCost;
@@ -251,13 +248,13 @@ json image_json(const ImageSummary& image, Budget& budget) {
   return out;
 }
 
-// One value of the file and the way to it. The first thing that is wrong is kept for all, and
-// what is asked after that gives empty values.
+// One value of the file and its path. The first problem is kept for the whole file; after that all
+// values read as empty.
 class Node {
  public:
   Node(const json* value, std::string* error) : value_(value), error_(error) {}
 
-  // A member that must be there.
+  // A member that must exist.
   Node operator[](const char* key) const {
     Node out = maybe(key);
     if (out.value_ == nullptr) out.wrong("is missing");
@@ -328,7 +325,7 @@ class Node {
     wrong("is out of range");
     return 0;
   }
-  // A word of a closed list.
+  // A word of a fixed list.
   template <class T, class From>
   T word(From from, T otherwise) const {
     if (value_ == nullptr) return otherwise;
@@ -490,7 +487,7 @@ RequirementResult requirement_result_from(const Node& node, const Catalogue& cat
     return out;
   }
   if (out.requirement->revision != revision) {
-    node["revision"].wrong(fmt::format("is '{}', and this ctxconf knows {} of {}",
+    node["revision"].wrong(fmt::format("is '{}', but this ctxconf knows {} of {}",
                                        Node::quoted(revision), id, out.requirement->revision));
     return out;
   }
@@ -622,26 +619,6 @@ RunResult run_from(const Node& root, const Catalogue& catalogue) {
   return out;
 }
 
-// The parser builds whatever nesting it is given; this looks first.
-bool is_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDeepest) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
 }  // namespace
 
 std::string to_result_json(const RunResult& run) {
@@ -767,7 +744,7 @@ std::string to_result_json(const RunResult& run) {
   std::string safe;
   safe.reserve(plain.size() + 1);
   for (const char c : plain) {
-    // These occur in strings only.
+    // These characters occur only in strings.
     if (c == '<' || c == '>' || c == '&') {
       safe += fmt::format("\\u{:04x}", c);
     } else {
@@ -783,7 +760,7 @@ sys::Result<RunResult> result_from_json(std::string_view text, const Catalogue& 
     return sys::fail(kStep, 0,
                      fmt::format("{} bytes are more than {}", text.size(), kLongestResultJson));
   }
-  if (is_too_deep(text)) {
+  if (nests_deeper(text, kDeepest)) {
     return sys::fail(kStep, 0, fmt::format("nested deeper than {}", kDeepest));
   }
   const json value = json::parse(text, nullptr, false);
@@ -796,7 +773,7 @@ sys::Result<RunResult> result_from_json(std::string_view text, const Catalogue& 
   if (const int version = root["version"].integer<int>();
       error.empty() && version != kResultVersion) {
     root["version"].wrong(
-        fmt::format("is {}, and this ctxconf reads {} only", version, kResultVersion));
+        fmt::format("is {}, but this ctxconf reads only {}", version, kResultVersion));
   }
   if (!error.empty()) return sys::fail(kStep, 0, error);
   RunResult out = run_from(root, catalogue);

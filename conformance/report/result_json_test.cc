@@ -26,7 +26,7 @@ std::string refusal(std::string_view json) {
   return out ? "(accepted)" : sys::to_string(out.error());
 }
 
-// The JSON of the ordinary run with one text in it replaced.
+// The JSON of the ordinary run with one text replaced.
 std::string changed(const std::string& from, const std::string& to) {
   std::string json = to_result_json(ordinary_run());
   const std::size_t at = json.find(from);
@@ -140,7 +140,7 @@ TEST(ResultJson, RefusesWhatIsNotAResult) {
 
 TEST(ResultJson, RefusesAnotherVersion) {
   EXPECT_THAT(refusal(changed("\"version\": 1", "\"version\": 2")),
-              HasSubstr("version is 2, and this ctxconf reads 1 only"));
+              HasSubstr("version is 2, but this ctxconf reads only 1"));
   EXPECT_THAT(refusal(changed("\"version\": 1", "\"version\": \"1\"")),
               HasSubstr("version is not a whole number"));
   EXPECT_THAT(refusal(changed("\"version\": 1", "\"version\": 99999999999")),
@@ -191,14 +191,14 @@ TEST(ResultJson, RefusesRowsThatTheCatalogueLacks) {
                         "'pctx.header.color'"));
   EXPECT_THAT(refusal(changed("\"revision\": \"2026-04-07\",\n   \"role\"",
                               "\"revision\": \"2025-01-01\",\n   \"role\"")),
-              HasSubstr("results[0].revision is '2025-01-01', and this ctxconf knows "
+              HasSubstr("results[0].revision is '2025-01-01', but this ctxconf knows "
                         "pctx.header.version of 2026-04-07"));
 }
 
 TEST(ResultJson, RefusesNestingAndSizeBeforeItBuildsThem) {
   EXPECT_THAT(refusal(std::string(1 << 20, '[')), HasSubstr("nested deeper than 16"));
   EXPECT_THAT(refusal(std::string(kLongestResultJson + 1, ' ')), HasSubstr("are more than"));
-  // Brackets in a text are no nesting.
+  // Brackets inside a string do not nest.
   EXPECT_THAT(
       refusal(changed("version is 0", std::string(99, '[') + "\\\"" + std::string(99, '{'))),
       "(accepted)");

@@ -28,7 +28,7 @@ Requirement row(int otep, std::string revision, std::string id, std::string anch
   return out;
 }
 
-Specification process_rows() {
+Specification process_requirements() {
   const auto make = [](std::string id, std::string anchor, std::string text, std::string why,
                        Strength strength, Basis basis, Severity severity) {
     return row(4719, "2026-04-07", std::move(id), std::move(anchor), std::move(text),
@@ -57,7 +57,7 @@ Specification process_rows() {
   return out;
 }
 
-Specification thread_rows() {
+Specification thread_requirements() {
   Specification out;
   out.otep = 4947;
   out.revision = "2026-07-17";
@@ -124,7 +124,7 @@ Hexdump header_dump() {
   return out;
 }
 
-// The size is changed behind the new timestamp.
+// The size changes after the new timestamp.
 OperationPicture broken_update() {
   using Kind = PictureStep::Kind;
   OperationPicture out;
@@ -201,7 +201,7 @@ RunResult base() {
 
 const Catalogue& sample_catalogue() {
   static const Catalogue catalogue = [] {
-    auto made = Catalogue::from({process_rows(), thread_rows()});
+    auto made = Catalogue::from({process_requirements(), thread_requirements()});
     if (!made) std::abort();
     return *std::move(made);
   }();

@@ -39,7 +39,7 @@ std::string image_key(const ImageKey& key) {
   return key.image == 0 ? fmt::format("{}", key.pid) : fmt::format("{}#{}", key.pid, key.image);
 }
 
-// Only what will be printed is quoted: a testee may have megabytes of arguments.
+// Quotes only the part that will be printed: a testee may have megabytes of arguments.
 std::string command_of(const ImageSummary& image) {
   std::string out;
   for (const std::string& word : image.command_line) {
@@ -51,7 +51,7 @@ std::string command_of(const ImageSummary& image) {
 }
 
 std::string finding_image(const Finding& finding) {
-  // The name usually begins with the pid, but it is the testee's word.
+  // The name usually begins with the pid, but it comes from the testee.
   std::string key = image_key(finding.image);
   std::string name = inert(finding.image_name, 200);
   if (name.empty() || name == key) return key;
@@ -120,19 +120,19 @@ std::string summary_line(const RunResult& run) {
   std::string out = fmt::format("{} ({})", totals_line(run.totals), spec_label(run.spec));
   if (run.totals.expected_failures != 0) {
     out +=
-        fmt::format(", {} of them as the expectations file has it", run.totals.expected_failures);
+        fmt::format(", {} of them expected by the expectations file", run.totals.expected_failures);
   }
   return out;
 }
 
 namespace {
 
-// The cell that the finding in front is about; null: it was seen without a fault.
+// The cell of the first finding, or null if the finding was made without a fault.
 const FaultOutcome* fault_of(const RunResult& run, const RequirementResult& result) {
   if (result.findings.empty()) return nullptr;
   const std::uint32_t session = result.findings.front().image.session;
   const auto it = std::ranges::find_if(run.faults, [&](const FaultOutcome& f) {
-    // The run under a file size limit is judged with the one without a fault.
+    // The run under a file size limit is judged together with the run without a fault.
     return session != 0
                ? f.session == session
                : std::ranges::find(f.requirements, result.requirement->id) != f.requirements.end();
@@ -140,7 +140,7 @@ const FaultOutcome* fault_of(const RunResult& run, const RequirementResult& resu
   return it == run.faults.end() ? nullptr : &*it;
 }
 
-// The command line is not empty; `more` options go with it.
+// The command line must not be empty; `more` options are added.
 std::string only_for(const RunResult& run, const RequirementResult& result,
                      const std::vector<std::string>& more) {
   const auto& words = run.command_line;
@@ -150,9 +150,9 @@ std::string only_for(const RunResult& run, const RequirementResult& result,
   if (const FaultOutcome* fault = fault_of(run, result)) {
     out.insert(out.end(), fault->options.begin(), fault->options.end());
   }
-  // The reports of the whole run stay as they are.
+  // The new run must not replace the reports of the whole run.
   constexpr std::string_view kReplaced[] = {"--only", "--skip", "--out", "--on-fail"};
-  bool ours = true;  // before `--`, which begins the target's command
+  bool ours = true;  // before `--`; after it comes the target's command
   const auto targets = std::ranges::find(words, "--");
   const bool has_seed = std::any_of(words.begin(), targets, [](std::string_view word) {
     return word == "--seed" || word.starts_with("--seed=");
@@ -241,7 +241,7 @@ std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected, std
   return out;
 }
 
-std::vector<std::size_t> rows_to_show(const Hexdump& dump, std::size_t most) {
+std::vector<std::size_t> requirements_to_show(const Hexdump& dump, std::size_t most) {
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
   std::vector<bool> marked(rows);
@@ -263,7 +263,7 @@ std::vector<std::size_t> rows_to_show(const Hexdump& dump, std::size_t most) {
 }
 
 std::size_t address_width(const Hexdump& dump) {
-  // The last address may have wrapped.
+  // The last address may have wrapped around.
   constexpr std::uint64_t kLargest = 0xffffffffffff;
   const bool wide = dump.address > kLargest || dump.address + dump.bytes.size() > kLargest;
   return wide ? 16 : 12;

@@ -23,21 +23,21 @@ constexpr std::string_view kReadings[] = {"reader-visible", "strict"};
 
 constexpr std::size_t kLongestId = 200;
 
-// At most `limit`.
+// The result is at most `limit`.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  std::vector<std::size_t> requirement(b.size() + 1);
+  for (std::size_t j = 0; j < requirement.size(); ++j) requirement[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
+    std::size_t diagonal = requirement[0];
+    requirement[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
       const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      diagonal = requirement[j];
+      requirement[j] = std::min({requirement[j] + 1, requirement[j - 1] + 1, replaced});
     }
-    if (std::ranges::min(row) >= limit) return limit;
+    if (std::ranges::min(requirement) >= limit) return limit;
   }
-  return row.back();
+  return requirement.back();
 }
 
 bool is_word(char c) {
@@ -48,9 +48,9 @@ bool is_id_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
 }
 
-// The ids of rows (pctx.group.name) that a sentence mentions. A group alone
-// (pctx.group) and an undecided point (open.pctx.name) are none.
-std::vector<std::string_view> mentioned_rows(std::string_view text) {
+// The ids of requirements (pctx.group.name) that a sentence mentions. Groups (pctx.group) and
+// undecided points (open.pctx.name) do not count.
+std::vector<std::string_view> mentioned_requirements(std::string_view text) {
   std::vector<std::string_view> found;
   for (std::size_t dot = text.find("ctx."); dot != text.npos; dot = text.find("ctx.", dot + 1)) {
     if (dot == 0 || (text[dot - 1] != 'p' && text[dot - 1] != 't')) continue;
@@ -118,13 +118,14 @@ Severity severity_by_rule(Strength strength, Basis basis, bool unnoticed, Readin
   return unnoticed && reading == Reading::kReaderVisible ? Severity::kWarning : Severity::kError;
 }
 
-Severity severity_in(const Requirement& row, Reading reading) {
-  if (row.severity_because) return row.severity;
-  return severity_by_rule(row.strength, row.basis, row.unnoticed.has_value(), reading);
+Severity severity_in(const Requirement& requirement, Reading reading) {
+  if (requirement.severity_because) return requirement.severity;
+  return severity_by_rule(requirement.strength, requirement.basis,
+                          requirement.unnoticed.has_value(), reading);
 }
 
-Severity severity_unnoticed(const Requirement& row, Reading reading) {
-  const Severity usual = severity_in(row, reading);
+Severity severity_unnoticed(const Requirement& requirement, Reading reading) {
+  const Severity usual = severity_in(requirement, reading);
   return reading == Reading::kReaderVisible ? std::max(usual, Severity::kWarning) : usual;
 }
 
@@ -171,11 +172,11 @@ sys::Result<Catalogue> Catalogue::from(std::vector<Specification> specifications
         {"text", r->text}, {"check", r->check}, {"mutant", r->mutant}};
     for (const std::string& v : r->variants) members.emplace_back("variants", v);
     for (const auto& [member, text] : members) {
-      for (const std::string_view mentioned : mentioned_rows(text)) {
+      for (const std::string_view mentioned : mentioned_requirements(text)) {
         if (!is_missing(mentioned)) continue;
         return sys::fail("catalogue", 0,
-                         std::string(id) + ": " + std::string(member) + ": refers to unknown row " +
-                             std::string(mentioned));
+                         std::string(id) + ": " + std::string(member) +
+                             ": refers to unknown requirement " + std::string(mentioned));
       }
     }
   }
@@ -194,7 +195,7 @@ const Requirement* Catalogue::find(std::string_view id) const {
 
 std::string Catalogue::nearest(std::string_view id) const {
   if (id.size() > kLongestId) return "";
-  // A third of the letters may differ; further away a suggestion is a riddle.
+  // A third of the letters may differ; a more distant suggestion would not help.
   std::size_t best = std::max<std::size_t>(2, id.size() / 3) + 1;
   std::string near;
   for (const Specification& s : specifications_) {
@@ -218,8 +219,8 @@ bool Catalogue::has_match(std::string_view glob) const {
 }
 
 bool glob_matches(std::string_view pattern, std::string_view text) {
-  // Only the last star is ever tried again: what an earlier one could take more
-  // of, the last one can take as well. At most |pattern| * |text| steps.
+  // Only the last star is tried again: it can match everything that an earlier star could match. At
+  // most |pattern| * |text| steps.
   std::size_t p = 0;
   std::size_t t = 0;
   std::size_t star = std::string_view::npos;
@@ -281,9 +282,9 @@ sys::Result<SpecSelection> parse_spec(const Catalogue& catalogue, std::string_vi
 
 sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
                                                     const Selection& selection) {
-  CTX_CHECK(must_match(catalogue, "--only", selection.only));
-  CTX_CHECK(must_match(catalogue, "--skip", selection.skip));
-  std::vector<const Requirement*> rows;
+  CTX_RETURN_IF_ERROR(must_match(catalogue, "--only", selection.only));
+  CTX_RETURN_IF_ERROR(must_match(catalogue, "--skip", selection.skip));
+  std::vector<const Requirement*> requirements;
   int named = 0;
   int other_spec = 0;
   int other_role = 0;
@@ -308,11 +309,11 @@ sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
       } else if (any_glob_matches(selection.skip, r.id)) {
         ++skipped;
       } else {
-        rows.push_back(&r);
+        requirements.push_back(&r);
       }
     }
   }
-  if (!rows.empty()) return rows;
+  if (!requirements.empty()) return requirements;
   std::string detail = "none is left of " + std::to_string(named);
   const auto because = [&](int count, const std::string& why) {
     if (count != 0) detail += "; " + std::to_string(count) + " " + why;
@@ -322,7 +323,7 @@ sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
                                                       : "about writers");
   because(excluded, "excluded (`ctxconf explain` says why)");
   because(too_deep, "above --level " + std::string(to_string(selection.deepest)));
-  because(skipped, "taken out by --skip");
+  because(skipped, "left out by --skip");
   return sys::fail("select requirements", EINVAL, std::move(detail));
 }
 

@@ -1,5 +1,5 @@
-// The requirement catalogue: every testable statement of both OTEPs, frozen by
-// revision, built into the program from conformance/requirements/*.json.
+// The catalogue of requirements: every testable statement of both OTEPs, frozen by revision. It is
+// built into the program from conformance/requirements/*.json.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ enum class Strength { kMust, kShould, kMay };
 enum class Basis { kKeyword, kStep, kTable, kImplied, kUndecided };
 enum class Severity { kError, kWarning, kInfo };
 enum class Role { kWriter, kReader };
-// How the numbered steps of the protocols are read: each of them binds, or a step binds where a
-// reader of the protocol can notice that it was left out.
+// How the numbered steps of the protocols are read: every step binds (strict), or a step binds only
+// if a reader can notice that it was left out (reader-visible).
 enum class Reading { kReaderVisible, kStrict };
 std::string_view to_string(Level);
 std::string_view to_string(Mode);
@@ -34,8 +34,8 @@ std::string_view to_string(Reading);  // "reader-visible"
 std::optional<Reading> reading_from(std::string_view);
 std::optional<Level> level_from(std::string_view);
 
-// One row. Lines, sentences and the fingerprint point into the pinned text of
-// the OTEP (`source_blob` of its Specification).
+// One requirement. Lines, sentences and the fingerprint refer to the pinned text of the OTEP
+// (`source_blob` of its Specification).
 struct Requirement {
   int otep = 0;
   std::string revision;
@@ -46,10 +46,10 @@ struct Requirement {
   std::optional<std::string> fingerprint;
   Strength strength = Strength::kMust;
   Basis basis = Basis::kKeyword;
-  Severity severity = Severity::kError;  // as the reading reader-visible has it
-  // Only of steps: why no reader can notice that this one was left out.
+  Severity severity = Severity::kError;  // under the reading reader-visible
+  // Only for steps: why no reader can notice that the step was left out.
   std::optional<std::string> unnoticed;
-  std::optional<std::string> severity_because;  // an exception to severity_by_rule(), argued
+  std::optional<std::string> severity_because;  // the reason for an exception to severity_by_rule()
   Role role = Role::kWriter;
   std::string text;
   std::string why;
@@ -63,12 +63,12 @@ struct Requirement {
   bool has_mode(Mode m) const;
 };
 
-// What severity follows from a row's strength and basis: docs/severities.md. `unnoticed`: no reader
-// can notice that the row was broken.
+// The severity that follows from strength and basis: docs/severities.md. `unnoticed`: no reader can
+// notice that the requirement was broken.
 Severity severity_by_rule(Strength strength, Basis basis, bool unnoticed, Reading reading);
-Severity severity_in(const Requirement& row, Reading reading);
-// Of a contradiction that is less than the row forbids, since no reader can notice it.
-Severity severity_unnoticed(const Requirement& row, Reading reading);
+Severity severity_in(const Requirement& requirement, Reading reading);
+// The severity of a break that no reader can notice.
+Severity severity_unnoticed(const Requirement& requirement, Reading reading);
 
 struct Specification {
   int otep = 0;
@@ -77,55 +77,54 @@ struct Specification {
   std::vector<Requirement> requirements;
 };
 
-// Reads and validates one file of the catalogue; the rules are those of
-// schema.json beside it and those that it cannot express (a role that does not
-// fit its id, an error on a reading that the text leaves open, ...). The error
-// names the file, the row and the member.
+// Reads and validates one file of the catalogue, by schema.json next to it and by rules that a
+// schema cannot express (a role that does not fit its id, an error on a reading that the text
+// leaves open, ...). The error names the file, the requirement and the member.
 sys::Result<Specification> parse_specification(std::string_view json,
                                                std::string_view file = "catalogue");
 
 class Catalogue {
  public:
-  // What was built in. A damaged one is our bug: aborts.
+  // The built-in catalogue. Aborts if it is damaged, which is a bug in ctxconf.
   static const Catalogue& builtin();
-  // The ids must be unique over all specifications, and every row that another
-  // one mentions must exist if its OTEP is among them.
+  // The ids must be unique over all specifications. Every requirement that another one mentions
+  // must exist if its OTEP is among them.
   static sys::Result<Catalogue> from(std::vector<Specification> specifications);
 
   const std::vector<Specification>& specifications() const { return specifications_; }
   const Requirement* find(std::string_view id) const;
-  bool has_match(std::string_view glob) const;  // of an id
-  // The id nearest to `id` by edit distance, for "did you mean"; empty when none is near.
+  bool has_match(std::string_view glob) const;  // whether it matches an id
+  // The id nearest to `id` by edit distance, for "did you mean"; empty if none is near.
   std::string nearest(std::string_view id) const;
 
  private:
   std::vector<Specification> specifications_;
 };
 
-// `*` any run of characters, `?` one character; the whole text must match.
+// `*` is any run of characters, `?` is one character; the whole text must match.
 bool glob_matches(std::string_view pattern, std::string_view text);
 template <class Patterns>
 bool any_glob_matches(const Patterns& patterns, std::string_view text) {
   return std::ranges::any_of(patterns, [&](const auto& p) { return glob_matches(p, text); });
 }
 
-// `--spec 4719=2026-04-07,4947=...`: the requirement sets to judge by.
+// `--spec 4719=2026-04-07,4947=...`: the revisions to judge by.
 struct SpecSelection {
   std::vector<std::pair<int, std::string>> revisions;  // OTEP number, revision
 };
-// The one place that knows the default.
+// The only place that knows the default.
 SpecSelection default_spec();
 sys::Result<SpecSelection> parse_spec(const Catalogue& catalogue, std::string_view text);
 
-// The rows that a run looks at. `only` and `skip` are globs over ids; empty `only` means all.
-// Excluded rows are never among them. An error (EINVAL) when a glob matches no
-// row of the catalogue or nothing is left.
+// The requirements of a run. `only` and `skip` are globs over ids; empty `only` means all. Excluded
+// requirements are never selected. Fails with EINVAL if a glob matches no requirement of the
+// catalogue or nothing is left.
 struct Selection {
   SpecSelection spec = default_spec();
   std::vector<std::string> only;
   std::vector<std::string> skip;
   Role role = Role::kWriter;
-  Level deepest = Level::kRace;  // rows above it are not selected; puppet rows always are
+  Level deepest = Level::kRace;  // deeper levels are not selected; puppet always is
 };
 sys::Result<std::vector<const Requirement*>> select(const Catalogue& catalogue,
                                                     const Selection& selection);

@@ -1,4 +1,4 @@
-// The only file of the catalogue that sees the JSON library.
+// The only file of the catalogue that uses the JSON library.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -30,7 +30,7 @@ bool is_revision(std::string_view s) {
   return true;
 }
 
-// (pctx|tctx) and two or three groups of lower-case words joined by single dashes.
+// (pctx|tctx) and two or three groups of lower-case words, joined by single dashes.
 bool is_id(std::string_view s) {
   if (!s.starts_with("pctx.") && !s.starts_with("tctx.")) return false;
   int groups = 0;
@@ -54,13 +54,13 @@ bool is_anchor(std::string_view s) {
                            s, [](char c) { return is_lower_or_digit(c) || c == '_' || c == '-'; });
 }
 
-// In code points, as JSON Schema counts.
+// The length in code points, as JSON Schema counts it.
 std::size_t length_of(std::string_view s) {
   return static_cast<std::size_t>(std::ranges::count_if(
       s, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-// A JSON object and what to call it in an error.
+// A JSON object, and its name for error messages.
 class Object {
  public:
   Object(const json& object, std::string name) : object_(object), name_(std::move(name)) {}
@@ -69,7 +69,7 @@ class Object {
     return sys::fail("catalogue", 0, name_ + ": " + std::string(member) + ": " + what);
   }
 
-  // Exactly these members and some of the others, in any order.
+  // Checks that the object has all these members, perhaps some of the others, and no more.
   sys::Result<> has_only(std::span<const std::string_view> members,
                          std::span<const std::string_view> others = {}) const {
     if (!object_.is_object()) return sys::fail("catalogue", 0, name_ + ": is not an object");
@@ -103,7 +103,7 @@ class Object {
 
   // One line that ends with a full stop.
   sys::Result<std::string> prose(std::string_view member) const {
-    CTX_TRY(s, text(member, 10));
+    CTX_ASSIGN_OR_RETURN(s, text(member, 10));
     if (s.find('\n') != s.npos || !s.ends_with('.')) {
       return wrong(member, "is not one line that ends with a full stop");
     }
@@ -145,156 +145,162 @@ class Object {
 };
 
 constexpr std::string_view kFileMembers[] = {"otep", "revision", "source_blob", "requirements"};
-constexpr std::string_view kRowMembers[] = {
+constexpr std::string_view kRequirementMembers[] = {
     "id",   "anchor", "lines", "sentences", "fingerprint", "strength", "basis",    "severity",
     "role", "text",   "why",   "observe",   "check",       "mutant",   "variants", "excluded"};
-constexpr std::string_view kRowMayHave[] = {"unnoticed", "severity_because"};
+constexpr std::string_view kRequirementMayHave[] = {"unnoticed", "severity_because"};
 constexpr std::string_view kObserveMembers[] = {"level", "modes"};
 
-sys::Result<> read_observe(const Object& row, const json& value, const std::string& name,
+sys::Result<> read_observe(const Object& requirement, const json& value, const std::string& name,
                            Requirement& r) {
   const Object observe(value, name + ": observe");
-  CTX_CHECK(observe.has_only(kObserveMembers));
-  CTX_TRY(level, row.one_of("observe.level", value["level"], Level::kNone));
+  CTX_RETURN_IF_ERROR(observe.has_only(kObserveMembers));
+  CTX_ASSIGN_OR_RETURN(level, requirement.one_of("observe.level", value["level"], Level::kNone));
   r.level = level;
-  if (!value["modes"].is_array()) return row.wrong("observe.modes", "is not a list");
+  if (!value["modes"].is_array()) return requirement.wrong("observe.modes", "is not a list");
   for (const json& m : value["modes"]) {
-    CTX_TRY(mode, row.one_of("observe.modes", m, Mode::kReader));
+    CTX_ASSIGN_OR_RETURN(mode, requirement.one_of("observe.modes", m, Mode::kReader));
     if (r.has_mode(mode)) {
-      return row.wrong("observe.modes", std::string(to_string(mode)) + " is repeated");
+      return requirement.wrong("observe.modes", std::string(to_string(mode)) + " is repeated");
     }
     r.modes.push_back(mode);
   }
   return {};
 }
 
-sys::Result<> read_origin(const Object& row, Requirement& r) {
-  CTX_TRY(anchor, row.text("anchor", 1));
-  if (!is_anchor(anchor)) return row.wrong("anchor", "\"" + anchor + "\" is not a heading slug");
+sys::Result<> read_origin(const Object& requirement, Requirement& r) {
+  CTX_ASSIGN_OR_RETURN(anchor, requirement.text("anchor", 1));
+  if (!is_anchor(anchor))
+    return requirement.wrong("anchor", "\"" + anchor + "\" is not a heading slug");
   r.anchor = anchor;
-  CTX_TRY(lines, row.span_of_two("lines"));
+  CTX_ASSIGN_OR_RETURN(lines, requirement.span_of_two("lines"));
   r.lines = lines;
-  if (!row.at("sentences").is_null()) {
-    CTX_TRY(sentences, row.span_of_two("sentences"));
+  if (!requirement.at("sentences").is_null()) {
+    CTX_ASSIGN_OR_RETURN(sentences, requirement.span_of_two("sentences"));
     r.sentences = sentences;
   }
-  if (!row.at("fingerprint").is_null()) {
-    CTX_TRY(fingerprint, row.text("fingerprint", 0));
+  if (!requirement.at("fingerprint").is_null()) {
+    CTX_ASSIGN_OR_RETURN(fingerprint, requirement.text("fingerprint", 0));
     if (!is_hex(fingerprint, 64))
-      return row.wrong("fingerprint", "is not 64 lower-case hex digits");
+      return requirement.wrong("fingerprint", "is not 64 lower-case hex digits");
     r.fingerprint = fingerprint;
   }
   return {};
 }
 
-sys::Result<> read_prose(const Object& row, Requirement& r) {
-  CTX_TRY(text, row.prose("text"));
-  CTX_TRY(why, row.prose("why"));
-  CTX_TRY(check, row.text("check", 20));
+sys::Result<> read_prose(const Object& requirement, Requirement& r) {
+  CTX_ASSIGN_OR_RETURN(text, requirement.prose("text"));
+  CTX_ASSIGN_OR_RETURN(why, requirement.prose("why"));
+  CTX_ASSIGN_OR_RETURN(check, requirement.text("check", 20));
   if (check.find("Print ") == check.npos && check.find("Prints ") == check.npos) {
-    return row.wrong("check", "does not say what it prints (\"Prints ...\")");
+    return requirement.wrong("check", "does not say what it prints (\"Prints ...\")");
   }
-  CTX_TRY(mutant, row.text("mutant", 10));
+  CTX_ASSIGN_OR_RETURN(mutant, requirement.text("mutant", 10));
   r.text = text;
   r.why = why;
   r.check = check;
   r.mutant = mutant;
-  const json& variants = row.at("variants");
-  if (!variants.is_array()) return row.wrong("variants", "is not a list");
+  const json& variants = requirement.at("variants");
+  if (!variants.is_array()) return requirement.wrong("variants", "is not a list");
   for (const json& v : variants) {
-    CTX_TRY(variant, row.text_of("variants", v, 3));
+    CTX_ASSIGN_OR_RETURN(variant, requirement.text_of("variants", v, 3));
     if (std::ranges::find(r.variants, variant) != r.variants.end()) {
-      return row.wrong("variants", "\"" + variant + "\" is repeated");
+      return requirement.wrong("variants", "\"" + variant + "\" is repeated");
     }
     r.variants.push_back(variant);
   }
-  if (!row.at("excluded").is_null()) {
-    CTX_TRY(excluded, row.text("excluded", 10));
+  if (!requirement.at("excluded").is_null()) {
+    CTX_ASSIGN_OR_RETURN(excluded, requirement.text("excluded", 10));
     r.excluded = excluded;
   }
   return {};
 }
 
-// What one row must keep beyond the schema.
-sys::Result<> check_meaning(const Object& row, const Requirement& r) {
+// Checks what the schema cannot express.
+sys::Result<> check_meaning(const Object& requirement, const Requirement& r) {
   if (!r.id.starts_with(r.otep == 4719 ? "pctx." : "tctx.")) {
-    return row.wrong("id", "belongs to the other OTEP's file");
+    return requirement.wrong("id", "belongs to the other OTEP's file");
   }
   const std::string_view group = std::string_view(r.id).substr(5);
   if ((r.role == Role::kReader) != group.starts_with("reader.")) {
-    return row.wrong("role", std::string(to_string(r.role)) + " does not fit the id");
+    return requirement.wrong("role", std::string(to_string(r.role)) + " does not fit the id");
   }
   if (r.sentences.has_value() != r.fingerprint.has_value()) {
-    return row.wrong("fingerprint", "is null exactly when sentences is null");
+    return requirement.wrong("fingerprint", "is null exactly when sentences is null");
   }
   const bool open = r.basis == Basis::kImplied || r.basis == Basis::kUndecided;
   if (!r.sentences && !open) {
-    return row.wrong("basis", std::string(to_string(r.basis)) + " needs a sentence");
+    return requirement.wrong("basis", std::string(to_string(r.basis)) + " needs a sentence");
   }
   if (r.severity == Severity::kError) {
     if (open) {
-      return row.wrong("severity",
-                       "basis " + std::string(to_string(r.basis)) + " cannot be an error");
+      return requirement.wrong("severity",
+                               "basis " + std::string(to_string(r.basis)) + " cannot be an error");
     }
-    if (r.strength == Strength::kMay) return row.wrong("severity", "a MAY cannot be an error");
+    if (r.strength == Strength::kMay)
+      return requirement.wrong("severity", "a MAY cannot be an error");
     if (r.strength == Strength::kShould &&
         !(r.role == Role::kReader && r.basis == Basis::kKeyword)) {
-      return row.wrong("severity", "a SHOULD is an error only as a reader's keyword");
+      return requirement.wrong("severity", "a SHOULD is an error only as a reader's keyword");
     }
   }
   if (r.unnoticed && (r.basis != Basis::kStep || r.strength != Strength::kMust)) {
-    return row.wrong("unnoticed", "only a MUST that is a step can go unnoticed");
+    return requirement.wrong("unnoticed", "only a MUST that is a step can go unnoticed");
   }
   const Severity by_rule =
       severity_by_rule(r.strength, r.basis, r.unnoticed.has_value(), Reading::kReaderVisible);
   if (r.severity_because && r.severity == by_rule) {
-    return row.wrong("severity_because", "the severity follows from strength and basis");
+    return requirement.wrong("severity_because", "the severity follows from strength and basis");
   }
   if (!r.severity_because && r.severity != by_rule) {
-    return row.wrong("severity", "a " + std::string(to_string(r.strength)) + " with basis " +
-                                     std::string(to_string(r.basis)) + " is of severity " +
-                                     std::string(to_string(by_rule)) +
-                                     ", and severity_because gives no reason for another");
+    return requirement.wrong("severity", "a " + std::string(to_string(r.strength)) +
+                                             " with basis " + std::string(to_string(r.basis)) +
+                                             " is of severity " + std::string(to_string(by_rule)) +
+                                             ", and severity_because gives no reason for another");
   }
   if (r.excluded) {
     if (r.level != Level::kNone || !r.modes.empty()) {
-      return row.wrong("excluded", "an excluded row has level none and no mode");
+      return requirement.wrong("excluded", "an excluded requirement has level none and no mode");
     }
   } else if (r.level == Level::kNone || r.modes.empty()) {
-    return row.wrong("observe", "a row that is not excluded needs a level and a mode");
+    return requirement.wrong("observe",
+                             "a requirement that is not excluded needs a level and a mode");
   }
   for (const Mode m : r.modes) {
     if ((r.role == Role::kReader) != (m == Mode::kReader)) {
-      return row.wrong("observe.modes", "a " + std::string(to_string(r.role)) +
-                                            " row does not run in mode " +
-                                            std::string(to_string(m)));
+      return requirement.wrong("observe.modes", "a " + std::string(to_string(r.role)) +
+                                                    " requirement does not run in mode " +
+                                                    std::string(to_string(m)));
     }
   }
   if (r.has_mode(Mode::kElf) && r.level != Level::kStatic) {
-    return row.wrong("observe.modes", "elf proves static rows only");
+    return requirement.wrong("observe.modes", "elf proves static requirements only");
   }
   if (r.has_mode(Mode::kAttach) && r.level > Level::kSnapshot) {
-    return row.wrong("observe.modes",
-                     "attach does not reach level " + std::string(to_string(r.level)));
+    return requirement.wrong("observe.modes",
+                             "attach does not reach level " + std::string(to_string(r.level)));
   }
   return {};
 }
 
-sys::Result<Requirement> read_row(const json& value, const std::string& name,
-                                  const Specification& s) {
-  const Object row(value, name);
-  CTX_CHECK(row.has_only(kRowMembers, kRowMayHave));
+sys::Result<Requirement> read_requirement(const json& value, const std::string& name,
+                                          const Specification& s) {
+  const Object requirement(value, name);
+  CTX_RETURN_IF_ERROR(requirement.has_only(kRequirementMembers, kRequirementMayHave));
   Requirement r;
   r.otep = s.otep;
   r.revision = s.revision;
-  CTX_TRY(id, row.text("id", 1));
-  if (!is_id(id)) return row.wrong("id", "is not pctx.GROUP.NAME or tctx.GROUP.NAME");
+  CTX_ASSIGN_OR_RETURN(id, requirement.text("id", 1));
+  if (!is_id(id)) return requirement.wrong("id", "is not pctx.GROUP.NAME or tctx.GROUP.NAME");
   r.id = id;
-  CTX_CHECK(read_origin(row, r));
-  CTX_TRY(strength, row.one_of("strength", row.at("strength"), Strength::kMay));
-  CTX_TRY(basis, row.one_of("basis", row.at("basis"), Basis::kUndecided));
-  CTX_TRY(severity, row.one_of("severity", row.at("severity"), Severity::kInfo));
-  CTX_TRY(role, row.one_of("role", row.at("role"), Role::kReader));
+  CTX_RETURN_IF_ERROR(read_origin(requirement, r));
+  CTX_ASSIGN_OR_RETURN(strength,
+                       requirement.one_of("strength", requirement.at("strength"), Strength::kMay));
+  CTX_ASSIGN_OR_RETURN(basis,
+                       requirement.one_of("basis", requirement.at("basis"), Basis::kUndecided));
+  CTX_ASSIGN_OR_RETURN(severity,
+                       requirement.one_of("severity", requirement.at("severity"), Severity::kInfo));
+  CTX_ASSIGN_OR_RETURN(role, requirement.one_of("role", requirement.at("role"), Role::kReader));
   r.strength = strength;
   r.basis = basis;
   r.severity = severity;
@@ -302,16 +308,16 @@ sys::Result<Requirement> read_row(const json& value, const std::string& name,
   for (const auto& [member, to] :
        {std::pair{"unnoticed", &r.unnoticed}, std::pair{"severity_because", &r.severity_because}}) {
     if (!value.contains(member)) continue;
-    CTX_TRY(reason, row.prose(member));
+    CTX_ASSIGN_OR_RETURN(reason, requirement.prose(member));
     *to = reason;
   }
-  CTX_CHECK(read_prose(row, r));
-  CTX_CHECK(read_observe(row, row.at("observe"), name, r));
-  CTX_CHECK(check_meaning(row, r));
+  CTX_RETURN_IF_ERROR(read_prose(requirement, r));
+  CTX_RETURN_IF_ERROR(read_observe(requirement, requirement.at("observe"), name, r));
+  CTX_RETURN_IF_ERROR(check_meaning(requirement, r));
   return r;
 }
 
-// The library keeps the last of two members with one name; a row must not hide one.
+// The JSON library keeps the last of two members with the same name; refuse such a file.
 sys::Result<json> parse_strictly(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> open;
   std::string twice;
@@ -338,69 +344,72 @@ sys::Result<json> parse_strictly(std::string_view text, const std::string& file)
 
 sys::Result<Specification> parse_specification(std::string_view text, std::string_view file) {
   const std::string name(file);
-  CTX_TRY(document, parse_strictly(text, name));
+  CTX_ASSIGN_OR_RETURN(document, parse_strictly(text, name));
   const Object top(document, name);
-  CTX_CHECK(top.has_only(kFileMembers));
+  CTX_RETURN_IF_ERROR(top.has_only(kFileMembers));
   Specification s;
   const json& otep = document["otep"];
   if (otep != 4719 && otep != 4947) return top.wrong("otep", otep.dump() + " is not 4719 or 4947");
   s.otep = otep.get<int>();
-  CTX_TRY(revision, top.text("revision", 0));
+  CTX_ASSIGN_OR_RETURN(revision, top.text("revision", 0));
   if (!is_revision(revision))
     return top.wrong("revision", "\"" + revision + "\" is not YYYY-MM-DD");
   s.revision = revision;
-  CTX_TRY(blob, top.text("source_blob", 0));
+  CTX_ASSIGN_OR_RETURN(blob, top.text("source_blob", 0));
   if (!is_hex(blob, 40)) return top.wrong("source_blob", "is not 40 lower-case hex digits");
   s.source_blob = blob;
-  const json& rows = document["requirements"];
-  if (!rows.is_array() || rows.empty()) return top.wrong("requirements", "is not a list of rows");
+  const json& requirements = document["requirements"];
+  if (!requirements.is_array() || requirements.empty())
+    return top.wrong("requirements", "is not a list of requirements");
 
   std::set<std::string> ids;
   std::map<std::string, std::string> mutants;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::string row_name = name + ": row " + std::to_string(i + 1);
-    if (rows[i].is_object() && rows[i].contains("id") && rows[i]["id"].is_string()) {
-      row_name = name + ": " + rows[i]["id"].get<std::string>();
+  for (std::size_t i = 0; i < requirements.size(); ++i) {
+    std::string requirement_name = name + ": requirement " + std::to_string(i + 1);
+    if (requirements[i].is_object() && requirements[i].contains("id") &&
+        requirements[i]["id"].is_string()) {
+      requirement_name = name + ": " + requirements[i]["id"].get<std::string>();
     }
-    CTX_TRY(row, read_row(rows[i], row_name, s));
-    if (!ids.insert(row.id).second) {
-      return sys::fail("catalogue", 0, row_name + ": id: used twice");
+    CTX_ASSIGN_OR_RETURN(requirement, read_requirement(requirements[i], requirement_name, s));
+    if (!ids.insert(requirement.id).second) {
+      return sys::fail("catalogue", 0, requirement_name + ": id: used twice");
     }
-    if (!row.excluded) {
-      const auto [first, fresh] = mutants.emplace(row.mutant, row.id);
+    if (!requirement.excluded) {
+      const auto [first, fresh] = mutants.emplace(requirement.mutant, requirement.id);
       if (!fresh) {
-        return sys::fail("catalogue", 0, row_name + ": mutant: the same as of " + first->second);
+        return sys::fail("catalogue", 0,
+                         requirement_name + ": mutant: the same as that of " + first->second);
       }
     }
-    s.requirements.push_back(std::move(row));
+    s.requirements.push_back(std::move(requirement));
   }
-  // For what the rows of this file say about each other.
+  // Checks what the requirements of this file say about each other.
   if (const auto checked = Catalogue::from({s}); !checked) {
     return sys::fail("catalogue", 0, name + ": " + checked.error().detail);
   }
   return s;
 }
 
-std::string list_json(std::span<const Requirement* const> rows) {
+std::string list_json(std::span<const Requirement* const> requirements) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Requirement* r : rows) {
-    nlohmann::ordered_json row = {{"id", r->id},
-                                  {"otep", r->otep},
-                                  {"revision", r->revision},
-                                  {"anchor", r->anchor},
-                                  {"lines", r->lines},
-                                  {"strength", to_string(r->strength)},
-                                  {"basis", to_string(r->basis)},
-                                  {"severity", to_string(r->severity)},
-                                  {"role", to_string(r->role)},
-                                  {"level", to_string(r->level)},
-                                  {"modes", nlohmann::ordered_json::array()},
-                                  {"text", r->text}};
-    for (const Mode m : r->modes) row["modes"].push_back(to_string(m));
-    if (r->excluded) row["excluded"] = *r->excluded;
-    if (r->unnoticed) row["unnoticed"] = *r->unnoticed;
-    if (r->severity_because) row["severity_because"] = *r->severity_because;
-    list.push_back(std::move(row));
+  for (const Requirement* r : requirements) {
+    nlohmann::ordered_json requirement = {{"id", r->id},
+                                          {"otep", r->otep},
+                                          {"revision", r->revision},
+                                          {"anchor", r->anchor},
+                                          {"lines", r->lines},
+                                          {"strength", to_string(r->strength)},
+                                          {"basis", to_string(r->basis)},
+                                          {"severity", to_string(r->severity)},
+                                          {"role", to_string(r->role)},
+                                          {"level", to_string(r->level)},
+                                          {"modes", nlohmann::ordered_json::array()},
+                                          {"text", r->text}};
+    for (const Mode m : r->modes) requirement["modes"].push_back(to_string(m));
+    if (r->excluded) requirement["excluded"] = *r->excluded;
+    if (r->unnoticed) requirement["unnoticed"] = *r->unnoticed;
+    if (r->severity_because) requirement["severity_because"] = *r->severity_because;
+    list.push_back(std::move(requirement));
   }
   return list.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

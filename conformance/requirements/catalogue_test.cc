@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kSha =
     "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-// A row that keeps every rule; a test breaks one.
-std::string row(std::string_view id = "pctx.header.magic") {
+// A valid requirement; each test breaks something in it.
+std::string requirement(std::string_view id = "pctx.header.magic") {
   return R"({"id": ")" + std::string(id) +
          R"(", "anchor": "header", "lines": [4, 7], "sentences": [1, 2], "fingerprint": ")" +
          std::string(kSha) + R"(", "strength": "MUST", "basis": "table", "severity": "error",
@@ -26,11 +26,11 @@ std::string row(std::string_view id = "pctx.header.magic") {
  "variants": ["Padding behind it."], "excluded": null})";
 }
 
-std::string file(const std::string& rows, std::string_view otep = "4719") {
+std::string file(const std::string& requirements, std::string_view otep = "4719") {
   return R"({"otep": )" + std::string(otep) +
          R"(, "revision": "2026-04-07", "source_blob": "0123456789abcdef0123456789abcdef01234567",
  "requirements": [)" +
-         rows + "]}";
+         requirements + "]}";
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
@@ -46,7 +46,7 @@ std::string error_of(const std::string& json) {
 }
 
 TEST(ParseSpecification, ReadsEveryMember) {
-  const auto s = parse_specification(file(row()));
+  const auto s = parse_specification(file(requirement()));
   ASSERT_TRUE(s) << sys::to_string(s.error());
   EXPECT_EQ(s->otep, 4719);
   EXPECT_EQ(s->revision, "2026-04-07");
@@ -76,21 +76,21 @@ TEST(ParseSpecification, ReadsEveryMember) {
   EXPECT_FALSE(r.excluded);
 }
 
-struct BrokenRow {
+struct BrokenRequirement {
   const char* from;
   const char* to;
-  const char* error;  // behind "rows.json: pctx.header.magic: "
+  const char* error;  // after "rows.json: pctx.header.magic: "
 };
 
-class ParseBrokenRow : public testing::TestWithParam<BrokenRow> {};
+class ParseBrokenRequirement : public testing::TestWithParam<BrokenRequirement> {};
 
-TEST_P(ParseBrokenRow, NamesTheRowAndTheMember) {
-  const BrokenRow& p = GetParam();
-  EXPECT_EQ(error_of(file(replaced(row(), p.from, p.to))),
+TEST_P(ParseBrokenRequirement, NamesTheRowAndTheMember) {
+  const BrokenRequirement& p = GetParam();
+  EXPECT_EQ(error_of(file(replaced(requirement(), p.from, p.to))),
             std::string("rows.json: pctx.header.magic: ") + p.error);
 }
 
-constexpr BrokenRow kSchema[] = {
+constexpr BrokenRequirement kSchema[] = {
     {R"("anchor": "header", )", "", "anchor: missing"},
     {R"("anchor")", R"("note": 1, "anchor")", "note: unknown member"},
     {R"("anchor": "header")", R"("anchor": "He ad")", "anchor: \"He ad\" is not a heading slug"},
@@ -134,9 +134,9 @@ constexpr BrokenRow kSchema[] = {
     {R"(["Padding behind it."])", R"(["Same", "Same"])", "variants: \"Same\" is repeated"},
     {R"("excluded": null)", R"("excluded": "Short")", "excluded: is shorter than 10 characters"},
     {R"("excluded": null)", R"("excluded": false)", "excluded: is not a string"}};
-INSTANTIATE_TEST_SUITE_P(Schema, ParseBrokenRow, testing::ValuesIn(kSchema));
+INSTANTIATE_TEST_SUITE_P(Schema, ParseBrokenRequirement, testing::ValuesIn(kSchema));
 
-constexpr BrokenRow kMeaning[] = {
+constexpr BrokenRequirement kMeaning[] = {
     {R"("writer")", R"("reader")", "role: reader does not fit the id"},
     {"[1, 2]", "null", "fingerprint: is null exactly when sentences is null"},
     {R"("table")", R"("implied")", "severity: basis implied cannot be an error"},
@@ -144,28 +144,30 @@ constexpr BrokenRow kMeaning[] = {
     {"MUST", "MAY", "severity: a MAY cannot be an error"},
     {"MUST", "SHOULD", "severity: a SHOULD is an error only as a reader's keyword"},
     {R"("excluded": null)", R"("excluded": "Nobody could see it.")",
-     "excluded: an excluded row has level none and no mode"},
+     "excluded: an excluded requirement has level none and no mode"},
     {R"("level": "snapshot")", R"("level": "none")",
-     "observe: a row that is not excluded needs a level and a mode"},
-    {R"(["attach", "wrap"])", "[]", "observe: a row that is not excluded needs a level and a mode"},
+     "observe: a requirement that is not excluded needs a level and a mode"},
+    {R"(["attach", "wrap"])", "[]",
+     "observe: a requirement that is not excluded needs a level and a mode"},
     {R"(["attach", "wrap"])", R"(["wrap", "reader"])",
-     "observe.modes: a writer row does not run in mode reader"},
-    {R"(["attach", "wrap"])", R"(["elf"])", "observe.modes: elf proves static rows only"},
+     "observe.modes: a writer requirement does not run in mode reader"},
+    {R"(["attach", "wrap"])", R"(["elf"])", "observe.modes: elf proves static requirements only"},
     {R"("level": "snapshot")", R"("level": "syscalls")",
      "observe.modes: attach does not reach level syscalls"}};
-INSTANTIATE_TEST_SUITE_P(Meaning, ParseBrokenRow, testing::ValuesIn(kMeaning));
+INSTANTIATE_TEST_SUITE_P(Meaning, ParseBrokenRequirement, testing::ValuesIn(kMeaning));
 
 TEST(ParseSpecification, RefusesReaderRowsInOtherModes) {
-  const std::string reader = replaced(row("pctx.reader.magic"), R"("writer")", R"("reader")");
-  EXPECT_EQ(
-      error_of(file(reader)),
-      "rows.json: pctx.reader.magic: observe.modes: a reader row does not run in mode attach");
-  EXPECT_EQ(error_of(file(row("pctx.reader.magic"))),
+  const std::string reader =
+      replaced(requirement("pctx.reader.magic"), R"("writer")", R"("reader")");
+  EXPECT_EQ(error_of(file(reader)),
+            "rows.json: pctx.reader.magic: observe.modes: a reader requirement does not run in "
+            "mode attach");
+  EXPECT_EQ(error_of(file(requirement("pctx.reader.magic"))),
             "rows.json: pctx.reader.magic: role: writer does not fit the id");
 }
 
 TEST(ParseSpecification, TakesAShouldAsAnErrorFromAReadersKeywordOnly) {
-  std::string reader = replaced(row("pctx.reader.magic"), R"("writer")", R"("reader")");
+  std::string reader = replaced(requirement("pctx.reader.magic"), R"("writer")", R"("reader")");
   reader = replaced(reader, R"(["attach", "wrap"])", R"(["reader"])");
   reader = replaced(reader, "MUST", "SHOULD");
   EXPECT_EQ(
@@ -182,11 +184,12 @@ TEST(ParseSpecification, TakesAShouldAsAnErrorFromAReadersKeywordOnly) {
 
 TEST(ParseSpecification, TakesASeverityFromStrengthAndBasisOrWithAReason) {
   const std::string because = R"("severity_because": "It harms nobody.", "role")";
-  const std::string warning = replaced(row(), R"("severity": "error")", R"("severity": "warning")");
+  const std::string warning =
+      replaced(requirement(), R"("severity": "error")", R"("severity": "warning")");
   EXPECT_EQ(error_of(file(warning)),
             "rows.json: pctx.header.magic: severity: a MUST with basis table is of severity error, "
             "and severity_because gives no reason for another");
-  EXPECT_EQ(error_of(file(replaced(row(), R"("role")", because))),
+  EXPECT_EQ(error_of(file(replaced(requirement(), R"("role")", because))),
             "rows.json: pctx.header.magic: severity_because: the severity follows from strength "
             "and basis");
   const auto s = parse_specification(file(replaced(warning, R"("role")", because)));
@@ -199,7 +202,7 @@ TEST(ParseSpecification, TakesASeverityFromStrengthAndBasisOrWithAReason) {
 
 TEST(ParseSpecification, TakesAStepThatNoReaderCanNotice) {
   const std::string unnoticed = R"("unnoticed": "Readers do not look there.", "role")";
-  std::string step = replaced(row(), R"("role")", unnoticed);
+  std::string step = replaced(requirement(), R"("role")", unnoticed);
   EXPECT_EQ(error_of(file(step)),
             "rows.json: pctx.header.magic: unnoticed: only a MUST that is a step can go unnoticed");
   step = replaced(step, R"("table")", R"("step")");
@@ -275,7 +278,7 @@ TEST(Readings, GoBothWays) {
 }
 
 TEST(ParseSpecification, NeedsASentenceUnlessTheBasisIsOpen) {
-  std::string r = replaced(row(), "[1, 2]", "null");
+  std::string r = replaced(requirement(), "[1, 2]", "null");
   r = replaced(r, "\"" + std::string(kSha) + "\"", "null");
   EXPECT_EQ(error_of(file(r)), "rows.json: pctx.header.magic: basis: table needs a sentence");
   r = replaced(r, R"("severity": "error")", R"("severity": "warning")");
@@ -283,10 +286,12 @@ TEST(ParseSpecification, NeedsASentenceUnlessTheBasisIsOpen) {
 }
 
 TEST(ParseSpecification, TakesExcludedRowsWithoutALevel) {
-  std::string r = replaced(row(), R"("excluded": null)", R"("excluded": "Nobody could see it.")");
+  std::string r =
+      replaced(requirement(), R"("excluded": null)", R"("excluded": "Nobody could see it.")");
   r = replaced(r, R"("snapshot")", R"("none")");
-  EXPECT_EQ(error_of(file(r)),
-            "rows.json: pctx.header.magic: excluded: an excluded row has level none and no mode");
+  EXPECT_EQ(
+      error_of(file(r)),
+      "rows.json: pctx.header.magic: excluded: an excluded requirement has level none and no mode");
   EXPECT_EQ(error_of(file(replaced(r, R"("attach", "wrap")", ""))), "accepted");
 }
 
@@ -294,59 +299,62 @@ TEST(ParseSpecification, RefusesIdsOfAnotherShape) {
   for (const char* id : {"pctx.header", "pctx.a.b.c.d", "pctx..a.b", "pctx.a.b.", "pctx.a-.b",
                          "pctx.-a.b", "pctx.a.b-", "pctx.a--b.c", "pctx.A.b", "pctx.a_b.c",
                          "xctx.a.b", "pctxa.b.c", "pctx.a. b"}) {
-    EXPECT_EQ(error_of(file(row(id))),
+    EXPECT_EQ(error_of(file(requirement(id))),
               "rows.json: " + std::string(id) + ": id: is not pctx.GROUP.NAME or tctx.GROUP.NAME");
   }
-  EXPECT_EQ(error_of(file(row("pctx.a.b.c"))), "accepted");
-  EXPECT_EQ(error_of(file(row("pctx.a-1.b2-c"))), "accepted");
+  EXPECT_EQ(error_of(file(requirement("pctx.a.b.c"))), "accepted");
+  EXPECT_EQ(error_of(file(requirement("pctx.a-1.b2-c"))), "accepted");
 }
 
 TEST(ParseSpecification, RefusesRowsOfTheOtherOtep) {
-  EXPECT_EQ(error_of(file(row("tctx.header.magic"))),
+  EXPECT_EQ(error_of(file(requirement("tctx.header.magic"))),
             "rows.json: tctx.header.magic: id: belongs to the other OTEP's file");
-  EXPECT_EQ(error_of(file(row(), "4947")),
+  EXPECT_EQ(error_of(file(requirement(), "4947")),
             "rows.json: pctx.header.magic: id: belongs to the other OTEP's file");
-  EXPECT_EQ(error_of(file(row("tctx.header.magic"), "4947")), "accepted");
+  EXPECT_EQ(error_of(file(requirement("tctx.header.magic"), "4947")), "accepted");
 }
 
 TEST(ParseSpecification, NumbersRowsThatHaveNoId) {
-  EXPECT_EQ(error_of(file("7")), "rows.json: row 1: is not an object");
-  EXPECT_EQ(error_of(file(row() + R"(, {"ID": 1})")), "rows.json: row 2: id: missing");
-  EXPECT_EQ(error_of(file(replaced(row(), R"("pctx.header.magic")", "5"))),
-            "rows.json: row 1: id: is not a string");
+  EXPECT_EQ(error_of(file("7")), "rows.json: requirement 1: is not an object");
+  EXPECT_EQ(error_of(file(requirement() + R"(, {"ID": 1})")),
+            "rows.json: requirement 2: id: missing");
+  EXPECT_EQ(error_of(file(replaced(requirement(), R"("pctx.header.magic")", "5"))),
+            "rows.json: requirement 1: id: is not a string");
 }
 
 TEST(ParseSpecification, RefusesWhatRowsMustNotShare) {
-  EXPECT_EQ(error_of(file(row() + "," + row())), "rows.json: pctx.header.magic: id: used twice");
+  EXPECT_EQ(error_of(file(requirement() + "," + requirement())),
+            "rows.json: pctx.header.magic: id: used twice");
   const std::string other =
-      replaced(row("pctx.header.other"), "in pctx.header.other.", "in pctx.header.magic.");
-  EXPECT_EQ(error_of(file(row() + "," + other)),
-            "rows.json: pctx.header.other: mutant: the same as of pctx.header.magic");
+      replaced(requirement("pctx.header.other"), "in pctx.header.other.", "in pctx.header.magic.");
+  EXPECT_EQ(error_of(file(requirement() + "," + other)),
+            "rows.json: pctx.header.other: mutant: the same as that of pctx.header.magic");
 }
 
 TEST(ParseSpecification, RefusesReferencesToUnknownRows) {
   const auto with = [&](const char* member, std::string_view from, const std::string& to) {
-    EXPECT_EQ(error_of(file(replaced(row(), from, to))),
+    EXPECT_EQ(error_of(file(replaced(requirement(), from, to))),
               std::string("rows.json: pctx.header.magic: ") + member +
-                  ": refers to unknown row pctx.header.other");
+                  ": refers to unknown requirement pctx.header.other");
   };
   with("text", "The magic is right.", "The magic is as pctx.header.other.");
   with("check", "Compare the bytes.", "Compare as (pctx.header.other).");
   with("mutant", "Writes other bytes in pctx.header.magic.", "Writes pctx.header.other wrongly.");
   with("variants", "Padding behind it.", "See pctx.header.other, padding.");
-  // Groups, undecided points, and rows of a file that is not here.
+  // Groups, undecided points, and requirements of a file that is not loaded.
   for (const char* fine : {"The pctx.header rows, as open.pctx.levels.two says.",
                            "As tctx.record.size has it.", "As pctx.header.magic.", "xpctx.a.b."}) {
-    EXPECT_EQ(error_of(file(replaced(row(), "The magic is right.", fine))), "accepted") << fine;
+    EXPECT_EQ(error_of(file(replaced(requirement(), "The magic is right.", fine))), "accepted")
+        << fine;
   }
-  EXPECT_EQ(error_of(file(row() + "," +
-                          replaced(row("pctx.header.other"), "The magic is right.",
+  EXPECT_EQ(error_of(file(requirement() + "," +
+                          replaced(requirement("pctx.header.other"), "The magic is right.",
                                    "More than pctx.header.magic."))),
             "accepted");
 }
 
 TEST(ParseSpecification, RefusesABadFrame) {
-  const std::string good = file(row());
+  const std::string good = file(requirement());
   EXPECT_EQ(error_of(replaced(good, "4719", "4720")), "rows.json: otep: 4720 is not 4719 or 4947");
   EXPECT_EQ(error_of(replaced(good, "4719", "\"4719\"")),
             "rows.json: otep: \"4719\" is not 4719 or 4947");
@@ -356,7 +364,7 @@ TEST(ParseSpecification, RefusesABadFrame) {
             "rows.json: revision: \"2026-04/07\" is not YYYY-MM-DD");
   EXPECT_EQ(error_of(replaced(good, "01234567\"", "0123456\"")),
             "rows.json: source_blob: is not 40 lower-case hex digits");
-  EXPECT_EQ(error_of(file("")), "rows.json: requirements: is not a list of rows");
+  EXPECT_EQ(error_of(file("")), "rows.json: requirements: is not a list of requirements");
   EXPECT_EQ(error_of("[]"), "rows.json: is not an object");
   EXPECT_EQ(error_of("{}"), "rows.json: otep: missing");
   EXPECT_EQ(error_of(replaced(good, "{", R"({"more": 1, )")), "rows.json: more: unknown member");
@@ -365,7 +373,7 @@ TEST(ParseSpecification, RefusesABadFrame) {
 }
 
 TEST(ParseSpecification, SaysWhereJsonIsBroken) {
-  for (const std::string& text : {std::string(), std::string("{"), file(row()) + "x",
+  for (const std::string& text : {std::string(), std::string("{"), file(requirement()) + "x",
                                   std::string("\xff"), std::string(10000, '[')}) {
     EXPECT_TRUE(error_of(text).starts_with("rows.json: [json.exception.parse_error"))
         << error_of(text);
@@ -389,7 +397,7 @@ TEST(BuiltinCatalogue, HoldsBothOtepsUnderTheNamesOfTheirFiles) {
 }
 
 TEST(Catalogue, RefusesOneIdInTwoFiles) {
-  const Specification s = parse_specification(file(row())).value();
+  const Specification s = parse_specification(file(requirement())).value();
   Specification later = s;
   later.revision = "2027-01-01";
   const auto c = Catalogue::from({s, later});
@@ -398,15 +406,17 @@ TEST(Catalogue, RefusesOneIdInTwoFiles) {
 }
 
 TEST(Catalogue, ChecksReferencesBetweenFiles) {
-  const Specification a =
-      parse_specification(file(replaced(row(), "The magic is right.", "As tctx.header.magic.")))
-          .value();
-  const Specification b = parse_specification(file(row("tctx.header.magic"), "4947")).value();
-  const Specification c = parse_specification(file(row("tctx.header.other"), "4947")).value();
+  const Specification a = parse_specification(file(replaced(requirement(), "The magic is right.",
+                                                            "As tctx.header.magic.")))
+                              .value();
+  const Specification b =
+      parse_specification(file(requirement("tctx.header.magic"), "4947")).value();
+  const Specification c =
+      parse_specification(file(requirement("tctx.header.other"), "4947")).value();
   EXPECT_TRUE(Catalogue::from({a, b}));
   ASSERT_FALSE(Catalogue::from({a, c}));
   EXPECT_EQ(Catalogue::from({a, c}).error().detail,
-            "pctx.header.magic: text: refers to unknown row tctx.header.magic");
+            "pctx.header.magic: text: refers to unknown requirement tctx.header.magic");
 }
 
 TEST(Catalogue, SuggestsTheNearestId) {
@@ -450,7 +460,7 @@ TEST(Glob, TakesAHostilePatternInBoundedSteps) {
   std::string pattern;
   for (int i = 0; i < 1000; ++i) pattern += "a*";
   pattern += "b";
-  // The recursive way would need more steps than there are atoms.
+  // A recursive algorithm would need more steps than the universe has atoms.
   EXPECT_FALSE(glob_matches(pattern, std::string(5000, 'a')));
   EXPECT_TRUE(glob_matches(pattern, std::string(5000, 'a') + "b"));
 }
@@ -480,11 +490,11 @@ TEST(Spec, RefusesWhatIsNotBuiltInAndListsWhatIs) {
 }
 
 TEST(Select, TakesTheWritersRowsOfTheDefaultSpec) {
-  const auto rows = select(Catalogue::builtin(), {});
-  ASSERT_TRUE(rows);
-  EXPECT_GT(rows->size(), 50U);
+  const auto requirements = select(Catalogue::builtin(), {});
+  ASSERT_TRUE(requirements);
+  EXPECT_GT(requirements->size(), 50U);
   std::set<int> oteps;
-  for (const Requirement* r : *rows) {
+  for (const Requirement* r : *requirements) {
     oteps.insert(r->otep);
     EXPECT_EQ(r->role, Role::kWriter);
     EXPECT_FALSE(r->excluded) << r->id;
@@ -495,29 +505,29 @@ TEST(Select, TakesTheWritersRowsOfTheDefaultSpec) {
 TEST(Select, LeavesOutDeeperLevels) {
   Selection s;
   s.deepest = Level::kSnapshot;
-  const auto rows = select(Catalogue::builtin(), s);
-  ASSERT_TRUE(rows);
-  for (const Requirement* r : *rows) EXPECT_LE(r->level, Level::kSnapshot) << r->id;
-  EXPECT_LT(rows->size(), select(Catalogue::builtin(), {})->size());
+  const auto requirements = select(Catalogue::builtin(), s);
+  ASSERT_TRUE(requirements);
+  for (const Requirement* r : *requirements) EXPECT_LE(r->level, Level::kSnapshot) << r->id;
+  EXPECT_LT(requirements->size(), select(Catalogue::builtin(), {})->size());
 }
 
 TEST(Select, KeepsPuppetRowsForReadersAtAnyLevel) {
   Selection s;
   s.role = Role::kReader;
   s.deepest = Level::kSnapshot;
-  const auto rows = select(Catalogue::builtin(), s);
-  ASSERT_TRUE(rows);
-  for (const Requirement* r : *rows) EXPECT_EQ(r->level, Level::kPuppet) << r->id;
+  const auto requirements = select(Catalogue::builtin(), s);
+  ASSERT_TRUE(requirements);
+  for (const Requirement* r : *requirements) EXPECT_EQ(r->level, Level::kPuppet) << r->id;
 }
 
 TEST(Select, AppliesOnlyThenSkip) {
   Selection s;
   s.only = {"pctx.header.*"};
   s.skip = {"pctx.header.v*", "pctx.header.layout"};
-  const auto rows = select(Catalogue::builtin(), s);
-  ASSERT_TRUE(rows);
+  const auto requirements = select(Catalogue::builtin(), s);
+  ASSERT_TRUE(requirements);
   std::set<std::string> ids;
-  for (const Requirement* r : *rows) ids.insert(r->id);
+  for (const Requirement* r : *requirements) ids.insert(r->id);
   EXPECT_TRUE(ids.contains("pctx.header.signature"));
   EXPECT_FALSE(ids.contains("pctx.header.version"));
   EXPECT_FALSE(ids.contains("pctx.header.layout"));
@@ -525,10 +535,10 @@ TEST(Select, AppliesOnlyThenSkip) {
 }
 
 std::string select_error(const Selection& s) {
-  const auto rows = select(Catalogue::builtin(), s);
-  if (rows) return "accepted";
-  EXPECT_EQ(rows.error().err, EINVAL);
-  return rows.error().detail;
+  const auto requirements = select(Catalogue::builtin(), s);
+  if (requirements) return "accepted";
+  EXPECT_EQ(requirements.error().err, EINVAL);
+  return requirements.error().detail;
 }
 
 TEST(Select, RefusesPatternsThatMatchNothing) {
@@ -554,7 +564,7 @@ TEST(Select, SaysWhyNothingIsLeft) {
   EXPECT_EQ(select_error(s), "none is left of 1; 1 about readers (use `ctxconf reader`)");
   s.only = {"pctx.header.signature"};
   s.skip = {"pctx.*"};
-  EXPECT_EQ(select_error(s), "none is left of 1; 1 taken out by --skip");
+  EXPECT_EQ(select_error(s), "none is left of 1; 1 left out by --skip");
   s.skip = {};
   s.deepest = Level::kStatic;
   EXPECT_EQ(select_error(s), "none is left of 1; 1 above --level static");

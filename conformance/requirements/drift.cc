@@ -10,17 +10,17 @@
 namespace ctxconf::conformance {
 namespace {
 
-// Where a row stood: its first line, and its first sentence from there on.
+// Where a requirement's text was: its first line, and its first sentence from there on.
 using Start = std::pair<int, int>;
 Start start_of(const Requirement& r) { return {r.lines[0], (*r.sentences)[0]}; }
 std::size_t length_of(const Requirement& r) {
   return static_cast<std::size_t>((*r.sentences)[1] - (*r.sentences)[0]) + 1;
 }
 
-// Rows of more sentences are not looked for elsewhere.
+// A requirement with more sentences is not searched for elsewhere.
 constexpr std::size_t kLongestSearched = 64;
 
-// Where the units with a fingerprint begin, of those that were asked for.
+// Finds where the units with a given fingerprint begin.
 class Search {
  public:
   void want(std::size_t length, const std::string& fingerprint) {
@@ -46,42 +46,42 @@ class Search {
 };
 
 struct Found {
-  const Requirement* row;
+  const Requirement* requirement;
   std::size_t begin, end;  // units
 };
 
 class Comparison {
  public:
   Comparison(const Specification& specification, const SourceText& text) : text_(text) {
-    std::vector<const Requirement*> rows;
+    std::vector<const Requirement*> requirements;
     for (const Requirement& r : specification.requirements) {
-      if (r.sentences && r.fingerprint) rows.push_back(&r);
+      if (r.sentences && r.fingerprint) requirements.push_back(&r);
     }
-    for (const Requirement* r : rows) {
+    for (const Requirement* r : requirements) {
       if (in_its_lines(*r).empty()) search_.want(length_of(*r), *r->fingerprint);
     }
     search_.run(text.units());
-    for (const Requirement* r : rows) {
+    for (const Requirement* r : requirements) {
       if (const auto at = locate(*r)) found_.push_back({r, *at, *at + length_of(*r)});
     }
   }
 
-  RowDrift compare(const Requirement& r) const {
-    RowDrift out;
-    out.row = &r;
+  RequirementDrift compare(const Requirement& r) const {
+    RequirementDrift out;
+    out.requirement = &r;
     if (!r.sentences || !r.fingerprint) {
       const bool is_there = text_.has_section(r.anchor);
       out.kind = is_there ? DriftKind::kNoSentence : DriftKind::kVanished;
       return out;
     }
-    const auto found = std::ranges::find(found_, &r, &Found::row);
+    const auto found = std::ranges::find(found_, &r, &Found::requirement);
     if (found == found_.end()) {
       look_around(r, out);
       return out;
     }
-    out.place = text_.place_of(found->begin, length_of(r));
+    out.location = text_.location_of(found->begin, length_of(r));
     out.section = section_of(*found);
-    out.before_headings = text_.is_before_headings(out.place.lines[0]);
+    out.before_headings = text_.is_before_headings(out.location.lines[0]);
     const bool stays = !in_its_lines(r).empty() && text_.section_at(r.lines[0]) == r.anchor;
     if (!stays) out.kind = DriftKind::kMoved;
     return out;
@@ -90,14 +90,14 @@ class Comparison {
   bool found_anything() const { return !found_.empty(); }
 
  private:
-  // The units that the row names, when they are what it was made from.
+  // The units at the requirement's lines, if they are still its source.
   std::span<const SourceUnit> in_its_lines(const Requirement& r) const {
     const auto chosen = text_.select(r.lines, *r.sentences);
     const bool same = !chosen.empty() && fingerprint_of(chosen) == *r.fingerprint;
     return same ? chosen : std::span<const SourceUnit>();
   }
 
-  // Of several: in its lines, else in its section, else on the nearest line.
+  // If there are several: those in its lines, else in its section, else on the nearest line.
   std::optional<std::size_t> locate(const Requirement& r) const {
     const auto units = text_.units();
     if (const auto there = in_its_lines(r); !there.empty()) {
@@ -119,34 +119,34 @@ class Comparison {
     return std::string(text_.section_at(text_.units()[f.begin].first));
   }
 
-  // The section, or where most of what was found of it is now: it was renamed.
+  // The section, or, after a renaming, the section that now has most of its sentences.
   std::string section_for(const std::string& anchor) const {
     if (text_.has_section(anchor)) return anchor;
     std::map<std::string, int> votes;
     for (const Found& f : found_) {
-      if (f.row->anchor == anchor) ++votes[section_of(f)];
+      if (f.requirement->anchor == anchor) ++votes[section_of(f)];
     }
     const auto most = std::ranges::max_element(votes, {}, [](const auto& v) { return v.second; });
     return most == votes.end() ? std::string() : most->first;
   }
 
-  // What stands where the sentences of `r` stood.
-  void look_around(const Requirement& r, RowDrift& out) const {
+  // Shows the text that now stands in place of the sentences of `r`.
+  void look_around(const Requirement& r, RequirementDrift& out) const {
     out.section = section_for(r.anchor);
     out.kind = DriftKind::kVanished;
     if (out.section.empty()) return;
     auto [low, high] = text_.units_of_section(out.section);
     if (low == high) return;
     for (const Found& f : found_) {
-      if (f.row->anchor != r.anchor || section_of(f) != out.section) continue;
-      if (start_of(*f.row) < start_of(r)) low = std::max(low, f.end);
-      if (start_of(*f.row) == start_of(r)) low = std::max(low, f.begin);
-      if (start_of(*f.row) > start_of(r)) high = std::min(high, f.begin);
+      if (f.requirement->anchor != r.anchor || section_of(f) != out.section) continue;
+      if (start_of(*f.requirement) < start_of(r)) low = std::max(low, f.end);
+      if (start_of(*f.requirement) == start_of(r)) low = std::max(low, f.begin);
+      if (start_of(*f.requirement) > start_of(r)) high = std::min(high, f.begin);
     }
     if (low == high) return;
     out.kind = DriftKind::kChanged;
     if (low > high) return;
-    out.place = text_.place_of(low, high - low);
+    out.location = text_.location_of(low, high - low);
     for (const SourceUnit& unit : text_.units().subspan(low, high - low)) {
       out.text += (out.text.empty() ? "" : " ") + unit.text;
       if (out.text.size() > kLongestShownText) break;
@@ -171,12 +171,12 @@ std::string_view to_string(DriftKind kind) {
 }
 
 int Drift::count(DriftKind kind) const {
-  return static_cast<int>(std::ranges::count(rows, kind, &RowDrift::kind));
+  return static_cast<int>(std::ranges::count(requirements, kind, &RequirementDrift::kind));
 }
 
 bool Drift::is_clean() const {
   return count(DriftKind::kAsPinned) + count(DriftKind::kNoSentence) ==
-         static_cast<int>(rows.size());
+         static_cast<int>(requirements.size());
 }
 
 sys::Result<Drift> drift_of(const Specification& specification, const SourceText& text) {
@@ -189,7 +189,8 @@ sys::Result<Drift> drift_of(const Specification& specification, const SourceText
         "it has no section and no sentence of OTEP " + std::to_string(specification.otep));
   }
   Drift out;
-  for (const Requirement& r : specification.requirements) out.rows.push_back(comparison.compare(r));
+  for (const Requirement& r : specification.requirements)
+    out.requirements.push_back(comparison.compare(r));
   return out;
 }
 

@@ -1,4 +1,4 @@
-// What became of the catalogue's source sentences in another text of an OTEP.
+// Compares the catalogue's source sentences with another text of an OTEP.
 #pragma once
 
 #include <array>
@@ -13,33 +13,33 @@ namespace ctxconf::conformance {
 
 enum class DriftKind {
   kAsPinned,    // the same sentences, lines and section
-  kNoSentence,  // the row rests on no sentence, and its section is still there
+  kNoSentence,  // it rests on no sentence, and its section still exists
   kMoved,       // the same sentences on other lines, or under another heading
-  kChanged,     // not to be found word for word; its section or its neighbours are
-  kVanished,    // nothing is left where they stood, or the section is gone
+  kChanged,     // not found word for word, but its section or its neighbours are
+  kVanished,    // no text is left in its place, or the section is gone
 };
 std::string_view to_string(DriftKind);  // "as-pinned", "no-sentence", "moved", ...
 
-struct RowDrift {
-  const Requirement* row = nullptr;  // of the Specification that was compared
+struct RequirementDrift {
+  const Requirement* requirement = nullptr;  // in the compared Specification
   DriftKind kind = DriftKind::kAsPinned;
-  // kMoved: where the sentences are now. kChanged: the section, and what stands between the
-  // sentences of other rows that surrounded them; no lines when their order changed.
+  // kMoved: where the sentences are now. kChanged: the section, and the text between the
+  // neighbouring sentences; no lines if their order changed.
   std::string section;
-  bool before_headings = false;  // kMoved: `section` is empty since no heading stands above
-  SourceText::Place place;
+  bool before_headings = false;  // kMoved: `section` is empty because no heading precedes it
+  SourceText::Location location;
   std::string text;  // kChanged: that text, cut at kLongestShownText
 };
 inline constexpr std::size_t kLongestShownText = 600;
 
 struct Drift {
-  std::vector<RowDrift> rows;  // of each row, in the catalogue's order
+  std::vector<RequirementDrift> requirements;  // one per requirement, in the catalogue's order
 
   int count(DriftKind kind) const;
   bool is_clean() const;
 };
 
-// An error when nothing of the catalogue is found: then this is another document.
+// Fails if nothing of the catalogue is found, because it is then another document.
 sys::Result<Drift> drift_of(const Specification& specification, const SourceText& text);
 
 }  // namespace ctxconf::conformance

@@ -27,8 +27,8 @@ SourceText text_of(std::string_view bytes) {
   return text ? *text : SourceText();
 }
 
-Requirement row(std::string id, std::string anchor, std::array<int, 2> lines,
-                std::array<int, 2> sentences) {
+Requirement requirement(std::string id, std::string anchor, std::array<int, 2> lines,
+                        std::array<int, 2> sentences) {
   Requirement r;
   r.otep = 4719;
   r.id = std::move(id);
@@ -45,9 +45,10 @@ Requirement row(std::string id, std::string anchor, std::array<int, 2> lines,
 Specification boats() {
   Specification s;
   s.otep = 4719;
-  s.requirements = {row("float", "boats", {3, 3}, {1, 1}), row("dry", "hull", {6, 6}, {1, 1}),
-                    row("keel", "hull", {6, 6}, {2, 3}), row("red", "hull", {8, 8}, {2, 2}),
-                    row("white", "sails", {11, 11}, {1, 1})};
+  s.requirements = {
+      requirement("float", "boats", {3, 3}, {1, 1}), requirement("dry", "hull", {6, 6}, {1, 1}),
+      requirement("keel", "hull", {6, 6}, {2, 3}), requirement("red", "hull", {8, 8}, {2, 2}),
+      requirement("white", "sails", {11, 11}, {1, 1})};
   Requirement implied;
   implied.id = "implied";
   implied.anchor = "sails";
@@ -63,22 +64,22 @@ std::string replaced(std::string_view from, std::string_view to) {
   return at == text.npos ? text : text.replace(at, from.size(), to);
 }
 
-// What is not as pinned: "moved dry 6-6 7-7 #hull 1-1", "changed dry 6-6 #hull It is wet."
+// The requirements that changed: "moved dry 6-6 7-7 #hull 1-1", "changed dry 6-6 #hull It is wet."
 std::vector<std::string> drift(const std::string& text) {
   static const Specification specification = boats();
   const auto drift = drift_of(specification, text_of(text));
   if (!drift) return {drift.error().detail};
   std::vector<std::string> out;
-  for (const RowDrift& d : drift->rows) {
+  for (const RequirementDrift& d : drift->requirements) {
     if (d.kind == DriftKind::kAsPinned || d.kind == DriftKind::kNoSentence) continue;
-    std::string line = std::string(to_string(d.kind)) + " " + d.row->id;
-    if (d.place.lines[0] > 0) {
-      line += " " + std::to_string(d.place.lines[0]) + "-" + std::to_string(d.place.lines[1]);
+    std::string line = std::string(to_string(d.kind)) + " " + d.requirement->id;
+    if (d.location.lines[0] > 0) {
+      line += " " + std::to_string(d.location.lines[0]) + "-" + std::to_string(d.location.lines[1]);
     }
     if (!d.section.empty()) line += " #" + d.section;
     if (d.kind == DriftKind::kMoved) {
-      line +=
-          " " + std::to_string(d.place.sentences[0]) + "-" + std::to_string(d.place.sentences[1]);
+      line += " " + std::to_string(d.location.sentences[0]) + "-" +
+              std::to_string(d.location.sentences[1]);
     }
     if (!d.text.empty()) line += " " + d.text;
     out.push_back(line);
@@ -92,7 +93,7 @@ TEST(Drift, ThePinnedTextIsClean) {
   const Specification specification = boats();
   const auto clean = drift_of(specification, text_of(kPinned));
   ASSERT_TRUE(clean);
-  EXPECT_EQ(clean->rows.size(), 6U);
+  EXPECT_EQ(clean->requirements.size(), 6U);
   EXPECT_EQ(clean->count(DriftKind::kAsPinned), 5);
   EXPECT_EQ(clean->count(DriftKind::kNoSentence), 1);
 }
@@ -132,11 +133,11 @@ TEST(Drift, OtherWordsAreAChangeAndShowWhatStandsThere) {
 
 TEST(Drift, RowsThatShareSentencesBoundEachOther) {
   Specification s = boats();
-  s.requirements.push_back(row("both", "hull", {6, 6}, {1, 2}));
+  s.requirements.push_back(requirement("both", "hull", {6, 6}, {1, 2}));
   const auto drift = drift_of(s, text_of(replaced("It has a keel.", "It is wet.")));
   ASSERT_TRUE(drift);
-  EXPECT_EQ(drift->rows.back().kind, DriftKind::kChanged);
-  EXPECT_THAT(drift->rows.back().text, testing::StartsWith("The hull is dry. It is wet."));
+  EXPECT_EQ(drift->requirements.back().kind, DriftKind::kChanged);
+  EXPECT_THAT(drift->requirements.back().text, testing::StartsWith("The hull is dry. It is wet."));
 }
 
 TEST(Drift, NothingInItsPlaceIsVanished) {
@@ -173,8 +174,8 @@ TEST(Drift, AnEnormousPlaceIsCut) {
   const auto drift =
       drift_of(s, text_of(replaced("Sails are white.", "Sails. " + long_text + ".")));
   ASSERT_TRUE(drift);
-  const auto& text = drift->rows[4].text;
-  EXPECT_EQ(drift->rows[4].kind, DriftKind::kChanged);
+  const auto& text = drift->requirements[4].text;
+  EXPECT_EQ(drift->requirements[4].kind, DriftKind::kChanged);
   EXPECT_LE(text.size(), kLongestShownText + 3);
   EXPECT_TRUE(text.ends_with("…"));
 }

@@ -30,7 +30,7 @@ std::string_view meaning(Basis b) {
     case Basis::kTable:
       return "a layout, a schema or a definition fixes it";
     case Basis::kImplied:
-      return "it follows from the text, no sentence states it";
+      return "it follows from the text, but no sentence states it";
     case Basis::kUndecided:
       return "the text can be read in more than one way";
   }
@@ -52,7 +52,7 @@ std::string_view meaning(Severity s) {
 std::string_view meaning(Level l) {
   switch (l) {
     case Level::kStatic:
-      return "the ELF file says it";
+      return "the ELF file";
     case Level::kSnapshot:
       return "what another process can copy at one moment";
     case Level::kSyscalls:
@@ -64,7 +64,7 @@ std::string_view meaning(Level l) {
     case Level::kRace:
       return "a sampling reader against constant updates";
     case Level::kPuppet:
-      return "a target that serves scripted bytes to a reader";
+      return "a process that shows scripted bytes to a reader";
     case Level::kNone:
       return "no check can exist";
   }
@@ -91,7 +91,7 @@ std::string padded(std::string_view text, std::size_t width) {
   return s;
 }
 
-// Words filled into lines; the first line begins with `first`, the others with as many blanks.
+// Wraps words into lines; the first line begins with `first`, the others are indented as far.
 void add_wrapped(std::string& out, const std::string& first, std::string_view text) {
   std::string line = first;
   bool empty = true;
@@ -120,7 +120,7 @@ std::string named(std::string_view name, std::string_view meaning) {
   return std::string(name) + ": " + std::string(meaning);
 }
 
-// Text for a table cell.
+// Escapes text for a table cell.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -155,15 +155,16 @@ void add_markdown_rows(std::string& out, const Specification& s) {
 
 }  // namespace
 
-std::vector<const Requirement*> rows_of(const Catalogue& catalogue, const SpecSelection& spec) {
-  std::vector<const Requirement*> rows;
+std::vector<const Requirement*> requirements_of(const Catalogue& catalogue,
+                                                const SpecSelection& spec) {
+  std::vector<const Requirement*> requirements;
   for (const Specification& s : catalogue.specifications()) {
     if (std::ranges::find(spec.revisions, std::pair(s.otep, s.revision)) == spec.revisions.end()) {
       continue;
     }
-    for (const Requirement& r : s.requirements) rows.push_back(&r);
+    for (const Requirement& r : s.requirements) requirements.push_back(&r);
   }
-  return rows;
+  return requirements;
 }
 
 SpecSelection all_specs(const Catalogue& catalogue) {
@@ -174,17 +175,17 @@ SpecSelection all_specs(const Catalogue& catalogue) {
   return all;
 }
 
-std::string list_text(std::span<const Requirement* const> rows) {
+std::string list_text(std::span<const Requirement* const> requirements) {
   std::size_t widest = 0;
-  for (const Requirement* r : rows) widest = std::max(widest, r->id.size());
+  for (const Requirement* r : requirements) widest = std::max(widest, r->id.size());
   std::string out;
-  for (const Requirement* r : rows) {
+  for (const Requirement* r : requirements) {
     out += padded(r->id, widest) + "  " + padded(to_string(r->strength), 6) + "  " +
            padded(to_string(r->severity), 7) + "  " + padded(to_string(r->level), 8) + "  " +
            joined_modes(*r, ",") + "\n";
   }
-  return out + std::to_string(rows.size()) +
-         (rows.size() == 1 ? " requirement\n" : " requirements\n");
+  return out + std::to_string(requirements.size()) +
+         (requirements.size() == 1 ? " requirement\n" : " requirements\n");
 }
 
 sys::Result<std::string> explain(const Catalogue& catalogue, std::string_view id) {
@@ -233,13 +234,13 @@ std::string requirements_markdown(const Catalogue& catalogue) {
   std::string out =
       "# Requirements\n\n"
       "Generated from `conformance/requirements/` by `ctxconf list --markdown`; do not edit.\n"
-      "`ctxconf explain ID` shows all that is known of one row.\n\n"
+      "`ctxconf explain ID` shows everything about one requirement.\n\n"
       "| level | rests on |\n|---|---|\n";
   for (int i = 0; i <= static_cast<int>(Level::kNone); ++i) {
     const auto level = static_cast<Level>(i);
     out += "| " + std::string(to_string(level)) + " | " + std::string(meaning(level)) + " |\n";
   }
-  out += "\n| basis | why the row exists |\n|---|---|\n";
+  out += "\n| basis | why the requirement exists |\n|---|---|\n";
   for (int i = 0; i <= static_cast<int>(Basis::kUndecided); ++i) {
     const auto basis = static_cast<Basis>(i);
     out += "| " + std::string(to_string(basis)) + " | " + std::string(meaning(basis)) + " |\n";
@@ -252,8 +253,8 @@ std::string requirements_markdown(const Catalogue& catalogue) {
   }
   for (const Specification& s : catalogue.specifications()) {
     out += "\n## OTEP " + std::to_string(s.otep) + " at " + s.revision + "\n\n" +
-           std::to_string(s.requirements.size()) + " rows, from git blob `" + s.source_blob +
-           "`.\n";
+           std::to_string(s.requirements.size()) + " requirements, from git blob `" +
+           s.source_blob + "`.\n";
     add_markdown_rows(out, s);
   }
   return out;

@@ -11,16 +11,17 @@
 
 namespace ctxconf::conformance {
 
-// All rows of these sets, whatever their role and level, in the catalogue's order.
-std::vector<const Requirement*> rows_of(const Catalogue& catalogue, const SpecSelection& spec);
-// Every set that is built in.
+// All requirements of these revisions, with any role and level, in the catalogue's order.
+std::vector<const Requirement*> requirements_of(const Catalogue& catalogue,
+                                                const SpecSelection& spec);
+// Every built-in revision.
 SpecSelection all_specs(const Catalogue& catalogue);
 
-// One line a row, and a last line with their number.
-std::string list_text(std::span<const Requirement* const> rows);
-// An array with one object a row.
-std::string list_json(std::span<const Requirement* const> rows);
-// All that is known of a row; the error (EINVAL) for an unknown id names the nearest one.
+// One line per requirement, and a last line with their number.
+std::string list_text(std::span<const Requirement* const> requirements);
+// An array with one object per requirement.
+std::string list_json(std::span<const Requirement* const> requirements);
+// Everything about one requirement. For an unknown id the error (EINVAL) names the nearest one.
 sys::Result<std::string> explain(const Catalogue& catalogue, std::string_view id);
 // docs/requirements.md
 std::string requirements_markdown(const Catalogue& catalogue);

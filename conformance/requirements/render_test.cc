@@ -19,10 +19,10 @@ std::string explained(std::string_view id) {
 }
 
 TEST(List, HasOneLineARowAndTheirNumber) {
-  const auto rows = rows_of(catalogue(), default_spec());
-  const std::string text = list_text(rows);
-  EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(rows.size()) + 1);
-  EXPECT_TRUE(text.ends_with("\n" + std::to_string(rows.size()) + " requirements\n"));
+  const auto requirements = requirements_of(catalogue(), default_spec());
+  const std::string text = list_text(requirements);
+  EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(requirements.size()) + 1);
+  EXPECT_TRUE(text.ends_with("\n" + std::to_string(requirements.size()) + " requirements\n"));
   EXPECT_NE(text.find("\npctx.header.version  "), text.npos);
   const std::vector<const Requirement*> one = {catalogue().find("pctx.header.signature")};
   EXPECT_EQ(list_text(one),
@@ -30,18 +30,18 @@ TEST(List, HasOneLineARowAndTheirNumber) {
 }
 
 TEST(List, ShowsExcludedRowsAndTheOtepsThatAreAskedFor) {
-  const auto rows = rows_of(catalogue(), all_specs(catalogue()));
-  const std::string text = list_text(rows);
+  const auto requirements = requirements_of(catalogue(), all_specs(catalogue()));
+  const std::string text = list_text(requirements);
   EXPECT_NE(text.find("\ntctx."), text.npos);
   EXPECT_NE(text.find(" none      -\n"), text.npos);
   const auto one = parse_spec(catalogue(), "4719=2026-04-07").value();
-  EXPECT_EQ(list_text(rows_of(catalogue(), one)).find("tctx."), text.npos);
+  EXPECT_EQ(list_text(requirements_of(catalogue(), one)).find("tctx."), text.npos);
 }
 
 TEST(List, IsJsonForMachines) {
-  const std::vector<const Requirement*> rows = {catalogue().find("pctx.header.signature"),
-                                                catalogue().find("pctx.publish.additive")};
-  const std::string json = list_json(rows);
+  const std::vector<const Requirement*> requirements = {catalogue().find("pctx.header.signature"),
+                                                        catalogue().find("pctx.publish.additive")};
+  const std::string json = list_json(requirements);
   EXPECT_TRUE(json.starts_with("[\n {\n  \"id\": \"pctx.header.signature\",\n  \"otep\": 4719,"));
   EXPECT_NE(json.find("\"level\": \"none\",\n  \"modes\": [],"), json.npos);
   EXPECT_NE(json.find("\"excluded\": "), json.npos);
@@ -62,7 +62,7 @@ TEST(Explain, SaysAllThatIsKnown) {
   EXPECT_NE(text.find("\n  severity  error: breaking it fails the run"), text.npos);
   EXPECT_NE(text.find("\n  level     snapshot: "), text.npos);
   EXPECT_NE(text.find("\n  modes     attach, wrap, run\n"), text.npos);
-  // Whatever the lines, every word of the row is there.
+  // However it is wrapped, every word of the requirement is there.
   const auto words = [](std::string_view s) {
     std::istringstream in{std::string(s)};
     return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
@@ -75,7 +75,7 @@ TEST(Explain, SaysAllThatIsKnown) {
 }
 
 TEST(Explain, KeepsToItsColumns) {
-  for (const Requirement* r : rows_of(catalogue(), all_specs(catalogue()))) {
+  for (const Requirement* r : requirements_of(catalogue(), all_specs(catalogue()))) {
     std::istringstream lines(explained(r->id));
     for (std::string line; std::getline(lines, line);) {
       EXPECT_LE(line.size(), 100U) << r->id << ": " << line;
@@ -107,16 +107,15 @@ TEST(RequirementsTable, IsUpToDate) {
   const std::string wanted = requirements_markdown(catalogue());
   std::ifstream in(CTXCONF_SOURCE_DIR "/docs/requirements.md");
   const std::string found{std::istreambuf_iterator<char>(in), {}};
-  // Not EXPECT_EQ: it would print both files.
-  EXPECT_TRUE(found == wanted)
-      << "docs/requirements.md is not what the catalogue says. To mend it:\n"
-         "  ctxconf list --markdown > docs/requirements.md";
+  // EXPECT_EQ would print both files.
+  EXPECT_TRUE(found == wanted) << "docs/requirements.md differs from the catalogue. To fix it:\n"
+                                  "  ctxconf list --markdown > docs/requirements.md";
   if (found != wanted) std::ofstream("requirements.md") << wanted;
 }
 
 TEST(RequirementsTable, HasEveryRow) {
   const std::string text = requirements_markdown(catalogue());
-  for (const Requirement* r : rows_of(catalogue(), all_specs(catalogue()))) {
+  for (const Requirement* r : requirements_of(catalogue(), all_specs(catalogue()))) {
     EXPECT_NE(text.find("\n| `" + r->id + "` | "), text.npos) << r->id;
   }
 }

@@ -1,6 +1,6 @@
 #include "conformance/requirements/source_text.h"
 
-// Both need <sys/types.h> first.
+// Both need <sys/types.h> before them.
 #include <sys/types.h>
 // clang-format off
 #include <sha1.h>
@@ -22,7 +22,7 @@ constexpr std::string_view kOpening = "\"'([*`_";
 
 struct CodePoint {
   char32_t value = 0;
-  std::size_t size = 0;  // in bytes; 0: no UTF-8
+  std::size_t size = 0;  // in bytes; 0: not UTF-8
 };
 
 CodePoint code_point_at(std::string_view text, std::size_t at) {
@@ -51,16 +51,16 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// From here on all text is UTF-8.
+// All text from here on is UTF-8.
 
-// The white space of Unicode, and the four separators U+001C to U+001F.
+// White space in Unicode, and the four separators U+001C to U+001F.
 bool is_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
          c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
          c == 0x205f || c == 0x3000;
 }
 
-// Letters, digits and '_'; beyond ASCII roughly: all but punctuation, symbols and spaces.
+// Letters, digits and '_'; beyond ASCII, roughly everything except punctuation, symbols and spaces.
 bool is_word(char32_t c) {
   if (c < 0x80) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -124,7 +124,7 @@ bool is_word_before(std::string_view text) {
   return is_word(code_point_at(text, at).value);
 }
 
-// "e.g." and the like, and the marks that close behind them, end no sentence.
+// Abbreviations such as "e.g.", also with closing marks after them, do not end a sentence.
 bool ends_with_abbreviation(std::string_view text) {
   const std::size_t last = text.find_last_not_of(kClosing);
   if (last == text.npos || text[last] != '.') return false;
@@ -168,10 +168,10 @@ class Cutter {
   bool fence_ = false;
 };
 
-// The pieces are one paragraph.
+// Cuts the pieces, which form one paragraph, into sentences.
 void Cutter::sentences(std::span<const Piece> pieces) {
   std::string text;
-  std::vector<int> line_of;  // each byte
+  std::vector<int> line_of;  // of each byte
   for (const Piece& piece : pieces) {
     const std::string words = collapse(piece.text);
     if (words.empty()) continue;
@@ -185,8 +185,8 @@ void Cutter::sentences(std::span<const Piece> pieces) {
       units_.push_back({text.substr(begin, end - begin), line_of[begin], line_of[end - 1]});
     }
   };
-  // A sentence ends at one of .!? and what closes behind it, before a space, what opens, and a
-  // capital letter.
+  // A sentence ends at one of .!? and its closing marks, if a space, opening marks and a capital
+  // letter follow.
   for (std::size_t at = text.find_first_of(".!?"); at != text.npos;
        at = text.find_first_of(".!?", at + 1)) {
     const std::size_t end = std::min(text.find_first_not_of(kClosing, at + 1), text.size());
@@ -230,7 +230,7 @@ void Cutter::table_row(int number, std::string_view stripped) {
   sentences({&last, 1});
 }
 
-// The bytes of the list marker that a line begins with; 0: none.
+// The length in bytes of the list marker at the start of a line, or 0.
 std::size_t list_marker(std::string_view line) {
   const auto digits = [&](std::size_t at) {
     while (at < line.size() && is_digit(line[at])) ++at;
@@ -265,7 +265,7 @@ std::string_view without_quotation_mark(std::string_view line) {
   return line.substr(at);
 }
 
-// The number of # that the line begins with, when it is a heading.
+// The number of # at the start of a heading, else 0.
 std::size_t heading_level(std::string_view line) {
   const std::size_t level = std::min(line.find_first_not_of('#'), line.size());
   return level >= 1 && level <= 6 && leading_space(line.substr(level)) > 0 ? level : 0;
@@ -291,7 +291,7 @@ void Cutter::line(int number, std::string_view text) {
   }
 }
 
-// As hosts of Markdown make it for links.
+// The slug that Markdown hosts use in links.
 std::string slug_of(std::string_view heading) {
   std::string out;
   heading = strip(heading);
@@ -402,7 +402,7 @@ std::span<const SourceUnit> SourceText::select(std::array<int, 2> lines,
   return chosen.back().last > lines[1] ? std::span<const SourceUnit>() : chosen;
 }
 
-SourceText::Place SourceText::place_of(std::size_t at, std::size_t count) const {
+SourceText::Location SourceText::location_of(std::size_t at, std::size_t count) const {
   const auto first =
       std::ranges::lower_bound(units_, units_[at].first, {}, &SourceUnit::first) - units_.begin();
   const int ordinal = static_cast<int>(at) - static_cast<int>(first) + 1;

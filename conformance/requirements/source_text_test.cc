@@ -17,7 +17,7 @@ SourceText text_of(std::string_view body) {
   return text ? *text : SourceText();
 }
 
-// "LINE-LINE TEXT", the heading of text_of() not counted.
+// "LINE-LINE TEXT"; the heading of text_of() does not count as a line.
 std::vector<std::string> units(std::string_view body) {
   std::vector<std::string> out;
   const SourceText text = text_of(body);
@@ -102,7 +102,7 @@ TEST(SourceText, AByteOrderMarkIsNoPartOfTheFirstLine) {
   EXPECT_EQ(marked->units()[0].first, plain->units()[0].first);
   EXPECT_EQ(fingerprint_of(marked->units()), fingerprint_of(plain->units()));
   EXPECT_NE(marked->blob(), plain->blob());
-  // Only the first, and only there.
+  // Only the first one is removed, and only at the start.
   EXPECT_FALSE(SourceText::from("\xef\xbb\xbf\xef\xbb\xbf# Boats\n"));
   EXPECT_THAT(units("\xef\xbb\xbfThey float."), ElementsAre("1-1 \xef\xbb\xbfThey float."));
   EXPECT_FALSE(SourceText::from("\xef\xbb\xbf"));
@@ -152,12 +152,12 @@ TEST(SourceText, SelectCountsFromTheFirstLine) {
   EXPECT_EQ(selected(2, 9, 2, 1), "");
   EXPECT_EQ(selected(2, 9, 1, 2147483647), "");
   EXPECT_EQ(selected(99, 100, 1, 1), "");
-  const auto place = t.place_of(1, 2);
-  EXPECT_THAT(place.lines, ElementsAre(2, 4));
-  EXPECT_THAT(place.sentences, ElementsAre(2, 3));
+  const auto location = t.location_of(1, 2);
+  EXPECT_THAT(location.lines, ElementsAre(2, 4));
+  EXPECT_THAT(location.sentences, ElementsAre(2, 3));
 }
 
-// The digests are those of sha256sum and git hash-object.
+// The digests were computed with sha256sum and git hash-object.
 TEST(SourceText, FingerprintsAreSha256OfTheJoinedUnits) {
   const SourceText t = text_of("It is one. (It is\n two.) Three.");
   EXPECT_EQ(fingerprint_of(t.units().first(2)),

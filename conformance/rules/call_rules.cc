@@ -45,11 +45,11 @@ Hexdump bytes_dump(std::string title, std::uint64_t address, std::span<const std
   return dump;
 }
 
-EventPlace at_call(const Publication& p, const SystemCall& c) {
+EventLocation at_call(const Publication& p, const SystemCall& c) {
   return {p.start, c.entered_order, {}};
 }
 
-// Of a store that gave the header this timestamp; 0: none was seen.
+// The order of a store that gave the header this timestamp; 0: none was seen.
 std::uint64_t ordered_by(const Image& image, const Publication& p, std::uint64_t timestamp) {
   for (const Store& s : image.stores) {
     const auto h = header_of(image, s.after);
@@ -58,7 +58,7 @@ std::uint64_t ordered_by(const Image& image, const Publication& p, std::uint64_t
   return 0;
 }
 
-EventPlace no_naming_behind(const Image& image, const Publication& p, std::uint64_t timestamp) {
+EventLocation no_naming_behind(const Image& image, const Publication& p, std::uint64_t timestamp) {
   return {p.start, ordered_by(image, p, timestamp), "no prctl(PR_SET_VMA, \"OTEL_CTX\")"};
 }
 
@@ -81,7 +81,7 @@ Finding memfd_name(const ImageEvidence& e, const Publications& all) {
     if (p.create == nullptr) continue;
     judged = true;
     if (p.create->text == abi::kMemfdName) continue;
-    Finding f = contradicted(fmt::format("the memfd is called {}", p.create->text), "memfd name");
+    Finding f = failed(fmt::format("the memfd is called {}", p.create->text), "memfd name");
     f.evidence = call_lines({p.create, p.map});
     f.evidence.push_back(maps_line(*p.context));
     f.event = at_call(p, *p.create);
@@ -123,7 +123,7 @@ Finding memfd_flags(const ImageEvidence& e, const Publications& all) {
     judged = true;
     const auto flags = static_cast<std::uint32_t>(first->args[1]);
     if (flags == kWantedFlags) continue;
-    Finding f = contradicted("the first memfd_create asks for " + flags_text(flags), "memfd flags");
+    Finding f = failed("the first memfd_create asks for " + flags_text(flags), "memfd flags");
     f.evidence = call_lines({first});
     f.event = at_call(p, *first);
     if ((kWantedFlags & ~flags) != 0) {
@@ -171,8 +171,8 @@ Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
           p.namings, [](const Naming& n) { return !n.before && n.call->before.empty(); });
       const bool died = e.process->killed_by == kSigbus && e.image == &e.process->images.back();
       if (!p.sizings.empty() || !is_complete(*e.image) || !(announced || died)) continue;
-      Finding f = contradicted(
-          "nothing made the memfd large enough: its mapping cannot be accessed", "memfd not sized");
+      Finding f = failed("nothing made the memfd large enough: its mapping cannot be accessed",
+                         "memfd not sized");
       f.evidence = call_lines({p.create, p.map});
       f.evidence.emplace_back("no ftruncate");
       add_namings(f, p);
@@ -181,22 +181,22 @@ Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
     judged = true;
     if (p.sizings.empty() || !p.sizings.front()->name.starts_with("ftruncate")) {
       if (!is_complete(*e.image)) continue;
-      otherwise = noted("the memfd was made larger by other means than ftruncate", "memfd sizing");
+      otherwise = info("the memfd was made larger by other means than ftruncate", "memfd sizing");
       otherwise->evidence = call_lines({p.create, p.map});
       continue;
     }
     const std::uint64_t mapped = p.map->args[1];
     const auto size = truncated_to(p);
     if (size && (*size + page - 1) / page * page < used_bytes(p, mapped)) {
-      Finding f = contradicted(
-          fmt::format("the memfd has {} bytes, {} are used", *size, used_bytes(p, mapped)),
-          "memfd too small");
+      Finding f =
+          failed(fmt::format("the memfd has {} bytes, {} are used", *size, used_bytes(p, mapped)),
+                 "memfd too small");
       f.evidence = call_lines({p.create, p.sizings.back(), p.map});
       f.event = at_call(p, *p.sizings.back());
       return f;
     }
     if (p.sizings.front() > p.map) {
-      otherwise = noted("the memfd was mapped before it was sized", "memfd sized late");
+      otherwise = info("the memfd was mapped before it was sized", "memfd sized late");
       otherwise->evidence = call_lines({p.create, p.map, p.sizings.front()});
     }
   }
@@ -230,8 +230,8 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
     }
     const bool file = p.context->candidate->entries.front().inode != 0;
     if (file || !is_complete(*e.image)) continue;
-    Finding f = contradicted("the context is in anonymous memory, and no memfd was tried",
-                             "no memfd tried");
+    Finding f =
+        failed("the context is in anonymous memory, and no memfd was tried", "no memfd tried");
     f.evidence = call_lines({p.map, p.dontfork});
     f.evidence.push_back(maps_line(*p.context));
     if (p.map != nullptr) f.event = at_call(p, *p.map);
@@ -293,7 +293,7 @@ Finding name_always(const ImageEvidence& e, const Publications& all) {
       continue;
     }
     if (!is_complete(*e.image) || !is_past(e, p, p.sights.front())) continue;
-    Finding f = contradicted("a context was published without a naming call", "no naming call");
+    Finding f = failed("a context was published without a naming call", "no naming call");
     f.evidence = call_lines({p.create, p.map, p.dontfork});
     f.evidence.push_back(maps_line(*p.context));
     f.event = no_naming_behind(*e.image, p, p.sights.front().timestamp);
@@ -346,7 +346,7 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
     } else {
       saw = "the naming call has length 0";
     }
-    Finding f = contradicted(std::move(saw), "arguments of the naming call");
+    Finding f = failed(std::move(saw), "arguments of the naming call");
     f.evidence = call_lines({wrong});
     f.event = at_call(p, *wrong);
     f.evidence.push_back(fmt::format("wanted: start {:#x}, text OTEL_CTX", p.start));
@@ -386,9 +386,8 @@ Finding name_whole_mapping(const ImageEvidence& e, const Publications& all) {
       if (longest == nullptr || !announces) continue;
       judged = true;
       if (missing == 0) break;
-      Finding f =
-          contradicted(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
-                       "part of the mapping named");
+      Finding f = failed(fmt::format("the naming call leaves out {} bytes of the mapping", missing),
+                         "part of the mapping named");
       f.evidence = call_lines({longest, p.map});
       f.event = at_call(p, *longest);
       for (const auto& entry : p.context->candidate->entries) {
@@ -448,7 +447,7 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
 }
 
 Finding early_naming(const Publication& p, std::size_t sight, std::string saw) {
-  Finding f = contradicted(std::move(saw), "naming call before the timestamp");
+  Finding f = failed(std::move(saw), "naming call before the timestamp");
   add_namings(f, p);
   f.evidence.push_back(fmt::format("timestamp {} came later", p.sights[sight].timestamp));
   const SystemCall* call = nullptr;
@@ -495,7 +494,7 @@ Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& 
   return judged ? passed() : nothing_judged(e, "no update with a naming call was seen", kUpdate);
 }
 
-// A timestamp that may have come back behind a withdrawal, in the same mapping.
+// A timestamp that may have come back after a withdrawal, in the same mapping.
 bool may_be_publication(const ImageEvidence& e, const Publication& p, std::uint64_t timestamp) {
   const HeaderHistory history = header_history_of(e);
   return std::ranges::any_of(history.operations, [&](const HeaderOperation& op) {
@@ -515,10 +514,10 @@ Finding update_name_always(const ImageEvidence& e, const Publications& all) {
       if (how != Announced::kNo) continue;
       const bool published = may_be_publication(e, p, p.sights[i].timestamp);
       if (published && milder) continue;
-      Finding f = contradicted(published ? "an update, or a publication into the mapping of an "
-                                           "earlier one, was not followed by a naming call"
-                                         : "an update was not followed by a naming call",
-                               "update without naming call");
+      Finding f = failed(published ? "an update, or a publication into the mapping of an "
+                                     "earlier one, was not followed by a naming call"
+                                   : "an update was not followed by a naming call",
+                         "update without naming call");
       f.evidence = {fmt::format("timestamps {} and then {}, no naming call found the second",
                                 p.sights[i - 1].timestamp, p.sights[i].timestamp)};
       f.event = no_naming_behind(*e.image, p, p.sights[i].timestamp);
@@ -576,9 +575,8 @@ Finding same_mapping(const ImageEvidence& e, const Publications& all) {
     updated = updated || p.sights.size() > 1;
     const auto next = std::ranges::find(all, p.moved, &Publication::map);
     if (p.moved != nullptr && next != all.end() && !next->sights.empty()) {
-      Finding f =
-          contradicted(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
-                       "header mapping moved");
+      Finding f = failed(fmt::format("the context moved from {:#x} to {:#x}", p.start, next->start),
+                         "header mapping moved");
       f.evidence = call_lines({p.moved});
       f.event = at_call(p, *p.moved);
       f.evidence.push_back(maps_line(*p.context));
@@ -597,7 +595,7 @@ Finding same_mapping(const ImageEvidence& e, const Publications& all) {
     const Publication& next = *own[i];
     if (std::ranges::max(ended.sights, {}, &Sight::last_ns).last_ns >=
         next.sights.front().first_ns) {
-      continue;  // one beside the other
+      continue;  // one next to the other
     }
     Finding f = unobservable(
         fmt::format("a context ended at {:#x} and another began at {:#x}: a withdrawal and a "
@@ -627,11 +625,10 @@ Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) 
     judged = true;
     if (all_zero(c->before) && all_zero(c->after)) continue;
     const bool accepted = is_accepted(c->before) || is_accepted(c->after);
-    Finding f = accepted
-                    ? contradicted("the header was valid when MADV_DONTFORK was set",
-                                   "valid header before MADV_DONTFORK")
-                    : unnoticed(contradicted("the header had content when MADV_DONTFORK was set",
-                                             "header before MADV_DONTFORK"));
+    Finding f = accepted ? failed("the header was valid when MADV_DONTFORK was set",
+                                  "valid header before MADV_DONTFORK")
+                         : unnoticed(failed("the header had content when MADV_DONTFORK was set",
+                                            "header before MADV_DONTFORK"));
     f.evidence = call_lines({p.map, c});
     f.event = at_call(p, *c);
     const std::string title = "header at " + hex_text(p.start);
@@ -649,10 +646,10 @@ Finding dontfork_before_header(const ImageEvidence& e, const Publications& all) 
       ++children;
       const auto header = inherited_header(p, fork);
       if (header.empty()) continue;
-      Finding f = contradicted(
-          fmt::format("a child that thread {} forks {} has a header that is never corrected",
-                      fork.tid, fork.at),
-          "a child's header before MADV_DONTFORK");
+      Finding f =
+          failed(fmt::format("a child that thread {} forks {} has a header that is never corrected",
+                             fork.tid, fork.at),
+                 "a child's header before MADV_DONTFORK");
       f.unnoticed = !is_accepted(header);
       f.evidence = call_lines({p.map, p.dontfork});
       f.hexdumps = {bytes_dump("the child's header at " + hex_text(p.start), p.start, header)};
@@ -691,7 +688,7 @@ Finding at_plain_calls(const ImageEvidence& e) {
   return f;
 }
 
-constexpr std::array<NamedRule, 12> kCallRules = {{
+constexpr auto kCallRules = std::to_array<RequirementRule>({
     {"pctx.publish.memfd-name", at_plain_calls<memfd_name>},
     {"pctx.publish.memfd-flags", at_plain_calls<memfd_flags>},
     {"pctx.publish.memfd-sized", at_plain_calls<memfd_sized>},
@@ -704,10 +701,10 @@ constexpr std::array<NamedRule, 12> kCallRules = {{
     {"pctx.update.name-always", at_plain_calls<update_name_always>},
     {"pctx.update.name-after-timestamp", at_plain_calls<update_name_after_timestamp>},
     {"pctx.fork.dontfork-before-header", at_plain_calls<dontfork_before_header>},
-}};
+});
 
 }  // namespace
 
-std::span<const NamedRule> call_rules() { return kCallRules; }
+std::span<const RequirementRule> call_rules() { return kCallRules; }
 
 }  // namespace ctxconf::conformance

@@ -82,25 +82,25 @@ struct Recording : LiteralRecording {
 
   Finding judge(std::string_view id) const {
     const auto all = evidence_of(t);
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     EXPECT_EQ(all.size(), 1U);
-    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+    return rule == nullptr || all.empty() ? Finding{} : rule->rule(all.front());
   }
 };
 
 using Ids = std::vector<std::string>;
 
-Ids contradictions(const Recording& r) {
+Ids failures(const Recording& r) {
   Ids out;
   for (const auto& rule : call_rules()) {
-    const Finding f = r.judge(rule.requirement);
+    const Finding f = r.judge(rule.id);
     EXPECT_EQ(f.level, "syscalls");
     if (f.outcome == Outcome::kFail || f.outcome == Outcome::kInfo) {
-      out.emplace_back(rule.requirement);
+      out.emplace_back(rule.id);
     }
     if (f.outcome == Outcome::kUnobservable) {
-      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+      EXPECT_FALSE(f.remedy.empty()) << rule.id;
     }
   }
   return out;
@@ -109,8 +109,8 @@ Ids contradictions(const Recording& r) {
 Ids silent(const Recording& r) {
   Ids out;
   for (const auto& rule : call_rules()) {
-    if (r.judge(rule.requirement).outcome == Outcome::kUnobservable) {
-      out.emplace_back(rule.requirement);
+    if (r.judge(rule.id).outcome == Outcome::kUnobservable) {
+      out.emplace_back(rule.id);
     }
   }
   return out;
@@ -119,14 +119,14 @@ Ids silent(const Recording& r) {
 TEST(CallRules, ALegalPublicationAndUpdateKeepAll) {
   Recording r;
   r.published().named(header(2)).seen(header(2));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(silent(r), Ids{});
 }
 
 TEST(CallRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
   Recording r;
   r.published();
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(silent(r), (Ids{"pctx.update.same-mapping", "pctx.update.name-always",
                             "pctx.update.name-after-timestamp"}));
 }
@@ -152,14 +152,14 @@ TEST(CallRules, OtherMemfdsAndMarksAreNobodysBusiness) {
   r.call("madvise", {kHeap, kPage, MADV_DONTFORK}, 0).before = header(9);
   r.named(kBlank, kHeap, kPage, "heap");
   r.published();
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, AMemfdWithAnotherName) {
   Recording r;
   r.memfd(kFlags, 3, "otel_ctx").call("ftruncate", {3, kPage}, 0);
   r.mapped().marked().named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.memfd-name"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.memfd-name"});
 }
 
 TEST(CallRules, FlagsOfTheFirstAttemptCount) {
@@ -171,26 +171,26 @@ TEST(CallRules, FlagsOfTheFirstAttemptCount) {
       .marked()
       .named(header(1))
       .seen(header(1));
-  EXPECT_EQ(contradictions(refused), Ids{});
+  EXPECT_EQ(failures(refused), Ids{});
   Recording careless;
   careless.memfd(0).sized().mapped().marked().named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(careless), Ids{"pctx.publish.memfd-flags"});
+  EXPECT_EQ(failures(careless), Ids{"pctx.publish.memfd-flags"});
   Recording second;
   second.memfd(0, -22).memfd(kFlags).sized().mapped().marked().named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(second), Ids{"pctx.publish.memfd-flags"});
+  EXPECT_EQ(failures(second), Ids{"pctx.publish.memfd-flags"});
 }
 
 TEST(CallRules, AMemfdWithoutASize) {
   Recording r;
   r.memfd().mapped().marked({}).seen({}).named({});
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.memfd-sized"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.memfd-sized"});
   // Not yet, or given up: nobody touched it.
   Recording idle;
   idle.memfd().mapped().marked({}).seen({});
-  EXPECT_EQ(contradictions(idle), Ids{});
+  EXPECT_EQ(failures(idle), Ids{});
   idle.process().exit_code.reset();
   idle.process().killed_by = 7;
-  EXPECT_EQ(contradictions(idle), Ids{"pctx.publish.memfd-sized"});
+  EXPECT_EQ(failures(idle), Ids{"pctx.publish.memfd-sized"});
 }
 
 TEST(CallRules, OtherWaysToSizeAreNoted) {
@@ -202,23 +202,23 @@ TEST(CallRules, OtherWaysToSizeAreNoted) {
   EXPECT_EQ(late.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
   Recording small;
   small.memfd().sized(32).mapped(32).marked().named(header(1), kAt, 32).seen(header(1));
-  EXPECT_EQ(contradictions(small), Ids{});
+  EXPECT_EQ(failures(small), Ids{});
 }
 
 TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
   Recording denied;
   denied.file = false;
   denied.memfd(kFlags, -24).memfd(1 | 2, -24).marked().named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(denied), Ids{});
+  EXPECT_EQ(failures(denied), Ids{});
   EXPECT_EQ(denied.judge("pctx.publish.memfd-first").outcome, Outcome::kPass);
   EXPECT_EQ(denied.judge("pctx.publish.memfd-name").outcome, Outcome::kUnobservable);
 
   Recording first;
   first.file = false;
   first.marked().named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(first), Ids{"pctx.publish.memfd-first"});
+  EXPECT_EQ(failures(first), Ids{"pctx.publish.memfd-first"});
   first.image().calls_dropped = 1;
-  EXPECT_EQ(contradictions(first), Ids{});
+  EXPECT_EQ(failures(first), Ids{});
   first.image().calls_dropped = 0;
   first.t.host = {{"memfd", false, "memfd_create: ENOSYS", "Linux 3.17"}};
   EXPECT_EQ(first.judge("pctx.publish.memfd-first").outcome, Outcome::kNa);
@@ -227,76 +227,76 @@ TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
 TEST(CallRules, AChildsCopyIsNotItsPublication) {
   Recording r;
   r.memfd(kFlags, 5, "other").seen(header(1)).seen(header(2));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, APublicationWithoutANamingCall) {
   Recording r;
   r.made().seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-always"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.name-always"});
   // It may be between timestamp and call.
   r.process().exit_code.reset();
   r.process().killed_by = 9;
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   r.image().snapshots.back().last_seen_ns += 2'000'000'000;
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-always"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.name-always"});
 
   Recording at_exit;
   at_exit.made().seen(header(1), kAt, Moment::kExit);
-  EXPECT_EQ(contradictions(at_exit), Ids{});
+  EXPECT_EQ(failures(at_exit), Ids{});
 }
 
 TEST(CallRules, ANamingCallForOtherMemory) {
   Recording r;
   r.made().named(kBlank, kHeap).seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-arguments"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.name-arguments"});
   Recording text;
   text.made().named(header(1), kAt, kPage, "OTEL_CTX2").seen(header(1));
-  EXPECT_EQ(contradictions(text), Ids{"pctx.publish.name-arguments"});
+  EXPECT_EQ(failures(text), Ids{"pctx.publish.name-arguments"});
   Recording undone;
   undone.published().named(header(1), kAt, kPage, "mine");
-  EXPECT_EQ(contradictions(undone), Ids{"pctx.publish.name-arguments"});
+  EXPECT_EQ(failures(undone), Ids{"pctx.publish.name-arguments"});
   Recording alone;
   alone.made().named(header(1), kAt, kPage, "mine").seen(header(1));
-  EXPECT_EQ(contradictions(alone), Ids{"pctx.publish.name-arguments"});
+  EXPECT_EQ(failures(alone), Ids{"pctx.publish.name-arguments"});
 }
 
 TEST(CallRules, AWithdrawalMayTakeTheNameAwayOrGiveAnother) {
   for (const char* name : {"", "app-cache", "otel-gone"}) {
     Recording behind;
     behind.published().named(header(0), kAt, kPage, name).seen(header(0));
-    EXPECT_EQ(contradictions(behind), Ids{}) << name;
+    EXPECT_EQ(failures(behind), Ids{}) << name;
     Recording ahead;
     ahead.published().named(header(1), kAt, kPage, name).seen(header(0));
-    EXPECT_EQ(contradictions(ahead), Ids{}) << name;
+    EXPECT_EQ(failures(ahead), Ids{}) << name;
     Recording unmapped;
     unmapped.published().named(header(1), kAt, kPage, name);
     unmapped.call("munmap", {kAt, kPage}, 0);
-    EXPECT_EQ(contradictions(unmapped), Ids{}) << name;
+    EXPECT_EQ(failures(unmapped), Ids{}) << name;
   }
   Recording kept;
   kept.published().named(header(1), kAt, kPage, "");
-  EXPECT_EQ(contradictions(kept), Ids{});
+  EXPECT_EQ(failures(kept), Ids{});
 }
 
 TEST(CallRules, ACallWithAnotherNameAnnouncesNothing) {
   Recording label;
   label.made().named(kBlank, kAt, kPage, "app-cache").seen(header(1)).seen(header(0));
-  EXPECT_EQ(contradictions(label), Ids{"pctx.publish.name-always"});
+  EXPECT_EQ(failures(label), Ids{"pctx.publish.name-always"});
   Recording update;
   update.published().seen(header(2)).named(header(2), kAt, kPage, "").seen(header(0));
-  EXPECT_EQ(contradictions(update), Ids{"pctx.update.name-always"});
+  EXPECT_EQ(failures(update), Ids{"pctx.update.name-always"});
 }
 
 TEST(CallRules, ANamingCallForAPartOfTheMapping) {
   Recording r;
   r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
   r.seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-whole-mapping"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.name-whole-mapping"});
   Recording rounded;
   rounded.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage + 1);
   rounded.seen(header(1));
-  EXPECT_EQ(contradictions(rounded), Ids{});
+  EXPECT_EQ(failures(rounded), Ids{});
 }
 
 TEST(CallRules, AMappingThatWasCutOff) {
@@ -304,13 +304,13 @@ TEST(CallRules, AMappingThatWasCutOff) {
   r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
   r.size = kPage;
   r.seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   // It grows again for an update.
   Recording grown = r;
   grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
   grown.size = 2 * kPage;
   grown.named(header(2)).seen(header(2));
-  EXPECT_EQ(contradictions(grown), Ids{});
+  EXPECT_EQ(failures(grown), Ids{});
   // Where the kernel gave the first page another name, maps shows two entries.
   Recording split;
   split.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
@@ -322,19 +322,19 @@ TEST(CallRules, AMappingThatWasCutOff) {
   rest.entries.front().offset = kPage;
   rest.memory.front().bytes = kBlank;
   split.image().snapshots.back().candidates.push_back(rest);
-  EXPECT_EQ(contradictions(split), Ids{"pctx.publish.name-whole-mapping"});
+  EXPECT_EQ(failures(split), Ids{"pctx.publish.name-whole-mapping"});
 }
 
 TEST(CallRules, TheWholeMappingIsNamedBeforeTheNextUpdate) {
   Recording later;
   later.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
   later.named(header(1), kAt, kPage).seen(header(1)).named(header(2)).seen(header(2));
-  EXPECT_EQ(contradictions(later), (Ids{"pctx.publish.name-whole-mapping"}));
+  EXPECT_EQ(failures(later), (Ids{"pctx.publish.name-whole-mapping"}));
   Recording twice;
   twice.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
   twice.named(header(1), kAt, kPage).named(header(1)).seen(header(1));
   twice.named(header(2), kAt, kPage).seen(header(2));
-  EXPECT_EQ(contradictions(twice), Ids{});
+  EXPECT_EQ(failures(twice), Ids{});
 }
 
 TEST(CallRules, OnlyTheUpdateNamesTheHeader) {
@@ -360,7 +360,7 @@ TEST(CallRules, AContextMayBeMappedWhereAnotherWas) {
   r.memfd().sized().mapped(kPage, kSecond).marked(kBlank, kSecond);
   r.named(header(2), kSecond).seen(header(2), kSecond);
   r.named(header(3), kSecond).seen(header(3), kSecond);
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kPass);
 }
 
@@ -376,41 +376,41 @@ TEST(CallRules, TheSecondContextIsMappedOverTheBeginningOfTheFirst) {
 TEST(CallRules, ANamingCallBeforeThePublication) {
   Recording r;
   r.made().named(kBlank).seen(kBlank).seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.publish.name-after-timestamp"});
+  EXPECT_EQ(failures(r), Ids{"pctx.publish.name-after-timestamp"});
   r.named(header(1));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, AnUpdateWithoutANamingCall) {
   Recording r;
   r.published().seen(header(2)).seen(header(3));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-always"});
+  EXPECT_EQ(failures(r), Ids{"pctx.update.name-always"});
   Recording running;
   running.published().seen(header(2));
   running.process().exit_code.reset();
-  EXPECT_EQ(contradictions(running), Ids{});
+  EXPECT_EQ(failures(running), Ids{});
 }
 
 TEST(CallRules, ANamingCallInsideTheUpdate) {
   Recording r;
   r.published().named(header(0)).seen(header(2));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-after-timestamp"});
+  EXPECT_EQ(failures(r), Ids{"pctx.update.name-after-timestamp"});
   r.named(header(2));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, NamingCallsMayLagBehindUpdatesOfOtherThreads) {
   Recording r;
   r.published().seen(header(2)).seen(header(3)).named(header(3)).named(header(3));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, NamingCallsMayBeOvertakenByTheNextUpdate) {
   Recording r;
   r.published().seen(header(2)).named(header(0)).seen(header(3)).named(header(3));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   r.seen(header(4)).named(header(0)).seen(header(5)).named(header(0)).seen(header(6));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.update.name-after-timestamp"});
+  EXPECT_EQ(failures(r), Ids{"pctx.update.name-after-timestamp"});
 }
 
 TEST(CallRules, AnotherMappingMayBeAnotherPublication) {
@@ -434,38 +434,38 @@ TEST(CallRules, AMovedHeader) {
       header(0);
   r.size = 2 * kPage;
   r.named(header(2), kElsewhere).seen(header(2), kElsewhere);
-  EXPECT_EQ(contradictions(r), Ids{"pctx.update.same-mapping"});
+  EXPECT_EQ(failures(r), Ids{"pctx.update.same-mapping"});
 
   Recording grown;
   grown.published();
   grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
   grown.size = 2 * kPage;
   grown.named(header(2)).seen(header(2));
-  EXPECT_EQ(contradictions(grown), Ids{});
+  EXPECT_EQ(failures(grown), Ids{});
   EXPECT_EQ(grown.judge("pctx.update.same-mapping").outcome, Outcome::kPass);
 }
 
 TEST(CallRules, TwoPublicationsAtOneAddress) {
   Recording r;
   r.published().made().named(header(2)).seen(header(2));
-  EXPECT_EQ(contradictions(r), Ids{});
+  EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kUnobservable);
 }
 
 TEST(CallRules, AHeaderBeforeItsMark) {
   Recording r;
   r.memfd().sized().mapped().marked(header(0)).named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(r), Ids{"pctx.fork.dontfork-before-header"});
+  EXPECT_EQ(failures(r), Ids{"pctx.fork.dontfork-before-header"});
   EXPECT_TRUE(r.judge("pctx.fork.dontfork-before-header").unnoticed);
   // With its timestamp it is what a child's readers accept.
   Recording valid;
   valid.memfd().sized().mapped().marked(header(1)).named(header(1)).seen(header(1));
-  EXPECT_EQ(contradictions(valid), Ids{"pctx.fork.dontfork-before-header"});
+  EXPECT_EQ(failures(valid), Ids{"pctx.fork.dontfork-before-header"});
   EXPECT_FALSE(valid.judge("pctx.fork.dontfork-before-header").unnoticed);
   // Advice that is repeated later says nothing.
   Recording repeated;
   repeated.published().marked(header(1));
-  EXPECT_EQ(contradictions(repeated), Ids{});
+  EXPECT_EQ(failures(repeated), Ids{});
 }
 
 TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
@@ -477,7 +477,7 @@ TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
     ForkProbe fork{.tid = 12, .order = order, .at = "after mmap", .candidates = {}};
     fork.candidates = child.image().snapshots.front().candidates;
     r.image().forks = {fork};
-    return contradictions(r);
+    return failures(r);
   };
   constexpr std::uint64_t kBehindMmap = 6;
   constexpr std::uint64_t kInMadvise = 7;
@@ -486,7 +486,7 @@ TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
     EXPECT_EQ(with(order, header(0)), Ids{"pctx.fork.dontfork-before-header"}) << order;
     EXPECT_EQ(with(order, kBlank), Ids{}) << order;
   }
-  // That is for another row, or of a mapping that was there before.
+  // That is for another requirement, or of a mapping that was there before.
   EXPECT_EQ(with(kBehindMadvise, header(1)), Ids{});
   EXPECT_EQ(with(kBehindMmap - 1, header(1)), Ids{});
 }
@@ -498,7 +498,7 @@ TEST(CallRules, HostileNumbersDoNotWrap) {
   r.call("mmap", {0, UINT64_MAX, 3, MAP_PRIVATE, 3, 0}, std::int64_t{kAt});
   r.call("ftruncate", {3, UINT64_MAX}, 0);
   r.named(header(2), kAt + 1, 1).named({}, kAt, 0).seen(header(2));
-  for (const auto& rule : call_rules()) r.judge(rule.requirement);
+  for (const auto& rule : call_rules()) r.judge(rule.id);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "conformance/ascii.h"
+#include "conformance/text/ascii.h"
 
 namespace ctxconf::conformance {
 namespace {

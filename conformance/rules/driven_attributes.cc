@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "abi/thread_record.h"
-#include "conformance/ascii.h"
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/rule.h"
+#include "conformance/text/ascii.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -46,7 +46,7 @@ bool is_near(double a, double b) {
   return a == b || std::abs(a - b) <= kTolerance * std::max(std::abs(a), std::abs(b));
 }
 
-std::size_t bytes_of(const GivenAttribute& a, std::size_t limit) {
+std::size_t bytes_of(const ExpectedAttribute& a, std::size_t limit) {
   constexpr std::size_t kNumber = 24;  // as text
   const std::size_t value = a.text ? std::min(a.text->size(), limit) : kNumber;
   return abi::kEntryHeadBytes + value;
@@ -87,12 +87,13 @@ std::size_t cut_size(std::string_view text, std::size_t limit) {
 bool reads_as_another(const Json& value, const std::string& text) {
   if (!value.is_object() || text.empty()) return false;
   const std::string lower = lower_case(text);
-  if (const auto given = value.find("boolValue"); given != value.end()) {
-    return lower == (*given == true ? "false" : "true") || lower == (*given == true ? "0" : "1");
+  if (const auto expected = value.find("boolValue"); expected != value.end()) {
+    return lower == (*expected == true ? "false" : "true") ||
+           lower == (*expected == true ? "0" : "1");
   }
-  if (const auto given = value.find("intValue"); given != value.end()) {
+  if (const auto expected = value.find("intValue"); expected != value.end()) {
     const std::string wanted =
-        given->is_string() ? given->get_ref<const std::string&>() : given->dump();
+        expected->is_string() ? expected->get_ref<const std::string&>() : expected->dump();
     const auto n = number_from<std::int64_t>(wanted);
     if (!n) return false;
     if (const auto shown = number_from<std::int64_t>(text)) return *shown != *n;
@@ -100,10 +101,10 @@ bool reads_as_another(const Json& value, const std::string& text) {
     const auto shown = number_from<double>(text);
     return shown && !is_near(*shown, static_cast<double>(*n));
   }
-  const auto given = value.find("doubleValue");
-  if (given == value.end() || !given->is_number()) return false;
+  const auto expected = value.find("doubleValue");
+  if (expected == value.end() || !expected->is_number()) return false;
   const auto shown = number_from<double>(text);
-  return shown && !is_near(*shown, given->get<double>());
+  return shown && !is_near(*shown, expected->get<double>());
 }
 
 AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
@@ -113,9 +114,9 @@ void AttributeJudge::hear_until(std::size_t operation) {
   for (; heard_ <= operation; ++heard_) {
     for (const RequestPart& part : parts_of(session_->operations[heard_])) {
       if (!part.ok || !may_name_keys(part.request)) continue;
-      for (const GivenAttribute& a : given_attributes(part.request)) {
+      for (const ExpectedAttribute& a : expected_attributes(part.request)) {
         if (!a.text) continue;
-        auto& values = given_[a.key];
+        auto& values = expected_[a.key];
         values.insert(*a.text);
         values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
       }
@@ -123,23 +124,23 @@ void AttributeJudge::hear_until(std::size_t operation) {
   }
 }
 
-std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look) {
-  hear_until(look.operation);
-  const GivenContext& c = *look.context();
+std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sample) {
+  hear_until(sample.operation);
+  const ExpectedContext& c = *sample.context();
   std::set<std::string_view> seen;
-  for (const GivenAttribute& a : c.attributes) {
+  for (const ExpectedAttribute& a : c.attributes) {
     if (!seen.insert(a.key).second) continue;
-    if (auto fault = fault_of(look, c, a.key)) return fault;
+    if (auto fault = fault_of(sample, c, a.key)) return fault;
   }
-  return left_over(look);
+  return left_over(sample);
 }
 
-std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
-                                                       const GivenContext& c,
+std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sample,
+                                                       const ExpectedContext& c,
                                                        const std::string& key) {
-  const Record& r = *look.slot.record;
+  const Record& r = *sample.slot.record;
   const auto last =
-      std::ranges::find(c.attributes.rbegin(), c.attributes.rend(), key, &GivenAttribute::key);
+      std::ranges::find(c.attributes.rbegin(), c.attributes.rend(), key, &ExpectedAttribute::key);
   if (!last->text) return std::nullopt;  // tctx.attrs.non-strings-as-text speaks of it
   const std::string& text = *last->text;
   if (!taken_.takes(key)) return std::nullopt;
@@ -150,7 +151,7 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
   const std::string cut = text.substr(0, cut_size(text, taken_.value_bytes));
   const auto entry = entry_named(r, key);
   if (!entry) {
-    if (may_be_missing(look, c, key, cut)) return std::nullopt;
+    if (may_be_missing(sample, c, key, cut)) return std::nullopt;
     ++compared_;
     return AttributeFault{fmt::format("{} is not there, and {} was given", conformance::quoted(key),
                                       shown_value(text)),
@@ -175,11 +176,11 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenLook& look,
 }
 
 // What the SDK says that it does not take, and what the format or its limits have no room for.
-bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& c,
+bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedContext& c,
                                     std::string_view key, std::string_view text) const {
-  const Record& r = *look.slot.record;
+  const Record& r = *sample.slot.record;
   if (text.empty()) return true;
-  // It is there under an index that has no name: rows about the key map speak of it.
+  // It is there under an index that has no name: requirements about the key map speak of it.
   abi::AttributeCursor cursor(r.attributes);
   while (const auto entry = cursor.next()) {
     const std::string* name = name_of(r, *entry);
@@ -188,7 +189,7 @@ bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& 
   std::set<std::string_view> new_keys;
   std::size_t bytes = 0;
   bool is_long = false;
-  for (const GivenAttribute& a : c.attributes) {
+  for (const ExpectedAttribute& a : c.attributes) {
     if (!taken_.takes(a.key)) continue;
     bytes += bytes_of(a, taken_.value_bytes);
     if (!is_in_map(r, a.key, taken_.key_count)) new_keys.insert(a.key);
@@ -199,7 +200,7 @@ bool AttributeJudge::may_be_missing(const DrivenLook& look, const GivenContext& 
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
   if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
   if (!new_keys.contains(key)) return false;
-  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, given_.size());
+  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, expected_.size());
   if (known + new_keys.size() > taken_.key_count) return true;
   // Names that came at once: tctx.keymap.single-writer speaks of one that is lost.
   return session_->operations[c.attached_by].op == "parallel";
@@ -218,20 +219,21 @@ bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry
 }
 
 // Where it was not given to the innermost context. One without ids may add to those around it.
-bool AttributeJudge::may_be_of_outer(const DrivenLook& look, const std::string& key) const {
-  if (!taken_.inherits && look.context()->has_ids()) return false;
-  return std::ranges::any_of(look.thread.stack, [&](const auto& c) { return c->gives(key); });
+bool AttributeJudge::may_be_of_outer(const DrivenSample& sample, const std::string& key) const {
+  if (!taken_.inherits && sample.context()->has_ids()) return false;
+  return std::ranges::any_of(sample.thread.stack, [&](const auto& c) { return c->gives(key); });
 }
 
 // An attribute of a context that has ended or is around this one, or one that was removed.
-std::optional<AttributeFault> AttributeJudge::left_over(const DrivenLook& look) const {
-  const Record& r = *look.slot.record;
+std::optional<AttributeFault> AttributeJudge::left_over(const DrivenSample& sample) const {
+  const Record& r = *sample.slot.record;
   abi::AttributeCursor cursor(r.attributes);
   while (const auto entry = cursor.next()) {
     const std::string* name = name_of(r, *entry);
-    if (name == nullptr || look.context()->gives(*name) || may_be_of_outer(look, *name)) continue;
-    const auto values = given_.find(*name);
-    if (values == given_.end() || !values->second.contains(text_of(*entry))) continue;
+    if (name == nullptr || sample.context()->gives(*name) || may_be_of_outer(sample, *name))
+      continue;
+    const auto values = expected_.find(*name);
+    if (values == expected_.end() || !values->second.contains(text_of(*entry))) continue;
     return AttributeFault{
         fmt::format("{} is {}, which was given to another context, or removed from this one",
                     conformance::quoted(*name), shown_value(text_of(*entry))),

@@ -46,26 +46,26 @@ class AttributeJudge {
   explicit AttributeJudge(const ImageEvidence& evidence);
 
   // For looks in their order, each at a valid record that is this context's.
-  std::optional<AttributeFault> fault_of(const DrivenLook& look);
+  std::optional<AttributeFault> fault_of(const DrivenSample& sample);
 
   std::size_t compared() const { return compared_; }   // attributes
   bool lacked_names() const { return lacked_names_; }  // there was no key map to compare by
 
  private:
   void hear_until(std::size_t operation);
-  std::optional<AttributeFault> fault_of(const DrivenLook& look, const GivenContext& context,
+  std::optional<AttributeFault> fault_of(const DrivenSample& sample, const ExpectedContext& context,
                                          const std::string& key);
-  bool may_be_missing(const DrivenLook& look, const GivenContext& context, std::string_view key,
-                      std::string_view text) const;
+  bool may_be_missing(const DrivenSample& sample, const ExpectedContext& context,
+                      std::string_view key, std::string_view text) const;
   bool is_cut_by_record(const Record& record, const abi::AttributeEntry& entry,
                         std::string_view text) const;
-  std::optional<AttributeFault> left_over(const DrivenLook& look) const;
-  bool may_be_of_outer(const DrivenLook& look, const std::string& key) const;
+  std::optional<AttributeFault> left_over(const DrivenSample& sample) const;
+  bool may_be_of_outer(const DrivenSample& sample, const std::string& key) const;
 
   const SessionEvidence* session_;
   TakenContext taken_;
-  std::size_t heard_ = 0;                                            // operations
-  std::map<std::string, std::set<std::string>, std::less<>> given_;  // values by key, until then
+  std::size_t heard_ = 0;                                               // operations
+  std::map<std::string, std::set<std::string>, std::less<>> expected_;  // values by key, until then
   std::size_t compared_ = 0;
   bool lacked_names_ = false;
 };

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "abi/thread_record.h"
-#include "conformance/json_limits.h"
-#include "conformance/payload.h"
+#include "conformance/payload/payload.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -14,10 +14,8 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kShownRequest = 200;
 
-constexpr std::size_t kDeepest = 100;  // as of a line of the protocol
-
 Json parsed(const std::string& line) {
-  if (nests_deeper(line, kDeepest)) return {};
+  if (nests_deeper(line, kDeepestLine)) return {};
   Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   return value.is_object() ? value : Json();
 }

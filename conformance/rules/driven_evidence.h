@@ -10,10 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "conformance/evidence/session.h"
 #include "conformance/rules/evidence.h"
-#include "conformance/session.h"
 
 namespace ctxconf::conformance {
+
+// Trace flags (W3C Trace Context, level 2).
+inline constexpr unsigned kSampled = 1;
+inline constexpr unsigned kRandom = 2;
 
 struct DrivenOperation {
   const Operation* operation = nullptr;
@@ -23,7 +27,7 @@ struct DrivenOperation {
   nlohmann::json reply;    // null: none came, or it was cut
   bool ok = false;         // answered with ok:true
   std::string error_kind;  // of a reply with ok:false: "rejected"
-  // Of the process that hello named; null: it was not looked at any more.
+  // The process that hello named; null: it was not looked at any more.
   const ImageView* view = nullptr;
 
   bool of_thread(std::string_view name) const;  // its member `thread` is that
@@ -59,7 +63,7 @@ struct Slot {
 Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid);
 
 // Index of the operation during which an event of the image came; the number of operations: none
-// was looked at behind it.
+// was looked at after it.
 std::size_t operation_of(const ImageEvidence& image, std::uint64_t order);
 
 // A member that is text; empty: there is none.
@@ -70,7 +74,7 @@ std::string text_member(const nlohmann::json& object, const char* name);
 std::map<std::string, std::string> attributes_of(const Record& record);
 
 // Key and AnyValue of a list of KeyValue as requests have it, in the form of Attribute::value;
-// values that are no AnyValue are left out.
+// values that are not an AnyValue are left out.
 std::vector<Attribute> attributes_of(const nlohmann::json& key_values);
 
 // "process.update {\"resource\":...}", cut; for a finding's evidence.

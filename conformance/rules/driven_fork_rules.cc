@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "conformance/payload_walk.h"
-#include "conformance/rules/given.h"
+#include "conformance/payload/payload_walk.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
@@ -31,7 +31,7 @@ struct Child {
     return (is("publish") || is("update") || is("drop")) && asked.contains("resource");
   }
   // What it is to have when it is done.
-  std::vector<Attribute> given() const {
+  std::vector<Attribute> expected() const {
     const bool updates = is("update") && asked.contains("update") && asked["update"].is_object() &&
                          asked["update"].contains("resource");
     return taken_of(resource_of(updates ? asked["update"] : asked), reply);
@@ -103,7 +103,7 @@ std::optional<Finding> inherited_at_a_step(const ImageEvidence& e, std::size_t& 
       ++judged;
       const auto header = inherited_header(p, fork);
       if (header.empty()) continue;
-      Finding f = contradicted(
+      Finding f = failed(
           fmt::format("a child that thread {} forks {} has its parent's header", fork.tid, fork.at),
           "a child with its parent's context");
       f.evidence = {maps_line(*p.context)};
@@ -124,7 +124,7 @@ Finding child_has_none(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr) continue;
-    // Or it came beside them.
+    // Or it came at the same time.
     Published of_parent = published_at(*e.session, *before);
     if (of_parent.context == nullptr) of_parent = published_at(*e.session, d);
     if (of_parent.context == nullptr) continue;
@@ -137,9 +137,9 @@ Finding child_has_none(const ImageEvidence& e) {
       for (const Context* c : active_in(now, *view)) {
         // One with other content is its own: an SDK may set itself up again in a child.
         if (!is_of_parent(*c, *of_parent.image)) continue;
-        Finding f = contradicted(
-            fmt::format("child {}, which did nothing, has its parent's context", child.pid),
-            "a child with its parent's context");
+        Finding f =
+            failed(fmt::format("child {}, which did nothing, has its parent's context", child.pid),
+                   "a child with its parent's context");
         f.evidence = {request_line(d), maps_line(*c)};
         f.hexdumps = {header_dump(*c, {{16, 8, "timestamp: not zero"}})};
         return f;
@@ -158,7 +158,7 @@ Finding child_has_none(const ImageEvidence& e) {
   const auto unseen = std::ranges::find_if(e.process->images,
                                            [](const Image& i) { return !i.forks_unseen.empty(); });
   if (unseen == e.process->images.end()) {
-    return unobservable("no child that does nothing was seen beside a context", kFork);
+    return unobservable("no child that does nothing was seen next to a context", kFork);
   }
   if (!e.session->can("process.fork")) {
     return not_applicable(
@@ -166,7 +166,7 @@ Finding child_has_none(const ImageEvidence& e) {
         "the adapter does not declare process.fork, and at no step a child could be made: " +
             unseen->forks_unseen);
   }
-  return unobservable("no child was seen beside a context: " + unseen->forks_unseen, kFork);
+  return unobservable("no child was seen next to a context: " + unseen->forks_unseen, kFork);
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
@@ -185,7 +185,7 @@ std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
 std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOperation& d,
                                          const Child& child, std::size_t& judged) {
   const auto wrong = [&](std::string saw, std::string signature) {
-    Finding f = contradicted(std::move(saw), std::move(signature));
+    Finding f = failed(std::move(saw), std::move(signature));
     f.evidence = {request_line(d)};
     if (const auto ending = ending_of(e, child.pid); !ending.empty()) {
       f.evidence.push_back(fmt::format("child {} {}", child.pid, ending));
@@ -217,7 +217,7 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
     return f;
   }
   if (active.empty()) {
-    if (now.has_mappings) return std::nullopt;  // what is wrong with it is for other rows
+    if (now.has_mappings) return std::nullopt;  // what is wrong with it is for other requirements
     return wrong(fmt::format("child {} published and has no context", child.pid),
                  "a child without a context");
   }
@@ -231,7 +231,7 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   }
   if (now.payload == nullptr) return std::nullopt;
   ++judged;
-  for (const Attribute& g : child.given()) {
+  for (const Attribute& g : child.expected()) {
     const Attribute* there = now.find(g.key);
     if (there != nullptr && is_same(*there, g)) continue;
     Finding f = wrong(
@@ -296,21 +296,21 @@ Finding same_pid_namespace(const ImageEvidence& e) {
 // Children that published, and are the cause of what changes now.
 struct Publisher {
   std::int64_t pid = 0;
-  std::vector<Attribute> given;
+  std::vector<Attribute> expected;
   bool withdrew = false;
 };
 
 Finding parent_untouched(const ImageEvidence& e) {
   std::size_t judged = 0;
   std::vector<Publisher> publishers;
-  Given given;
+  ExpectedResource expected;
   const DrivenOperation* last = nullptr;
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
-    given.apply(d);
+    expected.apply(d);
     if (d.op == "hello") publishers.clear();
     for (const Child& child : children_of(d)) {
-      if (child.publishes()) publishers.push_back({child.pid, child.given(), child.is("drop")});
+      if (child.publishes()) publishers.push_back({child.pid, child.expected(), child.is("drop")});
     }
     const bool reaped = d.op == "process.reap" && d.ok && d.request.contains("child_pid");
     if ((d.op != "process.fork" && !reaped) || !d.ok || before == nullptr || publishers.empty()) {
@@ -321,7 +321,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     if (was.payload == nullptr || now.image != was.image) continue;
     ++judged;
     const auto changed = [&](std::string saw) {
-      Finding f = contradicted(std::move(saw), "the parent's context changed");
+      Finding f = failed(std::move(saw), "the parent's context changed");
       f.evidence = {request_line(d), "before: " + maps_line(*was.context)};
       f.hexdumps = {header_dump(*was.context, {})};
       if (now.context != nullptr) f.hexdumps.push_back(header_dump(*now.context, {}));
@@ -344,7 +344,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     }
     // Its own update is legal; one with what a child was given is not.
     for (const Publisher& p : publishers) {
-      for (const Attribute& g : p.given) {
+      for (const Attribute& g : p.expected) {
         const Attribute* there = now.find(g.key);
         const Attribute* old = was.find(g.key);
         if (there == nullptr || !is_same(*there, g) || (old != nullptr && is_same(*old, g))) {
@@ -356,7 +356,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     }
   }
   if (judged > 0) return passed(fmt::format("the same after each of {} steps of children", judged));
-  return unobservable("no child published beside its parent's context",
+  return unobservable("no child published next to its parent's context",
                       "an adapter that declares process.fork with the child `publish`");
 }
 
@@ -380,10 +380,9 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
     if (std::ranges::find(first.moments, Moment::kStart) == first.moments.end()) continue;
     ++judged;
     if (first.descriptors.empty()) continue;
-    Finding f =
-        contradicted(fmt::format("after exec descriptor {} is {}", first.descriptors.front().fd,
-                                 conformance::quoted(first.descriptors.front().link)),
-                     "memfd leaked through exec");
+    Finding f = failed(fmt::format("after exec descriptor {} is {}", first.descriptors.front().fd,
+                                   conformance::quoted(first.descriptors.front().link)),
+                       "memfd leaked through exec");
     f.evidence = {request_line(d)};
     for (const DescriptorLink& l : first.descriptors) {
       if (f.evidence.size() < kMaxListed) {
@@ -397,16 +396,16 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
                       "an adapter that declares process.exec");
 }
 
-constexpr auto kDrivenForkRules = std::to_array<NamedRule>({
-    {"pctx.fork.child-has-none", child_has_none},
-    {"pctx.fork.child-publishes-own", child_publishes_own},
-    {"pctx.fork.parent-untouched", parent_untouched},
-    {"pctx.fork.same-pid-namespace", same_pid_namespace},
-    {"pctx.exec.memfd-not-leaked", memfd_not_leaked},
+constexpr auto kDrivenForkRules = std::to_array<RequirementRule>({
+    {"pctx.fork.child-has-none", child_has_none, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.fork.child-publishes-own", child_publishes_own, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.fork.parent-untouched", parent_untouched, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.fork.same-pid-namespace", same_pid_namespace, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.exec.memfd-not-leaked", memfd_not_leaked, AskedOf::kTestee, RestsOn::kOperations},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_fork_rules() { return kDrivenForkRules; }
+std::span<const RequirementRule> driven_fork_rules() { return kDrivenForkRules; }
 
 }  // namespace ctxconf::conformance

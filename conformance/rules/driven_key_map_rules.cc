@@ -1,5 +1,5 @@
 // Requirements that need a program to be driven, OTEP 4947: the reference data in the process
-// context, beside what was attached and changed.
+// context, and what was attached and changed meanwhile.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_threads.h"
-#include "conformance/rules/given.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/store_evidence.h"
 #include "conformance/rules/thread_rules.h"
@@ -88,18 +88,18 @@ Finding before_first_record(const ImageEvidence& e) {
       break;
     }
     if (any == nullptr && attached) {
-      return unobservable("a record, and no process context, which other rows report",
+      return unobservable("a record, and no process context, which other requirements report",
                           "an adapter whose process context shows");
     }
     Finding f = any == nullptr
-                    ? contradicted(fmt::format("thread {} had a record before there was a process "
-                                               "context; {}",
-                                               tid, later),
-                                   "record before the process context")
-                    : noted(fmt::format("thread {} had a record before the process context had a "
-                                        "schema version; {}",
-                                        tid, later),
-                            "reference data comes later");
+                    ? failed(fmt::format("thread {} had a record before there was a process "
+                                         "context; {}",
+                                         tid, later),
+                             "record before the process context")
+                    : info(fmt::format("thread {} had a record before the process context had a "
+                                       "schema version; {}",
+                                       tid, later),
+                           "reference data comes later");
     f.evidence = {"after " + request_line(d)};
     for (auto& line : record_lines(*record)) f.evidence.push_back(std::move(line));
     return f;
@@ -122,7 +122,7 @@ std::map<std::string, std::string> values_given_once(const std::vector<RequestPa
   std::map<std::string, std::string> out;
   std::set<std::string> twice;
   for (const RequestPart& part : parts) {
-    for (const auto& [key, text, any] : given_attributes(part.request)) {
+    for (const auto& [key, text, any] : expected_attributes(part.request)) {
       if (!text || text->empty()) continue;
       if (!out.emplace(*text, key).second) twice.insert(*text);
     }
@@ -132,31 +132,33 @@ std::map<std::string, std::string> values_given_once(const std::vector<RequestPa
 }
 
 // What a record of these threads has under an index of another name, or of none.
-std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::size_t operation,
-                                   const std::map<std::string, std::string>& given,
+std::optional<Finding> wrong_index(const std::vector<DrivenSample>& samples, std::size_t operation,
+                                   const std::map<std::string, std::string>& expected,
                                    const Names& names) {
-  for (const auto& look : looks) {
-    if (look.operation != operation || !look.shows_record() || look.context() == nullptr) continue;
-    if (look.context()->attached_by != operation) continue;
-    const Record& r = *look.slot.record;
+  for (const auto& sample : samples) {
+    if (sample.operation != operation || !sample.shows_record() || sample.context() == nullptr)
+      continue;
+    if (sample.context()->attached_by != operation) continue;
+    const Record& r = *sample.slot.record;
     abi::AttributeCursor cursor(r.attributes);
     while (const auto entry = cursor.next()) {
-      const auto it = given.find(text_of(*entry));
-      if (it == given.end()) continue;
+      const auto it = expected.find(text_of(*entry));
+      if (it == expected.end()) continue;
       const bool named = entry->key < names.size();
       // An SDK may have another name for it.
-      const bool of_another =
-          named && names[entry->key] != it->second &&
-          std::ranges::any_of(given, [&](const auto& g) { return g.second == names[entry->key]; });
+      const bool of_another = named && names[entry->key] != it->second &&
+                              std::ranges::any_of(expected, [&](const auto& g) {
+                                return g.second == names[entry->key];
+                              });
       if (named && !of_another) continue;
-      Finding f = contradicted(
-          named
-              ? fmt::format("{} and {} have index {}, with {} for its name",
-                            conformance::quoted(it->second), conformance::quoted(names[entry->key]),
-                            entry->key, conformance::quoted(names[entry->key]))
-              : fmt::format("{} has index {}, and the key map has {} names",
-                            conformance::quoted(it->second), entry->key, names.size()),
-          named ? "two names have one index" : "a name is lost");
+      Finding f =
+          failed(named ? fmt::format("{} and {} have index {}, with {} for its name",
+                                     conformance::quoted(it->second),
+                                     conformance::quoted(names[entry->key]), entry->key,
+                                     conformance::quoted(names[entry->key]))
+                       : fmt::format("{} has index {}, and the key map has {} names",
+                                     conformance::quoted(it->second), entry->key, names.size()),
+                 named ? "two names have one index" : "a name is lost");
       for (auto& line : record_lines(r)) f.evidence.push_back(std::move(line));
       f.hexdumps = {record_dump(r, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
                                      fmt::format("index {}", entry->key)}})};
@@ -168,7 +170,7 @@ std::optional<Finding> wrong_index(const std::vector<DrivenLook>& looks, std::si
 
 // ---- what becomes of it
 
-// Of one request in parallel: an update of the Resource beside names that threads gave.
+// For one parallel request: an update of the Resource while threads gave names.
 std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t operation,
                                              std::size_t& judged) {
   const DrivenOperation& d = e.session->operations[operation];
@@ -194,25 +196,25 @@ std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t
   };
   for (std::size_t k = 0; k < before->size(); ++k) {
     if (k < after->size() && (*after)[k] == (*before)[k]) continue;
-    return against(contradicted(
-        fmt::format("{} lost its index {} in an update of the Resource beside a new name",
+    return against(failed(
+        fmt::format("{} lost its index {} in an update of the Resource while a new name was given",
                     conformance::quoted((*before)[k]), k),
         "reference data lost in an update"));
   }
-  const auto looks = driven_looks(e);
-  // Of a writer that publishes no new name at all tctx.keymap.append-updates-context speaks.
-  const bool publishes_names = std::ranges::none_of(looks, [&](const DrivenLook& look) {
-    if (look.operation >= operation || look.driven->op == "parallel") return false;
-    if (!look.shows_record()) return false;
-    abi::AttributeCursor cursor(look.slot.record->attributes);
+  const auto samples = driven_samples(e);
+  // tctx.keymap.append-updates-context reports a writer that publishes no new name at all.
+  const bool publishes_names = std::ranges::none_of(samples, [&](const DrivenSample& sample) {
+    if (sample.operation >= operation || sample.driven->op == "parallel") return false;
+    if (!sample.shows_record()) return false;
+    abi::AttributeCursor cursor(sample.slot.record->attributes);
     while (const auto entry = cursor.next()) {
-      if (never_named(e, *look.slot.record, *entry)) return true;
+      if (never_named(e, *sample.slot.record, *entry)) return true;
     }
     return false;
   });
   if (!publishes_names) return std::nullopt;
-  if (auto f = wrong_index(looks, operation, values_given_once(parts), *after)) {
-    f->saw += ", after an update of the Resource beside it";
+  if (auto f = wrong_index(samples, operation, values_given_once(parts), *after)) {
+    f->saw += ", after an update of the Resource at the same time";
     return against(std::move(*f));
   }
   return std::nullopt;
@@ -236,15 +238,15 @@ Finding survives_other_updates(const ImageEvidence& e) {
       if (was == nullptr) continue;
       compared = true;
       const bool version = key == abi::kSchemaVersionKey;
-      // Of names that have moved or are gone other rows speak.
+      // Other requirements report names that have moved or are gone.
       if (is != nullptr && (!version || (is->kind == was->kind && is->text == was->text))) continue;
       if (is == nullptr && !version && was->element_count == 0) continue;
-      Finding f = contradicted(
-          is == nullptr
-              ? fmt::format("{} is gone after an update of the Resource", key)
-              : fmt::format("{} was {} and is {} after an update of the Resource", key,
-                            conformance::quoted(was->text), conformance::quoted(is->text)),
-          "reference data lost in an update");
+      Finding f =
+          failed(is == nullptr
+                     ? fmt::format("{} is gone after an update of the Resource", key)
+                     : fmt::format("{} was {} and is {} after an update of the Resource", key,
+                                   conformance::quoted(was->text), conformance::quoted(is->text)),
+                 "reference data lost in an update");
       f.evidence = {"after " + request_line(d), maps_line(*after)};
       if (const auto names = key_map_at(e, operations[i - 1])) add_names(f, "before", *names);
       f.evidence.emplace_back("keys of field 2 after it:");
@@ -265,12 +267,12 @@ Finding survives_other_updates(const ImageEvidence& e) {
 
 Finding stable_across_republish(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   // With a context on a thread, and a record that refers to the map.
   const auto is_held = [&](std::size_t operation) {
-    return std::ranges::any_of(looks, [&](const DrivenLook& look) {
-      return look.operation == operation && look.context() != nullptr && look.shows_record() &&
-             !look.slot.record->attributes.empty();
+    return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
+      return sample.operation == operation && sample.context() != nullptr &&
+             sample.shows_record() && !sample.slot.record->attributes.empty();
     });
   };
   std::optional<Names> old;
@@ -292,11 +294,11 @@ Finding stable_across_republish(const ImageEvidence& e) {
     if (common > 0) ++judged;
     for (std::size_t k = 0; k < common; ++k) {
       if ((*names)[k] == (*old)[k]) continue;
-      Finding f = contradicted(
-          fmt::format("index {} was {} before the drop and is {} after it, and a "
-                      "record from before was attached all the while",
-                      k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
-          "index with another name");
+      Finding f =
+          failed(fmt::format("index {} was {} before the drop and is {} after it, and a "
+                             "record from before was attached all the while",
+                             k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
+                 "index with another name");
       f.evidence = {"after " + request_line(d)};
       add_names(f, "before", *old, k);
       add_names(f, "after", *names, k);
@@ -312,14 +314,15 @@ Finding stable_across_republish(const ImageEvidence& e) {
 
 Finding append_updates_context(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t appended = 0;
   std::size_t left_out = 0;
-  for (const auto& look : looks) {
-    const DrivenOperation& d = *look.driven;
+  for (const auto& sample : samples) {
+    const DrivenOperation& d = *sample.driven;
     if (!d.ok || (d.op != "thread.attach" && d.op != "thread.append")) continue;
-    if (look.operation == 0 || !d.of_thread(look.thread.name) || !look.shows_record()) continue;
-    const DrivenOperation& previous = operations[look.operation - 1];
+    if (sample.operation == 0 || !d.of_thread(sample.thread.name) || !sample.shows_record())
+      continue;
+    const DrivenOperation& previous = operations[sample.operation - 1];
     const Context* was = context_after(e, previous);
     const Context* is = context_after(e, d);
     if (was == nullptr || is == nullptr) continue;
@@ -327,23 +330,24 @@ Finding append_updates_context(const ImageEvidence& e) {
     const auto before = none ? Names{} : key_map_at(e, previous);
     if (!before) continue;
     const Names after = key_map_at(e, d).value_or(Names{});
-    abi::AttributeCursor cursor(look.slot.record->attributes);
+    abi::AttributeCursor cursor(sample.slot.record->attributes);
     while (const auto entry = cursor.next()) {
-      const auto given = never_named(e, *look.slot.record, *entry);
-      if (!given) continue;
-      Finding f = contradicted(
+      const auto expected = never_named(e, *sample.slot.record, *entry);
+      if (!expected) continue;
+      Finding f = failed(
           fmt::format("the record has {} under index {}, and no key map ever had the name {}",
                       conformance::quoted(text_of(*entry), 32), entry->key,
-                      conformance::quoted(*given)),
+                      conformance::quoted(*expected)),
           "a new name is not published");
       f.evidence = {"after " + request_line(d)};
       add_names(f, "key map before", *before);
       add_names(f, "key map after", after);
-      f.hexdumps = {record_dump(*look.slot.record, {{sizeof(abi::ThreadRecordHead) + entry->offset,
-                                                     1, "index without a name"}})};
+      f.hexdumps = {record_dump(
+          *sample.slot.record,
+          {{sizeof(abi::ThreadRecordHead) + entry->offset, 1, "index without a name"}})};
       return f;
     }
-    for (const auto& [key, text, any] : given_attributes(d.request)) {
+    for (const auto& [key, text, any] : expected_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!has(after, key)) {
         ++left_out;
@@ -355,9 +359,9 @@ Finding append_updates_context(const ImageEvidence& e) {
         continue;
       }
       Finding f =
-          contradicted(fmt::format("the key map has the new name {}, and the timestamp is still {}",
-                                   conformance::quoted(key), is->header.monotonic_published_at_ns),
-                       "a new name without an update");
+          failed(fmt::format("the key map has the new name {}, and the timestamp is still {}",
+                             conformance::quoted(key), is->header.monotonic_published_at_ns),
+                 "a new name without an update");
       f.evidence = {"after " + request_line(d), maps_line(*is)};
       add_names(f, "key map before", *before);
       add_names(f, "key map after", after);
@@ -377,7 +381,7 @@ Finding append_updates_context(const ImageEvidence& e) {
 
 Finding index_not_wrapped(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t most = 0;
   std::size_t judged = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
@@ -387,29 +391,30 @@ Finding index_not_wrapped(const ImageEvidence& e) {
     if (!before) continue;
     most = std::max(most, before->size());
     if (before->size() < abi::kMaxKeys) continue;
-    for (const auto& [key, text, any] : given_attributes(d.request)) {
+    for (const auto& [key, text, any] : expected_attributes(d.request)) {
       if (has(*before, key)) continue;
       if (!d.ok) {
         ++judged;  // refused
         continue;
       }
-      const auto look = std::ranges::find_if(looks, [&](const DrivenLook& l) {
+      const auto sample = std::ranges::find_if(samples, [&](const DrivenSample& l) {
         return l.operation == i && d.of_thread(l.thread.name);
       });
-      if (look == looks.end() || look->context() == nullptr) continue;
+      if (sample == samples.end() || sample->context() == nullptr) continue;
       ++judged;
-      if (!look->shows_record()) continue;
-      const auto texts = look->context()->texts_of(key);
-      const bool only_one = std::ranges::count_if(look->context()->attributes, [&](const auto& o) {
-                              return o.text && !texts.empty() && *o.text == texts.back();
-                            }) == 1;
+      if (!sample->shows_record()) continue;
+      const auto texts = sample->context()->texts_of(key);
+      const bool only_one =
+          std::ranges::count_if(sample->context()->attributes, [&](const auto& o) {
+            return o.text && !texts.empty() && *o.text == texts.back();
+          }) == 1;
       if (!only_one || texts.back().empty()) continue;
-      abi::AttributeCursor cursor(look->slot.record->attributes);
+      abi::AttributeCursor cursor(sample->slot.record->attributes);
       while (const auto entry = cursor.next()) {
         if (text_of(*entry) != texts.back()) continue;
         const std::string name =
             entry->key < before->size() ? (*before)[entry->key] : std::string("?");
-        Finding f = contradicted(
+        Finding f = failed(
             fmt::format("{} has no index among the {} of the key map, and its value {} is there "
                         "as index {}, {}",
                         conformance::quoted(key), before->size(),
@@ -417,15 +422,15 @@ Finding index_not_wrapped(const ImageEvidence& e) {
                         conformance::quoted(name)),
             "index wrapped");
         f.evidence = {"after " + request_line(d)};
-        for (auto& line : record_lines(*look->slot.record)) f.evidence.push_back(std::move(line));
-        for (const auto& [shown, value] : attributes_of(*look->slot.record)) {
+        for (auto& line : record_lines(*sample->slot.record)) f.evidence.push_back(std::move(line));
+        for (const auto& [shown, value] : attributes_of(*sample->slot.record)) {
           if (f.evidence.size() > 2 * kMaxListed) break;
           f.evidence.push_back(
               fmt::format("{} = {}", conformance::quoted(shown), conformance::quoted(value, 32)));
         }
         f.hexdumps = {
-            record_dump(*look->slot.record, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
-                                              fmt::format("index {}", entry->key)}})};
+            record_dump(*sample->slot.record, {{sizeof(abi::ThreadRecordHead) + entry->offset, 1,
+                                                fmt::format("index {}", entry->key)}})};
         return f;
       }
     }
@@ -483,7 +488,7 @@ Finding update_protocol(const ImageEvidence& e) {
 
 Finding single_writer(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   const auto history = header_history_of(e).operations;
   std::size_t threads = 0;
   std::size_t updates = 0;
@@ -498,18 +503,18 @@ Finding single_writer(const ImageEvidence& e) {
     const auto names = names_at(e, d);
     if (!names || (before && *before == *names)) continue;
     threads = std::max(threads, answered);
-    const auto given = values_given_once(parts);
+    const auto expected = values_given_once(parts);
     const auto against = [&](Finding f) {
       f.evidence.insert(f.evidence.begin(), "after " + request_line(d));
       add_names(f, "key map", *names);
       return f;
     };
-    if (auto f = wrong_index(looks, i, given, *names)) return against(std::move(*f));
-    for (const auto& [text, key] : given) {
+    if (auto f = wrong_index(samples, i, expected, *names)) return against(std::move(*f));
+    for (const auto& [text, key] : expected) {
       if (std::ranges::count(*names, key) < 2) continue;
       return against(
-          contradicted(fmt::format("the key map has the name {} twice", conformance::quoted(key)),
-                       "a name is there twice"));
+          failed(fmt::format("the key map has the name {} twice", conformance::quoted(key)),
+                 "a name is there twice"));
     }
     for (const HeaderOperation& op : history) {
       if (op.kind != HeaderOperation::Kind::kUpdate || !window->holds(op)) continue;
@@ -541,18 +546,25 @@ Finding single_writer(const ImageEvidence& e) {
   return f;
 }
 
-constexpr auto kDrivenKeyMapRules = std::to_array<NamedRule>({
-    {"tctx.refdata.before-first-record", before_first_record},
-    {"tctx.keymap.survives-other-updates", survives_other_updates},
-    {"tctx.keymap.stable-across-republish", stable_across_republish},
-    {"tctx.keymap.append-updates-context", append_updates_context},
-    {"tctx.keymap.update-protocol", update_protocol},
-    {"tctx.keymap.single-writer", single_writer},
-    {"tctx.keymap.index-not-wrapped", index_not_wrapped},
+constexpr auto kDrivenKeyMapRules = std::to_array<RequirementRule>({
+    {"tctx.refdata.before-first-record", before_first_record, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudgedIfPublished},
+    {"tctx.keymap.survives-other-updates", survives_other_updates, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
+    {"tctx.keymap.stable-across-republish", stable_across_republish, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
+    {"tctx.keymap.append-updates-context", append_updates_context, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
+    {"tctx.keymap.update-protocol", update_protocol, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.keymap.single-writer", single_writer, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.keymap.index-not-wrapped", index_not_wrapped, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_key_map_rules() { return kDrivenKeyMapRules; }
+std::span<const RequirementRule> driven_key_map_rules() { return kDrivenKeyMapRules; }
 
 }  // namespace ctxconf::conformance

@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/ending.h"
-#include "conformance/rules/given.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/header_mapping.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -73,8 +73,9 @@ std::optional<std::vector<Attribute>> update_beside_threads(const DrivenOperatio
 
 // Without those that were not there as they were given before this update either:
 // pctx.payload.resource-matches-sdk speaks of it.
-Given without_changed(Given given, const Given& before, const Published& was) {
-  if (was.payload == nullptr) return given;
+ExpectedResource without_changed(ExpectedResource expected, const ExpectedResource& before,
+                                 const Published& was) {
+  if (was.payload == nullptr) return expected;
   const auto is_changed = [&](const Attribute& a) {
     const Attribute* there = was.find(a.key);
     return std::ranges::any_of(std::array{&before.resource, &before.attributes}, [&](auto* list) {
@@ -82,15 +83,15 @@ Given without_changed(Given given, const Given& before, const Published& was) {
       return then != nullptr && (there == nullptr || !is_same(*then, *there));
     });
   };
-  for (auto* list : {&given.resource, &given.attributes}) {
+  for (auto* list : {&expected.resource, &expected.attributes}) {
     if (*list) std::erase_if(**list, is_changed);
   }
-  return given;
+  return expected;
 }
 
 Finding update_visible(const ImageEvidence& e) {
   constexpr const char* kSignature = "an accepted change does not show";
-  Given given;
+  ExpectedResource expected;
   Published before;
   std::size_t updates = 0;
   bool begun = false;  // a context was there since the process began
@@ -100,22 +101,21 @@ Finding update_visible(const ImageEvidence& e) {
     const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
     before = published_at(*e.session, d);
-    const Given was_given = given;
-    given.apply(d);
+    const ExpectedResource was_given = expected;
+    expected.apply(d);
     if (d.op == "hello") begun = false;
     second = second || d.op == "sdk.load";
     const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
     if (auto beside = update_beside_threads(d); beside && was.context != nullptr) {
-      given.resource = std::move(beside);
-      given.nothing_taken = given.resource->empty();
-      if (before.payload == nullptr || before.contexts > 1 || given.nothing_taken) continue;
+      expected.resource = std::move(beside);
+      expected.nothing_taken = expected.resource->empty();
+      if (before.payload == nullptr || before.contexts > 1 || expected.nothing_taken) continue;
       ++updates;
-      const Attribute* lost = first_missing(given, before);
+      const Attribute* lost = first_missing(expected, before);
       if (lost == nullptr) continue;
-      Finding f = contradicted(
-          fmt::format("after the update beside what threads did {}, where {} was given",
-                      shown(before.find(lost->key)), shown(lost)),
-          kSignature);
+      Finding f = failed(fmt::format("after the update while threads worked {}, where {} was given",
+                                     shown(before.find(lost->key)), shown(lost)),
+                         kSignature);
       f.evidence = {request_line(d), maps_line(*before.context)};
       return f;
     }
@@ -127,26 +127,26 @@ Finding update_visible(const ImageEvidence& e) {
     const Published now = updates_it ? before : shown_at_last(*e.session, i);
     if (drops) {
       if (now.context == nullptr || !is_unchanged(*was.context, *now.context)) continue;
-      Finding f = contradicted("after the withdrawal the context is there as before", kSignature);
+      Finding f = failed("after the withdrawal the context is there as before", kSignature);
       f.evidence = {request_line(d), maps_line(*now.context)};
       return f;
     }
-    if (!given.resource && !given.attributes) continue;
+    if (!expected.resource && !expected.attributes) continue;
     const std::string after = updates_it ? "after the update" : "after another publication";
     if ((was.context != nullptr || publishes) && !now.has_mappings) {
-      Finding f = contradicted(after + (was.context == nullptr ? " there is no context"
-                                                               : " there is no context any more"),
-                               kSignature);
+      Finding f = failed(after + (was.context == nullptr ? " there is no context"
+                                                         : " there is no context any more"),
+                         kSignature);
       f.evidence = {request_line(d)};
       if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));
       return f;
     }
     if (now.payload == nullptr || (publishes && was.context == nullptr)) continue;
-    if (given.nothing_taken && (!given.attributes || given.attributes->empty())) {
+    if (expected.nothing_taken && (!expected.attributes || expected.attributes->empty())) {
       nothing_taken = true;
       continue;
     }
-    const Given asked = without_changed(given, was_given, was);
+    const ExpectedResource asked = without_changed(expected, was_given, was);
     if ((!asked.resource || asked.resource->empty()) &&
         (!asked.attributes || asked.attributes->empty())) {
       continue;
@@ -155,11 +155,11 @@ Finding update_visible(const ImageEvidence& e) {
     const Attribute* lost = first_missing(asked, now);
     if (lost == nullptr) continue;
     const Attribute* instead = now.find(lost->key);
-    Finding f = contradicted(
-        instead == nullptr
-            ? fmt::format("{} {} is not there", after, conformance::quoted(lost->key))
-            : fmt::format("{} {}, where {} was given", after, shown(instead), shown(lost)),
-        kSignature);
+    Finding f =
+        failed(instead == nullptr
+                   ? fmt::format("{} {} is not there", after, conformance::quoted(lost->key))
+                   : fmt::format("{} {}, where {} was given", after, shown(instead), shown(lost)),
+               kSignature);
     const Attribute* old = was.find(lost->key);
     f.evidence = {request_line(d), "before: " + shown(old), maps_line(*now.context)};
     return f;
@@ -186,15 +186,16 @@ bool has_few_keys(const SessionEvidence& session) {
 }
 
 Finding update_complete_state(const ImageEvidence& e) {
-  Given given;
+  ExpectedResource expected;
   Published before;
   std::size_t removals = 0;
   std::set<std::uint64_t> sizes;
   for (const DrivenOperation& d : e.session->operations) {
     const auto was = before;
     const Published now = before = published_at(*e.session, d);
-    given.apply(d);
-    if (d.op != "process.update" || !d.ok || now.context == nullptr || !given.is_known()) continue;
+    expected.apply(d);
+    if (d.op != "process.update" || !d.ok || now.context == nullptr || !expected.is_known())
+      continue;
     const Context& c = *now.context;
     const auto size_line = [&] {
       return fmt::format("payload_size {}, before {}", c.header.payload_size,
@@ -202,22 +203,22 @@ Finding update_complete_state(const ImageEvidence& e) {
     };
     const bool broken = c.payload != nullptr && c.payload->problem != PayloadProblem::kNone;
     if (broken && was.payload != nullptr) {
-      Finding f = contradicted("after an update the message does not decode: " + c.payload->detail,
-                               "the state after an update does not decode");
+      Finding f = failed("after an update the message does not decode: " + c.payload->detail,
+                         "the state after an update does not decode");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
       f.hexdumps = {header_dump(c, {{12, 4, "payload_size"}})};
       return f;
     }
     // Whether it shows at all is pctx.update.visible.
-    if (now.payload == nullptr || first_missing(given, now, /*every=*/true) != nullptr) continue;
+    if (now.payload == nullptr || first_missing(expected, now, /*every=*/true) != nullptr) continue;
     sizes.insert(c.header.payload_size);
-    for (const Attribute& gone : given.removed) {
+    for (const Attribute& gone : expected.removed) {
       ++removals;
       const Attribute* still = now.find(gone.key);
       // The SDK may have a value of its own for what is not given.
       if (still == nullptr || !is_same(*still, gone)) continue;
-      Finding f = contradicted(fmt::format("{} was removed and is still there", shown(still)),
-                               "a removed attribute lives on");
+      Finding f = failed(fmt::format("{} was removed and is still there", shown(still)),
+                         "a removed attribute lives on");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
       f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};
       return f;
@@ -312,28 +313,28 @@ Finding publish_on_init(const ImageEvidence& e) {
     return passed(fmt::format("a context was there {:.0f} ms after the SDK was initialised",
                               static_cast<double>(seen - from) / 1e6));
   }
-  if (now.has_mappings) return silent("what was published is not valid: another row reports it");
+  if (now.has_mappings)
+    return silent("what was published is not valid: another requirement reports it");
   if (until < from + kShortly) {
     return silent("no context was seen after the initialisation, and nobody waited for it");
   }
   const auto later = first_context_ns(*now.image, until, UINT64_MAX);
-  Finding f =
-      contradicted(fmt::format("no context for {:.1f} s after the SDK was initialised{}",
-                               static_cast<double>(until - from) / 1e9,
-                               later == 0 ? "" : fmt::format("; one came with {}", next->op)),
-                   "no context after the initialisation");
+  Finding f = failed(fmt::format("no context for {:.1f} s after the SDK was initialised{}",
+                                 static_cast<double>(until - from) / 1e9,
+                                 later == 0 ? "" : fmt::format("; one came with {}", next->op)),
+                     "no context after the initialisation");
   f.evidence = {request_line(*first)};
   return f;
 }
 
 Finding available_while_idle(const ImageEvidence& e) {
-  Given given;
+  ExpectedResource expected;
   std::size_t judged = 0;
   std::uint64_t longest = 0;
   const auto& operations = e.session->operations;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    given.apply(d);
+    expected.apply(d);
     if (!is_idle(d) || i == 0) continue;
     const Published was = published_at(*e.session, operations[i - 1]);
     const Published now = published_at(*e.session, d);
@@ -351,15 +352,15 @@ Finding available_while_idle(const ImageEvidence& e) {
       saw = at + " no valid context is there";
     } else if (now.payload == nullptr) {
       saw = at + " the payload can no longer be decoded";
-    } else if (const Attribute* lost = first_missing(given, now)) {
+    } else if (const Attribute* lost = first_missing(expected, now)) {
       // It may have been missing all along.
-      if (first_missing(given, was) != nullptr) continue;
+      if (first_missing(expected, was) != nullptr) continue;
       saw =
           fmt::format("{} {} is there, where {} was", at, shown(now.find(lost->key)), shown(lost));
     } else {
       continue;
     }
-    Finding f = contradicted(std::move(saw), "the context went while the process was idle");
+    Finding f = failed(std::move(saw), "the context went while the process was idle");
     f.evidence = {"before: " + maps_line(*was.context),
                   "last request: " + request_line(operations[i - 1])};
     f.hexdumps = {header_dump(*was.context, {})};
@@ -404,7 +405,7 @@ std::string harm(const MemoryBlock& was, const MemoryBlock* now, std::uint64_t l
 Finding no_dead_payload(const ImageEvidence& e) {
   constexpr std::size_t kShown = 16;
   constexpr std::uint64_t kReadAtStore = std::uint64_t{64} << 10U;
-  constexpr std::uint64_t kReadAtLook = std::uint64_t{64} << 20U;
+  constexpr std::uint64_t kReadAtSample = std::uint64_t{64} << 20U;
   std::size_t judged = 0;
   std::size_t contended = 0;
   const DrivenOperation* last = nullptr;
@@ -445,9 +446,9 @@ Finding no_dead_payload(const ImageEvidence& e) {
       if (s.header != c.start() || s.order <= from || s.order > to) continue;
       const auto h = header_stored(image, s);
       if (!h || h->before != c.header || h->after.monotonic_published_at_ns != 0) continue;
-      const bool same_place =
+      const bool same_location =
           h->after.payload == c.header.payload && h->after.payload_size == c.header.payload_size;
-      if (!same_place) continue;
+      if (!same_location) continue;
       const auto what = harm(payload, s.payload ? &*s.payload : nullptr, kReadAtStore);
       if (what.empty()) continue;
       // Another thread may have seen the zero, and acted on it.
@@ -455,8 +456,8 @@ Finding no_dead_payload(const ImageEvidence& e) {
         ++contended;
         continue;
       }
-      Finding f = evidence(contradicted(
-          "the payload was " + what + " before the timestamp became zero", "dead payload"));
+      Finding f = evidence(
+          failed("the payload was " + what + " before the timestamp became zero", "dead payload"));
       f.event = {s.header, s.order, {}};
       return f;
     }
@@ -469,9 +470,9 @@ Finding no_dead_payload(const ImageEvidence& e) {
         }
         // The memory of a process that is about to end goes in some order.
         if (begins_at_exit(*later.snapshot)) continue;
-        const auto what = harm(payload, later.payload_block, kReadAtLook);
+        const auto what = harm(payload, later.payload_block, kReadAtSample);
         if (what.empty()) continue;
-        Finding f = evidence(contradicted(
+        Finding f = evidence(failed(
             "after the withdrawal the header is valid and its payload is " + what, "dead payload"));
         f.hexdumps = {header_dump(later, {{16, 8, "timestamp: not zero"}}),
                       payload_dump(later, 0, 16, "now")};
@@ -517,12 +518,12 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
   std::size_t seen = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    const auto given = parallel_updates(d);
+    const auto expected = parallel_updates(d);
     const ImageView* before = operations[i - 1].view;
-    if (given.size() < 2 || d.view == nullptr || before == nullptr) continue;
+    if (expected.size() < 2 || d.view == nullptr || before == nullptr) continue;
     const Published now = published_at(*e.session, d);
     if (now.image == nullptr || before->image != d.view->image) continue;
-    updates += given.size();
+    updates += expected.size();
     for (const HeaderOperation& op : header_history_of(*now.image).operations) {
       if (op.kind != HeaderOperation::Kind::kUpdate || !op.was_zeroed() || !op.is_announced()) {
         continue;
@@ -538,7 +539,7 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
       }
     }
     if (now.payload == nullptr || !all_answered(d)) continue;
-    const bool one_of_them = std::ranges::any_of(given, [&](const auto& attributes) {
+    const bool one_of_them = std::ranges::any_of(expected, [&](const auto& attributes) {
       return std::ranges::all_of(attributes, [&](const Attribute& a) {
         const Attribute* there = now.find(a.key);
         return there != nullptr && is_same(*there, a);
@@ -546,18 +547,18 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
     });
     if (one_of_them) continue;
     std::vector<std::string> found;
-    for (const Attribute& a : given.front()) found.push_back(shown(now.find(a.key)));
-    // Values of none of them are no mixture.
-    const bool mixed = std::ranges::all_of(given.front(), [&](const Attribute& a) {
+    for (const Attribute& a : expected.front()) found.push_back(shown(now.find(a.key)));
+    // Values that are in neither of them do not make a mixture.
+    const bool mixed = std::ranges::all_of(expected.front(), [&](const Attribute& a) {
       const Attribute* there = now.find(a.key);
-      return there != nullptr && std::ranges::any_of(given, [&](const auto& attributes) {
+      return there != nullptr && std::ranges::any_of(expected, [&](const auto& attributes) {
                const Attribute* one = find_key(attributes, a.key);
                return one != nullptr && is_same(*one, *there);
              });
     });
     if (!mixed) continue;
-    Finding f = contradicted("after updates in parallel the context is none of those given",
-                             "two updates at once");
+    Finding f = failed("after updates in parallel the context is none of those given",
+                       "two updates at once");
     f.evidence = {request_line(d), maps_line(*now.context)};
     f.evidence.insert(f.evidence.end(), found.begin(), found.end());
     return f;
@@ -602,9 +603,9 @@ std::vector<std::string> answered_at_the_end(const ImageEvidence& e) {
 std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
   auto calls = answered_at_the_end(e);
   if (calls.empty()) return std::nullopt;
-  Finding f = noted("the process ended (" + e.session->session->ending +
-                        ") while memory was refused, which also its runtime may have asked for",
-                    "ended without memory");
+  Finding f = info("the process ended (" + e.session->session->ending +
+                       ") while memory was refused, which also its runtime may have asked for",
+                   "ended without memory");
   f.level = "syscalls";
   f.evidence = std::move(calls);
   f.evidence.push_back(request_line(e.session->operations.back()));
@@ -612,7 +613,7 @@ std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
 }
 
 Finding failure_recoverable(const ImageEvidence& e) {
-  std::size_t failed = 0;
+  std::size_t refused = 0;
   const auto& operations = e.session->operations;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
@@ -626,9 +627,9 @@ Finding failure_recoverable(const ImageEvidence& e) {
       if (c->injected && c->result.value_or(0) < 0) calls.push_back(call_line(*c));
     }
     if (calls.empty()) continue;
-    ++failed;
+    ++refused;
     const auto wrong = [&](std::string saw, std::string signature) {
-      Finding f = contradicted(std::move(saw), std::move(signature));
+      Finding f = failed(std::move(saw), std::move(signature));
       f.level = "syscalls";
       f.evidence = calls;
       f.evidence.push_back(request_line(d));
@@ -663,29 +664,33 @@ Finding failure_recoverable(const ImageEvidence& e) {
     }
   }
   if (auto ended = ended_without_memory(e)) return *std::move(ended);
-  if (failed == 0) {
+  if (refused == 0) {
     return unobservable("no call failed during an update",
                         "an adapter that declares process.update, on a host where ctxconf can "
                         "answer system calls");
   }
-  Finding f = passed(fmt::format("{} updates in which a call failed", failed));
+  Finding f = passed(fmt::format("{} updates in which a call failed", refused));
   f.level = "syscalls";
   return f;
 }
 
-constexpr auto kDrivenProcessRules = std::to_array<NamedRule>({
-    {"pctx.publish.existing-becomes-update", existing_becomes_update},
-    {"pctx.publish.on-init", publish_on_init},
-    {"pctx.publish.available-while-idle", available_while_idle},
-    {"pctx.drop.no-dead-payload", no_dead_payload},
-    {"pctx.update.visible", update_visible},
-    {"pctx.update.complete-state", update_complete_state},
-    {"pctx.update.failure-recoverable", failure_recoverable},
-    {"pctx.update.one-writer-at-a-time", one_writer_at_a_time},
+constexpr auto kDrivenProcessRules = std::to_array<RequirementRule>({
+    {"pctx.publish.existing-becomes-update", existing_becomes_update, AskedOf::kTestee,
+     RestsOn::kOperations},
+    {"pctx.publish.on-init", publish_on_init, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.publish.available-while-idle", available_while_idle, AskedOf::kTestee,
+     RestsOn::kOperations},
+    {"pctx.drop.no-dead-payload", no_dead_payload, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.update.visible", update_visible, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.update.complete-state", update_complete_state, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.update.failure-recoverable", failure_recoverable, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kItsSubject},
+    {"pctx.update.one-writer-at-a-time", one_writer_at_a_time, AskedOf::kTestee,
+     RestsOn::kOperations},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_process_rules() { return kDrivenProcessRules; }
+std::span<const RequirementRule> driven_process_rules() { return kDrivenProcessRules; }
 
 }  // namespace ctxconf::conformance

@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
@@ -17,15 +17,12 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr unsigned kSampled = 1;
-constexpr unsigned kRandom = 2;
-
-Finding against(const DrivenLook& look, std::string saw, std::string signature,
+Finding against(const DrivenSample& sample, std::string saw, std::string signature,
                 std::vector<Hexdump::Mark> marks) {
-  Finding f = contradicted(std::move(saw), std::move(signature));
-  f.evidence = {"after " + request_line(*look.driven)};
-  for (auto& line : record_lines(*look.slot.record)) f.evidence.push_back(std::move(line));
-  f.hexdumps = {record_dump(*look.slot.record, std::move(marks))};
+  Finding f = failed(std::move(saw), std::move(signature));
+  f.evidence = {"after " + request_line(*sample.driven)};
+  for (auto& line : record_lines(*sample.slot.record)) f.evidence.push_back(std::move(line));
+  f.hexdumps = {record_dump(*sample.slot.record, std::move(marks))};
   return f;
 }
 
@@ -70,25 +67,26 @@ std::optional<Finding> refused(const ImageEvidence& e, const Asked& asked, const
 // ---- ids and flags
 
 Finding id_as_given(const ImageEvidence& e, const IdField& field,
-                    std::string GivenContext::* given_id) {
-  const auto looks = driven_looks(e);
-  std::set<std::string> given;  // of any context: shown on the wrong one it is no matter of bytes
-  for (const auto& look : looks) {
-    if (look.context() != nullptr) given.insert(look.context()->*given_id);
+                    std::string ExpectedContext::* expected_id) {
+  const auto samples = driven_samples(e);
+  std::set<std::string>
+      expected;  // to any context: an id on the wrong one is not a matter of bytes
+  for (const auto& sample : samples) {
+    if (sample.context() != nullptr) expected.insert(sample.context()->*expected_id);
   }
-  std::set<const GivenContext*> judged;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
-    const std::string shown = field.shown(*look.slot.record);
-    if (shown == c->*given_id) {
+  std::set<const ExpectedContext*> judged;
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr || !c->has_ids()) continue;
+    const std::string shown = field.shown(*sample.slot.record);
+    if (shown == c->*expected_id) {
       judged.insert(c);
-    } else if (!given.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
-      return against(look,
+    } else if (!expected.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
+      return against(sample,
                      fmt::format("the {} is {}, and {} was given{}", field.name, shown,
-                                 c->*given_id, order_of(c->*given_id, shown)),
+                                 c->*expected_id, order_of(c->*expected_id, shown)),
                      fmt::format("{} not as given", field.name),
-                     {{field.offset, field.length, fmt::format("given: {}", c->*given_id)}});
+                     {{field.offset, field.length, fmt::format("given: {}", c->*expected_id)}});
     }
   }
   if (judged.empty()) return no_record_of_a_context();
@@ -97,41 +95,41 @@ Finding id_as_given(const ImageEvidence& e, const IdField& field,
 
 Finding trace_id(const ImageEvidence& e) {
   if (e.session == nullptr) return trace_id_as_told(e);
-  return id_as_given(e, kTraceIdField, &GivenContext::trace_id);
+  return id_as_given(e, kTraceIdField, &ExpectedContext::trace_id);
 }
 Finding span_id(const ImageEvidence& e) {
   if (e.session == nullptr) return span_id_as_told(e);
-  return id_as_given(e, kSpanIdField, &GivenContext::span_id);
+  return id_as_given(e, kSpanIdField, &ExpectedContext::span_id);
 }
 
 Finding ids_zero_when_none(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::map<std::string, std::set<std::string>> earlier;  // ids that a thread has shown
   std::size_t judged = 0;
-  const DrivenLook* odd = nullptr;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
+  const DrivenSample* odd = nullptr;
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
     const auto is_traced = [](const auto& context) { return context->has_ids(); };
-    auto& before = earlier[look.thread.name];
-    if (c == nullptr || std::ranges::any_of(look.thread.stack, is_traced)) {
-      if (look.shows_record() && c != nullptr && !has_no_ids(*look.slot.record)) {
-        before.insert(trace_id_of(*look.slot.record));
-        before.insert(span_id_of(*look.slot.record));
+    auto& before = earlier[sample.thread.name];
+    if (c == nullptr || std::ranges::any_of(sample.thread.stack, is_traced)) {
+      if (sample.shows_record() && c != nullptr && !has_no_ids(*sample.slot.record)) {
+        before.insert(trace_id_of(*sample.slot.record));
+        before.insert(span_id_of(*sample.slot.record));
       }
       continue;
     }
-    if (look.slot.state == SlotState::kUnreadable || before.empty()) continue;
+    if (sample.slot.state == SlotState::kUnreadable || before.empty()) continue;
     ++judged;
-    if (!look.shows_record() || has_no_ids(*look.slot.record)) continue;
-    const Record& r = *look.slot.record;
-    odd = &look;
+    if (!sample.shows_record() || has_no_ids(*sample.slot.record)) continue;
+    const Record& r = *sample.slot.record;
+    odd = &sample;
     const std::string trace = trace_id_of(r);
     const std::string span = span_id_of(r);
     if (!before.contains(trace) && !before.contains(span)) continue;
-    return against(look,
+    return against(sample,
                    fmt::format("a context without ids shows trace id {} and span id {}, which "
                                "thread {} had shown for one that has ended",
-                               trace, span, look.thread.tid),
+                               trace, span, sample.thread.tid),
                    "ids of a context that has ended", {{0, 24, "ids: want zero"}});
   }
   if (judged == 0) {
@@ -144,7 +142,7 @@ Finding ids_zero_when_none(const ImageEvidence& e) {
                         "an adapter that declares thread.attach and thread.detach");
   }
   if (odd != nullptr) {
-    Finding f = noted("a context without ids shows ids that were never given", "ids of its own");
+    Finding f = info("a context without ids shows ids that were never given", "ids of its own");
     f.evidence = record_lines(*odd->slot.record);
     return f;
   }
@@ -164,23 +162,23 @@ Finding trace_flags(const ImageEvidence& e) {
   const unsigned taken = taken_context(*e.session).flags;
   std::size_t sampled = 0;
   std::size_t unsampled = 0;
-  unsigned others = 0;               // the higher bits that were given, and shown
-  std::optional<DrivenLook> masked;  // those without a meaning so far are all cleared
-  for (const auto& look : driven_looks(e)) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr || !c->has_ids()) continue;
-    if (!shows_ids_of(*look.slot.record, *c)) continue;  // somebody else's, perhaps
-    const unsigned shown = look.slot.record->head.trace_flags;
+  unsigned others = 0;                 // the higher bits that were given, and shown
+  std::optional<DrivenSample> masked;  // those without a meaning so far are all cleared
+  for (const auto& sample : driven_samples(e)) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr || !c->has_ids()) continue;
+    if (!shows_ids_of(*sample.slot.record, *c)) continue;  // somebody else's, perhaps
+    const unsigned shown = sample.slot.record->head.trace_flags;
     const unsigned wanted = c->flags & taken;
     if (shown != wanted && shown == (wanted & (kSampled | kRandom))) {
-      masked = look;
+      masked = sample;
     } else if (shown != wanted) {
       const unsigned lost = wanted & ~shown;
       const unsigned added = shown & ~wanted;
       std::string saw =
           fmt::format("the flags are {:#04x}, and {:#04x} was given", shown, c->flags);
       if (wanted != c->flags) saw += fmt::format(", of which the SDK takes {:#04x}", wanted);
-      Finding f = against(look, std::move(saw), "flags not as given",
+      Finding f = against(sample, std::move(saw), "flags not as given",
                           {{25, 1, fmt::format("given: {:#04x}", c->flags)}});
       if (lost != 0) f.evidence.push_back(fmt::format("lost: {}", named_flags(lost)));
       if (added != 0) f.evidence.push_back(fmt::format("added: {}", named_flags(added)));
@@ -191,9 +189,9 @@ Finding trace_flags(const ImageEvidence& e) {
   }
   if (sampled == 0) return no_record_of_a_context();
   if (masked) {
-    Finding f = noted(fmt::format("of the flags {:#04x} those without a meaning so far are cleared",
-                                  masked->context()->flags),
-                      "flags without a meaning cleared");
+    Finding f = info(fmt::format("of the flags {:#04x} those without a meaning so far are cleared",
+                                 masked->context()->flags),
+                     "flags without a meaning cleared");
     f.evidence = {"after " + request_line(*masked->driven)};
     return f;
   }
@@ -204,17 +202,17 @@ Finding trace_flags(const ImageEvidence& e) {
 // ---- attributes
 
 Finding length_not_wrapped(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   const TakenContext taken = taken_context(*e.session);
   std::set<std::size_t> seen;
   std::set<std::string> shown;  // keys that have an index and a value
   std::set<std::string> too_long;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr) continue;
-    for (const GivenAttribute& a : c->attributes) {
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr) continue;
+    for (const ExpectedAttribute& a : c->attributes) {
       if (!a.text) continue;
-      const auto entry = entry_named(*look.slot.record, a.key);
+      const auto entry = entry_named(*sample.slot.record, a.key);
       if (entry) shown.insert(a.key);
       if (a.text->size() <= abi::kMaxValueBytes) continue;
       seen.insert(a.text->size());
@@ -223,10 +221,10 @@ Finding length_not_wrapped(const ImageEvidence& e) {
       if (!entry || entry->value.size() != left) continue;
       if (left == cut_size(*a.text, taken.value_bytes) || left == taken.value_bytes) continue;
       if (text_of(*entry) != a.text->substr(0, left)) continue;
-      Finding f =
-          against(look, fmt::format("a value of {} bytes has the length {}", a.text->size(), left),
-                  "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
-      add_named_entries(f, *look.slot.record);
+      Finding f = against(
+          sample, fmt::format("a value of {} bytes has the length {}", a.text->size(), left),
+          "length wrapped", {mark_of(*entry, fmt::format("length {}", left))});
+      add_named_entries(f, *sample.slot.record);
       return f;
     }
   }
@@ -244,17 +242,17 @@ bool is_printable(const std::string& text) {
 }
 
 Finding non_strings_as_text(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   const TakenContext taken = taken_context(*e.session);
   std::size_t judged = 0;
   std::size_t as_text = 0;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr) continue;
-    for (const GivenAttribute& a : c->attributes) {
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr) continue;
+    for (const ExpectedAttribute& a : c->attributes) {
       if (a.text || c->texts_of(a.key).size() != 1) continue;
       ++judged;
-      const Record& r = *look.slot.record;
+      const Record& r = *sample.slot.record;
       const auto entry = entry_named(r, a.key);
       if (!entry) continue;
       ++as_text;
@@ -267,21 +265,21 @@ Finding non_strings_as_text(const ImageEvidence& e) {
       const std::string key = conformance::quoted(a.key);
       Finding f =
           is_text
-              ? against(look,
+              ? against(sample,
                         fmt::format("{} is {}, where {} was given", key, quoted, a.value.dump()),
                         "another value as text", {mark_of(*entry, "another value")})
-              : against(look,
+              : against(sample,
                         fmt::format("the value of {}, which is not a string, is not text: {}", key,
                                     quoted),
                         "value in binary", {mark_of(*entry, "no text")});
-      add_named_entries(f, *look.slot.record);
+      add_named_entries(f, *sample.slot.record);
       return f;
     }
   }
   if (judged == 0) {
     const auto is_other = [](const nlohmann::json& request) {
-      const auto given = given_attributes(request);
-      return std::ranges::any_of(given, [](const GivenAttribute& a) { return !a.text; });
+      const auto expected = expected_attributes(request);
+      return std::ranges::any_of(expected, [](const ExpectedAttribute& a) { return !a.text; });
     };
     if (auto na = refused(e, is_other, "the adapter takes strings only")) return *na;
     return unobservable("no record was seen while an attribute of another type was attached",
@@ -291,15 +289,15 @@ Finding non_strings_as_text(const ImageEvidence& e) {
 }
 
 Finding last_occurrence_wins(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t judged = 0;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr) continue;
-    for (const GivenAttribute& a : c->attributes) {
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr) continue;
+    for (const ExpectedAttribute& a : c->attributes) {
       const auto texts = c->texts_of(a.key);
       if (texts.size() < 2 || texts.back().size() > abi::kMaxValueBytes) continue;
-      const auto entry = entry_named(*look.slot.record, a.key);
+      const auto entry = entry_named(*sample.slot.record, a.key);
       if (!entry) continue;
       const std::string shown = text_of(*entry);
       if (shown == texts.back()) {
@@ -308,12 +306,12 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
       }
       if (std::ranges::find(texts, shown) == texts.end()) continue;
       Finding f = against(
-          look,
+          sample,
           fmt::format("the last entry of {} is {}, and {} was given last",
                       conformance::quoted(a.key), conformance::quoted(shown, kShownValueBytes),
                       conformance::quoted(texts.back(), kShownValueBytes)),
           "an outdated value comes last", {mark_of(*entry, "outdated")});
-      add_named_entries(f, *look.slot.record);
+      add_named_entries(f, *sample.slot.record);
       return f;
     }
   }
@@ -324,18 +322,24 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
   return passed(fmt::format("{} looks at an attribute that was given again", judged));
 }
 
-constexpr auto kDrivenRecordRules = std::to_array<NamedRule>({
-    {"tctx.record.trace-id", trace_id},
-    {"tctx.record.span-id", span_id},
-    {"tctx.record.ids-zero-when-none", ids_zero_when_none},
-    {"tctx.record.trace-flags", trace_flags},
-    {"tctx.attrs.length-not-wrapped", length_not_wrapped},
-    {"tctx.attrs.non-strings-as-text", non_strings_as_text},
-    {"tctx.attrs.last-occurrence-wins", last_occurrence_wins},
+constexpr auto kDrivenRecordRules = std::to_array<RequirementRule>({
+    {"tctx.record.trace-id", trace_id, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.record.span-id", span_id, AskedOf::kTestee, RestsOn::kOperations, UnderFaults::kJudged},
+    {"tctx.record.ids-zero-when-none", ids_zero_when_none, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.record.trace-flags", trace_flags, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attrs.length-not-wrapped", length_not_wrapped, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attrs.non-strings-as-text", non_strings_as_text, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attrs.last-occurrence-wins", last_occurrence_wins, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_record_rules() { return kDrivenRecordRules; }
+std::span<const RequirementRule> driven_record_rules() { return kDrivenRecordRules; }
 
 }  // namespace ctxconf::conformance

@@ -8,8 +8,8 @@
 #include <set>
 #include <vector>
 
-#include "conformance/payload_walk.h"
-#include "conformance/rules/given.h"
+#include "conformance/payload/payload_walk.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -32,24 +32,24 @@ const Attribute* lost_of(const std::vector<Attribute>& resource, const Published
 }
 
 Finding default_resource(const ImageEvidence& e) {
-  Given given;
+  ExpectedResource expected;
   std::optional<std::vector<Attribute>> second;
   Published was;   // with the default Resource alone
   Published last;  // at the operation before
   bool judged = false;
   bool nothing_taken = false;
   for (const DrivenOperation& d : e.session->operations) {
-    given.apply(d);
+    expected.apply(d);
     const Published now = published_at(*e.session, d);
     if (d.op == "process.second_resource" && d.ok && d.request.contains("resource")) {
       if (!second) was = last;
       second = resource_of(d.request);
     }
     last = now;
-    if (!second || !given.resource || was.payload == nullptr || now.image != was.image) continue;
+    if (!second || !expected.resource || was.payload == nullptr || now.image != was.image) continue;
     const auto wrong = [&](std::string saw) {
-      Finding f = contradicted(std::move(saw), "not the default Resource");
-      for (const Attribute& a : *given.resource) {
+      Finding f = failed(std::move(saw), "not the default Resource");
+      for (const Attribute& a : *expected.resource) {
         if (f.evidence.size() < kMaxListed) f.evidence.push_back("default: " + shown(&a));
       }
       for (const Attribute& a : *second) {
@@ -61,10 +61,10 @@ Finding default_resource(const ImageEvidence& e) {
     };
     if (!now.has_mappings) return wrong("with another provider there is no context any more");
     if (now.payload == nullptr || now.contexts > 1) continue;
-    nothing_taken = given.nothing_taken;
+    nothing_taken = expected.nothing_taken;
     if (nothing_taken) continue;
     judged = true;
-    const Attribute* lost = lost_of(*given.resource, was, now);
+    const Attribute* lost = lost_of(*expected.resource, was, now);
     if (lost == nullptr) continue;
     const Attribute* there = now.find(lost->key);
     const Attribute* of_second = find_key(*second, lost->key);
@@ -76,18 +76,18 @@ Finding default_resource(const ImageEvidence& e) {
   }
   if (judged) return passed();
   if (nothing_taken) return nothing_was_taken();
-  return unobservable("no second Resource was set up beside a published one",
+  return unobservable("no second Resource was set up next to a published one",
                       "an adapter that declares process.second_resource");
 }
 
-// What is wrong with a pair that the SDK took beside its Resource; nothing: it is in field 2 alone,
-// as it was given, or may be missing.
-std::optional<Finding> misplaced(const Attribute& g, const Given& given, const Published& now,
-                                 bool first) {
+// What is wrong with a pair that the SDK took in addition to its Resource; nothing: it is in field
+// 2 alone, as it was given, or may be missing.
+std::optional<Finding> misplaced(const Attribute& g, const ExpectedResource& expected,
+                                 const Published& now, bool first) {
   const Attribute* in_resource = find_key(now.payload->resource, g.key);
   const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
   if (in_resource != nullptr) {
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("{}, which is not of the Resource, is published in {}", shown(in_resource),
                     in_attributes == nullptr ? "its attributes" : "both lists"),
         "extra pair in the Resource");
@@ -96,37 +96,36 @@ std::optional<Finding> misplaced(const Attribute& g, const Given& given, const P
   }
   if (!first) return std::nullopt;
   if (in_attributes == nullptr) {
-    if (may_be_left_out(g, given.attributes->size())) return std::nullopt;
-    return contradicted(
-        fmt::format("{} was accepted next to the Resource and is missing", shown(&g)),
-        "extra pair missing");
+    if (may_be_left_out(g, expected.attributes->size())) return std::nullopt;
+    return failed(fmt::format("{} was accepted next to the Resource and is missing", shown(&g)),
+                  "extra pair missing");
   }
   if (is_same(g, *in_attributes)) return std::nullopt;
-  Finding f = contradicted(fmt::format("{} is published next to the Resource, but {} was given",
-                                       shown(in_attributes), shown(&g)),
-                           "extra pair changed");
+  Finding f = failed(fmt::format("{} is published next to the Resource, but {} was given",
+                                 shown(in_attributes), shown(&g)),
+                     "extra pair changed");
   f.hexdumps = {payload_dump(*now.context, in_attributes->offset, 1, "changed")};
   return f;
 }
 
 Finding extra_keys_in_attributes(const ImageEvidence& e) {
-  Given given;
+  ExpectedResource expected;
   FirstPublications publications;
   std::size_t pairs = 0;
   bool refused = false;
   for (const DrivenOperation& d : e.session->operations) {
-    given.apply(d);
+    expected.apply(d);
     const Published now = published_at(*e.session, d);
     const bool first = publications.begins(d, now);
     if (!is_publication(d)) continue;
     const bool extra = d.request.contains("attributes") && !d.request["attributes"].empty();
-    const bool left_out = d.ok && given.attributes && given.attributes->empty();
+    const bool left_out = d.ok && expected.attributes && expected.attributes->empty();
     refused = refused ||
               (extra && (left_out || d.error_kind == "rejected" || d.error_kind == "unsupported"));
-    if (!given.is_known() || now.payload == nullptr || now.contexts > 1) continue;
-    for (const Attribute& g : *given.attributes) {
-      if (find_key(*given.resource, g.key) != nullptr) continue;
-      if (auto wrong = misplaced(g, given, now, first)) {
+    if (!expected.is_known() || now.payload == nullptr || now.contexts > 1) continue;
+    for (const Attribute& g : *expected.attributes) {
+      if (find_key(*expected.resource, g.key) != nullptr) continue;
+      if (auto wrong = misplaced(g, expected, now, first)) {
         wrong->evidence = {request_line(d), maps_line(*now.context)};
         return *std::move(wrong);
       }
@@ -135,9 +134,10 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
   }
   if (pairs > 0) return passed(fmt::format("{} pairs, each in field 2 alone", pairs));
   if (refused) {
-    return not_applicable(NaReason::kCapability, "the SDK takes no pairs beside its Resource");
+    return not_applicable(NaReason::kCapability,
+                          "the SDK takes no pairs in addition to its Resource");
   }
-  return unobservable("no pairs beside the Resource were published",
+  return unobservable("no pairs were published in addition to the Resource",
                       "an adapter whose process.publish takes `attributes`");
 }
 
@@ -145,23 +145,23 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
 
 Finding resource_as_given(const ImageEvidence& e) {
   constexpr std::size_t kShownValue = 80;
-  Given given;
+  ExpectedResource expected;
   std::set<std::string> compared;
   std::vector<std::string> left_out;
   FirstPublications publications;
   bool nothing_taken = false;
   for (const DrivenOperation& d : e.session->operations) {
-    given.apply(d);
+    expected.apply(d);
     const Published now = published_at(*e.session, d);
     const bool first = publications.begins(d, now);
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
-    if (!first || !given.resource || now.payload == nullptr) continue;
-    nothing_taken = nothing_taken || given.nothing_taken;
+    if (!first || !expected.resource || now.payload == nullptr) continue;
+    nothing_taken = nothing_taken || expected.nothing_taken;
     for (const Attribute& g : resource_of(d.request)) {
-      if (find_key(*given.resource, g.key) != nullptr || left_out.size() >= kMaxListed) continue;
+      if (find_key(*expected.resource, g.key) != nullptr || left_out.size() >= kMaxListed) continue;
       left_out.push_back("not taken by the SDK: " + g.key);
     }
-    for (const Attribute& g : *given.resource) {
+    for (const Attribute& g : *expected.resource) {
       const Attribute* there = find_key(now.payload->resource, g.key);
       const bool found = there != nullptr && is_same(g, *there);
       if (found) {
@@ -169,7 +169,7 @@ Finding resource_as_given(const ImageEvidence& e) {
         continue;
       }
       const Attribute* beside = find_key(now.payload->attributes, g.key);
-      if (there == nullptr && beside == nullptr && may_be_left_out(g, given.resource->size())) {
+      if (there == nullptr && beside == nullptr && may_be_left_out(g, expected.resource->size())) {
         if (left_out.size() < kMaxListed) left_out.push_back("not published: " + g.key);
         continue;
       }
@@ -181,7 +181,7 @@ Finding resource_as_given(const ImageEvidence& e) {
         saw += beside == nullptr ? ": no such attribute" : ": in field 2, and not in the Resource";
       }
       if (there == nullptr) there = beside;
-      Finding f = contradicted(std::move(saw), "given attribute missing or changed");
+      Finding f = failed(std::move(saw), "given attribute missing or changed");
       f.evidence = {
           "given: " + conformance::quoted(g.value, kShownValue),
           "published: " + (there == nullptr ? std::string("nothing")
@@ -203,13 +203,15 @@ Finding resource_as_given(const ImageEvidence& e) {
 
 namespace {
 
-constexpr auto kDrivenResourceRules = std::to_array<NamedRule>({
-    {"pctx.payload.default-resource", default_resource},
-    {"pctx.payload.extra-keys-in-attributes", extra_keys_in_attributes},
+constexpr auto kDrivenResourceRules = std::to_array<RequirementRule>({
+    {"pctx.payload.default-resource", default_resource, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"pctx.payload.extra-keys-in-attributes", extra_keys_in_attributes, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_resource_rules() { return kDrivenResourceRules; }
+std::span<const RequirementRule> driven_resource_rules() { return kDrivenResourceRules; }
 
 }  // namespace ctxconf::conformance

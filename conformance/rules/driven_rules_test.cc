@@ -42,14 +42,14 @@ std::string pairs_in(int number, const Pairs& pairs) {
   return out;
 }
 
-Json given(const Pairs& pairs) {
+Json expected(const Pairs& pairs) {
   Json out = Json::array();
   for (const auto& [key, value] : pairs) {
     out.push_back({{"key", key}, {"value", {{"stringValue", value}}}});
   }
   return out;
 }
-Json with_resource(const Pairs& pairs) { return {{"resource", {{"attributes", given(pairs)}}}}; }
+Json with_resource(const Pairs& pairs) { return {{"resource", {{"attributes", expected(pairs)}}}}; }
 
 MemoryBlock block(std::uint64_t at, const std::string& content) {
   MemoryBlock b;
@@ -175,10 +175,10 @@ struct Driven : LiteralRecording {
     Timeline timeline = t;
     timeline.sessions = {session};
     const auto all = evidence_of(timeline);
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     for (const auto& e : all) {
-      if (rule != nullptr && e.image->key == session.root) return rule(e);
+      if (rule != nullptr && e.image->key == session.root) return rule->rule(e);
     }
     ADD_FAILURE() << "nobody to ask";
     return {};
@@ -201,11 +201,11 @@ Driven published(const Writer& w = {}) {
 
 TEST(DrivenRules, NothingWasAsked) {
   for (const auto group : {driven_resource_rules(), driven_process_rules(), driven_fork_rules()}) {
-    for (const NamedRule& rule : group) {
+    for (const RequirementRule& rule : group) {
       Driven d;
-      const Finding f = d.judge(rule.requirement);
-      EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.requirement;
-      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+      const Finding f = d.judge(rule.id);
+      EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.id;
+      EXPECT_FALSE(f.remedy.empty()) << rule.id;
     }
   }
   Driven d;
@@ -881,10 +881,10 @@ TEST(ResourceAsGiven, WhatItTookIsCompared) {
 }
 
 TEST(UpdateVisible, PairsBesideAResourceThatStays) {
-  const Json update = {{"attributes", given({{"canary", "2"}})}};
+  const Json update = {{"attributes", expected({{"canary", "2"}})}};
   Driven d = published();
   d.state.front().attributes = {{"canary", "1"}};
-  d.ask("process.update", {{"attributes", given({{"canary", "1"}})}});
+  d.ask("process.update", {{"attributes", expected({{"canary", "1"}})}});
   EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
   Driven left_out = d;
   left_out.ask("process.update", update, {{"ok", true}, {"left_out", {"canary"}}});
@@ -931,7 +931,7 @@ TEST(ForkedChild, ThatWithdrawsHasNoContext) {
 TEST(ExtraKeys, InFieldTwo) {
   constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
   Json request = with_resource({{"service.name", "shop"}});
-  request["attributes"] = given({{"canary", "1"}});
+  request["attributes"] = expected({{"canary", "1"}});
   Driven d;
   Writer w;
   w.attributes = {{"canary", "1"}};
@@ -955,7 +955,7 @@ TEST(ExtraKeys, AsTheyWereGiven) {
   constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
   const Json number = {{"key", "number"}, {"value", {{"intValue", "1"}}}};
   Json request = with_resource({{"service.name", "shop"}});
-  request["attributes"] = given({{"canary", "1"}});
+  request["attributes"] = expected({{"canary", "1"}});
   request["attributes"].push_back(number);
   const auto outcome = [&](const Pairs& there, const Json& reply) {
     Driven d;
@@ -1093,7 +1093,7 @@ TEST(ForkChildHasNone, AtEachStep) {
   Writer elsewhere;
   elsewhere.mapping += 0x10000;
   EXPECT_EQ(with(true, {elsewhere}), Outcome::kPass);
-  // Before the mark it is another row's.
+  // Before the mark it is another requirement's.
   EXPECT_EQ(with(false, {Writer{}}), Outcome::kUnobservable);
   EXPECT_EQ(with(true, {Writer{}}, /*ended=*/true), Outcome::kUnobservable);
 }
@@ -1256,8 +1256,8 @@ TEST(DrivenRules, RequestsThatAreNoObjectsOrDeep) {
     for (Operation& o : d.session.operations) o.request = o.reply = request;
     for (const auto group : {driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
                              driven_key_map_rules()}) {
-      for (const NamedRule& rule : group) {
-        EXPECT_NE(d.outcome(rule.requirement), Outcome::kFail) << rule.requirement;
+      for (const RequirementRule& rule : group) {
+        EXPECT_NE(d.outcome(rule.id), Outcome::kFail) << rule.id;
       }
     }
   }
@@ -1285,8 +1285,8 @@ TEST(DrivenRules, RepliesAndRequestsThatMakeNoSense) {
     d.ask("process.drop", {}, reply);
     for (const auto group :
          {driven_resource_rules(), driven_process_rules(), driven_fork_rules()}) {
-      for (const NamedRule& rule : group) {
-        EXPECT_NE(d.outcome(rule.requirement), Outcome::kFail) << rule.requirement << reply;
+      for (const RequirementRule& rule : group) {
+        EXPECT_NE(d.outcome(rule.id), Outcome::kFail) << rule.id << reply;
       }
     }
   }

@@ -8,7 +8,7 @@
 #include <set>
 #include <span>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/slot_step_rules.h"
@@ -22,58 +22,59 @@ constexpr std::size_t kMostLines = 12;
 std::string ids_of(const Record& r) {
   return fmt::format("trace id {}, span id {}", trace_id_of(r), span_id_of(r));
 }
-std::string ids_of(const GivenContext& c) {
+std::string ids_of(const ExpectedContext& c) {
   return c.has_ids() ? fmt::format("trace id {}, span id {}", c.trace_id, c.span_id)
                      : std::string("no ids");
 }
 
-std::string seen_on(const DrivenLook& look) {
-  switch (look.slot.state) {
+std::string seen_on(const DrivenSample& sample) {
+  switch (sample.slot.state) {
     case SlotState::kRecord:
-      return ids_of(*look.slot.record);
+      return ids_of(*sample.slot.record);
     case SlotState::kUnreadable:
       return "a record that cannot be read";
     case SlotState::kNone:
-      return look.slot.record == nullptr ? "a null slot" : "a record that is not valid";
+      return sample.slot.record == nullptr ? "a null slot" : "a record that is not valid";
     case SlotState::kUnknown:
       break;
   }
   return "nothing known";
 }
 
-Finding against(const DrivenLook& look, std::string saw, std::string signature) {
-  Finding f = contradicted(std::move(saw), std::move(signature));
-  f.evidence = {"after " + request_line(*look.driven)};
-  if (look.slot.record != nullptr) {
-    for (auto& line : record_lines(*look.slot.record)) f.evidence.push_back(std::move(line));
-    f.hexdumps = {record_dump(*look.slot.record, {})};
+Finding against(const DrivenSample& sample, std::string saw, std::string signature) {
+  Finding f = failed(std::move(saw), std::move(signature));
+  f.evidence = {"after " + request_line(*sample.driven)};
+  if (sample.slot.record != nullptr) {
+    for (auto& line : record_lines(*sample.slot.record)) f.evidence.push_back(std::move(line));
+    f.hexdumps = {record_dump(*sample.slot.record, {})};
   }
   return f;
 }
 
 // The slot leads to a record, valid or not.
-std::optional<std::uint64_t> address_of(const DrivenLook& look) {
-  if (look.slot.record == nullptr) return std::nullopt;
-  return look.slot.record->sample->value;
+std::optional<std::uint64_t> address_of(const DrivenSample& sample) {
+  if (sample.slot.record == nullptr) return std::nullopt;
+  return sample.slot.record->sample->value;
 }
 
-bool is_of(const DrivenLook& look, std::string_view op) {
-  return look.driven->ok && look.driven->op == op && look.driven->of_thread(look.thread.name);
+bool is_of(const DrivenSample& sample, std::string_view op) {
+  return sample.driven->ok && sample.driven->op == op &&
+         sample.driven->of_thread(sample.thread.name);
 }
 
 // ---- attach
 
 Finding attach_visible(const ImageEvidence& e) {
   std::size_t attached = 0;
-  for (const auto& look : driven_looks(e)) {
+  for (const auto& sample : driven_samples(e)) {
     // Attributes alone need not show, nor does what is not sampled.
-    constexpr unsigned kSampled = 1;
-    if (!is_of(look, "thread.attach") || !look.context()->has_ids()) continue;
-    if ((look.context()->flags & kSampled) == 0 && !look.shows_record()) continue;
+    if (!is_of(sample, "thread.attach") || !sample.context()->has_ids()) continue;
+    if ((sample.context()->flags & kSampled) == 0 && !sample.shows_record()) continue;
     ++attached;
-    if (look.shows_record()) continue;
+    if (sample.shows_record()) continue;
     return against(
-        look, fmt::format("after an attach thread {} shows {}", look.thread.tid, seen_on(look)),
+        sample,
+        fmt::format("after an attach thread {} shows {}", sample.thread.tid, seen_on(sample)),
         "an attached context does not show");
   }
   if (attached == 0) {
@@ -83,14 +84,14 @@ Finding attach_visible(const ImageEvidence& e) {
   return passed(fmt::format("{} contexts, each visible on its thread", attached));
 }
 
-Finding against(const DrivenLook& look, AttributeFault fault) {
-  Finding f = against(look, std::move(fault.saw), std::move(fault.signature));
+Finding against(const DrivenSample& sample, AttributeFault fault) {
+  Finding f = against(sample, std::move(fault.saw), std::move(fault.signature));
   if (fault.entry) {
     f.hexdumps = {record_dump(
-        *look.slot.record, {{sizeof(abi::ThreadRecordHead) + fault.entry->offset,
-                             abi::kEntryHeadBytes + fault.entry->value.size(), "not as given"}})};
+        *sample.slot.record, {{sizeof(abi::ThreadRecordHead) + fault.entry->offset,
+                               abi::kEntryHeadBytes + fault.entry->value.size(), "not as given"}})};
   }
-  for (const auto& [name, value] : attributes_of(*look.slot.record)) {
+  for (const auto& [name, value] : attributes_of(*sample.slot.record)) {
     if (f.evidence.size() > kMostLines) break;
     f.evidence.push_back(fmt::format("{} = {}", conformance::quoted(name),
                                      conformance::quoted(value, kShownValueBytes)));
@@ -99,29 +100,29 @@ Finding against(const DrivenLook& look, AttributeFault fault) {
 }
 
 Finding matches_context(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::set<std::string> traces;
   std::set<std::string> spans;
-  for (const auto& look : looks) {
-    for (const auto& c : look.thread.stack) {
+  for (const auto& sample : samples) {
+    for (const auto& c : sample.thread.stack) {
       traces.insert(c->trace_id);
       spans.insert(c->span_id);
     }
   }
   AttributeJudge attributes(e);
-  std::set<const GivenContext*> judged;
-  for (const auto& look : looks) {
-    const GivenContext* c = look.context();
-    if (!look.shows_record() || c == nullptr) continue;
-    if (is_of_another_thread(looks, look)) continue;
-    const Record& r = *look.slot.record;
+  std::set<const ExpectedContext*> judged;
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (!sample.shows_record() || c == nullptr) continue;
+    if (is_of_another_thread(samples, sample)) continue;
+    const Record& r = *sample.slot.record;
     const std::string trace = trace_id_of(r);
     const std::string span = span_id_of(r);
     const bool other_trace = trace != c->trace_id && traces.contains(trace);
     const bool other_span = span != c->span_id && spans.contains(span);
     if (c->has_ids() && (has_no_ids(r) || other_trace || other_span)) {
       Finding f = against(
-          look,
+          sample,
           has_no_ids(r) ? fmt::format("no ids are shown, and {} are attached", ids_of(*c))
                         : fmt::format("{} are shown, and {} are attached", ids_of(r), ids_of(*c)),
           has_no_ids(r) ? "ids missing" : "ids of another context");
@@ -131,7 +132,7 @@ Finding matches_context(const ImageEvidence& e) {
     // tctx.record.trace-id, span-id and ids-zero-when-none speak of other ids.
     if (c->has_ids() ? !shows_ids_of(r, *c) : !has_no_ids(r)) continue;
     if (c->has_ids()) judged.insert(c);
-    if (auto fault = attributes.fault_of(look)) return against(look, std::move(*fault));
+    if (auto fault = attributes.fault_of(sample)) return against(sample, std::move(*fault));
   }
   if (judged.empty()) {
     return unobservable("no thread showed a record with ids that were attached to it",
@@ -154,20 +155,20 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
   };
   std::map<std::int32_t, Slots> slots;
   bool hides = false;  // by its valid byte
-  for (const auto& look : driven_looks(e)) {
-    Slots& s = slots[look.thread.tid];
-    if (is_of(look, "thread.attach")) ++s.attached;
-    const auto address = address_of(look);
+  for (const auto& sample : driven_samples(e)) {
+    Slots& s = slots[sample.thread.tid];
+    if (is_of(sample, "thread.attach")) ++s.attached;
+    const auto address = address_of(sample);
     if (!address) continue;
     // One that never was valid may stand for none, in the place of null.
-    if (look.slot.record->valid()) {
+    if (sample.slot.record->valid()) {
       s.shown.insert(*address);
     } else {
       hides = hides || s.shown.contains(*address);
     }
     if (s.address != 0 && s.address != *address) {
-      s.changes.push_back(fmt::format("thread {}: {:#x}, then {:#x} after {}", look.thread.tid,
-                                      s.address, *address, look.driven->op));
+      s.changes.push_back(fmt::format("thread {}: {:#x}, then {:#x} after {}", sample.thread.tid,
+                                      s.address, *address, sample.driven->op));
     }
     s.address = *address;
   }
@@ -186,8 +187,8 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     if (s.changes.empty()) continue;
     const std::string saw = fmt::format("{} changes of the pointer over {} contexts of thread {}",
                                         s.changes.size(), s.attached, tid);
-    Finding f = style == "mixed" ? noted(saw, "two switches, as declared")
-                                 : contradicted(saw, "pointer changes beside the valid byte");
+    Finding f = style == "mixed" ? info(saw, "two switches, as declared")
+                                 : failed(saw, "pointer changes together with the valid byte");
     f.evidence.assign(s.changes.begin(), s.changes.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                  kMostLines, s.changes.size())));
     return f;
@@ -202,34 +203,35 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
 // ---- detach
 
 // The last look at a context while it was the innermost one of its thread.
-const DrivenLook* last_look_at(const std::vector<DrivenLook>& looks, const GivenContext& c,
-                               const DrivenLook& before) {
-  const DrivenLook* out = nullptr;
-  for (const auto& look : looks) {
-    if (&look == &before) break;
-    const GivenContext* shown = look.context();
-    if (look.thread.name == before.thread.name && shown != nullptr && shown->name == c.name &&
+const DrivenSample* last_sample_at(const std::vector<DrivenSample>& samples,
+                                   const ExpectedContext& c, const DrivenSample& before) {
+  const DrivenSample* out = nullptr;
+  for (const auto& sample : samples) {
+    if (&sample == &before) break;
+    const ExpectedContext* shown = sample.context();
+    if (sample.thread.name == before.thread.name && shown != nullptr && shown->name == c.name &&
         shown->attached_by == c.attached_by) {
-      out = &look;
+      out = &sample;
     }
   }
   return out;
 }
 
 Finding restores_outer(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t judged = 0;
-  for (const auto& look : looks) {
-    const GivenContext* outer = look.context();
-    if (!is_of(look, "thread.detach") || outer == nullptr || look.thread.ended == nullptr) continue;
-    const GivenContext& inner = *look.thread.ended;
+  for (const auto& sample : samples) {
+    const ExpectedContext* outer = sample.context();
+    if (!is_of(sample, "thread.detach") || outer == nullptr || sample.thread.ended == nullptr)
+      continue;
+    const ExpectedContext& inner = *sample.thread.ended;
     if (!outer->has_ids()) continue;
-    const DrivenLook* first = last_look_at(looks, *outer, look);
-    const DrivenLook* second = last_look_at(looks, inner, look);
+    const DrivenSample* first = last_sample_at(samples, *outer, sample);
+    const DrivenSample* second = last_sample_at(samples, inner, sample);
     if (first == nullptr || second == nullptr) continue;
     if (!first->shows_record() || !second->shows_record()) continue;
-    if (std::ranges::any_of(std::array{first, second, &look},
-                            [&](const auto* l) { return is_of_another_thread(looks, *l); })) {
+    if (std::ranges::any_of(std::array{first, second, &sample},
+                            [&](const auto* l) { return is_of_another_thread(samples, *l); })) {
       continue;
     }
     const Record& was = *first->slot.record;
@@ -238,23 +240,23 @@ Finding restores_outer(const ImageEvidence& e) {
     if (ids_of(was) == ids_of(inside)) continue;
     ++judged;
     std::string saw;
-    if (!look.shows_record() || ids_of(*look.slot.record) != ids_of(was)) {
-      saw = "it shows " + seen_on(look);
+    if (!sample.shows_record() || ids_of(*sample.slot.record) != ids_of(was)) {
+      saw = "it shows " + seen_on(sample);
     } else {
       for (const auto& a : inner.attributes) {
         if (!outer->texts_of(a.key).empty() || entry_named(was, a.key)) continue;
-        if (entry_named(inside, a.key) && entry_named(*look.slot.record, a.key)) {
+        if (entry_named(inside, a.key) && entry_named(*sample.slot.record, a.key)) {
           saw = fmt::format("it still shows {}", conformance::quoted(a.key));
         }
       }
     }
     if (saw.empty()) continue;
     Finding f = against(
-        look, fmt::format("a nested context of thread {} ended, and {}", look.thread.tid, saw),
+        sample, fmt::format("a nested context of thread {} ended, and {}", sample.thread.tid, saw),
         "the enclosing context does not show");
     f.evidence.push_back("outer attached: " + seen_on(*first));
     f.evidence.push_back("inner attached: " + seen_on(*second));
-    f.evidence.push_back("inner ended: " + seen_on(look));
+    f.evidence.push_back("inner ended: " + seen_on(sample));
     return f;
   }
   if (judged == 0) {
@@ -265,33 +267,33 @@ Finding restores_outer(const ImageEvidence& e) {
 }
 
 Finding detach_hidden(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t judged = 0;
-  const DrivenLook* other = nullptr;
-  for (const auto& look : looks) {
-    if (look.thread.ended == nullptr || !look.thread.stack.empty()) continue;
-    const GivenContext& ended = *look.thread.ended;
+  const DrivenSample* other = nullptr;
+  for (const auto& sample : samples) {
+    if (sample.thread.ended == nullptr || !sample.thread.stack.empty()) continue;
+    const ExpectedContext& ended = *sample.thread.ended;
     ++judged;
-    if (look.slot.state == SlotState::kNone) continue;
-    const char* what = look.thread.moved ? "its context went on in another thread" : "a detach";
-    if (look.slot.state == SlotState::kUnreadable) {
-      return against(look,
+    if (sample.slot.state == SlotState::kNone) continue;
+    const char* what = sample.thread.moved ? "its context went on in another thread" : "a detach";
+    if (sample.slot.state == SlotState::kUnreadable) {
+      return against(sample,
                      fmt::format("after {} the slot of thread {} leads to memory that cannot be "
                                  "read",
-                                 what, look.thread.tid),
+                                 what, sample.thread.tid),
                      "a slot that leads nowhere");
     }
-    const Record& r = *look.slot.record;
-    const bool remains = std::ranges::any_of(ended.attributes, [&](const GivenAttribute& a) {
+    const Record& r = *sample.slot.record;
+    const bool remains = std::ranges::any_of(ended.attributes, [&](const ExpectedAttribute& a) {
       const auto entry = entry_named(r, a.key);
       return entry && a.text && a.text->starts_with(text_of(*entry));
     });
     if (has_no_ids(r) && !remains) {
-      other = &look;
+      other = &sample;
       continue;
     }
-    return against(look,
-                   fmt::format("after {} thread {} shows {}", what, look.thread.tid, ids_of(r)),
+    return against(sample,
+                   fmt::format("after {} thread {} shows {}", what, sample.thread.tid, ids_of(r)),
                    "a context that has ended shows");
   }
   if (judged == 0) {
@@ -299,8 +301,8 @@ Finding detach_hidden(const ImageEvidence& e) {
                         "an adapter that declares thread.detach");
   }
   if (other != nullptr) {
-    Finding f = noted("after a detach there is a valid record with nothing of the context",
-                      "another record after a detach");
+    Finding f = info("after a detach there is a valid record with nothing of the context",
+                     "another record after a detach");
     f.evidence = record_lines(*other->slot.record);
     return f;
   }
@@ -316,55 +318,57 @@ std::span<const std::byte> content_of(const Record& r) {
 
 // A later look at the record, on whatever thread, that shows another content while this thread
 // still has it: its owner goes on with it. Null: there is none.
-const DrivenLook* changed_since(const std::vector<DrivenLook>& looks, const DrivenLook& first) {
+const DrivenSample* changed_since(const std::vector<DrivenSample>& samples,
+                                  const DrivenSample& first) {
   std::set<std::size_t> held;  // operations
-  for (const auto& look : looks) {
-    if (look.thread.name == first.thread.name && look.thread.tid == first.thread.tid &&
-        !look.thread.used && address_of(look) == address_of(first)) {
-      held.insert(look.operation);
+  for (const auto& sample : samples) {
+    if (sample.thread.name == first.thread.name && sample.thread.tid == first.thread.tid &&
+        !sample.thread.used && address_of(sample) == address_of(first)) {
+      held.insert(sample.operation);
     }
   }
-  for (const auto& look : looks) {
-    if (look.operation <= first.operation || address_of(look) != address_of(first)) continue;
-    if (!held.contains(look.operation)) continue;
-    if (!std::ranges::equal(content_of(*look.slot.record), content_of(*first.slot.record))) {
-      return &look;
+  for (const auto& sample : samples) {
+    if (sample.operation <= first.operation || address_of(sample) != address_of(first)) continue;
+    if (!held.contains(sample.operation)) continue;
+    if (!std::ranges::equal(content_of(*sample.slot.record), content_of(*first.slot.record))) {
+      return &sample;
     }
   }
   return nullptr;
 }
 
 Finding fresh_thread_null(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::set<std::int32_t> judged;
-  const DrivenLook* handed_on = nullptr;
-  for (const auto& look : looks) {
-    if (look.thread.used || look.thread.name == "main") continue;
-    if (look.slot.state == SlotState::kNone) {
-      judged.insert(look.thread.tid);
+  const DrivenSample* handed_on = nullptr;
+  for (const auto& sample : samples) {
+    if (sample.thread.used || sample.thread.name == "main") continue;
+    if (sample.slot.state == SlotState::kNone) {
+      judged.insert(sample.thread.tid);
       continue;
     }
-    const std::uint64_t value = look.shows_record() ? *address_of(look) : 0;
-    const auto same = std::ranges::find_if(looks, [&](const DrivenLook& o) {
-      return o.operation <= look.operation && o.thread.name != look.thread.name && value != 0 &&
+    const std::uint64_t value = sample.shows_record() ? *address_of(sample) : 0;
+    const auto same = std::ranges::find_if(samples, [&](const DrivenSample& o) {
+      return o.operation <= sample.operation && o.thread.name != sample.thread.name && value != 0 &&
              address_of(o) == value;
     });
     // Its own, or one that never changes: nothing of another thread will show here.
-    const bool own = look.shows_record() && same == looks.end();
-    const DrivenLook* changed = look.shows_record() && !own ? changed_since(looks, look) : nullptr;
-    if (look.shows_record() && changed == nullptr) {
-      if (handed_on == nullptr || own) handed_on = &look;
+    const bool own = sample.shows_record() && same == samples.end();
+    const DrivenSample* changed =
+        sample.shows_record() && !own ? changed_since(samples, sample) : nullptr;
+    if (sample.shows_record() && changed == nullptr) {
+      if (handed_on == nullptr || own) handed_on = &sample;
       continue;
     }
     Finding f =
-        against(look,
-                fmt::format("nothing was attached on thread {}, and it shows {}", look.thread.tid,
-                            look.shows_record() ? fmt::format("the record of thread {}: {}",
-                                                              same->thread.tid, seen_on(look))
-                                                : seen_on(look)),
+        against(sample,
+                fmt::format("nothing was attached on thread {}, and it shows {}", sample.thread.tid,
+                            sample.shows_record() ? fmt::format("the record of thread {}: {}",
+                                                                same->thread.tid, seen_on(sample))
+                                                  : seen_on(sample)),
                 "a fresh thread shows a context");
-    for (const auto& o : looks) {
-      if (o.operation == look.operation && f.evidence.size() < kMostLines) {
+    for (const auto& o : samples) {
+      if (o.operation == sample.operation && f.evidence.size() < kMostLines) {
         f.evidence.push_back(fmt::format("thread {} {}: {}", o.thread.tid,
                                          conformance::quoted(o.thread.name), seen_on(o)));
       }
@@ -377,10 +381,10 @@ Finding fresh_thread_null(const ImageEvidence& e) {
     return f;
   }
   if (handed_on != nullptr) {
-    Finding f = noted(fmt::format("nothing was attached on thread {}, and it has a record that no "
-                                  "other thread changes: {}",
-                                  handed_on->thread.tid, seen_on(*handed_on)),
-                      "a context is handed on to a new thread");
+    Finding f = info(fmt::format("nothing was attached on thread {}, and it has a record that no "
+                                 "other thread changes: {}",
+                                 handed_on->thread.tid, seen_on(*handed_on)),
+                     "a context is handed on to a new thread");
     f.evidence = record_lines(*handed_on->slot.record);
     return f;
   }
@@ -392,22 +396,22 @@ Finding fresh_thread_null(const ImageEvidence& e) {
 }
 
 Finding per_thread(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t most = 0;
-  for (std::size_t from = 0; from < looks.size();) {
+  for (std::size_t from = 0; from < samples.size();) {
     std::size_t to = from;
-    while (to < looks.size() && looks[to].operation == looks[from].operation) ++to;
-    std::vector<const DrivenLook*> attached;
+    while (to < samples.size() && samples[to].operation == samples[from].operation) ++to;
+    std::vector<const DrivenSample*> attached;
     std::set<std::string> distinct;
     for (std::size_t i = from; i < to; ++i) {
-      const GivenContext* c = looks[i].context();
-      if (c == nullptr || !c->has_ids() || !looks[i].shows_record()) continue;
-      attached.push_back(&looks[i]);
+      const ExpectedContext* c = samples[i].context();
+      if (c == nullptr || !c->has_ids() || !samples[i].shows_record()) continue;
+      attached.push_back(&samples[i]);
       distinct.insert(ids_of(*c));
     }
     from = to;
-    for (const DrivenLook* a : attached) {
-      for (const DrivenLook* b : attached) {
+    for (const DrivenSample* a : attached) {
+      for (const DrivenSample* b : attached) {
         if (a == b || ids_of(*a->context()) == ids_of(*b->context())) continue;
         const bool shared = address_of(*a) == address_of(*b);
         if (!shared && !shows_ids_of(*a->slot.record, *b->context())) continue;
@@ -417,7 +421,7 @@ Finding per_thread(const ImageEvidence& e) {
                                    : fmt::format("thread {} shows what was attached on thread {}",
                                                  a->thread.tid, b->thread.tid),
                             "a context of another thread");
-        for (const DrivenLook* each : attached) {
+        for (const DrivenSample* each : attached) {
           if (f.evidence.size() >= kMostLines) break;
           f.evidence.push_back(fmt::format("thread {}, record {:#x}: {}; attached: {}",
                                            each->thread.tid, *address_of(*each), seen_on(*each),
@@ -441,42 +445,34 @@ std::optional<abi::ThreadRecordHead> head_of(const ThreadSample& s) {
   return s.record ? abi::decode_thread_record(s.record->bytes) : std::nullopt;
 }
 
-// What was given back to the allocator is overwritten, but for what it keeps there itself.
-bool is_freed(const ThreadSample& s) {
-  constexpr std::size_t kKept = 16;
-  return s.record && s.record->bytes.size() >= abi::kRecordHeadBytes &&
-         std::ranges::all_of(
-             std::span(s.record->bytes).subspan(kKept, abi::kRecordHeadBytes - kKept),
-             [](std::byte b) { return b == std::byte{kFreedByte}; });
-}
-
 // A thread that ended with a context, as it left.
 Finding no_dangling(const ImageEvidence& e) {
   if (auto f = released_at_exit(e)) return *std::move(f);
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   const auto& operations = e.session->operations;
   std::size_t judged = 0;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     if (!d.ok || d.op != "thread.exit" || d.view == nullptr) continue;
     const ImageEvidence* image = e.session->image(d.view->image);
-    const DrivenLook* last = nullptr;
+    const DrivenSample* last = nullptr;
     std::set<std::string> shown;  // by the thread, while it ran
-    for (const auto& look : looks) {
-      if (look.operation >= i || !d.of_thread(look.thread.name)) continue;
-      if (last != nullptr && last->thread.tid != look.thread.tid) shown.clear();
-      last = &look;
-      if (look.slot.record != nullptr) shown.insert(ids_of(*look.slot.record));
+    for (const auto& sample : samples) {
+      if (sample.operation >= i || !d.of_thread(sample.thread.name)) continue;
+      if (last != nullptr && last->thread.tid != sample.thread.tid) shown.clear();
+      last = &sample;
+      if (sample.slot.record != nullptr) shown.insert(ids_of(*sample.slot.record));
     }
     if (image == nullptr || last == nullptr || last->context() == nullptr) continue;
     if (!last->shows_record()) continue;
     const ThreadSample& before = *last->slot.record->sample;
     for (const ThreadSample& s : image->image->exits) {
-      // Of another place the thread's own memory may already be gone.
+      // At another place, the thread's own memory may already be gone.
       if (s.tid != before.tid || s.module != before.module || s.slot != before.slot) continue;
       ++judged;
       const auto head = head_of(s);
-      const bool freed = is_freed(s) && !is_freed(before);
+      const bool freed =
+          s.record && is_freed(*s.record) && !(before.record && is_freed(*before.record));
       if (s.value == 0 || (head && head->valid != abi::kRecordValid && !freed)) continue;
       std::string saw;
       Record r;
@@ -488,8 +484,8 @@ Finding no_dangling(const ImageEvidence& e) {
         if (!freed && (has_no_ids(r) || shown.contains(ids_of(r)))) continue;
         if (!freed) saw = "a record that was never attached: " + ids_of(r);
       }
-      Finding f = contradicted(fmt::format("thread {} ended, and its slot led to {}", s.tid, saw),
-                               "dangling pointer");
+      Finding f = failed(fmt::format("thread {} ended, and its slot led to {}", s.tid, saw),
+                         "dangling pointer");
       f.evidence = {request_line(d), "attached: " + seen_on(*last),
                     fmt::format("slot {:#x}, before {:#x}, at its exit {:#x}", s.slot, before.value,
                                 s.value)};
@@ -518,7 +514,7 @@ const Context* context_of_child(const ImageEvidence& child, const ImageView& vie
 }
 
 Finding inherited_record(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   std::size_t judged = 0;
   std::optional<Finding> goes_on;
   const auto& operations = e.session->operations;
@@ -534,11 +530,11 @@ Finding inherited_record(const ImageEvidence& e) {
       const ImageEvidence* child = e.session->image(view.image);
       if (member == nullptr || child == nullptr) continue;
       if (context_of_child(*child, view) == nullptr) continue;  // publishes nothing
-      const auto forking = std::ranges::find_if(looks, [&](const DrivenLook& look) {
-        return look.operation == i && look.thread.name == "main" && look.shows_record();
+      const auto forking = std::ranges::find_if(samples, [&](const DrivenSample& sample) {
+        return sample.operation == i && sample.thread.name == "main" && sample.shows_record();
       });
       const Slot slot = slot_at(*child, view, view.image.pid);
-      if (forking == looks.end() || slot.state == SlotState::kUnknown) continue;
+      if (forking == samples.end() || slot.state == SlotState::kUnknown) continue;
       ++judged;
       if (slot.state != SlotState::kRecord) continue;
       const auto is_shown = [&](const auto& c) {
@@ -548,15 +544,15 @@ Finding inherited_record(const ImageEvidence& e) {
           std::ranges::none_of(forking->thread.stack, is_shown)) {
         continue;
       }
-      const GivenContext* current = forking->context();
+      const ExpectedContext* current = forking->context();
       if (current != nullptr && current->has_ids() && shows_ids_of(*slot.record, *current)) {
-        goes_on = noted(fmt::format("process {} goes on with the span in which it was forked: {}",
-                                    view.image.pid, ids_of(*slot.record)),
-                        "the span of the forking thread goes on in the child");
+        goes_on = info(fmt::format("process {} goes on with the span in which it was forked: {}",
+                                   view.image.pid, ids_of(*slot.record)),
+                       "the span of the forking thread goes on in the child");
         goes_on->evidence = {"after " + request_line(d), record_line(*slot.record)};
         continue;
       }
-      Finding f = contradicted(
+      Finding f = failed(
           fmt::format("process {} has published its own context, and still shows the record of "
                       "its parent: {}",
                       view.image.pid, ids_of(*slot.record)),
@@ -579,20 +575,29 @@ Finding inherited_record(const ImageEvidence& e) {
   return passed(fmt::format("{} children, none with a record of its parent", judged));
 }
 
-constexpr auto kDrivenThreadRules = std::to_array<NamedRule>({
-    {"tctx.tls.fresh-thread-null", fresh_thread_null},
-    {"tctx.tls.per-thread", per_thread},
-    {"tctx.attach.visible", attach_visible},
-    {"tctx.attach.matches-context", matches_context},
-    {"tctx.attach.fixed-record-pointer", fixed_record_pointer},
-    {"tctx.attach.restores-outer", restores_outer},
-    {"tctx.detach.hidden", detach_hidden},
-    {"tctx.exit.no-dangling", no_dangling},
-    {"tctx.fork.inherited-record", inherited_record},
+constexpr auto kDrivenThreadRules = std::to_array<RequirementRule>({
+    {"tctx.tls.fresh-thread-null", fresh_thread_null, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.tls.per-thread", per_thread, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attach.visible", attach_visible, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attach.matches-context", matches_context, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.attach.fixed-record-pointer", fixed_record_pointer, AskedOf::kTestee,
+     RestsOn::kOperations, UnderFaults::kJudged},
+    {"tctx.attach.restores-outer", restores_outer, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.detach.hidden", detach_hidden, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.exit.no-dangling", no_dangling, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
+    {"tctx.fork.inherited-record", inherited_record, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> driven_thread_rules() { return kDrivenThreadRules; }
+std::span<const RequirementRule> driven_thread_rules() { return kDrivenThreadRules; }
 
 }  // namespace ctxconf::conformance

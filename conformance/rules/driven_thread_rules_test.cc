@@ -104,8 +104,9 @@ using Threads = std::map<std::int32_t, std::optional<Rec>>;  // nothing: a null 
 Json text(const std::string& key, const std::string& value) {
   return {{"key", key}, {"value", {{"stringValue", value}}}};
 }
-Json given(const std::string& thread, const std::string& ctx, const std::string& trace = kTrace,
-           const std::string& span = kSpan, const Json& attributes = Json::array(), int flags = 1) {
+Json expected(const std::string& thread, const std::string& ctx, const std::string& trace = kTrace,
+              const std::string& span = kSpan, const Json& attributes = Json::array(),
+              int flags = 1) {
   return {{"op", "thread.attach"},   {"thread", thread}, {"ctx", ctx},
           {"trace_id", trace},       {"span_id", span},  {"flags", flags},
           {"attributes", attributes}};
@@ -144,7 +145,7 @@ class World {
     o.request = request.dump();
     o.reply = reply.dump();
     o.answered_ns = now_;
-    o.after.push_back(look(kMain, threads));
+    o.after.push_back(sample(kMain, threads));
   }
   void refuse(const Json& request, const char* kind = "rejected") {
     operate(request, {}, {{"ok", false}, {"error", {{"kind", kind}, {"message", "no"}}}});
@@ -155,7 +156,7 @@ class World {
             {{"ok", true}, {"child_pid", kChild}});
     process(kChild);
     add_sample(image(kChild), kChild, born_with).inherited = true;
-    session_.operations.back().after.push_back(look(kChild, child));
+    session_.operations.back().after.push_back(sample(kChild, child));
   }
 
   // A thread that leaves with this in its slot; nothing: null.
@@ -200,13 +201,13 @@ class World {
   }
 
   Finding judge(std::string_view id) const {
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
-    EXPECT_TRUE(is_driven(id)) << id;
+    EXPECT_EQ(rule->asked_of, AskedOf::kTestee) << id;
     Timeline t = t_;
     t.sessions.push_back(session_);
     for (const auto& e : evidence_of(t)) {
-      if (e.image->key == session_.root) return rule(e);
+      if (e.image->key == session_.root) return rule->rule(e);
     }
     ADD_FAILURE() << "no evidence";
     return {};
@@ -244,7 +245,7 @@ class World {
     return image.threads.back();
   }
 
-  ImageView look(std::int32_t pid, const Threads& threads) {
+  ImageView sample(std::int32_t pid, const Threads& threads) {
     Image& i = image(pid);
     ImageView view;
     view.image = i.key;
@@ -325,9 +326,9 @@ std::string reversed(const std::string& hex) {
 TEST(AttachVisible, TakesAValidRecord) {
   World w;
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
-  w.operate(given("main", "B"), {{kMain, hidden()}});
+  w.operate(expected("main", "B"), {{kMain, hidden()}});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail);
 }
 
@@ -339,21 +340,21 @@ TEST(AttachVisible, AttributesAloneNeedNotShow) {
 
 TEST(AttachVisible, AThreadThatWasNotLookedAtSaysNothing) {
   World w;
-  w.operate(given("main", "A"), {});
+  w.operate(expected("main", "A"), {});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
 }
 
 TEST(MatchesContext, TheRootIsNotTheCurrentSpan) {
   World w;
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
-  w.operate(given("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
+  w.operate(expected("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
 }
 
 TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRows) {
   World w;
-  w.operate(given("main", "A"), {{kMain, shown(reversed(kTrace), kSpan)}});
+  w.operate(expected("main", "A"), {{kMain, shown(reversed(kTrace), kSpan)}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kFail);
   EXPECT_EQ(w.outcome("tctx.record.span-id"), Outcome::kPass);
@@ -361,18 +362,18 @@ TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRows) {
 
 TEST(MatchesContext, NoIdsAtAllAreMissing) {
   World w;
-  w.operate(given("main", "A"), {{kMain, shown(std::string(32, '0'), std::string(16, '0'))}});
+  w.operate(expected("main", "A"), {{kMain, shown(std::string(32, '0'), std::string(16, '0'))}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kUnobservable);
 }
 
-Outcome of_attribute(const std::string& given_value,
+Outcome of_attribute(const std::string& expected_value,
                      const std::vector<std::pair<int, std::string>>& entries,
                      const std::string& hello = {}) {
   World w;
   if (!hello.empty()) w.hello(hello);
   w.context(Ctx{Names{"route", "own"}});
-  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", given_value)})),
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", expected_value)})),
             {{kMain, with(entries)}});
   return w.outcome("tctx.attach.matches-context");
 }
@@ -387,7 +388,7 @@ TEST(MatchesContext, AnAttributeIsThereAsItWasGiven) {
   EXPECT_EQ(of_attribute("/cart", {}), Outcome::kFail);
   EXPECT_EQ(of_attribute("/cart", {{1, "/cart"}}), Outcome::kFail);
   EXPECT_EQ(of_attribute("", {}), Outcome::kPass);
-  // Under an index without a name: for rows about the key map.
+  // Under an index without a name: for requirements about the key map.
   EXPECT_EQ(of_attribute("/cart", {{7, "/cart"}}), Outcome::kPass);
 }
 
@@ -433,36 +434,36 @@ TEST(MatchesContext, NothingOfWhatHasEndedIsLeft) {
   World w;
   w.context(Ctx{Names{"route", "tier"}});
   const auto a = Json::array({text("route", "/a"), text("tier", "gold")});
-  w.operate(given("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "gold"}})}});
+  w.operate(expected("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "gold"}})}});
   World nested = w;
   w.operate(kDetach, {{kMain, std::nullopt}});
   const auto b = Json::array({text("route", "/b")});
   Rec r = shown(kTrace2, kSpan2);
   r.entries = {{0, "/b"}, {1, "gold"}};
   World own = w;
-  w.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  w.operate(expected("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
   EXPECT_EQ(w.judge("tctx.attach.matches-context").signature, "attribute left over");
   // An SDK that says so hands attributes on to contexts inside, and any has others of its own.
-  nested.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  nested.operate(expected("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
   EXPECT_EQ(nested.judge("tctx.attach.matches-context").signature, "attribute left over");
   nested.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{"inherits":true}}})");
   EXPECT_EQ(nested.outcome("tctx.attach.matches-context"), Outcome::kPass);
   r.entries = {{0, "/b"}, {1, "silver"}};
-  own.operate(given("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
+  own.operate(expected("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
   EXPECT_EQ(own.outcome("tctx.attach.matches-context"), Outcome::kPass);
 }
 
 TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
   World w;
-  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
 }
 
 TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
   World w;
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
-  w.refuse(given("main", "B", kTrace2, kSpan2), "failed");
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
+  w.refuse(expected("main", "B", kTrace2, kSpan2), "failed");
   w.operate(kDetach, {{kMain, shown(kTrace2, kSpan2)}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
   EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kUnobservable);
@@ -474,7 +475,7 @@ TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
   w.operate(kDetach, {{kMain, std::nullopt}});
   World moving = w;
   for (const auto at : {kHeap, kHeap}) {
-    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
     w.operate(kDetach, {{kMain, hidden(at)}});
   }
   // Its first operation was a detach of nothing.
@@ -482,11 +483,11 @@ TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
   World v;
   v.style("valid");
   for (const auto at : {kHeap, kHeap}) {
-    v.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    v.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
     v.operate(kDetach, {{kMain, hidden(at)}});
   }
   EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kPass);
-  v.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
+  v.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
   EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kFail);
   v.style("mixed");
   EXPECT_EQ(v.outcome("tctx.attach.fixed-record-pointer"), Outcome::kInfo);
@@ -494,23 +495,23 @@ TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
 
 TEST(FixedRecordPointer, IsNotForThosePointersThatSwitch) {
   World w;
-  w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap)}});
+  w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap)}});
   w.operate(kDetach, {{kMain, std::nullopt}});
-  w.operate(given("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
+  w.operate(expected("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
 }
 
 TEST(FixedRecordPointer, ARecordThatIsNeverValidStandsForNull) {
   World w;
   for (const auto at : {kHeap + 0x1000, kHeap + 0x2000}) {
-    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
+    w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
     w.operate(kDetach, {{kMain, hidden(kHeap)}});
   }
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
   w.style("valid");
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kUnobservable);
   // Hidden where it was shown.
-  w.operate(given("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap)}});
+  w.operate(expected("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap)}});
   w.operate(kDetach, {{kMain, hidden(kHeap)}});
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kFail);
 }
@@ -524,8 +525,8 @@ TEST(RestoresOuter, ShowsTheEnclosingContext) {
         {std::optional(hidden()), Outcome::kFail},
         {std::optional<Rec>(), Outcome::kFail}}) {
     World w;
-    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan)}});
-    w.operate(given("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
+    w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan)}});
+    w.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
     w.operate(kDetach, {{kMain, after}});
     EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), outcome);
     EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kUnobservable);
@@ -534,8 +535,8 @@ TEST(RestoresOuter, ShowsTheEnclosingContext) {
 
 TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
   World w;
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
-  w.operate(given("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
   w.operate(kDetach, {{kMain, std::nullopt}});
   EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kUnobservable);
 }
@@ -543,11 +544,11 @@ TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
 TEST(RestoresOuter, AttributesOfTheInnerGo) {
   World w;
   w.context(Ctx{Names{"route", "table"}});
-  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}});
   auto inner = with({{0, "/a"}, {1, "carts"}});
   inner.span = kSpan2;
-  w.operate(given("main", "B", kTrace, kSpan2, Json::array({text("table", "carts")})),
+  w.operate(expected("main", "B", kTrace, kSpan2, Json::array({text("table", "carts")})),
             {{kMain, inner}});
   w.operate(kDetach, {{kMain, with({{0, "/a"}, {1, "carts"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kFail);
@@ -560,7 +561,7 @@ TEST(DetachHidden, NothingReadableIsLeft) {
                                        {std::optional(Rec{}), Outcome::kFail},
                                        {std::optional(blank), Outcome::kInfo}}) {
     World w;
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(kDetach, {{kMain, after}});
     EXPECT_EQ(w.outcome("tctx.detach.hidden"), outcome);
   }
@@ -570,7 +571,7 @@ TEST(DetachHidden, NorWhereAContextHasMovedFrom) {
   World w;
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
             {{"ok", true}, {"tid", 13}});
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.operate({{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}},
             {{kMain, Rec{}}, {13, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.detach.hidden"), Outcome::kFail);
@@ -586,7 +587,7 @@ TEST(FreshThreadNull, ARecordOfAnotherThreadIsNoRecordOfItsOwn) {
         {std::optional(shown(kTrace, kSpan, kHeap + 0x1000)), Outcome::kInfo},
         {std::optional(Rec{}), Outcome::kInfo}}) {
     World w;
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(on("thread.spawn", "t"), {{kMain, Rec{}}, {13, slot}}, spawned);
     EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), outcome);
   }
@@ -595,7 +596,7 @@ TEST(FreshThreadNull, ARecordOfAnotherThreadIsNoRecordOfItsOwn) {
 TEST(FreshThreadNull, AThreadThatWasUsedIsNotFresh) {
   World w;
   w.operate(on("thread.spawn", "t"), {}, {{"ok", true}, {"tid", 13}});
-  w.operate(given("t", "A"), {{13, Rec{}}});
+  w.operate(expected("t", "A"), {{13, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), Outcome::kUnobservable);
 }
 
@@ -603,9 +604,9 @@ TEST(FreshThreadNull, ARecordOfAnotherThreadThatNeverChangesIsHandedOn) {
   const Json spawned = {{"ok", true}, {"tid", 13}};
   const auto run = [&](const Rec& later, std::optional<Rec> fresh) {
     World w;
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(on("thread.spawn", "t"), {{kMain, Rec{}}, {13, Rec{}}}, spawned);
-    w.operate(given("main", "B"), {{kMain, later}, {13, std::move(fresh)}});
+    w.operate(expected("main", "B"), {{kMain, later}, {13, std::move(fresh)}});
     return w.outcome("tctx.tls.fresh-thread-null");
   };
   const Rec next = shown(kTrace2, kSpan2, kHeap + 0x1000);
@@ -626,8 +627,8 @@ TEST(PerThread, ContextsOfTwoThreads) {
         {shown(kTrace2, kSpan2, kHeap), Outcome::kFail}}) {
     World w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, spawned);
-    w.operate(given("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
-    w.operate(given("t", "B", kTrace2, kSpan2), {{kMain, Rec{}}, {13, slot}},
+    w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+    w.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, Rec{}}, {13, slot}},
               {{"ok", true}, {"tid", 13}});
     EXPECT_EQ(w.outcome("tctx.tls.per-thread"), outcome);
     if (outcome == Outcome::kFail) {
@@ -639,8 +640,8 @@ TEST(PerThread, ContextsOfTwoThreads) {
 TEST(PerThread, OneSpanOnTwoThreads) {
   World w;
   w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
-  w.operate(given("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
-  w.operate(given("t", "A"), {{kMain, Rec{}}, {13, Rec{}}}, {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+  w.operate(expected("t", "A"), {{kMain, Rec{}}, {13, Rec{}}}, {{"ok", true}, {"tid", 13}});
   EXPECT_EQ(w.outcome("tctx.tls.per-thread"), Outcome::kUnobservable);
 }
 
@@ -651,17 +652,17 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
                                       {std::optional(Rec{}), Outcome::kInfo}}) {
     World w;
     w.context(Ctx{Names{"route"}});
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, slot}});
     EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), outcome);
   }
   World other;  // a span of the parent, and not the one in which it was forked
   other.context(Ctx{Names{"route"}});
-  other.operate(given("main", "A"), {{kMain, Rec{}}});
+  other.operate(expected("main", "A"), {{kMain, Rec{}}});
   other.fork(own, {{kMain, Rec{}}}, {{kChild, own}});
   EXPECT_EQ(other.outcome("tctx.fork.inherited-record"), Outcome::kFail);
   World w;  // publishes nothing
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), Outcome::kUnobservable);
 }
@@ -670,7 +671,7 @@ TEST(NoDangling, AtTheExitOfAThread) {
   const auto run = [](const std::optional<Rec>& left, bool readable = true, bool same_slot = true) {
     World w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
-    w.operate(given("t", "A"), {{13, Rec{}}}, {{"ok", true}, {"tid", 13}});
+    w.operate(expected("t", "A"), {{13, Rec{}}}, {{"ok", true}, {"tid", 13}});
     w.exit("t", 13, left, readable, same_slot);
     return w.outcome("tctx.exit.no-dangling");
   };
@@ -697,7 +698,7 @@ TEST(NoDangling, ToARecordThatWasFreed) {
   const auto run = [](const Rec& attached, const std::optional<Rec>& left) {
     World w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
-    w.operate(given("t", "A", attached.trace, attached.span), {{13, attached}},
+    w.operate(expected("t", "A", attached.trace, attached.span), {{13, attached}},
               {{"ok", true}, {"tid", 13}});
     w.exit("t", 13, left);
     return w.judge("tctx.exit.no-dangling");
@@ -726,7 +727,7 @@ TEST(NoDangling, AThreadWithoutAContextLeavesNone) {
 
 TEST(Ids, InReverseOrder) {
   World w;
-  w.operate(given("main", "A"), {{kMain, shown(kTrace, reversed(kSpan))}});
+  w.operate(expected("main", "A"), {{kMain, shown(kTrace, reversed(kSpan))}});
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kPass);
   const Finding f = w.judge("tctx.record.span-id");
   EXPECT_EQ(f.outcome, Outcome::kFail);
@@ -738,7 +739,7 @@ TEST(Ids, OfTheSdkAsTheReplyNamesThem) {
     World w;
     Json reply = {{"ok", true}};
     reply.update(named);
-    w.operate(given("main", "A"), {{kMain, shown(kTrace, kSpan2)}}, reply);
+    w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan2)}}, reply);
     return w.outcome("tctx.record.span-id");
   };
   EXPECT_EQ(run(Json::object()), Outcome::kFail);
@@ -756,7 +757,7 @@ TEST(IdsZeroWhenNone, IdsOfWhatHasEndedAreLeftBehind) {
         {std::optional(shown(kTrace2, kSpan2)), Outcome::kInfo},
         {std::optional(Rec{}), Outcome::kFail}}) {
     World w;
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(kDetach, {{kMain, std::nullopt}});
     w.operate(untraced(), {{kMain, slot}});
     EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), outcome);
@@ -765,7 +766,7 @@ TEST(IdsZeroWhenNone, IdsOfWhatHasEndedAreLeftBehind) {
 
 TEST(IdsZeroWhenNone, InsideATraceItsIdsStay) {
   World w;
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.operate(untraced(), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), Outcome::kUnobservable);
   w.refuse(untraced());
@@ -781,10 +782,10 @@ TEST(TraceFlags, AllBitsThatWereGiven) {
         std::tuple{0xff, 3, Outcome::kInfo}, std::tuple{0xff, 0, Outcome::kFail},
         std::tuple{1, 0x81, Outcome::kFail}}) {
     World w;
-    w.operate(given("main", "A"), {{kMain, Rec{}}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
     Rec r;
     r.flags = shown_flags;
-    w.operate(given("main", "B", kTrace, kSpan, Json::array(), flags), {{kMain, r}});
+    w.operate(expected("main", "B", kTrace, kSpan, Json::array(), flags), {{kMain, r}});
     EXPECT_EQ(w.outcome("tctx.record.trace-flags"), outcome) << flags << " " << shown_flags;
   }
 }
@@ -797,7 +798,7 @@ TEST(TraceFlags, AreThoseThatTheSdkTakes) {
     w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{"flags":)" + std::string(taken) + "}}}");
     Rec r;
     r.flags = flags;
-    w.operate(given("main", "A", kTrace, kSpan, Json::array(), 3), {{kMain, r}});
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array(), 3), {{kMain, r}});
     EXPECT_EQ(w.outcome("tctx.record.trace-flags"), outcome) << taken << " " << flags;
   }
 }
@@ -806,7 +807,7 @@ TEST(TraceFlags, OfTheSdkAsTheReplyNamesThem) {
   World w;
   Rec r;
   r.flags = 3;
-  w.operate(given("main", "A"), {{kMain, r}}, {{"ok", true}, {"flags", 3}});
+  w.operate(expected("main", "A"), {{kMain, r}}, {{"ok", true}, {"flags", 3}});
   EXPECT_EQ(w.outcome("tctx.record.trace-flags"), Outcome::kPass);
 }
 
@@ -820,7 +821,8 @@ TEST(LengthNotWrapped, TheRestFollows) {
     w.context(Ctx{Names{"route"}});
     Rec r = with({{0, entry}});
     r.behind = behind;
-    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})), {{kMain, r}});
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+              {{kMain, r}});
     EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), outcome);
   }
 }
@@ -831,7 +833,7 @@ TEST(LengthNotWrapped, ALimitThatIsDeclaredIsLegal) {
   w.context(Ctx{Names{"route"}});
   for (const std::size_t size : {300U, 257U, 700U}) {
     const std::string value(size, 'v');
-    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
               {{kMain, with({{0, value.substr(0, 44)}})}});
   }
   EXPECT_EQ(w.outcome("tctx.attrs.length-not-wrapped"), Outcome::kPass);
@@ -842,7 +844,7 @@ TEST(NonStringsAsText, AnotherValue) {
     World w;
     w.context(Ctx{Names{"count"}});
     w.operate(
-        given("main", "A", kTrace, kSpan, Json::array({{{"key", "count"}, {"value", value}}})),
+        expected("main", "A", kTrace, kSpan, Json::array({{{"key", "count"}, {"value", value}}})),
         {{kMain, with({{0, text}})}});
     return w.outcome("tctx.attrs.non-strings-as-text");
   };
@@ -885,14 +887,14 @@ TEST(NonStringsAsText, TextOrNothing) {
                                        {std::string("\xff"), Outcome::kFail}}) {
     World w;
     w.context(Ctx{Names{"count"}});
-    w.operate(given("main", "A", kTrace, kSpan, number), {{kMain, with({{0, value}})}});
+    w.operate(expected("main", "A", kTrace, kSpan, number), {{kMain, with({{0, value}})}});
     EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), outcome);
   }
   World w;
-  w.refuse(given("main", "A", kTrace, kSpan, number));
+  w.refuse(expected("main", "A", kTrace, kSpan, number));
   EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), Outcome::kNa);
   w.context(Ctx{Names{"count"}});
-  w.operate(given("main", "A", kTrace, kSpan, number), {{kMain, Rec{}}});
+  w.operate(expected("main", "A", kTrace, kSpan, number), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), Outcome::kPass);
 }
 
@@ -907,7 +909,7 @@ TEST(LastOccurrenceWins, TheOutdatedValueComesLast) {
         {{}, Outcome::kUnobservable}}) {
     World w;
     w.context(Ctx{Names{"route"}});
-    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
               {{kMain, with({{0, "/a"}})}});
     w.operate(more, {{kMain, with(entries)}});
     EXPECT_EQ(w.outcome("tctx.attrs.last-occurrence-wins"), outcome);
@@ -929,19 +931,19 @@ TEST(BeforeFirstRecord, ARecordBeforeAnyContext) {
   World later = w;
   later.context(Ctx{});
   later.operate(kPublish, {});
-  later.operate(given("main", "A"), {{kMain, Rec{}}});
+  later.operate(expected("main", "A"), {{kMain, Rec{}}});
   later.context(Ctx{Names{}});
   later.operate(kDetach, {});
   EXPECT_EQ(later.outcome("tctx.refdata.before-first-record"), Outcome::kInfo);
   w.operate(kPublish, {});
   w.context(Ctx{Names{}});
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kPass);
 }
 
 TEST(BeforeFirstRecord, NotWhereWeAskedForThat) {
   World w;
-  w.operate(given("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kUnobservable);
 }
 
@@ -965,7 +967,7 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
     World w;
     w.context(Ctx{Names{"a", "b"}});
     const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
-    w.operate(given("main", "A"), threads);
+    w.operate(expected("main", "A"), threads);
     if (!attached) w.operate(kDetach, {{kMain, std::nullopt}});
     w.context(std::nullopt);
     w.operate({{"op", "process.drop"}}, hides ? Threads{{kMain, std::nullopt}} : threads);
@@ -985,7 +987,7 @@ TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {
     w.context(Ctx{Names{"a"}});
     w.operate(kPublish, {});
     w.context(after);
-    w.operate(given("main", "A", kTrace, kSpan, Json::array({text("b", "new")})),
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("b", "new")})),
               {{kMain, record}});
     return w.outcome("tctx.keymap.append-updates-context");
   };
@@ -1014,7 +1016,7 @@ void append_key(World& w, Zero zero, std::int32_t first = kMain, std::int32_t mi
 }
 
 TEST(KeyMapUpdateProtocol, AsAnyUpdate) {
-  const Json attach = given("main", "A", kTrace, kSpan, Json::array({text("b", "new")}));
+  const Json attach = expected("main", "A", kTrace, kSpan, Json::array({text("b", "new")}));
   const auto run = [&](const Json& op, const Names& names, Zero zero) {
     World w;
     w.context(Ctx{Names{"a"}});
@@ -1038,7 +1040,7 @@ TEST(KeyMapUpdateProtocol, NothingIsKnownWithoutStores) {
   w.context(Ctx{Names{"a"}});
   w.operate(kPublish, {});
   w.context(Ctx{Names{"a", "b"}, "tls_v1", 2000});
-  w.operate(given("main", "A", kTrace, kSpan, Json::array({text("b", "new")})), {});
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("b", "new")})), {});
   EXPECT_EQ(w.outcome("tctx.keymap.update-protocol"), Outcome::kUnobservable);
 }
 
@@ -1055,8 +1057,8 @@ Outcome names_at_once(const Names& names, int first_index, int second_index,
   append_key(w, Zero::kYes, 13, middle);
   w.context(Ctx{names, "tls_v1", 2000});
   const Json requests =
-      Json::array({given("s", "S", kTrace, kSpan, Json::array({text("of_s", "value of s")})),
-                   given("t", "T", kTrace2, kSpan2, Json::array({text("of_t", "value of t")}))});
+      Json::array({expected("s", "S", kTrace, kSpan, Json::array({text("of_s", "value of s")})),
+                   expected("t", "T", kTrace2, kSpan2, Json::array({text("of_t", "value of t")}))});
   Rec s = with({{first_index, "value of s"}});
   Rec t = with({{second_index, "value of t"}});
   t.trace = kTrace2;
@@ -1082,7 +1084,8 @@ TEST(SingleWriter, EachNameOnceAndEachUpdateByOneThread) {
 TEST(IndexNotWrapped, AnIndexOfTheOneTooMany) {
   Names names;
   for (int i = 0; i < 256; ++i) names.push_back(fmt::format("n{}", i));
-  const Json one_more = given("main", "A", kTrace, kSpan, Json::array({text("extra", "canary")}));
+  const Json one_more =
+      expected("main", "A", kTrace, kSpan, Json::array({text("extra", "canary")}));
   const auto run = [&](const Names& before, const Rec& record) {
     World w;
     w.context(Ctx{before});

@@ -8,12 +8,13 @@
 
 #include "abi/thread_record.h"
 #include "conformance/rules/thread_rules.h"
+#include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
-using Threads = std::map<std::string, GivenThread>;
+using Threads = std::map<std::string, ExpectedThread>;
 
 // An SDK that makes ids itself names them in its reply.
 std::string attached_id(const Json& request, const Json& reply, const char* member,
@@ -24,9 +25,9 @@ std::string attached_id(const Json& request, const Json& reply, const char* memb
   return is_id ? made : text_member(request, member);
 }
 
-std::shared_ptr<const GivenContext> given_context(const Json& request, const Json& reply,
-                                                  std::size_t operation) {
-  auto out = std::make_shared<GivenContext>();
+std::shared_ptr<const ExpectedContext> expected_context(const Json& request, const Json& reply,
+                                                        std::size_t operation) {
+  auto out = std::make_shared<ExpectedContext>();
   out->name = text_member(request, "ctx");
   out->trace_id = attached_id(request, reply, "trace_id", 32);
   out->span_id = attached_id(request, reply, "span_id", 16);
@@ -38,15 +39,15 @@ std::shared_ptr<const GivenContext> given_context(const Json& request, const Jso
       out->flags = flags.get<unsigned>();
     }
   }
-  out->attributes = given_attributes(request);
+  out->attributes = expected_attributes(request);
   out->attached_by = operation;
   return out;
 }
 
 // Follows the operations of one session.
-class GivenContexts {
+class ExpectedContexts {
  public:
-  explicit GivenContexts(const SessionEvidence& session) : session_(&session) { begin(); }
+  explicit ExpectedContexts(const SessionEvidence& session) : session_(&session) { begin(); }
 
   const Threads& threads() const { return threads_; }
 
@@ -95,7 +96,7 @@ class GivenContexts {
     }
     const auto it = threads_.find(name);
     if (it == threads_.end()) return;
-    GivenThread& thread = it->second;
+    ExpectedThread& thread = it->second;
     if (is_ok(reply) && reply.contains("tid") && reply["tid"].is_number_integer()) {
       const auto tid = reply["tid"].get<std::int64_t>();
       if (std::in_range<std::int32_t>(tid)) thread.tid = static_cast<std::int32_t>(tid);
@@ -118,7 +119,7 @@ class GivenContexts {
     }
     if (op == "thread.attach") {
       thread.used = true;
-      thread.stack.push_back(given_context(request, reply, index));
+      thread.stack.push_back(expected_context(request, reply, index));
     } else if (thread.stack.empty()) {
       thread.known = false;  // answered what cannot be
     } else if (op == "thread.detach") {
@@ -130,10 +131,10 @@ class GivenContexts {
     }
   }
 
-  static void change_innermost(GivenThread& thread, const std::string& op, const Json& request) {
-    auto changed = std::make_shared<GivenContext>(*thread.stack.back());
+  static void change_innermost(ExpectedThread& thread, const std::string& op, const Json& request) {
+    auto changed = std::make_shared<ExpectedContext>(*thread.stack.back());
     if (op == "thread.append") {
-      for (auto& a : given_attributes(request)) changed->attributes.push_back(std::move(a));
+      for (auto& a : expected_attributes(request)) changed->attributes.push_back(std::move(a));
     } else if (request.contains("keep") && request["keep"].is_number_unsigned()) {
       const auto keep = request["keep"].get<std::size_t>();
       if (keep < changed->attributes.size()) changed->attributes.resize(keep);
@@ -169,13 +170,6 @@ class GivenContexts {
   const SessionEvidence* session_;
   Threads threads_;
 };
-
-template <std::size_t n>
-std::string hex_of(const std::array<std::uint8_t, n>& id) {
-  std::string out;
-  for (const auto b : id) out += fmt::format("{:02x}", b);
-  return out;
-}
 
 const ThreadlocalEntry* map_of(const Context& c) {
   const auto* map = threadlocal_entry(c, abi::kAttributeKeyMapKey);
@@ -223,8 +217,8 @@ bool may_name_keys(const Json& request) {
   return op == "thread.attach" || op == "thread.append";
 }
 
-std::vector<GivenAttribute> given_attributes(const Json& request) {
-  std::vector<GivenAttribute> out;
+std::vector<ExpectedAttribute> expected_attributes(const Json& request) {
+  std::vector<ExpectedAttribute> out;
   if (!request.is_object() || !request.contains("attributes") || !request["attributes"].is_array())
     return out;
   for (const Json& pair : request["attributes"]) {
@@ -239,11 +233,11 @@ std::vector<GivenAttribute> given_attributes(const Json& request) {
   return out;
 }
 
-bool GivenContext::gives(std::string_view key) const {
-  return std::ranges::find(attributes, key, &GivenAttribute::key) != attributes.end();
+bool ExpectedContext::gives(std::string_view key) const {
+  return std::ranges::find(attributes, key, &ExpectedAttribute::key) != attributes.end();
 }
 
-std::vector<std::string> GivenContext::texts_of(std::string_view key) const {
+std::vector<std::string> ExpectedContext::texts_of(std::string_view key) const {
   std::vector<std::string> out;
   for (const auto& a : attributes) {
     if (a.key == key) out.push_back(a.text.value_or(""));
@@ -251,17 +245,17 @@ std::vector<std::string> GivenContext::texts_of(std::string_view key) const {
   return out;
 }
 
-std::vector<DrivenLook> driven_looks(const ImageEvidence& e) {
-  std::vector<DrivenLook> out;
+std::vector<DrivenSample> driven_samples(const ImageEvidence& e) {
+  std::vector<DrivenSample> out;
   if (e.session == nullptr) return out;
-  GivenContexts given(*e.session);
+  ExpectedContexts expected(*e.session);
   const auto& operations = e.session->operations;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    given.apply(i);
+    expected.apply(i);
     const ImageEvidence* image = d.view == nullptr ? nullptr : e.session->image(d.view->image);
     if (image == nullptr) continue;
-    for (const auto& [name, thread] : given.threads()) {
+    for (const auto& [name, thread] : expected.threads()) {
       if (!thread.known || thread.tid == 0) continue;
       const Slot slot = slot_at(*image, *d.view, thread.tid);
       if (slot.state == SlotState::kUnknown) continue;
@@ -271,28 +265,33 @@ std::vector<DrivenLook> driven_looks(const ImageEvidence& e) {
   return out;
 }
 
-bool is_of_another_thread(const std::vector<DrivenLook>& looks, const DrivenLook& look) {
-  return std::ranges::any_of(looks, [&](const DrivenLook& other) {
-    if (other.operation != look.operation || other.thread.name == look.thread.name) return false;
-    const GivenContext* theirs = other.context();
-    if (theirs == nullptr || theirs == look.context() || !look.shows_record()) return false;
+bool is_of_another_thread(const std::vector<DrivenSample>& samples, const DrivenSample& sample) {
+  return std::ranges::any_of(samples, [&](const DrivenSample& other) {
+    if (other.operation != sample.operation || other.thread.name == sample.thread.name)
+      return false;
+    const ExpectedContext* theirs = other.context();
+    if (theirs == nullptr || theirs == sample.context() || !sample.shows_record()) return false;
     if (other.shows_record() &&
-        other.slot.record->sample->value == look.slot.record->sample->value) {
+        other.slot.record->sample->value == sample.slot.record->sample->value) {
       return true;
     }
-    const GivenContext* own = look.context();
+    const ExpectedContext* own = sample.context();
     const bool same =
         own != nullptr && own->trace_id == theirs->trace_id && own->span_id == theirs->span_id;
-    return !same && shows_ids_of(*look.slot.record, *theirs);
+    return !same && shows_ids_of(*sample.slot.record, *theirs);
   });
 }
 
-std::string trace_id_of(const Record& record) { return hex_of(record.head.trace_id); }
-std::string span_id_of(const Record& record) { return hex_of(record.head.span_id); }
+std::string trace_id_of(const Record& record) {
+  return hex(std::as_bytes(std::span(record.head.trace_id)));
+}
+std::string span_id_of(const Record& record) {
+  return hex(std::as_bytes(std::span(record.head.span_id)));
+}
 bool has_no_ids(const Record& record) {
   return !abi::has_trace_id(record.head) && !abi::has_span_id(record.head);
 }
-bool shows_ids_of(const Record& record, const GivenContext& context) {
+bool shows_ids_of(const Record& record, const ExpectedContext& context) {
   return trace_id_of(record) == context.trace_id && span_id_of(record) == context.span_id;
 }
 
@@ -343,7 +342,7 @@ std::optional<std::string> never_named(const ImageEvidence& e, const Record& rec
   for (const DrivenOperation& d : e.session->operations) {
     for (const RequestPart& part : parts_of(d)) {
       if (!part.ok || !may_name_keys(part.request)) continue;
-      for (auto& a : given_attributes(part.request)) {
+      for (auto& a : expected_attributes(part.request)) {
         // Cut, or made text of another type.
         const bool may_be = !a.text || (a.text->starts_with(value) && !value.empty());
         if (may_be && !is_named(e, a.key)) return std::move(a.key);

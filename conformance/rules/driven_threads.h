@@ -1,4 +1,4 @@
-// What a driven program was told to attach, thread by thread, beside what the threads showed.
+// What a driven program was told to attach, thread by thread, and what the threads showed.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@
 
 namespace ctxconf::conformance {
 
-struct GivenAttribute {
+struct ExpectedAttribute {
   std::string key;
   std::optional<std::string> text;  // nothing: a value of another kind
   nlohmann::json value;             // as it was given, an AnyValue if the request is right
 };
 
 // The member `attributes` of a request, whatever it is.
-std::vector<GivenAttribute> given_attributes(const nlohmann::json& request);
+std::vector<ExpectedAttribute> expected_attributes(const nlohmann::json& request);
 
 // The requests that an operation consists of, which is several with `parallel`.
 struct RequestPart {
@@ -31,14 +31,15 @@ struct RequestPart {
 std::vector<RequestPart> parts_of(const DrivenOperation& operation);
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
 
-struct GivenContext {
+struct ExpectedContext {
   std::string name;  // the member `ctx`
   // Hexadecimal, as the reply names it, else as given; empty: attributes only.
   std::string trace_id;
   std::string span_id;
   unsigned flags = 0;
-  std::vector<GivenAttribute> attributes;  // in the order in which they were given, repeated or not
-  std::size_t attached_by = 0;             // index of the operation
+  std::vector<ExpectedAttribute>
+      attributes;               // in the order in which they were given, repeated or not
+  std::size_t attached_by = 0;  // index of the operation
 
   bool has_ids() const { return !trace_id.empty(); }
   bool gives(std::string_view key) const;
@@ -46,41 +47,41 @@ struct GivenContext {
   std::vector<std::string> texts_of(std::string_view key) const;
 };
 
-struct GivenThread {
+struct ExpectedThread {
   std::string name;
   std::int32_t tid = 0;
-  std::vector<std::shared_ptr<const GivenContext>> stack;  // innermost last
-  std::shared_ptr<const GivenContext> ended;               // the innermost one, by this operation
-  bool moved = false;                                      // `ended` goes on in another thread
-  bool used = false;  // something was attached here, or may have been
+  std::vector<std::shared_ptr<const ExpectedContext>> stack;  // innermost last
+  std::shared_ptr<const ExpectedContext> ended;  // the innermost one, by this operation
+  bool moved = false;                            // `ended` goes on in another thread
+  bool used = false;                             // something was attached here, or may have been
   bool known = true;  // false: an operation here failed half-way, or was not answered
 
-  const GivenContext* innermost() const { return stack.empty() ? nullptr : stack.back().get(); }
+  const ExpectedContext* innermost() const { return stack.empty() ? nullptr : stack.back().get(); }
 };
 
 // One thread after one operation, where its slot was looked at.
-struct DrivenLook {
+struct DrivenSample {
   std::size_t operation = 0;  // index into SessionEvidence::operations
   const DrivenOperation* driven = nullptr;
   const ImageEvidence* image = nullptr;
-  GivenThread thread;
+  ExpectedThread thread;
   Slot slot;
 
-  const GivenContext* context() const { return thread.innermost(); }
+  const ExpectedContext* context() const { return thread.innermost(); }
   bool shows_record() const { return slot.state == SlotState::kRecord; }
 };
 
 // Every thread of which all is known, after every operation, in their order.
-std::vector<DrivenLook> driven_looks(const ImageEvidence& evidence);
+std::vector<DrivenSample> driven_samples(const ImageEvidence& evidence);
 
 // It shows another thread's context, or its record, which tctx.tls.per-thread speaks of.
-bool is_of_another_thread(const std::vector<DrivenLook>& looks, const DrivenLook& look);
+bool is_of_another_thread(const std::vector<DrivenSample>& samples, const DrivenSample& sample);
 
 // Lower-case hexadecimal.
 std::string trace_id_of(const Record& record);
 std::string span_id_of(const Record& record);
 bool has_no_ids(const Record& record);
-bool shows_ids_of(const Record& record, const GivenContext& context);
+bool shows_ids_of(const Record& record, const ExpectedContext& context);
 
 // The entry that counts for the attribute of this name; nothing: there is none.
 std::optional<abi::AttributeEntry> entry_named(const Record& record, std::string_view name);

@@ -1,7 +1,7 @@
 // What is seen of a process that is about to end.
 #pragma once
 
-#include "conformance/timeline.h"
+#include "conformance/evidence/timeline.h"
 
 namespace ctxconf::conformance {
 

@@ -8,9 +8,10 @@
 #include <set>
 #include <tuple>
 
+#include "conformance/elf/tls_access.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/ending.h"
-#include "conformance/rules/tls_access.h"
+#include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -21,7 +22,7 @@ const MemoryBlock* find_block(const Candidate& c, std::uint64_t at, std::uint64_
   const MemoryBlock* tail = nullptr;
   for (const auto& b : c.memory) {
     if (b.at.raw() != at || b.wanted != wanted) continue;
-    // What was copied from behind a header or a payload has no hash. A payload may be as long.
+    // What was copied from after a header or a payload has no hash. A payload may be as long.
     if (b.hash != 0) return &b;
     tail = &b;
   }
@@ -90,7 +91,7 @@ bool older_layout_proven(const Image& image, const Context& context) {
   return b != nullptr && is_whole(image, *b) && is_any_payload(kept_bytes(image, *b));
 }
 
-// Four bytes of pointer at 24: what follows at 28 is no upper half. A sign-extended
+// Four bytes of pointer at 24: what follows at 28 is not an upper half. A sign-extended
 // address is another matter.
 bool is_narrow(const Image& image, const abi::ProcessHeader& h) {
   const auto upper = static_cast<std::uint32_t>(h.payload >> 32U);
@@ -162,13 +163,14 @@ bool ImageEvidence::has_valid_record() const {
   return std::ranges::any_of(records, &Record::valid);
 }
 
-namespace {
-
-std::string hex_digits(std::span<const std::uint8_t> bytes) {
-  std::string out;
-  for (const std::uint8_t b : bytes) out += fmt::format("{:02x}", b);
-  return out;
+bool is_freed(const MemoryBlock& record) {
+  constexpr std::size_t kKept = 16;  // which the allocator uses itself
+  return record.bytes.size() >= abi::kRecordHeadBytes &&
+         std::ranges::all_of(std::span(record.bytes).subspan(kKept, abi::kRecordHeadBytes - kKept),
+                             [](std::byte b) { return b == std::byte{kFreedByte}; });
 }
+
+namespace {
 
 // The usable payload at the first look that ended at or after `ns`; the last one when all were
 // before.
@@ -308,7 +310,7 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       for (const auto& list : e.contexts) {
         for (const Context& context : list) {
           if (!context.candidate->named) continue;
-          if (e.has_usable ? context.usable() : context.candidate->settled) {
+          if (e.has_usable ? context.usable() : context.candidate->stable) {
             e.judged.push_back(&context);
           }
           const auto& h = context.header;
@@ -381,8 +383,8 @@ std::string threads_of(const ImageEvidence& evidence) {
   const auto& [tid, record] = *of.begin();
   std::string out = std::to_string(of.size()) + (of.size() == 1 ? " thread" : " threads") +
                     " with a record; " + std::to_string(tid) + ": trace " +
-                    hex_digits(record->head.trace_id) + ", span " +
-                    hex_digits(record->head.span_id);
+                    hex(std::as_bytes(std::span(record->head.trace_id))) + ", span " +
+                    hex(std::as_bytes(std::span(record->head.span_id)));
   abi::AttributeCursor cursor(record->attributes);
   for (int shown = 0; shown < 4; ++shown) {
     const auto entry = cursor.next();

@@ -12,8 +12,8 @@
 #include "abi/process_header.h"
 #include "abi/process_layouts.h"
 #include "abi/thread_record.h"
-#include "conformance/payload.h"
-#include "conformance/timeline.h"
+#include "conformance/evidence/timeline.h"
+#include "conformance/payload/payload.h"
 
 namespace ctxconf::conformance {
 
@@ -48,7 +48,7 @@ struct Context {
 
   std::uint64_t start() const { return candidate->entries.front().range.begin().raw(); }
   // Accepted by a reader, copied without a change in between.
-  bool usable() const { return state == HeaderState::kValid && candidate->settled; }
+  bool usable() const { return state == HeaderState::kValid && candidate->stable; }
   // The announced address; a 32-bit process may have sign-extended it.
   std::uint64_t address() const;
   // The mapping that holds the announced address; null when none does.
@@ -63,7 +63,7 @@ struct Record {
   abi::ThreadRecordHead head{};           // attrs_data_size in the byte order of this machine
   bool whole = false;                     // all 28 + attrs_data_size bytes were readable
   std::span<const std::byte> attributes;  // what was readable of them
-  std::span<const std::byte> bytes;       // the record and what lies behind it, as one
+  std::span<const std::byte> bytes;       // the record and what lies after it, as one
   bool valid() const { return head.valid == abi::kRecordValid; }
   // The key map at the first look after the sample, or the last before; null: none was seen.
   const ThreadlocalEntry* key_map = nullptr;
@@ -80,7 +80,7 @@ struct ImageEvidence {
   std::vector<std::vector<Context>> contexts;  // one list a snapshot, in order
 
   // The contexts that rules judge: the usable ones, and where the image never had a
-  // usable one all that are named. A candidate that is not active beside one that is
+  // usable one all that are named. A candidate that is not active next to one that is
   // active is legal whatever it holds.
   std::vector<const Context*> judged;
   // The usable ones, each distinct (mapping, timestamp, pointer, size) once, at first sight.
@@ -94,7 +94,7 @@ struct ImageEvidence {
   std::vector<const ThreadSample*> unreadable;  // not null, and not 28 bytes could be copied
   std::optional<std::string> schema;            // the last threadlocal.schema_version, if a string
   // The slot symbol in a module, a record, or a threadlocal.* attribute: without any of
-  // them the rows about threads do not apply.
+  // them the requirements about threads do not apply.
   bool uses_threads = false;
   bool faulted = false;  // a call of this image was answered by --inject, or a limit was set
   // run: what was asked of the process, which hello named; null: none of those.
@@ -103,13 +103,16 @@ struct ImageEvidence {
   bool published() const { return has_named || has_hidden; }
   bool has_valid_record() const;
 
-  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec; of a cell with its name behind it.
+  // "12 /usr/bin/python3.11", or "12#1 ..." after one exec; in a cell, its name follows.
   std::string name() const;
 };
 
 // Only images that published, or seem to (a candidate or a hidden header was seen), that use
 // thread context, or of which a call was answered; of a recording of `run` all.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
+
+// A record in memory that was given back to the allocator since, and overwritten.
+bool is_freed(const MemoryBlock& record);
 
 // The first sights whose payload was whole and is a ProcessContext.
 std::vector<const Context*> decoded_contexts(const ImageEvidence& evidence);

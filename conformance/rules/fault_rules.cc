@@ -27,7 +27,7 @@ namespace {
 
 using Calls = std::vector<const SystemCall*>;
 
-bool failed(const SystemCall& c) { return c.result && *c.result < 0; }
+bool call_failed(const SystemCall& c) { return c.result && *c.result < 0; }
 bool worked(const SystemCall& c) { return c.result && *c.result >= 0; }
 
 bool is_context_memfd(const SystemCall& c) {
@@ -58,7 +58,8 @@ Calls calls_that(const ImageEvidence& e, Which which) {
 // Answered with a failure.
 template <class Which>
 Calls faults_of(const ImageEvidence& e, Which which) {
-  return calls_that(e, [&](const SystemCall& c) { return c.injected && failed(c) && which(c); });
+  return calls_that(e,
+                    [&](const SystemCall& c) { return c.injected && call_failed(c) && which(c); });
 }
 Calls faults_in(const ImageEvidence& e, std::string_view name) {
   return faults_of(e, [&](const SystemCall& c) { return c.name == name; });
@@ -66,7 +67,7 @@ Calls faults_in(const ImageEvidence& e, std::string_view name) {
 
 bool is_last_image(const ImageEvidence& e) { return e.image == &e.process->images.back(); }
 
-// Of a program that was driven: it did all that it was asked, so that it ended by itself.
+// Whether a driven program did all that it was asked, so that it ended by itself.
 bool answered_all(const ImageEvidence& e) {
   return e.session != nullptr &&
          std::ranges::none_of(e.session->operations, [](const DrivenOperation& o) {
@@ -148,9 +149,9 @@ Finding not_concluded(const ImageEvidence& e) {
 
 Finding death(const ImageEvidence& e, std::string_view fault, const Calls& calls) {
   const char* name = sigabbrev_np(*e.process->killed_by);
-  Finding f = contradicted(
-      fmt::format("SIG{} ended the program after {}", name == nullptr ? "?" : name, fault),
-      kDiedOfFault);
+  Finding f =
+      failed(fmt::format("SIG{} ended the program after {}", name == nullptr ? "?" : name, fault),
+             kDiedOfFault);
   for (const SystemCall* c : calls) {
     if (f.evidence.size() < 4) f.evidence.push_back(call_line(*c));
   }
@@ -176,7 +177,7 @@ std::vector<const Context*> left_after(const ImageEvidence& e, std::uint64_t sin
   return out;
 }
 
-bool is_last_look(const Snapshot& s) {
+bool is_last_sample(const Snapshot& s) {
   return std::ranges::any_of(
       s.moments, [](Moment m) { return m == Moment::kExit || m == Moment::kExecEntry; });
 }
@@ -184,7 +185,7 @@ bool is_last_look(const Snapshot& s) {
 // Open memfds of that name when the image ended.
 std::vector<std::string> memfds_left(const ImageEvidence& e) {
   std::vector<std::string> out;
-  if (e.image->snapshots.empty() || !is_last_look(e.image->snapshots.back())) return out;
+  if (e.image->snapshots.empty() || !is_last_sample(e.image->snapshots.back())) return out;
   for (const auto& d : e.image->snapshots.back().descriptors) {
     if (out.size() < 4) out.push_back(fmt::format("descriptor {}: {}", d.fd, d.link));
   }
@@ -192,8 +193,7 @@ std::vector<std::string> memfds_left(const ImageEvidence& e) {
 }
 
 Finding memfd_left_open(const SystemCall& fault, std::vector<std::string> left) {
-  Finding f =
-      contradicted("the memfd was left open when the publication failed", "memfd left open");
+  Finding f = failed("the memfd was left open when the publication failed", "memfd left open");
   f.evidence = call_lines({&fault});
   f.evidence.insert(f.evidence.end(), left.begin(), left.end());
   return f;
@@ -249,21 +249,21 @@ Finding memfd_retry(const ImageEvidence& e) {
     if (const SystemCall* second = attempt_without_seal(e, *first)) {
       const SystemCall* end = e.image->calls.data() + e.image->calls.size();
       const bool mapped =
-          failed(*second) || e.has_usable || std::any_of(second, end, [](const SystemCall& c) {
-            return maps_memfd(c) || (c.name == "ftruncate" && failed(c));
+          call_failed(*second) || e.has_usable || std::any_of(second, end, [](const SystemCall& c) {
+            return maps_memfd(c) || (c.name == "ftruncate" && call_failed(c));
           });
       judged = judged || mapped;
       if (mapped || !is_concluded(e)) continue;
-      Finding f = contradicted("the second attempt made a memfd, and nothing mapped it",
-                               "second memfd not mapped");
+      Finding f = failed("the second attempt made a memfd, and nothing mapped it",
+                         "second memfd not mapped");
       f.evidence = call_lines({first, second});
       return f;
     }
     if (!is_concluded(e)) continue;
     const std::string saw = fmt::format(
         "after {} for MFD_NOEXEC_SEAL there was no attempt without it", errno_name(*first));
-    Finding f = *first->result == -EINVAL ? contradicted(saw, "no second memfd_create")
-                                          : noted(saw, "no second memfd_create");
+    Finding f = *first->result == -EINVAL ? failed(saw, "no second memfd_create")
+                                          : info(saw, "no second memfd_create");
     f.evidence = call_lines({first});
     for (const Context* c : e.judged) {
       if (f.evidence.size() < 3) f.evidence.push_back(maps_line(*c));
@@ -289,8 +289,8 @@ Finding memfd_retry_flags(const ImageEvidence& e) {
     if (flags == kKept) continue;
     const std::string saw =
         fmt::format("the second attempt has flags {:#x}, want {:#x}", flags, kKept);
-    Finding f = (flags & kKept) == kKept ? noted(saw, "flags of the second memfd_create")
-                                         : contradicted(saw, "flags of the second memfd_create");
+    Finding f = (flags & kKept) == kKept ? info(saw, "flags of the second memfd_create")
+                                         : failed(saw, "flags of the second memfd_create");
     f.evidence = call_lines({first, second});
     if (f.outcome == Outcome::kFail) return f;
     otherwise = std::move(f);
@@ -341,10 +341,10 @@ Finding fallback(const ImageEvidence& e, std::span<const int> errors, std::strin
                                     option));
   }
   if (!is_concluded(e)) return not_concluded(e);
-  Finding f = contradicted(fmt::format("memfd_create was refused with {}, and no anonymous memory "
-                                       "was published",
-                                       errno_name(*refused.front())),
-                           "no anonymous memory");
+  Finding f = failed(fmt::format("memfd_create was refused with {}, and no anonymous memory "
+                                 "was published",
+                                 errno_name(*refused.front())),
+                     "no anonymous memory");
   f.evidence = call_lines({refused.front()});
   for (const SystemCall* c : calls_that(e, maps_anonymous)) {
     if (f.evidence.size() < 6) f.evidence.push_back(call_line(*c));
@@ -405,7 +405,7 @@ bool gives_up_at_once(const ImageEvidence& e, const SystemCall& naming) {
   } else {
     return false;
   }
-  // The looks at the context before and behind the naming call took time of their own.
+  // The looks at the context before and after the naming call took time of their own.
   std::uint64_t since = naming.entered_ns;
   for (const Snapshot& s : e.image->snapshots) {
     const bool of_naming = std::ranges::all_of(
@@ -421,7 +421,7 @@ Finding name_failure_ignored(const ImageEvidence& e) {
       e.image->calls, [](const SystemCall& c) { return is_context_memfd(c) && worked(c); });
   const Calls refused = calls_that(e, [&](const SystemCall& c) {
     const auto h = header_before(e, c);
-    return gives_the_name(c) && failed(c) && h && abi::is_valid(*h);
+    return gives_the_name(c) && call_failed(c) && h && abi::is_valid(*h);
   });
   if (refused.empty() || !memfd) return needs(e, "--inject 'prctl(PR_SET_VMA):error=EINVAL'");
   const SystemCall& first = *refused.front();
@@ -430,7 +430,7 @@ Finding name_failure_ignored(const ImageEvidence& e) {
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       const Snapshot& s = *c.snapshot;
-      // A look of the clock may fall between those before and behind a naming call.
+      // A look of the clock may fall between those before and after a naming call.
       const auto named = std::ranges::find(s.moments, Moment::kNamed);
       const auto from = named == s.moments.end() ? s.moments.begin() : named + 1;
       const bool later =
@@ -447,8 +447,8 @@ Finding name_failure_ignored(const ImageEvidence& e) {
       return c->injected && c->entered_ns < s.first_seen_ns && gives_up_at_once(e, *c);
     });
     if (at_once == refused.end()) continue;
-    Finding f = contradicted("the context was taken away as soon as its naming call was refused",
-                             "context given up for its name");
+    Finding f = failed("the context was taken away as soon as its naming call was refused",
+                       "context given up for its name");
     f.evidence = call_lines({*at_once});
     return f;
   }
@@ -472,8 +472,8 @@ Told told_of_publication(const ImageEvidence& e) {
 // One leftover, one severity, whichever call was refused: it is in nobody's way, and the writer may
 // have reported the failure.
 Finding left_without_a_name(const ImageEvidence& e, const SystemCall& refused, const Context& c) {
-  Finding f = contradicted("a valid header is left in memory that no reader can find",
-                           "valid header without a name");
+  Finding f = failed("a valid header is left in memory that no reader can find",
+                     "valid header without a name");
   f.outcome = told_of_publication(e) == Told::kGaveUp ? Outcome::kInfo : Outcome::kWarn;
   f.evidence = call_lines({&refused});
   add_context(f, c);
@@ -535,7 +535,8 @@ bool is_protected(const ImageEvidence& e, const Context& c) {
 
 // What announced the context although a call had been refused: the store of its timestamp, else its
 // naming call, else nothing but that call is known.
-EventPlace announced_behind(const ImageEvidence& e, const Context& c, const SystemCall& refused) {
+EventLocation announced_behind(const ImageEvidence& e, const Context& c,
+                               const SystemCall& refused) {
   const std::uint64_t since = refused.entered_order;
   const std::uint64_t timestamp = c.header.monotonic_published_at_ns;
   for (const Store& s : e.image->stores) {
@@ -564,8 +565,8 @@ Finding failure_madvise(const ImageEvidence& e) {
     const bool concerned = std::ranges::any_of(
         refused, [&](const SystemCall* m) { return is_advice_on(*m, c->start()); });
     if (!concerned || is_protected(e, *c)) continue;
-    Finding f = contradicted("a context was published although MADV_DONTFORK was refused",
-                             "published without fork protection");
+    Finding f = failed("a context was published although MADV_DONTFORK was refused",
+                       "published without fork protection");
     f.evidence = call_lines({&first});
     f.event = announced_behind(e, *c, first);
     add_context(f, *c);
@@ -575,7 +576,7 @@ Finding failure_madvise(const ImageEvidence& e) {
   if (!e.contexts.empty()) {
     for (const Context& c : e.contexts.back()) {
       if (c.state != HeaderState::kBlank || !is_advice_on(first, c.start())) continue;
-      Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
+      Finding f = info("a mapping whose header is blank is left", "blank mapping left");
       f.evidence.push_back(maps_line(c));
       return f;
     }
@@ -625,7 +626,7 @@ Finding failure_ftruncate(const ImageEvidence& e) {
   return without_memfd(e, *refused.front(), kOption);
 }
 
-// Others may read this clock as well, and that is no publication.
+// Others may read this clock as well; that is not a publication.
 bool tried(const ImageEvidence& e) {
   return e.published() || std::ranges::any_of(e.image->calls, is_context_memfd);
 }
@@ -665,8 +666,8 @@ Finding failure_other_steps(const ImageEvidence& e) {
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
     if (begins_at_exit(*c->snapshot)) continue;
     if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) continue;
-    Finding f = contradicted("a valid header is left whose payload cannot be decoded",
-                             "valid header without a payload");
+    Finding f = failed("a valid header is left whose payload cannot be decoded",
+                       "valid header without a payload");
     f.evidence = call_lines({refused.front()});
     add_context(f, *c);
     return f;
@@ -726,9 +727,9 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
     }
     unknown = unknown || (why == nullptr && !names);
     if (why == nullptr) continue;
-    Finding f = contradicted(
-        fmt::format("a valid header is left although its publication was given up: {}", why),
-        "valid header of a failed publication");
+    Finding f =
+        failed(fmt::format("a valid header is left although its publication was given up: {}", why),
+               "valid header of a failed publication");
     f.evidence = call_lines({refused.front()});
     add_context(f, *c);
     return f;
@@ -745,7 +746,7 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
         return m->name == "madvise" && is_advice_on(*m, c.start());
       });
       if (c.state != HeaderState::kBlank || unprotected) continue;
-      Finding f = noted("a mapping whose header is blank is left", "blank mapping left");
+      Finding f = info("a mapping whose header is blank is left", "blank mapping left");
       f.evidence.push_back(maps_line(c));
       return f;
     }
@@ -811,7 +812,7 @@ Finding timestamp_clock(const ImageEvidence& e) {
       if (std::ranges::any_of(from, [](const auto* c) { return is_boot_clock(*c); })) continue;
       const SystemCall& c = *from.back();
       const std::string saw = "the timestamp is a reading of " + clock_name(c.args[0]);
-      Finding f = contradicted(
+      Finding f = failed(
           saw, is_wall_clock(c) ? "timestamp of a wall clock" : "timestamp of another clock");
       f.evidence = call_lines({&c});
       f.evidence.push_back(fmt::format("stored: {}", stored));
@@ -826,9 +827,9 @@ Finding timestamp_clock(const ImageEvidence& e) {
 std::optional<Finding> not_later(std::uint64_t before, std::uint64_t now) {
   if (now > before) return std::nullopt;
   const bool same = now == before;
-  Finding f = contradicted(same ? "an update stored the timestamp that it replaced"
-                                : "an update stored an earlier timestamp than the one it replaced",
-                           same ? "timestamp did not rise" : "timestamp went back");
+  Finding f = failed(same ? "an update stored the timestamp that it replaced"
+                          : "an update stored an earlier timestamp than the one it replaced",
+                     same ? "timestamp did not rise" : "timestamp went back");
   f.evidence = {fmt::format("timestamps {} and then {}", before, now)};
   return f;
 }
@@ -895,10 +896,10 @@ std::vector<Found> found_in(const ImageEvidence& e, const Publication& p, std::u
   const std::uint64_t since = p.map != nullptr ? p.map->entered_ns : 0;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
-      if (c.start() != p.start || !c.candidate->settled) continue;
+      if (c.start() != p.start || !c.candidate->stable) continue;
       const bool known = c.state == HeaderState::kValid || c.state == HeaderState::kBlank;
-      const Snapshot& look = *c.snapshot;
-      for (const std::uint64_t at : {look.first_seen_ns, look.last_seen_ns}) {
+      const Snapshot& sample = *c.snapshot;
+      for (const std::uint64_t at : {sample.first_seen_ns, sample.last_seen_ns}) {
         if (at < since || at >= until_ns) continue;
         add(at, known ? c.header : abi::ProcessHeader{}, false);
       }
@@ -949,8 +950,7 @@ std::optional<Finding> left_zero(const std::vector<Found>& found, const Calls& r
     }
   }
   if (!named) return std::nullopt;
-  Finding f =
-      contradicted("an update ended with the timestamp zero", "timestamp zero after an update");
+  Finding f = failed("an update ended with the timestamp zero", "timestamp zero after an update");
   f.evidence = {fmt::format("timestamps {} and then 0", before->header->monotonic_published_at_ns)};
   return f;
 }
@@ -964,7 +964,7 @@ std::uint64_t end_of(const ImageEvidence& e, const Publication& p) {
 Finding timestamp_later(const ImageEvidence& e) {
   const Calls readings = calls_that(
       e, [](const SystemCall& c) { return c.name == "clock_gettime" && c.injected && worked(c); });
-  // Without an answered reading a repeated timestamp is a row of its own.
+  // Without an answered reading a repeated timestamp is a requirement of its own.
   const bool or_equal = !readings.empty();
   auto f = not_later_by_stores(e, or_equal);
   bool judged = false;
@@ -990,7 +990,7 @@ Finding timestamp_later(const ImageEvidence& e) {
                       "a program that updates its context while it is watched");
 }
 
-template <Rule kRule>
+template <RuleFunction kRule>
 Finding at_faulted_calls(const ImageEvidence& e) {
   Finding f;
   if (e.timeline->mode == Mode::kAttach) {
@@ -1004,22 +1004,36 @@ Finding at_faulted_calls(const ImageEvidence& e) {
   return f;
 }
 
-constexpr std::array<NamedRule, 14> kFaultRules = {{
-    {"pctx.header.timestamp-clock", at_faulted_calls<timestamp_clock>},
-    {"pctx.publish.memfd-retry", at_faulted_calls<memfd_retry>},
-    {"pctx.publish.memfd-retry-flags", at_faulted_calls<memfd_retry_flags>},
-    {"pctx.publish.fallback-anon", at_faulted_calls<fallback_anon>},
-    {"pctx.publish.fallback-anon-exhausted", at_faulted_calls<fallback_anon_exhausted>},
-    {"pctx.publish.name-failure-ignored", at_faulted_calls<name_failure_ignored>},
-    {"pctx.publish.failure-madvise", at_faulted_calls<failure_madvise>},
-    {"pctx.publish.failure-mmap", at_faulted_calls<failure_mmap>},
-    {"pctx.publish.failure-ftruncate", at_faulted_calls<failure_ftruncate>},
-    {"pctx.publish.failure-other-steps", at_faulted_calls<failure_other_steps>},
-    {"pctx.publish.failure-leaves-nothing-valid", at_faulted_calls<failure_leaves_nothing_valid>},
-    {"pctx.publish.no-name-at-all", at_faulted_calls<no_name_at_all>},
-    {"pctx.publish.survives-total-denial", at_faulted_calls<survives_total_denial>},
-    {"pctx.update.timestamp-later", at_faulted_calls<timestamp_later>},
-}};
+constexpr auto kFaultRules = std::to_array<RequirementRule>({
+    {"pctx.header.timestamp-clock", at_faulted_calls<timestamp_clock>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.memfd-retry", at_faulted_calls<memfd_retry>, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kItsSubject},
+    {"pctx.publish.memfd-retry-flags", at_faulted_calls<memfd_retry_flags>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.fallback-anon", at_faulted_calls<fallback_anon>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.fallback-anon-exhausted", at_faulted_calls<fallback_anon_exhausted>,
+     AskedOf::kImages, RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.name-failure-ignored", at_faulted_calls<name_failure_ignored>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.failure-madvise", at_faulted_calls<failure_madvise>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.failure-mmap", at_faulted_calls<failure_mmap>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.failure-ftruncate", at_faulted_calls<failure_ftruncate>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.failure-other-steps", at_faulted_calls<failure_other_steps>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.failure-leaves-nothing-valid", at_faulted_calls<failure_leaves_nothing_valid>,
+     AskedOf::kImages, RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.no-name-at-all", at_faulted_calls<no_name_at_all>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.publish.survives-total-denial", at_faulted_calls<survives_total_denial>,
+     AskedOf::kImages, RestsOn::kEvents, UnderFaults::kItsSubject},
+    {"pctx.update.timestamp-later", at_faulted_calls<timestamp_later>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kItsSubject},
+});
 
 // ---- what a fault leaves as it is
 
@@ -1061,33 +1075,19 @@ bool published_all_the_same(const ImageEvidence& e) {
 
 }  // namespace
 
-std::span<const NamedRule> fault_rules() { return kFaultRules; }
+std::span<const RequirementRule> fault_rules() { return kFaultRules; }
 
-bool is_about_faults(std::string_view requirement) {
-  if (requirement == "pctx.update.failure-recoverable" ||
-      requirement == "pctx.publish.survives-file-size-limit") {
-    return true;
+bool is_judged_under_faults(const RequirementRule& rule, const ImageEvidence& e) {
+  switch (rule.under_faults) {
+    case UnderFaults::kNotJudged:
+      return false;
+    case UnderFaults::kJudged:
+    case UnderFaults::kItsSubject:
+      return true;
+    case UnderFaults::kJudgedIfPublished:
+      return published_all_the_same(e);
   }
-  return std::ranges::find(kFaultRules, requirement, &NamedRule::requirement) != kFaultRules.end();
-}
-
-bool holds_under_faults(const ImageEvidence& e, std::string_view requirement) {
-  static constexpr std::array<std::string_view, 2> kOfTheClock = {
-      "pctx.header.timestamp-nanoseconds", "pctx.header.timestamp-nonzero-at-rest"};
-  static constexpr std::array<std::string_view, 2> kOfTheMapping = {
-      "pctx.publish.mapping-private", "pctx.publish.mapping-protection"};
-  // What a record needs beside it, which a writer may have been kept from publishing. The others
-  // about reference data are about what was published.
-  static constexpr std::array<std::string_view, 4> kBesideRecords = {
-      "tctx.refdata.before-first-record", "tctx.refdata.key-map-present",
-      "tctx.refdata.schema-version-present", "tctx.refdata.schema-version-value"};
-  if (std::ranges::find(kOfTheClock, requirement) != kOfTheClock.end()) return false;
-  if (std::ranges::find(kBesideRecords, requirement) != kBesideRecords.end()) {
-    return published_all_the_same(e);
-  }
-  return requirement.starts_with("pctx.header.") || requirement.starts_with("pctx.payload.") ||
-         requirement.starts_with("tctx.") ||
-         std::ranges::find(kOfTheMapping, requirement) != kOfTheMapping.end();
+  return false;
 }
 
 }  // namespace ctxconf::conformance

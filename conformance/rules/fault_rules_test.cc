@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "abi/thread_record.h"
-#include "conformance/judge.h"
+#include "conformance/judge/judge.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -133,10 +133,10 @@ struct Recording : LiteralRecording {
 
   Finding judge(std::string_view id) const {
     const auto all = evidence_of(t);
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     EXPECT_EQ(all.size(), 1U);
-    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+    return rule == nullptr || all.empty() ? Finding{} : rule->rule(all.front());
   }
   Outcome outcome(std::string_view id) const { return judge(id).outcome; }
 };
@@ -145,15 +145,15 @@ TEST(FaultRules, WithoutFaultsTheySayWhatTheyNeed) {
   Recording r;
   r.published();
   for (const auto& rule : fault_rules()) {
-    const Finding f = r.judge(rule.requirement);
+    const Finding f = r.judge(rule.id);
     EXPECT_EQ(f.level, "syscalls");
-    if (rule.requirement == "pctx.publish.name-failure-ignored") {
+    if (rule.id == "pctx.publish.name-failure-ignored") {
       EXPECT_EQ(f.outcome, Outcome::kPass) << "the host itself refused the name";
       continue;
     }
-    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.requirement;
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << rule.id;
     EXPECT_TRUE(f.remedy.contains("--inject") || f.remedy.contains("--hide-vdso"))
-        << rule.requirement << ": " << f.remedy;
+        << rule.id << ": " << f.remedy;
   }
 }
 
@@ -161,9 +161,9 @@ TEST(FaultRules, OnlyRowsThatHoldUnderFaultsAreJudgedBesideThem) {
   Recording r;
   r.memfd(kKept | kSeal, -EINVAL).injected();
   r.memfd(kKept, 3).sized().mapped().named(1).seen(header(1), {Moment::kPeriodic});
-  const auto rows = select(Catalogue::builtin(), Selection{});
-  ASSERT_TRUE(rows);
-  const RunResult run = judge(r.t, *rows);
+  const auto requirements = select(Catalogue::builtin(), Selection{});
+  ASSERT_TRUE(requirements);
+  const RunResult run = judge(r.t, *requirements);
   const auto outcome = [&](std::string_view id) {
     const auto it = std::ranges::find_if(
         run.results, [&](const RequirementResult& x) { return x.requirement->id == id; });
@@ -257,15 +257,18 @@ TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
   r.published().clock(CLOCK_BOOTTIME, 1).injected();
   const auto all = evidence_of(r.t);
   ASSERT_EQ(all.size(), 1U);
-  for (const char* row : {"in-attributes", "schema-version-string", "key-map-array",
-                          "key-map-strings", "key-map-names-usable"}) {
-    EXPECT_TRUE(holds_under_faults(all.front(), std::string("tctx.refdata.") + row)) << row;
+  const auto is_judged = [&](const std::string& id) {
+    return is_judged_under_faults(*rule_of(id), all.front());
+  };
+  for (const char* requirement : {"in-attributes", "schema-version-string", "key-map-array",
+                                  "key-map-strings", "key-map-names-usable"}) {
+    EXPECT_TRUE(is_judged(std::string("tctx.refdata.") + requirement)) << requirement;
   }
-  for (const char* row : {"schema-version-present", "schema-version-value", "key-map-present",
-                          "before-first-record"}) {
-    EXPECT_FALSE(holds_under_faults(all.front(), std::string("tctx.refdata.") + row)) << row;
+  for (const char* requirement : {"schema-version-present", "schema-version-value",
+                                  "key-map-present", "before-first-record"}) {
+    EXPECT_FALSE(is_judged(std::string("tctx.refdata.") + requirement)) << requirement;
   }
-  EXPECT_TRUE(holds_under_faults(all.front(), "tctx.record.layout"));
+  EXPECT_TRUE(is_judged("tctx.record.layout"));
 }
 
 TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
@@ -280,9 +283,9 @@ TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
 TEST(FaultRules, ADeathThatARowReportsIsNoSecondProblem) {
   Recording r;
   r.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().mapped().dies(SIGBUS);
-  const auto* row = Catalogue::builtin().find("pctx.publish.failure-ftruncate");
-  ASSERT_NE(row, nullptr);
-  const RunResult run = judge(r.t, {row});
+  const auto* requirement = Catalogue::builtin().find("pctx.publish.failure-ftruncate");
+  ASSERT_NE(requirement, nullptr);
+  const RunResult run = judge(r.t, {requirement});
   EXPECT_EQ(run.results.front().outcome, Outcome::kFail);
   EXPECT_TRUE(run.problems.empty());
   EXPECT_EQ(judge(r.t, {Catalogue::builtin().find("pctx.header.version")}).problems.size(), 1U);
@@ -364,25 +367,27 @@ Recording refused_name() {
 }
 
 TEST(NameFailureIgnored, WantsTheContextToStay) {
-  constexpr std::string_view kRow = "pctx.publish.name-failure-ignored";
-  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(2'500'000'000).outcome(kRow),
+  constexpr std::string_view kRequirement = "pctx.publish.name-failure-ignored";
+  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(2'500'000'000).outcome(kRequirement),
             Outcome::kFail);
-  EXPECT_EQ(refused_name().zeroed(1, 100'000).nothing_seen(2'500'000'000).outcome(kRow),
+  EXPECT_EQ(refused_name().zeroed(1, 100'000).nothing_seen(2'500'000'000).outcome(kRequirement),
             Outcome::kFail);
-  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(500'000'000).outcome(kRow),
+  EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(500'000'000).outcome(kRequirement),
             Outcome::kUnobservable);
   Recording in_passing = refused_name();
   in_passing.seen(header(1), {Moment::kNaming, Moment::kPeriodic, Moment::kNamed});
   in_passing.image().snapshots.push_back(in_passing.image().snapshots.back());
   in_passing.image().snapshots.back().moments = {Moment::kNaming, Moment::kNamed};
   in_passing.unmapped(100'000);
-  EXPECT_EQ(in_passing.nothing_seen(2'500'000'000).outcome(kRow), Outcome::kFail)
+  EXPECT_EQ(in_passing.nothing_seen(2'500'000'000).outcome(kRequirement), Outcome::kFail)
       << "the look itself took time";
 }
 
 TEST(NameFailureIgnored, AContextThatIsTakenAwayLaterMayHaveServedItsTime) {
-  constexpr std::string_view kRow = "pctx.publish.name-failure-ignored";
-  const auto outcome = [&](Recording r) { return r.nothing_seen(2'500'000'000).outcome(kRow); };
+  constexpr std::string_view kRequirement = "pctx.publish.name-failure-ignored";
+  const auto outcome = [&](Recording r) {
+    return r.nothing_seen(2'500'000'000).outcome(kRequirement);
+  };
   EXPECT_EQ(outcome(refused_name()), Outcome::kUnobservable);
   EXPECT_EQ(outcome(refused_name().unmapped(5'000'000)), Outcome::kUnobservable);
   EXPECT_EQ(outcome(refused_name().zeroed(1, 5'000'000).unmapped(100'000)), Outcome::kUnobservable);
@@ -406,7 +411,7 @@ TEST(FailureMadvise, NothingMayBePublished) {
   const std::uint64_t refused = bad.image().calls[3].entered_order;
   const std::uint64_t named = bad.image().calls[4].entered_order;
   const auto event = [](const Recording& r) {
-    return r.judge("pctx.publish.failure-madvise").event.value_or(EventPlace{}).order;
+    return r.judge("pctx.publish.failure-madvise").event.value_or(EventLocation{}).order;
   };
   EXPECT_EQ(event(bad), named);
   Recording stored;
@@ -519,7 +524,7 @@ TEST(FailureLeavesNothingValid, WhatIsLeftTellsWhetherAPublicationWasGivenUp) {
     both.t.processes.push_back(first);
     const auto all = evidence_of(both.t);
     ASSERT_FALSE(all.empty());
-    EXPECT_EQ(rule_for("pctx.publish.failure-leaves-nothing-valid")(all.front()).outcome,
+    EXPECT_EQ(rule_of("pctx.publish.failure-leaves-nothing-valid")->rule(all.front()).outcome,
               names ? Outcome::kFail : Outcome::kPass);
   }
   r.named(1);
@@ -561,13 +566,13 @@ TEST(TimestampClock, IsTheOneWhoseReadingWasStored) {
     r.clock(id, 5000).named(5000).seen(header(5000), {Moment::kPeriodic});
     return r;
   };
-  constexpr std::string_view kRow = "pctx.header.timestamp-clock";
-  EXPECT_EQ(with_clock(CLOCK_BOOTTIME).outcome(kRow), Outcome::kPass);
-  EXPECT_EQ(with_clock(CLOCK_MONOTONIC).outcome(kRow), Outcome::kFail);
-  EXPECT_EQ(with_clock(CLOCK_REALTIME).outcome(kRow), Outcome::kFail);
+  constexpr std::string_view kRequirement = "pctx.header.timestamp-clock";
+  EXPECT_EQ(with_clock(CLOCK_BOOTTIME).outcome(kRequirement), Outcome::kPass);
+  EXPECT_EQ(with_clock(CLOCK_MONOTONIC).outcome(kRequirement), Outcome::kFail);
+  EXPECT_EQ(with_clock(CLOCK_REALTIME).outcome(kRequirement), Outcome::kFail);
   Recording other = with_clock(CLOCK_REALTIME);
   other.image().calls[5].clock_ns = 5001;
-  EXPECT_EQ(other.outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(other.outcome(kRequirement), Outcome::kUnobservable);
 }
 
 TEST(TimestampLater, ComparesTheTimestampsOfUpdates) {
@@ -577,48 +582,49 @@ TEST(TimestampLater, ComparesTheTimestampsOfUpdates) {
     r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
     return r.named(later).seen(header(later), {Moment::kPeriodic});
   };
-  constexpr std::string_view kRow = "pctx.update.timestamp-later";
-  EXPECT_EQ(updated_to(5001).outcome(kRow), Outcome::kPass);
-  EXPECT_EQ(updated_to(4000).outcome(kRow), Outcome::kFail);
-  EXPECT_EQ(updated_to(5000).outcome(kRow), Outcome::kUnobservable);
+  constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
+  EXPECT_EQ(updated_to(5001).outcome(kRequirement), Outcome::kPass);
+  EXPECT_EQ(updated_to(4000).outcome(kRequirement), Outcome::kFail);
+  EXPECT_EQ(updated_to(5000).outcome(kRequirement), Outcome::kUnobservable);
   EXPECT_EQ(updated_to(5001).outcome("pctx.header.timestamp-clock"), Outcome::kPass);
   Recording untouched = updated_to(4000);
   untouched.image().calls[5].injected = false;
-  EXPECT_EQ(untouched.outcome(kRow), Outcome::kFail) << "whatever the clock said";
+  EXPECT_EQ(untouched.outcome(kRequirement), Outcome::kFail) << "whatever the clock said";
 }
 
 TEST(TimestampLater, ARepeatedTimestampOfAnotherMessageDidNotRise) {
-  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   Recording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
   r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 5000).injected();
   r.named(5000);
-  EXPECT_EQ(r.outcome(kRow), Outcome::kUnobservable) << "the same context, named twice";
+  EXPECT_EQ(r.outcome(kRequirement), Outcome::kUnobservable) << "the same context, named twice";
   r.image().calls.back().before[12] = std::byte{3};
-  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(r.outcome(kRequirement), Outcome::kFail);
   for (auto& c : r.image().calls) c.injected = false;
-  EXPECT_EQ(r.outcome(kRow), Outcome::kUnobservable) << "timestamp-distinct says so";
+  EXPECT_EQ(r.outcome(kRequirement), Outcome::kUnobservable) << "timestamp-distinct says so";
 }
 
 TEST(TimestampLater, AZeroThatIsNamedAndStaysIsNoWithdrawal) {
-  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   Recording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
   r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 0).injected();
   Recording withdrawn = r;
   withdrawn.seen(header(0), {Moment::kPeriodic, Moment::kExit});
-  EXPECT_EQ(withdrawn.outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(withdrawn.outcome(kRequirement), Outcome::kUnobservable);
   r.named(0);
   Recording updated = r;
-  EXPECT_EQ(updated.named(5001).seen(header(5001), {Moment::kExit}).outcome(kRow), Outcome::kPass);
+  EXPECT_EQ(updated.named(5001).seen(header(5001), {Moment::kExit}).outcome(kRequirement),
+            Outcome::kPass);
   r.seen(header(0), {Moment::kNaming, Moment::kNamed, Moment::kExit});
-  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(r.outcome(kRequirement), Outcome::kFail);
   r.image().snapshots.back().first_seen_ns = r.image().calls.back().entered_ns - 1;
-  EXPECT_EQ(r.outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(r.outcome(kRequirement), Outcome::kFail);
 }
 
 TEST(TimestampLater, ABlankHeaderBeginsAnotherPublication) {
-  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   const auto again = [](bool blanked) {
     Recording r;
     r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
@@ -627,12 +633,12 @@ TEST(TimestampLater, ABlankHeaderBeginsAnotherPublication) {
     r.clock(CLOCK_BOOTTIME, 4000).injected();
     return r.named(4000).seen(header(4000), {Moment::kPeriodic, Moment::kExit});
   };
-  EXPECT_EQ(again(true).outcome(kRow), Outcome::kUnobservable);
-  EXPECT_EQ(again(false).outcome(kRow), Outcome::kFail);
+  EXPECT_EQ(again(true).outcome(kRequirement), Outcome::kUnobservable);
+  EXPECT_EQ(again(false).outcome(kRequirement), Outcome::kFail);
 }
 
 TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
-  constexpr std::string_view kRow = "pctx.update.timestamp-later";
+  constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   enum class Between { kNothing, kWithdrawal, kSize };
   const auto updated = [](std::uint64_t later, Between between) {
     Recording r;
@@ -657,11 +663,11 @@ TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
     r.stored(now, last);
     return r.seen(last, {Moment::kPeriodic, Moment::kExit});
   };
-  EXPECT_EQ(updated(5001, Between::kSize).outcome(kRow), Outcome::kPass);
-  EXPECT_EQ(updated(5000, Between::kSize).outcome(kRow), Outcome::kFail);
-  EXPECT_EQ(updated(5000, Between::kNothing).outcome(kRow), Outcome::kUnobservable);
-  EXPECT_EQ(updated(4000, Between::kNothing).outcome(kRow), Outcome::kFail);
-  EXPECT_EQ(updated(4000, Between::kWithdrawal).outcome(kRow), Outcome::kUnobservable);
+  EXPECT_EQ(updated(5001, Between::kSize).outcome(kRequirement), Outcome::kPass);
+  EXPECT_EQ(updated(5000, Between::kSize).outcome(kRequirement), Outcome::kFail);
+  EXPECT_EQ(updated(5000, Between::kNothing).outcome(kRequirement), Outcome::kUnobservable);
+  EXPECT_EQ(updated(4000, Between::kNothing).outcome(kRequirement), Outcome::kFail);
+  EXPECT_EQ(updated(4000, Between::kWithdrawal).outcome(kRequirement), Outcome::kUnobservable);
 }
 
 }  // namespace

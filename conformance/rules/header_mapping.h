@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conformance/rules/given.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {

@@ -30,7 +30,7 @@ std::uint8_t byte_of(std::uint64_t value, unsigned i) {
   return static_cast<std::uint8_t>(value >> (8 * i));
 }
 
-// A store that changes both halves of a value is no piece of it: it stored all eight bytes.
+// A store that changes both halves of a value is not a piece of it: it stored all eight bytes.
 bool is_within_a_half(std::uint64_t from, std::uint64_t to) {
   const std::uint64_t changed = from ^ to;
   return changed >> 32U == 0 || (changed & UINT32_MAX) == 0;
@@ -187,9 +187,10 @@ class Reader {
   }
 
   // Stores to a header at rest, steps_[begin_] to steps_[end - 1], belong to the operation before
-  // them until its naming call, and to what is behind them from then on. Without such a call, until
-  // a reader has found it; `behind`: none, a timestamp that is replaced has its fields before it.
-  void part_from_last(std::size_t end, bool behind) {
+  // them until its naming call, and to what comes after them from then on. Without such a call,
+  // until a reader has found it; if `is_replaced`, not at all: the fields of a timestamp that is
+  // replaced are stored before it.
+  void part_from_last(std::size_t end, bool is_replaced) {
     HeaderOperation* op = last();
     if (op == nullptr) return;
     const std::uint64_t since = op->announcing().store->order;
@@ -200,7 +201,7 @@ class Reader {
       }
       named = std::min(named, c.entered_order);
     }
-    if (named == UINT64_MAX && behind) return;
+    if (named == UINT64_MAX && is_replaced) return;
     const std::uint64_t seen = named == UINT64_MAX ? seen_ns(op->announcing()) : UINT64_MAX;
     while (begin_ < end && steps_[begin_].store->order < named &&
            steps_[begin_].store->at_ns < seen) {

@@ -24,13 +24,13 @@ struct HeaderStore {
   bool changes_identity() const {
     return before.signature != after.signature || before.version != after.version;
   }
-  bool changes_place() const {
+  bool changes_location() const {
     return before.payload_size != after.payload_size || before.payload != after.payload;
   }
   bool changes_timestamp() const {
     return before.monotonic_published_at_ns != after.monotonic_published_at_ns;
   }
-  bool changes_another_field() const { return changes_identity() || changes_place(); }
+  bool changes_another_field() const { return changes_identity() || changes_location(); }
   // By nobody who was watched, and with the timestamp among several fields: these may have been
   // stored in any order.
   bool is_unordered() const {
@@ -45,10 +45,10 @@ struct HeaderOperation {
   enum class Kind { kPublication, kUpdate };
   Kind kind = Kind::kPublication;
   const Watch* watch = nullptr;
-  // From what the writer stored before it touched the timestamp to what it stored behind the new
+  // From what the writer stored before it touched the timestamp to what it stored after the new
   // timestamp, before the naming call.
   std::vector<HeaderStore> stores;
-  // Of an update: the stores that took the timestamp to zero, more than one when it was taken away
+  // For an update: the stores that took the timestamp to zero, more than one when it was taken away
   // in pieces; none when it was replaced, or when the watch began later.
   std::size_t zero_first = kNone;
   std::size_t zero = kNone;
@@ -57,7 +57,7 @@ struct HeaderOperation {
   std::size_t announce_first = kNone;
   std::size_t announce = kNone;
   std::uint64_t until_ns = UINT64_MAX;  // the first store of the next operation
-  // Of an update: its zero may have withdrawn the context, and the rest have published another.
+  // For an update: its zero may have withdrawn the context, and the rest have published another.
   bool may_be_publication = false;
   bool is_asked_for = true;  // false: only part of the history of those that are
 
@@ -80,8 +80,8 @@ struct HeaderHistory {
 // do; it does not come back for the other's sake. Null: there is none.
 const HeaderStore* store_of_another_writer(const HeaderOperation& update);
 
-// Bounded by the recording: each store is in one operation at most. A withdrawal is no operation,
-// nor is an update that the program did not live to finish.
+// Bounded by the recording: each store is in one operation at most. A withdrawal is not an
+// operation, nor is an update that the program did not live to finish.
 HeaderHistory header_history_of(const ImageEvidence& evidence);
 
 }  // namespace ctxconf::conformance

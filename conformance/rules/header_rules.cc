@@ -61,7 +61,7 @@ Finding signature(const ImageEvidence& e) {
             {i, 1, fmt::format("want {:02x} '{}'", abi::kSignature[i], abi::kSignature[i])});
       }
     }
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("bytes 0 to 7 are \"{}\", not \"OTEL_CTX\"",
                     std::string_view(c->header.signature.data(), c->header.signature.size())),
         "wrong signature");
@@ -78,10 +78,10 @@ Finding signature(const ImageEvidence& e) {
 
 Finding version(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kBadVersion, HeaderState::kForeignOrder})) {
-    Finding f = contradicted(
-        fmt::format("the version is {} ({} in the other byte order), not {}", c->header.version,
-                    std::byteswap(c->header.version), abi::kVersion),
-        "wrong version");
+    Finding f =
+        failed(fmt::format("the version is {} ({} in the other byte order), not {}",
+                           c->header.version, std::byteswap(c->header.version), abi::kVersion),
+               "wrong version");
     f.evidence = {maps_line(*c)};
     if (const auto draft = abi::describe(c->recognition.best); !draft.empty()) {
       f.evidence.emplace_back(draft);
@@ -107,8 +107,8 @@ std::string decoded_text(const abi::DecodedLayout& d) {
 
 Finding version_development(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kDevelopment})) {
-    Finding f = contradicted("the header announces version 1, which is for development",
-                             "development version");
+    Finding f =
+        failed("the header announces version 1, which is for development", "development version");
     const auto merged = abi::decode_as(abi::fields_of(abi::HeaderLayout::kH5), c->head->bytes);
     f.evidence = {maps_line(*c), "as the merged layout: " + decoded_text(merged)};
     if (c->recognition.best != abi::HeaderLayout::kH5 &&
@@ -127,8 +127,8 @@ Finding version_development(const ImageEvidence& e) {
 Finding header_layout(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kOlderLayout})) {
     const auto& best = abi::fields_of(c->recognition.best);
-    Finding f = contradicted(std::string(abi::describe(c->recognition.best)),
-                             fmt::format("layout {}", best.id));
+    Finding f =
+        failed(std::string(abi::describe(c->recognition.best)), fmt::format("layout {}", best.id));
     f.evidence = {maps_line(*c)};
     for (std::size_t i = 0; i < c->recognition.scored; ++i) {
       const auto& s = c->recognition.scores[i];
@@ -154,7 +154,7 @@ Finding header_layout(const ImageEvidence& e) {
 Finding at_mapping_start(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kElsewhere})) {
     const std::uint64_t at = *c->candidate->found_at;
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("the signature stands at offset {} of the mapping, not at its start", at),
         "header not at the start");
     f.evidence = {maps_line(*c), fmt::format("signature at {:#x}", c->start() + at)};
@@ -172,10 +172,9 @@ Finding native_byte_order(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kForeignOrder})) {
     const auto other = abi::byte_swapped(c->header);
     const char* order = e.image->little_endian ? "big-endian" : "little-endian";
-    Finding f =
-        contradicted(fmt::format("the numbers make sense only as {}, but the program is {}", order,
-                                 e.image->little_endian ? "little-endian" : "big-endian"),
-                     "foreign byte order");
+    Finding f = failed(fmt::format("the numbers make sense only as {}, but the program is {}",
+                                   order, e.image->little_endian ? "little-endian" : "big-endian"),
+                       "foreign byte order");
     f.evidence = {
         maps_line(*c),
         fmt::format("as the program's order: version {}, size {}, timestamp {}", c->header.version,
@@ -198,7 +197,7 @@ Finding native_byte_order(const ImageEvidence& e) {
 Finding wide_fields_on_32_bit(const ImageEvidence& e) {
   if (e.image->elf64) return not_applicable(NaReason::kArch, "the program is 64-bit");
   if (const Context* c = first_in(e, {HeaderState::kNarrow})) {
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("ELFCLASS32, but bytes 28 to 31 are not zero: the pointer reads as {:#x}",
                     c->header.payload),
         "four-byte pointer");
@@ -209,8 +208,8 @@ Finding wide_fields_on_32_bit(const ImageEvidence& e) {
   }
   if (const Context* c = first_in(e, {HeaderState::kValid})) {
     if ((c->header.payload >> 32U) != 0) {
-      return noted(fmt::format("the address was sign-extended: {:#x}", c->header.payload),
-                   "sign-extended address");
+      return info(fmt::format("the address was sign-extended: {:#x}", c->header.payload),
+                  "sign-extended address");
     }
     return passed();
   }
@@ -228,7 +227,7 @@ Finding payload_pointer(const ImageEvidence& e) {
         c->payload_block->readable > 0) {
       continue;
     }
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("the payload pointer {:#x} lies in no mapping of the process", h.payload),
         "pointer into nothing");
     f.evidence = {maps_line(*c)};
@@ -251,7 +250,7 @@ Finding payload_pointer(const ImageEvidence& e) {
   return passed(fmt::format("{:#x} in {} ({} bytes before its end, {})", c.header.payload,
                             m->name.empty() ? "unnamed memory" : m->name,
                             m->range.end().raw() - c.address(),
-                            inside ? "behind the header" : "elsewhere"));
+                            inside ? "after the header" : "elsewhere"));
 }
 
 Finding payload_size(const ImageEvidence& e) {
@@ -264,10 +263,9 @@ Finding payload_size(const ImageEvidence& e) {
     const auto mapped = c->payload_mapped();
     if (c->payload_mapping() != nullptr && mapped < h.payload_size &&
         c->payload_block->readable < h.payload_size) {
-      Finding f =
-          contradicted(fmt::format("{} bytes are announced, but only {} are mapped from {:#x} on",
-                                   h.payload_size, mapped, h.payload),
-                       "size beyond the mapping");
+      Finding f = failed(fmt::format("{} bytes are announced, but only {} are mapped from {:#x} on",
+                                     h.payload_size, mapped, h.payload),
+                         "size beyond the mapping");
       f.evidence = {maps_line(*c)};
       f.hexdumps = {compared(e, *c, {mark})};
       return f;
@@ -275,9 +273,9 @@ Finding payload_size(const ImageEvidence& e) {
     if (c->payload == nullptr) continue;
     if (c->payload->problem == PayloadProblem::kNotWalkable) {
       Finding f =
-          contradicted(fmt::format("the message does not end with byte {}: {} (offset {})",
-                                   h.payload_size, c->payload->detail, c->payload->problem_offset),
-                       "message does not end at the size");
+          failed(fmt::format("the message does not end with byte {}: {} (offset {})",
+                             h.payload_size, c->payload->detail, c->payload->problem_offset),
+                 "message does not end at the size");
       f.evidence = {maps_line(*c)};
       f.hexdumps = {compared(e, *c, {mark}),
                     payload_dump(*c, c->payload->problem_offset,
@@ -329,10 +327,9 @@ Finding timestamp_nanoseconds(const ImageEvidence& e) {
     for (const auto& [ns, name] : kUnits) {
       const bool wall = in_unit(ts, low - offset + realtime, high - offset + realtime, ns);
       if (!wall && !in_unit(ts, low, high, ns)) continue;
-      Finding f =
-          contradicted(fmt::format("the timestamp {} counts {} {}, not nanoseconds (ratio {})", ts,
-                                   name, wall ? "of the wall clock" : "since boot", ns),
-                       fmt::format("timestamp in {}", name));
+      Finding f = failed(fmt::format("the timestamp {} counts {} {}, not nanoseconds (ratio {})",
+                                     ts, name, wall ? "of the wall clock" : "since boot", ns),
+                         fmt::format("timestamp in {}", name));
       f.evidence = {maps_line(*c), bounds};
       f.hexdumps = {compared(e, *c, {{16, 8, fmt::format("timestamp: {}", ts)}})};
       return f;
@@ -393,7 +390,7 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
     if (named && published && until - zero->snapshot->first_seen_ns >= kRest) left_at_zero = zero;
   }
   if (left_at_zero != nullptr) {
-    Finding f = contradicted(
+    Finding f = failed(
         "the timestamp was zero at the naming call that ends an update, and stayed zero for two "
         "seconds and more",
         "timestamp left at zero");
@@ -409,22 +406,33 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
   return no_active_header(e);
 }
 
-constexpr std::array<NamedRule, 11> kHeaderRules = {{
-    {"pctx.header.signature", signature},
-    {"pctx.header.version", version},
-    {"pctx.header.version-development", version_development},
-    {"pctx.header.payload-size", payload_size},
-    {"pctx.header.layout", header_layout},
-    {"pctx.header.payload-pointer", payload_pointer},
-    {"pctx.header.at-mapping-start", at_mapping_start},
-    {"pctx.header.native-byte-order", native_byte_order},
-    {"pctx.header.wide-fields-on-32-bit", wide_fields_on_32_bit},
-    {"pctx.header.timestamp-nanoseconds", timestamp_nanoseconds},
-    {"pctx.header.timestamp-nonzero-at-rest", timestamp_nonzero_at_rest},
-}};
+constexpr auto kHeaderRules = std::to_array<RequirementRule>({
+    {"pctx.header.signature", signature, AskedOf::kImages, RestsOn::kStates, UnderFaults::kJudged,
+     ClockCell::kJudged},
+    {"pctx.header.version", version, AskedOf::kImages, RestsOn::kStates, UnderFaults::kJudged,
+     ClockCell::kJudged},
+    {"pctx.header.version-development", version_development, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.payload-size", payload_size, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.layout", header_layout, AskedOf::kImages, RestsOn::kStates, UnderFaults::kJudged,
+     ClockCell::kJudged},
+    {"pctx.header.payload-pointer", payload_pointer, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.at-mapping-start", at_mapping_start, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.native-byte-order", native_byte_order, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.wide-fields-on-32-bit", wide_fields_on_32_bit, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged, ClockCell::kJudged},
+    {"pctx.header.timestamp-nanoseconds", timestamp_nanoseconds, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kNotJudged, ClockCell::kJudged},
+    {"pctx.header.timestamp-nonzero-at-rest", timestamp_nonzero_at_rest, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kNotJudged, ClockCell::kJudged},
+});
 
 }  // namespace
 
-std::span<const NamedRule> header_rules() { return kHeaderRules; }
+std::span<const RequirementRule> header_rules() { return kHeaderRules; }
 
 }  // namespace ctxconf::conformance

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "abi/process_header.h"
-#include "conformance/timeline.h"
+#include "conformance/evidence/timeline.h"
 
 namespace ctxconf::conformance {
 

@@ -66,9 +66,9 @@ std::uint64_t end_of_naming(const Image& image, std::uint64_t header, std::uint6
 std::uint64_t begin_of_update(const Image& image, std::uint64_t header, std::uint64_t last,
                               std::uint64_t first_store) {
   std::uint64_t out = first_store;
-  for (const StepWalk& walk : image.walks) {
-    if (!walk.from_gate || walk.header != header || walk.views.size() < 2) continue;
-    const std::uint64_t first = walk.views[1].order;
+  for (const StepTrace& trace : image.step_traces) {
+    if (!trace.from_gate || trace.header != header || trace.views.size() < 2) continue;
+    const std::uint64_t first = trace.views[1].order;
     if (first > last) out = std::min(out, first);
   }
   return out;
@@ -115,12 +115,12 @@ std::vector<Part> parts_of(const ImageEvidence& e, const HeaderHistory& history,
 
 // ---- steps
 
-std::string place_of(const Image& image, const std::optional<std::uint32_t>& place) {
-  if (!place || *place >= image.places.size()) return {};
-  CodePlace p = image.places[*place];
+std::string location_of(const Image& image, const std::optional<std::uint32_t>& location) {
+  if (!location || *location >= image.locations.size()) return {};
+  InstructionLocation p = image.locations[*location];
   p.source_file = file_name(p.source_file);
-  for (CodePlace& caller : p.callers) caller.source_file = file_name(caller.source_file);
-  return place_text(p);
+  for (InstructionLocation& caller : p.callers) caller.source_file = file_name(caller.source_file);
+  return location_text(p);
 }
 
 std::string short_address(std::uint64_t address) {
@@ -196,7 +196,7 @@ class Painter {
       : timeline_(*e.timeline), image_(*e.image), part_(part) {}
 
   // `event`: null, nothing is wrong.
-  OperationPicture paint(const EventPlace* event) {
+  OperationPicture paint(const EventLocation* event) {
     stores();
     calls(event);
     payloads();
@@ -232,10 +232,10 @@ class Painter {
       event.step.changes = picture_changes({&s, *before, *after});
       if (event.step.changes.empty()) continue;
       event.step.tid = s.tid;
-      event.step.at = s.tid == 0 ? "no thread that was watched" : place_of(image_, s.place);
+      event.step.at = s.tid == 0 ? "no thread that was watched" : location_of(image_, s.location);
       event.before = before;
       event.after = after;
-      payload_places_.insert({before->payload, after->payload});
+      payload_locations_.insert({before->payload, after->payload});
       events_.push_back(std::move(event));
     }
   }
@@ -254,12 +254,12 @@ class Painter {
     const bool unmaps = c.name == "munmap" || c.name == "mremap";
     if (!unmaps && c.name != "madvise" && c.name != "mprotect") return false;
     return covers(part_.header) ||
-           (unmaps && std::ranges::any_of(payload_places_, [&](std::uint64_t payload) {
+           (unmaps && std::ranges::any_of(payload_locations_, [&](std::uint64_t payload) {
               return payload != 0 && covers(payload_address(payload, image_.elf64));
             }));
   }
 
-  // Of a naming call that no program can make better here. A memfd is found by its own name.
+  // Whether no program can make the naming call better here. A memfd is found by its own name.
   std::string excuse(const SystemCall& c) const {
     if (!is_naming(c) || c.injected) return {};
     const bool none = c.result == -EINVAL && host_has(timeline_, sys::kHostAnonVmaName) == false;
@@ -270,7 +270,7 @@ class Painter {
     return fmt::format(", {}this kernel names no such memory", memfd ? "harmless: " : "");
   }
 
-  void calls(const EventPlace* event) {
+  void calls(const EventLocation* event) {
     for (const SystemCall& c : image_.calls) {
       if (!is_inside(c.entered_order)) continue;
       const bool wrong = event != nullptr && event->missing.empty() &&
@@ -287,11 +287,11 @@ class Painter {
 
   // Bytes that changed where they stand, under one timestamp.
   void payloads() {
-    for (const StepWalk& walk : image_.walks) {
-      if (walk.header != part_.header) continue;
-      for (std::size_t i = 1; i < walk.views.size(); ++i) {
-        const ReaderView& was = walk.views[i - 1];
-        const ReaderView& is = walk.views[i];
+    for (const StepTrace& trace : image_.step_traces) {
+      if (trace.header != part_.header) continue;
+      for (std::size_t i = 1; i < trace.views.size(); ++i) {
+        const ReaderView& was = trace.views[i - 1];
+        const ReaderView& is = trace.views[i];
         if (!is_inside(is.order) || was.header != is.header || !was.payload || !is.payload ||
             was.payload->hash == is.payload->hash) {
           continue;
@@ -300,8 +300,8 @@ class Painter {
         out.order = is.order;
         out.step.kind = StepKind::kPayload;
         out.step.changes = {{Lane::kPayload, hash_text(*was.payload), hash_text(*is.payload)}};
-        out.step.at = place_of(image_, is.place);
-        out.step.tid = walk.tid;
+        out.step.at = location_of(image_, is.location);
+        out.step.tid = trace.tid;
         events_.push_back(std::move(out));
       }
     }
@@ -369,22 +369,22 @@ class Painter {
     }
   }
 
-  // The index of what is wrong. What shows behind a store is that store's.
-  std::size_t mark(const EventPlace& place) {
-    if (!place.missing.empty()) {
+  // The index of what is wrong. What shows after a store is that store's.
+  std::size_t mark(const EventLocation& location) {
+    if (!location.missing.empty()) {
       Event event;
       event.order = part_.end;
       event.step.kind = StepKind::kMissing;
-      event.step.text = place.missing;
+      event.step.text = location.missing;
       event.step.finds = events_.empty() ? Finds::kUnknown : events_.back().step.finds;
       event.step.wrong = true;
       events_.push_back(std::move(event));
       return events_.size() - 1;
     }
     std::size_t out = events_.size();
-    for (std::size_t i = 0; i < events_.size() && events_[i].order <= place.order; ++i) {
+    for (std::size_t i = 0; i < events_.size() && events_[i].order <= location.order; ++i) {
       const bool shows_later = events_[i].after || events_[i].step.kind == StepKind::kPayload;
-      if (events_[i].order == place.order || shows_later) out = i;
+      if (events_[i].order == location.order || shows_later) out = i;
     }
     if (out == events_.size()) return 0;
     events_[out].step.wrong = true;
@@ -402,7 +402,7 @@ class Painter {
   const Image& image_;
   const Part& part_;
   std::vector<Event> events_;
-  std::set<std::uint64_t> payload_places_;
+  std::set<std::uint64_t> payload_locations_;
   bool is_mixed_ = false;
 };
 
@@ -419,7 +419,7 @@ std::size_t part_with(const std::vector<Part>& parts, std::uint64_t order) {
 
 }  // namespace
 
-std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventPlace& event) {
+std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventLocation& event) {
   const auto publications = publications_of(e);
   const auto parts = parts_of(e, header_history_of(e), publications, event.header);
   if (parts.empty()) return std::nullopt;
@@ -432,7 +432,7 @@ std::optional<OperationPicture> picture_of(const ImageEvidence& e, const EventPl
 }
 
 std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
-                                               std::span<const EventPlace> wrong) {
+                                               std::span<const EventLocation> wrong) {
   const auto publications = publications_of(e);
   const HeaderHistory history = header_history_of(e);
   std::set<std::uint64_t> headers;
@@ -441,8 +441,8 @@ std::vector<OperationPicture> pictures_without(const ImageEvidence& e,
   for (const std::uint64_t header : headers) {
     const auto parts = parts_of(e, history, publications, header);
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const bool marked = std::ranges::any_of(wrong, [&](const EventPlace& place) {
-        return place.header == header && part_with(parts, place.order) == i;
+      const bool marked = std::ranges::any_of(wrong, [&](const EventLocation& location) {
+        return location.header == header && part_with(parts, location.order) == i;
       });
       if (!marked) whole.push_back(parts[i]);
     }

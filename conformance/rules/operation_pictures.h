@@ -13,11 +13,12 @@ namespace ctxconf::conformance {
 
 // Nothing: no store to that header and no call for it was recorded. What is left out is far from
 // the event.
-std::optional<OperationPicture> picture_of(const ImageEvidence& evidence, const EventPlace& event);
+std::optional<OperationPicture> picture_of(const ImageEvidence& evidence,
+                                           const EventLocation& event);
 
 // The first publication and the first update in which none of `wrong` lies, and in which a reader
 // never finds what is neither the old nor the new context.
 std::vector<OperationPicture> pictures_without(const ImageEvidence& evidence,
-                                               std::span<const EventPlace> wrong);
+                                               std::span<const EventLocation> wrong);
 
 }  // namespace ctxconf::conformance

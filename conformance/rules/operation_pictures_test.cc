@@ -10,7 +10,7 @@
 #include <functional>
 #include <utility>
 
-#include "conformance/judge.h"
+#include "conformance/judge/judge.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -32,17 +32,17 @@ struct Recording : LiteralRecording {
 
   Recording() {
     t.mode = Mode::kWrap;
-    image().places = {
+    image().locations = {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish", 12, "/home/me/src/ctx.cc", 118}};
   }
 
   // Of the header as it is, and of a payload that it announces.
-  void view(StepWalk& walk, std::uint64_t payload_hash) {
-    ReaderView& v = walk.views.emplace_back();
+  void view(StepTrace& trace, std::uint64_t payload_hash) {
+    ReaderView& v = trace.views.emplace_back();
     v.order = ++order;
     v.header = bytes(header);
     v.payload.emplace().hash = payload_hash;
-    v.place = 0;
+    v.location = 0;
   }
   static std::vector<std::byte> bytes(const abi::ProcessHeader& h) {
     std::vector<std::byte> out(sizeof h);
@@ -59,7 +59,7 @@ struct Recording : LiteralRecording {
     s.before = bytes(header);
     change(header);
     s.after = bytes(header);
-    s.place = 0;
+    s.location = 0;
     image().stores.push_back(std::move(s));
     return order;
   }
@@ -94,7 +94,7 @@ struct Recording : LiteralRecording {
     name();
   }
   // What a reader finds, so that the header is a context.
-  void look() {
+  void sample() {
     Snapshot s;
     s.first_seen_ns = s.last_seen_ns = now += kStep;
     s.moments = {Moment::kPeriodic};
@@ -129,7 +129,7 @@ std::vector<std::string> texts(const OperationPicture& p) {
 TEST(OperationPictures, APublicationFromItsMappingToItsName) {
   Recording r;
   r.publish();
-  r.look();
+  r.sample();
   const auto pictures = pictures_without(r.evidence(), {});
   ASSERT_THAT(pictures, SizeIs(1));
   EXPECT_FALSE(pictures[0].is_update);
@@ -155,7 +155,7 @@ Recording with_memfd() {
   SystemCall& map = r.image().calls[2];
   map.args = {0, 4096, 3, MAP_PRIVATE, 3, 0};
   map.file = "/memfd:OTEL_CTX (deleted)";
-  r.look();
+  r.sample();
   return r;
 }
 
@@ -192,7 +192,7 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
   Recording anonymous;
   anonymous.publish();
   anonymous.image().calls.back().result = -EINVAL;
-  anonymous.look();
+  anonymous.sample();
   anonymous.t.host = r.t.host;
   EXPECT_EQ(pictures_without(anonymous.evidence(), {}).front().steps.back().text,
             "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, this kernel names no such memory");
@@ -201,13 +201,13 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
 TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
   Recording r;
   r.publish();
-  r.look();
+  r.sample();
   r.timestamp(0);
   r.call("fork", {}, 13);
   r.timestamp(222);
   const std::uint64_t wrong = r.size(3);
   r.name().result = -EPERM;
-  r.look();
+  r.sample();
   const auto picture = r.at(wrong);
   ASSERT_TRUE(picture);
   EXPECT_TRUE(picture->is_update);
@@ -218,8 +218,8 @@ TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
                           "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EPERM; new"));
   EXPECT_EQ(picture->steps[1].kind, Kind::kFork);
   // The publication had no fault, and there is no other update.
-  const EventPlace place{kAt, wrong, {}};
-  const auto others = pictures_without(r.evidence(), std::span(&place, 1));
+  const EventLocation location{kAt, wrong, {}};
+  const auto others = pictures_without(r.evidence(), std::span(&location, 1));
   ASSERT_THAT(others, SizeIs(1));
   EXPECT_FALSE(others[0].is_update);
 }
@@ -230,7 +230,7 @@ TEST(OperationPictures, BytesThatAreStoredAgain) {
   r.timestamp(0);
   const std::uint64_t again = r.store(8, [](auto&) {});
   r.timestamp(222);
-  r.look();
+  r.sample();
   const auto picture = r.at(again);
   ASSERT_TRUE(picture);
   EXPECT_THAT(texts(*picture), ElementsAre("monotonic_published_at_ns 111>0 ; no-timestamp",
@@ -243,7 +243,7 @@ TEST(OperationPictures, WhatIsMissingIsAtTheEnd) {
   r.publish();
   r.timestamp(0);
   const std::uint64_t announced = r.timestamp(222);
-  r.look();
+  r.sample();
   const auto picture = picture_of(r.evidence(), {kAt, announced, "no naming call"});
   ASSERT_TRUE(picture);
   ASSERT_THAT(picture->steps, SizeIs(3));
@@ -256,13 +256,13 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
   r.publish();
   r.timestamp(0);
   r.timestamp(222);
-  r.image().walks.emplace_back().header = kAt;
+  r.image().step_traces.emplace_back().header = kAt;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x5555666677778888U}) {
-    r.view(r.image().walks[0], hash);
+    r.view(r.image().step_traces[0], hash);
   }
   const std::uint64_t wrong = r.order - 1;
   r.name();
-  r.look();
+  r.sample();
   const auto picture = r.at(wrong);
   ASSERT_TRUE(picture);
   EXPECT_THAT(texts(*picture),
@@ -271,7 +271,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
                           "!the first of 2 changespayload-bytes 11112222…>22222222… ; neither",
                           "prctl(PR_SET_VMA, \"OTEL_CTX\"); neither"));
   // In the end they are as they were.
-  r.image().walks[0].views[2].payload->hash = 0x1111222233334444U;
+  r.image().step_traces[0].views[2].payload->hash = 0x1111222233334444U;
   EXPECT_EQ(r.at(wrong)->steps[3].finds, Finds::kNew);
   // What a view shows of a store is that store's.
   const auto store = r.at(wrong - 1);
@@ -283,16 +283,16 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
   Recording r;
   r.publish();
   r.name();
-  auto& walk = r.image().walks.emplace_back();
-  walk.header = kAt;
-  walk.from_gate = true;
+  auto& trace = r.image().step_traces.emplace_back();
+  trace.header = kAt;
+  trace.from_gate = true;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x1111222233334444U}) {
-    r.view(walk, hash);
+    r.view(trace, hash);
   }
   const std::uint64_t wrong = r.order - 1;
   r.timestamp(0);
   r.timestamp(222);
-  r.look();
+  r.sample();
   const auto picture = r.at(wrong);
   ASSERT_TRUE(picture);
   EXPECT_TRUE(picture->is_update);
@@ -305,7 +305,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
 TEST(OperationPictures, WithoutStoresTheCallsAreLeft) {
   Recording r;
   r.publish();
-  r.look();
+  r.sample();
   r.image().watches.clear();
   r.image().stores.clear();
   const auto picture = r.at(r.image().calls[1].entered_order);
@@ -326,7 +326,7 @@ TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
     if (i == 60) wrong = at;
   }
   r.timestamp(222);
-  r.look();
+  r.sample();
   const auto picture = r.at(wrong);
   ASSERT_TRUE(picture);
   ASSERT_THAT(picture->steps, SizeIs(kMaxPictureSteps));
@@ -342,7 +342,7 @@ TEST(OperationPictures, AnUpdateThatAReaderMayMixIsNoExample) {
   r.timestamp(222);
   r.size(3);
   r.name();
-  r.look();
+  r.sample();
   const auto pictures = pictures_without(r.evidence(), {});
   ASSERT_THAT(pictures, SizeIs(1));
   EXPECT_FALSE(pictures[0].is_update);
@@ -350,7 +350,7 @@ TEST(OperationPictures, AnUpdateThatAReaderMayMixIsNoExample) {
   r.timestamp(0);
   r.timestamp(333);
   r.name();
-  r.look();
+  r.sample();
   EXPECT_THAT(pictures_without(r.evidence(), {}), SizeIs(2));
 }
 
@@ -369,7 +369,7 @@ Process updating(std::int32_t pid) {
   r.publish();
   r.timestamp(0);
   r.timestamp(222);
-  r.look();
+  r.sample();
   r.process().pid = pid;
   r.image().key = {pid, 0};
   return r.process();
@@ -378,7 +378,7 @@ Process updating(std::int32_t pid) {
 TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
   Recording r;
   r.publish();
-  r.look();
+  r.sample();
   r.t.processes.push_back(updating(13));
   r.t.processes.push_back(updating(14));
   EXPECT_THAT(examples(r.t), ElementsAre(std::pair(12, false), std::pair(13, true)));
@@ -387,7 +387,7 @@ TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
 TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
   Recording r;
   r.publish();
-  r.look();
+  r.sample();
   r.t.processes.push_back(updating(13));
   r.t.processes[1].session = r.t.processes[1].images[0].key.session = 1;
   r.t.cells.emplace_back().session = 1;
@@ -401,7 +401,7 @@ TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
 
 TEST(OperationPictures, NothingIsDrawnOfWhatWasNotSeen) {
   Recording r;
-  r.look();
+  r.sample();
   EXPECT_THAT(pictures_without(r.evidence(), {}), IsEmpty());
   EXPECT_FALSE(r.at(1));
 }

@@ -6,7 +6,7 @@
 
 #include "conformance/rules/conventions.h"
 #include "conformance/rules/ending.h"
-#include "conformance/rules/given.h"
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -15,7 +15,7 @@ namespace {
 Finding nothing_to_judge(const ImageEvidence& e) {
   for (const Context* c : e.first_sights) {
     if (c->payload != nullptr && c->payload->problem != PayloadProblem::kNone) {
-      return unobservable("the payload is not a ProcessContext, which another row reports",
+      return unobservable("the payload is not a ProcessContext, which another requirement reports",
                           "a payload that decodes");
     }
     const MemoryBlock* b = c->payload_block;
@@ -52,14 +52,14 @@ std::string location(const PayloadFault& f) {
   return out;
 }
 
-// The rows that list faults of a decoded payload differ only in which list it is.
+// The requirements that list faults of a decoded payload differ only in which list it is.
 Finding list_faults(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
                     const char* what, const char* signature) {
   const auto contexts = decoded_contexts(e);
   for (const Context* c : contexts) {
     const auto& faults = c->payload.get()->*member;
     if (faults.empty()) continue;
-    Finding f = contradicted(fmt::format("{}: {}", what, location(faults.front())), signature);
+    Finding f = failed(fmt::format("{}: {}", what, location(faults.front())), signature);
     f.evidence = {maps_line(*c)};
     for (std::size_t i = 1; i < std::min(faults.size(), kMaxListed); ++i) {
       f.evidence.push_back("also " + location(faults[i]));
@@ -81,7 +81,7 @@ Finding process_context_message(const ImageEvidence& e) {
     const auto problem = c->payload->problem;
     if (problem != PayloadProblem::kOlderFormat && problem != PayloadProblem::kNotTyped) continue;
     const bool older = problem == PayloadProblem::kOlderFormat;
-    Finding f = contradicted(
+    Finding f = failed(
         older ? fmt::format("the payload is {} ({}), not a ProcessContext",
                             abi::describe(c->payload->format), abi::to_string(c->payload->format))
               : fmt::format("not a ProcessContext: {} (offset {})", c->payload->detail,
@@ -99,7 +99,7 @@ Finding process_context_message(const ImageEvidence& e) {
 Finding field_numbers(const ImageEvidence& e) {
   for (const Context* c : e.first_sights) {
     if (c->payload == nullptr || c->payload->problem != PayloadProblem::kFieldsMisplaced) continue;
-    Finding f = contradicted(c->payload->detail, "fields misplaced");
+    Finding f = failed(c->payload->detail, "fields misplaced");
     f.evidence = {maps_line(*c)};
     for (const auto& t : c->payload->top_level) {
       if (f.evidence.size() > kMaxListed) break;
@@ -113,9 +113,9 @@ Finding field_numbers(const ImageEvidence& e) {
   if (contexts.empty()) return nothing_to_judge(e);
   const Payload& last = *contexts.back()->payload;
   if (!last.unknown.empty()) {
-    return noted(fmt::format("unknown field {} at offset {}, which readers skip",
-                             last.unknown.front().number, last.unknown.front().offset),
-                 "unknown fields");
+    return info(fmt::format("unknown field {} at offset {}, which readers skip",
+                            last.unknown.front().number, last.unknown.front().offset),
+                "unknown fields");
   }
   return passed();
 }
@@ -126,9 +126,9 @@ Finding resource_keys_unique(const ImageEvidence& e) {
   if (f.outcome != Outcome::kPass) return f;
   for (const Context* c : decoded_contexts(e)) {
     if (c->payload->keys_in_both.empty()) continue;
-    return noted(fmt::format("the key {} stands in the Resource and in field 2",
-                             c->payload->keys_in_both.front()),
-                 "key in both lists");
+    return info(fmt::format("the key {} stands in the Resource and in field 2",
+                            c->payload->keys_in_both.front()),
+                "key in both lists");
   }
   return f;
 }
@@ -152,7 +152,7 @@ Finding no_dictionary_references(const ImageEvidence& e) {
                      "dictionary reference");
 }
 
-// Rows about entity references say nothing of a Resource that has none.
+// Requirements about entity references say nothing of a Resource that has none.
 Finding list_entities(const ImageEvidence& e, std::vector<PayloadFault> Payload::* member,
                       const char* what, const char* signature) {
   const auto contexts = decoded_contexts(e);
@@ -188,7 +188,7 @@ Finding semantic_conventions(const ImageEvidence& e) {
         const std::string saw = fmt::format("the key {} is nearly {}", a.key, better);
         constexpr const char* kSignature = "near miss of a conventional name";
         const bool same = is_same_name(a.key, better);
-        Finding f = same ? contradicted(saw, kSignature) : noted(saw, kSignature);
+        Finding f = same ? failed(saw, kSignature) : info(saw, kSignature);
         f.evidence = {maps_line(*c)};
         if (same) return f;
         if (!slip) slip = std::move(f);
@@ -246,7 +246,7 @@ Finding resource_matches_sdk(const ImageEvidence& e) {
     }
     if (found) continue;
     if (f.outcome == Outcome::kPass) {
-      f = contradicted(fmt::format("{}: {}", key, other), "expected attribute missing or changed");
+      f = failed(fmt::format("{}: {}", key, other), "expected attribute missing or changed");
       f.evidence = {maps_line(*contexts.back())};
     } else if (f.evidence.size() < kMaxListed) {
       f.evidence.push_back(fmt::format("also {}: {}", key, other));
@@ -269,7 +269,7 @@ Finding readable(const ImageEvidence& e) {
     judged = true;
     if (b->readable == b->wanted) continue;
     const std::uint64_t bad = c->address() + b->readable;
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("process_vm_readv copies {} of {} bytes: {:#x} is mapped and cannot be read",
                     b->readable, b->wanted, bad),
         "payload cannot be copied");
@@ -310,11 +310,11 @@ Finding stays_alive(const ImageEvidence& e) {
             static_cast<double>(c.snapshot->first_seen_ns - first->snapshot->first_seen_ns) / 1e9);
         // The memory of a process that is about to end goes in some order.
         if (begins_at_exit(*c.snapshot)) {
-          at_exit = noted("the payload was released while the process ended, under a valid header",
-                          "payload released at exit");
+          at_exit = info("the payload was released while the process ended, under a valid header",
+                         "payload released at exit");
           continue;
         }
-        Finding f = contradicted(
+        Finding f = failed(
             gone ? fmt::format("the announced payload can no longer be copied ({} of {} bytes) {}",
                                b == nullptr ? 0 : b->readable, first->payload_block->wanted, at)
                  : fmt::format("the announced payload no longer decodes {}: {}", at,
@@ -335,25 +335,38 @@ Finding stays_alive(const ImageEvidence& e) {
   return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");
 }
 
-constexpr std::array<NamedRule, 14> kPayloadRules = {{
-    {"pctx.payload.process-context-message", process_context_message},
-    {"pctx.payload.field-numbers", field_numbers},
-    {"pctx.payload.resource-keys-unique", resource_keys_unique},
-    {"pctx.payload.attribute-keys-unique", attribute_keys_unique},
-    {"pctx.payload.nested-keys-unique", nested_keys_unique},
-    {"pctx.payload.utf8", strings_are_utf8},
-    {"pctx.payload.no-dictionary-references", no_dictionary_references},
-    {"pctx.payload.entity-keys-exist", entity_keys_exist},
-    {"pctx.payload.entity-type", entity_type},
-    {"pctx.payload.entity-id-keys", entity_id},
-    {"pctx.payload.semantic-conventions", semantic_conventions},
-    {"pctx.payload.resource-matches-sdk", resource_matches_sdk},
-    {"pctx.payload.readable", readable},
-    {"pctx.payload.stays-alive", stays_alive},
-}};
+constexpr auto kPayloadRules = std::to_array<RequirementRule>({
+    {"pctx.payload.process-context-message", process_context_message, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kJudged},
+    {"pctx.payload.field-numbers", field_numbers, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.resource-keys-unique", resource_keys_unique, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.attribute-keys-unique", attribute_keys_unique, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kJudged},
+    {"pctx.payload.nested-keys-unique", nested_keys_unique, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.utf8", strings_are_utf8, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.no-dictionary-references", no_dictionary_references, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kJudged},
+    {"pctx.payload.entity-keys-exist", entity_keys_exist, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.entity-type", entity_type, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.entity-id-keys", entity_id, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.semantic-conventions", semantic_conventions, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.resource-matches-sdk", resource_matches_sdk, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.payload.readable", readable, AskedOf::kImages, RestsOn::kStates, UnderFaults::kJudged},
+    {"pctx.payload.stays-alive", stays_alive, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+});
 
 }  // namespace
 
-std::span<const NamedRule> payload_rules() { return kPayloadRules; }
+std::span<const RequirementRule> payload_rules() { return kPayloadRules; }
 
 }  // namespace ctxconf::conformance

@@ -49,7 +49,7 @@ bool makes(const SystemCall& c, std::uint64_t start) {
          !grows_in_place(c, start);
 }
 
-// Maps memory from before `start` to behind it: what was there was unmapped, by a call that is not
+// Maps memory from before `start` to after it: what was there was unmapped, by a call that is not
 // recorded.
 bool maps_over(const SystemCall& c, std::uint64_t start) {
   return result_of(c) < start && start - result_of(c) < c.args[1] && c.name == "mmap";

@@ -74,7 +74,7 @@ ForkTime fork_time(const ImageEvidence& evidence, const Publication& p, const Fo
 // it has none.
 std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork);
 
-// Of any memory, with any name or none.
+// For any memory, with any name or none.
 bool is_naming(const SystemCall& call);
 // With OTEL_CTX, or with a name that may be meant as it. A call with another name, or with none,
 // announces nothing: it may end a context, or label memory for other reasons.

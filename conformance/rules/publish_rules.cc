@@ -19,7 +19,7 @@ Finding mapping_private(const ImageEvidence& e) {
   for (const Context* c : e.judged) {
     for (const auto& entry : c->candidate->entries) {
       if (!entry.shared) continue;
-      Finding f = contradicted("the mapping of the context is shared", "shared mapping");
+      Finding f = failed("the mapping of the context is shared", "shared mapping");
       f.evidence = {"maps: " + to_maps_line(entry)};
       return f;
     }
@@ -34,7 +34,7 @@ Finding mapping_protection(const ImageEvidence& e) {
     read_only = read_only || !c->candidate->entries.front().writable;
     for (const auto& entry : c->candidate->entries) {
       if (!entry.executable || read_implies_exec) continue;
-      Finding f = contradicted("the mapping of the context is executable", "executable mapping");
+      Finding f = failed("the mapping of the context is executable", "executable mapping");
       f.evidence = {"maps: " + to_maps_line(entry),
                     fmt::format("personality: {:#x}", e.image->personality)};
       return f;
@@ -42,7 +42,7 @@ Finding mapping_protection(const ImageEvidence& e) {
   }
   if (e.judged.empty()) return no_valid_header();
   if (read_only)
-    return noted("the mapping was write-protected after publication", "read-only mapping");
+    return info("the mapping was write-protected after publication", "read-only mapping");
   return passed();
 }
 
@@ -73,10 +73,9 @@ Finding memfd_closed(const ImageEvidence& e) {
     return unobservable("the memfd was open when it was last looked at, for a moment only",
                         "a program that runs for 100 ms and more after publication");
   }
-  Finding f =
-      contradicted(fmt::format("file descriptor {} still is {}", last->descriptors.front().fd,
-                               last->descriptors.front().link),
-                   "memfd left open");
+  Finding f = failed(fmt::format("file descriptor {} still is {}", last->descriptors.front().fd,
+                                 last->descriptors.front().link),
+                     "memfd left open");
   for (const auto& d : last->descriptors) {
     if (f.evidence.size() >= 8) break;
     f.evidence.push_back(fmt::format("/proc/{}/fd/{} -> {}", e.image->key.pid, d.fd, d.link));
@@ -87,8 +86,9 @@ Finding memfd_closed(const ImageEvidence& e) {
 Finding discoverable(const ImageEvidence& e) {
   if (e.has_named) {
     if (e.has_usable) return passed();
-    return unobservable("a mapping has the name, but no valid header: another row reports it",
-                        "a valid header");
+    return unobservable(
+        "a mapping has the name, but no valid header: another requirement reports it",
+        "a valid header");
   }
   bool nameless = false;
   for (const auto& list : e.contexts) {
@@ -102,7 +102,7 @@ Finding discoverable(const ImageEvidence& e) {
         continue;
       }
       if (c.payload == nullptr || c.payload->problem != PayloadProblem::kNone) continue;
-      Finding f = contradicted(
+      Finding f = failed(
           fmt::format("a valid header stands in a mapping named {}, where no reader looks", name),
           "mapping has another name");
       f.evidence = {maps_line(c),
@@ -123,9 +123,9 @@ Finding fields_nonzero(const ImageEvidence& e) {
   for (const Context* c : e.first_sights) {
     const auto& h = c->header;
     if (h.payload != 0 && h.payload_size != 0) continue;
-    Finding f = contradicted(fmt::format("timestamp {}, but payload_size {} and payload {:#x}",
-                                         h.monotonic_published_at_ns, h.payload_size, h.payload),
-                             "zero size or pointer");
+    Finding f = failed(fmt::format("timestamp {}, but payload_size {} and payload {:#x}",
+                                   h.monotonic_published_at_ns, h.payload_size, h.payload),
+                       "zero size or pointer");
     f.evidence = {maps_line(*c)};
     std::vector<Hexdump::Mark> marks;
     if (h.payload_size == 0) marks.push_back({12, 4, "payload_size: 0"});
@@ -158,8 +158,7 @@ Finding survives_file_size_limit_when_asked(const ImageEvidence& e) {
                                     *e.process->killed_by),
                         "an adapter that writes no files while it publishes");
   }
-  Finding f =
-      contradicted("SIGXFSZ ended the program while it sized the memfd", "killed by SIGXFSZ");
+  Finding f = failed("SIGXFSZ ended the program while it sized the memfd", "killed by SIGXFSZ");
   f.level = "syscalls";
   f.evidence = {fmt::format("under {}: {}", kFileSizeLimit, call_line(*cut))};
   return f;
@@ -183,8 +182,7 @@ Finding survives_file_size_limit(const ImageEvidence& e) {
       return unobservable("SIGXFSZ ended the program while it wrote a file of its own: " + where,
                           "a program that writes no files");
     }
-    Finding f =
-        contradicted("SIGXFSZ ended the program while it sized the memfd", "killed by SIGXFSZ");
+    Finding f = failed("SIGXFSZ ended the program while it sized the memfd", "killed by SIGXFSZ");
     f.evidence = {"under RLIMIT_FSIZE=0: " + where};
     return f;
   }
@@ -207,7 +205,7 @@ Finding singleton(const ImageEvidence& e) {
       if (c.candidate->named && c.usable()) active.push_back(&c);
     }
     if (active.size() < 2) continue;
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("the process has {} active contexts at once; its components may be unrelated",
                     active.size()),
         "several active contexts");
@@ -221,7 +219,7 @@ Finding singleton(const ImageEvidence& e) {
   return e.has_usable ? passed() : no_valid_header();
 }
 
-// Of a driven program as large as what it was given to publish.
+// For a driven program: as large as what it was given to publish.
 std::uint64_t usual_payload(const ImageEvidence& e) {
   std::uint64_t most = abi::kUsualPayloadBytes;
   if (e.session == nullptr) return most;
@@ -243,28 +241,31 @@ Finding footprint(const ImageEvidence& e) {
     const std::uint64_t usual =
         abi::kUsualMappingPages * e.timeline->page_size + (inline_payload ? payload : 0);
     if (mapping <= usual && !large_payload) continue;
-    Finding f = contradicted(
-        fmt::format("the header mapping has {} bytes, the payload {}", mapping, payload),
-        "large footprint");
+    Finding f =
+        failed(fmt::format("the header mapping has {} bytes, the payload {}", mapping, payload),
+               "large footprint");
     f.evidence = {maps_line(*c)};
     return f;
   }
   return e.first_sights.empty() ? no_valid_header() : passed();
 }
 
-constexpr std::array<NamedRule, 8> kPublishRules = {{
-    {"pctx.publish.mapping-private", mapping_private},
-    {"pctx.publish.mapping-protection", mapping_protection},
-    {"pctx.publish.memfd-closed", memfd_closed},
-    {"pctx.publish.discoverable", discoverable},
-    {"pctx.publish.fields-nonzero", fields_nonzero},
-    {"pctx.publish.survives-file-size-limit", survives_file_size_limit},
-    {"pctx.publish.singleton", singleton},
-    {"pctx.publish.footprint", footprint},
-}};
+constexpr auto kPublishRules = std::to_array<RequirementRule>({
+    {"pctx.publish.mapping-private", mapping_private, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.publish.mapping-protection", mapping_protection, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"pctx.publish.memfd-closed", memfd_closed, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.publish.discoverable", discoverable, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.publish.fields-nonzero", fields_nonzero, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.publish.survives-file-size-limit", survives_file_size_limit, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kItsSubject},
+    {"pctx.publish.singleton", singleton, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.publish.footprint", footprint, AskedOf::kImages, RestsOn::kStates},
+});
 
 }  // namespace
 
-std::span<const NamedRule> publish_rules() { return kPublishRules; }
+std::span<const RequirementRule> publish_rules() { return kPublishRules; }
 
 }  // namespace ctxconf::conformance

@@ -8,8 +8,8 @@
 #include <set>
 #include <string>
 
-#include "conformance/churn_values.h"
-#include "conformance/payload.h"
+#include "conformance/payload/churn_values.h"
+#include "conformance/payload/payload.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -17,7 +17,7 @@ namespace {
 
 // With fewer, nobody can say that updates and reads met.
 constexpr std::uint64_t kContentsNeeded = 20;
-constexpr const char* kNotRaced = "updates beside a reader on another processor";
+constexpr const char* kNotRaced = "updates while a reader runs on another processor";
 
 std::string content_of(const RaceRead& r) {
   if (r.payload.readable < r.payload.wanted) {
@@ -61,7 +61,7 @@ std::string counts_of(const Race& r) {
 
 std::optional<Finding> broken(const Race& race, const RaceRead& at, std::string text,
                               const char* signature) {
-  Finding f = contradicted(std::move(text), signature);
+  Finding f = failed(std::move(text), signature);
   f.level = to_string(Level::kRace);
   f.evidence.push_back(counts_of(race));
   for (const RaceRead& r : race.kept) f.evidence.push_back((&r == &at ? "> " : "  ") + line_of(r));

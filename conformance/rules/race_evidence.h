@@ -1,4 +1,4 @@
-// What a reader on another processor found beside updates (level race).
+// What a reader on another processor found during updates (level race).
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace ctxconf::conformance {
 
-// A contradiction, a pass, or unobservable: too few reads met an update. Nothing: no race was to
+// A failure, a pass, or unobservable: too few reads met an update. Nothing: no race was to
 // take place in this image.
 std::optional<Finding> mixed_read_in_race(const ImageEvidence& evidence);
 

@@ -16,7 +16,7 @@ using Bytes = std::span<const std::byte>;
 
 constexpr std::size_t kAnyKey = abi::kMaxKeys;
 
-// A separate buffer of attributes is no further from its record; text is.
+// A separate buffer of attributes is not further from its record; text is.
 constexpr std::uint64_t kNearby = std::uint64_t{64} << 20U;
 
 enum class Fit { kRuledOut, kPossible, kProven };
@@ -30,7 +30,7 @@ struct Style {
 struct Walk {
   std::size_t entries = 0;
   std::size_t end = 0;           // of the last whole entry, with its padding
-  std::size_t gaps = 0;          // padding with an entry behind it
+  std::size_t gaps = 0;          // padding with an entry after it
   bool gaps_used = false;        // ... that is not all zero
   std::size_t long_lengths = 0;  // of two bytes
   bool known_keys = true;        // every index is in the key map
@@ -154,7 +154,7 @@ class Examination {
     const Walk w = walk(behind_.first(swapped), keys_);
     if (w.end != swapped || !w.known_keys || w.blank_run) return Fit::kRuledOut;
     const bool beyond = swapped < size_;
-    // What lies behind the entries may be any memory: read as entries it names no known keys, or
+    // What lies after the entries may be any memory: read as entries it names no known keys, or
     // says nothing over and over.
     const bool senseless = beyond && abi::kRecordHeadBytes + size_ > abi::kRecommendedRecordBytes &&
                            (!as_is_.known_keys || as_is_.blank_run);
@@ -169,7 +169,7 @@ class Examination {
     if (exact_ || size_ == 0 || size_ > abi::kMaxKeys) return Fit::kRuledOut;
     const Walk w = walk(behind_, keys_, {.most = size_});
     if (w.entries != size_ || w.end <= size_ || !w.known_keys) return Fit::kRuledOut;
-    if (w.repeated_key) return Fit::kPossible;  // leftovers behind an area that is cut
+    if (w.repeated_key) return Fit::kPossible;  // leftovers after an area that is cut
     reading = fmt::format("{} entries over {} bytes", w.entries, w.end);
     return Fit::kProven;
   }

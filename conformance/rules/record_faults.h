@@ -19,7 +19,7 @@ enum class RecordFault {
   kSizeWithHead,      // the size counts the fixed part too
   kVarintLengths,     // lengths above 127 take two bytes
   kPaddedEntries,     // entries begin at multiples of two, four or eight
-  kElsewhere,         // the attributes are not behind the fixed part, or not all of them
+  kElsewhere,         // the attributes are not after the fixed part, or not all of them
   kOlderLayout,       // a draft's, with a root span id
   kCutEntry,          // the area does not end where an entry ends, and nothing else explains it
 };

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "abi/thread_layouts.h"
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/thread_rules.h"
 #include "conformance/rules/vector_bytes.h"
@@ -18,19 +18,15 @@ constexpr std::uint64_t kValidAt = offsetof(abi::ThreadRecordHead, valid);
 constexpr std::uint64_t kFlagsAt = offsetof(abi::ThreadRecordHead, trace_flags);
 constexpr std::uint64_t kSizeAt = offsetof(abi::ThreadRecordHead, attrs_data_size);
 
-std::string_view as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 Finding against(const Record& r, std::string saw, std::string signature,
                 std::vector<Hexdump::Mark> marks) {
-  Finding f = contradicted(std::move(saw), std::move(signature));
+  Finding f = failed(std::move(saw), std::move(signature));
   f.evidence = record_lines(r);
   f.hexdumps = {record_dump(r, std::move(marks))};
   return f;
 }
 
-// The same with what a golden vector has there; for rows about the fixed part.
+// The same with what a golden vector has there; for requirements about the fixed part.
 Finding against_layout(const ImageEvidence& e, const Record& r, std::string saw,
                        std::string signature, std::vector<Hexdump::Mark> marks,
                        const std::vector<KnownBytes>& known = {}) {
@@ -46,9 +42,9 @@ void add_plain_entries(Finding& f, const Record& r) {
   for (std::size_t i = 0; i < kMaxListed; ++i) {
     const auto entry = cursor.next();
     if (!entry) return;
-    f.evidence.push_back(fmt::format(
-        "offset {}: index {}, length {}, {}", abi::kRecordHeadBytes + entry->offset, entry->key,
-        entry->value.size(), conformance::quoted(as_text(entry->value), 32)));
+    f.evidence.push_back(
+        fmt::format("offset {}: index {}, length {}, {}", abi::kRecordHeadBytes + entry->offset,
+                    entry->key, entry->value.size(), conformance::quoted(text_of(*entry), 32)));
   }
 }
 
@@ -60,7 +56,7 @@ void for_each_entry(const Record& r, const Visit& visit) {
   }
 }
 
-// The verdict where no record contradicts a row: it takes at least one that shows the point.
+// The verdict where no record breaks a requirement: it takes at least one that shows the point.
 template <class Shows>
 Finding kept(const ImageEvidence& e, const std::vector<JudgedRecord>& records, const Shows& shows,
              const char* wanted) {
@@ -71,7 +67,7 @@ Finding kept(const ImageEvidence& e, const std::vector<JudgedRecord>& records, c
   if (records.empty()) return no_record(e);
   if (std::ranges::none_of(records, sound)) {
     return unobservable(
-        "the records cannot be read as the document says, which another row reports",
+        "the records cannot be read as the document says, which another requirement reports",
         "a record whose entries fill its area");
   }
   return unobservable(fmt::format("no record with {} was seen", wanted),
@@ -113,7 +109,7 @@ void add_scores(Finding& f, const ImageEvidence& e, const Record& r) {
   }
 }
 
-// What so many entries behind the fixed part take.
+// What so many entries after the fixed part take.
 std::size_t bytes_of_entries(const Record& r, std::size_t count) {
   abi::AttributeCursor cursor(r.bytes.subspan(abi::kRecordHeadBytes));
   for (std::size_t i = 0; i < count && cursor.next(); ++i) {
@@ -311,7 +307,7 @@ Finding aligned(const ImageEvidence& e) {
   return passed(fmt::format("{} records", judged));
 }
 
-// A variable of another size is no pointer, which tctx.tls.is-pointer reports.
+// A variable of another size is not a pointer: tctx.tls.is-pointer reports it.
 bool is_pointer_sized(const ImageEvidence& e, const ThreadSample& s) {
   if (s.module >= e.image->modules.size()) return true;
   const ModuleFacts& m = e.image->modules[s.module];
@@ -326,7 +322,7 @@ Finding contiguous(const ImageEvidence& e) {
   if (const auto* j = find_fault(records, {RecordFault::kElsewhere})) {
     const Record& r = *j->record;
     if (j->at_address) {
-      return against_layout(e, r, "the entries are not behind the fixed part: " + j->reading,
+      return against_layout(e, r, "the entries are not after the fixed part: " + j->reading,
                             "pointer instead of entries",
                             {{abi::kRecordHeadBytes, 8, "an address"}});
     }
@@ -341,10 +337,10 @@ Finding contiguous(const ImageEvidence& e) {
       once = s;
       continue;
     }
-    Finding f = contradicted(
-        fmt::format("the slot of thread {} holds {:#x}, where no 28 bytes can be copied", s->tid,
-                    s->value),
-        "record cannot be copied");
+    Finding f =
+        failed(fmt::format("the slot of thread {} holds {:#x}, where no 28 bytes can be copied",
+                           s->tid, s->value),
+               "record cannot be copied");
     f.evidence = {
         fmt::format("slot {:#x}, seen {} times", s->slot, s->times),
         s->mapping ? "maps: " + to_maps_line(*s->mapping) : "no mapping holds this address"};
@@ -411,7 +407,7 @@ Finding packed(const ImageEvidence& e) {
     });
     return next;
   };
-  return kept(e, records, tells, "an entry behind a value of odd length");
+  return kept(e, records, tells, "an entry after a value of odd length");
 }
 
 Finding ends_on_boundary(const ImageEvidence& e) {
@@ -491,7 +487,7 @@ Finding values_are_utf8(const ImageEvidence& e) {
     if (j.fault != RecordFault::kNone) continue;
     std::optional<Finding> bad;
     for_each_entry(*j.record, [&](const abi::AttributeEntry& entry) {
-      const auto value = as_text(entry.value);
+      const std::string value = text_of(entry);
       const auto wrong = first_bad_utf8(value);
       if (!wrong) return true;
       const std::uint64_t at =
@@ -515,26 +511,38 @@ Finding values_are_utf8(const ImageEvidence& e) {
   return kept(e, records, with_entry, "an attribute");
 }
 
-constexpr std::array<NamedRule, 15> kRecordRules = {{
-    {"tctx.record.layout", record_layout},
-    {"tctx.record.byte-order", byte_order},
-    {"tctx.record.ids-both-or-neither", ids_both_or_neither},
-    {"tctx.record.valid-is-one", valid_is_one},
-    {"tctx.record.valid-reserved-values", valid_reserved_values},
-    {"tctx.record.trace-flags-without-ids", trace_flags_without_ids},
-    {"tctx.record.attrs-data-size", attrs_data_size},
-    {"tctx.record.aligned", aligned},
-    {"tctx.record.contiguous", contiguous},
-    {"tctx.record.recommended-size", recommended_size},
-    {"tctx.attrs.entry-format", entry_format},
-    {"tctx.attrs.packed", packed},
-    {"tctx.attrs.ends-on-boundary", ends_on_boundary},
-    {"tctx.attrs.key-in-map", key_in_map},
-    {"tctx.attrs.utf8", values_are_utf8},
-}};
+constexpr auto kRecordRules = std::to_array<RequirementRule>({
+    {"tctx.record.layout", record_layout, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.byte-order", byte_order, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.ids-both-or-neither", ids_both_or_neither, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.valid-is-one", valid_is_one, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.valid-reserved-values", valid_reserved_values, AskedOf::kImages,
+     RestsOn::kSamples, UnderFaults::kJudged},
+    {"tctx.record.trace-flags-without-ids", trace_flags_without_ids, AskedOf::kImages,
+     RestsOn::kSamples, UnderFaults::kJudged},
+    {"tctx.record.attrs-data-size", attrs_data_size, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.aligned", aligned, AskedOf::kImages, RestsOn::kSamples, UnderFaults::kJudged},
+    {"tctx.record.contiguous", contiguous, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.record.recommended-size", recommended_size, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.attrs.entry-format", entry_format, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.attrs.packed", packed, AskedOf::kImages, RestsOn::kSamples, UnderFaults::kJudged},
+    {"tctx.attrs.ends-on-boundary", ends_on_boundary, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.attrs.key-in-map", key_in_map, AskedOf::kImages, RestsOn::kSamples,
+     UnderFaults::kJudged},
+    {"tctx.attrs.utf8", values_are_utf8, AskedOf::kImages, RestsOn::kSamples, UnderFaults::kJudged},
+});
 
 }  // namespace
 
-std::span<const NamedRule> record_rules() { return kRecordRules; }
+std::span<const RequirementRule> record_rules() { return kRecordRules; }
 
 }  // namespace ctxconf::conformance

@@ -51,7 +51,7 @@ struct RecordChange {
   bool seen_after = false;
   std::size_t operation = 0;  // index into SessionEvidence::operations
   // Bytes of entries that were announced all through the operation until this store.
-  std::size_t settled = 0;
+  std::size_t stable = 0;
 };
 
 // Everything about one watched record.
@@ -107,7 +107,7 @@ std::vector<WatchedRecord> watched(const ImageEvidence& e) {
       // A slot that has changed since the last store may have done so before this one.
       c.seen_before = slot == s.record && s.slot == s.record && is_valid(c.before);
       c.seen_after = s.slot == s.record && is_valid(s.after);
-      c.settled = least = std::min(least, record_head(c.before).attrs_data_size);
+      c.stable = least = std::min(least, record_head(c.before).attrs_data_size);
       slot = s.slot;
       record.changes.push_back(c);
     }
@@ -157,9 +157,9 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record,
                                      i + 1, c.store->tid, changed_fields(c),
                                      c.seen_after ? "visible" : "hidden"));
   }
-  if (at.store->place && *at.store->place < e.image->places.size()) {
-    f.at =
-        fmt::format("{}, thread {}", place_text(e.image->places[*at.store->place]), at.store->tid);
+  if (at.store->location && *at.store->location < e.image->locations.size()) {
+    f.at = fmt::format("{}, thread {}", location_text(e.image->locations[*at.store->location]),
+                       at.store->tid);
   }
   f.level = "stores";
 }
@@ -226,8 +226,8 @@ bool is_late_flags(const WatchedRecord& r, const RecordChange& c) {
 }
 
 Finding late_flags(const ImageEvidence& e, const WatchedRecord& r, const RecordChange& c) {
-  Finding f = contradicted("the flags were stored while the record was visible",
-                           "flags stored while visible");
+  Finding f =
+      failed("the flags were stored while the record was visible", "flags stored while visible");
   add_log(f, e, r, c);
   f.outcome = Outcome::kWarn;
   return f;
@@ -251,7 +251,7 @@ Finding valid_cleared_first(const ImageEvidence& e) {
         if (!late) late = late_flags(e, r, c);
         continue;
       }
-      Finding f = contradicted(
+      Finding f = failed(
           fmt::format(
               "{} changed while the record was visible and valid",
               same_bytes(c.before, c.store->after, 0, 16)
@@ -305,7 +305,7 @@ Finding valid_set_last(const ImageEvidence& e) {
         }
         last = later.store->after;
       }
-      // Of another size the entries are not those that were written.
+      // With another size, the entries are not those that were written.
       bool wrong = at != &c || !ends_on_boundary(then, size_of(then));
       // What no watchpoint covers shows at the look.
       const Record* seen = record_after(e, c.operation, r.watch->owner);
@@ -317,8 +317,8 @@ Finding valid_set_last(const ImageEvidence& e) {
                             abi::kRecordHeadBytes + size_of(then));
       }
       if (!wrong) continue;
-      Finding f = contradicted("the record changed after its valid byte was set again",
-                               "valid before everything else was final");
+      Finding f = failed("the record changed after its valid byte was set again",
+                         "valid before everything else was final");
       add_log(f, e, r, *at);
       return f;
     }
@@ -379,7 +379,7 @@ Finding one_switch(const ImageEvidence& e) {
     any_pointer = any_pointer || s.by_pointer;
     any_valid = any_valid || s.by_valid;
     if (!s.by_pointer || !s.by_valid) continue;
-    Finding f = contradicted(
+    Finding f = failed(
         "one operation changed the valid byte of a record that the slot led to, and the slot",
         "pointer and valid byte in one operation");
     add_log(f, e, *s.record, *s.valid_store);
@@ -390,8 +390,8 @@ Finding one_switch(const ImageEvidence& e) {
                         "an adapter that declares thread.attach and thread.detach");
   }
   if (any_pointer && any_valid) {
-    return said_of_stores(noted("some operations switch the pointer, others the valid byte",
-                                "pointer and valid byte in different operations"));
+    return said_of_stores(info("some operations switch the pointer, others the valid byte",
+                               "pointer and valid byte in different operations"));
   }
   return said_of_stores(passed(any_pointer ? "contexts are switched by the pointer"
                                            : "contexts are switched by the valid byte"));
@@ -408,10 +408,10 @@ Finding same_thread_writes(const ImageEvidence& e) {
         continue;
       }
       if (!c.seen_before && !c.seen_after) continue;
-      Finding f = contradicted(fmt::format("thread {} stored to the record that is attached to "
-                                           "thread {}",
-                                           c.store->tid, r.watch->owner),
-                               "another thread changes an attached record");
+      Finding f = failed(fmt::format("thread {} stored to the record that is attached to "
+                                     "thread {}",
+                                     c.store->tid, r.watch->owner),
+                         "another thread changes an attached record");
       add_log(f, e, r, c);
       return f;
     }
@@ -454,8 +454,8 @@ Finding size_last(const ImageEvidence& e) {
                                                   abi::kRecordHeadBytes + size));
       if (!wrong) continue;
       Finding f =
-          contradicted(fmt::format("the size became {} before the entries in it were there", size),
-                       "size before entries");
+          failed(fmt::format("the size became {} before the entries in it were there", size),
+                 "size before entries");
       add_log(f, e, r, c);
       return f;
     }
@@ -484,12 +484,12 @@ Finding size_single_store(const ImageEvidence& e) {
         if (later.operation != c.operation || !later.seen_after) break;
         const std::size_t then = size_of(later.store->after);
         if (then == size) continue;
-        // Of two one-byte stores each leaves the other byte as it was.
+        // Each of two one-byte stores leaves the other byte as it was.
         const bool halves =
             (size & 0xff) == (size_of(c.before) & 0xff) || size >> 8U == size_of(c.before) >> 8U;
         const bool completes = (size & 0xff) == (then & 0xff) || size >> 8U == then >> 8U;
         if (!halves || !completes || ends_on_boundary(later.store->after, size)) break;
-        Finding f = contradicted(
+        Finding f = failed(
             fmt::format("the size went from {} over {} to {}", size_of(c.before), size, then),
             "size in two stores");
         add_log(f, e, r, c);
@@ -511,13 +511,13 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
   for (const auto& r : records) {
     for (const RecordChange& c : r.changes) {
       if (!c.seen_before) continue;
-      const std::size_t size = c.settled;
+      const std::size_t size = c.stable;
       if (c.seen_after && size_of(c.store->after) < size_of(c.before)) ++shrunk;
       // Where this store hides the record, what changed may have done so after it.
       if (!c.seen_after ||
           same_bytes(c.before, c.store->after, abi::kRecordHeadBytes, abi::kRecordHeadBytes + size))
         continue;
-      Finding f = contradicted(
+      Finding f = failed(
           fmt::format("bytes within the {} of the entries changed while the record was visible",
                       size),
           "entries changed before the size");
@@ -532,18 +532,24 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
   return said_of_stores(passed(fmt::format("the size was lowered first, {} times", shrunk)));
 }
 
-constexpr auto kRecordStoreRules = std::to_array<NamedRule>({
-    {"tctx.attach.valid-cleared-first", valid_cleared_first},
-    {"tctx.attach.valid-set-last", valid_set_last},
-    {"tctx.attach.one-switch", one_switch},
-    {"tctx.attach.same-thread-writes", same_thread_writes},
-    {"tctx.append.size-last", size_last},
-    {"tctx.append.size-single-store", size_single_store},
-    {"tctx.shrink.size-before-tail", shrink_size_before_tail},
+constexpr auto kRecordStoreRules = std::to_array<RequirementRule>({
+    {"tctx.attach.valid-cleared-first", valid_cleared_first, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.attach.valid-set-last", valid_set_last, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.attach.one-switch", one_switch, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.attach.same-thread-writes", same_thread_writes, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.append.size-last", size_last, AskedOf::kTestee, RestsOn::kEvents, UnderFaults::kJudged},
+    {"tctx.append.size-single-store", size_single_store, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.shrink.size-before-tail", shrink_size_before_tail, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> record_store_rules() { return kRecordStoreRules; }
+std::span<const RequirementRule> record_store_rules() { return kRecordStoreRules; }
 
 }  // namespace ctxconf::conformance

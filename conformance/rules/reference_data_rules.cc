@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "conformance/payload_walk.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/thread_rules.h"
 
 namespace ctxconf::conformance {
@@ -38,7 +38,7 @@ std::string shown_entry(const ThreadlocalEntry& t) {
 }
 
 Finding against(const SeenEntry& s, std::string saw, std::string signature, std::string label) {
-  Finding f = contradicted(std::move(saw), std::move(signature));
+  Finding f = failed(std::move(saw), std::move(signature));
   f.evidence = {maps_line(*s.context)};
   f.hexdumps = {payload_dump(*s.context, s.entry->offset, 2, std::move(label))};
   return f;
@@ -88,7 +88,7 @@ Finding no_own_record(const ImageEvidence& e) {
 
 Finding no_context_to_judge(const ImageEvidence& e) {
   if (e.has_usable || e.published()) {
-    return unobservable("no process context could be decoded, which other rows report",
+    return unobservable("no process context could be decoded, which other requirements report",
                         "a process context that can be decoded");
   }
   return unobservable("no process context was seen", "a process context while it is looked at");
@@ -154,7 +154,7 @@ Finding schema_version_present(const ImageEvidence& e) {
   const double waited =
       static_cast<double>(record->sample->last_seen_ns - record->sample->first_seen_ns) / 1e9;
   if (!contexts.empty()) {
-    Finding f = contradicted(
+    Finding f = failed(
         "a thread has a valid record, and field 2 has no " + std::string(abi::kSchemaVersionKey),
         "no schema version");
     f.evidence = record_lines(*record);
@@ -167,8 +167,8 @@ Finding schema_version_present(const ImageEvidence& e) {
     return unobservable("a forked child without a context: its record may be from before the fork",
                         "a child that publishes a context of its own");
   }
-  Finding f = contradicted("a thread has a valid record, and the process published no context",
-                           "no process context");
+  Finding f = failed("a thread has a valid record, and the process published no context",
+                     "no process context");
   f.evidence = record_lines(*record);
   f.evidence.push_back(fmt::format("the record was there for {:.1f} s", waited));
   return f;
@@ -178,7 +178,7 @@ bool is_go(const ImageEvidence& e) {
   return std::ranges::any_of(e.image->modules, &ModuleFacts::go);
 }
 
-// The runtime announces a mechanism of its own, and records beside it are a native component's.
+// The runtime announces a mechanism of its own, and records next to it are a native component's.
 bool is_of_a_runtime(const ImageEvidence& e, const ThreadlocalEntry& version) {
   if (version.kind != ValueKind::kString) return false;
   return version.text == abi::kNodeSchemaVersion ||
@@ -209,19 +209,19 @@ Finding key_map_present(const ImageEvidence& e) {
     return r.head.attrs_data_size != 0 && std::ranges::find(drafts, &r) == drafts.end();
   });
   if (record == nullptr) {
-    return noted("no key map, and no record carries attributes", "no key map, none needed");
+    return info("no key map, and no record carries attributes", "no key map, none needed");
   }
   if (is_of_a_runtime(e, *versions.back().entry)) {
-    Finding f = noted(fmt::format("no key map beside {}, and a native component has records with "
-                                  "attributes",
-                                  versions.back().entry->text),
-                      "two mechanisms in one process");
+    Finding f = info(fmt::format("no key map next to {}, and a native component has records with "
+                                 "attributes",
+                                 versions.back().entry->text),
+                     "two mechanisms in one process");
     f.evidence = record_lines(*record);
     return f;
   }
-  Finding f = contradicted(fmt::format("a record has {} bytes of attributes, and field 2 no {}",
-                                       record->head.attrs_data_size, abi::kAttributeKeyMapKey),
-                           "no key map");
+  Finding f = failed(fmt::format("a record has {} bytes of attributes, and field 2 no {}",
+                                 record->head.attrs_data_size, abi::kAttributeKeyMapKey),
+                     "no key map");
   f.evidence = record_lines(*record);
   add_keys(f, *contexts.back());
   f.hexdumps = {record_dump(*record, {{26, 2, "size"}})};
@@ -233,7 +233,7 @@ Finding schema_version_string(const ImageEvidence& e) {
   const auto versions = seen_entries(e, abi::kSchemaVersionKey);
   for (const SeenEntry& s : versions) {
     if (s.entry->kind == ValueKind::kString) continue;
-    return against(s, shown_entry(*s.entry) + ", not a string", "schema version is no string",
+    return against(s, shown_entry(*s.entry) + ", not a string", "schema version is not a string",
                    "this entry");
   }
   if (!versions.empty()) return passed(shown_entry(*versions.back().entry));
@@ -268,9 +268,9 @@ Finding schema_version_value(const ImageEvidence& e) {
     return f;
   }
   if (of_a_runtime != nullptr) {
-    Finding f = noted(fmt::format("{} is announced, and a native component has records of its own",
-                                  of_a_runtime->text),
-                      "two mechanisms in one process");
+    Finding f = info(fmt::format("{} is announced, and a native component has records of its own",
+                                 of_a_runtime->text),
+                     "two mechanisms in one process");
     f.evidence = record_lines(*record);
     return f;
   }
@@ -295,12 +295,12 @@ Finding key_map_array(const ImageEvidence& e) {
         s,
         fmt::format("the key map is a {}{}: {}", to_string(s.entry->kind),
                     draft ? ", as in the draft of 2025" : "", conformance::quoted(s.entry->text)),
-        draft ? "key map is a key-value list" : "key map is no array", "this entry");
+        draft ? "key map is a key-value list" : "key map is not an array", "this entry");
   }
   return maps.empty() ? no_map(e) : passed();
 }
 
-// The maps that are arrays: what the rows about their elements judge.
+// The maps that are arrays: what the requirements about their elements judge.
 std::vector<SeenEntry> arrays(const ImageEvidence& e) {
   auto out = seen_entries(e, abi::kAttributeKeyMapKey);
   std::erase_if(out, [](const SeenEntry& s) { return s.entry->kind != ValueKind::kArray; });
@@ -321,7 +321,7 @@ Finding key_map_strings(const ImageEvidence& e) {
         fmt::format("element {} is {}", index,
                     it->kind == ValueKind::kNone ? "without a value"
                                                  : fmt::format("a {}", to_string(it->kind))),
-        "element of the key map is no string", "this entry");
+        "element of the key map is not a string", "this entry");
     add_elements(f, *s.entry, index);
     return f;
   }
@@ -436,15 +436,14 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
       taken_back = true;
       continue;
     }
-    Finding f =
-        judged == MapChange::kRemoved
-            ? contradicted(fmt::format("the name {} of index {} is gone after an update",
-                                       conformance::quoted(name), change.index),
-                           after == nullptr ? "key map removed" : "key removed")
-            : contradicted(fmt::format("index {} was {} and is {} after an update", change.index,
-                                       conformance::quoted(name),
-                                       conformance::quoted(after->elements[change.index].text)),
-                           "key moved");
+    Finding f = judged == MapChange::kRemoved
+                    ? failed(fmt::format("the name {} of index {} is gone after an update",
+                                         conformance::quoted(name), change.index),
+                             after == nullptr ? "key map removed" : "key removed")
+                    : failed(fmt::format("index {} was {} and is {} after an update", change.index,
+                                         conformance::quoted(name),
+                                         conformance::quoted(after->elements[change.index].text)),
+                             "key moved");
     f.evidence = {maps_line(now), fmt::format("{} elements before:", before->element_count)};
     add_elements(f, *before, change.index);
     f.evidence.push_back(
@@ -453,8 +452,8 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     return f;
   }
   if (taken_back) {
-    return noted("the key map was taken back, and no record was seen after that",
-                 "key map withdrawn");
+    return info("the key map was taken back, and no record was seen after that",
+                "key map withdrawn");
   }
   if (compared) return passed();
   if (arrays(e).empty()) return no_map(e);
@@ -468,14 +467,14 @@ Finding never_reordered(const ImageEvidence& e) { return append_only(e, MapChang
 Finding go_value(const ImageEvidence& e) {
   const auto& modules = e.image->modules;
   const bool go = std::ranges::any_of(modules, [](const auto& m) { return m.executable && m.go; });
-  if (!go) return not_applicable(NaReason::kCapability, "the executable is no Go program");
+  if (!go) return not_applicable(NaReason::kCapability, "the executable is not a Go program");
   for (const SeenEntry& s : seen_entries(e, abi::kSchemaVersionKey)) {
     if (s.entry->kind != ValueKind::kString || s.entry->text == abi::kGoSchemaVersion) continue;
     if (!e.definers.empty()) {
-      return noted(fmt::format("a Go program with {} exports the variable, and announces {}",
-                               conformance::quoted(e.definers.front()->path),
-                               conformance::quoted(s.entry->text)),
-                   "native component in a Go program");
+      return info(fmt::format("a Go program with {} exports the variable, and announces {}",
+                              conformance::quoted(e.definers.front()->path),
+                              conformance::quoted(s.entry->text)),
+                  "native component in a Go program");
     }
     Finding f = against(s,
                         fmt::format("a Go program announces {} and no module exports the variable",
@@ -493,16 +492,16 @@ Finding go_no_key_map(const ImageEvidence& e) {
   if (e.schema != abi::kGoSchemaVersion) {
     return not_applicable(NaReason::kCapability, "the process does not announce Go's schema");
   }
-  // Somebody else's map, beside a native component with records.
+  // Somebody else's map, next to a native component with records.
   const bool shared = own_record(e) != nullptr;
   for (const Context* c : decoded_contexts(e)) {
     const auto* version = entry_anywhere(*c, abi::kSchemaVersionKey);
     const auto* map = entry_anywhere(*c, abi::kAttributeKeyMapKey);
     if (version == nullptr || version->text != abi::kGoSchemaVersion || map == nullptr) continue;
     if (map->kind == ValueKind::kArray && map->element_count == 0) continue;
-    std::string saw = fmt::format("a key map with {} elements beside {}", map->element_count,
+    std::string saw = fmt::format("a key map with {} elements next to {}", map->element_count,
                                   abi::kGoSchemaVersion);
-    if (shared) return noted(std::move(saw), "two mechanisms in one process");
+    if (shared) return info(std::move(saw), "two mechanisms in one process");
     Finding f = against({c, map}, std::move(saw), "key map with Go's schema", "this entry");
     add_elements(f, *map);
     return f;
@@ -510,24 +509,36 @@ Finding go_no_key_map(const ImageEvidence& e) {
   return passed();
 }
 
-constexpr std::array<NamedRule, 13> kReferenceDataRules = {{
-    {"tctx.refdata.in-attributes", in_attributes},
-    {"tctx.refdata.schema-version-present", schema_version_present},
-    {"tctx.refdata.key-map-present", key_map_present},
-    {"tctx.refdata.schema-version-string", schema_version_string},
-    {"tctx.refdata.schema-version-value", schema_version_value},
-    {"tctx.refdata.key-map-array", key_map_array},
-    {"tctx.refdata.key-map-strings", key_map_strings},
-    {"tctx.refdata.key-map-names-usable", key_map_names_usable},
-    {"tctx.keymap.never-removed", never_removed},
-    {"tctx.keymap.never-reordered", never_reordered},
-    {"tctx.keymap.at-most-256", at_most_256},
-    {"tctx.altschema.go-value", go_value},
-    {"tctx.altschema.go-no-key-map", go_no_key_map},
-}};
+constexpr auto kReferenceDataRules = std::to_array<RequirementRule>({
+    {"tctx.refdata.in-attributes", in_attributes, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.refdata.schema-version-present", schema_version_present, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kJudgedIfPublished},
+    {"tctx.refdata.key-map-present", key_map_present, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudgedIfPublished},
+    {"tctx.refdata.schema-version-string", schema_version_string, AskedOf::kImages,
+     RestsOn::kStates, UnderFaults::kJudged},
+    {"tctx.refdata.schema-version-value", schema_version_value, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudgedIfPublished},
+    {"tctx.refdata.key-map-array", key_map_array, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.refdata.key-map-strings", key_map_strings, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.refdata.key-map-names-usable", key_map_names_usable, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.keymap.never-removed", never_removed, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.keymap.never-reordered", never_reordered, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.keymap.at-most-256", at_most_256, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+    {"tctx.altschema.go-value", go_value, AskedOf::kImages, RestsOn::kStates, UnderFaults::kJudged},
+    {"tctx.altschema.go-no-key-map", go_no_key_map, AskedOf::kImages, RestsOn::kStates,
+     UnderFaults::kJudged},
+});
 
 }  // namespace
 
-std::span<const NamedRule> reference_data_rules() { return kReferenceDataRules; }
+std::span<const RequirementRule> reference_data_rules() { return kReferenceDataRules; }
 
 }  // namespace ctxconf::conformance

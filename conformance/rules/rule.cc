@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace ctxconf::conformance {
 namespace {
@@ -26,31 +26,31 @@ std::vector<std::uint8_t> octets(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Rule rule_for(std::string_view requirement) {
-  for (const auto group :
-       {header_rules(), payload_rules(), publish_rules(), update_rules(), call_rules(),
-        store_rules(), step_rules(), fault_rules(), tls_rules(), reference_data_rules(),
-        record_rules(), driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
-        driven_thread_rules(), driven_record_rules(), driven_key_map_rules(), record_store_rules(),
-        slot_step_rules()}) {
-    const auto it = std::ranges::find(group, requirement, &NamedRule::requirement);
-    if (it != group.end()) return it->rule;
-  }
-  return nullptr;
+std::span<const RequirementRule> all_rules() {
+  static const std::vector<RequirementRule> rules = [] {
+    std::vector<RequirementRule> out;
+    for (const auto group :
+         {header_rules(), payload_rules(), publish_rules(), update_rules(), call_rules(),
+          store_rules(), step_rules(), fault_rules(), tls_rules(), reference_data_rules(),
+          record_rules(), driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
+          driven_thread_rules(), driven_record_rules(), driven_key_map_rules(),
+          record_store_rules(), slot_step_rules()}) {
+      out.insert(out.end(), group.begin(), group.end());
+    }
+    return out;
+  }();
+  return rules;
 }
 
-bool is_driven(std::string_view requirement) {
-  for (const auto group :
-       {driven_resource_rules(), driven_process_rules(), driven_fork_rules(), driven_thread_rules(),
-        driven_record_rules(), driven_key_map_rules(), record_store_rules(), slot_step_rules()}) {
-    if (std::ranges::find(group, requirement, &NamedRule::requirement) != group.end()) return true;
-  }
-  return false;
+const RequirementRule* rule_of(std::string_view id) {
+  const auto rules = all_rules();
+  const auto it = std::ranges::find(rules, id, &RequirementRule::id);
+  return it == rules.end() ? nullptr : &*it;
 }
 
 Finding passed(std::string saw) { return finding(Outcome::kPass, std::move(saw), {}); }
 
-Finding contradicted(std::string saw, std::string signature) {
+Finding failed(std::string saw, std::string signature) {
   return finding(Outcome::kFail, std::move(saw), std::move(signature));
 }
 
@@ -58,12 +58,12 @@ Finding warned(std::string saw, std::string signature) {
   return finding(Outcome::kWarn, std::move(saw), std::move(signature));
 }
 
-Finding unnoticed(Finding contradiction) {
-  contradiction.unnoticed = true;
-  return contradiction;
+Finding unnoticed(Finding failure) {
+  failure.unnoticed = true;
+  return failure;
 }
 
-Finding noted(std::string saw, std::string signature) {
+Finding info(std::string saw, std::string signature) {
   return finding(Outcome::kInfo, std::move(saw), std::move(signature));
 }
 

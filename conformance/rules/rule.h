@@ -1,7 +1,9 @@
-// A rule: a pure function from the evidence about one image to a finding. One
-// file per group of requirements; rule_for() is the only way to reach them.
+// A rule: a pure function from the evidence about one image to a finding. Each file of rules has a
+// table with one record for each of its requirements. Level, severity and modes are in the
+// catalogue.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,69 +14,94 @@
 
 namespace ctxconf::conformance {
 
-using Rule = Finding (*)(const ImageEvidence& evidence);
+using RuleFunction = Finding (*)(const ImageEvidence& evidence);
 
-struct NamedRule {
-  std::string_view requirement;
-  Rule rule;
+enum class AskedOf : std::uint8_t {
+  // Those that published a process context; for OTEP 4947, those that use thread context.
+  kImages,
+  // In a recording of `run`, only the process that hello named: ImageEvidence::session is there. In
+  // other recordings as kImages, without a session.
+  kTestee,
+};
+
+// The part of a recording that must be whole before a pass counts. Its size is limited.
+enum class RestsOn : std::uint8_t {
+  kEvents,      // calls, stores, steps, files
+  kStates,      // snapshots
+  kSamples,     // of threads
+  kOperations,  // what was seen after the operations of `run`
+};
+
+// Whether the rule judges an image in which a call was answered by fault injection: the fault may
+// explain what it sees.
+enum class UnderFaults : std::uint8_t {
+  kNotJudged,
+  kJudged,             // what the image published is still held to it
+  kJudgedIfPublished,  // ... if it published everything in spite of the fault
+  kItsSubject,         // the rule is about such images, and about the clock that they read
+};
+
+// Whether the rule judges a cell in which no call fails and only the clock is read by system calls.
+enum class ClockCell : std::uint8_t { kNotJudged, kJudged };
+
+struct RequirementRule {
+  std::string_view id;
+  RuleFunction rule = nullptr;
+  AskedOf asked_of = AskedOf::kImages;
+  RestsOn rests_on = RestsOn::kEvents;
+  UnderFaults under_faults = UnderFaults::kNotJudged;
+  ClockCell clock_cell = ClockCell::kNotJudged;
+
+  bool is_about_faults() const { return under_faults == UnderFaults::kItsSubject; }
 };
 
 // Null when this version has no check for the requirement.
-Rule rule_for(std::string_view requirement);
+const RequirementRule* rule_of(std::string_view id);
+std::span<const RequirementRule> all_rules();
 
 // The groups, in the order of the catalogue.
-std::span<const NamedRule> header_rules();
-std::span<const NamedRule> payload_rules();
-std::span<const NamedRule> publish_rules();
-std::span<const NamedRule> update_rules();
-std::span<const NamedRule> call_rules();            // level syscalls, without injected faults
-std::span<const NamedRule> fault_rules();           // ... with them, and with a clock that calls
-std::span<const NamedRule> store_rules();           // level stores
-std::span<const NamedRule> step_rules();            // level steps
-std::span<const NamedRule> tls_rules();             // OTEP 4947: the variable in its ELF files
-std::span<const NamedRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
-std::span<const NamedRule> record_rules();          // ... records and attribute entries
+std::span<const RequirementRule> header_rules();
+std::span<const RequirementRule> payload_rules();
+std::span<const RequirementRule> publish_rules();
+std::span<const RequirementRule> update_rules();
+std::span<const RequirementRule> call_rules();   // level syscalls, without injected faults
+std::span<const RequirementRule> store_rules();  // level stores
+std::span<const RequirementRule> step_rules();   // level steps
+std::span<const RequirementRule> fault_rules();  // level syscalls: injected faults, the clock
+std::span<const RequirementRule> tls_rules();    // OTEP 4947: the variable in its ELF files
+std::span<const RequirementRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
+std::span<const RequirementRule> record_rules();          // ... records and attribute entries
+// Asked of the testee.
+std::span<const RequirementRule> driven_resource_rules();
+std::span<const RequirementRule> driven_process_rules();
+std::span<const RequirementRule> driven_fork_rules();
+std::span<const RequirementRule> driven_thread_rules();
+std::span<const RequirementRule> driven_record_rules();
+std::span<const RequirementRule> driven_key_map_rules();
+std::span<const RequirementRule> record_store_rules();  // level stores
+std::span<const RequirementRule> slot_step_rules();     // level steps
 
-// In a recording of `run` asked of the process that hello named alone; ImageEvidence::session is
-// there. Some are asked of other recordings, too, where it is not.
-std::span<const NamedRule> driven_resource_rules();
-std::span<const NamedRule> driven_process_rules();
-std::span<const NamedRule> driven_fork_rules();
-std::span<const NamedRule> driven_thread_rules();
-std::span<const NamedRule> driven_record_rules();
-std::span<const NamedRule> driven_key_map_rules();
-std::span<const NamedRule> record_store_rules();  // level stores
-std::span<const NamedRule> slot_step_rules();     // level steps
-
-// Whether a rule is one of those.
-bool is_driven(std::string_view requirement);
-
-// Rows, also driven ones, about what a writer does when calls fail, or about the clock it reads.
-// They are asked of the images in which a call was answered by --inject, if there are any.
-bool is_about_faults(std::string_view requirement);
-// Rows that what this image published keeps, whatever happened to the calls of its writer. Of an
-// image with an answered call only these and those about faults are judged: it may explain all
-// others.
-bool holds_under_faults(const ImageEvidence& evidence, std::string_view requirement);
+// Whether the rule judges this image, in which a call was answered by fault injection.
+bool is_judged_under_faults(const RequirementRule& rule, const ImageEvidence& evidence);
 
 inline constexpr const char* kNoSuchFault = "no call was made to fail as this needs";  // saw
 inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
 
-// What rules return. A contradiction leaves its outcome to the requirement's severity:
-// kFail here becomes warn or info for such a row.
+// What rules return. A failure leaves its outcome to the requirement's severity:
+// kFail here becomes warn or info for such a requirement.
 Finding passed(std::string saw = {});
-Finding contradicted(std::string saw, std::string signature);
-Finding noted(std::string saw, std::string signature);   // info, whatever the severity
+Finding failed(std::string saw, std::string signature);
+Finding info(std::string saw, std::string signature);    // info, whatever the severity
 Finding warned(std::string saw, std::string signature);  // a warning, whatever the severity
 // One that no reader of the protocol can notice: a warning, or what the severity is with --reading
 // strict.
-Finding unnoticed(Finding contradiction);
+Finding unnoticed(Finding failure);
 Finding unobservable(std::string why, std::string remedy);
 Finding no_valid_header();  // unobservable
 Finding not_applicable(NaReason reason, std::string why);
 
 // Evidence to print.
-inline constexpr std::size_t kMaxListed = 8;         // faults shown of one kind
+inline constexpr std::size_t kMaxListed = 8;         // items of one list
 inline constexpr std::size_t kShownValueBytes = 48;  // of a value of an attribute
 std::string hex_text(std::uint64_t value);           // "0x1f"
 std::string maps_line(const Context& context);

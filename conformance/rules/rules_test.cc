@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "conformance/rules/conventions.h"
 #include "conformance/rules/rule.h"
@@ -123,20 +125,20 @@ struct World {
   Finding judge(std::string_view id) const {
     const auto all = evidence_of(t);
     EXPECT_EQ(all.size(), 1U);
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     if (all.empty() || rule == nullptr) return {};
-    return rule(all.front());
+    return rule->rule(all.front());
   }
 };
 
 // The ids that contradict the evidence, of all rules.
-std::vector<std::string> contradictions(const World& w) {
+std::vector<std::string> failures(const World& w) {
   std::vector<std::string> out;
   for (const auto group : {header_rules(), payload_rules(), publish_rules(), update_rules()}) {
     for (const auto& r : group) {
-      const Outcome o = w.judge(r.requirement).outcome;
-      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.requirement);
+      const Outcome o = w.judge(r.id).outcome;
+      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.id);
     }
   }
   return out;
@@ -153,7 +155,7 @@ World world_of(const Writer& writer) {
 
 TEST(Rules, ALegalContextContradictsNothing) {
   const World w = world_of(Writer{});
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   for (const char* id :
        {"pctx.header.signature", "pctx.header.version", "pctx.header.layout",
         "pctx.header.payload-size", "pctx.header.payload-pointer", "pctx.header.at-mapping-start",
@@ -171,7 +173,7 @@ TEST(Rules, ABlankHeaderIsJudgedByNone) {
   writer.header = {};
   writer.size_from_payload = false;
   const World w = world_of(writer);
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("pctx.header.signature").outcome, Outcome::kUnobservable);
   EXPECT_EQ(w.judge("pctx.payload.utf8").outcome, Outcome::kUnobservable);
   EXPECT_FALSE(w.judge("pctx.payload.utf8").remedy.empty());
@@ -181,7 +183,7 @@ TEST(HeaderRules, OneWrongLetter) {
   Writer writer;
   writer.header.signature[4] = '-';
   const World w = world_of(writer);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.signature"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.signature"});
   const Finding f = w.judge("pctx.header.signature");
   ASSERT_EQ(f.hexdumps.size(), 1U);
   ASSERT_EQ(f.hexdumps[0].marks.size(), 1U);
@@ -203,20 +205,20 @@ TEST(HeaderRules, AForeignSignatureBesideAValidContextIsLegal) {
   World w;
   w.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
   w.see({Writer{}.candidate(), second.candidate()}, 4);
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(HeaderRules, AVersionThatIsNeither) {
   Writer writer;
   writer.header.version = 0;
-  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.version"});
+  EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.header.version"});
 }
 
 TEST(HeaderRules, TheDevelopmentVersionHasARowOfItsOwn) {
   Writer writer;
   writer.header.version = 1;
   const World w = world_of(writer);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.version-development"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.version-development"});
   EXPECT_EQ(w.judge("pctx.header.version").outcome, Outcome::kNa);
 }
 
@@ -226,7 +228,7 @@ TEST(HeaderRules, TheOtherByteOrderExplainsTheVersion) {
   writer.header = abi::byte_swapped(writer.header);
   writer.size_from_payload = false;
   const World w = world_of(writer);
-  EXPECT_EQ(contradictions(w), (Ids{"pctx.header.version", "pctx.header.native-byte-order"}));
+  EXPECT_EQ(failures(w), (Ids{"pctx.header.version", "pctx.header.native-byte-order"}));
   const auto expected = w.judge("pctx.header.native-byte-order").hexdumps.at(0).expected.value();
   const auto own = abi::byte_swapped(writer.header);
   EXPECT_EQ(text_of(expected.bytes, 12, 20),
@@ -253,7 +255,7 @@ TEST(HeaderRules, ADraftOfAutumn2025) {
   c.memory.push_back(block(kHeap, payload));
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.layout"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.layout"});
   const Finding f = w.judge("pctx.header.layout");
   EXPECT_EQ(f.signature, "layout H3");
   // Its numbers where the merged layout has them.
@@ -272,7 +274,7 @@ TEST(HeaderRules, AHeaderFurtherIn) {
   c.found_at = 64;
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.at-mapping-start"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.at-mapping-start"});
   const auto dump = w.judge("pctx.header.at-mapping-start").hexdumps.at(0);
   ASSERT_EQ(dump.marks.size(), 2U);  // the signature, and what differs behind it
   EXPECT_EQ(dump.marks[1].offset, 8U);
@@ -287,13 +289,13 @@ TEST(HeaderRules, AnOffsetInsteadOfAnAddress) {
   c.memory[1].bytes.clear();
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.payload-pointer"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.payload-pointer"});
 }
 
 TEST(HeaderRules, ASizeThatCountsATerminator) {
   Writer writer;
   writer.payload += '\0';
-  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.payload-size"});
+  EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.header.payload-size"});
 }
 
 TEST(HeaderRules, ASizeBeyondTheMapping) {
@@ -305,7 +307,7 @@ TEST(HeaderRules, ASizeBeyondTheMapping) {
   c.memory[1].readable = 8192;
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), (Ids{"pctx.header.payload-size", "pctx.publish.footprint"}));
+  EXPECT_EQ(failures(w), (Ids{"pctx.header.payload-size", "pctx.publish.footprint"}));
 }
 
 TEST(HeaderRules, FourBytesOfPointerInA32BitProcess) {
@@ -313,7 +315,7 @@ TEST(HeaderRules, FourBytesOfPointerInA32BitProcess) {
   writer.header.payload = 0x0a0b0c0df7001000;
   World w = world_of(writer);
   w.image().elf64 = false;
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.wide-fields-on-32-bit"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.wide-fields-on-32-bit"});
 }
 
 TEST(HeaderRules, ASignExtendedAddressIsOnlyNoted) {
@@ -330,9 +332,9 @@ TEST(HeaderRules, TimestampsInOtherUnits) {
   for (const std::uint64_t unit : {1'000U, 1'000'000U}) {
     Writer writer;
     writer.header.monotonic_published_at_ns = (kStart + kSecond) / unit;
-    EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
+    EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
     writer.header.monotonic_published_at_ns = (kStart + kSecond + kRealtimeMinusBoottime) / unit;
-    EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
+    EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.header.timestamp-nanoseconds"}) << unit;
   }
 }
 
@@ -342,7 +344,7 @@ TEST(HeaderRules, AnotherClockOrACounterIsLeftToAnotherRow) {
     Writer writer;
     writer.header.monotonic_published_at_ns = ts;
     const World w = world_of(writer);
-    EXPECT_EQ(contradictions(w), Ids{}) << ts;
+    EXPECT_EQ(failures(w), Ids{}) << ts;
     EXPECT_EQ(w.judge("pctx.header.timestamp-nanoseconds").outcome, Outcome::kUnobservable) << ts;
   }
 }
@@ -365,7 +367,7 @@ TEST(HeaderRules, AZeroThatTheNamingCallSaw) {
   World w;
   w.see({Writer{}.candidate()}, 1, Moment::kNamed);
   w.see({zero.candidate()}, 2, Moment::kNamed, 4.5);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.header.timestamp-nonzero-at-rest"});
+  EXPECT_EQ(failures(w), Ids{"pctx.header.timestamp-nonzero-at-rest"});
   World early;
   early.see({zero.candidate()}, 2, Moment::kNamed, 4.5);
   EXPECT_EQ(early.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kUnobservable);
@@ -401,7 +403,7 @@ TEST(PayloadRules, EachFaultIsReportedByOneRow) {
   const auto one = field(1, key_value("service.name", "a"));
   struct Case {
     std::string payload;
-    Ids rows;
+    Ids requirements;
   };
   const std::vector<Case> cases = {
       {one + one, {"pctx.payload.process-context-message"}},  // a bare Resource
@@ -417,15 +419,15 @@ TEST(PayloadRules, EachFaultIsReportedByOneRow) {
       {resource(field(1, key_value("service.name", "a") + std::string("\x18\x05"))),
        {"pctx.payload.no-dictionary-references"}},
       {resource(field(1, key_value("serviceName", "a"))), {"pctx.payload.semantic-conventions"}},
-      // noted: perhaps a name of the user's own
+      // info: perhaps a name of the user's own
       {resource(field(1, key_value("service.nmae", "a"))), {"pctx.payload.semantic-conventions"}},
       {resource(one) + field(2, key_value("service.name", "a")),
-       {"pctx.payload.resource-keys-unique"}},  // noted: the key is in both lists
+       {"pctx.payload.resource-keys-unique"}},  // info: the key is in both lists
   };
   for (const auto& c : cases) {
     Writer writer;
     writer.payload = c.payload;
-    EXPECT_EQ(contradictions(world_of(writer)), c.rows) << c.rows.front();
+    EXPECT_EQ(failures(world_of(writer)), c.requirements) << c.requirements.front();
   }
   Writer both;
   both.payload = cases.back().payload;
@@ -473,7 +475,7 @@ TEST(PayloadRules, EntityReferences) {
   const auto judged = [&](const std::string& fields) {
     Writer writer;
     writer.payload = one + entity(fields);
-    return contradictions(world_of(writer));
+    return failures(world_of(writer));
   };
   EXPECT_EQ(judged(type + id + field(4, "host.id")), Ids{});
   EXPECT_EQ(judged(type + id + field(4, "host.name")), Ids{"pctx.payload.entity-keys-exist"});
@@ -494,7 +496,7 @@ TEST(PayloadRules, APayloadThatIsKeptApart) {
       {.hash = block.hash, .bytes = std::make_shared<const std::vector<std::byte>>(block.bytes)}};
   block.bytes.resize(4);
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.utf8"});
+  EXPECT_EQ(failures(w), Ids{"pctx.payload.utf8"});
   const auto again = timeline_from_json(to_json(w.t));
   ASSERT_TRUE(again) << sys::to_string(again.error());
   const Image& image = again->processes[0].images[0];
@@ -515,11 +517,11 @@ TEST(PayloadRules, WhatIsBeyondTheLimitIsNotJudged) {
   c.neighbours = {entry(block.at.raw(), std::uint64_t{65} << 20U, "")};
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  for (const char* row : {"pctx.payload.utf8", "pctx.payload.readable"}) {
-    const Finding f = w.judge(row);
-    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << row;
+  for (const char* requirement : {"pctx.payload.utf8", "pctx.payload.readable"}) {
+    const Finding f = w.judge(requirement);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << requirement;
     EXPECT_NE(f.saw.find("67108865"), f.saw.npos) << f.saw;
-    EXPECT_EQ(f.remedy, "a payload of at most 64 MiB") << row;
+    EXPECT_EQ(f.remedy, "a payload of at most 64 MiB") << requirement;
   }
 }
 
@@ -529,7 +531,7 @@ TEST(PayloadRules, AMappedRangeThatCannotBeCopied) {
   c.memory[1].bytes.clear();
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.readable"});
+  EXPECT_EQ(failures(w), Ids{"pctx.payload.readable"});
 }
 
 TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
@@ -538,7 +540,7 @@ TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
   World w;
   w.see({Writer{}.candidate()}, 2, Moment::kNamed);
   w.see({garbage.candidate()}, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.payload.stays-alive"});
+  EXPECT_EQ(failures(w), Ids{"pctx.payload.stays-alive"});
 
   Candidate gone = Writer{}.candidate();
   gone.memory[1].readable = 0;
@@ -546,7 +548,7 @@ TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
   World unmapped;
   unmapped.see({Writer{}.candidate()}, 2, Moment::kNamed);
   unmapped.see({gone}, 3);
-  EXPECT_EQ(contradictions(unmapped), Ids{"pctx.payload.stays-alive"});
+  EXPECT_EQ(failures(unmapped), Ids{"pctx.payload.stays-alive"});
 }
 
 TEST(PayloadRules, ALookThatWasDueMayFollowTheOneAtExit) {
@@ -566,15 +568,15 @@ TEST(PublishRules, PermissionsOfTheMapping) {
   shared.entries[0].shared = true;
   World w;
   w.see({shared}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.mapping-private"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.mapping-private"});
 
   Candidate executable = Writer{}.candidate();
   executable.entries[0].executable = true;
   w = World();
   w.see({executable}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.mapping-protection"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.mapping-protection"});
   w.image().personality = 0x0400000;
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 
   Candidate read_only = Writer{}.candidate();
   read_only.entries[0].writable = false;
@@ -586,7 +588,7 @@ TEST(PublishRules, PermissionsOfTheMapping) {
 TEST(PublishRules, AMemfdThatStaysOpen) {
   World w = world_of(Writer{});
   for (auto& s : w.image().snapshots) s.descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.memfd-closed"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.memfd-closed"});
   // Open for a moment, closed when it was looked at again.
   w.image().snapshots.back().descriptors.clear();
   EXPECT_EQ(w.judge("pctx.publish.memfd-closed").outcome, Outcome::kPass);
@@ -602,11 +604,11 @@ TEST(PublishRules, AHeaderUnderAnotherName) {
   hidden.entries[0].name = "/memfd:otel (deleted)";
   World w;
   w.see({hidden}, 2, Moment::kExit);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.discoverable"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.discoverable"});
   hidden.entries[0].name.clear();
   World nameless;
   nameless.see({hidden}, 2, Moment::kExit);
-  EXPECT_EQ(contradictions(nameless), Ids{});
+  EXPECT_EQ(failures(nameless), Ids{});
   EXPECT_EQ(nameless.judge("pctx.publish.discoverable").outcome, Outcome::kUnobservable);
   Candidate beside = Writer{}.candidate();
   beside.named = false;
@@ -620,7 +622,7 @@ TEST(PublishRules, NothingToSayInZeroBytes) {
   Writer writer;
   writer.payload.clear();
   writer.header.payload = 0;
-  EXPECT_EQ(contradictions(world_of(writer)), Ids{"pctx.publish.fields-nonzero"});
+  EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.publish.fields-nonzero"});
 }
 
 TEST(PublishRules, TwoActiveContexts) {
@@ -628,11 +630,11 @@ TEST(PublishRules, TwoActiveContexts) {
   second.mapping = kMapping + 0x10000;
   World w;
   w.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.singleton"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.singleton"});
   second.header.monotonic_published_at_ns = 0;
   World inactive;
   inactive.see({Writer{}.candidate(), second.candidate()}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(inactive), Ids{});
+  EXPECT_EQ(failures(inactive), Ids{});
 }
 
 TEST(PublishRules, AGigabyteForAHeader) {
@@ -640,7 +642,7 @@ TEST(PublishRules, AGigabyteForAHeader) {
   large.entries[0] = entry(kMapping, 1U << 30U, large.entries[0].name);
   World w;
   w.see({large}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.publish.footprint"});
+  EXPECT_EQ(failures(w), Ids{"pctx.publish.footprint"});
 }
 
 TEST(PublishRules, TheRunUnderAFileSizeLimit) {
@@ -669,7 +671,7 @@ TEST(UpdateRules, TheSameTimestampTwice) {
   World w;
   w.see({Writer{}.candidate()}, 2, Moment::kNamed);
   w.see({updated.candidate()}, 3, Moment::kNamed);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.update.timestamp-distinct"});
+  EXPECT_EQ(failures(w), Ids{"pctx.update.timestamp-distinct"});
   updated.header.monotonic_published_at_ns += 1;
   World distinct;
   distinct.see({Writer{}.candidate()}, 2, Moment::kNamed);
@@ -685,24 +687,24 @@ TEST(UpdateRules, APayloadThatChangesInSilence) {
   World w;
   w.see({Writer{}.candidate()}, 2, Moment::kNamed);
   w.see({patched.candidate()}, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.update.no-silent-change"});
+  EXPECT_EQ(failures(w), Ids{"pctx.update.no-silent-change"});
   // Inside the window, with a new timestamp, it is an update.
   patched.header.monotonic_published_at_ns += 9;
   World updated;
   updated.see({Writer{}.candidate()}, 2, Moment::kNamed);
   updated.see({patched.candidate()}, 3);
-  EXPECT_EQ(contradictions(updated), Ids{});
+  EXPECT_EQ(failures(updated), Ids{});
 }
 
 TEST(UpdateRules, AnUnsettledCopyProvesNothing) {
   Writer patched;
   patched.payload = context_message("checkouT");
   Candidate torn = patched.candidate();
-  torn.settled = false;
+  torn.stable = false;
   World w;
   w.see({Writer{}.candidate()}, 2, Moment::kNamed, 2.5);
   w.see({torn}, 3);
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(ForkRules, DontforkOnEveryPart) {
@@ -710,7 +712,7 @@ TEST(ForkRules, DontforkOnEveryPart) {
   c.vm_flags = {"rd wr mr mw me wf ac"};
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
-  EXPECT_EQ(contradictions(w), Ids{"pctx.fork.dontfork"});
+  EXPECT_EQ(failures(w), Ids{"pctx.fork.dontfork"});
   c = Writer{}.candidate();
   c.entries.push_back(entry(kMapping + 4096, 4096, c.entries[0].name));
   c.vm_flags = {"rd wr dc", "rd wr"};
@@ -735,6 +737,34 @@ TEST(Conventions, NearMissesOnly) {
   for (const char* fine : {"service.name", "own.key", "team", "host.name", "service.names.internal",
                            "os.names", "", "datadog.process_tags"}) {
     EXPECT_EQ(conventional_name_near(fine), "") << fine;
+  }
+}
+
+// ---- the records of the requirements
+
+TEST(RequirementRules, EachIsOfTheCatalogueAndOnlyOnce) {
+  std::set<std::string_view> ids;
+  for (const RequirementRule& r : all_rules()) {
+    EXPECT_NE(Catalogue::builtin().find(r.id), nullptr) << r.id;
+    EXPECT_NE(r.rule, nullptr) << r.id;
+    EXPECT_TRUE(ids.insert(r.id).second) << r.id << " has two records";
+    EXPECT_EQ(rule_of(r.id), &r);
+  }
+  EXPECT_EQ(rule_of("pctx.header.unheard-of"), nullptr);
+}
+
+TEST(RequirementRules, EachRequirementThatCanBeCheckedHasOne) {
+  for (const Specification& spec : Catalogue::builtin().specifications()) {
+    for (const Requirement& r : spec.requirements) {
+      const bool is_checked = r.role == Role::kWriter && !r.excluded;
+      EXPECT_EQ(rule_of(r.id) != nullptr, is_checked) << r.id;
+    }
+  }
+}
+
+TEST(RequirementRules, OnlyTheTesteeIsAskedWhatRestsOnOperations) {
+  for (const RequirementRule& r : all_rules()) {
+    EXPECT_TRUE(r.rests_on != RestsOn::kOperations || r.asked_of == AskedOf::kTestee) << r.id;
   }
 }
 

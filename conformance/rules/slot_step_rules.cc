@@ -21,6 +21,7 @@
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
 #include "conformance/rules/thread_rules.h"
+#include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -74,45 +75,46 @@ SeenSlot seen(const Image& image, const SlotView& view) {
   return out;
 }
 
-struct Walked {
-  const SlotWalk* walk = nullptr;
+struct Stepped {
+  const SlotStepTrace* trace = nullptr;
   std::vector<SeenSlot> views;  // at least one
   std::size_t index = 0;        // of its operation in the session; without one each has its own
-  const DrivenOperation* operation = nullptr;  // null: none was looked at behind it
+  const DrivenOperation* operation = nullptr;  // null: there was no look after it
   // What the variable led to at the look before the operation, if it led there before the first
   // store as well.
   const MemoryBlock* before = nullptr;
 };
 
-const MemoryBlock* record_before(const ImageEvidence& e, const SlotWalk& walk, std::size_t index) {
+const MemoryBlock* record_before(const ImageEvidence& e, const SlotStepTrace& trace,
+                                 std::size_t index) {
   const auto& operations = e.session->operations;
   if (index == 0 || index > operations.size()) return nullptr;
   const ImageView* view = operations[index - 1].view;
   if (view == nullptr || view->image != e.image->key) return nullptr;
   for (const ThreadView& t : view->threads) {
-    if (t.tid != walk.tid || !t.sample || *t.sample >= e.image->threads.size()) continue;
+    if (t.tid != trace.tid || !t.sample || *t.sample >= e.image->threads.size()) continue;
     const ThreadSample& s = e.image->threads[*t.sample];
-    const bool same = s.slot == walk.slot && s.value == walk.views.front().value;
+    const bool same = s.slot == trace.slot && s.value == trace.views.front().value;
     if (same && s.record) return &*s.record;
   }
   return nullptr;
 }
 
-std::vector<Walked> walked(const ImageEvidence& e) {
-  std::vector<Walked> out;
-  for (const SlotWalk& walk : e.image->slot_walks) {
-    if (walk.views.empty()) continue;
-    Walked& w = out.emplace_back();
-    w.walk = &walk;
-    w.views.reserve(walk.views.size());
-    for (const SlotView& view : walk.views) w.views.push_back(seen(*e.image, view));
+std::vector<Stepped> stepped(const ImageEvidence& e) {
+  std::vector<Stepped> out;
+  for (const SlotStepTrace& trace : e.image->slot_step_traces) {
+    if (trace.views.empty()) continue;
+    Stepped& w = out.emplace_back();
+    w.trace = &trace;
+    w.views.reserve(trace.views.size());
+    for (const SlotView& view : trace.views) w.views.push_back(seen(*e.image, view));
     if (e.session == nullptr) {
       w.index = out.size();
       continue;
     }
-    w.index = operation_of(e, walk.views.front().order);
+    w.index = operation_of(e, trace.views.front().order);
     if (w.index < e.session->operations.size()) w.operation = &e.session->operations[w.index];
-    w.before = record_before(e, walk, w.index);
+    w.before = record_before(e, trace, w.index);
   }
   return out;
 }
@@ -120,11 +122,11 @@ std::vector<Walked> walked(const ImageEvidence& e) {
 // The views of a walk from one on up to another.
 struct Run {
   std::size_t first = 0;
-  std::size_t end = 0;  // behind the last
+  std::size_t end = 0;  // after the last
 };
 
 // As long as the variable held one address.
-std::vector<Run> holds(const Walked& w) {
+std::vector<Run> holds(const Stepped& w) {
   std::vector<Run> out;
   for (std::size_t i = 0; i < w.views.size(); ++i) {
     const bool goes_on = i > 0 && w.views[i].value() == w.views[i - 1].value();
@@ -136,7 +138,7 @@ std::vector<Run> holds(const Walked& w) {
 }
 
 // As long as a record was visible without a gap.
-std::vector<Run> visible_runs(const Walked& w, const Run& hold) {
+std::vector<Run> visible_runs(const Stepped& w, const Run& hold) {
   std::vector<Run> out;
   for (std::size_t i = hold.first; i < hold.end; ++i) {
     if (!w.views[i].visible()) continue;
@@ -146,20 +148,13 @@ std::vector<Run> visible_runs(const Walked& w, const Run& hold) {
   return out;
 }
 
-// What was freed is filled so, but for what the allocator keeps itself in the first 16 bytes.
-bool is_filled(const MemoryBlock& block) {
-  return block.bytes.size() >= abi::kRecordHeadBytes &&
-         std::ranges::all_of(std::span(block.bytes).subspan(16, abi::kRecordHeadBytes - 16),
-                             [](std::byte b) { return b == std::byte{kFreedByte}; });
-}
-
 struct Release {
-  std::size_t at = 0;  // index of the first view behind it
+  std::size_t at = 0;  // index of the first view after it
   bool unmapped = false;
 };
 
 // The memory that the variable leads to was given back while it leads there.
-std::optional<Release> release_in(const Walked& w, const Run& hold) {
+std::optional<Release> release_in(const Stepped& w, const Run& hold) {
   const MemoryBlock* last = hold.first == 0 ? w.before : nullptr;
   for (std::size_t i = hold.first; i < hold.end; ++i) {
     const auto& record = w.views[i].view->record;
@@ -168,7 +163,7 @@ std::optional<Release> release_in(const Walked& w, const Run& hold) {
       if (record->readable < record->wanted && record->readable < last->readable) {
         return Release{.at = i, .unmapped = true};
       }
-      if (is_filled(*record) && !is_filled(*last)) return Release{.at = i, .unmapped = false};
+      if (is_freed(*record) && !is_freed(*last)) return Release{.at = i, .unmapped = false};
     }
     last = &*record;
   }
@@ -212,13 +207,6 @@ std::string what_differs(const SeenSlot& a, const SeenSlot& b) {
 
 // ---- what a finding shows
 
-template <class Bytes>
-std::string hex_of_bytes(const Bytes& bytes) {
-  std::string out;
-  for (const auto b : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return out;
-}
-
 std::string slot_text(const SeenSlot& s) {
   if (s.reading == RecordReading::kNull) return "slot null";
   std::string out = "slot " + hex_text(s.value());
@@ -228,13 +216,14 @@ std::string slot_text(const SeenSlot& s) {
                              abi::kRecordHeadBytes);
   }
   out += fmt::format(", trace {}, span {}, valid {}, flags {:02x}, {} bytes of entries",
-                     hex_of_bytes(s.head.trace_id), hex_of_bytes(s.head.span_id), s.head.valid,
+                     hex(std::as_bytes(std::span(s.head.trace_id))),
+                     hex(std::as_bytes(std::span(s.head.span_id))), s.head.valid,
                      s.head.trace_flags, s.head.attrs_data_size);
   if (s.reading == RecordReading::kCut) {
     out += fmt::format(", {} can be copied", s.view->record->readable - abi::kRecordHeadBytes);
   }
   if (s.entries.empty()) return out;
-  out += " " + hex_of_bytes(s.entries.first(std::min(s.entries.size(), kShownEntryBytes)));
+  out += " " + hex(s.entries.first(std::min(s.entries.size(), kShownEntryBytes)));
   return s.entries.size() > kShownEntryBytes ? out + "..." : out;
 }
 
@@ -242,22 +231,22 @@ std::string slot_line(const Image& image, const SeenSlot& s) {
   std::string out =
       s.view->step == 0 ? "before: " : fmt::format("after {}: ", instructions_text(s.view->step));
   out += slot_text(s);
-  if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
+  if (s.view->location) out += "; " + location_text(image.locations[*s.view->location]);
   if (s.view->by_another) out += "; by another thread";
   return out;
 }
 
-// A contradiction that the instruction in front of view `index` committed; `also`: other views that
+// A failure that the instruction in front of view `index` committed; `also`: other views that
 // it takes to see it.
-Finding against(const ImageEvidence& e, const Walked& w, std::size_t index, std::string saw,
+Finding against(const ImageEvidence& e, const Stepped& w, std::size_t index, std::string saw,
                 std::string signature, const std::vector<std::size_t>& also = {}) {
   constexpr std::size_t kAround = 3;
   const Image& image = *e.image;
-  Finding f = contradicted(std::move(saw), std::move(signature));
+  Finding f = failed(std::move(saw), std::move(signature));
   f.level = to_string(Level::kSteps);
   const SlotView& view = *w.views[index].view;
-  f.at = fmt::format("thread {}", w.walk->tid);
-  if (view.place) f.at = place_text(image.places[*view.place]) + ", " + f.at;
+  f.at = fmt::format("thread {}", w.trace->tid);
+  if (view.location) f.at = location_text(image.locations[*view.location]) + ", " + f.at;
   if (w.operation != nullptr) f.evidence.push_back(request_line(*w.operation));
   std::set<std::size_t> shown(also.begin(), also.end());
   const std::size_t from = index < kAround ? 0 : index - kAround;
@@ -273,7 +262,7 @@ std::string after_steps(const SeenSlot& s) {
 }
 
 // A sampler may decide late: open.tctx.late-flags.
-Finding late_flags(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t index) {
+Finding late_flags(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t index) {
   Finding f = against(e, w, index,
                       fmt::format("the flags were stored {}, while the record was visible",
                                   after_steps(w.views[index])),
@@ -285,6 +274,12 @@ Finding late_flags(const ImageEvidence& e, const Walked& w, const Run& run, std:
 // Nobody has asked for what a walk shows: one attach or detach may follow the other in it.
 bool is_undriven(const ImageEvidence& e) { return e.session == nullptr; }
 
+// A walk that was cut shows nothing of how its operation went on. Where nobody asked for one, it
+// shows every change before the cut.
+bool shows_changes(const ImageEvidence& e, const Stepped& w) {
+  return w.trace->whole() || is_undriven(e);
+}
+
 // Not applicable, of a program that nobody drives.
 std::optional<Finding> without_threads(const ImageEvidence& e) {
   return is_undriven(e) ? no_thread_context(e) : std::nullopt;
@@ -294,38 +289,38 @@ std::optional<Finding> without_threads(const ImageEvidence& e) {
 Finding kept(const ImageEvidence& e, std::string saw) {
   Finding f = passed(std::move(saw));
   f.level = to_string(Level::kSteps);
-  const auto& walks = e.image->slot_walks;
-  const auto cut = std::ranges::find_if_not(walks, &SlotWalk::whole);
-  if (cut != walks.end()) {
-    f.evidence.push_back(fmt::format("of {} walks {} ended early: {}", walks.size(),
-                                     walks.size() - std::ranges::count_if(walks, &SlotWalk::whole),
-                                     cut->ended_because));
+  const auto& step_traces = e.image->slot_step_traces;
+  const auto cut = std::ranges::find_if_not(step_traces, &SlotStepTrace::whole);
+  if (cut != step_traces.end()) {
+    f.evidence.push_back(
+        fmt::format("of {} step traces {} ended early: {}", step_traces.size(),
+                    step_traces.size() - std::ranges::count_if(step_traces, &SlotStepTrace::whole),
+                    cut->ended_because));
   }
-  if (!e.image->slot_walks_unseen.empty()) f.evidence.push_back(e.image->slot_walks_unseen);
+  if (!e.image->slot_steps_unseen.empty()) f.evidence.push_back(e.image->slot_steps_unseen);
   return f;
 }
 
 // `wanted`: what none of the walks showed.
-Finding not_walked(const ImageEvidence& e, const std::string& wanted,
-                   std::string remedy = kAdapter) {
+Finding not_stepped(const ImageEvidence& e, const std::string& wanted,
+                    std::string remedy = kAdapter) {
   const Image& image = *e.image;
-  std::string why =
-      "no operation on a thread's context was walked through instruction by "
-      "instruction";
+  std::string why = "no operation on a thread's context was single-stepped";
   if (is_undriven(e)) {
     remedy = "a program that does so while it is watched, or ctxconf run with an adapter";
-    if (image.slot_walks.empty() && image.slot_walks_unseen.empty()) {
+    if (image.slot_step_traces.empty() && image.slot_steps_unseen.empty()) {
       return unobservable("changes of thread contexts were not watched",
                           "wrap --watch threads, or ctxconf run with an adapter");
     }
   }
-  if (std::ranges::any_of(image.slot_walks, &SlotWalk::whole)) why = wanted;
-  if (!image.slot_walks_unseen.empty()) {
-    why += ": " + image.slot_walks_unseen;
+  if (std::ranges::any_of(image.slot_step_traces, &SlotStepTrace::whole)) why = wanted;
+  if (!image.slot_steps_unseen.empty()) {
+    why += ": " + image.slot_steps_unseen;
     if (!is_undriven(e)) remedy = "a program, and a host, without that";
   }
-  const auto cut = std::ranges::find_if_not(image.slot_walks, &SlotWalk::whole);
-  if (cut != image.slot_walks.end()) why += ": a walk ended early: " + cut->ended_because;
+  const auto cut = std::ranges::find_if_not(image.slot_step_traces, &SlotStepTrace::whole);
+  if (cut != image.slot_step_traces.end())
+    why += ": a step trace ended early: " + cut->ended_because;
   return unobservable(std::move(why), std::move(remedy));
 }
 
@@ -333,7 +328,7 @@ using Operations =
     std::set<std::size_t>;  // indexes into the session: of one there may be many walks
 
 std::string operations_text(const ImageEvidence& e, const Operations& all) {
-  return fmt::format("{} {}{}", all.size(), is_undriven(e) ? "walk" : "operation",
+  return fmt::format("{} {}{}", all.size(), is_undriven(e) ? "step trace" : "operation",
                      all.size() == 1 ? "" : "s");
 }
 
@@ -349,7 +344,7 @@ bool is_mixture(std::uint64_t value, std::uint64_t a, std::uint64_t b) {
   return true;
 }
 
-std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, const Run& hold) {
+std::optional<Finding> unsound_slot(const ImageEvidence& e, const Stepped& w, const Run& hold) {
   const std::uint64_t value = w.views[hold.first].value();
   const bool is_end = value == w.views.front().value() || value == w.views.back().value();
   // From there on it is for tctx.attach.record-outlives-slot.
@@ -358,7 +353,7 @@ std::optional<Finding> unsound_slot(const ImageEvidence& e, const Walked& w, con
   for (std::size_t i = hold.first; i < (release ? release->at : hold.end); ++i) {
     const SeenSlot& s = w.views[i];
     is_record = is_record || s.visible() || s.reading == RecordReading::kUnknown;
-    // Of entries that are cut at rest other rows speak.
+    // Other requirements report entries that are cut at rest.
     const bool unreadable =
         s.reading == RecordReading::kUnreadable || (s.reading == RecordReading::kCut && !is_end);
     if (!unreadable) continue;
@@ -382,27 +377,29 @@ Finding slot_always_sound(const ImageEvidence& e) {
   if (auto na = without_threads(e)) return *na;
   Operations judged;
   std::uint64_t steps = 0;
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     const auto all = holds(w);
     for (const Run& hold : all) {
       if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
     }
-    if (!w.walk->whole() || all.empty()) continue;
+    if (!shows_changes(e, w) || all.empty()) continue;
     judged.insert(w.index);
-    steps += w.walk->steps;
+    steps += w.trace->steps;
   }
   if (judged.empty()) {
-    return not_walked(e, "the variable was null at every instruction that was walked",
-                      "an adapter that declares thread.attach");
+    return not_stepped(e, "the variable was null at every instruction that was single-stepped",
+                       "an adapter that declares thread.attach");
   }
   return kept(e, fmt::format("{}: after each of {} instructions the variable is null or leads to "
                              "memory that a record can be copied from",
                              operations_text(e, judged), steps));
 }
 
-bool is_exit(const Walked& w) { return w.operation != nullptr && w.operation->op == "thread.exit"; }
+bool is_exit(const Stepped& w) {
+  return w.operation != nullptr && w.operation->op == "thread.exit";
+}
 
-std::optional<Finding> released_under_slot(const ImageEvidence& e, const Walked& w) {
+std::optional<Finding> released_under_slot(const ImageEvidence& e, const Stepped& w) {
   for (const Run& hold : holds(w)) {
     const auto release = release_in(w, hold);
     if (!release) continue;
@@ -424,17 +421,17 @@ std::optional<Finding> released_under_slot(const ImageEvidence& e, const Walked&
 
 Finding record_outlives_slot(const ImageEvidence& e) {
   Operations judged;
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     // tctx.exit.no-dangling speaks of these.
     if (is_exit(w)) continue;
     if (auto f = released_under_slot(e, w)) return *std::move(f);
     const SeenSlot& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
-    if (w.walk->whole() && first.visible() && (left || detached)) judged.insert(w.index);
+    if (w.trace->whole() && first.visible() && (left || detached)) judged.insert(w.index);
   }
   if (judged.empty()) {
-    return not_walked(e, "no operation that was walked let go of a record");
+    return not_stepped(e, "no operation that was single-stepped let go of a record");
   }
   return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
                              "free() as long as the variable led to it",
@@ -444,7 +441,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
 // ---- the record
 
 // Each change of the ids next to that of view `i` is of the span id as well: none is a part of it.
-bool is_among_whole_switches(const Walked& w, std::size_t i) {
+bool is_among_whole_switches(const Stepped& w, std::size_t i) {
   const auto is_part = [&](std::size_t k) {
     return w.views[k - 1].head.span_id == w.views[k].head.span_id;
   };
@@ -459,7 +456,7 @@ bool is_among_whole_switches(const Walked& w, std::size_t i) {
 // A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
 // other. Spans of one trace differ in the span id alone; then nothing else of the ids may change
 // before or after. A program that nobody drives may switch several times in a walk.
-bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i) {
+bool is_whole_switch(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t i) {
   const SeenSlot& before = w.views[i - 1];
   const SeenSlot& after = w.views[i];
   const SeenSlot& last = w.views[run.end - 1];
@@ -478,7 +475,7 @@ bool is_whole_switch(const ImageEvidence& e, const Walked& w, const Run& run, st
 
 // What may become of a visible record without being hidden. `late`: a sampler has decided; that
 // ends an operation, but no walk of a program that nobody drives.
-bool may_follow(const ImageEvidence& e, const Walked& w, const Run& run, std::size_t i,
+bool may_follow(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t i,
                 bool& late) {
   const SeenSlot& before = w.views[i - 1];
   const SeenSlot& now = w.views[i];
@@ -488,28 +485,28 @@ bool may_follow(const ImageEvidence& e, const Walked& w, const Run& run, std::si
 }
 
 // The valid byte hides the record, or shows it, at this view, and the variable stays where it is.
-bool is_hidden_at(const Walked& w, const Run& hold, std::size_t view) {
+bool is_hidden_at(const Stepped& w, const Run& hold, std::size_t view) {
   return view >= hold.first && view < hold.end && w.views[view].reading == RecordReading::kHidden;
 }
 
-// Of a row about the valid byte as a switch, where no walk shows that.
+// For a requirement about the valid byte as a switch, where no walk shows that.
 Finding no_valid_switch(const ImageEvidence& e, const char* what) {
-  const auto all = walked(e);
-  const bool switches_pointer = std::ranges::any_of(all, [](const Walked& w) {
+  const auto all = stepped(e);
+  const bool switches_pointer = std::ranges::any_of(all, [&](const Stepped& w) {
     const auto all_holds = holds(w);  // one that ends leads elsewhere
     const auto ends = [&](const Run& hold) { return hold.end < w.views.size(); };
-    return w.walk->whole() && std::ranges::any_of(all_holds, ends);
+    return shows_changes(e, w) && std::ranges::any_of(all_holds, ends);
   });
   if (switches_pointer) {
     return not_applicable(NaReason::kCapability,
                           "the record was not hidden by its valid byte: this writer switches the "
                           "pointer");
   }
-  return not_walked(e, fmt::format("no change that was walked {}", what));
+  return not_stepped(e, fmt::format("no change that was single-stepped {}", what));
 }
 
 const Record* record_at(const ImageEvidence& e, const DrivenOperation& operation,
-                        const SlotWalk& like) {
+                        const SlotStepTrace& like) {
   if (operation.view == nullptr || operation.view->image != e.image->key) return nullptr;
   const Slot slot = slot_at(e, *operation.view, like.tid);
   if (slot.state != SlotState::kRecord || slot.record->sample->slot != like.slot) return nullptr;
@@ -519,39 +516,39 @@ const Record* record_at(const ImageEvidence& e, const DrivenOperation& operation
 
 // Values that an append overwrote without a walk: of the variable and byte 24, which hide the
 // record, each store begins one.
-std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vector<Walked>& all) {
+std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vector<Stepped>& all) {
   if (all.empty() || is_undriven(e)) return std::nullopt;
   const auto& operations = e.session->operations;
-  if (!e.image->slot_walks_unseen.empty()) return std::nullopt;
-  for (const DrivenLook& look : driven_looks(e)) {
-    const std::size_t i = look.operation;
-    const Walked& first = all.front();
-    const bool appends = look.driven->ok && look.driven->op == "thread.append" &&
-                         look.driven->of_thread(look.thread.name);
-    if (!appends || look.thread.tid != first.walk->tid || i <= first.index) continue;
+  if (!e.image->slot_steps_unseen.empty()) return std::nullopt;
+  for (const DrivenSample& sample : driven_samples(e)) {
+    const std::size_t i = sample.operation;
+    const Stepped& first = all.front();
+    const bool appends = sample.driven->ok && sample.driven->op == "thread.append" &&
+                         sample.driven->of_thread(sample.thread.name);
+    if (!appends || sample.thread.tid != first.trace->tid || i <= first.index) continue;
     // The thread that was asked last is the one that is watched.
-    if (!operations[i - 1].of_thread(look.thread.name)) continue;
-    const auto is_in_doubt = [&](const Walked& w) {
-      return w.index == i || (w.index < i && !w.walk->whole());
+    if (!operations[i - 1].of_thread(sample.thread.name)) continue;
+    const auto is_in_doubt = [&](const Stepped& w) {
+      return w.index == i || (w.index < i && !w.trace->whole());
     };
     if (std::ranges::any_of(all, is_in_doubt)) continue;
-    const Record* before = record_at(e, operations[i - 1], *first.walk);
-    const Record* after = record_at(e, operations[i], *first.walk);
+    const Record* before = record_at(e, operations[i - 1], *first.trace);
+    const Record* after = record_at(e, operations[i], *first.trace);
     if (before == nullptr || after == nullptr || before->head != after->head) continue;
     if (before->sample->value != after->sample->value) continue;
     const auto old = before->bytes.subspan(abi::kRecordHeadBytes, before->head.attrs_data_size);
     const auto now = after->bytes.subspan(abi::kRecordHeadBytes, old.size());
     if (std::ranges::equal(old, now)) continue;
     const auto at = std::ranges::mismatch(old, now).in1 - old.begin();
-    Finding f = contradicted(
+    Finding f = failed(
         fmt::format("entries from byte {} on changed while the record was visible: the operation "
                     "stored neither to the variable nor to byte 24",
                     at),
         "entries of a visible record changed");
     f.level = to_string(Level::kSteps);
-    f.at = fmt::format("thread {}", first.walk->tid);
-    f.evidence = {request_line(*look.driven), "  before: entries " + hex_of_bytes(old),
-                  "> after: entries " + hex_of_bytes(now)};
+    f.at = fmt::format("thread {}", first.trace->tid);
+    f.evidence = {request_line(*sample.driven), "  before: entries " + hex(old),
+                  "> after: entries " + hex(now)};
     return f;
   }
   return std::nullopt;
@@ -559,7 +556,7 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
 
 // A visible record changed, by no store of its thread: no sampler of the span that decides late,
 // and no switch. To grow and to shrink it is for tctx.attach.same-thread-writes.
-std::optional<Finding> changed_by_another(const ImageEvidence& e, const Walked& w) {
+std::optional<Finding> changed_by_another(const ImageEvidence& e, const Stepped& w) {
   if (is_undriven(e)) return std::nullopt;
   for (const Run& hold : holds(w)) {
     if (release_in(w, hold)) continue;
@@ -582,12 +579,12 @@ std::optional<Finding> changed_by_another(const ImageEvidence& e, const Walked& 
 Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   Operations judged;
   std::optional<Finding> late;
-  const auto all = walked(e);
-  for (const Walked& w : all) {
+  const auto all = stepped(e);
+  for (const Stepped& w : all) {
     if (by_valid_byte) break;
     if (auto f = changed_by_another(e, w)) return *std::move(f);
   }
-  for (const Walked& w : all) {
+  for (const Stepped& w : all) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
     if (release_in(w, hold)) continue;
@@ -616,7 +613,7 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
                                            : "ids of a visible record changed",
                      {run.first, run.end - 1});
     }
-    if (w.walk->whole() && changed) judged.insert(w.index);
+    if (shows_changes(e, w) && changed) judged.insert(w.index);
   }
   if (!by_valid_byte) {
     if (auto f = overwritten_unseen(e, all)) return *std::move(f);
@@ -624,7 +621,8 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   if (late) return *std::move(late);
   if (judged.empty()) {
     if (by_valid_byte) return no_valid_switch(e, "hid a record by its valid byte");
-    return not_walked(e, "no operation that was walked changed a context that was attached");
+    return not_stepped(e,
+                       "no operation that was single-stepped changed a context that was attached");
   }
   if (by_valid_byte) {
     return kept(e, fmt::format("{}: the valid byte was cleared first", operations_text(e, judged)));
@@ -639,12 +637,12 @@ Finding no_change_while_visible(const ImageEvidence& e) {
 }
 
 // What another thread did to a visible record says nothing of how its own attached it.
-bool is_for_another_row(const ImageEvidence& e, const Walked& w, std::size_t i) {
+bool is_for_another_requirement(const ImageEvidence& e, const Stepped& w, std::size_t i) {
   return !is_undriven(e) && w.views[i].view->by_another;
 }
 
 // The first view of a run that shows that the record was not complete in the first one.
-std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w, const Run& run) {
+std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Stepped& w, const Run& run) {
   // A copy of the record that was visible just before goes on as that might have.
   const SeenSlot& old = w.views[run.first - 1];
   const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
@@ -655,7 +653,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {
     const auto& now = w.views[i].entries;
-    if (is_for_another_row(e, w, i)) continue;
+    if (is_for_another_requirement(e, w, i)) continue;
     bool is_late = false;
     const bool next = is_undriven(e) && is_whole_switch(e, w, run, i);
     if (!next && !may_follow(e, w, run, i, is_late)) return i;
@@ -671,7 +669,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Walked& w
 Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
   std::size_t judged = 0;
   std::optional<Finding> late;
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     for (const Run& hold : holds(w)) {
       if (release_in(w, hold)) continue;
       for (const Run& run : visible_runs(w, hold)) {
@@ -688,18 +686,20 @@ Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
                          {run.first, run.end - 1});
         }
         for (std::size_t i = run.first + 1; i < run.end && !late; ++i) {
-          if (is_for_another_row(e, w, i)) continue;
+          if (is_for_another_requirement(e, w, i)) continue;
           if (changes_flags_alone(w.views[i - 1], w.views[i])) late = late_flags(e, w, run, i);
         }
-        if (w.walk->whole()) ++judged;
+        // A record that was shown just before the cut may have been changed just after it.
+        const bool is_cut = !w.trace->whole() && run.end == w.views.size();
+        if (!is_cut && shows_changes(e, w)) ++judged;
       }
     }
   }
   if (late) return *std::move(late);
   if (judged == 0) {
     if (by_valid_byte) return no_valid_switch(e, "showed a record by its valid byte");
-    return not_walked(e, "no operation that was walked showed a record",
-                      "an adapter that declares thread.attach");
+    return not_stepped(e, "no operation that was single-stepped showed a record",
+                       "an adapter that declares thread.attach");
   }
   return kept(e, fmt::format("{}, complete when visible",
                              judged == 1 ? "1 record" : fmt::format("{} records", judged)));
@@ -711,24 +711,23 @@ Finding complete_before_visible(const ImageEvidence& e) {
 }
 
 // The context must show on its thread: it has ids and is sampled.
-bool must_show(const std::vector<DrivenLook>& looks, const Walked& w) {
-  constexpr unsigned kSampled = 1;
-  return std::ranges::any_of(looks, [&](const DrivenLook& look) {
-    const GivenContext* c = look.context();
-    return look.operation == w.index && look.thread.tid == w.walk->tid && c != nullptr &&
+bool must_show(const std::vector<DrivenSample>& samples, const Stepped& w) {
+  return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
+    const ExpectedContext* c = sample.context();
+    return sample.operation == w.index && sample.thread.tid == w.trace->tid && c != nullptr &&
            c->attached_by == w.index && c->has_ids() && (c->flags & kSampled) != 0;
   });
 }
 
 Finding valid_before_visible(const ImageEvidence& e) {
-  const auto looks = driven_looks(e);
+  const auto samples = driven_samples(e);
   Operations by_pointer;
   Operations by_valid;
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     if (w.operation == nullptr || w.operation->op != "thread.attach" || !w.operation->ok) continue;
-    // What it passes through on its way is no record of this context.
+    // What it passes through on its way is not a record of this context.
     const auto all = holds(w);
-    if (!w.walk->whole() || all.empty() || all.back().end != w.views.size()) continue;
+    if (!w.trace->whole() || all.empty() || all.back().end != w.views.size()) continue;
     const Run& hold = all.back();
     const auto is_valid = [](const SeenSlot& s) { return s.head.valid == abi::kRecordValid; };
     const auto views = std::span(w.views).subspan(hold.first, hold.end - hold.first);
@@ -739,10 +738,10 @@ Finding valid_before_visible(const ImageEvidence& e) {
     } else if (is_valid(views.back()) && !std::ranges::all_of(views, is_valid)) {
       by_valid.insert(w.index);
     }
-    if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(looks, w)) continue;
+    if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(samples, w)) continue;
     // The byte may have been set long after that, in another walk.
     if (w.operation->view != nullptr &&
-        slot_at(e, *w.operation->view, w.walk->tid).state == SlotState::kRecord) {
+        slot_at(e, *w.operation->view, w.trace->tid).state == SlotState::kRecord) {
       continue;
     }
     return against(e, w, hold.first,
@@ -760,8 +759,8 @@ Finding valid_before_visible(const ImageEvidence& e) {
                           "no pointer was switched to a valid record: this writer shows it by its "
                           "valid byte");
   }
-  return not_walked(e, "no attach that was walked switched the pointer",
-                    "an adapter that declares thread.attach");
+  return not_stepped(e, "no attach that was single-stepped switched the pointer",
+                     "an adapter that declares thread.attach");
 }
 
 // ---- the key map
@@ -799,7 +798,7 @@ class KeyMaps {
 };
 
 // How long it took until the map had the index that view `from` uses.
-std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, std::size_t index) {
+std::string caught_up(const Stepped& w, const KeyMaps& maps, std::size_t from, std::size_t index) {
   for (std::size_t i = from + 1; i < w.views.size(); ++i) {
     const auto length = maps.length_at(w.views[i].view->published);
     if (length && *length > index) {
@@ -811,7 +810,7 @@ std::string caught_up(const Walked& w, const KeyMaps& maps, std::size_t from, st
   return "a later one had it, after the operation or at a moment that is not known";
 }
 
-// That a reader of the record looks up. What is no list of entries has none.
+// Those that a reader of the record looks up. What is not a list of entries has none.
 std::set<std::size_t> indexes_of(const SeenSlot& s) {
   std::set<std::size_t> out;
   if (!s.visible() || !abi::walks_exactly(s.entries)) return out;
@@ -823,7 +822,7 @@ std::set<std::size_t> indexes_of(const SeenSlot& s) {
 Finding before_use(const ImageEvidence& e) {
   const KeyMaps maps(e);
   std::size_t judged = 0;
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     std::optional<std::vector<std::string>> known;
     if (w.operation != nullptr && w.index > 0) {
       known = key_map_at(e, e.session->operations[w.index - 1]);
@@ -839,7 +838,7 @@ Finding before_use(const ImageEvidence& e) {
         if (!length || old.contains(index)) continue;
         if (index < *length) {
           const bool is_new = index >= (known ? known->size() : 0);
-          if (is_first && is_new && w.walk->whole()) ++judged;
+          if (is_first && is_new && w.trace->whole()) ++judged;
           continue;
         }
         if (maps.longest_after(s.view->published.value_or(0)) <= index) continue;
@@ -852,25 +851,31 @@ Finding before_use(const ImageEvidence& e) {
     }
   }
   if (judged == 0) {
-    return not_walked(e, "no record with a new name was walked through",
-                      "an SDK that publishes the names of attributes when they are first used");
+    return not_stepped(e, "no record with a new name was single-stepped",
+                       "an SDK that publishes the names of attributes when they are first used");
   }
   return kept(e, fmt::format("{} new {}, published before a visible record used {}", judged,
                              judged == 1 ? "index" : "indexes", judged == 1 ? "it" : "them"));
 }
 
-constexpr auto kSlotStepRules = std::to_array<NamedRule>({
-    {"tctx.attach.complete-before-visible", complete_before_visible},
-    {"tctx.attach.valid-before-visible", valid_before_visible},
-    {"tctx.attach.no-change-while-visible", no_change_while_visible},
-    {"tctx.attach.slot-always-sound", slot_always_sound},
-    {"tctx.attach.record-outlives-slot", record_outlives_slot},
-    {"tctx.keymap.before-use", before_use},
+constexpr auto kSlotStepRules = std::to_array<RequirementRule>({
+    {"tctx.attach.complete-before-visible", complete_before_visible, AskedOf::kTestee,
+     RestsOn::kEvents, UnderFaults::kJudged},
+    {"tctx.attach.valid-before-visible", valid_before_visible, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.attach.no-change-while-visible", no_change_while_visible, AskedOf::kTestee,
+     RestsOn::kEvents, UnderFaults::kJudged},
+    {"tctx.attach.slot-always-sound", slot_always_sound, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.attach.record-outlives-slot", record_outlives_slot, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.keymap.before-use", before_use, AskedOf::kTestee, RestsOn::kEvents,
+     UnderFaults::kJudged},
 });
 
 }  // namespace
 
-std::span<const NamedRule> slot_step_rules() { return kSlotStepRules; }
+std::span<const RequirementRule> slot_step_rules() { return kSlotStepRules; }
 
 Finding valid_cleared_first_by_steps(const ImageEvidence& e) {
   if (auto na = without_threads(e)) return *na;
@@ -882,7 +887,7 @@ Finding valid_set_last_by_steps(const ImageEvidence& e) {
 }
 
 std::optional<Finding> released_at_exit(const ImageEvidence& e) {
-  for (const Walked& w : walked(e)) {
+  for (const Stepped& w : stepped(e)) {
     if (!is_exit(w)) continue;
     if (auto f = released_under_slot(e, w)) return f;
   }

@@ -1,4 +1,4 @@
-// What the steps of a thread's context say for a row that other evidence decides as well.
+// What the steps of a thread's context say for a requirement that other evidence decides as well.
 #pragma once
 
 #include <optional>

@@ -27,7 +27,7 @@ constexpr const char* kNoChange = "tctx.attach.no-change-while-visible";
 constexpr const char* kSound = "tctx.attach.slot-always-sound";
 constexpr const char* kOutlives = "tctx.attach.record-outlives-slot";
 constexpr const char* kBeforeUse = "tctx.keymap.before-use";
-constexpr auto kRows = {kComplete, kValid, kNoChange, kSound, kOutlives, kBeforeUse};
+constexpr auto kRequirements = {kComplete, kValid, kNoChange, kSound, kOutlives, kBeforeUse};
 
 constexpr std::uint64_t kA = 0x550000011000;  // where records are
 constexpr std::uint64_t kB = 0x550000022000;
@@ -89,7 +89,7 @@ struct Stepped : LiteralRecording {
 
   Stepped() {
     t.mode = Mode::kRun;
-    image().places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "attach", 12, "src/ctx.cc", 118}};
+    image().locations = {{0x401000, "/usr/lib/libapp.so", 0x1000, "attach", 12, "src/ctx.cc", 118}};
     session.group = "test";
     session.root = {12, 0};
     session.checks.emplace_back().name = "test";
@@ -101,23 +101,23 @@ struct Stepped : LiteralRecording {
 
   Stepped& begin(const Json& what) {
     request = what;
-    SlotWalk& walk = image().slot_walks.emplace_back();
-    walk.tid = 12;
-    walk.slot = 0x7e0000001000;
-    walk.ended_because = "over";
+    SlotStepTrace& trace = image().slot_step_traces.emplace_back();
+    trace.tid = 12;
+    trace.slot = 0x7e0000001000;
+    trace.ended_because = "over";
     step = 0;
     return view();
   }
   Stepped& view() {
-    SlotWalk& walk = image().slot_walks.back();
+    SlotStepTrace& trace = image().slot_step_traces.back();
     SlotView v;
-    v.step = walk.steps = step;
+    v.step = trace.steps = step;
     v.order = ++order;
     v.value = slot;
     v.published = published;
     if (slot != 0) v.record = copied(slot);
-    if (step != 0) v.place = 0;
-    walk.views.push_back(std::move(v));
+    if (step != 0) v.location = 0;
+    trace.views.push_back(std::move(v));
     return *this;
   }
   Stepped& next() {
@@ -135,9 +135,9 @@ struct Stepped : LiteralRecording {
   // By another thread, between two instructions of this one.
   Stepped& store_elsewhere(std::uint64_t at, std::uint64_t offset, const std::string& bytes) {
     store(at, offset, bytes);
-    SlotView& v = image().slot_walks.back().views.back();
+    SlotView& v = image().slot_step_traces.back().views.back();
     v.by_another = true;
-    v.place.reset();
+    v.location.reset();
     return *this;
   }
   Stepped& valid(std::uint64_t at, char value) { return store(at, kValidByte, {value}); }
@@ -158,7 +158,7 @@ struct Stepped : LiteralRecording {
     return *this;
   }
   Stepped& cut() {
-    image().slot_walks.back().ended_because = "too many instructions";
+    image().slot_step_traces.back().ended_because = "too many instructions";
     return *this;
   }
   // Something that was not walked through, and the look behind it.
@@ -218,16 +218,16 @@ struct Stepped : LiteralRecording {
     block.bytes = bytes(payload);
   }
 
-  Finding judged(const char* row) {
-    EXPECT_TRUE(is_driven(row));
+  Finding judged(const char* requirement) {
+    EXPECT_EQ(rule_of(requirement)->asked_of, AskedOf::kTestee);
     Timeline timeline = t;
     timeline.sessions.push_back(session);
     const auto evidence = evidence_of(timeline);
-    return rule_for(row)(evidence.front());
+    return rule_of(requirement)->rule(evidence.front());
   }
 
   // As `wrap` would have recorded it: nobody asked for anything.
-  Finding undriven(const char* row) const {
+  Finding undriven(const char* requirement) const {
     Timeline timeline = t;
     timeline.mode = Mode::kWrap;
     ThreadSample seen;
@@ -238,7 +238,7 @@ struct Stepped : LiteralRecording {
     timeline.processes.at(0).images.at(0).threads.push_back(seen);
     const auto evidence = evidence_of(timeline);
     EXPECT_EQ(evidence.size(), 1U);
-    return rule_for(row)(evidence.front());
+    return rule_of(requirement)->rule(evidence.front());
   }
 
  private:
@@ -266,30 +266,32 @@ struct Stepped : LiteralRecording {
   }
 };
 
-void expect(Stepped& w, const char* row, Outcome outcome, const std::string& signature = "") {
-  const Finding f = w.judged(row);
-  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << row << ": " << f.saw;
-  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
-  EXPECT_EQ(f.level, outcome == Outcome::kPass || outcome == Outcome::kFail ? "steps" : "") << row;
-  EXPECT_LE(f.evidence.size(), 12U) << row;
+void expect(Stepped& w, const char* requirement, Outcome outcome,
+            const std::string& signature = "") {
+  const Finding f = w.judged(requirement);
+  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << requirement << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << requirement << ": " << f.saw;
+  EXPECT_EQ(f.level, outcome == Outcome::kPass || outcome == Outcome::kFail ? "steps" : "")
+      << requirement;
+  EXPECT_LE(f.evidence.size(), 12U) << requirement;
 }
-// This row, and no other.
-void expect_only(Stepped& w, const char* row, const std::string& signature) {
-  expect(w, row, Outcome::kFail, signature);
-  for (const char* other : kRows) {
-    if (other == row) continue;
+// This requirement, and no other.
+void expect_only(Stepped& w, const char* requirement, const std::string& signature) {
+  expect(w, requirement, Outcome::kFail, signature);
+  for (const char* other : kRequirements) {
+    if (other == requirement) continue;
     EXPECT_NE(w.judged(other).outcome, Outcome::kFail) << other;
   }
 }
-void expect_warned(Stepped& w, const char* row, const std::string& signature) {
-  const Finding f = w.judged(row);
-  EXPECT_EQ(to_string(f.outcome), to_string(Outcome::kWarn)) << row << ": " << f.saw;
-  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
+void expect_warned(Stepped& w, const char* requirement, const std::string& signature) {
+  const Finding f = w.judged(requirement);
+  EXPECT_EQ(to_string(f.outcome), to_string(Outcome::kWarn)) << requirement << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << requirement << ": " << f.saw;
 }
 void expect_clean(Stepped& w) {
-  for (const char* row : kRows) {
-    const Finding f = w.judged(row);
-    EXPECT_NE(f.outcome, Outcome::kFail) << row << ": " << f.saw;
+  for (const char* requirement : kRequirements) {
+    const Finding f = w.judged(requirement);
+    EXPECT_NE(f.outcome, Outcome::kFail) << requirement << ": " << f.saw;
   }
 }
 
@@ -299,13 +301,14 @@ TEST(SlotSteps, APointerSwitchedAtTheEnd) {
   Stepped w;
   w.begin(attach()).point(kA).end();
   expect_clean(w);
-  for (const char* row : {kComplete, kValid, kSound}) expect(w, row, Outcome::kPass);
+  for (const char* requirement : {kComplete, kValid, kSound})
+    expect(w, requirement, Outcome::kPass);
   expect(w, kNoChange, Outcome::kUnobservable);  // none was there before
   expect(w, kOutlives, Outcome::kUnobservable);
   w.begin(attach()).point(kB).end().begin(kDetach).point(0).end();
   expect_clean(w);
-  for (const char* row : {kComplete, kValid, kNoChange, kSound, kOutlives}) {
-    expect(w, row, Outcome::kPass);
+  for (const char* requirement : {kComplete, kValid, kNoChange, kSound, kOutlives}) {
+    expect(w, requirement, Outcome::kPass);
   }
   EXPECT_THAT(w.judged(kSound).saw, HasSubstr("3 operations: after each of 9 instructions"));
 }
@@ -315,7 +318,8 @@ TEST(SlotSteps, NullWhileTheRecordChanges) {
   w.slot = kA;
   w.begin(attach()).point(0).store(kA, 0, "x").store(kA, kSpan, "y").point(kA).end();
   expect_clean(w);
-  for (const char* row : {kComplete, kValid, kNoChange, kSound}) expect(w, row, Outcome::kPass);
+  for (const char* requirement : {kComplete, kValid, kNoChange, kSound})
+    expect(w, requirement, Outcome::kPass);
 }
 
 TEST(SlotSteps, AFixedRecordWithTheValidByteAsItsSwitch) {
@@ -324,7 +328,8 @@ TEST(SlotSteps, AFixedRecordWithTheValidByteAsItsSwitch) {
   w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
   w.store(kA, kEntries, kGet).valid(kA, 1).end();
   expect_clean(w);
-  for (const char* row : {kComplete, kNoChange, kSound}) expect(w, row, Outcome::kPass);
+  for (const char* requirement : {kComplete, kNoChange, kSound})
+    expect(w, requirement, Outcome::kPass);
   expect(w, kValid, Outcome::kNa);
   w.begin(kDetach).valid(kA, 0).end();
   expect_clean(w);
@@ -375,10 +380,12 @@ TEST(SlotSteps, AnAttachThatAppends) {
 
 TEST(SlotSteps, WithoutAWalkNothingIsKnown) {
   Stepped w;
-  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
-  EXPECT_THAT(w.judged(kSound).saw, HasSubstr("no operation on a thread's context was walked"));
-  w.image().slot_walks_unseen = "the program has an action of its own for SIGTRAP";
-  for (const char* row : kRows) EXPECT_THAT(w.judged(row).saw, HasSubstr("SIGTRAP"));
+  for (const char* requirement : kRequirements) expect(w, requirement, Outcome::kUnobservable);
+  EXPECT_THAT(w.judged(kSound).saw,
+              HasSubstr("no operation on a thread's context was single-stepped"));
+  w.image().slot_steps_unseen = "the program has an action of its own for SIGTRAP";
+  for (const char* requirement : kRequirements)
+    EXPECT_THAT(w.judged(requirement).saw, HasSubstr("SIGTRAP"));
   EXPECT_THAT(w.judged(kSound).remedy, HasSubstr("without that"));
 }
 
@@ -387,7 +394,7 @@ TEST(SlotSteps, AWalkThatEndedEarlyContradictsAndDoesNotPass) {
   w.begin(attach()).point(kA).cut().end();
   w.begin(attach()).point(kB).cut().end();
   w.begin(kDetach).point(0).cut().end();
-  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
+  for (const char* requirement : kRequirements) expect(w, requirement, Outcome::kUnobservable);
   EXPECT_THAT(w.judged(kSound).saw, HasSubstr("too many instructions"));
   w.begin(attach()).point(kA).store(kA, 0, "x").cut().end();
   expect_only(w, kComplete, "visible before it was complete");
@@ -401,21 +408,21 @@ TEST(SlotSteps, AWalkThatEndedEarlyContradictsAndDoesNotPass) {
 TEST(SlotSteps, ANullVariableShowsNothing) {
   Stepped w;
   w.begin(attach()).next().end();
-  for (const char* row : kRows) expect(w, row, Outcome::kUnobservable);
+  for (const char* requirement : kRequirements) expect(w, requirement, Outcome::kUnobservable);
   EXPECT_THAT(w.judged(kSound).saw, HasSubstr("null at every instruction"));
 }
 
 TEST(SlotSteps, WhatWasNotKeptIsNotJudged) {
   Stepped w;
   w.begin(attach()).point(kA).point(kA + 0x1000).point(kB).end();
-  for (auto& v : w.image().slot_walks.back().views) {
+  for (auto& v : w.image().slot_step_traces.back().views) {
     if (v.record) v.record->readable = v.record->wanted;
     if (v.record) v.record->bytes.resize(10);
   }
   expect_clean(w);
-  for (auto& v : w.image().slot_walks.back().views) v.record.reset();
+  for (auto& v : w.image().slot_step_traces.back().views) v.record.reset();
   expect_clean(w);
-  w.image().slot_walks.back().views.clear();
+  w.image().slot_step_traces.back().views.clear();
   expect_clean(w);
 }
 
@@ -426,7 +433,7 @@ TEST(SlotSteps, RecordsOfTheOtherByteOrder) {
   std::swap(w.memory[kA][kSize], w.memory[kA][kSize + 1]);
   w.slot = kA;
   w.begin(kDetach).store(kA, kEntries, kPut).point(0).end();
-  for (auto& v : w.image().slot_walks.back().views) {
+  for (auto& v : w.image().slot_step_traces.back().views) {
     if (!v.record) continue;
     v.record->wanted = v.record->readable = 33;
     v.record->bytes.resize(33);
@@ -438,7 +445,7 @@ TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
   Stepped w;
   w.memory[kB] = Rec{.entries = kGet + entry(1, "41")}.bytes();
   w.begin(attach()).point(kB).end();
-  Stepped walked = w;
+  Stepped stepped = w;
   const auto overwrite = [](Stepped& what) {
     what.memory[kB].replace(kEntries + kGet.size(), 4, entry(1, "42"));
   };
@@ -450,15 +457,15 @@ TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
   EXPECT_THAT(f.saw, HasSubstr("entries from byte 8 on changed"));
   EXPECT_THAT(f.evidence.front(), HasSubstr("thread.append"));
   // Who hides the record stores to what is watched.
-  walked.begin(on_main("thread.append")).valid(kB, 0);
-  overwrite(walked);
-  walked.valid(kB, 1).end();
-  expect_clean(walked);
+  stepped.begin(on_main("thread.append")).valid(kB, 0);
+  overwrite(stepped);
+  stepped.valid(kB, 1).end();
+  expect_clean(stepped);
   // Of what happens between two operations nothing is known.
   detached.answered({{"op", "process.update"}});
   expect_clean(detached);
   Stepped unwatched = w;
-  unwatched.image().slot_walks_unseen = "too many";
+  unwatched.image().slot_steps_unseen = "too many";
   expect_clean(unwatched);
   Stepped refused = detached;
   refused.memory[kB] = Rec{.entries = kGet + entry(1, "43")}.bytes();
@@ -809,7 +816,7 @@ TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {
   part.begin(attach()).size(kA, 7).valid(kA, 1).next().size(kA, 12).end();
   expect_only(part, kComplete, "visible before it was complete");
   EXPECT_THAT(part.judged(kComplete).saw, HasSubstr("entries from byte 7 on changed after 12"));
-  // Entries that are never whole are for other rows.
+  // Entries that are never whole are for other requirements.
   Stepped never;
   never.memory[kA] = Rec{.entries = kGet + "xyz", .valid = 0}.bytes();
   never.slot = kA;
@@ -997,33 +1004,33 @@ constexpr const char* kCleared = "tctx.attach.valid-cleared-first";
 constexpr const char* kSetLast = "tctx.attach.valid-set-last";
 constexpr const char* kUndriven[] = {kComplete, kNoChange, kSound, kCleared, kSetLast};
 
-void expect_undriven(const Stepped& w, const char* row, Outcome outcome,
+void expect_undriven(const Stepped& w, const char* requirement, Outcome outcome,
                      const std::string& signature = "") {
-  const Finding f = w.undriven(row);
-  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << row << ": " << f.saw;
-  EXPECT_EQ(f.signature, signature) << row << ": " << f.saw;
+  const Finding f = w.undriven(requirement);
+  EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << requirement << ": " << f.saw;
+  EXPECT_EQ(f.signature, signature) << requirement << ": " << f.saw;
 }
-void expect_undriven_failures(const Stepped& w, const std::vector<std::string>& rows) {
+void expect_undriven_failures(const Stepped& w, const std::vector<std::string>& requirements) {
   std::vector<std::string> found;
-  for (const char* row : kUndriven) {
-    const Outcome outcome = w.undriven(row).outcome;
-    if (outcome == Outcome::kFail || outcome == Outcome::kWarn) found.emplace_back(row);
+  for (const char* requirement : kUndriven) {
+    const Outcome outcome = w.undriven(requirement).outcome;
+    if (outcome == Outcome::kFail || outcome == Outcome::kWarn) found.emplace_back(requirement);
   }
-  EXPECT_EQ(found, rows);
+  EXPECT_EQ(found, requirements);
 }
 
 TEST(UndrivenSteps, NothingWasWatched) {
   Stepped w;
   w.slot = kA;
   w.answered(attach());
-  for (const char* row : kUndriven) {
-    expect_undriven(w, row, Outcome::kUnobservable);
-    EXPECT_THAT(w.undriven(row).remedy, HasSubstr("--watch threads"));
+  for (const char* requirement : kUndriven) {
+    expect_undriven(w, requirement, Outcome::kUnobservable);
+    EXPECT_THAT(w.undriven(requirement).remedy, HasSubstr("--watch threads"));
   }
-  w.image().slot_walks_unseen = "no thread stored to its variable";
-  for (const char* row : kUndriven) {
-    EXPECT_THAT(w.undriven(row).saw, HasSubstr("no thread stored"));
-    EXPECT_THAT(w.undriven(row).remedy, HasSubstr("ctxconf run"));
+  w.image().slot_steps_unseen = "no thread stored to its variable";
+  for (const char* requirement : kUndriven) {
+    EXPECT_THAT(w.undriven(requirement).saw, HasSubstr("no thread stored"));
+    EXPECT_THAT(w.undriven(requirement).remedy, HasSubstr("ctxconf run"));
   }
 }
 
@@ -1031,18 +1038,21 @@ TEST(UndrivenSteps, APointerThatIsSwitched) {
   Stepped w;
   w.begin(attach()).point(kA).point(kB).end();
   w.begin(attach()).point(0).end();
-  for (const char* row : {kComplete, kNoChange, kSound}) expect_undriven(w, row, Outcome::kPass);
-  for (const char* row : {kCleared, kSetLast}) expect_undriven(w, row, Outcome::kNa);
-  EXPECT_THAT(w.undriven(kSound).saw, HasSubstr("2 walks"));
+  for (const char* requirement : {kComplete, kNoChange, kSound})
+    expect_undriven(w, requirement, Outcome::kPass);
+  for (const char* requirement : {kCleared, kSetLast})
+    expect_undriven(w, requirement, Outcome::kNa);
+  EXPECT_THAT(w.undriven(kSound).saw, HasSubstr("2 step traces"));
 }
 
 TEST(UndrivenSteps, AFixedRecord) {
   Stepped w;
   w.begin(attach()).point(kA).end();
-  for (const char* row : {kCleared, kSetLast}) expect_undriven(w, row, Outcome::kUnobservable);
+  for (const char* requirement : {kCleared, kSetLast})
+    expect_undriven(w, requirement, Outcome::kUnobservable);
   w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
   w.store(kA, kEntries, kGet).valid(kA, 1).valid(kA, 0).end();
-  for (const char* row : kUndriven) expect_undriven(w, row, Outcome::kPass);
+  for (const char* requirement : kUndriven) expect_undriven(w, requirement, Outcome::kPass);
 }
 
 TEST(UndrivenSteps, OneOperationAfterTheOtherInOneWalk) {
@@ -1076,6 +1086,24 @@ TEST(UndrivenSteps, SeveralWholeSwitches) {
   const std::string other(24, 'z');
   there_and_back.begin(attach()).point(kA).store(kA, 0, other).store(kA, 0, first).end();
   expect_undriven_failures(there_and_back, {});
+}
+
+// Each instruction up to the cut was looked at.
+TEST(UndrivenSteps, AWalkThatWasCut) {
+  Stepped grows;
+  grows.memory[kA] = Rec{.entries = kGet}.bytes();
+  grows.slot = kA;
+  grows.begin(attach()).size(kA, 0).size(kA, 5).size(kA, 0).cut();
+  for (const char* requirement : {kNoChange, kSound})
+    expect_undriven(grows, requirement, Outcome::kPass);
+  EXPECT_THAT(grows.undriven(kNoChange).evidence, testing::Contains(HasSubstr("ended early")));
+
+  Stepped shown;
+  shown.begin(attach()).point(kA).cut();
+  expect_undriven(shown, kComplete, Outcome::kUnobservable);
+  shown.slot = 0;
+  shown.begin(attach()).point(kA).point(0).cut();
+  expect_undriven(shown, kComplete, Outcome::kPass);
 }
 
 TEST(UndrivenSteps, WrongOrders) {

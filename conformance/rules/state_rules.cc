@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -14,111 +14,97 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Groups = std::initializer_list<std::span<const NamedRule>>;
-
-constexpr std::size_t kShownEach = 2;
-
-bool has(Groups groups, std::string_view requirement) {
-  return std::ranges::any_of(groups, [&](const auto& group) {
-    return std::ranges::find(group, requirement, &NamedRule::requirement) != group.end();
-  });
+// What is known of an image without looking at its context or its threads.
+Image without_evidence(const Image& of) {
+  Image out;
+  out.key = of.key;
+  out.executable = of.executable;
+  out.elf64 = of.elf64;
+  out.little_endian = of.little_endian;
+  out.personality = of.personality;
+  out.boottime_offset_ns = of.boottime_offset_ns;
+  out.started_ns = of.started_ns;
+  out.payloads = of.payloads;
+  return out;
 }
 
-bool rests_on_states(std::string_view requirement) {
-  return has(
-      {header_rules(), payload_rules(), publish_rules(), update_rules(), reference_data_rules()},
-      requirement);
-}
-bool rests_on_records(std::string_view requirement) { return has({record_rules()}, requirement); }
-// On what was seen after single operations. That cannot be judged without the others.
-bool rests_on_operations(std::string_view requirement) {
-  return has({driven_resource_rules(), driven_process_rules(), driven_fork_rules(),
-              driven_thread_rules(), driven_record_rules(), driven_key_map_rules()},
-             requirement);
-}
-
-std::vector<BrokenRow> broken_by(const Image& image, Groups groups) {
+std::vector<BrokenRequirement> broken_by(Image image, RestsOn rests_on) {
   Timeline t;
   t.mode = Mode::kWrap;
   t.page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   t.processes.emplace_back().pid = image.key.pid;
-  t.processes.back().images.push_back(image);
-  std::vector<BrokenRow> out;
+  t.processes.back().images.push_back(std::move(image));
+  std::vector<BrokenRequirement> out;
   for (const ImageEvidence& e : evidence_of(t)) {
-    for (const auto& group : groups) {
-      for (const NamedRule& row : group) {
-        Finding f = row.rule(e);
-        if (f.outcome != Outcome::kFail && f.outcome != Outcome::kWarn) continue;
-        out.push_back({row.requirement, std::move(f.signature)});
-      }
+    for (const RequirementRule& r : all_rules()) {
+      if (r.rests_on != rests_on) continue;
+      Finding f = r.rule(e);
+      if (f.outcome != Outcome::kFail && f.outcome != Outcome::kWarn) continue;
+      out.push_back({r.id, std::move(f.signature)});
     }
   }
   return out;
 }
 
-Finding not_judged(std::uint64_t count, const char* what, const char* remedy) {
-  return unobservable(fmt::format("{} {}{} neither kept nor judged: there were too many, or they "
+Finding not_judged(std::uint64_t count, const char* one, const char* many, const char* remedy) {
+  return unobservable(fmt::format("{} {} neither kept nor judged: there were too many, or they "
                                   "were too large",
-                                  count, what, count == 1 ? " was" : "s were"),
+                                  count, count == 1 ? one : many),
                       remedy);
 }
 
+class RulesAboutStates : public StateJudge {
+ public:
+  std::vector<BrokenRequirement> broken_by_states(const Image& image,
+                                                  std::vector<Snapshot> states) const override {
+    Image alone = without_evidence(image);
+    alone.snapshots = std::move(states);
+    return broken_by(std::move(alone), RestsOn::kStates);
+  }
+
+  std::vector<BrokenRequirement> broken_by_records(
+      const Image& image, std::vector<ModuleFacts> modules,
+      std::span<const ThreadSample> samples) const override {
+    constexpr std::ptrdiff_t kLastSnapshots = 3;  // the context may be gone in the last one
+    Image alone = without_evidence(image);
+    const auto& snapshots = image.snapshots;
+    alone.snapshots.assign(snapshots.end() - std::min(kLastSnapshots, std::ssize(snapshots)),
+                           snapshots.end());
+    alone.modules = std::move(modules);
+    alone.threads.assign(samples.begin(), samples.end());
+    return broken_by(std::move(alone), RestsOn::kSamples);
+  }
+};
+
 }  // namespace
 
-std::vector<BrokenRow> broken_by_states(const Image& states) {
-  return broken_by(states, {header_rules(), payload_rules(), publish_rules(), update_rules(),
-                            reference_data_rules()});
+const StateJudge& state_judge() {
+  static const RulesAboutStates judge;
+  return judge;
 }
 
-std::vector<BrokenRow> broken_by_records(const Image& samples) {
-  return broken_by(samples, {record_rules()});
-}
-
-std::vector<BrokenRow> BrokenRows::unshown(const std::vector<BrokenRow>& rows) const {
-  std::vector<BrokenRow> out;
-  for (const BrokenRow& row : rows) {
-    const auto times = shown_.find(row);
-    if (times == shown_.end() || times->second < kShownEach) out.push_back(row);
-  }
-  return out;
-}
-
-void BrokenRows::shown(const std::vector<BrokenRow>& rows) {
-  for (const BrokenRow& row : rows) ++shown_[row];
-}
-
-void BrokenRows::shown_often(const std::vector<BrokenRow>& rows) {
-  for (const BrokenRow& row : rows) shown_[row] = kShownEach;
-}
-
-void add_dropped(const std::vector<BrokenRow>& rows, std::vector<std::string>& dropped) {
-  for (const BrokenRow& row : rows) {
-    if (std::ranges::find(dropped, row.requirement) != dropped.end()) continue;
-    dropped.emplace_back(row.requirement);
-  }
-}
-
-std::optional<Finding> rests_on_dropped(const Image& image, std::string_view requirement) {
+std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRule& rule) {
   constexpr const char* kLessOften =
       "a program that changes its context less often while it is observed";
   constexpr const char* kFewerRecords =
       "a program whose threads change their contexts less often while it is observed";
-  if (rests_on_states(requirement) && image.snapshots_dropped > image.snapshots_judged) {
-    return not_judged(image.snapshots_dropped - image.snapshots_judged, "state", kLessOften);
+  if (image.snapshots_dropped > image.snapshots_judged && rule.rests_on == RestsOn::kStates) {
+    return not_judged(image.snapshots_dropped - image.snapshots_judged, "state was", "states were",
+                      kLessOften);
   }
-  if (rests_on_records(requirement) && image.threads_dropped > image.threads_judged) {
-    return not_judged(image.threads_dropped - image.threads_judged, "look at a thread",
-                      kFewerRecords);
+  if (image.threads_dropped > image.threads_judged && rule.rests_on == RestsOn::kSamples) {
+    return not_judged(image.threads_dropped - image.threads_judged, "look at a thread was",
+                      "looks at threads were", kFewerRecords);
   }
-  if (rests_on_operations(requirement) && image.snapshots_dropped + image.threads_dropped > 0) {
+  // What was seen after one operation cannot be judged without the others.
+  if (image.snapshots_dropped + image.threads_dropped > 0 &&
+      rule.rests_on == RestsOn::kOperations) {
     return unobservable("not all that was seen after operations was kept: there was too much",
                         image.snapshots_dropped > 0 ? kLessOften : kFewerRecords);
   }
-  if (std::ranges::find(image.rows_dropped, requirement) != image.rows_dropped.end()) {
-    return unobservable(
-        "what seemed to break it, as did some of what was kept, was too much to be "
-        "kept",
-        kLessOften);
+  if (std::ranges::find(image.requirements_dropped, rule.id) != image.requirements_dropped.end()) {
+    return unobservable("some of what seemed to break it was not kept: there was too much",
+                        kLessOften);
   }
   return std::nullopt;
 }

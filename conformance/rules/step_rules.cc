@@ -13,8 +13,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr const char* kNotStepped =
-    "an operation that is walked through instruction by instruction";
+constexpr const char* kNotStepped = "an operation that is single-stepped";
 constexpr std::size_t kLinesShown = 12;
 
 // A view as a reader takes it.
@@ -25,30 +24,31 @@ struct SeenHeader {
   std::uint64_t timestamp() const { return header.monotonic_published_at_ns; }
 };
 
-std::vector<SeenHeader> seen_in(const Image& image, const StepWalk& walk) {
+std::vector<SeenHeader> seen_in(const Image& image, const StepTrace& trace) {
   std::vector<SeenHeader> out;
-  out.reserve(walk.views.size());
-  for (const ReaderView& view : walk.views) {
+  out.reserve(trace.views.size());
+  for (const ReaderView& view : trace.views) {
     out.push_back({&view, header_of(image, view.header).value_or(abi::ProcessHeader{})});
   }
   return out;
 }
 
-bool same_place(const SeenHeader& a, const SeenHeader& b) {
+bool same_location(const SeenHeader& a, const SeenHeader& b) {
   return a.header.payload == b.header.payload && a.header.payload_size == b.header.payload_size;
 }
 
 // What a reader takes away from both: header fields and bytes.
 bool same_content(const SeenHeader& a, const SeenHeader& b) {
-  if (!same_place(a, b) || a.view->payload.has_value() != b.view->payload.has_value()) return false;
+  if (!same_location(a, b) || a.view->payload.has_value() != b.view->payload.has_value())
+    return false;
   if (!a.view->payload) return true;
   return a.view->payload->hash == b.view->payload->hash &&
          a.view->payload->readable == b.view->payload->readable;
 }
 
-std::string place_of(const Image& image, const StepWalk& walk, const SeenHeader& s) {
-  if (!s.view->place) return fmt::format("thread {}", walk.tid);
-  return fmt::format("{}, thread {}", place_text(image.places[*s.view->place]), walk.tid);
+std::string location_of(const Image& image, const StepTrace& trace, const SeenHeader& s) {
+  if (!s.view->location) return fmt::format("thread {}", trace.tid);
+  return fmt::format("{}, thread {}", location_text(image.locations[*s.view->location]), trace.tid);
 }
 
 std::string header_line(const Image& image, const SeenHeader& s) {
@@ -57,25 +57,25 @@ std::string header_line(const Image& image, const SeenHeader& s) {
       fmt::format("after {}: timestamp {}, payload {} of {} bytes", instructions_text(s.view->step),
                   h.monotonic_published_at_ns, hex_text(h.payload), h.payload_size);
   if (s.view->payload) out += fmt::format(", hash {:016x}", s.view->payload->hash);
-  if (s.view->place) out += "; " + place_text(image.places[*s.view->place]);
+  if (s.view->location) out += "; " + location_text(image.locations[*s.view->location]);
   return out;
 }
 
 // The views around the one at `index`.
-void show_walk(const Image& image, const StepWalk& walk, const std::vector<SeenHeader>& seen,
-               std::size_t index, Finding& f) {
-  f.at = place_of(image, walk, seen[index]);
+void show_trace(const Image& image, const StepTrace& trace, const std::vector<SeenHeader>& seen,
+                std::size_t index, Finding& f) {
+  f.at = location_of(image, trace, seen[index]);
   f.level = to_string(Level::kSteps);
-  f.event = {walk.header, seen[index].view->order, {}};
+  f.event = {trace.header, seen[index].view->order, {}};
   const std::size_t first = index < kLinesShown / 2 ? 0 : index - kLinesShown / 2;
   for (std::size_t i = first; i < seen.size() && i < first + kLinesShown; ++i) {
     f.evidence.push_back((i == index ? "> " : "  ") + header_line(image, seen[i]));
   }
 }
 
-std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
+std::optional<Finding> mixture_in(const Image& image, const StepTrace& trace,
                                   std::map<std::uint64_t, SeenHeader>& known) {
-  const auto seen = seen_in(image, walk);
+  const auto seen = seen_in(image, trace);
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const SeenHeader& now = seen[i];
     if (!now.accepted()) continue;
@@ -83,8 +83,8 @@ std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
     if (is_new || same_content(first->second, now)) continue;
     const bool adjacent =
         i > 0 && seen[i - 1].accepted() && seen[i - 1].timestamp() == now.timestamp();
-    const bool moved = !same_place(first->second, now);
-    Finding f = contradicted(
+    const bool moved = !same_location(first->second, now);
+    Finding f = failed(
         adjacent
             ? fmt::format(
                   "under the timestamp {} the {} changed: a reader that finds it before and "
@@ -94,17 +94,17 @@ std::optional<Finding> mixture_in(const Image& image, const StepWalk& walk,
                           "before and after its copy may have some of both",
                           now.timestamp()),
         adjacent ? "content changed under its timestamp" : "timestamp came back");
-    show_walk(image, walk, seen, i, f);
+    show_trace(image, trace, seen, i, f);
     return f;
   }
   return std::nullopt;
 }
 
 // How often one content gave way to another one without a fault.
-std::size_t updates_in(const Image& image, const StepWalk& walk) {
+std::size_t updates_in(const Image& image, const StepTrace& trace) {
   const SeenHeader* last = nullptr;
   std::size_t count = 0;
-  const auto seen = seen_in(image, walk);
+  const auto seen = seen_in(image, trace);
   for (const SeenHeader& s : seen) {
     if (!s.accepted()) continue;
     if (last != nullptr && last->timestamp() != s.timestamp()) ++count;
@@ -113,13 +113,14 @@ std::size_t updates_in(const Image& image, const StepWalk& walk) {
   return count;
 }
 
-Finding not_walked(const Image& image) {
-  std::string why = "no such operation was walked through instruction by instruction";
-  if (!image.walks_unseen.empty()) why += ": " + image.walks_unseen;
-  // What came behind a walk from a gate that was given up says more.
-  const auto early = std::find_if(image.walks.rbegin(), image.walks.rend(),
-                                  [](const StepWalk& walk) { return !walk.whole(); });
-  if (early != image.walks.rend()) why += ": a walk ended early: " + early->ended_because;
+Finding not_stepped(const Image& image) {
+  std::string why = "no such operation was single-stepped";
+  if (!image.steps_unseen.empty()) why += ": " + image.steps_unseen;
+  // What came after a walk from a gate that was given up says more.
+  const auto early = std::find_if(image.step_traces.rbegin(), image.step_traces.rend(),
+                                  [](const StepTrace& trace) { return !trace.whole(); });
+  if (early != image.step_traces.rend())
+    why += ": a step trace ended early: " + early->ended_because;
   return unobservable(std::move(why), kNotStepped);
 }
 
@@ -130,22 +131,22 @@ Finding no_mixed_read(const ImageEvidence& e) {
   std::size_t updates = 0;
   std::size_t from_gate = 0;
   std::uint64_t steps = 0;
-  for (const StepWalk& walk : image.walks) {
-    if (auto f = mixture_in(image, walk, known)) return *std::move(f);
-    if (!walk.whole()) continue;
-    const std::size_t more = updates_in(image, walk);
+  for (const StepTrace& trace : image.step_traces) {
+    if (auto f = mixture_in(image, trace, known)) return *std::move(f);
+    if (!trace.whole()) continue;
+    const std::size_t more = updates_in(image, trace);
     updates += more;
-    if (walk.from_gate) from_gate += more;
-    steps += walk.steps;
+    if (trace.from_gate) from_gate += more;
+    steps += trace.steps;
   }
-  if (updates == 0) return not_walked(image);
+  if (updates == 0) return not_stepped(image);
   Finding f = passed(fmt::format(
       "{} {}{}: after each of {} instructions a reader finds the old content, none or the new",
       updates, updates == 1 ? "update" : "updates",
       from_gate == updates ? ", from the gate on" : "", steps));
-  for (const StepWalk& walk : image.walks) {
-    if (!walk.from_gate || walk.whole()) continue;
-    f.evidence.push_back("a walk from a gate ended early: " + walk.ended_because);
+  for (const StepTrace& trace : image.step_traces) {
+    if (!trace.from_gate || trace.whole()) continue;
+    f.evidence.push_back("a step trace from a gate ended early: " + trace.ended_because);
     break;
   }
   f.level = to_string(Level::kSteps);
@@ -154,7 +155,7 @@ Finding no_mixed_read(const ImageEvidence& e) {
 
 // ---- barriers
 
-// Whether stores before it are seen before those behind it. A store-release holds back itself, and
+// Whether stores before it are seen before those after it. A store-release holds back itself, and
 // no store that follows.
 bool orders_later_stores(const std::string& text) {
   if (text.starts_with("dmb") || text.starts_with("dsb")) {
@@ -170,12 +171,12 @@ bool orders_loads_only(const std::string& text) {
 }
 
 struct Gap {
-  const StepWalk* walk = nullptr;
+  const StepTrace* trace = nullptr;
   SeenHeader before;  // the store in front of it
-  SeenHeader after;   // the store behind it
+  SeenHeader after;   // the next store
 };
 
-// A barrier in each gap: behind the instruction of the first store, or in that of the second.
+// A barrier in each gap: after the instruction of the first store, or in that of the second.
 Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const char* where) {
   const Image& image = *e.image;
   const bool keeps_order = e.timeline->arch == "x86_64";
@@ -185,24 +186,25 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
                                       "order",
                                       where));
   }
-  if (gaps.empty()) return not_walked(image);
+  if (gaps.empty()) return not_stepped(image);
   std::vector<std::string> witnesses;
   for (const Gap& gap : gaps) {
     const std::uint64_t second = gap.after.view->step - 1;
-    const auto found = std::ranges::find_if(gap.walk->barriers, [&](const Barrier& b) {
+    const auto found = std::ranges::find_if(gap.trace->barriers, [&](const Barrier& b) {
       if (b.step == second) return !orders_loads_only(b.text);
       // The first store may be an exchange, which orders what follows, too.
       return b.step + 1 >= gap.before.view->step && b.step < second && orders_later_stores(b.text);
     });
-    if (found != gap.walk->barriers.end()) {
-      witnesses.push_back(found->place ? fmt::format("{} at {}", found->text,
-                                                     place_text(image.places[*found->place]))
-                                       : found->text);
+    if (found != gap.trace->barriers.end()) {
+      witnesses.push_back(found->location
+                              ? fmt::format("{} at {}", found->text,
+                                            location_text(image.locations[*found->location]))
+                              : found->text);
       continue;
     }
     const auto window = fmt::format(
         "{}, from {} to {}", instructions_text(gap.after.view->step - gap.before.view->step),
-        place_of(image, *gap.walk, gap.before), place_of(image, *gap.walk, gap.after));
+        location_of(image, *gap.trace, gap.before), location_of(image, *gap.trace, gap.after));
     if (keeps_order) {
       Finding f = not_applicable(
           NaReason::kArch,
@@ -212,9 +214,9 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
       f.level = to_string(Level::kSteps);
       return f;
     }
-    Finding f = contradicted(fmt::format("no barrier {}", where), "no barrier");
-    f.at = place_of(image, *gap.walk, gap.after);
-    f.event = {gap.walk->header, gap.after.view->order, {}};
+    Finding f = failed(fmt::format("no barrier {}", where), "no barrier");
+    f.at = location_of(image, *gap.trace, gap.after);
+    f.event = {gap.trace->header, gap.after.view->order, {}};
     f.evidence.push_back(window);
     f.level = to_string(Level::kSteps);
     return f;
@@ -230,15 +232,15 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
 // Between the last other field and the timestamp. Of an update the walk begins at its zero.
 std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
   std::vector<Gap> out;
-  for (const StepWalk& walk : image.walks) {
-    const auto seen = seen_in(image, walk);
+  for (const StepTrace& trace : image.step_traces) {
+    const auto seen = seen_in(image, trace);
     bool was_accepted = false;
     for (std::size_t i = 0; i + 1 < seen.size(); ++i) {
       was_accepted = was_accepted || seen[i].accepted();
       const bool announces = seen[i].timestamp() == 0 && seen[i + 1].accepted();
       // The view before it must be there because of a store, and not because the walk began.
       if (announces && i > 0 && was_accepted == of_updates) {
-        out.push_back({&walk, seen[i], seen[i + 1]});
+        out.push_back({&trace, seen[i], seen[i + 1]});
       }
     }
   }
@@ -248,14 +250,14 @@ std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
 // From the zero to each of the stores that follow while it is there.
 std::vector<Gap> gaps_after_zero(const Image& image) {
   std::vector<Gap> out;
-  for (const StepWalk& walk : image.walks) {
-    const auto seen = seen_in(image, walk);
+  for (const StepTrace& trace : image.step_traces) {
+    const auto seen = seen_in(image, trace);
     const SeenHeader* zero = nullptr;
     for (std::size_t i = 1; i < seen.size(); ++i) {
       if (seen[i].timestamp() != 0) {
         zero = nullptr;
       } else if (zero != nullptr) {
-        out.push_back({&walk, *zero, seen[i]});
+        out.push_back({&trace, *zero, seen[i]});
       } else if (seen[i - 1].accepted()) {
         zero = &seen[i];
       }
@@ -276,15 +278,15 @@ Finding zero_fence(const ImageEvidence& e) {
   return barrier_in(e, gaps_after_zero(*e.image), "between the zero and the changed fields");
 }
 
-constexpr NamedRule kStepRules[] = {
+constexpr auto kStepRules = std::to_array<RequirementRule>({
     {"pctx.publish.fence-before-timestamp", publish_fence},
     {"pctx.update.fence-after-zero", zero_fence},
     {"pctx.update.fence-before-timestamp", update_fence},
     {"pctx.update.no-mixed-read", no_mixed_read},
-};
+});
 
 }  // namespace
 
-std::span<const NamedRule> step_rules() { return kStepRules; }
+std::span<const RequirementRule> step_rules() { return kStepRules; }
 
 }  // namespace ctxconf::conformance

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "conformance/literal_payload.h"
+#include "conformance/payload/literal_payload.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -20,16 +20,16 @@ constexpr const char* kPublishFence = "pctx.publish.fence-before-timestamp";
 constexpr const char* kZeroFence = "pctx.update.fence-after-zero";
 constexpr const char* kUpdateFence = "pctx.update.fence-before-timestamp";
 
-struct Walk : LiteralRecording {
+struct Trace : LiteralRecording {
   abi::ProcessHeader header{};
   std::uint64_t hash = 1;
   std::uint64_t readable = 40;
   std::uint64_t step = 0;
 
-  explicit Walk(const std::string& arch = "x86_64") {
+  explicit Trace(const std::string& arch = "x86_64") {
     t.mode = Mode::kRun;  // of others only what published is evidence
     t.arch = arch;
-    image().places = {{0x401000, "/usr/lib/libapp.so", 0x1000, "update", 12, "src/ctx.cc", 118}};
+    image().locations = {{0x401000, "/usr/lib/libapp.so", 0x1000, "update", 12, "src/ctx.cc", 118}};
     header.signature = abi::kSignature;
     header.version = abi::kVersion;
     header.payload = kHeap;
@@ -37,14 +37,14 @@ struct Walk : LiteralRecording {
     header.monotonic_published_at_ns = 111;
     begin();
   }
-  Walk& begin() {
-    auto& walk = image().walks.emplace_back();
-    walk.tid = 12;
-    walk.ended_because = "over";
+  Trace& begin() {
+    auto& trace = image().step_traces.emplace_back();
+    trace.tid = 12;
+    trace.ended_because = "over";
     step = 0;
     return view(false);
   }
-  Walk& view(bool known_place = true) {
+  Trace& view(bool known_location = true) {
     ReaderView v;
     v.step = step;
     v.order = ++order;
@@ -58,79 +58,80 @@ struct Walk : LiteralRecording {
       b.hash = hash;
       v.payload = b;
     }
-    if (known_place) v.place = 0;
-    auto& walk = image().walks.back();
-    walk.views.push_back(std::move(v));
-    walk.steps = step;
+    if (known_location) v.location = 0;
+    auto& trace = image().step_traces.back();
+    trace.views.push_back(std::move(v));
+    trace.steps = step;
     return *this;
   }
   // After three more instructions.
-  Walk& timestamp(std::uint64_t value) {
+  Trace& timestamp(std::uint64_t value) {
     header.monotonic_published_at_ns = value;
     step += 3;
     return view();
   }
-  Walk& payload(std::uint64_t at, std::uint64_t new_hash) {
+  Trace& payload(std::uint64_t at, std::uint64_t new_hash) {
     header.payload = at;
     hash = new_hash;
     step += 3;
     return view();
   }
-  Walk& rewritten(std::uint64_t new_hash) {
+  Trace& rewritten(std::uint64_t new_hash) {
     hash = new_hash;
     step += 3;
     return view();
   }
   // The instruction in front of the last view, or so many before it.
-  Walk& barrier(const std::string& text, std::uint64_t before = 0) {
-    auto& walk = image().walks.back();
-    walk.barriers.push_back({.step = step - 1 - before, .text = text, .place = 0});
+  Trace& barrier(const std::string& text, std::uint64_t before = 0) {
+    auto& trace = image().step_traces.back();
+    trace.barriers.push_back({.step = step - 1 - before, .text = text, .location = 0});
     return *this;
   }
-  Walk& update() { return timestamp(0).payload(kOtherHeap, 2).timestamp(222); }
-  Finding judged(const char* row) {
+  Trace& update() { return timestamp(0).payload(kOtherHeap, 2).timestamp(222); }
+  Finding judged(const char* requirement) {
     const auto evidence = evidence_of(t);
-    return evidence.empty() ? Finding{} : rule_for(row)(evidence.front());
+    return evidence.empty() ? Finding{} : rule_of(requirement)->rule(evidence.front());
   }
 };
 
-void expect(Walk& walk, const char* row, Outcome outcome, const std::string& signature = "") {
-  const Finding f = walk.judged(row);
+void expect(Trace& trace, const char* requirement, Outcome outcome,
+            const std::string& signature = "") {
+  const Finding f = trace.judged(requirement);
   EXPECT_EQ(to_string(f.outcome), to_string(outcome)) << f.saw;
   EXPECT_EQ(f.signature, signature) << f.saw;
 }
 
 TEST(NoMixedRead, TheOldContentNoneOrTheNewPasses) {
-  Walk walk;
-  walk.update();
-  expect(walk, kMixed, Outcome::kPass);
-  EXPECT_EQ(walk.judged(kMixed).level, "steps");
-  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9 instructions"));
+  Trace trace;
+  trace.update();
+  expect(trace, kMixed, Outcome::kPass);
+  EXPECT_EQ(trace.judged(kMixed).level, "steps");
+  EXPECT_THAT(trace.judged(kMixed).saw, HasSubstr("1 update: after each of 9 instructions"));
 }
 
 TEST(NoMixedRead, WhatAGatedThreadDoesBeforeItsFirstStoreCounts) {
-  Walk walk;
-  walk.image().walks.back().from_gate = true;
-  walk.update();
-  expect(walk, kMixed, Outcome::kPass);
-  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update, from the gate on: after each of 9"));
-  Walk and_back;
-  and_back.image().walks.back().from_gate = true;
+  Trace trace;
+  trace.image().step_traces.back().from_gate = true;
+  trace.update();
+  expect(trace, kMixed, Outcome::kPass);
+  EXPECT_THAT(trace.judged(kMixed).saw, HasSubstr("1 update, from the gate on: after each of 9"));
+  Trace and_back;
+  and_back.image().step_traces.back().from_gate = true;
   and_back.rewritten(3).rewritten(1).update();
   expect(and_back, kMixed, Outcome::kFail, "content changed under its timestamp");
 }
 
 TEST(NoMixedRead, AWalkFromAGateThatWasGivenUpLeavesTheLevel) {
-  Walk walk;
-  walk.image().walks.back().from_gate = true;
-  walk.image().walks.back().ended_because = "too many instructions before the first store";
-  walk.begin().update();
-  expect(walk, kMixed, Outcome::kPass);
-  EXPECT_THAT(walk.judged(kMixed).saw, HasSubstr("1 update: after each of 9"));
-  EXPECT_THAT(walk.judged(kMixed).evidence, testing::ElementsAre(HasSubstr("too many")));
+  Trace trace;
+  trace.image().step_traces.back().from_gate = true;
+  trace.image().step_traces.back().ended_because = "too many instructions before the first store";
+  trace.begin().update();
+  expect(trace, kMixed, Outcome::kPass);
+  EXPECT_THAT(trace.judged(kMixed).saw, HasSubstr("1 update: after each of 9"));
+  EXPECT_THAT(trace.judged(kMixed).evidence, testing::ElementsAre(HasSubstr("too many")));
 }
 
-struct Raced : Walk {
+struct Raced : Trace {
   Race& race;
   Raced() : race(image().races.emplace_back()) {
     update();
@@ -177,7 +178,7 @@ TEST(NoMixedReadInARace, TooFewMeetingsLeaveItOpen) {
   raced.race.contents = 60;
   raced.race.none = raced.race.overtaken = 0;
   EXPECT_EQ(raced.judged(kMixed).outcome, Outcome::kUnobservable);
-  Walk alone;
+  Trace alone;
   alone.image().races_unseen = "one processor";
   EXPECT_THAT(alone.judged(kMixed).saw, HasSubstr("one processor"));
 }
@@ -201,22 +202,22 @@ TEST(NoMixedReadInARace, WhatWasKeptTellsHowItWasMixed) {
 }
 
 TEST(NoMixedRead, AReplacedTimestampMakesAReaderTryAgain) {
-  Walk walk;
-  walk.payload(kHeap, 1).timestamp(222);
-  expect(walk, kMixed, Outcome::kPass);
+  Trace trace;
+  trace.payload(kHeap, 1).timestamp(222);
+  expect(trace, kMixed, Outcome::kPass);
 }
 
 TEST(NoMixedRead, ContentMayNotChangeUnderATimestamp) {
-  Walk before;
+  Trace before;
   before.payload(kOtherHeap, 2).timestamp(0).timestamp(222);
   expect(before, kMixed, Outcome::kFail, "content changed under its timestamp");
   EXPECT_THAT(before.judged(kMixed).at, HasSubstr("src/ctx.cc:118 in update"));
   EXPECT_THAT(before.judged(kMixed).saw, HasSubstr("payload's place"));
-  Walk behind;
+  Trace behind;
   behind.update().rewritten(3);
   expect(behind, kMixed, Outcome::kFail, "content changed under its timestamp");
   EXPECT_THAT(behind.judged(kMixed).saw, HasSubstr("payload's bytes"));
-  Walk gone;
+  Trace gone;
   gone.update();
   gone.readable = 0;
   gone.rewritten(2);
@@ -224,42 +225,42 @@ TEST(NoMixedRead, ContentMayNotChangeUnderATimestamp) {
 }
 
 TEST(NoMixedRead, ATimestampMayNotComeBack) {
-  Walk walk;
-  walk.timestamp(0).payload(kOtherHeap, 2).timestamp(111);
-  expect(walk, kMixed, Outcome::kFail, "timestamp came back");
-  Walk later;
+  Trace trace;
+  trace.timestamp(0).payload(kOtherHeap, 2).timestamp(111);
+  expect(trace, kMixed, Outcome::kFail, "timestamp came back");
+  Trace later;
   later.update().begin().timestamp(0).payload(kHeap, 3).timestamp(111);
   expect(later, kMixed, Outcome::kFail, "timestamp came back");
-  Walk same;
+  Trace same;
   same.timestamp(0).timestamp(111);
   expect(same, kMixed, Outcome::kUnobservable);
 }
 
 TEST(NoMixedRead, WhatNoReaderAcceptsIsNoContent) {
-  Walk walk;
-  walk.image().walks.clear();
-  walk.header.signature = {};
-  walk.begin().rewritten(2).rewritten(3);
-  walk.header.signature = abi::kSignature;
-  walk.rewritten(4).update();
-  expect(walk, kMixed, Outcome::kPass);
+  Trace trace;
+  trace.image().step_traces.clear();
+  trace.header.signature = {};
+  trace.begin().rewritten(2).rewritten(3);
+  trace.header.signature = abi::kSignature;
+  trace.rewritten(4).update();
+  expect(trace, kMixed, Outcome::kPass);
 }
 
 TEST(NoMixedRead, NothingIsSaidOfWhatWasNotWalked) {
-  Walk none;
-  none.image().walks.clear();
-  none.image().walks_unseen = "the program has an action of its own for SIGTRAP";
+  Trace none;
+  none.image().step_traces.clear();
+  none.image().steps_unseen = "the program has an action of its own for SIGTRAP";
   expect(none, kMixed, Outcome::kUnobservable);
   EXPECT_THAT(none.judged(kMixed).saw, HasSubstr("SIGTRAP"));
-  Walk half;
+  Trace half;
   half.timestamp(0);
-  half.image().walks.back().ended_because = "too many instructions";
+  half.image().step_traces.back().ended_because = "too many instructions";
   expect(half, kMixed, Outcome::kUnobservable);
   EXPECT_THAT(half.judged(kMixed).saw, HasSubstr("too many instructions"));
-  // A contradiction counts all the same.
-  Walk broken;
+  // A failure counts all the same.
+  Trace broken;
   broken.payload(kOtherHeap, 2);
-  broken.image().walks.back().ended_because = "too many instructions";
+  broken.image().step_traces.back().ended_because = "too many instructions";
   expect(broken, kMixed, Outcome::kFail, "content changed under its timestamp");
 }
 
@@ -267,27 +268,27 @@ TEST(Fences, ABarrierIsAWitnessEverywhere) {
   for (const auto* arch : {"x86_64", "aarch64"}) {
     for (const auto* text : {"mfence", "sfence", "lock or dword ptr [rsp], 0", "dmb ishst",
                              "dmb ish", "dsb sy", "swpal x1, x2, [x3]"}) {
-      Walk walk(arch);
-      walk.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text, 1);
-      expect(walk, kZeroFence, Outcome::kPass);
-      expect(walk, kUpdateFence, Outcome::kPass);
+      Trace trace(arch);
+      trace.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text, 1);
+      expect(trace, kZeroFence, Outcome::kPass);
+      expect(trace, kUpdateFence, Outcome::kPass);
     }
   }
 }
 
 TEST(Fences, WithoutOneOnlyAProcessorThatKeepsOrderIsExcused) {
-  Walk x86;
+  Trace x86;
   x86.update();
-  for (const auto* row : {kZeroFence, kUpdateFence, kPublishFence}) {
-    expect(x86, row, Outcome::kNa);
-    EXPECT_EQ(x86.judged(row).na_reason, NaReason::kArch);
+  for (const auto* requirement : {kZeroFence, kUpdateFence, kPublishFence}) {
+    expect(x86, requirement, Outcome::kNa);
+    EXPECT_EQ(x86.judged(requirement).na_reason, NaReason::kArch);
   }
-  Walk arm("aarch64");
+  Trace arm("aarch64");
   arm.update();
   expect(arm, kZeroFence, Outcome::kFail, "no barrier");
   expect(arm, kUpdateFence, Outcome::kFail, "no barrier");
   for (const auto* text : {"dmb ishld", "dsb ld"}) {
-    Walk loads("aarch64");
+    Trace loads("aarch64");
     loads.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text);
     expect(loads, kZeroFence, Outcome::kFail, "no barrier");
     expect(loads, kUpdateFence, Outcome::kFail, "no barrier");
@@ -295,33 +296,33 @@ TEST(Fences, WithoutOneOnlyAProcessorThatKeepsOrderIsExcused) {
 }
 
 TEST(Fences, AStoreReleaseHoldsBackItselfAndNothingBehindIt) {
-  Walk timestamp("aarch64");
+  Trace timestamp("aarch64");
   timestamp.update().barrier("stlr x1, [x2]");
   expect(timestamp, kUpdateFence, Outcome::kPass);
   expect(timestamp, kZeroFence, Outcome::kFail, "no barrier");
-  Walk zero("aarch64");
+  Trace zero("aarch64");
   zero.timestamp(0).barrier("stlr xzr, [x2]").payload(kOtherHeap, 2).timestamp(222);
   expect(zero, kZeroFence, Outcome::kFail, "no barrier");
-  Walk exchanged("aarch64");
+  Trace exchanged("aarch64");
   exchanged.timestamp(0).barrier("swpal xzr, x1, [x2]").payload(kOtherHeap, 2).timestamp(222);
   expect(exchanged, kZeroFence, Outcome::kPass);
-  Walk every("aarch64");
+  Trace every("aarch64");
   every.timestamp(0).payload(kOtherHeap, 2).barrier("stlr x1, [x2]").timestamp(222);
   expect(every, kZeroFence, Outcome::kPass);
 }
 
 TEST(Fences, APublicationHasOneOfItsOwn) {
-  Walk walk("aarch64");
-  walk.image().walks.clear();
-  walk.header = {};
-  walk.begin();
-  walk.header.signature = abi::kSignature;
-  walk.header.version = abi::kVersion;
-  walk.payload(kHeap, 1).timestamp(111);
-  expect(walk, kPublishFence, Outcome::kFail, "no barrier");
-  expect(walk, kUpdateFence, Outcome::kUnobservable);
-  walk.barrier("dmb ish", 1);
-  expect(walk, kPublishFence, Outcome::kPass);
+  Trace trace("aarch64");
+  trace.image().step_traces.clear();
+  trace.header = {};
+  trace.begin();
+  trace.header.signature = abi::kSignature;
+  trace.header.version = abi::kVersion;
+  trace.payload(kHeap, 1).timestamp(111);
+  expect(trace, kPublishFence, Outcome::kFail, "no barrier");
+  expect(trace, kUpdateFence, Outcome::kUnobservable);
+  trace.barrier("dmb ish", 1);
+  expect(trace, kPublishFence, Outcome::kPass);
 }
 
 }  // namespace

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::uint64_t kTimestampAt = 16;
 
-std::string place_of(const Image& image, const Store& s) {
+std::string location_of(const Image& image, const Store& s) {
   if (s.tid == 0) return "no thread that was watched: the kernel, or who shares the memory";
-  if (!s.place || *s.place >= image.places.size()) return fmt::format("thread {}", s.tid);
-  return fmt::format("{}, thread {}", place_text(image.places[*s.place]), s.tid);
+  if (!s.location || *s.location >= image.locations.size()) return fmt::format("thread {}", s.tid);
+  return fmt::format("{}, thread {}", location_text(image.locations[*s.location]), s.tid);
 }
 
 struct FieldChange {
@@ -63,7 +63,7 @@ std::string store_line(const Image& image, const HeaderStore& s) {
     }
     out += "the same bytes again";
   }
-  return out + "; " + place_of(image, *s.store);
+  return out + "; " + location_of(image, *s.store);
 }
 
 // "payload=0x2000  payload_size=20  monotonic_published_at_ns=222"
@@ -93,7 +93,7 @@ void add_log(const Image& image, const HeaderOperation& op, const HeaderStore& m
     f.evidence.push_back(store_line(image, op.stores[i]));
   }
   if (to < op.stores.size()) {
-    f.evidence.push_back(fmt::format("… {} stores behind", op.stores.size() - to));
+    f.evidence.push_back(fmt::format("… {} stores after it", op.stores.size() - to));
   }
 }
 
@@ -139,7 +139,7 @@ std::span<const std::byte> bytes_of(const Image& image, const MemoryBlock& b) {
   return kept_bytes(image, b);
 }
 
-std::string frame_text(const CodePlace& p) {
+std::string frame_text(const InstructionLocation& p) {
   if (!p.source_file.empty()) {
     std::string out = fmt::format("{}:{}", p.source_file, p.source_line);
     return p.symbol.empty() ? out : out + " in " + p.symbol;
@@ -164,17 +164,16 @@ std::string file_name(std::string_view path) {
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
 }
 
-std::string place_text(const CodePlace& p) {
+std::string location_text(const InstructionLocation& p) {
   std::string out = frame_text(p);
-  for (const CodePlace& caller : p.callers) out += ", called from " + frame_text(caller);
+  for (const InstructionLocation& caller : p.callers) out += ", called from " + frame_text(caller);
   return out;
 }
 
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
                     const std::string& saw, std::string signature) {
-  Finding f =
-      contradicted(fmt::format("{}; stores: {}", saw, order_text(op)), std::move(signature));
-  if (by.store->tid != 0) f.at = place_of(image, *by.store);
+  Finding f = failed(fmt::format("{}; stores: {}", saw, order_text(op)), std::move(signature));
+  if (by.store->tid != 0) f.at = location_of(image, *by.store);
   add_log(image, op, by, f);
   f.hexdumps = {header_after(by)};
   f.event = {by.store->header, by.store->order, {}};
@@ -185,7 +184,7 @@ std::optional<bool> same_bytes(const MemoryBlock& a, const MemoryBlock& b) {
   if (a.at != b.at || a.wanted != b.wanted) return std::nullopt;
   if (a.readable == b.readable) {
     if (a.hash != b.hash) return false;
-    // What lies behind was not looked at.
+    // What comes after it was not looked at.
     return a.readable < a.wanted ? std::nullopt : std::optional(true);
   }
   const std::size_t common = std::min(a.bytes.size(), b.bytes.size());
@@ -209,16 +208,19 @@ const MemoryBlock* announced_by(const Image& image, const HeaderStore& s,
   return block->at.raw() == payload_address(h.payload, image.elf64) ? &*block : nullptr;
 }
 
-std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperation& op) {
+std::vector<MessageSample> looks_behind(const ImageEvidence& e, const HeaderOperation& op) {
   const HeaderStore& s = op.announcing();
-  std::vector<MessageLook> out;
+  std::vector<MessageSample> out;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       const Snapshot& shot = *c.snapshot;
       if (!c.usable() || c.start() != s.store->header || c.header != s.after) continue;
-      if (c.payload_block == nullptr || shot.first_seen_ns < s.store->at_ns) continue;
-      if (shot.first_seen_ns >= op.until_ns || begins_at_exit(shot)) continue;
-      out.push_back({shot.first_seen_ns, c.payload_block});
+      // A look may meet the store before its thread has stopped for it, and see the same again.
+      const std::uint64_t seen_ns =
+          shot.first_seen_ns < s.store->at_ns ? shot.last_seen_ns : shot.first_seen_ns;
+      if (c.payload_block == nullptr || seen_ns < s.store->at_ns) continue;
+      if (seen_ns >= op.until_ns || begins_at_exit(shot)) continue;
+      out.push_back({seen_ns, c.payload_block});
     }
   }
   for (std::size_t i = op.announce + 1; i < op.stores.size(); ++i) {
@@ -228,7 +230,7 @@ std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperat
       out.push_back({later.store->at_ns, b});
     }
   }
-  std::ranges::sort(out, {}, &MessageLook::ns);
+  std::ranges::sort(out, {}, &MessageSample::ns);
   return out;
 }
 

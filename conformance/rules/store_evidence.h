@@ -13,8 +13,8 @@
 
 namespace ctxconf::conformance {
 
-// A contradiction that `by`, one of the stores of `op`, committed: with the code that did it, all
-// stores of the operation and the header behind that store.
+// A failure that `by`, one of the stores of `op`, committed: with the code that did it, all
+// stores of the operation and the header after that store.
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
                     const std::string& saw, std::string signature);
 
@@ -28,12 +28,12 @@ std::optional<bool> is_message(const Image& image, const MemoryBlock& b);
 const MemoryBlock* announced_by(const Image& image, const HeaderStore& s,
                                 const abi::ProcessHeader& h);
 
-struct MessageLook {
+struct MessageSample {
   std::uint64_t ns = 0;
   const MemoryBlock* block = nullptr;
 };
 // The message that `op` announced at later moments, in order.
-std::vector<MessageLook> looks_behind(const ImageEvidence& e, const HeaderOperation& op);
+std::vector<MessageSample> looks_behind(const ImageEvidence& e, const HeaderOperation& op);
 
 // When the naming call was made that ends the operation; 0: none was seen.
 std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
@@ -42,8 +42,8 @@ std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
 void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
                      const std::string& then_label, const std::string& later_label, Finding& f);
 
-// What all rows pctx.update.* that are about stores say of those updates together. Against one that
-// is an error it is kFail, against another kWarn.
+// What all requirements pctx.update.* that are about stores say of those updates together. Against
+// one that is an error it is kFail, against another kWarn.
 Finding judge_updates(const ImageEvidence& e,
                       const std::function<bool(const HeaderOperation&)>& is_asked_for);
 
@@ -51,7 +51,7 @@ Finding judge_updates(const ImageEvidence& e,
 std::string file_name(std::string_view path);
 
 // "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
-std::string place_text(const CodePlace& place);
+std::string location_text(const InstructionLocation& location);
 
 // "1 instruction", "12 instructions".
 std::string instructions_text(std::uint64_t count);

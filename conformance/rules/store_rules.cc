@@ -18,7 +18,7 @@ using Kind = HeaderOperation::Kind;
 
 // ---- what rules ask
 
-// What the rules have found so far: a contradiction ends the search, a note waits for one.
+// What the rules have found so far: a failure ends the search, a note waits for one.
 struct Tally {
   std::size_t judged = 0;
   std::size_t unordered = 0;  // changes by nobody who was watched, in no known order
@@ -27,7 +27,7 @@ struct Tally {
   std::size_t contended = 0;  // where another thread may have acted between two looks
   std::size_t reopened = 0;   // updates that may be a withdrawal and a publication
   std::size_t uncopied = 0;   // where it is not known what memory held
-  std::optional<Finding> noted;
+  std::optional<Finding> info;
 };
 
 using History = std::vector<HeaderOperation>;
@@ -68,8 +68,8 @@ std::optional<Finding> timestamp_last(const ImageEvidence& e, const History& all
       return wrong_store(
           *e.image, op, s,
           together ? "one store set the timestamp and other fields"
-                   : "the header changed behind its first timestamp",
-          together ? "timestamp stored with other fields" : "field stored behind the timestamp");
+                   : "the header changed after its first timestamp",
+          together ? "timestamp stored with other fields" : "field stored after the timestamp");
     }
   }
   return std::nullopt;
@@ -107,7 +107,7 @@ std::optional<Finding> judge_pieces(const ImageEvidence& e, const HeaderOperatio
   if (e.image->elf64 || !halves) return f;
   f.outcome = narrow == Narrow::kInfo ? Outcome::kInfo : Outcome::kWarn;
   f.evidence.emplace_back("a 32-bit program may have no store of eight bytes");
-  if (!tally.noted) tally.noted = std::move(f);
+  if (!tally.info) tally.info = std::move(f);
   return std::nullopt;
 }
 
@@ -183,7 +183,7 @@ std::optional<Finding> zero_timestamp_first(const ImageEvidence& e, const Histor
   return std::nullopt;
 }
 
-const char* changed_place(const HeaderStore& s) {
+const char* changed_location(const HeaderStore& s) {
   if (s.before.payload == s.after.payload) return "payload_size";
   if (s.before.payload_size == s.after.payload_size) return "payload";
   return "payload_size and payload";
@@ -195,11 +195,11 @@ std::optional<Finding> fields_while_zero(const ImageEvidence& e, const History& 
     for (const HeaderStore& s : op.stores) {
       const std::uint64_t found = s.before.monotonic_published_at_ns;
       const std::uint64_t left = s.after.monotonic_published_at_ns;
-      if (!s.changes_place() || s.is_unordered() || (found == 0 && left == 0)) continue;
+      if (!s.changes_location() || s.is_unordered() || (found == 0 && left == 0)) continue;
       std::string saw =
-          fmt::format("{} changed while the timestamp was {}", changed_place(s), found);
+          fmt::format("{} changed while the timestamp was {}", changed_location(s), found);
       if (s.changes_timestamp()) saw += fmt::format(", in one store with timestamp {}", left);
-      return wrong_store(*e.image, op, s, saw, "pointer or size beside a timestamp");
+      return wrong_store(*e.image, op, s, saw, "pointer or size stored next to a timestamp");
     }
     if (any_unordered(op)) {
       ++tally.unordered;
@@ -246,26 +246,26 @@ std::optional<Finding> payload_before_timestamp(const ImageEvidence& e, const Hi
     const HeaderOperation& op = all[n];
     if (!op.is_announced()) continue;
     const MemoryBlock* then = announced_by(image, op.announcing(), op.announcing().after);
-    const auto looks = looks_behind(e, op);
+    const auto samples = looks_behind(e, op);
     if (then == nullptr) {
       ++tally.unread;
       continue;
     }
     const std::uint64_t named = naming_ns(image, op);
     bool equal = false;
-    for (const MessageLook& look : looks) {
-      const auto same = same_bytes(*then, *look.block);
+    for (const MessageSample& sample : samples) {
+      const auto same = same_bytes(*then, *sample.block);
       equal = equal || same == true;
       if (same != false) continue;
       // A change of a message that was complete is for pctx.update.no-silent-change.
-      const bool at_once = &look == &looks.front() || look.ns <= named;
+      const bool at_once = &sample == &samples.front() || sample.ns <= named;
       const bool completed =
-          is_message(image, *then) == false && is_message(image, *look.block) == true;
+          is_message(image, *then) == false && is_message(image, *sample.block) == true;
       if (!at_once && !completed) continue;
       Finding f = wrong_store(image, op, op.announcing(),
                               "the message changed after the timestamp had announced it",
-                              "message completed behind the timestamp");
-      show_difference(image, *then, *look.block, "when the timestamp was stored", "later", f);
+                              "message completed after the timestamp");
+      show_difference(image, *then, *sample.block, "when the timestamp was stored", "later", f);
       return f;
     }
     if (!equal && n + 1 < all.size() && all[n + 1].was_zeroed() && all[n + 1].watch == op.watch) {
@@ -339,7 +339,7 @@ Prepared prepared_for(const Image& image, const HeaderOperation& op) {
 }
 
 // Another thread stored to the timestamp in between and left it zero: where writers take it for
-// their lock, that may be a zero of its own behind a timestamp that nobody had the time to see.
+// their lock, that may be a zero of its own after a timestamp that nobody had the time to see.
 bool is_contended(const HeaderOperation& op) {
   for (std::size_t i = op.zero + 1; i < op.announce_first; ++i) {
     const HeaderStore& s = op.stores[i];
@@ -405,7 +405,7 @@ std::optional<Finding> prepare_before_zero(const ImageEvidence& e, const History
     }
     if (!in_place && !p.elsewhere) return f;
     f.outcome = Outcome::kInfo;
-    if (!tally.noted) tally.noted = std::move(f);
+    if (!tally.info) tally.info = std::move(f);
   }
   return std::nullopt;
 }
@@ -445,12 +445,12 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
     const SystemCall* gone = unmapped_between(image, *announcing->store, *zeroing.store,
                                               {first->at.raw(), first->wanted});
     // What a reader found first, where there was time to look.
-    const auto looks = looks_behind(e, all[n - 1]);
+    const auto samples = looks_behind(e, all[n - 1]);
     const MemoryBlock* then = first;
     std::optional<bool> same;
     if (now != nullptr) {
-      if (!looks.empty()) same = same_bytes(*looks.front().block, *now);
-      if (same) then = looks.front().block;
+      if (!samples.empty()) same = same_bytes(*samples.front().block, *now);
+      if (same) then = samples.front().block;
       if (!same) same = now->readable < first->readable ? false : same_bytes(*first, *now);
     } else if (gone != nullptr || !zeroing.changes_another_field()) {
       same = false;  // nothing of it was there to be copied
@@ -460,8 +460,8 @@ std::optional<Finding> old_payload_until_zero(const ImageEvidence& e, const Hist
       continue;
     }
     // Another thread may have seen the zero, and acted on it, before the message was copied.
-    const bool seen_before = std::ranges::any_of(looks, [&](const MessageLook& look) {
-      return same_bytes(*looks.front().block, *look.block) == false;
+    const bool seen_before = std::ranges::any_of(samples, [&](const MessageSample& sample) {
+      return same_bytes(*samples.front().block, *sample.block) == false;
     });
     if (!*same && gone == nullptr && !seen_before && zeroing.store->threads != 1) {
       ++tally.contended;
@@ -494,7 +494,7 @@ enum class About { kPublications, kAnnouncements, kUpdates };
 std::string not_kept(const Image& image) {
   if (std::ranges::any_of(image.watches,
                           [](const Watch& w) { return w.ended_because == "too many stores"; })) {
-    return fmt::format("nothing behind the first {} stores was seen", image.stores.size());
+    return fmt::format("nothing after the first {} stores was seen", image.stores.size());
   }
   const bool one = image.stores_dropped == 1;
   return fmt::format("{} store{} not kept", image.stores_dropped, one ? " was" : "s were");
@@ -567,7 +567,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   const HeaderHistory history = header_history_of(e);
   Tally tally;
   if (auto found = rule(e, history.operations, tally)) return *found;
-  if (tally.noted) return *tally.noted;
+  if (tally.info) return *tally.info;
   if (tally.judged == 0) return nothing_judged(e, history, about, tally);
   const char* what = about == About::kUpdates         ? "update"
                      : about == About::kAnnouncements ? "announcement"
@@ -587,13 +587,13 @@ Finding at_stores(const ImageEvidence& e) {
   return f;
 }
 
-// The rows about an update, and whether they are errors.
-struct UpdateRow {
+// The requirements about an update, and whether they are errors.
+struct UpdateRequirement {
   const char* requirement;
   StoreRule rule;
   bool is_error;
 };
-constexpr std::array<UpdateRow, 7> kUpdateRows = {{
+constexpr std::array<UpdateRequirement, 7> kUpdateRequirements = {{
     {"pctx.update.zero-timestamp-first", zero_timestamp_first, true},
     {"pctx.update.fields-while-zero", fields_while_zero, true},
     {"pctx.update.timestamp-single-store", update_timestamp_single_store, true},
@@ -603,27 +603,25 @@ constexpr std::array<UpdateRow, 7> kUpdateRows = {{
     {"pctx.update.signature-untouched", signature_untouched, false},
 }};
 
-constexpr auto kOfPublications = About::kPublications;
-constexpr auto kOfAnnouncements = About::kAnnouncements;
-constexpr auto kOfUpdates = About::kUpdates;
-
-constexpr std::array<NamedRule, 10> kStoreRules = {{
-    {"pctx.publish.timestamp-last", at_stores<timestamp_last, kOfPublications>},
+constexpr auto kStoreRules = std::to_array<RequirementRule>({
+    {"pctx.publish.timestamp-last", at_stores<timestamp_last, About::kPublications>},
     {"pctx.publish.payload-before-timestamp",
-     at_stores<payload_before_timestamp, kOfAnnouncements>},
-    {"pctx.publish.timestamp-single-store", at_stores<timestamp_single_store, kOfPublications>},
-    {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, kOfUpdates>},
-    {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, kOfUpdates>},
-    {"pctx.update.fields-while-zero", at_stores<fields_while_zero, kOfUpdates>},
-    {"pctx.update.timestamp-single-store", at_stores<update_timestamp_single_store, kOfUpdates>},
-    {"pctx.update.zero-single-store", at_stores<zero_single_store, kOfUpdates>},
-    {"pctx.update.signature-untouched", at_stores<signature_untouched, kOfUpdates>},
-    {"pctx.update.old-payload-until-zero", at_stores<old_payload_until_zero, kOfUpdates>},
-}};
+     at_stores<payload_before_timestamp, About::kAnnouncements>},
+    {"pctx.publish.timestamp-single-store",
+     at_stores<timestamp_single_store, About::kPublications>},
+    {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, About::kUpdates>},
+    {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, About::kUpdates>},
+    {"pctx.update.fields-while-zero", at_stores<fields_while_zero, About::kUpdates>},
+    {"pctx.update.timestamp-single-store",
+     at_stores<update_timestamp_single_store, About::kUpdates>},
+    {"pctx.update.zero-single-store", at_stores<zero_single_store, About::kUpdates>},
+    {"pctx.update.signature-untouched", at_stores<signature_untouched, About::kUpdates>},
+    {"pctx.update.old-payload-until-zero", at_stores<old_payload_until_zero, About::kUpdates>},
+});
 
 }  // namespace
 
-std::span<const NamedRule> store_rules() { return kStoreRules; }
+std::span<const RequirementRule> store_rules() { return kStoreRules; }
 
 Finding judge_updates(const ImageEvidence& e,
                       const std::function<bool(const HeaderOperation&)>& is_asked_for) {
@@ -636,9 +634,9 @@ Finding judge_updates(const ImageEvidence& e,
       static_cast<std::size_t>(std::ranges::count_if(history.operations, is_update));
   std::optional<Finding> milder;
   Tally sum;
-  for (const UpdateRow& row : kUpdateRows) {
+  for (const UpdateRequirement& requirement : kUpdateRequirements) {
     Tally tally;
-    auto found = row.rule(e, history.operations, tally);
+    auto found = requirement.rule(e, history.operations, tally);
     sum.judged = std::max(sum.judged, tally.judged);
     sum.unordered += tally.unordered;
     sum.late += tally.late;
@@ -646,11 +644,12 @@ Finding judge_updates(const ImageEvidence& e,
     sum.contended += tally.contended;
     sum.reopened += tally.reopened;
     sum.uncopied += tally.uncopied;
-    if (found && !row.is_error) found->outcome = Outcome::kWarn;
-    if (!found) found = std::move(tally.noted);
+    if (found && !requirement.is_error) found->outcome = Outcome::kWarn;
+    if (!found) found = std::move(tally.info);
     if (!found) continue;
     found->level = to_string(Level::kStores);
-    found->evidence.insert(found->evidence.begin(), fmt::format("against {}", row.requirement));
+    found->evidence.insert(found->evidence.begin(),
+                           fmt::format("against {}", requirement.requirement));
     if (found->outcome == Outcome::kFail) return *found;
     if (!milder || milder->outcome == Outcome::kInfo) milder = std::move(found);
   }

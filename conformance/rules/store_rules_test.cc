@@ -55,7 +55,7 @@ struct Recording : LiteralRecording {
 
   Recording() {
     t.watches_lifetime = true;
-    image().places = {
+    image().locations = {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish_update", 12, "src/ctx.cc", 118},
         {0x402000, "/usr/lib/libapp.so", 0x2000, "publish", 28, "", 0},
         {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
@@ -99,7 +99,7 @@ struct Recording : LiteralRecording {
     for (std::size_t i = offset / 8; i <= (offset + size - 1) / 8; ++i) {
       s.words = static_cast<std::uint8_t>(s.words | (1U << i));
     }
-    s.place = 0;
+    s.location = 0;
     const auto h = header();
     s.payload = block(memory, h.payload, h.payload_size);
     image().stores.push_back(std::move(s));
@@ -180,10 +180,10 @@ struct Recording : LiteralRecording {
 
   Finding judge(std::string_view id) const {
     const auto all = evidence_of(t);
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     EXPECT_EQ(all.size(), 1U);
-    return rule == nullptr || all.empty() ? Finding{} : rule(all.front());
+    return rule == nullptr || all.empty() ? Finding{} : rule->rule(all.front());
   }
 };
 
@@ -192,17 +192,17 @@ using Ids = std::vector<std::string>;
 Ids with(const Recording& r, Outcome outcome) {
   Ids out;
   for (const auto& rule : store_rules()) {
-    const Finding f = r.judge(rule.requirement);
+    const Finding f = r.judge(rule.id);
     EXPECT_EQ(f.level, "stores");
     if (f.outcome == Outcome::kUnobservable) {
-      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+      EXPECT_FALSE(f.remedy.empty()) << rule.id;
     }
-    if (f.outcome == outcome) out.emplace_back(rule.requirement);
+    if (f.outcome == outcome) out.emplace_back(rule.id);
   }
   return out;
 }
 Ids broken(const Recording& r) { return with(r, Outcome::kFail); }
-Ids noted(const Recording& r) { return with(r, Outcome::kInfo); }
+Ids info(const Recording& r) { return with(r, Outcome::kInfo); }
 Ids silent(const Recording& r) { return with(r, Outcome::kUnobservable); }
 
 const Ids kOfUpdates = {"pctx.update.prepare-before-zero",   "pctx.update.zero-timestamp-first",
@@ -212,7 +212,7 @@ const Ids kOfUpdates = {"pctx.update.prepare-before-zero",   "pctx.update.zero-t
 
 void expect_clean(const Recording& r) {
   EXPECT_EQ(broken(r), Ids{});
-  EXPECT_EQ(noted(r), Ids{});
+  EXPECT_EQ(info(r), Ids{});
   EXPECT_EQ(silent(r), Ids{});
 }
 
@@ -270,7 +270,7 @@ TEST(StoreRules, AnyOrderAndRepetitionBeforeTheTimestampIsLegal) {
   const auto h = whole(0);
   for (std::size_t i = 0; i < 32; ++i) bytes.vector(h, i, 1);
   bytes.timestamp(kTime).named();
-  Recording again;  // the same bytes behind the timestamp
+  Recording again;  // the same bytes after the timestamp
   again.published().fields().timestamp(kTime);
   for (const Recording* r : {&reversed, &repeated, &together, &bytes, &again}) {
     EXPECT_EQ(broken(*r), Ids{});
@@ -285,7 +285,7 @@ TEST(StoreRules, FieldsBehindTheFirstTimestamp) {
   EXPECT_EQ(broken(pointer_last), Ids{"pctx.publish.timestamp-last"});
   const Finding f = pointer_last.judge("pctx.publish.timestamp-last");
   EXPECT_EQ(f.at, "src/ctx.cc:118 in publish_update, thread 12");
-  EXPECT_EQ(f.signature, "field stored behind the timestamp");
+  EXPECT_EQ(f.signature, "field stored after the timestamp");
   EXPECT_NE(f.saw.find("monotonic_published_at_ns=1234605616436508552  payload=0x55001000"),
             std::string::npos)
       << f.saw;
@@ -323,10 +323,10 @@ TEST(StoreRules, FieldsBehindTheFirstTimestamp) {
 }
 
 TEST(StoreRules, PlacesAreNamedAsWellAsTheyAreKnown) {
-  const auto at = [](std::optional<std::uint32_t> place, std::int32_t tid) {
+  const auto at = [](std::optional<std::uint32_t> location, std::int32_t tid) {
     Recording r;
     r.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime).pointer();
-    r.named().image().stores.back().place = place;
+    r.named().image().stores.back().location = location;
     r.image().stores.back().tid = tid;
     return r.judge("pctx.publish.timestamp-last").at;
   };
@@ -346,7 +346,7 @@ TEST(StoreRules, AFirstTimestampInHalves) {
   EXPECT_EQ(broken(r), Ids{"pctx.publish.timestamp-single-store"});
   r.image().elf64 = false;
   EXPECT_EQ(broken(r), Ids{});
-  EXPECT_EQ(noted(r), Ids{"pctx.publish.timestamp-single-store"});
+  EXPECT_EQ(info(r), Ids{"pctx.publish.timestamp-single-store"});
 }
 
 TEST(StoreRules, AnUpdatesTimestampsInHalves) {
@@ -369,7 +369,7 @@ TEST(StoreRules, AnUpdatesTimestampsInHalves) {
                 .saw.find("0x1122334455667788 -> 0x1122334400000000 -> 0x0"),
             std::string::npos);
   opening.image().elf64 = false;
-  EXPECT_EQ(noted(opening), Ids{"pctx.update.zero-single-store"});
+  EXPECT_EQ(info(opening), Ids{"pctx.update.zero-single-store"});
 
   // Bytes are no halves.
   Recording bytes;
@@ -451,7 +451,7 @@ TEST(StoreRules, AnUpdateMayTouchNothingButTheTimestamp) {
   Recording r;
   r.published().timestamp(0).keep(kHeap, message('b')).timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{});
-  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+  EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
 }
 
 TEST(StoreRules, ASignatureThatIsBlankedDuringAnUpdate) {
@@ -492,7 +492,7 @@ TEST(StoreRules, WhatOtherRowsSayOfMessages) {
   patched.published().keep(kHeap, message('z')).seen();
   EXPECT_EQ(broken(patched), Ids{});
   EXPECT_EQ(patched.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
-  Recording undecodable;  // the rows about payloads
+  Recording undecodable;  // the requirements about payloads
   undecodable.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).named();
   EXPECT_EQ(undecodable.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
   Recording unreadable;
@@ -504,6 +504,19 @@ TEST(StoreRules, WhatOtherRowsSayOfMessages) {
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kUnobservable);
   unseen.timestamp(0).timestamp(kLater);
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
+}
+
+// Right after the store and before its thread stops, a look at the process shows it already.
+TEST(StoreRules, ALookThatMeetsAStoreBeforeItsThreadStops) {
+  Recording r;
+  r.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen();
+  Snapshot& shot = r.image().snapshots.back();
+  const std::uint64_t stored_ns = r.image().stores.back().at_ns;
+  shot.first_seen_ns = stored_ns - 1;
+  shot.last_seen_ns = stored_ns - 1;
+  EXPECT_EQ(r.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kUnobservable);
+  shot.last_seen_ns = stored_ns + 1;
+  EXPECT_EQ(r.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
 }
 
 TEST(StoreRules, AMessageThatWasNotReady) {
@@ -538,7 +551,7 @@ TEST(StoreRules, AnInlineMessageIsCopiedInTheWindow) {
   r.keep(kAt + 64, Bytes(5)).timestamp(0).keep(kAt + 64, message('b')).pointer(kAt + 64);
   r.timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{});
-  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+  EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
 }
 
 TEST(StoreRules, AnEncodedMessageIsCopiedToNewMemoryInTheWindow) {
@@ -549,7 +562,7 @@ TEST(StoreRules, AnEncodedMessageIsCopiedToNewMemoryInTheWindow) {
   found.at = sys::RemoteAddr(kOtherHeap + 0x300);
   r.image().stores[*r.zeroing].prepared = found;
   EXPECT_EQ(broken(r), Ids{});
-  EXPECT_EQ(noted(r), Ids{"pctx.update.prepare-before-zero"});
+  EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
   r.image().stores[*r.zeroing].prepared->hash ^= 1U;
   EXPECT_EQ(r.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
 }
@@ -804,12 +817,12 @@ TEST(StoreRules, EachPublicationOfSeveralIsJudged) {
   r.at = kAt + kPage;
   r.watched().signature().version().size().timestamp(kLater).pointer().named();
   EXPECT_EQ(broken(r), Ids{"pctx.publish.timestamp-last"});
-  Recording same_place;
-  same_place.published().image().watches.back().ended_order = same_place.order;
-  same_place.head = Bytes(32);
-  same_place.watched().fields().timestamp(kLater).named();
-  EXPECT_EQ(broken(same_place), Ids{});
-  EXPECT_EQ(silent(same_place), kOfUpdates);
+  Recording same_location;
+  same_location.published().image().watches.back().ended_order = same_location.order;
+  same_location.head = Bytes(32);
+  same_location.watched().fields().timestamp(kLater).named();
+  EXPECT_EQ(broken(same_location), Ids{});
+  EXPECT_EQ(silent(same_location), kOfUpdates);
 }
 
 TEST(StoreRules, StoresThatWereNotKept) {
@@ -822,7 +835,7 @@ TEST(StoreRules, StoresThatWereNotKept) {
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "1 store was not kept");
   r.image().watches.back().ended_because = "too many stores";
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw,
-            "nothing behind the first 5 stores was seen");
+            "nothing after the first 5 stores was seen");
 }
 
 TEST(StoreRules, NumbersInTheOrderOfTheProcess) {
@@ -901,7 +914,7 @@ TEST(StoreRules, SurvivesRecordingsThatMakeNoSense) {
       if (below(10) == 0) s.order = odd();
       if (below(10) == 0) s.at_ns = odd();
       if (below(10) == 0) s.header = odd();
-      if (below(10) == 0) s.place = static_cast<std::uint32_t>(random());
+      if (below(10) == 0) s.location = static_cast<std::uint32_t>(random());
       if (s.payload && below(5) == 0) s.payload->wanted = odd();
       if (s.payload && below(5) == 0) s.payload->readable = odd();
       if (below(10) == 0) s.prepared = s.payload;

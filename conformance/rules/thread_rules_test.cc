@@ -106,7 +106,7 @@ struct World {
   std::string traceparent;
 
   Finding judge(std::string_view id) const {
-    const Rule rule = rule_for(id);
+    const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
     Timeline t = timeline;
     Process process;
@@ -181,7 +181,7 @@ struct World {
       kept.attributes = kept.attributes.first(std::min(area, kept.attributes.size()));
     }
     for (const auto& s : unreadable) e.unreadable.push_back(&s);
-    return rule(e);
+    return rule->rule(e);
   }
 
   ThreadSample sample(const Rec& r) const {
@@ -214,12 +214,12 @@ struct World {
 };
 
 // What contradicts the evidence, of both groups.
-Ids contradictions(const World& w) {
+Ids failures(const World& w) {
   Ids out;
   for (const auto group : {reference_data_rules(), record_rules()}) {
     for (const auto& r : group) {
-      const Outcome o = w.judge(r.requirement).outcome;
-      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.requirement);
+      const Outcome o = w.judge(r.id).outcome;
+      if (o == Outcome::kFail || o == Outcome::kInfo) out.emplace_back(r.id);
     }
   }
   return out;
@@ -239,12 +239,12 @@ World world_of(std::vector<ThreadlocalEntry> entries) {
 // Whatever lies behind the record must not matter.
 void expect_for_all_surroundings(Rec r, const Ids& ids) {
   r.behind = text_of(1024, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), ids) << "zeros behind";
+  EXPECT_EQ(failures(world_of(r)), ids) << "zeros behind";
   r.behind = text_of(1024, '\xa5');
-  EXPECT_EQ(contradictions(world_of(r)), ids) << "0xa5 behind";
+  EXPECT_EQ(failures(world_of(r)), ids) << "0xa5 behind";
   r.behind.clear();
   for (int i = 0; i < 20; ++i) r.behind += pair(i % 3, "leftovers of a longer record");
-  EXPECT_EQ(contradictions(world_of(r)), ids) << "entries behind";
+  EXPECT_EQ(failures(world_of(r)), ids) << "entries behind";
 }
 
 TEST(ThreadRules, ALegalRecordContradictsNothing) {
@@ -252,11 +252,11 @@ TEST(ThreadRules, ALegalRecordContradictsNothing) {
   const World w;
   for (const auto group : {reference_data_rules(), record_rules()}) {
     for (const auto& r : group) {
-      const Finding f = w.judge(r.requirement);
-      const bool quiet = r.requirement.starts_with("tctx.altschema.") ||
-                         r.requirement.starts_with("tctx.keymap.never-") ||
-                         r.requirement == "tctx.record.trace-flags-without-ids";
-      EXPECT_EQ(f.outcome == Outcome::kPass, !quiet) << r.requirement << ": " << f.saw;
+      const Finding f = w.judge(r.id);
+      const bool quiet = r.id.starts_with("tctx.altschema.") ||
+                         r.id.starts_with("tctx.keymap.never-") ||
+                         r.id == "tctx.record.trace-flags-without-ids";
+      EXPECT_EQ(f.outcome == Outcome::kPass, !quiet) << r.id << ": " << f.saw;
     }
   }
 }
@@ -268,7 +268,7 @@ TEST(ThreadRules, NothingAppliesWithoutThreadContext) {
   w.states = {{{}, 1}};
   for (const auto group : {reference_data_rules(), record_rules()}) {
     for (const auto& r : group) {
-      EXPECT_EQ(w.judge(r.requirement).outcome, Outcome::kNa) << r.requirement;
+      EXPECT_EQ(w.judge(r.id).outcome, Outcome::kNa) << r.id;
     }
   }
 }
@@ -276,10 +276,10 @@ TEST(ThreadRules, NothingAppliesWithoutThreadContext) {
 TEST(ThreadRules, NoRecordIsNoVerdict) {
   World w;
   w.records.clear();
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   for (const auto& r : record_rules()) {
-    const Finding f = w.judge(r.requirement);
-    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << r.requirement;
+    const Finding f = w.judge(r.id);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << r.id;
     EXPECT_FALSE(f.remedy.empty());
   }
 }
@@ -288,7 +288,7 @@ TEST(ThreadRules, AnotherSchemaWithoutRecordsDoesNotApply) {
   World w;
   w.records.clear();
   w.states = {{{schema("somebody_elses_v3")}, 1}};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("tctx.record.layout").outcome, Outcome::kNa);
   EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kNa);
 }
@@ -299,11 +299,11 @@ TEST(RecordRules, AHiddenRecordIsNeverJudgedOnItsContent) {
   r.trace = text_of(16, '\0');
   r.area = pair(77, "\xff\xfe") + "x";
   World w = world_of(r);
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").outcome, Outcome::kPass);
   EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
   w.states.clear();
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
@@ -333,7 +333,7 @@ TEST(RecordRules, AnotherValidByteIsNoRootSpanId) {
   r.valid = 0xff;
   r.area = pair(2, "") + pair(2, std::string("\1\2\0x", 4));
   r.behind = text_of(1024, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.valid-is-one"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.valid-is-one"});
 }
 
 TEST(RecordRules, ShowWhatAVectorHasInstead) {
@@ -366,7 +366,7 @@ TEST(RecordRules, ShowWhatAVectorHasInstead) {
   const auto dump = world_of(r).judge("tctx.record.valid-is-one").hexdumps.at(0);
   EXPECT_EQ(dump.expected.value().bytes.at(24), 1);
   EXPECT_EQ(dump.marks.size(), 1U) << "the byte that differs is marked already";
-  // Rows that are not about the layout have none.
+  // Requirements that are not about the layout have none.
   r = {};
   r.area = pair(0, "/cart") + pair(200, "GET");
   EXPECT_FALSE(world_of(r).judge("tctx.attrs.key-in-map").hexdumps.at(0).expected);
@@ -378,7 +378,7 @@ TEST(RecordRules, ADraftRecordWithoutAttributesNeedsDraftReferenceData) {
   World w = world_of(r);
   EXPECT_EQ(w.judge("tctx.record.layout").outcome, Outcome::kUnobservable);
   w.states.front().entries.push_back(threadlocal("max_record_size", ValueKind::kInt, "640"));
-  EXPECT_EQ(contradictions(w), Ids{"tctx.record.layout"});
+  EXPECT_EQ(failures(w), Ids{"tctx.record.layout"});
 }
 
 TEST(RecordRules, ASizeInTheOtherByteOrder) {
@@ -386,11 +386,11 @@ TEST(RecordRules, ASizeInTheOtherByteOrder) {
   r.size = std::byteswap(static_cast<std::uint16_t>(r.area.size()));
   expect_for_all_surroundings(r, {"tctx.record.byte-order"});
   r.behind = text_of(4000, '\0') + Rec{}.all();  // entries without values, then another record
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.byte-order"});
   r.behind = text_of(8000, '\0');  // ... up to the wrong size
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.byte-order"});
   r.unreadable = 4000;
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.byte-order"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.byte-order"});
 }
 
 TEST(RecordRules, ASizeThatCountsEntries) {
@@ -404,7 +404,7 @@ TEST(RecordRules, ASizeThatCountsTheFixedPart) {
   r.size = static_cast<int>(r.area.size()) + 28;
   for (const char behind : {'\0', '\xa5'}) {
     r.behind = text_of(1024, behind);
-    EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.attrs-data-size"});
+    EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.attrs-data-size"});
   }
 }
 
@@ -421,10 +421,10 @@ TEST(RecordRules, PaddedEntries) {
   // One entry alone has its padding at the end: what the others show explains it.
   Rec alone;
   alone.area = pair(0, "/cart") + '\0';
-  EXPECT_EQ(contradictions(world_of(alone)), Ids{"tctx.attrs.ends-on-boundary"});
+  EXPECT_EQ(failures(world_of(alone)), Ids{"tctx.attrs.ends-on-boundary"});
   World both = world_of(r);
   both.records.push_back(alone);
-  EXPECT_EQ(contradictions(both), Ids{"tctx.attrs.packed"});
+  EXPECT_EQ(failures(both), Ids{"tctx.attrs.packed"});
 }
 
 TEST(RecordRules, WhatPaddingExplainsByChance) {
@@ -448,13 +448,13 @@ TEST(RecordRules, AnAreaThatIsCut) {
   for (int i = 0; i < 4; ++i) r.area += pair(i % 3, text_of(200, 'a'));
   r.behind = r.area.substr(612);
   r.area.resize(612);
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.attrs.ends-on-boundary"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.attrs.ends-on-boundary"});
   expect_for_all_surroundings(r, {"tctx.attrs.ends-on-boundary"});
   const Finding f = world_of(r).judge("tctx.attrs.ends-on-boundary");
   EXPECT_EQ(f.saw, "3 entries end at 606 of 612 bytes; 6 are left over");
   Rec small;
   small.size = static_cast<int>(small.area.size()) - 1;
-  EXPECT_EQ(contradictions(world_of(small)), Ids{"tctx.attrs.ends-on-boundary"});
+  EXPECT_EQ(failures(world_of(small)), Ids{"tctx.attrs.ends-on-boundary"});
 }
 
 TEST(RecordRules, AnyCutIsACutWhateverLiesAround) {
@@ -475,19 +475,19 @@ TEST(RecordRules, APointerInsteadOfEntries) {
   r.area = std::string(reinterpret_cast<const char*>(&elsewhere), sizeof elsewhere);
   r.size = 34;
   r.behind = text_of(1024, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.contiguous"});
   // Its bytes may read as entries, with an index that no key has.
   const auto length = static_cast<unsigned char>(r.area[1]);
   r.area.resize(8 + 200, '\0');
   r.size = 2 + length + 2;
   r.area.resize(static_cast<std::size_t>(r.size));
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.contiguous"});
 }
 
 TEST(RecordRules, ARecordThatEndsTooEarly) {
   Rec r;
   r.unreadable = 3;
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.contiguous"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.contiguous"});
 }
 
 TEST(RecordRules, ASlotThatPointsNowhere) {
@@ -497,9 +497,9 @@ TEST(RecordRules, ASlotThatPointsNowhere) {
   s.value = 0x1000;
   s.times = 2;
   w.unreadable = {s};
-  EXPECT_EQ(contradictions(w), Ids{"tctx.record.contiguous"});
+  EXPECT_EQ(failures(w), Ids{"tctx.record.contiguous"});
   w.unreadable.front().times = 1;  // the thread may have been about to end
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   w.records.clear();
   EXPECT_EQ(w.judge("tctx.record.contiguous").outcome, Outcome::kUnobservable);
 }
@@ -515,25 +515,25 @@ TEST(RecordRules, AVariableThatIsNoPointerIsAnotherMatter) {
   symbol.section = 20;
   symbol.size = 640;
   w.modules.front().dynamic_symbols = {symbol};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(RecordRules, HalfIds) {
   Rec r;
   r.trace = text_of(16, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
   r.trace = text_of(16, 'T');
   r.span = text_of(8, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
 }
 
 TEST(RecordRules, FlagsWithoutIds) {
   Rec r;
   r.trace = text_of(16, '\0');
   r.span = text_of(8, '\0');
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.trace-flags-without-ids"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.trace-flags-without-ids"});
   r.flags = 0;
-  EXPECT_EQ(contradictions(world_of(r)), Ids{});
+  EXPECT_EQ(failures(world_of(r)), Ids{});
   EXPECT_EQ(world_of(r).judge("tctx.record.trace-flags-without-ids").outcome, Outcome::kPass);
 }
 
@@ -542,9 +542,9 @@ TEST(RecordRules, AnotherIdeaOfTrue) {
   r.valid = 0xff;
   World w = world_of(r);
   w.timeline.mode = Mode::kWrap;
-  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-is-one"});
+  EXPECT_EQ(failures(w), Ids{"tctx.record.valid-is-one"});
   w.timeline.mode = Mode::kAttach;
-  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-reserved-values"});
+  EXPECT_EQ(failures(w), Ids{"tctx.record.valid-reserved-values"});
   EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
 }
 
@@ -553,30 +553,30 @@ TEST(RecordRules, AReservedValueBesideTheRightOne) {
   r.valid = 2;
   World w = world_of(r);
   w.records.emplace_back();
-  EXPECT_EQ(contradictions(w), Ids{"tctx.record.valid-reserved-values"});
+  EXPECT_EQ(failures(w), Ids{"tctx.record.valid-reserved-values"});
   EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").saw, "byte 24 had the values 1, 2");
 }
 
 TEST(RecordRules, AnOddAddress) {
   Rec r;
   r.at += 1;
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.aligned"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.aligned"});
 }
 
 TEST(RecordRules, TheRecommendedSize) {
   Rec r;
   r.area = pair(0, text_of(255, 'a')) + pair(1, text_of(255, 'b')) + pair(2, text_of(96, 'c'));
   ASSERT_EQ(28 + r.area.size(), 640U);
-  EXPECT_EQ(contradictions(world_of(r)), Ids{});
+  EXPECT_EQ(failures(world_of(r)), Ids{});
   r.area += pair(2, "");
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.record.recommended-size"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.recommended-size"});
 }
 
 TEST(RecordRules, AnIndexWithoutAName) {
   Rec r;
   r.area = pair(1, "/cart") + pair(2, "GET") + pair(3, "42");
   World w = world_of(r);
-  EXPECT_EQ(contradictions(w), Ids{"tctx.attrs.key-in-map"});
+  EXPECT_EQ(failures(w), Ids{"tctx.attrs.key-in-map"});
   const Finding f = w.judge("tctx.attrs.key-in-map");
   EXPECT_EQ(f.saw, "index 3 in a record, and 3 elements in the key map");
   ASSERT_EQ(f.hexdumps.size(), 1U);
@@ -586,13 +586,13 @@ TEST(RecordRules, AnIndexWithoutAName) {
   auto names = kNames;
   names.emplace_back("late");
   w.states.push_back({{schema("tls_v1"), key_map(names)}, 2.5});
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(RecordRules, Utf8) {
   Rec r;
   r.area = pair(0, "caf\xe9 noir");
-  EXPECT_EQ(contradictions(world_of(r)), Ids{"tctx.attrs.utf8"});
+  EXPECT_EQ(failures(world_of(r)), Ids{"tctx.attrs.utf8"});
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
   r.area = pair(0, text_of(254, 'a') + "\xc3");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").signature, "character cut at the limit");
@@ -608,20 +608,19 @@ TEST(RecordRules, AWorldWithoutAKeyMapJudgesEntriesAllTheSame) {
   r.area = pair(0, "/cart") + '\0' + pair(1, "GET") + '\0' + pair(2, "42");
   World w = world_of(r);
   w.states = {{{schema("tls_v1")}, 1}};
-  EXPECT_EQ(contradictions(w), (Ids{"tctx.refdata.key-map-present", "tctx.attrs.packed"}));
+  EXPECT_EQ(failures(w), (Ids{"tctx.refdata.key-map-present", "tctx.attrs.packed"}));
 }
 
 TEST(ReferenceData, InTheResource) {
   auto entries = std::vector{schema("tls_v1"), key_map(kNames)};
   for (auto& e : entries) e.in_resource = true;
-  EXPECT_EQ(contradictions(world_of(entries)), Ids{"tctx.refdata.in-attributes"});
+  EXPECT_EQ(failures(world_of(entries)), Ids{"tctx.refdata.in-attributes"});
 }
 
 TEST(ReferenceData, Missing) {
-  EXPECT_EQ(contradictions(world_of({key_map(kNames)})),
-            Ids{"tctx.refdata.schema-version-present"});
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1")})), Ids{"tctx.refdata.key-map-present"});
-  EXPECT_EQ(contradictions(world_of(std::vector<ThreadlocalEntry>{})),
+  EXPECT_EQ(failures(world_of({key_map(kNames)})), Ids{"tctx.refdata.schema-version-present"});
+  EXPECT_EQ(failures(world_of({schema("tls_v1")})), Ids{"tctx.refdata.key-map-present"});
+  EXPECT_EQ(failures(world_of(std::vector<ThreadlocalEntry>{})),
             Ids{"tctx.refdata.schema-version-present"});
 }
 
@@ -629,9 +628,9 @@ TEST(ReferenceData, NoProcessContext) {
   World w;
   w.states.clear();
   w.timeline.mode = Mode::kWrap;
-  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-present"});
+  EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-present"});
   w.timeline.mode = Mode::kAttach;  // it may come later
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
@@ -641,15 +640,15 @@ TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
   ThreadSample at_birth = w.sample(w.records.front());
   at_birth.inherited = true;
   w.born_with = {at_birth};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("tctx.refdata.schema-version-present").outcome, Outcome::kUnobservable);
   w.states = {{{schema("tls_v1"), key_map({"own.key"})}, 1}};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   // What it attaches itself is another matter.
   w.records.front().area = pair(1, "own");
-  EXPECT_EQ(contradictions(w), Ids{"tctx.attrs.key-in-map"});
+  EXPECT_EQ(failures(w), Ids{"tctx.attrs.key-in-map"});
   w.states.clear();
-  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-present"});
+  EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-present"});
 }
 
 TEST(ReferenceData, AForkedChildMayGoBackToWhatItsAncestorsHad) {
@@ -693,51 +692,49 @@ TEST(ReferenceData, NoKeyMapIsNeededWithoutAttributes) {
 TEST(ReferenceData, Late) {
   World w;
   w.states.insert(w.states.begin(), State{{}, 0.5});
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(ReferenceData, AnIntegerAsSchemaVersion) {
   ThreadlocalEntry version = schema("1");
   version.kind = ValueKind::kInt;
-  EXPECT_EQ(contradictions(world_of({version, key_map(kNames)})),
+  EXPECT_EQ(failures(world_of({version, key_map(kNames)})),
             Ids{"tctx.refdata.schema-version-string"});
 }
 
 TEST(ReferenceData, AnUnknownSchemaVersion) {
   World w = world_of({schema("tlsdesc"), key_map(kNames)});
-  EXPECT_EQ(contradictions(w), Ids{"tctx.refdata.schema-version-value"});
+  EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-value"});
   w.records.clear();
-  EXPECT_EQ(contradictions(w), Ids{});
-  EXPECT_EQ(contradictions(world_of({schema("tlsdesc_v1_dev"), key_map(kNames)})), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
+  EXPECT_EQ(failures(world_of({schema("tlsdesc_v1_dev"), key_map(kNames)})), Ids{});
 }
 
 TEST(ReferenceData, KeyMapKinds) {
   ThreadlocalEntry list = key_map({});
   list.kind = ValueKind::kKvlist;
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), list})), Ids{"tctx.refdata.key-map-array"});
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), list})), Ids{"tctx.refdata.key-map-array"});
   ThreadlocalEntry hole = key_map(kNames);
   hole.elements[1] = {};
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), hole})),
-            Ids{"tctx.refdata.key-map-strings"});
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), hole})), Ids{"tctx.refdata.key-map-strings"});
   World empty = world_of({schema("tls_v1"), key_map({})});
   empty.records.front().area.clear();
-  EXPECT_EQ(contradictions(empty), Ids{});
+  EXPECT_EQ(failures(empty), Ids{});
 }
 
 TEST(ReferenceData, NamesUsable) {
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map({"a", "b", "c", "a"})})),
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), key_map({"a", "b", "c", "a"})})),
             Ids{"tctx.refdata.key-map-names-usable"});
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map({"a", "b", "c", ""})})),
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), key_map({"a", "b", "c", ""})})),
             Ids{"tctx.refdata.key-map-names-usable"});
 }
 
 TEST(ReferenceData, AtMost256) {
   std::vector<std::string> names;
   for (int i = 0; i < 256; ++i) names.push_back("key." + std::to_string(i));
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map(names)})), Ids{});
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), key_map(names)})), Ids{});
   names.emplace_back("one.too.many");
-  EXPECT_EQ(contradictions(world_of({schema("tls_v1"), key_map(names)})),
-            Ids{"tctx.keymap.at-most-256"});
+  EXPECT_EQ(failures(world_of({schema("tls_v1"), key_map(names)})), Ids{"tctx.keymap.at-most-256"});
 }
 
 World updated(const std::vector<std::string>& before, const std::vector<std::string>& after) {
@@ -747,12 +744,12 @@ World updated(const std::vector<std::string>& before, const std::vector<std::str
 }
 
 TEST(KeyMap, AppendOnly) {
-  EXPECT_EQ(contradictions(updated({"b", "a", "c"}, {"b", "a", "c", "d"})), Ids{});
+  EXPECT_EQ(failures(updated({"b", "a", "c"}, {"b", "a", "c", "d"})), Ids{});
   EXPECT_EQ(updated({"b", "a", "c"}, {"b", "a", "c"}).judge("tctx.keymap.never-removed").outcome,
             Outcome::kPass);
-  EXPECT_EQ(contradictions(updated({"b", "a", "c", "d"}, {"b", "c", "d"})),
+  EXPECT_EQ(failures(updated({"b", "a", "c", "d"}, {"b", "c", "d"})),
             Ids{"tctx.keymap.never-removed"});
-  EXPECT_EQ(contradictions(updated({"b", "a", "c"}, {"a", "b", "c", "d"})),
+  EXPECT_EQ(failures(updated({"b", "a", "c"}, {"a", "b", "c", "d"})),
             Ids{"tctx.keymap.never-reordered"});
   EXPECT_EQ(World{}.judge("tctx.keymap.never-removed").outcome, Outcome::kUnobservable);
 }
@@ -760,7 +757,7 @@ TEST(KeyMap, AppendOnly) {
 TEST(KeyMap, RemovedAltogether) {
   World w = updated(kNames, {});
   w.states.back().entries.clear();
-  EXPECT_EQ(contradictions(w), Ids{"tctx.keymap.never-removed"});
+  EXPECT_EQ(failures(w), Ids{"tctx.keymap.never-removed"});
   EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kFail);
   w.seen_to = 1.2;
   w.seen_from = 1.1;
@@ -781,7 +778,7 @@ TEST(KeyMap, WhatWasTakenBackHidesNoLaterRemoval) {
 TEST(KeyMap, AnotherMappingStartsAnew) {
   World w = updated({"x", "y", "z"}, kNames);
   w.states.back().inode = 8;
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(AltSchema, Go) {
@@ -789,17 +786,17 @@ TEST(AltSchema, Go) {
   w.records.clear();
   w.defines = false;
   w.modules.front().executable = w.modules.front().go = true;
-  EXPECT_EQ(contradictions(w), Ids{"tctx.altschema.go-value"});
+  EXPECT_EQ(failures(w), Ids{"tctx.altschema.go-value"});
   w.defines = true;
   EXPECT_EQ(w.judge("tctx.altschema.go-value").outcome, Outcome::kInfo);
   w.defines = false;
   w.states = {{{schema("go_pprof_labels_v1")}, 1}};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("tctx.altschema.go-no-key-map").outcome, Outcome::kPass);
   w.states = {{{schema("go_pprof_labels_v1"), key_map({})}, 1}};
-  EXPECT_EQ(contradictions(w), Ids{});
+  EXPECT_EQ(failures(w), Ids{});
   w.states = {{{schema("go_pprof_labels_v1"), key_map({"a", "b"})}, 1}};
-  EXPECT_EQ(contradictions(w), Ids{"tctx.altschema.go-no-key-map"});
+  EXPECT_EQ(failures(w), Ids{"tctx.altschema.go-no-key-map"});
 }
 
 TEST(AltSchema, ANativeComponentInAGoProgram) {
@@ -820,8 +817,8 @@ TEST(AltSchema, ANativeComponentInANodeProgram) {
 
 // ---- ids that the program was told, or prints
 
-constexpr const char* kTraceRow = "tctx.record.trace-id";
-constexpr const char* kSpanRow = "tctx.record.span-id";
+constexpr const char* kTraceIdRequirement = "tctx.record.trace-id";
+constexpr const char* kSpanIdRequirement = "tctx.record.span-id";
 const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
 const std::string kSpan = "b7ad6b7169203331";
 const std::string kParent = "00-" + kTrace + "-" + kSpan + "-01";
@@ -849,31 +846,31 @@ World with_ids(const std::string& trace, const std::string& span) {
 
 TEST(ToldIds, NothingIsKnown) {
   const World w = with_ids(of_hex(kTrace), of_hex(kSpan));
-  for (const char* row : {kTraceRow, kSpanRow}) {
-    EXPECT_EQ(w.judge(row).outcome, Outcome::kUnobservable);
-    EXPECT_NE(w.judge(row).remedy.find("--ids-from-output"), std::string::npos);
+  for (const char* requirement : {kTraceIdRequirement, kSpanIdRequirement}) {
+    EXPECT_EQ(w.judge(requirement).outcome, Outcome::kUnobservable);
+    EXPECT_NE(w.judge(requirement).remedy.find("--ids-from-output"), std::string::npos);
   }
   World none = w;
   none.uses_threads = false;
   none.timeline.expected_trace_ids = {kTrace};
-  EXPECT_EQ(none.judge(kTraceRow).outcome, Outcome::kNa);
+  EXPECT_EQ(none.judge(kTraceIdRequirement).outcome, Outcome::kNa);
 }
 
 TEST(ToldIds, Expected) {
   World w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.timeline.expected_trace_ids = {"1af7651916cd43dd8448eb211c80319c", kTrace};
   w.timeline.expected_span_ids = {kSpan};
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
-  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kSpanIdRequirement).outcome, Outcome::kPass);
   w.records.emplace_back();
-  EXPECT_EQ(w.judge(kTraceRow).signature, "unexpected trace id");
-  EXPECT_EQ(w.judge(kSpanRow).signature, "unexpected span id");
-  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kFail);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).signature, "unexpected trace id");
+  EXPECT_EQ(w.judge(kSpanIdRequirement).signature, "unexpected span id");
+  EXPECT_EQ(w.judge(kSpanIdRequirement).outcome, Outcome::kFail);
   w.records.back().trace = text_of(16, '\0');  // attributes alone
   w.records.back().span = text_of(8, '\0');
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
   w.records.erase(w.records.begin());
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kUnobservable);
 }
 
 TEST(ToldIds, InAnotherByteOrder) {
@@ -884,18 +881,18 @@ TEST(ToldIds, InAnotherByteOrder) {
     World w = with_ids(shown, of_hex(kSpan));
     w.timeline.printed_trace_ids = {kTrace};
     w.timeline.printed_span_ids = {kSpan};
-    EXPECT_EQ(w.judge(kTraceRow).signature, "trace id in another byte order");
-    EXPECT_EQ(w.judge(kTraceRow).hexdumps.at(0).marks.at(0).length, 16U);
-    EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kPass);
+    EXPECT_EQ(w.judge(kTraceIdRequirement).signature, "trace id in another byte order");
+    EXPECT_EQ(w.judge(kTraceIdRequirement).hexdumps.at(0).marks.at(0).length, 16U);
+    EXPECT_EQ(w.judge(kSpanIdRequirement).outcome, Outcome::kPass);
     w.timeline.printed_trace_ids.clear();
     w.traceparent = kParent;
-    EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kFail);
+    EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kFail);
   }
   World w = with_ids(trace, reversed(of_hex(kSpan), 8));
   w.traceparent = kParent;
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
-  EXPECT_EQ(w.judge(kSpanRow).signature, "span id in another byte order");
-  EXPECT_EQ(w.judge(kSpanRow).saw,
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kSpanIdRequirement).signature, "span id in another byte order");
+  EXPECT_EQ(w.judge(kSpanIdRequirement).saw,
             "the span id is 31332069716badb7, and b7ad6b7169203331 is in its TRACEPARENT, in "
             "reverse order");
 }
@@ -905,15 +902,15 @@ TEST(ToldIds, OthersThanTheProgramHas) {
   World w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.traceparent = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01";
   w.timeline.printed_trace_ids = {"2af7651916cd43dd8448eb211c80319c"};
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
-  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kSpanIdRequirement).outcome, Outcome::kUnobservable);
 }
 
 TEST(ToldIds, PrintedBothWays) {
   const std::string swapped = "dd43cd161965f70a9c31801c21eb4884";
   World w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.timeline.printed_trace_ids = {kTrace, swapped};
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kPass);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
 }
 
 // 1 and 2 to the power of 120 may both be ids.
@@ -921,8 +918,8 @@ TEST(ToldIds, Numbers) {
   World w = with_ids('\1' + text_of(15, '\0'), '\1' + text_of(7, '\0'));
   w.timeline.printed_trace_ids = {std::string(31, '0') + "1"};
   w.timeline.printed_span_ids = {std::string(15, '0') + "1"};
-  EXPECT_EQ(w.judge(kTraceRow).outcome, Outcome::kUnobservable);
-  EXPECT_EQ(w.judge(kSpanRow).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(w.judge(kSpanIdRequirement).outcome, Outcome::kUnobservable);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "abi/thread_record.h"
+#include "conformance/elf/tls_access.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
-#include "conformance/rules/tls_access.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -33,20 +33,21 @@ Finding from_file(Finding f) {
 }
 Finding kept(std::string saw = {}) { return from_file(passed(std::move(saw))); }
 Finding broken(std::string saw, std::string signature, std::string mend) {
-  Finding f = from_file(contradicted(std::move(saw), std::move(signature)));
+  Finding f = from_file(failed(std::move(saw), std::move(signature)));
   f.remedy = std::move(mend);
   return f;
 }
-Finding info(std::string saw, std::string signature, std::string mend) {
-  Finding f = from_file(noted(std::move(saw), std::move(signature)));
+Finding info_with_remedy(std::string saw, std::string signature, std::string mend) {
+  Finding f = from_file(info(std::move(saw), std::move(signature)));
   f.remedy = std::move(mend);
   return f;
 }
 Finding unseen(std::string why, std::string remedy) {
   return from_file(unobservable(std::move(why), std::move(remedy)));
 }
-Finding elsewhere(std::string_view row) {
-  return unseen(fmt::format("the mistake is judged by {}", row), fmt::format("mend {}", row));
+Finding elsewhere(std::string_view requirement) {
+  return unseen(fmt::format("the mistake is judged by {}", requirement),
+                fmt::format("mend {}", requirement));
 }
 
 std::string line(const ModuleFacts& m, const std::string& text) { return m.path + ": " + text; }
@@ -131,7 +132,7 @@ Finding not_claimed(const ModuleFacts& m) {
 bool defined_in_another_file(const ImageEvidence& e);
 std::vector<const ModuleFacts*> all_modules(const ImageEvidence& e);
 
-// Of definitions: with a process those that were seen in use, where any was.
+// With a process: the definitions that were seen in use, where any was.
 std::vector<const ModuleFacts*> judged_definers(const ImageEvidence& e) {
   std::vector<const ModuleFacts*> used;
   std::ranges::copy_if(e.definers, std::back_inserter(used),
@@ -353,7 +354,7 @@ Finding symbol_defined(const ImageEvidence& e) {
   return f;
 }
 
-// Of a defining library; empty for an executable.
+// For a defining library; empty for an executable.
 std::vector<std::string> relocation_lines(const std::vector<SlotAccess>& accesses) {
   std::vector<std::string> out;
   for (const SlotAccess& a : accesses) {
@@ -433,7 +434,7 @@ Finding not_local_dynamic(const ImageEvidence& e) {
   std::optional<Finding> milder;
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
-    // A zero in the word behind a nameless module id may be the variable's offset or local
+    // A zero in the word after a nameless module id may be the variable's offset or local
     // dynamic's; only x86-64 code is asked which.
     const auto accesses = accesses_of(*m, all);
     const bool certain = std::ranges::any_of(accesses, [&](const SlotAccess& a) {
@@ -461,10 +462,11 @@ Finding not_local_dynamic(const ImageEvidence& e) {
                              m->path, symbol.value),
                  "local dynamic", mend);
     } else if (symbol.value == 0 && (!code.empty() || m->machine != EM_X86_64)) {
-      f = info(fmt::format("{} may reach the variable as local dynamic: its offset is zero, so "
-                           "the relocations do not tell",
-                           m->path),
-               "possibly local dynamic", mend);
+      f = info_with_remedy(
+          fmt::format("{} may reach the variable as local dynamic: its offset is zero, so "
+                      "the relocations do not tell",
+                      m->path),
+          "possibly local dynamic", mend);
     } else {
       continue;
     }
@@ -516,12 +518,13 @@ Finding is_pointer(const ImageEvidence& e) {
           fmt::format("the variable of {} has {} bytes, a pointer {}", m->path, s.size, pointer),
           "not of pointer size", "declare a thread-local pointer and let it point at the record");
     } else if (s.size == 0) {
-      f = info(fmt::format("the definition in {} states no size", m->path), "no size",
-               "give the symbol its size (.size in assembler)");
+      f = info_with_remedy(fmt::format("the definition in {} states no size", m->path), "no size",
+                           "give the symbol its size (.size in assembler)");
     } else if (s.value % pointer != 0 ||
                (m->tls && m->tls->alignment != 0 && m->tls->alignment % pointer != 0)) {
-      f = info(fmt::format("the variable of {} is not aligned like a pointer", m->path),
-               "misaligned", "declare the variable as a pointer, which the compiler aligns");
+      f = info_with_remedy(fmt::format("the variable of {} is not aligned like a pointer", m->path),
+                           "misaligned",
+                           "declare the variable as a pointer, which the compiler aligns");
     } else {
       continue;
     }
@@ -532,7 +535,7 @@ Finding is_pointer(const ImageEvidence& e) {
   return milder ? *milder : kept();
 }
 
-// Of the modules that define it together. The relocation of one may lead to the variable of
+// For the modules that define it together. The relocation of one may lead to the variable of
 // another, which then is shown as that of both: it counts once.
 std::size_t variables_in_use(const ImageEvidence& e) {
   std::size_t used = 0;
@@ -582,10 +585,11 @@ Finding one_definition(const ImageEvidence& e) {
                                             "variables are in use",
                                             together.size(), used),
                                 "several definitions", mend)
-                       : info(fmt::format("{} modules define the variable; {} of these variables "
-                                          "was seen in use",
-                                          together.size(), used == 0 ? "none" : "one"),
-                              "several definitions, not several in use", mend);
+                       : info_with_remedy(
+                             fmt::format("{} modules define the variable; {} of these variables "
+                                         "was seen in use",
+                                         together.size(), used == 0 ? "none" : "one"),
+                             "several definitions, not several in use", mend);
   f.evidence = std::move(evidence);
   return f;
 }
@@ -599,21 +603,30 @@ Finding if_claimed(const ImageEvidence& e) {
   return not_claimed(*e.definers.front());
 }
 
-constexpr std::array<NamedRule, 10> kTlsRules = {{
-    {"tctx.tls.dynsym-exported", dynsym_exported},
-    {"tctx.tls.symbol-type", symbol_type},
-    {"tctx.tls.symbol-defined", symbol_defined},
-    {"tctx.tls.static-link-exported", static_link_exported},
-    {"tctx.tls.fully-static", fully_static},
-    {"tctx.tls.access-model", if_claimed<access_model>},
-    {"tctx.tls.not-local-dynamic", if_claimed<not_local_dynamic>},
-    {"tctx.tls.prefers-tlsdesc", if_claimed<prefers_tlsdesc>},
-    {"tctx.tls.is-pointer", if_claimed<is_pointer>},
-    {"tctx.tls.one-definition", if_claimed<one_definition>},
-}};
+constexpr auto kTlsRules = std::to_array<RequirementRule>({
+    {"tctx.tls.dynsym-exported", dynsym_exported, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.symbol-type", symbol_type, AskedOf::kImages, RestsOn::kEvents, UnderFaults::kJudged},
+    {"tctx.tls.symbol-defined", symbol_defined, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.static-link-exported", static_link_exported, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.fully-static", fully_static, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.access-model", if_claimed<access_model>, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.not-local-dynamic", if_claimed<not_local_dynamic>, AskedOf::kImages,
+     RestsOn::kEvents, UnderFaults::kJudged},
+    {"tctx.tls.prefers-tlsdesc", if_claimed<prefers_tlsdesc>, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.is-pointer", if_claimed<is_pointer>, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+    {"tctx.tls.one-definition", if_claimed<one_definition>, AskedOf::kImages, RestsOn::kEvents,
+     UnderFaults::kJudged},
+});
 
 }  // namespace
 
-std::span<const NamedRule> tls_rules() { return kTlsRules; }
+std::span<const RequirementRule> tls_rules() { return kTlsRules; }
 
 }  // namespace ctxconf::conformance

@@ -1,5 +1,5 @@
 // The rules about the variable in its ELF files, against literal facts: each mistake is one
-// row's, and nothing legal is anybody's.
+// requirement's, and nothing legal is anybody's.
 #include <elf.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "conformance/elf/tls_access.h"
 #include "conformance/rules/rule.h"
-#include "conformance/rules/tls_access.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -95,19 +95,19 @@ struct Seen {
       if (!m.dynamic_symbols.empty() || !m.static_symbols.empty()) e.uses_threads = true;
       if (slot_definition(m) != nullptr) e.definers.push_back(&m);
     }
-    return rule_for(id)(e);
+    return rule_of(id)->rule(e);
   }
-  // "not-local-dynamic: local dynamic" of all rows that found something.
+  // "not-local-dynamic: local dynamic" of all requirements that found something.
   std::vector<std::string> mistakes() const {
     std::vector<std::string> out;
     for (const auto& rule : tls_rules()) {
-      const Finding f = judge(rule.requirement);
+      const Finding f = judge(rule.id);
       if (f.outcome != Outcome::kFail && f.outcome != Outcome::kInfo) continue;
       EXPECT_FALSE(f.saw.empty());
-      EXPECT_FALSE(f.evidence.empty()) << rule.requirement;
-      EXPECT_FALSE(f.remedy.empty()) << rule.requirement;
+      EXPECT_FALSE(f.evidence.empty()) << rule.id;
+      EXPECT_FALSE(f.remedy.empty()) << rule.id;
       EXPECT_EQ(f.level, "static");
-      out.push_back(std::string(rule.requirement.substr(9)) + ": " + f.signature);
+      out.push_back(std::string(rule.id.substr(9)) + ": " + f.signature);
     }
     return out;
   }
@@ -382,10 +382,10 @@ TEST(TlsRules, WhatIsNotUsedHarmsNobody) {
     alone.schema.reset();
     EXPECT_EQ(alone.mistakes(), Mistakes()) << m.path;
     for (const auto& rule : tls_rules()) {
-      const Finding f = alone.judge(rule.requirement);
+      const Finding f = alone.judge(rule.id);
       EXPECT_TRUE(f.outcome == Outcome::kNa || f.outcome == Outcome::kPass ||
                   f.outcome == Outcome::kUnobservable)
-          << rule.requirement;
+          << rule.id;
     }
     alone.schema = "go_pprof_labels_v1";
     EXPECT_EQ(alone.mistakes(), Mistakes()) << m.path;
@@ -441,7 +441,7 @@ TEST(TlsRules, FilesTellByTheirRelocationsWhetherAHiddenCopyIsReached) {
 TEST(TlsRules, ProgramsWithoutTheVariableAreNotAsked) {
   const auto outcomes = [](const Seen& seen) {
     std::map<Outcome, int> out;
-    for (const auto& rule : tls_rules()) ++out[seen.judge(rule.requirement).outcome];
+    for (const auto& rule : tls_rules()) ++out[seen.judge(rule.id).outcome];
     return out;
   };
   Seen none({without_variable(executable())});

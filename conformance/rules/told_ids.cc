@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/evidence/trace_ids.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/record_faults.h"
 #include "conformance/rules/thread_rules.h"
-#include "conformance/trace_ids.h"
 
 namespace ctxconf::conformance {
 
@@ -44,7 +44,7 @@ std::vector<Order> wrong_orders(const std::string& id) {
   return out;
 }
 
-// Of an id that is hardly more than a number another one may be the reverse by chance.
+// An id that is hardly more than a number may be the reverse of another by chance.
 bool tells_orders_apart(const std::string& id) {
   constexpr std::size_t kDifferentBytes = 4;
   std::set<std::string> bytes;
@@ -76,7 +76,7 @@ KnownIds known_ids(const ImageEvidence& e, bool trace) {
 
 Finding against(const Record& r, const IdField& field, std::string saw, std::string signature,
                 std::string label) {
-  Finding f = contradicted(std::move(saw), std::move(signature));
+  Finding f = failed(std::move(saw), std::move(signature));
   f.evidence = record_lines(r);
   f.hexdumps = {record_dump(r, {{field.offset, field.length, std::move(label)}})};
   return f;

@@ -1,4 +1,5 @@
-// The ids in records of a program that nobody drives, beside those that it was told or prints.
+// The ids in records of a program that nobody drives, compared with those that it was told or
+// prints.
 #pragma once
 
 #include <cstdint>

@@ -20,10 +20,10 @@ Finding timestamp_distinct(const ImageEvidence& e) {
       if (a.start() != b.start()) continue;
       updated = true;
       if (a.header.monotonic_published_at_ns != b.header.monotonic_published_at_ns) continue;
-      Finding f = contradicted(
-          fmt::format("two updates left the timestamp {} behind, with other size or pointer",
-                      a.header.monotonic_published_at_ns),
-          "repeated timestamp");
+      Finding f =
+          failed(fmt::format("two updates left the timestamp {}, with other size or pointer",
+                             a.header.monotonic_published_at_ns),
+                 "repeated timestamp");
       f.evidence = {maps_line(b), fmt::format("state {} and state {} of {}", k + 1, i + 1,
                                               e.first_sights.size())};
       f.hexdumps = {header_dump(a, {{16, 8, "timestamp"}}),
@@ -60,10 +60,9 @@ Finding no_silent_change(const ImageEvidence& e) {
         const auto is = c.payload_bytes;
         const auto at =
             static_cast<std::uint64_t>(std::ranges::mismatch(was, is).in1 - was.begin());
-        Finding f =
-            contradicted(fmt::format("payload byte {} changed while the timestamp stayed {}", at,
-                                     c.header.monotonic_published_at_ns),
-                         "payload changed under the same timestamp");
+        Finding f = failed(fmt::format("payload byte {} changed while the timestamp stayed {}", at,
+                                       c.header.monotonic_published_at_ns),
+                           "payload changed under the same timestamp");
         f.evidence = {maps_line(c), fmt::format("hash {:#x} at first, {:#x} now",
                                                 first->payload_block->hash, c.payload_block->hash)};
         f.hexdumps = {payload_dump(*first, at, 1, "at first"), payload_dump(c, at, 1, "now")};
@@ -92,11 +91,10 @@ Finding dontfork(const ImageEvidence& e) {
       const bool has_header = entries[i].range.contains(sys::RemoteAddr(c->start()));
       if (!has_header && milder) continue;
       Finding f =
-          has_header
-              ? contradicted("VmFlags lack dc: a forked child gets the context of its parent",
-                             "no MADV_DONTFORK")
-              : warned("VmFlags of pages after the header lack dc: a forked child gets them",
-                       "MADV_DONTFORK for a part");
+          has_header ? failed("VmFlags lack dc: a forked child gets the context of its parent",
+                              "no MADV_DONTFORK")
+                     : warned("VmFlags of pages after the header lack dc: a forked child gets them",
+                              "MADV_DONTFORK for a part");
       f.evidence = {"maps: " + to_maps_line(entries[i]), "VmFlags: " + *flags};
       if (has_header) return f;
       milder = std::move(f);
@@ -109,14 +107,14 @@ Finding dontfork(const ImageEvidence& e) {
                       "a kernel with CONFIG_PROC_PAGE_MONITOR, and the right to read smaps");
 }
 
-constexpr std::array<NamedRule, 3> kUpdateRules = {{
-    {"pctx.update.timestamp-distinct", timestamp_distinct},
-    {"pctx.update.no-silent-change", no_silent_change},
-    {"pctx.fork.dontfork", dontfork},
-}};
+constexpr auto kUpdateRules = std::to_array<RequirementRule>({
+    {"pctx.update.timestamp-distinct", timestamp_distinct, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.update.no-silent-change", no_silent_change, AskedOf::kImages, RestsOn::kStates},
+    {"pctx.fork.dontfork", dontfork, AskedOf::kImages, RestsOn::kStates},
+});
 
 }  // namespace
 
-std::span<const NamedRule> update_rules() { return kUpdateRules; }
+std::span<const RequirementRule> update_rules() { return kUpdateRules; }
 
 }  // namespace ctxconf::conformance

@@ -16,7 +16,7 @@ struct KnownBytes {
 // A number as the vectors have it: little-endian, in `size` bytes.
 KnownBytes known_number(std::uint64_t offset, std::uint64_t value, std::size_t size);
 
-// Puts the header or record of a vector beside a dump that begins where that of the testee begins,
+// Puts the header or record of a vector next to a dump that begins where that of the testee begins,
 // and marks what differs and has no mark yet. For testees that are little-endian.
 void put_beside_header(Hexdump& dump, const std::vector<KnownBytes>& known);
 void put_beside_record(Hexdump& dump, const std::vector<KnownBytes>& known);

@@ -1,5 +1,5 @@
-// What `ctxconf run` asks of a program under test: operations that make a requirement visible. What
-// they show is judged by the rules, from the recording.
+// The checks of `ctxconf run`: operations that make a requirement visible. The rules judge the
+// recording.
 #pragma once
 
 #include <span>
@@ -15,43 +15,47 @@ using Driven = Testee::Answer<void>;
 
 struct Check {
   std::string_view name;
-  // Capabilities without which it is left out, as in is_declared().
+  // The check is left out without these capabilities, as in is_declared().
   std::vector<std::string_view> needs;
-  // Globs over ids: rows that a crash, a hang or a refusal in this check decides, and which are not
-  // applicable where it is left out and no other check is for them.
+  // Globs over ids of requirements that a crash, a hang or a refusal in this check decides. They
+  // are not applicable if the check is left out and no other check is for them.
   std::vector<std::string_view> requirements;
-  // Rows that it shows as well.
+  // More requirements that the check shows.
   std::vector<std::string_view> also;
   Driven (*drive)(Testee&);
 };
 
-// Checks that share a process, one after the other; each also works in a fresh one.
+// Checks that share a process, one after the other; each also works in a fresh process.
 struct Group {
   std::string_view name;
   std::vector<Check> checks;
-  // Stores to the record of the thread that was asked last are recorded, instead of those to the
+  // Records stores to the record of the thread of the last request, instead of stores to the
   // header.
   bool records = false;
-  // Changes to the header are walked through instruction by instruction.
+  // Changes to the header are single-stepped.
   bool steps = false;
-  // Changes to the variable and the record of the thread that was asked last are walked through
-  // instruction by instruction, and memory that is given back is overwritten.
+  // Changes to the slot and the record of the thread of the last request are single-stepped, and
+  // freed memory is overwritten.
   bool slot_steps = false;
-  // What the testee gives back to glibc's malloc is overwritten, as with slot_steps.
+  // Memory that the testee frees to glibc's malloc is overwritten, as with slot_steps.
   bool overwrites_freed = false;
-  // Nothing but states is recorded, so that the program runs as it does alone.
+  // Records only snapshots, so that the program runs at full speed.
   bool race = false;
-  // At each step of a request it is looked at what a child would have.
+  // At each step of a request ctxconf forks the testee and looks at the child's memory.
   bool forks = false;
-  // The testee is process 1 of a pid namespace. Left out where the host makes none.
+  // The testee is process 1 of a pid namespace. The group is left out if the host does not allow
+  // that.
   bool pid_namespace = false;
-  // Specs (conformance/observe/injection.h), a space between two, that its checks turn on and off;
-  // clocks are read by system calls then. Or kFileSizeLimit. Left out where the host cannot answer
-  // calls.
+  // Specs (conformance/faults/injection.h), separated by spaces, that its checks turn on and off;
+  // clocks are then read by system calls. Or kFileSizeLimit. The group is left out if the host
+  // cannot inject faults.
   const char* injections = "";
-  // The same, and only where the kernel names no anonymous memory.
+  // More specs, used only if the kernel does not name anonymous memory.
   const char* without_names = "";
 };
+
+// Publishes once per process: publishing again may set up the SDK again.
+Driven publish_once(Testee& t, const std::string& service_name);
 
 std::span<const Group> process_groups();
 std::span<const Group> thread_groups();

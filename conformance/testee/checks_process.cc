@@ -21,7 +21,7 @@ Json attribute(const std::string& key, Json value) {
 }
 Json resource(Json attributes) { return {{"attributes", std::move(attributes)}}; }
 
-// Of an instance with this name; further attributes behind it.
+// A Resource for an instance with this name; `more` attributes follow.
 Json named(const std::string& name, const Json& more = Json::array()) {
   Json attributes = {text_attribute("service.name", name),
                      text_attribute("service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09")};
@@ -32,19 +32,19 @@ Json named(const std::string& name, const Json& more = Json::array()) {
 Json plain_resource() { return named("ctxconf-checkout"); }
 
 Driven publish(Testee& t) {
-  CTX_CHECK(t.request("process.publish", {{"resource", plain_resource()}}));
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", plain_resource()}}));
   return {};
 }
 
 Driven initialise(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.wait_for_context(kInitialised));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.wait_for_context(kInitialised));
   return {};
 }
 
-// ---- what is given
+// ---- values
 
-// What an update puts in the place of values_of_every_kind(), kind for kind.
+// An update replaces values_of_every_kind() by these, each of the same kind.
 Json other_values(const std::string& prefix) {
   const auto key = [&](const char* name) { return prefix + name; };
   const Json words = {{"values", {{{"stringValue", "three"}}}}};
@@ -77,24 +77,24 @@ Driven resource_kinds(Testee& t) {
   if (t.can("process.attributes")) {
     for (const Json& a : values_of_every_kind("ctxconf.")) more.push_back(a);
   }
-  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-values", more)}}));
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", named("ctxconf-values", more)}}));
   return {};
 }
 
-// Where a length needs another byte, and many of them. An SDK may refuse it.
+// Sizes at which a length needs another byte, and many such values. An SDK may refuse them.
 Driven resource_sizes(Testee& t) {
   Json more = Json::array();
   for (const std::size_t size : {0, 1, 127, 128, 16383, 16384}) {
     more.push_back(text_attribute("ctxconf.size." + std::to_string(size), std::string(size, 's')));
   }
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-sizes", more)}}));
   return {};
 }
 
-// More than a length of 16 bits can say.
+// More than a 16-bit length can express.
 Driven resource_large(Testee& t) {
   const Json more = Json::array({text_attribute("ctxconf.size.70000", std::string(70000, 's'))});
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-large", more)}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-large", more)}}));
   return {};
 }
 
@@ -104,7 +104,7 @@ Driven resource_many(Testee& t) {
     more.push_back(
         text_attribute("ctxconf.many." + std::to_string(i), "value-" + std::to_string(i)));
   }
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-many", more)}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-many", more)}}));
   return {};
 }
 
@@ -114,11 +114,12 @@ Driven extra_pairs(Testee& t) {
   if (t.can("process.attributes")) {
     for (const Json& a : values_of_every_kind("ctxconf.extra.")) pairs.push_back(a);
   }
-  CTX_CHECK(t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", pairs}}));
+  CTX_RETURN_IF_ERROR(
+      t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", pairs}}));
   return {};
 }
 
-// Beside a Resource that stays. An SDK may refuse it.
+// Updates the extra pairs while the Resource stays. An SDK may refuse it.
 Driven update_extra_pairs(Testee& t) {
   const Json first = {text_attribute("ctxconf.extra.first", "canary-1"),
                       text_attribute("ctxconf.extra.second", "canary-2")};
@@ -126,26 +127,26 @@ Driven update_extra_pairs(Testee& t) {
       t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", first}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
-  CTX_CHECK(t.wait_for_context(kInitialised));
+  CTX_RETURN_IF_ERROR(t.wait_for_context(kInitialised));
   const Json next = {text_attribute("ctxconf.extra.first", "canary-3"),
                      text_attribute("ctxconf.extra.third", "canary-4")};
-  CTX_CHECK(t.ask("process.update", {{"attributes", next}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.update", {{"attributes", next}}));
   return {};
 }
 
 Driven second_resource(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   const Json another =
       resource({text_attribute("service.name", "ctxconf-tenant"),
                 text_attribute("service.instance.id", "e3d1b0a6-7c55-4b7e-8f0a-1c9d4a2b6e06")});
-  CTX_CHECK(t.request("process.second_resource", {{"resource", another}}));
-  CTX_CHECK(t.wait(kIdle / 5));
+  CTX_RETURN_IF_ERROR(t.request("process.second_resource", {{"resource", another}}));
+  CTX_RETURN_IF_ERROR(t.wait(kIdle / 5));
   return {};
 }
 
 // ---- publication
 
-// What an SDK accepts may show a little later.
+// An SDK may accept a request and publish a little later.
 Driven offer_publication(Testee& t, const Json& resource) {
   const auto reply = t.ask("process.publish", {{"resource", resource}});
   if (!reply) return std::unexpected(reply.error());
@@ -153,13 +154,14 @@ Driven offer_publication(Testee& t, const Json& resource) {
 }
 
 Driven publish_again(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(offer_publication(t, named("ctxconf-again")));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-again")));
   const Json more = Json::array({text_attribute("ctxconf.padding", std::string(9000, 'p'))});
   return offer_publication(t, named("ctxconf-larger", more));
 }
 
-// All at once, with as many forks beside them where that is declared: one after the other.
+// All requests at once, together with as many forks if the adapter declares them; else one after
+// the other.
 Driven at_once_with_forks(Testee& t, Json requests) {
   const std::size_t count = requests.size();
   for (std::size_t i = 0; i < count && t.can("process.fork:idle"); ++i) {
@@ -170,7 +172,7 @@ Driven at_once_with_forks(Testee& t, Json requests) {
   if ((*reply)["ok"] != true) return {};
   for (const Json& result : (*reply)["results"]) {
     if (!result.is_object() || !result.contains("child_pid")) continue;
-    CTX_CHECK(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
+    CTX_RETURN_IF_ERROR(t.request("process.reap", {{"child_pid", result["child_pid"]}}));
   }
   return {};
 }
@@ -185,39 +187,40 @@ Driven publish_in_parallel(Testee& t) {
 }
 
 Driven second_sdk(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("sdk.load"));
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-second-sdk")}, {"sdk", 2}}));
-  CTX_CHECK(t.request("sdk.unload"));
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-sdk")}}));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.request("sdk.load"));
+  CTX_RETURN_IF_ERROR(
+      t.ask("process.publish", {{"resource", named("ctxconf-second-sdk")}, {"sdk", 2}}));
+  CTX_RETURN_IF_ERROR(t.request("sdk.unload"));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-after-sdk")}}));
   return {};
 }
 
-// A main thread that waits for a lock, and nobody who looks.
+// The main thread waits for a lock, and nobody looks.
 Driven idle(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   if (t.can("thread")) {
-    CTX_CHECK(
+    CTX_RETURN_IF_ERROR(
         t.request("thread.block", {{"thread", "main"}, {"how", "futex"}, {"ms", kIdle.count()}}));
   }
-  CTX_CHECK(t.wait(kIdle));
-  CTX_CHECK(t.wait_stopped(kIdle / 5, kIdle / 5));
+  CTX_RETURN_IF_ERROR(t.wait(kIdle));
+  CTX_RETURN_IF_ERROR(t.wait_stopped(kIdle / 5, kIdle / 5));
   return {};
 }
 
 Driven drop(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   const auto dropped = t.request("process.drop");
   if (!dropped) return std::unexpected(dropped.error());
-  CTX_CHECK(t.wait_for_change(*dropped, kIdle));
+  CTX_RETURN_IF_ERROR(t.wait_for_change(*dropped, kIdle));
   const auto again = t.ask("process.publish", {{"resource", named("ctxconf-after-drop")}});
   if (!again) return std::unexpected(again.error());
-  CTX_CHECK(t.wait_for_change(*again, kIdle));
-  if ((*again)["ok"] == true) CTX_CHECK(t.request("process.drop"));
+  CTX_RETURN_IF_ERROR(t.wait_for_change(*again, kIdle));
+  if ((*again)["ok"] == true) CTX_RETURN_IF_ERROR(t.request("process.drop"));
   return {};
 }
 
-// A failed publication is an answer. One that is to come in the background begins while it fails.
+// A failed publication is an answer. A background publication begins while it fails.
 Driven publish_with_failures(Testee& t) {
   t.inject(true);
   const auto reply = t.ask("process.publish", {{"resource", plain_resource()}});
@@ -225,47 +228,47 @@ Driven publish_with_failures(Testee& t) {
     return std::unexpected(t.gives_up());
   }
   if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] == true && !t.has_injected()) CTX_CHECK(t.wait_for_context(kIdle));
+  if ((*reply)["ok"] == true && !t.has_injected()) CTX_RETURN_IF_ERROR(t.wait_for_context(kIdle));
   t.inject(false);
   return {};
 }
 
 Driven publish_after_failures(Testee& t) {
-  CTX_CHECK(publish_with_failures(t));
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-the-denial")}}));
+  CTX_RETURN_IF_ERROR(publish_with_failures(t));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-after-the-denial")}}));
   return {};
 }
 
 // ---- updates
 
 Driven update(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-checkout-2")}}));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named("ctxconf-checkout-2")}}));
   return {};
 }
 
-// An SDK may refuse them.
+// An SDK may refuse these updates.
 Driven update_kinds(Testee& t) {
   Json first = values_of_every_kind("ctxconf.");
   first.push_back(text_attribute("ctxconf.unicode", "sch\u00f6n \u2713"));
   const auto published = t.ask("process.publish", {{"resource", named("ctxconf-kinds", first)}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
-  CTX_CHECK(t.wait_for_context(kInitialised));
+  CTX_RETURN_IF_ERROR(t.wait_for_context(kInitialised));
   Json next = other_values("ctxconf.");
   next.push_back(text_attribute("ctxconf.unicode", "gr\u00fcn \u2717"));
-  CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-other-kinds", next)}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named("ctxconf-other-kinds", next)}}));
   return {};
 }
 
-// Of the Resource in updates.
+// Keys of the Resource that change in updates.
 struct ChangingKeys {
   Json removed = {text_attribute("ctxconf.removed", "to be removed"),
                   text_attribute("service.version", "0.0.1")};
   std::string padded = "ctxconf.padding";  // empty: the name
 };
 
-// Among the keys that can be set, where that is declared.
+// Chooses among the settable keys, if the adapter declares them.
 ChangingKeys changing_keys(const Json& capabilities) {
   const Json publish = capabilities.value("process.publish", Json::object());
   if (!publish.contains("keys")) return {};
@@ -280,10 +283,12 @@ ChangingKeys changing_keys(const Json& capabilities) {
   return out;
 }
 
-// Grows and shrinks, by a byte, tenfold and a hundredfold, with attributes less every other time.
+// The size grows and shrinks by a byte, tenfold and a hundredfold; every other update has fewer
+// attributes.
 Driven update_sizes(Testee& t) {
   const ChangingKeys keys = changing_keys(t.capabilities());
-  CTX_CHECK(t.request("process.publish", {{"resource", named("ctxconf-state", keys.removed)}}));
+  CTX_RETURN_IF_ERROR(
+      t.request("process.publish", {{"resource", named("ctxconf-state", keys.removed)}}));
   bool is_removed = true;
   for (const std::size_t size : {100, 101, 1000, 10000, 9999, 1000, 100, 1}) {
     const std::string padding(size, 'p');
@@ -297,31 +302,32 @@ Driven update_sizes(Testee& t) {
     }
     if (!is_removed) more.insert(more.end(), keys.removed.begin(), keys.removed.end());
     is_removed = !is_removed;
-    // An SDK may refuse what is too long for it.
+    // An SDK may refuse a value that is too long.
     constexpr std::size_t kUsual = 255;
     const Json whole = {{"resource", named(name, more)}};
     if (size <= kUsual) {
-      CTX_CHECK(t.request("process.update", whole));
+      CTX_RETURN_IF_ERROR(t.request("process.update", whole));
     } else {
-      CTX_CHECK(t.ask("process.update", whole));
+      CTX_RETURN_IF_ERROR(t.ask("process.update", whole));
     }
   }
   return {};
 }
 
-// After an update while calls failed, one that is to work.
+// After an update during which calls failed, an update that must work.
 Driven update_after_failures(Testee& t, const Json& more = Json::array()) {
   const auto next =
       t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed", more)}});
   if (!next) return std::unexpected(next.error());
   if ((*next)["ok"] != true) {
-    CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
+    CTX_RETURN_IF_ERROR(
+        t.ask("process.publish", {{"resource", named("ctxconf-published-anew-after-it")}}));
   }
   return {};
 }
 
 Driven update_with_failures(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   t.inject(true);
   const auto failing = t.ask("process.update", {{"resource", named("ctxconf-while-a-call-fails")}});
   t.inject(false);
@@ -329,50 +335,52 @@ Driven update_with_failures(Testee& t) {
   return update_after_failures(t);
 }
 
-// From the publication on.
+// The clock is injected from the publication on.
 Driven update_with_another_clock(Testee& t) {
   t.inject(true);
-  CTX_CHECK(t.ask("process.publish", {{"resource", plain_resource()}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", plain_resource()}}));
   for (const char* const name : {"ctxconf-first", "ctxconf-second", "ctxconf-third"}) {
-    CTX_CHECK(t.ask("process.update", {{"resource", named(name)}}));
+    CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named(name)}}));
   }
   t.inject(false);
   return {};
 }
 
-// So much that an allocator asks the kernel for it. The adapter itself has got its memory before.
+// Large enough that an allocator asks the kernel for memory. The adapter has its own memory
+// already.
 Driven update_without_memory(Testee& t) {
   Json more = Json::array();
   for (int i = 0; i < 40; ++i) {
     more.push_back(text_attribute("ctxconf.padding." + std::to_string(i), std::string(10000, 'p')));
   }
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.ask_with_failures("process.update",
-                                {{"resource", named("ctxconf-while-memory-fails", more)}}));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.ask_with_failures(
+      "process.update", {{"resource", named("ctxconf-while-memory-fails", more)}}));
   return update_after_failures(t, more);
 }
 
-// The content grows and shrinks; the last one is as large as the one before.
+// The content grows and shrinks; the last update has the size of the one before.
 Driven update_by_instructions(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   int step = 0;
   for (const std::size_t size : {8, 2000, 40, 40}) {
     const Json more = Json::array({text_attribute("ctxconf.padding", std::string(size, 'p'))});
     const auto name = "ctxconf-step-" + std::to_string(++step);
-    CTX_CHECK(t.request("process.update", {{"resource", named(name, more)}}));
+    CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named(name, more)}}));
   }
   return {};
 }
 
-// By the adapter itself where it can, which is faster than a request for each.
+// If it can, the adapter makes the updates itself, which is faster than one request for each.
 Driven update_beside_a_reader(Testee& t) {
-  CTX_CHECK(initialise(t));
+  CTX_RETURN_IF_ERROR(initialise(t));
   if (t.can("churn")) {
     std::uint64_t iterations = 50;
     return t.race([&t, &iterations](std::uint64_t /*round*/) -> Driven {
       const auto begin = std::chrono::steady_clock::now();
-      CTX_CHECK(t.request("process.churn", {{"iterations", iterations}, {"seed", "5eed"}}));
-      // However long an SDK takes for one, none of these requests takes long.
+      CTX_RETURN_IF_ERROR(
+          t.request("process.churn", {{"iterations", iterations}, {"seed", "5eed"}}));
+      // Even if an SDK needs long for one update, none of these requests takes long.
       const auto took = std::chrono::steady_clock::now() - begin;
       if (took < milliseconds(100)) iterations = std::min<std::uint64_t>(2 * iterations, 10000);
       if (took > milliseconds(1000)) iterations = std::max<std::uint64_t>(iterations / 4, 1);
@@ -383,12 +391,12 @@ Driven update_beside_a_reader(Testee& t) {
     const Json more =
         Json::array({text_attribute("ctxconf.padding", std::string(round * 97 % 256, 'p'))});
     const auto name = "ctxconf-race-" + std::to_string(round);
-    CTX_CHECK(t.request("process.update", {{"resource", named(name, more)}}));
+    CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named(name, more)}}));
     return {};
   });
 }
 
-// Whichever comes last, a publication after all of them is a whole one.
+// Whatever comes last, a publication after all of them must be complete.
 Driven drop_in_parallel(Testee& t) {
   Json requests = Json::array();
   for (const char* op : {"process.update", "process.drop", "process.publish", "process.update",
@@ -402,13 +410,13 @@ Driven drop_in_parallel(Testee& t) {
     }
     requests.push_back(std::move(request));
   }
-  CTX_CHECK(t.ask("parallel", {{"requests", requests}}));
-  CTX_CHECK(t.ask("process.publish", {{"resource", named("ctxconf-after-all")}}));
+  CTX_RETURN_IF_ERROR(t.ask("parallel", {{"requests", requests}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-after-all")}}));
   return {};
 }
 
 Driven update_in_parallel(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   Json requests = Json::array();
   for (std::size_t i = 0; i < 8; ++i) {
     const auto number = std::to_string(i);
@@ -416,7 +424,7 @@ Driven update_in_parallel(Testee& t) {
         Json::array({text_attribute("ctxconf.writer", number + std::string(40 * i, 'w'))});
     requests.push_back({{"op", "process.update"}, {"resource", named("writer-" + number, more)}});
   }
-  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  CTX_RETURN_IF_ERROR(t.request("parallel", {{"requests", requests}}));
   return t.can("process.drop") ? drop_in_parallel(t) : Driven();
 }
 
@@ -425,15 +433,16 @@ Driven update_in_parallel(Testee& t) {
 Driven fork_and_reap(Testee& t, const Json& child) {
   auto reply = t.request("process.fork", {{"child", child}});
   if (!reply) return std::unexpected(reply.error());
-  CTX_CHECK(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
+  CTX_RETURN_IF_ERROR(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
   return {};
 }
 
 Driven fork_idle(Testee& t) {
   const Json child = {{"do", "idle"}};
-  CTX_CHECK(publish(t));
-  CTX_CHECK(fork_and_reap(t, child));
-  if (t.can("process.fork:fork")) CTX_CHECK(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(fork_and_reap(t, child));
+  if (t.can("process.fork:fork"))
+    CTX_RETURN_IF_ERROR(fork_and_reap(t, {{"do", "fork"}, {"child", child}}));
   if (!t.can("process.parallel") || !t.can("process.update")) return {};
   Json requests = Json::array();
   for (int i = 0; i < 6; ++i) {
@@ -449,61 +458,62 @@ Driven fork_publish(Testee& t) {
             {"resource", resource({text_attribute("service.name", "ctxconf-worker"),
                                    text_attribute("service.instance.id", instance)})}};
   };
-  CTX_CHECK(publish(t));
-  CTX_CHECK(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
   if (t.can("process.fork:update")) {
     Json updating = child("5b0dd7e1-3b4e-4f0a-a2b5-7d6c0b7f4d03");
     updating["do"] = "update";
     updating["update"] = {
         {"resource", child("9a6f2c34-8d1e-4b57-b0c9-2e41f0a85e04").at("resource")}};
-    CTX_CHECK(fork_and_reap(t, updating));
+    CTX_RETURN_IF_ERROR(fork_and_reap(t, updating));
   }
   if (t.can("process.fork:drop")) {
     Json withdrawing = child("7c4e9b12-0d36-4f8a-9a57-3b2f61d0e805");
     withdrawing["do"] = "drop";
-    CTX_CHECK(fork_and_reap(t, withdrawing));
+    CTX_RETURN_IF_ERROR(fork_and_reap(t, withdrawing));
   }
   if (t.can("process.fork:fork")) {
-    CTX_CHECK(fork_and_reap(
+    CTX_RETURN_IF_ERROR(fork_and_reap(
         t, {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}}));
   }
   if (!t.can("process.update")) return {};
-  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-after-its-children")}}));
+  CTX_RETURN_IF_ERROR(
+      t.request("process.update", {{"resource", named("ctxconf-after-its-children")}}));
   return {};
 }
 
-// Process 1 of one pid namespace forks process 1 of another.
+// Process 1 of a pid namespace forks process 1 of another one.
 Driven fork_into_namespace(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   const Json child = {
       {"do", "publish"},
       {"resource",
        resource({text_attribute("service.name", "ctxconf-nested"),
                  text_attribute("service.instance.id", "2f0c7d5a-6a0b-4a3e-9d2d-51d7a9f1c705")})}};
-  // Why a child did not come to publish is seen from outside.
-  CTX_CHECK(t.ask("process.fork", {{"child", child}, {"namespace", "pid"}}));
+  // The recording shows why a child did not publish.
+  CTX_RETURN_IF_ERROR(t.ask("process.fork", {{"child", child}, {"namespace", "pid"}}));
   return {};
 }
 
 Driven publish_and_update(Testee& t) {
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
   if (!t.can("process.update")) return {};
   const Json more = Json::array({text_attribute("ctxconf.padding", std::string(5000, 'p'))});
-  CTX_CHECK(t.ask("process.update", {{"resource", named("ctxconf-larger", more)}}));
-  CTX_CHECK(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named("ctxconf-larger", more)}}));
+  CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named("ctxconf-smaller")}}));
   return {};
 }
 
 Driven exec_self(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.exec_self());
-  CTX_CHECK(publish(t));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.exec_self());
+  CTX_RETURN_IF_ERROR(publish(t));
   return {};
 }
 
 Driven exec_idle(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.exec_idle());
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.exec_idle());
   return {};
 }
 

@@ -14,10 +14,11 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr const char* kThreadsService = "ctxconf-threads";
 constexpr const char* kTrace = "0af7651916cd43dd8448eb211c80319c";
 constexpr const char* kSpan = "b7ad6b7169203331";
 
-// No two are alike, and none reads the same backwards.
+// No two ids are equal, and none is a palindrome.
 std::string trace_id(unsigned number) {
   return fmt::format("4bf92f3577b34da6a3ce929d{:08x}", number);
 }
@@ -39,85 +40,78 @@ Json resource_named(const std::string& name) {
   return {{"attributes", Json::array({text_attribute("service.name", name)})}};
 }
 
-// Once in a process: to publish again may set up the SDK anew.
-Driven publish_once(Testee& t) {
-  if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
-  CTX_CHECK(t.request("process.publish", {{"resource", resource_named("ctxconf-threads")}}));
-  return {};
-}
-
-// Without thread.detach contexts pile up, which is as good as any state.
+// Without thread.detach contexts pile up, which does no harm.
 Driven detach(Testee& t, const char* thread) {
-  if (t.can("thread.detach")) CTX_CHECK(t.request("thread.detach", on(thread)));
+  if (t.can("thread.detach")) CTX_RETURN_IF_ERROR(t.request("thread.detach", on(thread)));
   return {};
 }
 
-// Attaches what an SDK may refuse by design, and ends it again.
+// Attaches something that an SDK may refuse by design, and detaches it again.
 Driven offer(Testee& t, Json members) {
   const auto reply = t.offer("thread.attach", std::move(members));
   if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] == true) CTX_CHECK(detach(t, "main"));
+  if ((*reply)["ok"] == true) CTX_RETURN_IF_ERROR(detach(t, "main"));
   return {};
 }
 
 Driven attach(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request("thread.attach",
-                      context("main", "A", kTrace, kSpan, 1,
-                              Json::array({text_attribute("http_route", "/cart"),
-                                           text_attribute("http_request_method", "GET")}))));
-  CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.attach", context("main", "A", kTrace, kSpan, 1,
+                               Json::array({text_attribute("http_route", "/cart"),
+                                            text_attribute("http_request_method", "GET")}))));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
   return {};
 }
 
 Driven flags(Testee& t) {
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   unsigned number = 0x100;
   for (const unsigned given : {0x01U, 0x00U, 0x02U, 0x03U, 0xfdU}) {
     ++number;
-    CTX_CHECK(offer(t, context("main", fmt::format("flags-{}", given), trace_id(number),
-                               span_id(number), given, Json::array())));
+    CTX_RETURN_IF_ERROR(offer(t, context("main", fmt::format("flags-{}", given), trace_id(number),
+                                         span_id(number), given, Json::array())));
   }
   return {};
 }
 
 Driven nested(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  // Spans of one trace, and a third of another.
-  CTX_CHECK(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  // Two spans of one trace, and one of another.
+  CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "root", kTrace, "1111111111111112", 1,
                                          Json::array({text_attribute("http_route", "/cart")}))));
-  CTX_CHECK(
+  CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "child", kTrace, "2222222222222223", 1,
                                          Json::array({text_attribute("db_table", "carts")}))));
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("main", "linked", 0x201, Json::array({text_attribute("http_route", "/pay")}))));
-  for (int i = 0; i < 3; ++i) CTX_CHECK(detach(t, "main"));
-  // One that is sampled inside one that is not, which not every SDK takes.
+  for (int i = 0; i < 3; ++i) CTX_RETURN_IF_ERROR(detach(t, "main"));
+  // A sampled span inside an unsampled one, which some SDKs refuse.
   const auto reply =
       t.offer("thread.attach", context("main", "unsampled", trace_id(0x202), span_id(0x202), 0,
                                        Json::array({text_attribute("http_route", "/health")})));
   if (!reply) return std::unexpected(reply.error());
   if ((*reply)["ok"] != true) return {};
-  CTX_CHECK(t.request("thread.attach", context("main", "sampled", 0x203)));
-  for (int i = 0; i < 2; ++i) CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "sampled", 0x203)));
+  for (int i = 0; i < 2; ++i) CTX_RETURN_IF_ERROR(detach(t, "main"));
   return {};
 }
 
 Driven attributes_only(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("main", "traced", 0x301, Json::array({text_attribute("http_route", "/cart")}))));
-  CTX_CHECK(t.request("thread.detach", on("main")));
+  CTX_RETURN_IF_ERROR(t.request("thread.detach", on("main")));
   return offer(t, {{"thread", "main"},
                    {"ctx", "untraced"},
                    {"attributes", Json::array({text_attribute("http_route", "/idle")})}});
 }
 
 Driven other_types(Testee& t) {
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   const Json attributes =
       Json::array({{{"key", "retry_count"}, {"value", {{"intValue", 42}}}},
                    {{"key", "cache_hit"}, {"value", {{"boolValue", true}}}},
@@ -125,14 +119,14 @@ Driven other_types(Testee& t) {
   unsigned number = 0x400;
   for (const Json& one : attributes) {
     ++number;
-    CTX_CHECK(
+    CTX_RETURN_IF_ERROR(
         offer(t, context("main", fmt::format("other-{}", number), number, Json::array({one}))));
   }
   return {};
 }
 
-// Whatever a length modulo 256 leaves behind walks as entries with the index of a letter: what
-// follows its remainder are four times 64 bytes, each "x>" and 62 more.
+// If a length is taken modulo 256, the rest of the value reads as entries with the index of a
+// letter: after the remainder there are four times 64 bytes, each "x>" and 62 more.
 std::string long_value(std::size_t size, std::string_view filler) {
   std::string out(size % 256, 'v');
   while (out.size() + 64 <= size) {
@@ -145,7 +139,7 @@ std::string long_value(std::size_t size, std::string_view filler) {
 }
 
 Driven long_values(Testee& t) {
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   unsigned number = 0x500;
   for (const std::size_t size : {255U, 256U, 257U, 300U, 70000U}) {
     const std::string plain = size == 255 ? std::string(255, 'v') : long_value(size, "w");
@@ -154,8 +148,8 @@ Driven long_values(Testee& t) {
         size == 255 ? std::string(252, 'v') + "\xe2\x82\xac" : long_value(size, "\xe2\x82\xac");
     for (const auto& value : {plain, wide}) {
       ++number;
-      CTX_CHECK(offer(t, context("main", fmt::format("long-{}", number), number,
-                                 Json::array({text_attribute("http_route", value)}))));
+      CTX_RETURN_IF_ERROR(offer(t, context("main", fmt::format("long-{}", number), number,
+                                           Json::array({text_attribute("http_route", value)}))));
     }
   }
   return {};
@@ -170,64 +164,64 @@ Json six_of(const std::string& value) {
   return attributes;
 }
 
-// More than fits into what readers are sure to look at.
+// More than fits into what every reader looks at.
 Driven full_record(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(offer(t, context("main", "full", 0x580, six_of(std::string(150, 'f')))));
-  // 640 bytes end in the middle of a character of three.
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(offer(t, context("main", "full", 0x580, six_of(std::string(150, 'f')))));
+  // The limit of 640 bytes falls into the middle of a three-byte character.
   std::string wide = "ff";
   while (wide.size() < 140) wide += "\xe2\x82\xac";
   return offer(t, context("main", "full-wide", 0x581, six_of(wide)));
 }
 
 Driven append(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "grows", 0x601,
                                          Json::array({text_attribute("http_route", "/a"),
                                                       text_attribute("user_tier", "free")}))));
-  CTX_CHECK(t.request("thread.append",
-                      {{"thread", "main"},
-                       {"attributes", Json::array({text_attribute("http_route", "/b"),
-                                                   text_attribute("db_table", "carts")})}}));
-  CTX_CHECK(t.request("thread.append",
-                      {{"thread", "main"},
-                       {"attributes", Json::array({text_attribute("http_route", "/checkout")})}}));
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.append", {{"thread", "main"},
+                        {"attributes", Json::array({text_attribute("http_route", "/b"),
+                                                    text_attribute("db_table", "carts")})}}));
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.append", {{"thread", "main"},
+                        {"attributes", Json::array({text_attribute("http_route", "/checkout")})}}));
   return detach(t, "main");
 }
 
 Driven switches(Testee& t) {
   constexpr unsigned kSwitches = 20;
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   for (unsigned i = 0; i < kSwitches; ++i) {
-    CTX_CHECK(t.request("thread.attach", context("main", "switch", 0x700 + i)));
-    CTX_CHECK(t.request("thread.detach", on("main")));
+    CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "switch", 0x700 + i)));
+    CTX_RETURN_IF_ERROR(t.request("thread.detach", on("main")));
   }
   return {};
 }
 
 Driven fresh_threads(Testee& t) {
-  CTX_CHECK(t.request("thread.spawn", on("early")));
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request("thread.spawn", on("plain")));
-  CTX_CHECK(t.request("thread.attach", context("main", "busy", 0x801)));
-  CTX_CHECK(t.request("thread.spawn", on("from-busy")));
-  // What the one goes on with is not to show on the other.
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("early")));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("plain")));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "busy", 0x801)));
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("from-busy")));
+  // Later changes on one thread must not show on the other.
   if (t.can("thread.append")) {
-    CTX_CHECK(t.request("thread.append",
-                        {{"thread", "main"},
-                         {"attributes", Json::array({text_attribute("http_route", "/later")})}}));
+    CTX_RETURN_IF_ERROR(t.request(
+        "thread.append", {{"thread", "main"},
+                          {"attributes", Json::array({text_attribute("http_route", "/later")})}}));
   }
-  CTX_CHECK(t.request("thread.attach", context("main", "busier", 0x802)));
-  CTX_CHECK(detach(t, "main"));
-  CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "busier", 0x802)));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
   for (const char* thread : {"early", "plain", "from-busy"}) {
-    CTX_CHECK(t.request("thread.exit", on(thread)));
+    CTX_RETURN_IF_ERROR(t.request("thread.exit", on(thread)));
   }
   return {};
 }
 
-// At most so many, as the testee has declared.
+// `wanted`, or fewer if the testee declares a maximum.
 int most_threads(const Testee& t, int wanted) {
   const Json thread = t.capabilities().value("thread", Json::object());
   const Json most = thread.value("max_threads", Json(wanted));
@@ -235,83 +229,85 @@ int most_threads(const Testee& t, int wanted) {
 }
 
 Driven canaries(Testee& t) {
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   std::vector<std::string> names;
   for (int i = 1; i < most_threads(t, 4); ++i) names.push_back(fmt::format("t{}", i));
-  CTX_CHECK(t.request("thread.attach", context("main", "on-main", 0x900)));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "on-main", 0x900)));
   unsigned number = 0x900;
   for (const auto& name : names) {
     ++number;
-    CTX_CHECK(t.request("thread.spawn", on(name.c_str())));
-    CTX_CHECK(t.request("thread.attach",
-                        context(name.c_str(), "on-" + name, number,
-                                Json::array({text_attribute("http_route", "/" + name)}))));
+    CTX_RETURN_IF_ERROR(t.request("thread.spawn", on(name.c_str())));
+    CTX_RETURN_IF_ERROR(t.request(
+        "thread.attach", context(name.c_str(), "on-" + name, number,
+                                 Json::array({text_attribute("http_route", "/" + name)}))));
   }
   if (!names.empty()) {
     // One span on two threads.
-    CTX_CHECK(t.request("thread.attach", context("main", "shared", 0x901)));
-    CTX_CHECK(detach(t, "main"));
+    CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "shared", 0x901)));
+    CTX_RETURN_IF_ERROR(detach(t, "main"));
   }
-  CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
   for (const auto& name : names) {
-    CTX_CHECK(detach(t, name.c_str()));
-    CTX_CHECK(t.request("thread.exit", on(name.c_str())));
+    CTX_RETURN_IF_ERROR(detach(t, name.c_str()));
+    CTX_RETURN_IF_ERROR(t.request("thread.exit", on(name.c_str())));
   }
   return {};
 }
 
 Driven move(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request("thread.spawn", on("target")));
-  CTX_CHECK(t.request("thread.attach", context("main", "moving", 0xa01)));
-  CTX_CHECK(t.request("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}}));
-  CTX_CHECK(detach(t, "target"));
-  CTX_CHECK(t.request("thread.exit", on("target")));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("target")));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "moving", 0xa01)));
+  CTX_RETURN_IF_ERROR(
+      t.request("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}}));
+  CTX_RETURN_IF_ERROR(detach(t, "target"));
+  CTX_RETURN_IF_ERROR(t.request("thread.exit", on("target")));
   return {};
 }
 
 Driven exit(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request("thread.spawn", on("ends")));
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("ends")));
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("ends", "to-the-end", 0xb01, Json::array({text_attribute("http_route", "/cart")}))));
-  CTX_CHECK(t.request("thread.exit", on("ends")));
+  CTX_RETURN_IF_ERROR(t.request("thread.exit", on("ends")));
   return {};
 }
 
 Driven attach_first(Testee& t) {
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("main", "first", 0xc01, Json::array({text_attribute("http_route", "/cart")}))));
   return detach(t, "main");
 }
 
 Driven new_names(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(attach_first(t));
-  CTX_CHECK(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(attach_first(t));
+  CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "one-more", 0xc02,
                                          Json::array({text_attribute("user_tier", "gold"),
                                                       text_attribute("http_route", "/pay")}))));
-  CTX_CHECK(detach(t, "main"));
-  CTX_CHECK(t.request("thread.attach", context("main", "two-more", 0xc03,
-                                               Json::array({text_attribute("db_table", "carts"),
-                                                            text_attribute("db_shard", "7")}))));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(
+      t.request("thread.attach", context("main", "two-more", 0xc03,
+                                         Json::array({text_attribute("db_table", "carts"),
+                                                      text_attribute("db_shard", "7")}))));
   return detach(t, "main");
 }
 
-// Each a name that nobody has given before.
+// Each writer uses a name that is new.
 Driven names_at_once(Testee& t) {
   constexpr int kThreads = 8;
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   std::vector<std::string> threads;
   Json requests = Json::array();
   const int most = most_threads(t, 1 + kThreads);
   if (most < 2) return {};
   for (int i = 1; i < most; ++i) {
     threads.push_back(fmt::format("writer-{}", i));
-    CTX_CHECK(t.request("thread.spawn", on(threads.back().c_str())));
+    CTX_RETURN_IF_ERROR(t.request("thread.spawn", on(threads.back().c_str())));
     Json request = context(threads.back().c_str(), "named-" + threads.back(),
                            0xc80U + static_cast<unsigned>(i),
                            Json::array({text_attribute(fmt::format("name_of_writer_{}", i),
@@ -319,23 +315,24 @@ Driven names_at_once(Testee& t) {
     request["op"] = "thread.attach";
     requests.push_back(std::move(request));
   }
-  CTX_CHECK(attach_first(t));
-  CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+  CTX_RETURN_IF_ERROR(attach_first(t));
+  CTX_RETURN_IF_ERROR(t.request("parallel", {{"requests", requests}}));
   if (t.can("thread.detach")) {
     for (Json& request : requests) {
       request = on(request["thread"].get<std::string>().c_str());
       request["op"] = "thread.detach";
     }
-    CTX_CHECK(t.request("parallel", {{"requests", requests}}));
+    CTX_RETURN_IF_ERROR(t.request("parallel", {{"requests", requests}}));
   }
-  for (const auto& thread : threads) CTX_CHECK(t.request("thread.exit", on(thread.c_str())));
+  for (const auto& thread : threads)
+    CTX_RETURN_IF_ERROR(t.request("thread.exit", on(thread.c_str())));
   return {};
 }
 
 // One thread gives a new name while another updates the Resource.
 Driven update_beside_a_name(Testee& t) {
   constexpr unsigned kTimes = 4;
-  CTX_CHECK(t.request("thread.spawn", on("namer")));
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("namer")));
   for (unsigned i = 0; i < kTimes; ++i) {
     Json attach = context("namer", fmt::format("beside-{}", i), 0xd80U + i,
                           Json::array({text_attribute(fmt::format("name_beside_{}", i),
@@ -343,42 +340,44 @@ Driven update_beside_a_name(Testee& t) {
     attach["op"] = "thread.attach";
     const Json update = {{"op", "process.update"},
                          {"resource", resource_named(fmt::format("ctxconf-beside-{}", i))}};
-    CTX_CHECK(t.request("parallel", {{"requests", {update, attach}}}));
+    CTX_RETURN_IF_ERROR(t.request("parallel", {{"requests", {update, attach}}}));
   }
-  CTX_CHECK(t.request("thread.exit", on("namer")));
+  CTX_RETURN_IF_ERROR(t.request("thread.exit", on("namer")));
   return {};
 }
 
 Driven other_update(Testee& t) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("main", "stays", 0xd01, Json::array({text_attribute("http_route", "/cart")}))));
-  CTX_CHECK(t.request("process.update", {{"resource", resource_named("ctxconf-renamed")}}));
-  CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(
+      t.request("process.update", {{"resource", resource_named("ctxconf-renamed")}}));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
   const bool has_threads = t.can("thread") && most_threads(t, 2) == 2;
   return !has_threads || !t.can("process.parallel") ? Driven() : update_beside_a_name(t);
 }
 
 Driven republish(Testee& t) {
-  CTX_CHECK(publish_once(t));
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   // The same names in another order after each drop.
   const char* const names[] = {"http_route", "user_tier", "db_table"};
   for (unsigned i = 0; i < 3; ++i) {
     Json attributes = Json::array();
     for (unsigned k = 0; k < 3; ++k) attributes.push_back(text_attribute(names[(i + k) % 3], "x"));
-    CTX_CHECK(t.request("thread.attach",
-                        context("main", fmt::format("life-{}", i), 0xe01 + i, attributes)));
+    CTX_RETURN_IF_ERROR(t.request(
+        "thread.attach", context("main", fmt::format("life-{}", i), 0xe01 + i, attributes)));
     // The first life ends with nothing attached.
-    if (i == 0) CTX_CHECK(detach(t, "main"));
+    if (i == 0) CTX_RETURN_IF_ERROR(detach(t, "main"));
     if (i == 2) break;
-    CTX_CHECK(t.request("process.drop"));
-    CTX_CHECK(t.request("process.publish", {{"resource", resource_named("ctxconf-again")}}));
+    CTX_RETURN_IF_ERROR(t.request("process.drop"));
+    CTX_RETURN_IF_ERROR(
+        t.request("process.publish", {{"resource", resource_named("ctxconf-again")}}));
   }
   return {};
 }
 
-// In one context, from `first` on.
+// `count` names in one context, starting with `first`.
 Driven offer_names(Testee& t, unsigned first, unsigned count) {
   Json attributes = Json::array();
   for (unsigned k = first; k < first + count; ++k) {
@@ -387,30 +386,30 @@ Driven offer_names(Testee& t, unsigned first, unsigned count) {
   return offer(t, context("main", fmt::format("names-{}", first), 0x1000 + first, attributes));
 }
 
-// 300 names. Where a context has some of them for which there is room and others for which there is
-// none, an SDK may refuse it whole.
+// 300 names. If a context has some names for which there is room and some for which there is none,
+// an SDK may refuse all of it.
 Driven many_names(Testee& t) {
   constexpr unsigned kMost = 256;
   constexpr unsigned kAtOnce = 30;
-  constexpr unsigned kFitting = 240;  // beside a few that are there before
-  CTX_CHECK(publish_once(t));
-  for (unsigned i = 0; i < kFitting; i += kAtOnce) CTX_CHECK(offer_names(t, i, kAtOnce));
-  CTX_CHECK(offer_names(t, kFitting, 300 - kFitting));
-  for (unsigned i = kFitting; i < kMost; ++i) CTX_CHECK(offer_names(t, i, 1));
+  constexpr unsigned kFitting = 240;  // next to a few earlier ones
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  for (unsigned i = 0; i < kFitting; i += kAtOnce) CTX_RETURN_IF_ERROR(offer_names(t, i, kAtOnce));
+  CTX_RETURN_IF_ERROR(offer_names(t, kFitting, 300 - kFitting));
+  for (unsigned i = kFitting; i < kMost; ++i) CTX_RETURN_IF_ERROR(offer_names(t, i, 1));
   return offer(t, context("main", "one-too-many", 0x1200,
                           Json::array({text_attribute("no_index_left", "must-not-show")})));
 }
 
 Driven fork_in_context(Testee& t, const std::string& name, unsigned number, const Json& child) {
-  CTX_CHECK(publish_once(t));
-  CTX_CHECK(t.request("thread.attach", context("main", "around-" + name, number + 0x10)));
-  CTX_CHECK(t.request(
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "around-" + name, number + 0x10)));
+  CTX_RETURN_IF_ERROR(t.request(
       "thread.attach",
       context("main", name, number, Json::array({text_attribute("http_route", "/cart")}))));
   const auto forked = t.request("process.fork", {{"child", child}});
   if (!forked) return std::unexpected(forked.error());
-  CTX_CHECK(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
-  CTX_CHECK(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(t.request("process.reap", {{"child_pid", (*forked)["child_pid"]}}));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
   return detach(t, "main");
 }
 
@@ -517,6 +516,12 @@ const Group kThreadGroups[] = {
 };
 
 }  // namespace
+
+Driven publish_once(Testee& t, const std::string& service_name) {
+  if (!t.can("process.publish") || t.has_asked("process.publish")) return {};
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", resource_named(service_name)}}));
+  return {};
+}
 
 std::span<const Group> thread_groups() { return kThreadGroups; }
 

@@ -7,13 +7,13 @@
 #include <ranges>
 #include <utility>
 
-#include "conformance/observe/injection.h"
+#include "conformance/faults/injection.h"
 #include "conformance/testee/protocol.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-// Ids among the selected that one of the globs names.
+// The ids of the selected requirements that match one of the globs.
 std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
                                 const std::vector<std::string_view>& globs) {
   std::vector<std::string> out;
@@ -90,7 +90,7 @@ Driver::Driver(const TesteeOptions& options, std::vector<const Requirement*> sel
 
 GroupRun Driver::learn_capabilities() {
   GroupRun out;
-  Timeline asked;  // it says nothing about requirements
+  Timeline asked;  // evidence of no requirement
   Testee testee(options_, "hello", asked);
   const auto started = testee.start();
   if (started) capabilities_ = testee.capabilities();
@@ -142,7 +142,7 @@ std::vector<const Check*> Driver::checks_to_ask(const Group& group, Timeline& pa
   return out;
 }
 
-// What is recorded of a group, and which calls fail.
+// The options of a group: what is recorded, and which calls fail.
 TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, GroupRun& out) const {
   TesteeOptions options = options_;
   options.repeat = repeat;
@@ -150,25 +150,25 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   if (group.records && recording.stores) {
     recording.record_stores = true;
     recording.stores = false;
-    recording.no_stores = "the records of threads were watched instead";
+    recording.no_stores = "the record of each thread was watched instead";
   }
   if (group.slot_steps && recording.stores) {
     recording.slot_steps = true;
     recording.stores = false;
-    recording.no_stores = "the variables of threads were looked at instead";
+    recording.no_stores = "the slot and the record of each thread were watched instead";
     options.poisons_memory = true;
   }
   if (group.overwrites_freed) options.poisons_memory = true;
   if (group.race) {
     recording.stores = false;
     recording.no_filter = true;
-    recording.no_calls = recording.no_stores = "a reader on another processor was there instead";
+    recording.no_calls = recording.no_stores = "a reader on another processor ran instead";
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
-  if ((recording.steps || recording.slot_steps) && calls_.walk) {
+  if ((recording.steps || recording.slot_steps) && calls_.trace) {
     recording.walked = [&](std::uint64_t steps, double seconds) {
-      calls_.walk(group.name, steps, seconds);
+      calls_.trace(group.name, steps, seconds);
     };
   }
   recording.forks = group.forks;

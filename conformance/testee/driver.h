@@ -1,5 +1,5 @@
-// Asks a program under test for one group of checks after the other, each in a fresh process, and
-// goes on after whatever it does.
+// Asks a testee for one group of checks after another, each in a fresh process, and continues
+// whatever the testee does.
 #pragma once
 
 #include <cstdint>
@@ -10,57 +10,57 @@
 #include <string_view>
 #include <vector>
 
+#include "conformance/evidence/timeline.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/testee/checks.h"
 #include "conformance/testee/testee.h"
-#include "conformance/timeline.h"
 
 namespace ctxconf::conformance {
 
-// Of a group; then the rest of it is not run.
+// Per group; the rest of the group is then not run.
 inline constexpr int kMostCrashes = 3;
 
-// What driving one group gave.
+// The result of driving one group.
 struct GroupRun {
-  // Sessions, processes, skipped checks, injections, notes and stops, and nothing else.
+  // Only sessions, processes, skipped checks, injections, notes and stops.
   Timeline part;
-  std::string adapter_fault;  // as Testee's; hostile
+  std::string adapter_fault;  // as in Testee; hostile
   std::string harness_fault;
   bool interrupted = false;
-  int start_error = 0;    // with adapter_fault: errno, where the adapter cannot be started
-  std::size_t asked = 0;  // checks that were asked, whatever became of them
-  // False: nothing more can be asked of this adapter.
+  int start_error = 0;    // with adapter_fault: errno if the adapter cannot be started
+  std::size_t asked = 0;  // checks that were asked, with any result
+  // False: this adapter cannot be asked anything more.
   bool goes_on() const { return adapter_fault.empty() && harness_fault.empty() && !interrupted; }
 };
 
-// Adds what was recorded of a group. Skipped checks, notes and injections of a group that is there
-// already, from an earlier repeat, are not told again.
+// Adds the recording of a group. Skipped checks, notes and injections that an earlier repeat of the
+// group added are not added again.
 void append(Timeline part, Timeline& to);
 
-// What is told while checks are asked; empty ones are not called.
+// Callbacks while checks are asked; empty ones are not called.
 struct DriveCalls {
-  // Before each check, and after it with how it ended; nothing: it could not be ended.
+  // Before each check, and after it with how it ended; nothing if it could not be ended.
   std::function<void(std::string_view group, std::string_view check)> begin;
   std::function<void(std::string_view group, std::string_view check,
                      std::optional<CheckEnding> ending)>
       end;
   // As WrapOptions::walked.
-  std::function<void(std::string_view group, std::uint64_t steps, double seconds)> walk;
+  std::function<void(std::string_view group, std::uint64_t steps, double seconds)> trace;
 };
 
 class Driver {
  public:
-  // `options` outlive it. Checks for none of `selected` are left out.
+  // `options` must outlive this. Checks without a requirement in `selected` are left out.
   Driver(const TesteeOptions& options, std::vector<const Requirement*> selected);
 
   void tell(DriveCalls calls) { calls_ = std::move(calls); }
 
-  // Starts the adapter once to learn what it declares; asked before anything is driven. Its part is
+  // Starts the adapter once to learn its capabilities; call it before drive(). The result's part is
   // empty.
   GroupRun learn_capabilities();
   const nlohmann::json& capabilities() const { return capabilities_; }  // hostile
 
-  // How many checks of a group are asked, where it lives through them.
+  // The number of checks of a group that are asked if the adapter survives them.
   std::size_t checks_of(const Group& group) const;
   GroupRun drive(const Group& group, std::uint32_t repeat = 0);
 

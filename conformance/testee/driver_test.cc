@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "conformance/judge.h"
+#include "conformance/judge/judge.h"
 #include "sys/capabilities.h"
-#include "sys/tracee.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -32,24 +32,24 @@ json plain_resource() {
 }
 
 Driven publish(Testee& t) {
-  CTX_CHECK(t.request("process.publish", {{"resource", plain_resource()}}));
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", plain_resource()}}));
   return {};
 }
 Driven update(Testee& t) {
-  CTX_CHECK(publish(t));
-  CTX_CHECK(t.request("process.update", {{"resource", plain_resource()}}));
+  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", plain_resource()}}));
   return {};
 }
 
-constexpr std::string_view kPublishRow = "pctx.publish.discoverable";
-constexpr std::string_view kUpdateRow = "pctx.update.visible";
+constexpr std::string_view kPublishRequirement = "pctx.publish.discoverable";
+constexpr std::string_view kUpdateRequirement = "pctx.update.visible";
 
 Group group_of(std::string_view name, std::size_t checks, Driven (*drive)(Testee&)) {
   constexpr std::array<std::string_view, 6> kNames = {"a", "b", "c", "d", "e", "f"};
   Group group{name, {}};
   for (std::size_t i = 0; i < checks; ++i) {
-    const auto row = i + 1 < checks ? kPublishRow : kUpdateRow;
-    group.checks.push_back({kNames.at(i), {"process.publish"}, {row}, {}, drive});
+    const auto requirement = i + 1 < checks ? kPublishRequirement : kUpdateRequirement;
+    group.checks.push_back({kNames.at(i), {"process.publish"}, {requirement}, {}, drive});
   }
   return group;
 }
@@ -58,8 +58,8 @@ class DriverTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!sys::Capabilities::of_this_host().has(sys::kHostPtrace)) GTEST_SKIP() << "no ptrace";
-    for (const auto row : {kPublishRow, kUpdateRow}) {
-      selected_.push_back(Catalogue::builtin().find(row));
+    for (const auto requirement : {kPublishRequirement, kUpdateRequirement}) {
+      selected_.push_back(Catalogue::builtin().find(requirement));
       ASSERT_NE(selected_.back(), nullptr);
     }
     options_.seed = "5eed";
@@ -72,7 +72,7 @@ class DriverTest : public testing::Test {
     timeline_.mode = Mode::kRun;
     return {options_, selected_};
   }
-  // Until one does not go on.
+  // Drives the groups until one does not go on.
   GroupRun drive(Driver& driver, const std::vector<Group>& groups) {
     GroupRun last;
     for (const Group& group : groups) {
@@ -134,7 +134,7 @@ TEST_F(DriverTest, AfterThreeCrashesTheRestOfTheGroupIsNotRun) {
   ASSERT_THAT(timeline_.sessions, SizeIs(4)) << "a process for each that was run";
   const CheckRun& last = timeline_.sessions[2].checks.back();
   EXPECT_THAT(last.text, HasSubstr("not run"));
-  EXPECT_THAT(last.requirements, ElementsAre(kUpdateRow));
+  EXPECT_THAT(last.requirements, ElementsAre(kUpdateRequirement));
   const RunResult result = judge(timeline_, selected_);
   for (const RequirementResult& r : result.results) EXPECT_EQ(r.outcome, Outcome::kCrash);
 }
@@ -164,7 +164,7 @@ TEST_F(DriverTest, ACrashThatNoSelectedRowIsToShowIsAProblemOfTheRun) {
   Driver d = driver("dies-in-update");
   Group group = group_of("one", 1, update);
   group.checks[0].requirements = {};
-  group.checks[0].also = {kPublishRow};
+  group.checks[0].also = {kPublishRequirement};
   ASSERT_TRUE(d.learn_capabilities().goes_on());
   ASSERT_TRUE(drive(d, {group}).goes_on());
   const RunResult result = judge(timeline_, selected_);
@@ -173,7 +173,7 @@ TEST_F(DriverTest, ACrashThatNoSelectedRowIsToShowIsAProblemOfTheRun) {
   EXPECT_THAT(result.problems[0].text, HasSubstr("killed by SIGSEGV in process.update"));
 }
 
-// An adapter that answers everything; `at_bye` is what its shell does after it has answered that.
+// An adapter that answers everything; `at_bye` is what its shell does after it answered bye.
 std::vector<std::string> shell_adapter(const std::string& at_bye) {
   return {"/bin/sh", "-c", R"(parent=$PPID
 while read -r line; do
@@ -198,10 +198,10 @@ TEST_F(DriverTest, ASignalWhileAnAdapterStaysAfterByeEndsTheRun) {
   EXPECT_EQ(last.harness_fault, "");
   ASSERT_THAT(timeline_.sessions, SizeIs(1));
   EXPECT_THAT(timeline_.sessions[0].left_behind, IsEmpty());
-  EXPECT_EQ(oddities_of(timeline_.sessions[0]), Oddities()) << "it was not given its time";
+  EXPECT_EQ(oddities_of(timeline_.sessions[0]), Oddities()) << "it did not get its time";
 }
 
-// This thread cannot signal processes of other users while it lives.
+// Takes this thread's right to signal processes of other users.
 class NoKill {
  public:
   NoKill() {
@@ -228,11 +228,11 @@ TEST_F(DriverTest, AnAdapterThatMayNotBeSignalledHasNotCrashed) {
   Driver d = driver("changes-user");
   ASSERT_TRUE(d.learn_capabilities().goes_on());
   const NoKill no_kill;
-  if (!no_kill.done()) GTEST_SKIP() << "only who may signal all users can stop doing so";
+  if (!no_kill.done()) GTEST_SKIP() << "needs the right to signal processes of all users";
   const Group group = group_of("one", 1, [](Testee& t) -> Driven {
-    CTX_CHECK(publish(t));
+    CTX_RETURN_IF_ERROR(publish(t));
     if (kill(t.pid(), 0) == 0) return std::unexpected(Stop::kRefused);
-    CTX_CHECK(t.wait_stopped(std::chrono::milliseconds(1), std::chrono::milliseconds(1)));
+    CTX_RETURN_IF_ERROR(t.wait_stopped(std::chrono::milliseconds(1), std::chrono::milliseconds(1)));
     return {};
   });
   EXPECT_TRUE(drive(d, {group}).goes_on());

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "conformance/json_text.h"
+#include "conformance/text/json_text.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
@@ -36,32 +36,32 @@ using OrderedJson = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// In ticks, so that a time for which job control stopped this process counts as one.
+// In ticks, so that time during which job control stopped this process counts as one tick.
 constexpr int kMostSilent = 6000;       // more than all requests of a check may take together
-constexpr int kEndingTicks = 200;       // a job that was told to end
+constexpr int kEndingTicks = 200;       // after a job was told to end
 constexpr unsigned kMostStops = 50;     // of a job in one unit; it is continued after each
-constexpr milliseconds kReaping{5000};  // of what was killed
-constexpr std::size_t kMostUnitsAhead =
-    16;  // units whose recordings wait for an earlier one, or a job each
+constexpr milliseconds kReaping{5000};  // for killed processes
+// Units whose recordings may wait for an earlier one; at least one per job.
+constexpr std::size_t kMostUnitsAhead = 16;
 constexpr std::size_t kMostFrameRead = std::size_t{1} << 16U;
 
-// What a job says: a head and as many bytes as it announces.
+// A message of a job: a head, and as many bytes as it announces.
 enum class Frame : std::uint32_t {
   kBegin,     // the name of a check
   kEnd,       // how it ended, a space, its name
   kWalk,      // a Walk
-  kTimeline,  // of the unit, as JSON
-  kDone,      // what else is in a GroupRun, as JSON: the unit is over
+  kTimeline,  // the unit's timeline, as JSON
+  kDone,      // the rest of its GroupRun, as JSON: the unit is over
 };
 struct FrameHead {
   Frame frame;
   std::uint32_t size;
 };
-struct Walk {
+struct Trace {
   std::uint64_t steps;
   double seconds;
 };
-constexpr std::string_view kStopped = "stopped";  // for a check that could not be ended
+constexpr std::string_view kStopped = "stopped";  // a check that could not be ended
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -98,8 +98,8 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
   return std::nullopt;
 }
 
-// In a process of its own: drives the units whose index is read, until there are no more. Does not
-// return, and nothing of the parent's is destroyed or flushed here.
+// Runs in a child process: drives the units whose indexes it reads, until there are no more. Never
+// returns, so that nothing of the parent's is destroyed or flushed here.
 [[noreturn]] void work(const Jobs& jobs, int channel) {
   DriveCalls calls;
   calls.begin = [&](std::string_view, std::string_view check) {
@@ -109,10 +109,10 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
     const auto word = ending ? to_string(*ending) : kStopped;
     (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
   };
-  if (jobs.calls.walk) {
-    calls.walk = [&](std::string_view, std::uint64_t steps, double seconds) {
-      const Walk walk{steps, seconds};
-      (void)say(channel, Frame::kWalk, {reinterpret_cast<const char*>(&walk), sizeof walk});
+  if (jobs.calls.trace) {
+    calls.trace = [&](std::string_view, std::uint64_t steps, double seconds) {
+      const Trace trace{steps, seconds};
+      (void)say(channel, Frame::kWalk, {reinterpret_cast<const char*>(&trace), sizeof trace});
     };
   }
   std::uint32_t index = 0;
@@ -124,7 +124,7 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
       timeline = to_json(run.part, kLongestTimeline);
       if (!timeline) {
         run.harness_fault =
-            "the recording of " + jobs.names[index] + " is too large to be handed over";
+            "the recording of " + jobs.names[index] + " is too large for the parent";
       }
     } catch (const std::exception& e) {
       run.harness_fault = e.what();
@@ -143,14 +143,14 @@ struct Worker {
   pid_t pid = 0;
   sys::Fd channel;
   std::string heard;
-  std::optional<std::size_t> unit;  // index: what it drives
-  GroupRun run;                     // of that, as far as it was heard
+  std::optional<std::size_t> unit;  // index of its unit
+  GroupRun run;                     // of the unit, as far as received
   int silent = 0;                   // ticks
-  bool gave_up = false;             // and it was killed for that
-  unsigned stops = 0;               // in this unit
+  bool gave_up = false;             // silent too long; it was killed
+  unsigned stops = 0;               // during this unit
   std::optional<Clock::time_point> stopped;
   bool is_reaped = false;
-  bool ended = false;  // and nothing more of it is heard
+  bool ended = false;  // it sends nothing more
   int status = 0;
 };
 
@@ -161,7 +161,7 @@ class Workers {
 
   JobsEnding run(unsigned count) {
     const sys::EndingSignals signals;
-    signals_ = sys::Fd(signalfd(-1, &signals.set(), SFD_CLOEXEC | SFD_NONBLOCK));
+    signals_ = signals.descriptor();
     if (!signals_.is_open()) own_fault(fmt::format("signalfd: {}", std::strerror(errno)));
     for (unsigned i = 0; i < count && ending_.harness_fault.empty(); ++i) start();
     for (Worker& job : workers_) hand_out(job);
@@ -196,7 +196,7 @@ class Workers {
     const pid_t pid = fork();
     if (pid < 0) return own_fault(fmt::format("fork: {}", std::strerror(errno)));
     if (pid == 0) {
-      // Its death is that of all that it traces.
+      // When it dies, all its tracees die.
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(kExitHarnessError);
       for (Worker& job : workers_) job.channel.reset();
@@ -217,15 +217,15 @@ class Workers {
     job.run = {};
     job.unit = next_++;
     const auto index = static_cast<std::uint32_t>(*job.unit);
-    // Where it does not read any more its end is seen soon.
+    // If the job no longer reads, its end is noticed soon.
     (void)write_all(job.channel.get(), {reinterpret_cast<const char*>(&index), sizeof index});
   }
 
-  // Nothing after this unit is wanted.
+  // No unit after this one is needed.
   void stop_after(std::size_t unit) { last_ = std::min(last_, unit + 1); }
 
   void finish(std::size_t unit, GroupRun run) {
-    // With one job these would not have been driven.
+    // With one job, later units would not have been driven.
     if (!run.goes_on()) stop_after(unit);
     done_.emplace(unit, std::move(run));
     while (!done_.empty() && done_.begin()->first == taken_ && taken_ < last_) take_first();
@@ -284,11 +284,11 @@ class Workers {
   void be_patient(Worker& job) {
     if (!job.unit || ++job.silent <= scaled(is_ending_ ? kEndingTicks : kMostSilent)) return;
     job.gave_up = true;
-    kill(job.pid, SIGKILL);  // that is told when its channel ends
+    kill(job.pid, SIGKILL);  // reported when its channel ends
   }
 
-  // Whether it is reaped. One that was stopped, by the program that it drives perhaps, is
-  // continued, and not at once: job control stops all of us, and it is to wait for us then.
+  // Whether the job is reaped. A stopped job, perhaps stopped by the program that it drives, is
+  // continued, but not at once: job control stops all of us, and the job must then wait for us.
   bool has_ended(Worker& job) {
     if (job.is_reaped) return true;
     int status = 0;
@@ -341,17 +341,17 @@ class Workers {
         break;
       }
       case Frame::kWalk:
-        if (Walk walk{}; said.size() == sizeof walk) {
-          std::memcpy(&walk, said.data(), sizeof walk);
-          jobs_.calls.walk(name, walk.steps, walk.seconds);
+        if (Trace trace{}; said.size() == sizeof trace) {
+          std::memcpy(&trace, said.data(), sizeof trace);
+          jobs_.calls.trace(name, trace.steps, trace.seconds);
         }
         break;
       case Frame::kTimeline:
         if (auto part = timeline_from_json(said)) {
           job.run.part = std::move(*part);
         } else {
-          job.run.harness_fault = fmt::format("what was recorded of {} was not understood: {}",
-                                              name, part.error().detail);
+          job.run.harness_fault =
+              fmt::format("the recording of {} cannot be parsed: {}", name, part.error().detail);
         }
         break;
       case Frame::kDone: {
@@ -363,7 +363,7 @@ class Workers {
         job.run.interrupted = in.boolean("interrupted");
         job.run.asked = in.number<std::size_t>("asked");
         if (!problem.empty()) job.run.harness_fault = problem;
-        // One that was only told to end is no interruption.
+        // A job that was only told to end is not interrupted.
         if (job.run.interrupted && !is_ending_) {
           ending_.interrupted = true;
           end_driven();
@@ -376,7 +376,7 @@ class Workers {
     }
   }
 
-  // Its channel has ended, and so has it, or it will be.
+  // The channel of the job has ended; the process has ended or will be ended.
   void lose(Worker& job) {
     reap(job);
     const auto unit = std::exchange(job.unit, std::nullopt);
@@ -387,7 +387,8 @@ class Workers {
     if (!unit || is_ending_) return;
     GroupRun run;
     if (job.stops >= kMostStops) {
-      run.adapter_fault = "cannot be driven: the process that drives it is stopped again and again";
+      run.adapter_fault =
+          "cannot be driven: the process that drives it was stopped again and again";
       finish(*unit, std::move(run));
       return;
     }
@@ -417,16 +418,17 @@ class Workers {
     job.ended = true;
   }
 
-  // Children of a job that died, which have become ours.
+  // Ends the children of a job that died; they are now ours.
   void end_orphans() {
-    if (!started_.end(kReaping).empty()) own_fault("not all that was started could be ended");
+    if (!started_.end(kReaping).empty())
+      own_fault("a process that ctxconf started could not be ended");
   }
 
   void end_all() {
     for (Worker& job : workers_) job.channel.reset();
     for (Worker& job : workers_) reap(job);
     end_orphans();
-    // What came of a run that was ended is kept, with gaps.
+    // The units of a run that was ended are kept, with gaps.
     if (ending_.interrupted || ending_.unreachable) {
       while (!done_.empty()) take_first();
     }
@@ -437,9 +439,9 @@ class Workers {
   sys::Fd signals_;
   const sys::Started started_;
   std::vector<Worker> workers_;
-  std::size_t next_ = 0;   // unit to be handed out
-  std::size_t taken_ = 0;  // units before this one were taken
-  std::size_t last_;       // and those from this one on are not wanted
+  std::size_t next_ = 0;   // next unit to hand out
+  std::size_t taken_ = 0;  // all units before this one were taken
+  std::size_t last_;       // units from this one on are not needed
   std::map<std::size_t, GroupRun> done_;
   bool is_ending_ = false;
   JobsEnding ending_;
@@ -477,7 +479,7 @@ JobsEnding drive_all(Driver& driver, std::span<const Unit> units, unsigned jobs,
     return calls.take(units[unit], std::move(run));
   };
   JobsEnding ending = do_all(all, jobs, timeout_scale);
-  driver.tell({});  // whom it told of checks may be gone when it drives again
+  driver.tell({});  // the receivers may be gone at its next use
   return ending;
 }
 

@@ -1,5 +1,5 @@
-// Programs under test recorded in this process, or side by side: in processes of ours, since
-// ptrace, SIGCHLD and the orphans of what is started belong to one process.
+// Drives testees in this process, or at the same time in child processes: ptrace, SIGCHLD and
+// orphans belong to one process.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ namespace ctxconf::conformance {
 // More than there are groups.
 inline constexpr unsigned kMostJobs = 64;
 
-// Units of work, known by their index. Of a GroupRun `asked` may be left alone.
+// Units of work, known by their index. GroupRun::asked is optional.
 struct Jobs {
   std::vector<std::string> names;  // of the units
-  // Does one; tells of its checks, where it has any, while they happen.
+  // Does one unit; reports its checks, if any, while they run.
   std::function<GroupRun(std::size_t unit, const DriveCalls&)> drive;
   DriveCalls calls;  // in no order with several jobs
-  // Called with what each unit gave, in the order of the units, whatever ended first. False: the
-  // rest is not done, or ended and forgotten.
+  // Called with the result of each unit, in the order of units. False: the rest is not done, or is
+  // ended and dropped.
   std::function<bool(std::size_t unit, GroupRun run)> take;
 };
 
 struct JobsEnding {
-  bool interrupted = false;   // by SIGINT, SIGTERM or SIGHUP, and everything was ended
-  std::string harness_fault;  // of no unit
-  bool unreachable = false;   // a process of ours has said why, and exited with kExitUnreachable
-  unsigned stops = 0;         // of processes of ours by somebody else; they were continued
+  bool interrupted = false;   // by SIGINT, SIGTERM or SIGHUP; everything was ended
+  std::string harness_fault;  // not of a unit
+  bool unreachable = false;   // a child printed why and exited with kExitUnreachable
+  unsigned stops = 0;         // of our processes by others; they were continued
 };
 
-// Does every unit, at most `count` at once. With one job in this process; with more this process
-// must have one thread. Nothing that was started is left when this returns. A job that somebody
-// stops is continued, and ended where that goes on; the fault is then the adapter's. The longest
-// that a job may be silent is stretched by `timeout_scale`.
+// Does every unit, at most `count` at once. One job runs in this process; with more jobs, this
+// process must have a single thread. Leaves no process running. A job that another process stops is
+// continued, and ended if that happens too often; the fault is then the adapter's. `timeout_scale`
+// multiplies the longest silence of a job.
 JobsEnding do_all(const Jobs& jobs, unsigned count, double timeout_scale);
 
 struct Unit {
@@ -46,8 +46,8 @@ struct Unit {
 
 struct JobCalls {
   DriveCalls drive;  // in no order with several jobs
-  // Called with what each unit gave, in the order of the units, whatever ended first. False: the
-  // rest is not driven, or ended and forgotten.
+  // Called with the result of each unit, in the order of units. False: the rest is not driven, or
+  // is ended and dropped.
   std::function<bool(const Unit& unit, GroupRun run)> take;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What each of three units gave.
+// The results of three units.
 struct Done {
   std::map<std::size_t, GroupRun> runs;
   JobsEnding ending;

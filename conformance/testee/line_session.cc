@@ -14,12 +14,12 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kWriting{2000};
-constexpr milliseconds kEnding{5000};  // what was killed
+constexpr milliseconds kEnding{5000};  // for killed processes
 
 }  // namespace
 
 struct LineSession::Processes {
-  sys::Started started;  // before the child is
+  sys::Started started;  // before the child starts
   std::optional<sys::Child> child;
 
   ~Processes() {
@@ -43,7 +43,7 @@ sys::Result<LineSession> LineSession::start(const LineOptions& given) {
   options.deadline = kWriting;
   options.interrupt = given.interrupt;
   auto processes = std::make_unique<Processes>();
-  CTX_TRY(child, sys::Child::start(options));
+  CTX_ASSIGN_OR_RETURN(child, sys::Child::start(options));
   processes->child = std::move(child);
   return LineSession(std::move(processes));
 }

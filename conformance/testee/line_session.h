@@ -1,5 +1,5 @@
-// An adapter that is spoken to by hand, for adapter-lint and repl: started, not traced, and held to
-// nothing but the form of its lines.
+// An adapter for adapter-lint and repl: started but not traced, and checked only for the form of
+// its lines.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,7 @@ struct LineOptions {
   int interrupt = -1;        // as in sys::ChildOptions
 };
 
-// With it ends all that it has started, and what came of that.
+// Ends with all processes that the adapter started.
 class LineSession {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,25 +34,25 @@ class LineSession {
   LineSession& operator=(LineSession&&) noexcept;
   ~LineSession();
 
-  // The error is that of starting it.
+  // Fails if the adapter cannot be started.
   static sys::Result<LineSession> start(const LineOptions& options);
 
-  // Adds the id and writes the line; an adapter that does not read is seen at the reply.
+  // Adds the id and writes the line. An adapter that does not read is noticed at the reply.
   std::int64_t send(Json request);
-  // The next line that is a reply or an event; nothing: none came in time, or its output ended.
+  // The next line that is a reply or an event; nothing if none arrives in time or the output ends.
   std::optional<Json> receive(Clock::time_point until);
 
-  // Ends its stdin and waits; what is left of its process group is killed.
+  // Closes its stdin and waits; kills what is left of its process group.
   sys::Result<sys::ChildResult> end(std::chrono::milliseconds within);
 
   std::uint64_t noise_lines() const { return noise_lines_; }
   const std::string& noise() const { return noise_; }  // the last one; hostile
 
-  // Whether the adapter, or anything that came of it, is this process.
+  // Whether the process is the adapter or a descendant of it.
   bool has_started(pid_t pid) const;
-  // What came of the adapter and lives, once that has ended.
+  // Descendants of the adapter that still live after its end.
   std::vector<pid_t> left() const;
-  // Kills these and waits; returns what could not be ended in time.
+  // Kills these and waits; returns those that could not be ended in time.
   std::vector<pid_t> end_left() const;
 
  private:

@@ -11,8 +11,8 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
-#include "conformance/json_limits.h"
 #include "conformance/testee/builtin_schema.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -102,7 +102,7 @@ std::optional<std::string> problem_of(const Json& line, Definition definition) {
                          &results)) {
     return std::nullopt;
   }
-  // The last is about the innermost member that is wrong.
+  // The last error is about the innermost wrong member.
   valijson::ValidationResults::Error error;
   valijson::ValidationResults::Error next;
   while (results.popError(next)) {

@@ -1,5 +1,5 @@
-// The protocol between `ctxconf run` and a program under test (docs/testee-protocol.md): lines,
-// and what they may hold.
+// The protocol between `ctxconf run` and an adapter (docs/testee-protocol.md): its lines and their
+// schema.
 #pragma once
 
 #include <chrono>
@@ -13,21 +13,19 @@
 
 namespace ctxconf::conformance {
 
-// How long is waited for a reply, for that to hello, and for the end after bye.
+// Time limits for a reply, for the reply to hello, and for the end after bye.
 inline constexpr std::chrono::milliseconds kReplyWithin{10000};
 inline constexpr std::chrono::milliseconds kHelloWithin{30000};
 inline constexpr std::chrono::milliseconds kEndWithin{2000};
 
 inline constexpr std::size_t kLongestLine = std::size_t{1} << 20U;
-inline constexpr std::size_t kNoiseKept = 200;  // bytes of a line that is no protocol
-// Deeper lines are noise: who reads them recurses.
-inline constexpr std::size_t kDeepestLine = 100;
+inline constexpr std::size_t kNoiseKept = 200;  // bytes of a line that is not a protocol message
 
-// What a testee writes, cut into lines. Of a line that is too long nothing is kept but that it was.
+// Cuts a testee's output into lines. A line that is too long is dropped.
 class LineBuffer {
  public:
   void add(std::string_view bytes);
-  // The next whole line without its newline; empty: one that was too long.
+  // The next whole line without its newline; empty if it was too long.
   std::optional<std::string> next();
   std::size_t pending() const { return rest_.size(); }  // bytes of a line that has not ended
 
@@ -38,10 +36,11 @@ class LineBuffer {
 };
 
 enum class LineKind { kNoise, kReply, kEvent };
-// A reply is an object with an integer `id` and `ok`, an event one with `ev`. `out` is the object.
+// A reply is an object with an integer `id` and `ok`; an event is an object with `ev`. `out` is the
+// object.
 LineKind classify_line(const std::string& line, nlohmann::json& out);
 
-// Which part of conformance/testee/protocol.schema.json a line must keep.
+// The part of conformance/testee/protocol.schema.json that a line must follow.
 enum class Definition {
   kRequest,
   kReply,
@@ -53,16 +52,17 @@ enum class Definition {
   kTlsAddressReply,
   kParallelReply,
 };
-// Which replies to a successful request of this operation have to keep.
+// The definition that replies to a successful request of this operation must follow.
 Definition definition_of_reply(std::string_view op);
-// What is wrong with it, in one line that may quote it: hostile; nothing: it keeps the schema.
+// What is wrong with a line, in one line that may quote it (hostile); nothing if it follows the
+// schema.
 std::optional<std::string> problem_of(const nlohmann::json& line, Definition definition);
 
-// Takes out of each Resource in `members` of a request what the adapter says cannot be set.
+// Removes from each Resource in `members` of a request the keys that the adapter cannot set.
 void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& members);
 
-// Do the capabilities of a hello have this one? "process.fork:publish" is one of the children that
-// process.fork lists.
+// Whether a hello's capabilities include this one. "process.fork:publish" is one of the children
+// that process.fork lists.
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
 // The capability that allows an operation; empty: always allowed, or unknown.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "conformance/testee/protocol.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {

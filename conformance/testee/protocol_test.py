@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds protocol.schema.json against protocol_lines.jsonl: lines that are right, and wrong
-ones with the member that is at fault.
+"""Checks protocol.schema.json against protocol_lines.jsonl, which has valid lines, and invalid lines
+with the name of the wrong member.
 
 usage: protocol_test.py SOURCE_DIR
 """
@@ -28,7 +28,7 @@ def validator(definition):
 
 
 def faults(entry):
-    """Names of the members that are missing or wrong; of the whole line: the keyword."""
+    """The names of the missing or wrong members; for the whole line, the keyword."""
     found, errors = set(), list(validator(entry["as"]).iter_errors(entry["line"]))
     while errors:
         error = errors.pop()

@@ -35,12 +35,12 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
-constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // at a time
+constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // per read
 constexpr std::size_t kReplyKept = 2 * kLongestLine;        // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
 constexpr milliseconds kFirstStop{1000};
-constexpr std::size_t kMessageKept = 200;    // of an error message that is quoted
-constexpr std::size_t kMostLinesAhead = 16;  // lines of protocol
+constexpr std::size_t kMessageKept = 200;    // of a quoted error message
+constexpr std::size_t kMostLinesAhead = 16;  // protocol messages
 
 // Both ends close on exec; ours does not block.
 struct Channel {
@@ -78,7 +78,7 @@ std::string cut(std::string text, std::size_t size) {
   return text + "...";
 }
 
-// A line of protocol.
+// A protocol message.
 struct Said {
   LineKind kind = LineKind::kNoise;
   Json value;
@@ -95,30 +95,30 @@ struct Testee::State {
   Timeline& timeline;
   Session session;
   std::optional<Recording> recording;
-  sys::Fd in;  // where requests go; the same as `out` with --channel fd3
+  sys::Fd in;  // for requests; with --channel fd3 `out` is used
   sys::Fd out;
   sys::Fd errors;
-  sys::Fd noise;  // stdout beside --channel fd3
+  sys::Fd noise;  // stdout with --channel fd3
   LineBuffer lines;
-  std::deque<Said> said;  // lines of protocol that nobody has asked for yet
+  std::deque<Said> said;  // messages that were not taken yet
   std::string to_send;
   std::string tail;  // of stderr
   std::string last_noise;
-  std::uint64_t noise_before = 0;  // lines of it when the last request was sent
+  std::uint64_t noise_before = 0;  // noise lines when the last request was sent
   Json caps = Json::object();
   pid_t pid = 0;
   std::int64_t next_id = 1;
   bool out_ended = false;
-  bool nothing_left = false;  // no process, known or not
+  bool nothing_left = false;  // no process is left, known or not
   bool ended = false;         // session and processes are in the timeline
   bool bye_answered = false;
   bool interrupted = false;
   bool injecting = false;
   bool racing = false;
   bool gave_up = false;      // Stop::kGaveUp
-  bool is_replaced = false;  // by a program that answers nothing
+  bool is_replaced = false;  // by a program that does not answer
   rlim_t file_size = RLIM_INFINITY;
-  std::optional<std::size_t> unexplained;  // a check whose text still lacks how the testee ended
+  std::optional<std::size_t> unexplained;  // a check whose text needs the testee's ending
   std::string adapter_fault;
   std::string harness_fault;
   int start_error = 0;
@@ -126,8 +126,8 @@ struct Testee::State {
   Clock::duration scaled(milliseconds d) const {
     return std::chrono::duration_cast<Clock::duration>(d * options.recording.timeout_scale);
   }
-  // Stands still while job control stops this process: deadlines are in this time. `late()` is
-  // known at the end of a step.
+  // This clock stops while job control stops this process; all deadlines use it. `late()` is known
+  // at the end of a step.
   Clock::time_point now() const {
     return Clock::now() - (recording ? recording->late() : Clock::duration::zero());
   }
@@ -143,11 +143,11 @@ struct Testee::State {
   }
 
   void note_noise(const std::string& line) {
-    last_noise = line.empty() ? "an empty one, or one of more than 1 MiB" : cut(line, kNoiseKept);
+    last_noise = line.empty() ? "an empty line, or one of more than 1 MiB" : cut(line, kNoiseKept);
     if (session.noise_lines++ == 0) session.noise = last_noise;
   }
 
-  // False at its end.
+  // False at the end of the file.
   template <class F>
   bool read_from(const sys::Fd& fd, F take) {
     std::array<char, 65536> buffer;
@@ -170,7 +170,7 @@ struct Testee::State {
     fd.reset();
   }
 
-  // Noise goes at once: of what floods the channel nothing is kept.
+  // Noise is dropped at once, so a flood of it uses no memory.
   void hear(std::string_view bytes) {
     lines.add(bytes);
     while (const auto line = lines.next()) {
@@ -181,7 +181,7 @@ struct Testee::State {
       } else if (said.size() < kMostLinesAhead) {
         said.push_back(std::move(next));
       } else {
-        blame("sent a line without a request: " + cut(dumped(next.value), 200));
+        blame("sent a message without a request: " + cut(dumped(next.value), 200));
       }
     }
   }
@@ -214,7 +214,7 @@ struct Testee::State {
                             : send(out.get(), to_send.data(), to_send.size(), MSG_NOSIGNAL);
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
-        // Its reader is gone: how it ends is seen elsewhere.
+        // The reader is gone; its end is noticed elsewhere.
         if (errno != EAGAIN) to_send.clear();
         break;
       }
@@ -237,7 +237,7 @@ struct Testee::State {
     return std::ranges::find(alive, process) != alive.end();
   }
 
-  // One step of everything. An error ends whatever is waited for.
+  // Makes progress everywhere. An error ends all waiting.
   Answer<void> step(Clock::time_point until) {
     const auto stepped = recording->step(until + recording->late());
     if (!stepped) return std::unexpected(own_fault(sys::to_string(stepped.error())));
@@ -248,7 +248,7 @@ struct Testee::State {
     return {};
   }
 
-  // The next line that is protocol, or nothing: `until` has passed.
+  // The next protocol message, or nothing after `until`.
   Answer<std::optional<Said>> next_line(Clock::time_point until) {
     const pid_t watched = pid != 0 ? pid : recording->root();
     bool drained = false;
@@ -257,11 +257,11 @@ struct Testee::State {
       if (!adapter_fault.empty()) return std::unexpected(Stop::kAdapterFault);
       if (!is_alive(watched)) {
         if (drained) return std::unexpected(Stop::kCrashed);
-        pump_descriptors();  // what was said before the end counts
+        pump_descriptors();  // messages sent before the end count
         drained = true;
         continue;
       }
-      // Alive without a way to answer.
+      // It is alive but cannot answer.
       if (out_ended) until = std::min(until, now() + scaled(milliseconds(500)));
       if (now() >= until) return std::nullopt;
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
@@ -274,31 +274,30 @@ struct Testee::State {
     if (!*line) return std::nullopt;
     Json& value = (*line)->value;
     if ((*line)->kind == LineKind::kEvent) {
-      return std::unexpected(
-          blame("sent an event that was not asked for: " + cut(dumped(value), 200)));
+      return std::unexpected(blame("sent an event without a request: " + cut(dumped(value), 200)));
     }
     if (const auto problem = problem_of(value, Definition::kReply)) {
       return std::unexpected(blame("sent a reply that breaks the protocol (" + *problem +
                                    "): " + cut(dumped(value), 200)));
     }
     if (value["id"] != id) {
-      return std::unexpected(blame(fmt::format("sent a reply to request {}, where {} was asked: {}",
+      return std::unexpected(blame(fmt::format("sent a reply to request {} instead of {}: {}",
                                                value["id"].dump(), id, cut(dumped(value), 200))));
     }
     return std::move(value);
   }
 
-  // Nothing may have been said since the last reply.
+  // No message may have arrived since the last reply.
   Answer<void> expect_silence() {
     pump_descriptors();
     if (const auto line = take_said()) {
       return std::unexpected(
-          blame("sent a line without a request: " + cut(dumped(line->value), 200)));
+          blame("sent a message without a request: " + cut(dumped(line->value), 200)));
     }
     return {};
   }
 
-  // That the last reply names.
+  // The thread that the last reply names.
   pid_t last_thread() const {
     const Json reply = Json::parse(session.operations.back().reply, nullptr, false);
     if (!reply.is_object() || !reply.contains("tid") || !reply["tid"].is_number_integer())
@@ -309,7 +308,7 @@ struct Testee::State {
 
   void look() {
     Operation& operation = session.operations.back();
-    operation.after = recording->look(Look::kThorough, Clock::now() + scaled(kLooking));
+    operation.after = recording->look(SnapshotDepth::kThorough, Clock::now() + scaled(kLooking));
     if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
     if (options.recording.record_stores && pid != 0) {
       recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
@@ -319,8 +318,7 @@ struct Testee::State {
     }
   }
 
-  // Asks for what makes the process another program, and waits for that. A reply says that it did
-  // not work.
+  // Requests an exec and waits for the new image. A reply means that the exec failed.
   Answer<std::optional<Json>> exec(const std::string& op, Json members) {
     const auto before = recording->image_of(pid);
     const auto id = say(op, std::move(members));
@@ -343,7 +341,7 @@ struct Testee::State {
   }
 
   Stop refused_exec(const Json& reply) {
-    session.checks.back().text = "declares process.exec, and answered: " + cut(dumped(reply), 200);
+    session.checks.back().text = "declares process.exec but answered: " + cut(dumped(reply), 200);
     return Stop::kRefused;
   }
 
@@ -368,11 +366,11 @@ struct Testee::State {
     members["id"] = id;
     members["op"] = op;
     if (const auto problem = problem_of(members, Definition::kRequest)) {
-      return std::unexpected(own_fault("a request of ours breaks the protocol: " + *problem + ": " +
-                                       cut(dumped(members), 400)));
+      return std::unexpected(own_fault("a request of ctxconf breaks the protocol: " + *problem +
+                                       ": " + cut(dumped(members), 400)));
     }
     if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
-    // As it is: not every adapter reads escapes.
+    // Not escaped, because some adapters do not read escapes.
     std::string line = members.dump();
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
@@ -391,7 +389,7 @@ struct Testee::State {
     return take_reply(op, *id, within);
   }
 
-  // The thread that stands before its call; 0: it has refused, and that is the next line.
+  // The thread that waits at its gate; 0: the adapter refused, and the refusal is the next message.
   Answer<pid_t> await_armed(const std::string& op, std::int64_t id, milliseconds within) {
     auto line = next_line(now() + scaled(within));
     if (!line) return std::unexpected(line.error());
@@ -403,13 +401,12 @@ struct Testee::State {
     const Json& value = (*line)->value;
     const auto problem = problem_of(value, Definition::kEvent);
     if (problem || value["id"] != id) {
-      return std::unexpected(
-          blame("sent an event that was not asked for: " + cut(dumped(value), 200)));
+      return std::unexpected(blame("sent an event without a request: " + cut(dumped(value), 200)));
     }
     return value["tid"].get<pid_t>();
   }
 
-  // `pass`: is called with the armed thread before it may go on.
+  // Calls `pass` with the armed thread before that may continue.
   template <class F>
   Answer<Json> exchange_gated(const std::string& op, Json members, F pass) {
     members["gate"] = true;
@@ -477,14 +474,15 @@ struct Testee::State {
 
   Stop hang(const std::string& op) {
     auto& check = session.checks.back();
-    check.text = out_ended ? "closed its end of the channel and lives on, in " + op
+    check.text = out_ended ? "closed its end of the channel but still runs, in " + op
                            : "no reply to " + op + " in time";
     check.details = thread_states(pid != 0 ? pid : recording->root());
     if (session.noise_lines > noise_before) {
-      check.details.push_back("instead it wrote a line that is no protocol: " + last_noise);
+      check.details.push_back("instead it wrote a line that is not a protocol message: " +
+                              last_noise);
     }
     if (lines.pending() > 0) {
-      check.details.push_back(fmt::format("{} bytes came without a line feed", lines.pending()));
+      check.details.push_back(fmt::format("{} bytes arrived without a line feed", lines.pending()));
     }
     for (auto& line : tail_lines()) check.details.push_back(std::move(line));
     return Stop::kHung;
@@ -492,12 +490,12 @@ struct Testee::State {
 
   std::string last_operation() const {
     if (session.operations.empty()) return "before the first operation";
-    if (session.operations.back().request.empty()) return "while it was left alone";
+    if (session.operations.back().request.empty()) return "while it got no request";
     const Json request = Json::parse(session.operations.back().request, nullptr, false);
     return "in " + request.value("op", std::string("?"));
   }
 
-  // How a process ended, once the timeline has it.
+  // How a process ended, after the timeline has it.
   std::string ending_of(pid_t process) const {
     const auto it = std::find_if(
         timeline.processes.rbegin(), timeline.processes.rend(),
@@ -521,7 +519,7 @@ struct Testee::State {
     return shown_lines;
   }
 
-  // A process that has ended before it could be asked is no other case than one that ends then.
+  // A process that ended before bye is treated as one that ends during bye.
   void say_bye() {
     const auto until = now() + scaled(options.end_within);
     const std::size_t bye = session.checks.size() - 1;
@@ -542,20 +540,20 @@ struct Testee::State {
     }
   }
 
-  // After bye: nothing more comes in, so it ends, and its children with it.
+  // After bye the input is closed, so the process ends, and its children with it.
   void wait_for_end(Clock::time_point until) {
     pump_descriptors();
     if (in.is_open()) {
       (void)recording->wake_for(in.get(), 0);
       in.reset();
     }
-    if (out.is_open()) shutdown(out.get(), SHUT_WR);  // a socket's; a pipe has no other way
+    if (out.is_open()) shutdown(out.get(), SHUT_WR);  // only for a socket; a pipe is one-way
     const pid_t root = recording->root();
     while ((is_alive(pid) || is_alive(root)) && now() < until) {
       if (!step(until)) break;
     }
-    // Children that were asked for end with their parent; that takes a moment, and so does it
-    // until a new one is known.
+    // Children that ctxconf asked for end with their parent after a moment. It also takes a moment
+    // until a new child is known.
     while (!nothing_left && !is_alive(pid) && now() < until) {
       if (!step(until)) break;
     }
@@ -590,7 +588,8 @@ struct Testee::State {
     if (interrupted && !session.checks.empty() && session.checks.back().name == "bye" &&
         session.checks.back().ending == CheckEnding::kDone &&
         session.ending.starts_with("killed by")) {
-      session.checks.back().ending = CheckEnding::kNotRun;  // whether it would have ended is open
+      session.checks.back().ending =
+          CheckEnding::kNotRun;  // it is unknown whether it would have ended
     }
     if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
     if (bye_answered && session.ending.starts_with("killed by") && !session.ending.ends_with(")")) {
@@ -608,7 +607,7 @@ struct Testee::State {
       check.details = tail_lines();
       if (options.poisons_memory) {
         check.details.emplace_back(
-            "in this group what is given back to glibc's malloc is overwritten");
+            "in this group memory that is freed to glibc's malloc is overwritten");
       }
     }
     timeline.sessions.push_back(std::move(session));
@@ -628,7 +627,7 @@ Testee::~Testee() {
   try {
     end();
   } catch (const std::exception&) {
-    std::fputs("ctxconf: a program under test could not be ended in order\n", stderr);
+    std::fputs("ctxconf: a testee could not be ended properly\n", stderr);
   }
 }
 
@@ -654,7 +653,7 @@ Testee::Answer<void> Testee::start() {
   launch.extra_env.push_back("CTXCONF_SEED=" + s.options.seed);
   if (s.options.poisons_memory) {
     // https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
-    // Without the cache of a thread, whose memory is not overwritten.
+    // Switches the thread cache off, because its freed memory is not overwritten.
     std::string tunables = fmt::format(
         "GLIBC_TUNABLES=glibc.malloc.perturb={}:glibc.malloc.tcache_count=0", kFreedByte);
     const char* const others = std::getenv("GLIBC_TUNABLES");
@@ -696,7 +695,7 @@ Testee::Answer<void> Testee::start() {
     if (reply.error() == Stop::kCrashed) {
       s.unexplained = s.session.checks.size() - 1;
       end();
-      std::string what = "ended before it said hello: " + s.timeline.sessions.back().ending;
+      std::string what = "ended before it answered hello: " + s.timeline.sessions.back().ending;
       for (const auto& line : s.tail_lines()) what += "\n" + line;
       return std::unexpected(s.blame(std::move(what)));
     }
@@ -712,7 +711,7 @@ Testee::Answer<void> Testee::start() {
   }
   if ((*reply)["v"] != 1) {
     return std::unexpected(s.blame("speaks version " + cut((*reply)["v"].dump(), 40) +
-                                   " of the protocol, and 1 is spoken here"));
+                                   " of the protocol; ctxconf speaks version 1"));
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
   const auto known = [&] {
@@ -720,7 +719,7 @@ Testee::Answer<void> Testee::start() {
     return process ? s.recording->image_of(*process) : std::nullopt;
   };
   auto image = known();
-  // What a parent says of its new child may be here before the child's first stop.
+  // A parent may name its new child before the child's first stop.
   for (const auto until = s.now() + s.scaled(kFirstStop);
        !image && !s.nothing_left && s.now() < until;) {
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
@@ -728,7 +727,8 @@ Testee::Answer<void> Testee::start() {
   }
   if (!image) {
     return std::unexpected(
-        s.blame(fmt::format("says that its process is {}, which is none that it has started",
+        s.blame(fmt::format("says that its process is {}, but neither the adapter nor a process "
+                            "that it started has this id",
                             cut(std::to_string(pid), 40))));
   }
   s.pid = image->pid;
@@ -801,7 +801,7 @@ Testee::Answer<Json> Testee::ask(const std::string& op, Json members) {
   if (!reply) return std::unexpected(reply.error());
   if (s.racing) return reply;
   s.look();
-  // Another process of the adapter may answer for it.
+  // Another process of the adapter may have answered.
   if (s.injecting && !s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
   return reply;
 }
@@ -815,7 +815,7 @@ Testee::Answer<Json> Testee::request(const std::string& op, Json members) {
 std::unexpected<Stop> Testee::refused(const std::string& op, const Json& reply) {
   const Json& error = reply["error"];
   state_->session.checks.back().text =
-      "declares " + std::string(capability_of(op)) + ", and answered " + op + " with \"" +
+      "declares " + std::string(capability_of(op)) + " but answered " + op + " with \"" +
       error.value("kind", std::string("failed")) +
       "\": " + cut(error.value("message", std::string("no message")), kMessageKept);
   return std::unexpected(Stop::kRefused);
@@ -856,7 +856,7 @@ Testee::Answer<void> Testee::exec_self() {
   const auto hello = s.hello();
   if (!hello) return std::unexpected(hello.error());
   if ((*hello)["ok"] != true || (*hello)["pid"] != s.pid) {
-    return std::unexpected(s.blame("has not the same pid in hello after process.exec_self"));
+    return std::unexpected(s.blame("sent another pid in hello after process.exec_self"));
   }
   s.look();
   return {};
@@ -867,7 +867,7 @@ Testee::Answer<void> Testee::exec_idle() {
   const Json argv = {s.options.recording.trampoline, sys::kIdleTrampoline};
   const auto refusal = s.exec("process.exec", {{"argv", argv}, {"env", Json::object()}});
   if (!refusal) return std::unexpected(refusal.error());
-  // "failed": in a file system of its own it does not find the program.
+  // "failed" is acceptable: in another file system the adapter does not find the program.
   if (*refusal && ((**refusal)["ok"] == true || (**refusal)["error"]["kind"] != "failed")) {
     return std::unexpected(s.refused_exec(**refusal));
   }
@@ -913,10 +913,10 @@ Testee::Answer<void> Testee::wait_stopped(milliseconds stopped, milliseconds run
   if (!s.is_alive(s.pid)) return std::unexpected(Stop::kCrashed);
   if (kill(s.pid, SIGSTOP) != 0) {
     if (errno == ESRCH) return std::unexpected(Stop::kCrashed);
-    return {};  // EPERM: it has become another user
+    return {};  // EPERM: it changed its user
   }
   auto waited = wait(stopped);
-  // The number of one that has ended may be another's.
+  // After its end, another process may have its pid.
   if (s.is_alive(s.pid)) kill(s.pid, SIGCONT);
   if (!waited) return waited;
   return wait(running);

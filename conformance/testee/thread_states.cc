@@ -22,7 +22,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// All of it: the name of a thread may hold line feeds.
+// Reads the whole file, because a thread's name may contain line feeds.
 std::string whole(const std::string& path) {
   constexpr std::size_t kMost = 4096;
   std::ifstream in(path, std::ios::binary);
@@ -32,7 +32,7 @@ std::string whole(const std::string& path) {
   return out;
 }
 
-// "[<0>] futex_wait_queue+0x5e/0x90" becomes "futex_wait_queue"; the first is the innermost.
+// "[<0>] futex_wait_queue+0x5e/0x90" becomes "futex_wait_queue"; the innermost frame is first.
 std::string kernel_stack(const std::string& path) {
   std::ifstream in(path);
   std::string out;
@@ -67,7 +67,7 @@ std::vector<std::string> thread_states(pid_t pid) {
                                    stat.substr(name_end + 2, 1));
     const std::string channel = first_line(folder + "wchan");
     if (!channel.empty() && channel != "0") line += ", " + channel;
-    // "running", or the number of the call and its arguments.
+    // "running", or the number of the system call and its arguments.
     const std::string call = first_line(folder + "syscall");
     if (call == "running") line += ", running";
     if (!call.empty() && call != "running") {

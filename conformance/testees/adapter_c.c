@@ -86,7 +86,7 @@ static char* put_utf8(char* to, unsigned code) {
   return to;
 }
 
-/* Of \uXXXX behind the u, and of the other half of a pair. */
+/* Reads \uXXXX after the u, and the other half of a pair. */
 static int parse_code(struct parser* p, unsigned* code) {
   unsigned low;
   if (!hex_digits(p->at, code)) return 0;
@@ -189,7 +189,7 @@ static int is(const struct node* node, const char* text) {
          memcmp(node->text, text, node->length) == 0;
 }
 
-/* NULL if there is none or `in` is no object. */
+/* NULL if there is none or `in` is not an object. */
 static const struct node* member(const struct node* in, const char* name) {
   if (in == NULL || in->kind != OBJECT) return NULL;
   for (const struct node* one = in->first; one != NULL; one = one->next) {

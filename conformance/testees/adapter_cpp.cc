@@ -30,7 +30,6 @@
 #include <utility>
 #include <vector>
 
-#include "abi/process_header.h"
 #include "conformance/testees/adapter_loop.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
 #include "writer_ref/otel_ctx.h"
@@ -43,10 +42,6 @@ using opentelemetry::proto::processcontext::v1development::ProcessContext;
 
 constexpr std::string_view kChurnKey = "ctxconf.churn";
 constexpr std::size_t kLongestChurnValue = 64;
-
-std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
-  return std::unexpected(Refusal{kind, std::move(message), err});
-}
 
 std::unexpected<Refusal> failed(const otel_ctx_error& error) {
   std::array<char, 256> text{};
@@ -167,9 +162,9 @@ class Process {
         names.push_back({{"stringValue", key}});
       }
       whole["attributes"].push_back(
-          {{"key", abi::kSchemaVersionKey}, {"value", {{"stringValue", "tlsdesc_v1_dev"}}}});
-      whole["attributes"].push_back(
-          {{"key", abi::kAttributeKeyMapKey}, {"value", {{"arrayValue", {{"values", names}}}}}});
+          {{"key", "threadlocal.schema_version"}, {"value", {{"stringValue", "tlsdesc_v1_dev"}}}});
+      whole["attributes"].push_back({{"key", "threadlocal.attribute_key_map"},
+                                     {"value", {{"arrayValue", {{"values", names}}}}}});
     }
     auto twice = repeated_key(whole["attributes"]);
     if (!twice && content.resource) twice = repeated_key(content.resource->at("attributes"));

@@ -363,12 +363,12 @@ void Loop::leave_channel() const {
 Reply reap_child(std::set<pid_t>& children, const json& request) {
   const auto pid = request.at("child_pid").get<pid_t>();
   if (children.erase(pid) == 0) {
-    return std::unexpected(Refusal{"bad-request", "not a child of this process"});
+    return refuse("bad-request", "not a child of this process");
   }
   kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) return std::unexpected(Refusal{"failed", "waitpid", errno});
+    if (errno != EINTR) return refuse("failed", "waitpid", errno);
   }
   return json{{"status", status}};
 }

@@ -31,6 +31,10 @@ struct Refusal {
 // Members for the reply, or null for none but `ok`.
 using Reply = std::expected<json, Refusal>;
 
+inline std::unexpected<Refusal> refuse(const char* kind, std::string message, int err = 0) {
+  return std::unexpected(Refusal{kind, std::move(message), err});
+}
+
 using Handler = std::function<Reply(const json& request)>;
 
 // Returns at once unless the request has a gate; then says that this thread is armed and waits.

@@ -109,7 +109,7 @@ std::optional<std::string> leave(const json&, const std::string&) {
 
 std::optional<std::string> hang(const json&, const std::string&) { sleep_for_ever(); }
 
-// A process that nobody waits for, in a session of its own.
+// Starts a process that nobody waits for, in its own session.
 void leave_a_child() {
   if (const pid_t pid = fork(); pid != 0) {
     // Who ends now has its group ended: the child is to have left that.
@@ -283,7 +283,7 @@ constexpr Kind kKinds[] =
          }},
         {.name = "daemonises", .start = daemonise},
 
-        // What is no protocol
+        // Output that is not the protocol
         {.name = "junk-before",
          .start =
              [] {

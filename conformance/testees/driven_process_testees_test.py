@@ -23,7 +23,10 @@ def load(*path):
         return json.load(file)
 
 
-TABLE = load("testees", "driven_process_mutants.json") if SOURCE else {"mutants": []}
+TABLE = {"mutants": []}
+if BIN:
+    with open(os.path.join(BIN, "driven_process_mutants.json"), encoding="utf-8") as list_of_mutants:
+        TABLE = json.load(list_of_mutants)
 ALL = {} if not SOURCE else {
     row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
 ROWS = {

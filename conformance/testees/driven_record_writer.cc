@@ -1,4 +1,4 @@
-// An adapter with thread contexts of its own, which changes the records of its main thread in
+// An adapter with its own thread contexts, which changes the records of its main thread in
 // legal and in wrong orders: --good NAME or --bad ROW-ID.
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -41,41 +41,49 @@ const char* const kKeys[] = {"http_route", "user", "path", "query"};
 
 struct Kind {
   const char* name;
-  bool bad;
-  bool by_valid;  // hides and shows by the valid byte; else by the pointer
+  const char* about;
+  bool by_valid;  // it hides and shows by the valid byte; else by the pointer
 };
-constexpr Kind kKinds[] = {
-    {"valid-byte", false, true},
-    {"pointer", false, false},
-    {"append-hidden", false, true},
-    {"append-hidden-size-in-two", false, true},
-    {"append-switches", false, false},
-    {"built-elsewhere", false, false},
-    {"append-by-valid-byte", false, false},
-    {"pointer-then-valid", false, false},
-    {"null-first", false, false},
-    {"fresh-memory", false, false},
-    {"growing-map", false, false},
-    {"late-flags", false, false},
-    {"late-flags-in-place", false, true},
-    {"filled-elsewhere", false, true},
-    {"tctx.attach.valid-cleared-first", true, true},
-    {"tctx.attach.valid-set-last", true, true},
-    {"tctx.attach.one-switch", true, true},
-    {"tctx.attach.same-thread-writes", true, false},
-    {"tctx.append.size-last", true, false},
-    {"tctx.append.size-single-store", true, false},
-    {"tctx.shrink.size-before-tail", true, false},
-    {"tctx.attach.complete-before-visible", true, false},
-    {"tctx.attach.valid-before-visible", true, false},
-    {"tctx.attach.no-change-while-visible", true, false},
-    {"tctx.attach.no-change-while-visible:value", true, false},
-    {"tctx.attach.no-change-while-visible:same-trace", true, true},
-    {"tctx.attach.no-change-while-visible:elsewhere", true, false},
-    {"tctx.attach.valid-cleared-first:flags", true, true},
-    {"tctx.attach.slot-always-sound", true, false},
-    {"tctx.attach.record-outlives-slot", true, false},
-    {"tctx.keymap.before-use", true, false},
+constexpr Kind kBadKinds[] = {
+    {"tctx.attach.valid-cleared-first", "stores the span id before it clears the valid byte", true},
+    {"tctx.attach.valid-set-last", "stores the size after it sets the valid byte", true},
+    {"tctx.attach.one-switch", "hides by the valid byte and by null", true},
+    {"tctx.attach.same-thread-writes", "lets another thread append", false},
+    {"tctx.append.size-last", "stores the size before the new entries", false},
+    {"tctx.append.size-single-store", "stores the size in two halves", false},
+    {"tctx.shrink.size-before-tail", "clears the tail before it stores the size", false},
+    {"tctx.attach.complete-before-visible", "shows a valid record, and then completes it", false},
+    {"tctx.attach.valid-before-visible", "never sets the valid byte", false},
+    {"tctx.attach.no-change-while-visible",
+     "changes a byte of a visible value, and changes it back", false},
+    {"tctx.attach.no-change-while-visible:value", "overwrites a visible value", false},
+    {"tctx.attach.no-change-while-visible:same-trace",
+     "does not hide the record for a span of the same trace", true},
+    {"tctx.attach.no-change-while-visible:elsewhere",
+     "lets another thread store the flags of a visible record", false},
+    {"tctx.attach.valid-cleared-first:flags", "stores the flags before it clears the valid byte",
+     true},
+    {"tctx.attach.slot-always-sound", "copies the pointer byte by byte", false},
+    {"tctx.attach.record-outlives-slot", "frees the record before it clears the slot", false},
+    {"tctx.keymap.before-use", "publishes names after their first use", false},
+};
+constexpr Kind kGoodKinds[] = {
+    {"valid-byte", "rewrites one record, hidden by the valid byte", true},
+    {"pointer", "has two records, of which the pointer shows one", false},
+    {"append-hidden", "hides the record while it appends", true},
+    {"append-hidden-size-in-two",
+     "hides the record while it appends, and stores the size in two halves", true},
+    {"append-switches", "appends in the other record, and shows that", false},
+    {"built-elsewhere", "lets another thread fill the record that is not visible", false},
+    {"append-by-valid-byte",
+     "switches by the pointer, and hides by the valid byte while it appends", false},
+    {"pointer-then-valid", "shows a record that is not valid yet, and then completes it", false},
+    {"null-first", "has null before it shows another record", false},
+    {"fresh-memory", "allocates each record, and frees the one before", false},
+    {"growing-map", "publishes names when they are used first", false},
+    {"late-flags", "stores the flags after the record is visible", false},
+    {"late-flags-in-place", "stores the flags after the record is valid", true},
+    {"filled-elsewhere", "lets another thread fill the hidden record", true},
 };
 
 struct Attribute {
@@ -111,7 +119,7 @@ std::uint16_t put_entry(record& r, std::size_t at, const Attribute& a) {
   return static_cast<std::uint16_t>(at + 2 + a.value.size());
 }
 
-// A thread that is there before anything is attached.
+// A thread that exists before anything is attached.
 class Background {
  public:
   void start() {
@@ -123,7 +131,7 @@ class Background {
       }
     }).detach();
   }
-  // Returns when it has done so.
+  // Returns when the task is done.
   void run(std::function<void()> task) {
     task_ = std::move(task);
     char byte = 0;
@@ -144,7 +152,7 @@ class Writer {
 
   Reply publish(const json& request) {
     if (!request.value("attributes", json::array()).empty()) {
-      return std::unexpected(Refusal{"rejected", "no pairs beside the Resource"});
+      return refuse("rejected", "it takes no pairs outside the Resource");
     }
     resource_.clear_attributes();
     for (const auto& a : request.at("resource").at("attributes")) {
@@ -172,7 +180,7 @@ class Writer {
   }
 
   Reply detach(const json&) {
-    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    if (contexts_.empty()) return refuse("bad-request", "nothing is attached");
     contexts_.pop_back();
     show();
     store_late_flags();
@@ -180,7 +188,7 @@ class Writer {
   }
 
   Reply append(const json& request) {
-    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    if (contexts_.empty()) return refuse("bad-request", "nothing is attached");
     const auto added = attributes_of(request);
     auto& all = contexts_.back().attributes;
     all.insert(all.end(), added.begin(), added.end());
@@ -200,7 +208,7 @@ class Writer {
     }
     if (hides) store(r.valid, std::uint8_t{1});
     if (name_ == "tctx.attach.no-change-while-visible") {
-      // In the first value, and back again.
+      // It changes a byte of the first value, and changes it back.
       std::uint8_t& byte = r.entries[5];
       const std::uint8_t same = byte;
       store(byte, static_cast<std::uint8_t>(same + 1));
@@ -210,7 +218,7 @@ class Writer {
   }
 
   Reply shrink(const json& request) {
-    if (contexts_.empty()) return std::unexpected(Refusal{"bad-request", "nothing is attached"});
+    if (contexts_.empty()) return refuse("bad-request", "nothing is attached");
     auto& all = contexts_.back().attributes;
     all.resize(std::min(all.size(), request.at("keep").get<std::size_t>()));
     std::size_t size = 0;
@@ -228,7 +236,7 @@ class Writer {
  private:
   static json tid() { return {{"tid", gettid()}}; }
 
-  // As where a sampler decides once the span has begun.
+  // A sampler decides once the span has begun.
   void store_late_flags() {
     if (!has_late_flags() || contexts_.empty()) return;
     std::uint8_t& flags = otel_thread_ctx_v1->flags;
@@ -239,7 +247,7 @@ class Writer {
   bool uses_background() const {
     return name_ == "filled-elsewhere" || name_.ends_with(":elsewhere");
   }
-  // Elsewhere: of inner contexts alone, whose record is another one than at the reply before.
+  // "elsewhere" is about inner contexts alone, whose record is another than at the reply before.
   bool has_late_flags() const {
     return name_.starts_with("late-flags") ||
            (name_ == "tctx.attach.no-change-while-visible:elsewhere" && contexts_.size() > 1);
@@ -260,12 +268,12 @@ class Writer {
     const std::string bytes = context.SerializeAsString();
     otel_ctx_error error{};
     if (how(bytes.data(), bytes.size(), &error) != OTEL_CTX_OK) {
-      return std::unexpected(Refusal{"failed", error.step, error.sys_errno});
+      return refuse("failed", error.step, error.sys_errno);
     }
     return nullptr;
   }
 
-  // Those that the innermost context uses, where the map has only what was used before.
+  // Publishes the names that the innermost context uses, where the map has only those used before.
   Reply publish_names() {
     std::size_t wanted = names_;
     for (const auto& a : contexts_.back().attributes) {
@@ -294,7 +302,7 @@ class Writer {
     return out;
   }
 
-  // The values of attributes that are there already; false: not all are, or one has another length.
+  // Overwrites the values of attributes that exist; false: one does not, or has another length.
   static bool overwrite(record& r, const std::vector<Attribute>& added) {
     for (const auto& a : added) {
       std::size_t at = 0;
@@ -326,7 +334,7 @@ class Writer {
     store(r.size, end);
   }
 
-  // What is to be seen becomes the innermost context, or none.
+  // Shows the innermost context, or none.
   void show() {
     if (kind_.by_valid) {
       show_in_place();
@@ -340,7 +348,7 @@ class Writer {
       store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
       return;
     }
-    // Never the one that is visible.
+    // The next record is never the visible one.
     record& next = records_[&records_[0] == otel_thread_ctx_v1 ? 1 : 0];
     if (name_ == "null-first") store(otel_thread_ctx_v1, static_cast<record*>(nullptr));
     if (name_ == "pointer-then-valid" || name_ == "tctx.attach.complete-before-visible") {
@@ -457,15 +465,18 @@ int run(const Kind& kind) {
 }  // namespace ctxconf::adapter
 
 int main(int argc, char** argv) {
+  using namespace ctxconf::adapter;
   const std::string_view how = argc == 3 ? argv[1] : "";
-  for (const auto& kind : ctxconf::adapter::kKinds) {
-    if (how == (kind.bad ? "--bad" : "--good") && std::string_view(argv[2]) == kind.name) {
-      return ctxconf::adapter::run(kind);
+  const std::pair<const char*, std::span<const Kind>> all[] = {{"--good", kGoodKinds},
+                                                               {"--bad", kBadKinds}};
+  for (const auto& [option, kinds] : all) {
+    for (const auto& kind : kinds) {
+      if (how == option && std::string_view(argv[2]) == kind.name) return run(kind);
     }
   }
   fprintf(stderr, "usage: driven_record_writer --good NAME | --bad ROW-ID\n");
-  for (const auto& kind : ctxconf::adapter::kKinds) {
-    fprintf(stderr, "  %s %s\n", kind.bad ? "--bad" : "--good", kind.name);
+  for (const auto& [option, kinds] : all) {
+    for (const auto& kind : kinds) fprintf(stderr, "  %s %s\n", option, kind.name);
   }
   return 2;
 }

@@ -23,7 +23,10 @@ def load(*path):
         return json.load(file)
 
 
-TABLE = load("testees", "driven_thread_mutants.json") if SOURCE else {"mutants": []}
+TABLE = {"mutants": []}
+if BIN:
+    with open(os.path.join(BIN, "driven_thread_mutants.json"), encoding="utf-8") as list_of_mutants:
+        TABLE = json.load(list_of_mutants)
 ALL = {} if not SOURCE else {
     row["id"]: row for row in load("requirements", "4947-2026-07-17.json")["requirements"]}
 # Records that are watched have a program of their own.

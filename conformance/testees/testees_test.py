@@ -34,7 +34,8 @@ def load(*path):
         return json.load(file)
 
 
-MUTANTS = load("testees", "mutants.json")
+with open(os.path.join(BIN, "mutants.json"), encoding="utf-8") as list_of_mutants:
+    MUTANTS = json.load(list_of_mutants)
 WRAPPED = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") != "elf"}
 # Those with thread context have a test of their own.
 THREADS = {name: e for name, e in WRAPPED.items() if e["program"].startswith("thread_")}

@@ -29,8 +29,8 @@ std::string names(const std::vector<const RequirementResult*>& results) {
   return names(results, [](const RequirementResult* r) { return r->requirement->id; });
 }
 
-// Says no more than that there is no context, where no process published one: that it is missing,
-// and that a program without one survives what it would not.
+// Whether the result says only that no process published a context: that it is missing, or that the
+// program survives something without one.
 bool is_mere_absence(const RequirementResult& r) {
   return (r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.")) ||
          r.requirement->id.starts_with("pctx.publish.survives-");
@@ -47,7 +47,7 @@ bool is_expected_failure(const RequirementResult& r) {
 
 std::string below(const std::vector<FloorProblem>& floor) {
   return counted(floor.size(), "requirement", "requirements") +
-         " had to be judged and could not be: " + names(floor, &FloorProblem::requirement);
+         " had to be judged but could not be: " + names(floor, &FloorProblem::requirement);
 }
 
 struct Conclusion {
@@ -107,7 +107,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (judged.empty() || absent) {
     return {kExitNotJudged,
             "none" + of + " could be judged" +
-                (judged.empty() ? "" : " but " + names(judged) + ", which says no more") +
+                (judged.empty() ? "" : " except " + names(judged) + ", which says no more") +
                 (published ? "" : ": no published context was seen")};
   }
   if (!run.floor.empty()) return {kExitNotJudged, below(run.floor)};

@@ -27,7 +27,7 @@ TEST(Count, CountsEveryOutcome) {
   RunResult run = run_of({Outcome::kPass, Outcome::kPass, Outcome::kNa, Outcome::kUnobservable,
                           Outcome::kInfo, Outcome::kWarn, Outcome::kFail, Outcome::kFail,
                           Outcome::kTimeout, Outcome::kCrash, Outcome::kHarnessError});
-  run.results[2].expected = Expected::kAsExpected;  // na-ok is no failure
+  run.results[2].expected = Expected::kAsExpected;  // na-ok is not a failure
   run.results[6].expected = Expected::kAsExpected;
   run.results[7].expected = Expected::kUnexpected;
   const Totals t = count(run);
@@ -82,9 +82,9 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   RunResult run = run_of({Outcome::kUnobservable});
   run.images.emplace_back().published = true;
   EXPECT_EQ(concluded(run), "4 none of 1 requirement could be judged");
-  // That a context is missing, and no more.
+  // The only result is that a context is missing.
   EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kUnobservable}),
-            "4 none of 2 requirements could be judged but pctx.header.signature, which says no "
+            "4 none of 2 requirements could be judged except pctx.header.signature, which says no "
             "more: no published context was seen");
   RunResult seen = run_of({Outcome::kInfo});
   seen.images.emplace_back().published = true;
@@ -94,7 +94,7 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   RunResult threads = run_of({Outcome::kInfo});
   threads.results[0].requirement = Catalogue::builtin().find("tctx.tls.prefers-tlsdesc");
   EXPECT_EQ(concluded(threads).front(), '0');
-  // Whatever na-ok says of it, nothing was judged.
+  // Even with na-ok, nothing was judged.
   RunResult na = run_of({Outcome::kNa});
   na.results[0].expected = Expected::kAsExpected;
   EXPECT_EQ(concluded(na).front(), '4');
@@ -104,7 +104,7 @@ TEST(ExitCode, IsFourBelowTheFloor) {
   RunResult run = run_of({Outcome::kPass, Outcome::kUnobservable});
   run.floor = {{"pctx.header.version", "why", "unobservable", ""}};
   EXPECT_EQ(concluded(run),
-            "4 1 requirement had to be judged and could not be: pctx.header.version");
+            "4 1 requirement had to be judged but could not be: pctx.header.version");
   run.floor.clear();
   run.expectation_problems.push_back({3, 4, "not seen", "look"});
   EXPECT_EQ(concluded(run), "4 expectations file, line 3: not seen");
@@ -126,7 +126,7 @@ TEST(ExitCode, SeesAHarnessErrorBehindAnotherOutcome) {
   EXPECT_EQ(concluded(run), "70 ctxconf itself failed to judge pctx.header.signature");
 }
 
-// Takes away the reason that wins, until none is left.
+// Removes the reason that wins, again and again until none is left.
 TEST(ExitCode, HasAnOrderOfPrecedence) {
   RunResult run = run_of({Outcome::kUnobservable, Outcome::kHarnessError, Outcome::kFail});
   ExitOptions options{false, "no such process", "", ""};

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxValue = 200;
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// For a message: on one line and not long.
+// For a message: one short line.
 std::string quoted(std::string_view s) {
   std::string out = "\"";
   for (const char c : s.substr(0, kMaxQuoted)) out += is_control(c) ? '?' : c;
@@ -52,16 +52,13 @@ std::string edit(std::string_view file, int line, std::string_view what) {
          std::string(what);
 }
 
-// These leave the numbers of all lines as they are, so that several commands can follow each other.
+// These commands do not change line numbers, so that several of them can follow each other.
 std::string sed(std::string_view file, const std::string& script, std::string_view what = "") {
   return "sed -E -i " + for_shell(script) + " " + for_shell(file) +
          (what.empty() ? "" : "  # " + std::string(what));
 }
-std::string comment_out(std::string_view file, int line, std::string_view what = "") {
-  return sed(file, std::to_string(line) + "s/^/# /", what);
-}
 
-// Text for the right side of sed's s///.
+// Escapes text for the right side of sed's s///.
 std::string for_sed(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -97,7 +94,7 @@ std::optional<Date> date_from(std::string_view s) {
 bool is_failure(Outcome o) {
   return o == Outcome::kFail || o == Outcome::kTimeout || o == Outcome::kCrash;
 }
-bool is_contradiction(Outcome o) { return o == Outcome::kWarn || is_failure(o); }
+bool is_broken(Outcome o) { return o == Outcome::kWarn || is_failure(o); }
 
 bool is_placeholder(std::string_view issue) {
   return std::ranges::equal(issue, kIssuePlaceholder,
@@ -106,18 +103,18 @@ bool is_placeholder(std::string_view issue) {
 
 // Splits one line into words; `problem` stays empty when it is well formed.
 struct Words {
-  std::vector<std::pair<std::string, std::string>> keys;  // behind verb and pattern
+  std::vector<std::pair<std::string, std::string>> keys;  // after verb and pattern
   std::string verb;
   std::string pattern;
   std::string problem;
 };
 
-// A value with or without quotes; moves `rest` behind it.
+// Reads a value with or without quotes; `rest` then starts after it.
 std::string take_value(std::string_view& rest, const std::string& key, std::string& problem) {
   std::string value;
   if (rest.empty() || rest.front() != '"') {
     while (!rest.empty() && !is_blank(rest.front())) {
-      if (rest.front() == '"') problem = "a quote inside the value of " + key + "; quote it whole";
+      if (rest.front() == '"') problem = "a quote inside the value of " + key + "; quote all of it";
       value += rest.front();
       rest.remove_prefix(1);
     }
@@ -128,7 +125,7 @@ std::string take_value(std::string_view& rest, const std::string& key, std::stri
     if (rest.front() == '\\') {
       rest.remove_prefix(1);
       if (rest.empty() || (rest.front() != '"' && rest.front() != '\\')) {
-        problem = "in the value of " + key + " a backslash stands only before \" or \\";
+        problem = "in the value of " + key + " a backslash must be followed by \" or \\";
         return value;
       }
     }
@@ -141,7 +138,7 @@ std::string take_value(std::string_view& rest, const std::string& key, std::stri
   }
   rest.remove_prefix(1);
   if (!rest.empty() && !is_blank(rest.front())) {
-    problem = "a blank is missing behind the value of " + key;
+    problem = "a blank is missing after the value of " + key;
   }
   return value;
 }
@@ -197,7 +194,7 @@ class Parser {
       if (number == 1) {
         if (trimmed(line) != kFirstLine) {
           const std::string first(kFirstLine);
-          // sed inserts nothing into an empty file.
+          // sed cannot insert into an empty file.
           const bool empty = line.empty() && text.empty();
           problem(1, 2, "the first line is not `" + first + "`",
                   empty ? "echo '" + first + "' > " + for_shell(out_.file)
@@ -283,7 +280,7 @@ class Parser {
                      edit(out_.file, e.line, "name each requirement on a line of its own"));
     }
     if (na_ok && e.saw) {
-      return problem(e.line, 2, "na-ok has no use for saw",
+      return problem(e.line, 2, "na-ok does not take saw",
                      edit(out_.file, e.line, "remove saw=..."));
     }
     const bool known =
@@ -299,7 +296,7 @@ class Parser {
 
   void unknown(int line, const std::string& pattern) {
     const std::string near = catalogue_.nearest(pattern);
-    // Other characters would mean something to sed or to the shell.
+    // Other characters have a meaning in sed or the shell.
     const bool plain =
         pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == pattern.npos;
     problem(line, 5,
@@ -320,8 +317,8 @@ class Parser {
     out_.judged.push_back({line, pattern});
   }
 
-  // Two lines must not speak about one requirement in one image. Patterns of
-  // na-ok may overlap each other: they excuse nothing.
+  // Two lines must not name the same requirement in the same image. Patterns of na-ok may overlap,
+  // because they excuse nothing.
   void find_conflicts() {
     std::map<std::pair<std::string, std::string>, const Expectation*> patterns;
     std::map<std::string, std::vector<const Expectation*>, std::less<>> by_id;
@@ -398,7 +395,7 @@ Fate fate_of_one(const Expectation& e, const Observed& o) {
   if (o.outcome == Outcome::kUnobservable) return Fate::kUnobservable;
   if (o.outcome == Outcome::kNa) return Fate::kNotApplicable;
   if (e.verb == ExpectVerb::kNaOk) return Fate::kPassed;
-  if (is_contradiction(o.outcome)) return Fate::kDiffers;
+  if (is_broken(o.outcome)) return Fate::kDiffers;
   return e.verb == ExpectVerb::kFlaky ? Fate::kHolds : Fate::kPassed;
 }
 
@@ -415,20 +412,20 @@ std::string note_of(const Expectation& e) {
 
 std::string in_image(const Observed& o) { return o.image.empty() ? "" : " in " + quoted(o.image); }
 
-// `ctxconf expect prune` or `update`, which need the results of the run.
+// `ctxconf expect prune` or `update`, with the results of the run.
 std::string from_result(const ApplyOptions& options, std::string_view action,
                         std::string_view file) {
   return for_shell(options.program) + " expect " + std::string(action) + " " + for_shell(file) +
          " --from " + for_shell(options.result.value_or(""));
 }
 
-// What makes a line hold that names another way to fail than `all` have.
+// The edit that adapts a line to the way in which all of `all` failed.
 std::string accept(const Expectation& e, std::span<const Observed> all, const std::string& file) {
   bool died = false;
   bool failed = false;
   std::set<std::string_view> signatures;
   for (const Observed& o : all) {
-    if (!e.names(o.id) || !e.covers_image(o.image) || !is_contradiction(o.outcome)) continue;
+    if (!e.names(o.id) || !e.covers_image(o.image) || !is_broken(o.outcome)) continue;
     const bool dies = o.outcome == Outcome::kCrash || o.outcome == Outcome::kTimeout;
     (dies ? died : failed) = true;
     signatures.insert(trimmed(o.signature));
@@ -443,16 +440,16 @@ std::string accept(const Expectation& e, std::span<const Observed> all, const st
   }
   if (e.saw) {
     script += (script.empty() ? "" : ";") + line + R"(s/[ \t]saw=("(\\.|[^"\\])*"|[^" \t]+)/)";
-    // Several signatures have no one text to compare with.
+    // Several signatures have no common text to compare with.
     if (signatures.size() == 1 && !signatures.begin()->empty()) {
       script += " saw=" + for_sed(quoted_glob(*signatures.begin()));
     }
     script += "/";
   }
-  return sed(file, script, "if that is known too");
+  return sed(file, script, "if this failure is also known");
 }
 
-// The problem of a line whose fate is `f`, if that is one.
+// The problem of a line with fate `f`, if there is one.
 std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFate& f,
                                              std::span<const Observed> all,
                                              const ApplyOptions& options, const std::string& file) {
@@ -467,7 +464,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
     case Fate::kNoImage:
       return ExpectationProblem{
           e.line, unseen, listed + ": no image that matches " + quoted(*e.image) + " was seen",
-          options.partial ? "" : edit(file, e.line, "mend image=GLOB, or remove the line")};
+          options.partial ? "" : edit(file, e.line, "fix image=GLOB, or remove the line")};
     case Fate::kUnobservable:
       return ExpectationProblem{e.line, unseen, listed + ": could not be observed in this run",
                                 options.partial ? ""
@@ -479,8 +476,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
           options.partial ? "" : edit(file, e.line, "remove the line if it never applies")};
     case Fate::kPassed:
       if (options.partial) {
-        return ExpectationProblem{e.line, 0, listed + ": not seen, and not all of the run is there",
-                                  ""};
+        return ExpectationProblem{e.line, 0, listed + ": not seen, and the run is incomplete", ""};
       }
       return ExpectationProblem{
           e.line, 5,
@@ -505,12 +501,12 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
   return ExpectationProblem{e.line, code, text, mend};
 }
 
-// What the lines say about one result. `lines` are those that name it.
+// What the lines say about one result. All of `lines` name it.
 void judge_result(std::span<const Expectation* const> lines, const ApplyOptions& options,
                   const std::string& file, RequirementResult& result,
                   std::vector<ExpectationProblem>& problems) {
   const std::vector<Observed> all = observed(result);
-  bool contradicted = false;
+  bool failed = false;
   bool excused = true;
   bool na = false;
   for (const Observed& o : all) {
@@ -522,8 +518,8 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
     }
     if (by != nullptr && result.expectation_note.empty()) result.expectation_note = note_of(*by);
     na = na || (o.outcome == Outcome::kNa && by != nullptr && by->verb == ExpectVerb::kNaOk);
-    if (!is_contradiction(o.outcome)) continue;
-    contradicted = true;
+    if (!is_broken(o.outcome)) continue;
+    failed = true;
     const bool known = by != nullptr && by->verb != ExpectVerb::kNaOk && matches(*by, o);
     excused = excused && known;
     const auto listed = std::ranges::find_if(
@@ -537,7 +533,7 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
                         options.result ? from_result(options, "update", file)
                                        : edit(file, (*listed)->line, "add a line for that image")});
   }
-  if (contradicted) {
+  if (failed) {
     result.expected = excused ? Expected::kAsExpected : Expected::kUnexpected;
     return;
   }
@@ -546,13 +542,17 @@ void judge_result(std::span<const Expectation* const> lines, const ApplyOptions&
     return;
   }
   for (const Expectation* e : lines) {
-    // A pattern of na-ok is judged over all that it names.
+    // A pattern of na-ok is judged over all requirements that it matches.
     if (options.partial || e->pattern != result.requirement->id) continue;
     if (fate_of(*e, all).fate == Fate::kPassed) result.expected = Expected::kUnexpected;
   }
 }
 
 }  // namespace
+
+std::string comment_out(std::string_view file, int line, std::string_view what) {
+  return sed(file, std::to_string(line) + "s/^/# /", what);
+}
 
 std::string_view trimmed(std::string_view s) {
   while (!s.empty() && is_blank(s.front())) s.remove_prefix(1);
@@ -592,7 +592,7 @@ std::vector<ExpectationProblem> expired(const Expectations& expectations, Date t
   for (const Expectation& e : expectations.lines) {
     if (!e.until || *e.until >= today) continue;
     problems.push_back({e.line, 5,
-                        std::string(to_string(e.verb)) + " " + e.pattern + ": was good until " +
+                        std::string(to_string(e.verb)) + " " + e.pattern + ": expired after " +
                             date_text(*e.until),
                         edit(expectations.file, e.line, "a later until=, or remove the line")});
   }
@@ -628,7 +628,7 @@ std::vector<Observed> observed(const RunResult& run) {
 
 namespace {
 
-// It names requirements that were not selected, too, and may hold for these.
+// Whether the line names requirements that were not selected; it may hold for these.
 bool names_others(const Expectation& line, std::span<const Observed> all) {
   if (line.pattern.find_first_of("*?") == line.pattern.npos) return false;
   const auto selectable = select(Catalogue::builtin(), {});
@@ -652,8 +652,8 @@ LineFate fate_of(const Expectation& line, std::span<const Observed> all) {
     if (at == nullptr) at = &o;
     passed = passed || fate == Fate::kPassed;
   }
-  // What matters most, first. For a failure that includes what could not be
-  // seen: it may still fail there.
+  // The most important fate first. For a failure, unobservable comes early: it may still fail
+  // there.
   for (const Fate fate : {Fate::kDiffers, Fate::kHolds, Fate::kHarnessError, Fate::kUnobservable,
                           Fate::kPassed, Fate::kNotApplicable}) {
     if (line.verb == ExpectVerb::kNaOk && fate == Fate::kUnobservable && passed) continue;
@@ -680,9 +680,9 @@ void apply(const Expectations& expectations, Date today, const ApplyOptions& opt
       problems.push_back(*std::move(p));
     }
   }
-  // This one moves lines, so it is none of the commands that may follow each other.
+  // This command moves lines, so it must come last.
   if (is_gone && !options.partial && options.result) {
-    run.notes.push_back("lines that do not hold any more can be removed at once, after all else: " +
+    run.notes.push_back("finally, remove all lines that no longer hold: " +
                         from_result(options, "prune", expectations.file));
   }
   for (RequirementResult& result : run.results) {

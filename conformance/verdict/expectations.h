@@ -16,20 +16,21 @@
 #include <string_view>
 #include <vector>
 
-#include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/verdict/finding.h"
+#include "conformance/verdict/run_result.h"
 
 namespace ctxconf::conformance {
 
 using Date = std::chrono::year_month_day;
 
 enum class ExpectVerb { kFail, kCrash, kFlaky, kNaOk };
-// Without the blanks and tabs around it.
-std::string_view trimmed(std::string_view s);
 std::string_view to_string(ExpectVerb v);  // "na-ok"
 
-// What `expect init` writes for an issue that somebody has yet to name; counts as none.
+// Without leading and trailing blanks and tabs.
+std::string_view trimmed(std::string_view s);
+
+// Written by `expect init` for an issue that somebody must still name; counts as no issue.
 inline constexpr std::string_view kIssuePlaceholder = "TODO";
 
 inline constexpr std::size_t kMaxExpectationBytes = 1U << 20;
@@ -41,15 +42,18 @@ struct Expectation {
   std::string pattern;                // an id; a glob only for na-ok
   std::optional<std::string> image;   // glob over Finding::image_name
   std::optional<std::string> saw;     // glob over Finding::signature
-  std::optional<std::string> issue;   // not for a placeholder
+  std::optional<std::string> issue;   // never a placeholder
   std::optional<std::string> reason;  //
-  std::optional<Date> until;          // the last day on which the line is good
+  std::optional<Date> until;          // the last valid day of the line
 
   bool names(std::string_view id) const;
   bool covers_image(std::string_view image_name) const;
 };
 
-// `judged PATTERN`: what it names must be judged, if it is selected (verdict/floor.h).
+// A shell command that comments out a line of the file.
+std::string comment_out(std::string_view file, int line, std::string_view what = "");
+
+// `judged PATTERN`: matching requirements must be judged if they are selected (verdict/floor.h).
 struct JudgedLine {
   int line = 0;  // 1-based
   std::string pattern;
@@ -57,71 +61,72 @@ struct JudgedLine {
 
 // A file with mistakes still yields its good lines.
 struct Expectations {
-  std::string file;  // for the commands that mend it
+  std::string file;  // for the commands that edit it
   std::vector<Expectation> lines;
   std::vector<JudgedLine> judged;
-  const JudgedLine* judged_line(std::string_view id) const;  // the first that names it; may be null
+  const JudgedLine* judged_line(
+      std::string_view id) const;  // the first line that names it; may be null
   // Syntax, duplicates, contradictions (exit code 2), unknown ids (5).
   std::vector<ExpectationProblem> problems;
-  // Lines without an issue or a reason (2); such a line is in `lines` all the same.
+  // Lines without an issue or a reason (2). Such a line is also in `lines`.
   std::vector<ExpectationProblem> unexplained;
 
-  // The first problem with which a run must not begin, or null.
+  // The first problem that prevents a run, or null.
   const ExpectationProblem* usage_error() const;
 };
 Expectations parse_expectations(std::string_view text, std::string_view file,
                                 const Catalogue& catalogue);
 
-// Lines that are past their day, in a file that is otherwise right.
+// Lines whose day has passed, in a file without other problems.
 std::vector<ExpectationProblem> expired(const Expectations& expectations, Date today);
 
-// What was seen of one requirement in one image, as far as a line can tell.
+// What a run saw of one requirement in one image.
 struct Observed {
   std::string id;
   std::string image;  // Finding::image_name
   Outcome outcome = Outcome::kUnobservable;
   std::string signature;
 };
-// A value of `saw` or `image` in quotes that matches `text`: what a line cannot hold becomes `?`,
-// and what is too long ends in `*`.
+// A quoted value for `saw` or `image` that matches `text`: characters that a line cannot hold
+// become `?`, and a long value ends in `*`.
 std::string quoted_glob(std::string_view text);
 
-// One an image; a result without findings stands for itself.
+// One per image; a result without findings counts as one.
 std::vector<Observed> observed(const RequirementResult& result);
 std::vector<Observed> observed(const RunResult& run);
 
-// What the run makes of one line.
+// What the run says about one line.
 enum class Fate {
-  kNotRun,         // its requirement was not selected, or not all that its pattern names
+  kNotRun,         // its requirement was not selected, or not every requirement of its pattern
   kNoImage,        // the image that it names was not seen
-  kHolds,          // it failed as the line says, or flaky and passed
-  kPassed,         // it did not fail, or na-ok and it applies
+  kHolds,          // it failed as listed; or the line is flaky and it passed
+  kPassed,         // it did not fail; or the line is na-ok and it applies
   kDiffers,        // it failed in another way
-  kUnobservable,   // it could not be seen, so the line says nothing
+  kUnobservable,   // it could not be observed, so the line says nothing
   kNotApplicable,  // na
-  kHarnessError,   // our own fault, so the line says nothing
+  kHarnessError,   // a fault of ctxconf, so the line says nothing
 };
 struct LineFate {
   Fate fate = Fate::kNotRun;
-  const Observed* because = nullptr;  // the first one with that fate, in `all`
+  const Observed* because = nullptr;  // the first with that fate, in `all`
 };
 LineFate fate_of(const Expectation& line, std::span<const Observed> all);
 
 struct ApplyOptions {
   bool strict = false;  // warnings fail
-  // Globs over what fails where it cannot be seen: Floor::observable.
-  // NOLINTNEXTLINE(readability-redundant-member-init): g++ wants one beside designated others
+  // Globs over requirements that must be observable: Floor::observable.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ warns without it
   std::vector<std::string> require_observable = {};
-  // The run has not come to its end: what it did not show may be there all the same.
+  // The run is incomplete: something that it did not show may still exist.
   bool partial = false;
-  // For the commands that mend the file: ctxconf as it was called, and the result.json that the
-  // run writes, if it writes one.
+  // For the commands that edit the file: ctxconf as it was called, and the result.json that the run
+  // writes, if any.
   std::string program = "ctxconf";
   std::optional<std::string> result = std::nullopt;
 };
 
 // Fills RequirementResult::expected and expectation_note, and appends to
-// RunResult::expectation_problems (those of the file first).
+// RunResult::expectation_problems, problems of the file first.
 void apply(const Expectations& expectations, Date today, const ApplyOptions& options,
            RunResult& run);
 

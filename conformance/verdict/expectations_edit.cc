@@ -16,7 +16,7 @@ ExpectVerb verb_for(Outcome o) {
   return o == Outcome::kFail || o == Outcome::kWarn ? ExpectVerb::kFail : ExpectVerb::kCrash;
 }
 
-// The image without its pid, which is another one next time: "12 /bin/app" is "* /bin/app".
+// The image without its pid, which changes with each run: "12 /bin/app" becomes "* /bin/app".
 std::string image_glob(std::string_view name) {
   const std::size_t digits = name.find_first_not_of("0123456789");
   if (digits == 0 || digits == name.npos || name[digits] != ' ') return quoted_glob(name);
@@ -31,7 +31,7 @@ std::string line_for(ExpectVerb verb, const std::string& id, const std::string& 
   line.append(line.size() < 8 ? 8 - line.size() : 1, ' ');
   line += " " + id + "  issue=" + std::string(kIssuePlaceholder);
   if (!image.empty()) line += " image=" + image;
-  // Several ways to fail have no one text to compare with.
+  // Several ways to fail have no common text to compare with.
   if (signatures.size() == 1 && !signatures.begin()->empty()) {
     line += " saw=" + quoted_glob(*signatures.begin());
   }
@@ -40,8 +40,8 @@ std::string line_for(ExpectVerb verb, const std::string& id, const std::string& 
 
 std::string judged_line(const std::string& id) { return "judged   " + id; }
 
-// The lines for what failed of one requirement: a single one if it failed or
-// crashed everywhere alike, else one an image.
+// The lines for the failures of one requirement: one line if it failed or crashed everywhere alike,
+// else one line per image.
 std::vector<std::string> lines_for(const std::string& id, const std::vector<const Observed*>& all,
                                    bool by_image) {
   struct Kind {
@@ -60,7 +60,7 @@ std::vector<std::string> lines_for(const std::string& id, const std::vector<cons
   for (const Observed* o : all) {
     add(kinds[by_image && !o->image.empty() ? image_glob(o->image) : ""], *o);
   }
-  // A finding without an image cannot have a line beside those with one.
+  // A finding without an image cannot have its own line next to those with an image.
   if (kinds.size() > 1 && kinds.contains("")) {
     for (const Observed* o : all) add(kinds[""], *o);
     kinds.erase(std::next(kinds.begin()), kinds.end());
@@ -73,7 +73,7 @@ std::vector<std::string> lines_for(const std::string& id, const std::vector<cons
   return lines;
 }
 
-// In the order in which the requirements come.
+// In the order of the requirements.
 std::vector<std::pair<std::string, std::vector<const Observed*>>> by_requirement(
     std::span<const Observed> all, bool strict) {
   std::vector<std::pair<std::string, std::vector<const Observed*>>> groups;
@@ -87,8 +87,8 @@ std::vector<std::pair<std::string, std::vector<const Observed*>>> by_requirement
   return groups;
 }
 
-// Mistakes with which a file cannot be edited safely. A missing issue is none of
-// them: `update` right after `init` must work.
+// Mistakes that make editing unsafe. A missing issue is not one of them: `update` right after
+// `init` must work.
 std::vector<ExpectationProblem> obstacles(const Expectations& e) {
   std::vector<ExpectationProblem> found;
   for (const ExpectationProblem& p : e.problems) {
@@ -103,14 +103,14 @@ std::string init_expectations(std::span<const Observed> all, std::span<const std
                               bool strict) {
   std::string text =
       "# ctxconf-expect 1\n"
-      "# Known failures. Put the address of its issue in the place of each " +
+      "# Known failures. Replace each " +
       std::string(kIssuePlaceholder) +
-      ",\n"
-      "# and a day until which the failure is accepted: until=YYYY-MM-DD\n";
+      " by the address of its issue,\n"
+      "# and add the last day on which the failure is accepted: until=YYYY-MM-DD\n";
   for (const auto& [id, observed] : by_requirement(all, strict)) {
     for (const std::string& line : lines_for(id, observed, false)) text += line + "\n";
   }
-  if (!judged.empty()) text += "# What must be judged, whatever comes of it.\n";
+  if (!judged.empty()) text += "# These requirements must be judged, whether they pass or fail.\n";
   for (const std::string& id : judged) text += judged_line(id) + "\n";
   return text;
 }
@@ -128,13 +128,14 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
     std::erase_if(observed, [&](const Observed* o) {
       bool covered = false;
       for (const Expectation& e : expectations.lines) {
-        if (e.verb == ExpectVerb::kNaOk || !e.names(o->id)) continue;
-        listed = true;
+        if (!e.names(o->id)) continue;
+        listed = listed || e.verb != ExpectVerb::kNaOk || e.image.has_value();
+        if (e.verb == ExpectVerb::kNaOk) continue;
         covered = covered || e.covers_image(o->image);
       }
       return covered;
     });
-    // A line for all images would contradict those that name one.
+    // A line for all images would contradict the lines that name an image.
     if (listed) std::erase_if(observed, [](const Observed* o) { return o->image.empty(); });
     if (observed.empty()) continue;
     for (const std::string& line : lines_for(id, observed, listed)) edited.added.push_back(line);
@@ -145,6 +146,21 @@ Edited update_expectations(std::string_view text, std::string_view file, const C
   if (edited.added.empty()) return edited;
   if (!edited.text.ends_with('\n')) edited.text += '\n';
   for (const std::string& line : edited.added) edited.text += line + "\n";
+  // An na-ok line contradicts a line for a failure of the same requirement.
+  if (obstacles(parse_expectations(edited.text, file, catalogue)).empty()) return edited;
+  edited.text = text;
+  edited.added.clear();
+  for (const Expectation& e : expectations.lines) {
+    const auto failed = std::ranges::find_if(all, [&](const Observed& o) {
+      return needs_line(o.outcome, strict) && e.verb == ExpectVerb::kNaOk && e.names(o.id);
+    });
+    if (failed == all.end()) continue;
+    edited.problems.push_back({.line = e.line,
+                               .exit_code = 2,
+                               .text = "na-ok " + e.pattern + " contradicts a line for " +
+                                       failed->id + ", which applies now and did not pass",
+                               .mend = comment_out(file, e.line)});
+  }
   return edited;
 }
 

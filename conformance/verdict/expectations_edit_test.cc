@@ -17,7 +17,7 @@ const std::string kFirst = "# ctxconf-expect 1\n";
 
 const Catalogue& catalogue() { return Catalogue::builtin(); }
 
-// The lines below the heading.
+// The lines after the heading.
 std::string init_lines(const std::vector<Observed>& all, bool strict = false) {
   const std::string text = init_expectations(all, {}, strict);
   EXPECT_TRUE(text.starts_with(kFirst));
@@ -34,7 +34,7 @@ Edited pruned(const std::string& lines, const std::vector<Observed>& all, bool p
   return prune_expectations(kFirst + lines, "known", catalogue(), all, partial);
 }
 
-// Whether a run with these observations holds to the text, once its issues are named.
+// Checks that a run with these observations agrees with the text, after its issues are named.
 void expect_holds(std::string text, const std::vector<Observed>& all) {
   for (std::size_t at; (at = text.find("issue=TODO")) != text.npos;)
     text.replace(at, 10, "issue=x");
@@ -93,7 +93,7 @@ TEST(Init, NamesTheImagesWhenOneFailedAndAnotherCrashed) {
             "fail     pctx.header.version  issue=TODO image=\"* /a\" saw=\"x\"\n"
             "crash    pctx.header.version  issue=TODO image=\"* /b\" saw=\"SIGSEGV\"\n");
   expect_holds(init_expectations(all, {}, false), all);
-  // Without a name for each image one line must do, for the worst.
+  // Without an image name there can be only one line, for the worst outcome.
   all[0].image = "";
   EXPECT_EQ(init_lines(all), "crash    pctx.header.version  issue=TODO saw=\"SIGSEGV\"\n");
 }
@@ -152,7 +152,17 @@ TEST(Update, AddsWarningsOnlyWhenStrict) {
 TEST(Update, SaysThatNaOkDoesNotCoverAFailure) {
   const Edited e = updated("na-ok pctx.header.* reason=r image=other\n",
                            {{"pctx.header.version", "1 /a", Outcome::kFail, ""}});
-  EXPECT_EQ(e.added.size(), 1U);
+  EXPECT_EQ(e.added,
+            (std::vector<std::string>{"fail     pctx.header.version  issue=TODO image=\"* /a\""}));
+}
+
+TEST(Update, RefusesALineThatWouldContradictNaOk) {
+  const std::string lines = "na-ok pctx.header.version reason=r\n";
+  const Edited e = updated(lines, {{"pctx.header.version", "1 /a", Outcome::kFail, ""}});
+  EXPECT_EQ(e.text, kFirst + lines);
+  EXPECT_TRUE(e.added.empty());
+  ASSERT_EQ(e.problems.size(), 1U);
+  EXPECT_EQ(e.problems[0].line, 2);
 }
 
 TEST(Edits, RefuseAFileWithMistakes) {
@@ -203,7 +213,7 @@ TEST(Prune, RemovesWhatIsStaleAndNothingElse) {
                         "fail pctx.header.timestamp-clock issue=x image=other\n");
   EXPECT_EQ(prune_expectations(e.text, "known", catalogue(), all, false).text, e.text);
   const Edited partly = pruned(lines, all, true);
-  EXPECT_EQ(partly.removed, std::vector<int>{4}) << "nobody knows that requirement";
+  EXPECT_EQ(partly.removed, std::vector<int>{4}) << "that requirement does not exist";
   EXPECT_EQ(partly.kept, (std::vector<int>{3, 12}));
 }
 

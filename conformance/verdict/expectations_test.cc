@@ -83,7 +83,7 @@ TEST(ParseExpectations, ReadsEveryVerbAndKey) {
       "  # a comment\n"
       "fail     pctx.header.version   issue=https://x/i#1 until=2027-03-01 saw=\" a \\\"b\\\" \\\\ "
       "\" "
-      "reason=\"not yet\" image=\"* /bin/app\"  # behind it\n"
+      "reason=\"not yet\" image=\"* /bin/app\"  # after it\n"
       "crash\tpctx.header.signature\tissue=I2\r\n"
       "flaky pctx.header.layout issue=I3\n"
       "na-ok tctx.* reason=labels");
@@ -143,13 +143,13 @@ TEST(ParseExpectations, NamesTheLineOfEachMistake) {
   EXPECT_EQ(problem_of("fail pctx.header.version issue=x saw=\"a\n"),
             "2 2 the value of saw has no closing quote");
   EXPECT_EQ(problem_of("fail pctx.header.version saw=\"a\"issue=x\n"),
-            "2 2 a blank is missing behind the value of saw");
+            "2 2 a blank is missing after the value of saw");
   EXPECT_EQ(problem_of("fail pctx.header.version saw=a\"b\" issue=x\n"),
-            "2 2 a quote inside the value of saw; quote it whole");
+            "2 2 a quote inside the value of saw; quote all of it");
   EXPECT_EQ(problem_of("fail pctx.header.version saw=\"a\\n\" issue=x\n"),
-            "2 2 in the value of saw a backslash stands only before \" or \\");
+            "2 2 in the value of saw a backslash must be followed by \" or \\");
   EXPECT_EQ(problem_of("fail pctx.header.version saw=\"a\\"),
-            "2 2 in the value of saw a backslash stands only before \" or \\");
+            "2 2 in the value of saw a backslash must be followed by \" or \\");
   EXPECT_EQ(problem_of("fail pctx.header.version issue=x\x1b[2J\n"),
             "2 2 the line has a control character");
   EXPECT_EQ(problem_of("fail " + std::string(101, 'p') + " issue=x\n"),
@@ -202,7 +202,7 @@ TEST(ParseExpectations, TakesPatternsForNaOkOnly) {
                 "2 2 " + std::string(verb) + " " + glob + ": only na-ok takes a pattern");
     }
   }
-  EXPECT_EQ(problem_of("na-ok tctx.* reason=x saw=y\n"), "2 2 na-ok has no use for saw");
+  EXPECT_EQ(problem_of("na-ok tctx.* reason=x saw=y\n"), "2 2 na-ok does not take saw");
 }
 
 TEST(ParseExpectations, NamesTheNearestIdForAnUnknownOne) {
@@ -256,7 +256,7 @@ TEST(Expired, IsTheDayAfter) {
   EXPECT_TRUE(at("2026-07-01").empty());
   ASSERT_EQ(at("2026-06-14").size(), 1U);
   EXPECT_EQ(at("2026-06-14")[0].exit_code, 5);
-  EXPECT_EQ(at("2026-06-14")[0].text, "fail pctx.header.version: was good until 2026-06-14");
+  EXPECT_EQ(at("2026-06-14")[0].text, "fail pctx.header.version: expired after 2026-06-14");
   EXPECT_EQ(at("2026-06-14")[0].mend,
             "${EDITOR:-vi} +2 known  # a later until=, or remove the line");
 }
@@ -369,15 +369,16 @@ TEST(Apply, NamesTheCommandThatMends) {
   const ApplyOptions written{.program = "./my ctxconf", .result = "-o/result.json"};
   EXPECT_EQ(mend(fail, {passed}, written), "sed -E -i '2s/^/# /' known");
   const Finding crashed = finding(kId, Outcome::kCrash, "a/b & \\", "");
-  EXPECT_EQ(mend(fail, {crashed}), "sed -E -i 2s/fail/crash/ known  # if that is known too");
+  EXPECT_EQ(mend(fail, {crashed}),
+            "sed -E -i 2s/fail/crash/ known  # if this failure is also known");
   const std::string replaced = R"(2s/[ \t]saw=("(\\.|[^"\\])*"|[^" \t]+)/)";
   EXPECT_EQ(mend(fail + " saw=z", {crashed}), "sed -E -i '2s/fail/crash/;" + replaced +
                                                   R"( saw="a\/b \& \\\\"/' known)" +
-                                                  "  # if that is known too");
-  // Two ways to fail have no one text to compare with.
+                                                  "  # if this failure is also known");
+  // Two ways to fail have no common text to compare with.
   EXPECT_EQ(mend(fail + " saw=z", {finding(kId, Outcome::kFail, "a", "1 /a"),
                                    finding(kId, Outcome::kFail, "b", "2 /a")}),
-            "sed -E -i '" + replaced + "/' known  # if that is known too");
+            "sed -E -i '" + replaced + "/' known  # if this failure is also known");
   EXPECT_EQ(mend(fail, {crashed, finding(kId, Outcome::kFail, "b", "")}),
             "${EDITOR:-vi} +2 known  # one image=GLOB for each way to fail");
 }
@@ -388,9 +389,8 @@ TEST(Apply, NamesWhatMovesLinesOnlyOnce) {
   const std::vector<Finding> passed = {finding(kId, Outcome::kPass),
                                        finding(kOther, Outcome::kPass)};
   EXPECT_EQ(applied(lines, passed, {.program = "./my ctxconf", .result = "-o/result.json"}).notes,
-            std::vector<std::string>{
-                "lines that do not hold any more can be removed at once, after all else: "
-                "'./my ctxconf' expect prune known --from '-o/result.json'"});
+            std::vector<std::string>{"finally, remove all lines that no longer hold: "
+                                     "'./my ctxconf' expect prune known --from '-o/result.json'"});
   EXPECT_TRUE(applied(lines, passed).notes.empty());
   EXPECT_TRUE(applied(lines, {finding(kId, Outcome::kFail)}, {.result = "r"}).notes.empty());
 }
@@ -409,16 +409,16 @@ TEST(Apply, CallsNothingStaleInARunThatHasNotComeToItsEnd) {
   const Finding unseen = finding(kId, Outcome::kUnobservable);
   const std::string fail = "fail pctx.header.version issue=x";
   EXPECT_EQ(partial(fail, passed),
-            "0 fail pctx.header.version: not seen, and not all of the run is there");
+            "0 fail pctx.header.version: not seen, and the run is incomplete");
   EXPECT_EQ(partial("na-ok pctx.header.versio? reason=y", passed),
-            "0 na-ok pctx.header.versio?: not seen, and not all of the run is there");
+            "0 na-ok pctx.header.versio?: not seen, and the run is incomplete");
   EXPECT_EQ(partial(fail, unseen, true),
             "0 fail pctx.header.version: could not be observed in this run");
   EXPECT_EQ(partial(fail + " image=other", passed, true),
             "0 fail pctx.header.version: no image that matches \"other\" was seen");
   EXPECT_EQ(partial(fail, finding(kId, Outcome::kNa)),
             "0 fail pctx.header.version: does not apply to this run");
-  // What was seen counts.
+  // Seen failures count.
   const RunResult failed = applied(fail + "\n", {finding(kId, Outcome::kFail)}, {.partial = true});
   EXPECT_EQ(failed.results[0].expected, Expected::kAsExpected);
   EXPECT_EQ(problems(applied(fail + " saw=a\n", {finding(kId, Outcome::kFail, "b", "")},
@@ -522,7 +522,7 @@ TEST(Apply, SaysNothingOfRowsThatWereNotSelected) {
 TEST(Apply, StillExcusesWhatIsPastItsDay) {
   const RunResult run = applied("fail pctx.header.version issue=x until=2026-06-14\n",
                                 {finding(kId, Outcome::kFail)});
-  EXPECT_EQ(problems(run), "5 fail pctx.header.version: was good until 2026-06-14");
+  EXPECT_EQ(problems(run), "5 fail pctx.header.version: expired after 2026-06-14");
   EXPECT_EQ(run.results[0].expected, Expected::kAsExpected);
 }
 

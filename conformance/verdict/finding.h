@@ -1,51 +1,38 @@
-// What a rule says about one image of one process, and what is said about a run.
+// Findings: what a rule says about one image of one process.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
+#include "conformance/evidence/image_key.h"
 #include "conformance/verdict/operation_picture.h"
 
 namespace ctxconf::conformance {
 
-// In the order of how bad it is; the worst finding is a requirement's outcome.
+// In order of severity; the worst finding is the outcome of a requirement.
 enum class Outcome {
   kNa,  // does not apply; `reason` is one of capability, revision, arch, mode
   kPass,
-  kUnobservable,  // could not be seen; `remedy` says what would make it observable
-  kInfo,          // a contradiction of severity info
+  kUnobservable,  // could not be observed; `remedy` says how it could be
+  kInfo,          // a requirement of severity info is broken
   kWarn,          // ... of severity warning
   kFail,          // ... of severity error
   kTimeout,       // the testee hung
   kCrash,         // the testee died
-  kHarnessError,  // our own fault
+  kHarnessError,  // a fault of ctxconf
 };
 std::string_view to_string(Outcome o);                  // "harness-error"
 std::optional<Outcome> outcome_from(std::string_view);  // the inverse
 
-// The closed list behind `na`.
+// The reasons for `na`; there are no others.
 enum class NaReason { kCapability, kRevision, kArch, kMode };
 std::string_view to_string(NaReason r);
 std::optional<NaReason> na_reason_from(std::string_view);
 
-// Which image of which process: exec replaces the image and keeps the process.
-struct ImageKey {
-  std::int32_t pid = 0;
-  std::uint32_t image = 0;  // 0 for the first, counted per process
-  // In which session (run) or cell (wrap --faults), from 1; 0: in none. Two may have had one pid.
-  std::uint32_t session = 0;
-  friend bool operator==(const ImageKey&, const ImageKey&) = default;
-  friend std::strong_ordering operator<=>(const ImageKey& a, const ImageKey& b) {
-    return std::tie(a.session, a.pid, a.image) <=> std::tie(b.session, b.pid, b.image);
-  }
-};
-
-// Bytes of the testee with the wrong ones marked, perhaps beside those of a golden vector.
+// Bytes of the testee with the wrong bytes marked, perhaps next to those of a golden vector.
 struct Hexdump {
   std::string title;          // "header at 0x7f1200000000"
   std::uint64_t address = 0;  // of the first byte
@@ -57,13 +44,13 @@ struct Hexdump {
   };
   std::vector<Mark> marks;
 
-  // What a golden vector has in place of the bytes, from the first one on; perhaps of fewer.
+  // The bytes of a golden vector for comparison, from the first byte on; may be fewer.
   struct Expected {
     struct Mask {
       std::uint64_t offset = 0;
       std::uint64_t length = 0;
       std::string name;  // "payload"
-      std::string rule;  // what may stand there instead: "the address of the payload"
+      std::string rule;  // what the bytes may be instead: "the address of the payload"
     };
     std::string vector;  // "rec/layout"
     std::vector<std::uint8_t> bytes;
@@ -73,10 +60,10 @@ struct Hexdump {
 };
 
 // An event in the recording of a finding's image.
-struct EventPlace {
-  std::uint64_t header = 0;  // the address of the header that it concerns
-  // In the image's order of events: of a store, of the beginning of a call, or of a view; of the
-  // last that was seen where something is missing.
+struct EventLocation {
+  std::uint64_t header = 0;  // the address of its header
+  // In the image's order of events: a store, the beginning of a call, or a view. If something is
+  // missing, the last event that was seen.
   std::uint64_t order = 0;
   std::string missing;  // what should have followed: "a naming call"; empty: the event is wrong
 };
@@ -87,23 +74,24 @@ struct Finding {
   std::string image_name;  // "12 /usr/bin/python3.11", from the testee: hostile text
   Outcome outcome = Outcome::kUnobservable;
   NaReason na_reason = NaReason::kCapability;  // only for kNa
-  // Of a contradiction: a reader of the protocol notices nothing of it, so that the reading of
-  // numbered steps decides how bad it is. In no report: the outcome has it.
+  // The requirement is broken, but no reader that follows the protocol notices it. The reading of
+  // numbered steps then decides the outcome. Not in reports.
   bool unnoticed = false;
 
-  // What was seen, in one line; for unobservable and na the reason. May quote the testee: hostile.
+  // What was seen, in one line; for unobservable and na, the reason. May quote the testee: hostile.
   std::string saw;
-  // Short, without addresses or numbers that vary: what an expectation's saw= is compared with.
+  // Short, without varying addresses or numbers: the text that saw= of an expectation is compared
+  // with.
   std::string signature;
-  // The code that did it: "src/ctx.cc:118 in publish_update, thread 4243"; empty: none is known.
+  // The code that did it: "src/ctx.cc:118 in publish_update, thread 4243"; empty if unknown.
   // Hostile.
   std::string at;
-  std::string remedy;                 // unobservable: what would make it observable
+  std::string remedy;                 // unobservable: how it could be observed
   std::string level;                  // the observation level that the verdict rests on
   std::vector<std::string> evidence;  // further lines: maps lines, decoded values; hostile
   std::vector<Hexdump> hexdumps;
-  std::optional<EventPlace> event;  // what is wrong; nothing: it is no event. In no report
-  std::optional<OperationPicture> operation;  // in which that is
+  std::optional<EventLocation> event;         // the wrong event, if it is an event. Not in reports
+  std::optional<OperationPicture> operation;  // the operation with that event
 };
 
 }  // namespace ctxconf::conformance

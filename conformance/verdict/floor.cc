@@ -53,7 +53,7 @@ void apply_floor(const Floor& floor, const Expectations* expectations, RunResult
                                                            floor.baseline.end());
   for (const RequirementResult& r : run.results) {
     const std::string& id = r.requirement->id;
-    // One reason each is enough.
+    // One reason per requirement is enough.
     if (r.outcome == Outcome::kUnobservable && floor.must_be_observable(id)) {
       add(id, "--require-observable asks for it", r);
       continue;
@@ -79,11 +79,13 @@ void apply_floor(const Floor& floor, const Expectations* expectations, RunResult
     if (is_selected([&](const std::string& own) { return own == id; })) continue;
     run.floor.push_back(
         {id, "judged in " + floor.baseline_file + ", as " + std::string(to_string(outcome)),
-         "not selected", "leave out what of --only, --skip, --level and --spec leaves it out"});
+         "not selected",
+         "remove the option that leaves it out: --only, --skip, --level or --spec"});
   }
   for (const std::string& glob : floor.observable) {
     if (is_selected([&](const std::string& id) { return glob_matches(glob, id); })) continue;
-    run.floor.push_back({glob, "--require-observable asks for it", "nothing of it was selected",
+    run.floor.push_back({glob, "--require-observable asks for it",
+                         "no requirement that matches it was selected",
                          "`ctxconf list` shows the ids"});
   }
 }

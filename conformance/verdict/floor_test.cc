@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// With a finding each.
+// Each result has one finding.
 RunResult seen_run_of(std::initializer_list<Outcome> outcomes) {
   RunResult run = run_of(outcomes);
   for (RequirementResult& result : run.results) {
@@ -28,7 +28,7 @@ RunResult seen_run_of(std::initializer_list<Outcome> outcomes) {
   return run;
 }
 
-// "id|why|now" of each.
+// "id|why|now" of each problem.
 std::vector<std::string> below(const Floor& floor, RunResult run,
                                const std::string& expectations = "") {
   const auto parsed =
@@ -52,9 +52,9 @@ TEST(Floor, WhatAGlobNamesMustBeObservable) {
   EXPECT_THAT(
       below({{"*.version"}, "", {}}, run),
       ElementsAre("pctx.header.version|--require-observable asks for it|unobservable: seen"));
-  EXPECT_THAT(
-      below({{"pctx.update.*"}, "", {}}, run),
-      ElementsAre("pctx.update.*|--require-observable asks for it|nothing of it was selected"));
+  EXPECT_THAT(below({{"pctx.update.*"}, "", {}}, run),
+              ElementsAre("pctx.update.*|--require-observable asks for it|no requirement that "
+                          "matches it was selected"));
   EXPECT_THAT(below({{"*"}, "", {}}, seen_run_of({Outcome::kPass, Outcome::kFail, Outcome::kNa})),
               IsEmpty());
 }

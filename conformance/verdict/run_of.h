@@ -1,20 +1,20 @@
-// A run for tests: the first rows of the catalogue, which ended like this.
+// For tests: a run with the first requirements of the catalogue and these outcomes.
 #pragma once
 
 #include <initializer_list>
 
-#include "conformance/report/run_result.h"
 #include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/run_result.h"
 
 namespace ctxconf::conformance {
 
 inline RunResult run_of(std::initializer_list<Outcome> outcomes) {
   RunResult run;
-  const auto& rows = Catalogue::builtin().specifications().front().requirements;
+  const auto& requirements = Catalogue::builtin().specifications().front().requirements;
   for (const Outcome o : outcomes) {
-    const Requirement* row = &rows[run.results.size()];
+    const Requirement* requirement = &requirements[run.results.size()];
     RequirementResult& result = run.results.emplace_back();
-    result.requirement = row;
+    result.requirement = requirement;
     result.outcome = o;
   }
   return run;

@@ -2,8 +2,8 @@
 # Builds the fuzz targets with the compiler and flags of the environment: CC, CXX, CFLAGS,
 # CXXFLAGS, LIB_FUZZING_ENGINE, SRC, OUT, WORK. Run by OSS-Fuzz and by scripts/check-oss-fuzz.
 #
-# No target needs a library, so none can be linked by mistake that was built for another C++
-# library. payload_fuzzer and process_header_fuzzer are built without their halves that decode with
+# No target needs a library, so a library that was built for another C++ library cannot be linked by
+# mistake. payload_fuzzer and process_header_fuzzer are built without the parts that decode with
 # protobuf.
 source="$SRC/ctxconf"
 cmake -S "$source" -B "$WORK/build" -G Ninja -DCTXCONF_FUZZ_ONLY=ON \

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "conformance/command/command.h"
+#include "conformance/command/host_facts.h"
+#include "conformance/command/print.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/capabilities.h"
+#include "sys/confinement.h"
+
+namespace ctxconf::conformance {
+std::string facts_text(std::span<const sys::HostFact> facts) {
+  std::string out;
+  for (const auto& f : facts) {
+    out += fmt::format("{:<4} {:<20} {}\n", f.available ? "yes" : "no", f.name, f.detail);
+    if (!f.available && !f.remedy.empty())
+      out += fmt::format("     {:<20} to get it: {}\n", "", f.remedy);
+  }
+  return out;
+}
+
+namespace {
+
+int doctor() {
+  const auto& host = sys::Capabilities::of_this_host();
+  const sys::Capabilities reach(sys::probe_reach());
+  std::string out = "What this host lets ctxconf see:\n\n" + facts_text(host.facts()) +
+                    "\nWhich running processes it lets ctxconf attach reach:\n\n" +
+                    facts_text(reach.facts()) + "\n";
+  const bool wrap = host.has(sys::kHostPtrace);
+  out += fmt::format("ctxconf wrap    {}\n", wrap ? "works" : "does not work here: needs ptrace");
+  if (reach.has(sys::kReachSameUser)) {
+    out +=
+        fmt::format("ctxconf attach  works, for processes of {}{}\n",
+                    reach.has(sys::kReachAnyUser) ? "any user" : "the same user",
+                    reach.has(sys::kReachAllProcesses) ? "" : ", and only those of this container");
+  } else {
+    out += fmt::format("ctxconf attach  does not work here: needs {}\n",
+                       host.has(sys::kHostProcessVmReadv)
+                           ? "ptrace and process_vm_readv of processes that it did not start"
+                           : "process_vm_readv");
+  }
+  if (!host.has(sys::kHostSeccompTrace)) {
+    out +=
+        "                without the system call filter a context that is replaced by exec within "
+        "100 ms may be missed\n";
+  }
+  if (!host.has(sys::kHostWatchpoints)) {
+    out += "                without watchpoints, requirements of level stores are unobservable\n";
+  }
+  if (!host.has(sys::kHostSmapsVmFlags)) {
+    out += "                without VmFlags, pctx.fork.dontfork is unobservable\n";
+  }
+  if (!host.has(sys::kHostAnonVmaName) || !host.has(sys::kHostShmemVmaName)) {
+    out +=
+        "                this kernel names no mappings: a context shows as /memfd:OTEL_CTX "
+        "(deleted), "
+        "which is right;\n"
+        "                the two bracketed names, and with them anonymous memory, cannot be "
+        "shown\n";
+  }
+  return print(out, kExitClean);
+}
+
+}  // namespace
+
+Command doctor_command(CLI::App& app, const Words& /*command_line*/) {
+  CLI::App* sub = app.add_subcommand(
+      "doctor", "show what can be observed on this host, and how to close each gap");
+  return {.app = sub, .run = [](const Words& /*program*/) { return doctor(); }, .takes = nullptr};
+}
+
+}  // namespace ctxconf::conformance

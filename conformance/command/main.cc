@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+
+#include "conformance/command/command.h"
+#include "conformance/command/files.h"
+#include "conformance/command/print.h"
+#include "conformance/verdict/exit_code.h"
+#include "conformance/version.h"
+#include "sys/shaking.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::array kCommands = {
+    wrap_command,   run_command,     adapter_lint_command, repl_command,   attach_command,
+    replay_command, puppet_command,  elf_command,          decode_command, doctor_command,
+    list_command,   explain_command, expect_command,       drift_command,  report_command,
+    golden_command, selftest_command};
+
+// `@FILE` stands for the words in a file, separated by white space; `#` begins a comment.
+sys::Result<std::vector<std::string>> expand(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (const auto& word : words) {
+    if (word.size() < 2 || word.front() != '@') {
+      out.push_back(word);
+      continue;
+    }
+    CTX_ASSIGN_OR_RETURN(text, read_file(word.substr(1), 1U << 20U));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream in(line.substr(0, line.find('#')));
+      for (std::string w; in >> w;) out.push_back(w);
+    }
+  }
+  return out;
+}
+
+int run_command_line(int argc, char** argv) {
+  const Words command_line(argv, argv + argc);
+  // Only the words before `--` are for ctxconf.
+  Words words(command_line.begin() + 1, command_line.end());
+  Words program;
+  const auto dashes = std::ranges::find(words, "--");
+  const bool has_dashes = dashes != words.end();
+  if (has_dashes) program.assign(dashes + 1, words.end());
+  words.erase(dashes, words.end());
+  auto expanded = expand(words);
+  if (!expanded) return complain(kExitUsage, sys::to_string(expanded.error()));
+
+  CLI::App app("Judges programs that share OpenTelemetry context through process memory.",
+               "ctxconf");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("ctxconf {} ({})", kVersionText, kCommitText));
+  app.footer(
+      "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, 3 the target cannot be started or\n"
+      "reached, 4 nothing could be judged, 5 the expectations file is stale, 70 a bug in ctxconf.");
+  std::optional<std::uint64_t> shaken;
+  app.add_option("--shake", shaken)->group("");  // for selftest --shake
+  std::vector<Command> commands;
+  commands.reserve(std::size(kCommands));
+  for (const auto& add : kCommands) commands.push_back(add(app, command_line));
+  const auto named = [&] {
+    return std::ranges::find_if(commands, [](const Command& c) { return c.app->parsed(); });
+  };
+
+  std::vector<std::string> reversed(expanded->rbegin(), expanded->rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    const auto command = named();
+    if (command == commands.end()) {
+      if (!expanded->empty() && !expanded->front().starts_with('-')) {
+        return complain(kExitUsage, "no command " + expanded->front(), "ctxconf --help shows them");
+      }
+      return complain(kExitUsage, e.what(), "ctxconf --help shows the options");
+    }
+    const std::string& name = command->app->get_name();
+    if (!has_dashes && command->takes != nullptr) {
+      const bool is_adapter = std::string_view(command->takes) == "adapter";
+      return complain(kExitUsage, e.what(),
+                      fmt::format("put -- before the {}: ctxconf {} -- {} [ARGS]", command->takes,
+                                  name, is_adapter ? "ADAPTER" : "CMD"));
+    }
+    return complain(kExitUsage, e.what(), "ctxconf " + name + " --help shows the options");
+  }
+  const auto command = named();
+  if (has_dashes && command->takes == nullptr) {
+    return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
+  }
+  if (shaken) sys::begin_shaking(*shaken);
+  return command->run(program);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
+
+int main(int argc, char** argv) {
+  // If the reader of our output goes away, ctxconf must still end the processes that it started.
+  std::signal(SIGPIPE, SIG_IGN);
+  // A file size limit must give an error that can be reported.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return ctxconf::conformance::run_command_line(argc, argv);
+  } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) {
+      std::fprintf(stderr, "ctxconf: cannot write to stdout: %s\n", e.what());
+      return ctxconf::conformance::kExitUnreachable;
+    }
+    std::fprintf(stderr, "ctxconf: a bug in ctxconf, please report it: %s\n", e.what());
+    return ctxconf::conformance::kExitHarnessError;
+  }
+}

@@ -1,0 +1,566 @@
+// The selftest: each mutant must be caught by the requirements that it breaks and by no others; no
+// requirement may report a legal variant.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "conformance/command/command.h"
+#include "conformance/command/files.h"
+#include "conformance/command/generated_programs.h"
+#include "conformance/command/print.h"
+#include "conformance/evidence/timeline.h"
+#include "conformance/judge/judge.h"
+#include "conformance/report/escape.h"
+#include "conformance/report/result_json.h"
+#include "conformance/rules/rule.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/child.h"
+#include "sys/ending_signals.h"
+#include "sys/fd.h"
+#include "sys/shaking.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+struct SelftestCommand {
+  std::string directory;  // where the programs and mutants.json are; empty: next to ctxconf
+  std::vector<std::string> only;
+  std::vector<std::string> commands;    // wrap, run, elf; empty: all
+  unsigned jobs = 0;                    // 0: kJobsPerProcessor
+  std::optional<std::uint64_t> shaken;  // the seed
+  bool verbose = false;
+};
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Programs for wrap and elf; adapters for run, by OTEP.
+constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
+                             "driven_thread_mutants.json", "driven_record_mutants.json"};
+constexpr int kCannotBeShownHere = 77;
+// Most programs wait for time to pass, and use little of it.
+constexpr unsigned kJobsPerProcessor = 3;
+
+struct Entry {
+  std::string name;
+  bool mutant = false;
+  std::string command;  // "wrap" runs the program, "run" drives it, "elf" reads the file
+  std::string program;
+  std::vector<std::string> args;
+  std::vector<std::string> wrap_args;
+  std::vector<std::string> requirements;
+  std::map<std::string, std::string> expect;  // id: outcome
+  std::map<std::string, std::string> host_may_add;
+  bool may_skip = false;
+};
+
+enum class Verdict { kKilled, kClean, kMissed, kFalseAlarm, kSkipped, kBroken };
+
+struct Outcomes {
+  Verdict verdict = Verdict::kBroken;
+  bool unseen = false;  // no failure: something was not seen while it existed
+  std::string text;     // one line on what was wrong
+  std::string report;   // of ctxconf
+};
+
+sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* file) {
+  const Json doc = Json::parse(text, nullptr, false);
+  const auto wrong = [&](const std::string& what) { return sys::fail(file, EINVAL, what); };
+  if (!doc.is_object() || doc.value("version", 0) != 1 || !doc.contains("mutants") ||
+      !doc["mutants"].is_array()) {
+    return wrong("not a list of mutants, version 1");
+  }
+  const auto strings = [](const Json& entry, const char* name) {
+    std::vector<std::string> out;
+    if (entry.contains(name) && entry[name].is_array()) {
+      for (const auto& s : entry[name]) {
+        if (s.is_string()) out.push_back(s.get<std::string>());
+      }
+    }
+    return out;
+  };
+  std::vector<Entry> out;
+  for (const auto& p : doc["mutants"]) {
+    if (!p.is_object()) return wrong("a program is not an object");
+    Entry e;
+    e.name = p.value("name", "");
+    e.mutant = p.value("kind", "") == "mutant";
+    e.command = p.value("command", "wrap");
+    e.program = p.value("program", "");
+    e.args = strings(p, "args");
+    e.wrap_args = strings(p, "wrap_args");
+    e.requirements = strings(p, "requirements");
+    e.may_skip = p.value("may_skip", false);
+    if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
+    if (e.command != "wrap" && e.command != "run" && e.command != "elf") {
+      return wrong(e.name + ": unknown command " + e.command);
+    }
+    for (const auto& [member, to] :
+         {std::pair{"expect", &e.expect}, std::pair{"host_may_add", &e.host_may_add}}) {
+      if (!p.contains(member) || !p[member].is_object()) continue;
+      for (const auto& [id, outcome] : p[member].items()) {
+        if (Catalogue::builtin().find(id) == nullptr)
+          return wrong(e.name + ": unknown requirement " + id);
+        if (!outcome.is_string() || !outcome_from(outcome.get<std::string>())) {
+          return wrong(e.name + ": unknown outcome for " + id);
+        }
+        (*to)[id] = outcome.get<std::string>();
+      }
+    }
+    if (e.mutant == e.expect.empty() && e.mutant)
+      return wrong(e.name + ": a mutant that breaks no requirement");
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+bool is_broken(Outcome o) {
+  return o != Outcome::kPass && o != Outcome::kNa && o != Outcome::kUnobservable;
+}
+
+// Programs that pause between their steps, so that a periodic look finds each step. On a busy
+// machine the looks come late.
+bool has_pauses(const Entry& entry) {
+  return entry.command == "wrap" &&
+         (entry.program == "process_writer" || entry.program == "thread_writer" ||
+          entry.program == "ctypes_writer.py");
+}
+constexpr const char* kLongPause = "3000";  // milliseconds
+constexpr const char* kShortRace = "0.03";  // seconds; for programs that do not test races
+
+// What the runs of all entries share.
+struct Runs {
+  std::string self;       // ctxconf
+  std::string directory;  // of the programs
+  std::string scratch;
+  int interrupt = -1;  // readable once a signal asks to end
+  std::optional<std::uint64_t> shaken;
+};
+
+// The ctxconf command line for an entry; `dir` gets its results.
+std::vector<std::string> command_line(const Entry& entry, const Runs& runs, const std::string& dir,
+                                      bool slowly) {
+  const std::string& directory = runs.directory;
+  std::vector<std::string> out = {runs.self};
+  if (runs.shaken) out.insert(out.end(), {"--shake", std::to_string(*runs.shaken)});
+  out.insert(out.end(), {entry.command, "--color", "never", "-v", "--out", dir});
+  if (entry.command == "elf") {
+    out.push_back(directory + "/" + entry.program);
+    for (const auto& file : entry.args) out.emplace_back(directory).append("/").append(file);
+    return out;
+  }
+  out.insert(out.end(), entry.wrap_args.begin(), entry.wrap_args.end());
+  const auto is_race = [](const std::string& arg) { return arg.starts_with("--race"); };
+  if (entry.command == "run" && std::ranges::none_of(entry.wrap_args, is_race)) {
+    out.insert(out.end(), {"--race", kShortRace});
+  }
+  out.insert(out.end(), {"--", directory + "/" + entry.program});
+  out.insert(out.end(), entry.args.begin(), entry.args.end());
+  if (slowly) out.insert(out.end(), {"--pause", kLongPause});
+  return out;
+}
+
+// The difference after a recording is judged again, or empty.
+std::string replayed_otherwise(const std::string& path,
+                               const std::vector<const RequirementResult*>& results) {
+  const auto text = read_file(path, kLongestTimeline);
+  if (!text) return sys::to_string(text.error());
+  const auto timeline = timeline_from_json(*text);
+  if (!timeline) return path + ": " + sys::to_string(timeline.error());
+  std::vector<const Requirement*> requirements;
+  requirements.reserve(results.size());
+  for (const auto* r : results) requirements.push_back(r->requirement);
+  const RunResult again = judge(*timeline, requirements);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const RequirementResult& first = *results[i];
+    const auto second =
+        std::ranges::find(again.results, first.requirement, &RequirementResult::requirement);
+    const std::string& id = first.requirement->id;
+    if (second == again.results.end()) return fmt::format("{}: {} is not judged", path, id);
+    const auto said = [](const RequirementResult& r) {
+      return fmt::format("{}: {}", to_string(r.outcome),
+                         r.findings.empty() ? "" : r.findings.front().saw);
+    };
+    if (said(first) != said(*second)) {
+      return fmt::format("{}: {} is {}; when it was recorded: {}", path, id, said(*second),
+                         said(first));
+    }
+  }
+  return {};
+}
+
+// Checks the whole recording, and the trace of each broken requirement.
+std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
+  std::vector<const RequirementResult*> all;
+  all.reserve(run.results.size());
+  for (const auto& r : run.results) all.push_back(&r);
+  auto wrong = replayed_otherwise(dir + "/timeline.json", all);
+  for (const auto* r : all) {
+    if (!wrong.empty()) break;
+    const bool broken = r->outcome == Outcome::kFail || r->outcome == Outcome::kWarn;
+    if (r->trace_path.empty() && broken) {
+      wrong = r->requirement->id + " has no trace";
+    } else if (!r->trace_path.empty()) {
+      wrong = replayed_otherwise(r->trace_path, {r});
+    }
+  }
+  return wrong;
+}
+
+Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
+  Outcomes out;
+  if (entry.may_skip && access((runs.directory + "/" + entry.program).c_str(), X_OK) != 0) {
+    out.verdict = Verdict::kSkipped;
+    out.text = entry.program + " was not built on this host";
+    return out;
+  }
+  const std::string dir = runs.scratch + "/" + entry.name;
+  sys::ChildOptions child;
+  child.argv = command_line(entry, runs, dir, slowly);
+  child.deadline = std::chrono::seconds(180);
+  child.interrupt = runs.interrupt;
+  const auto ran = sys::run_child(child);
+  if (!ran) {
+    out.text = "ctxconf could not be started: " + sys::to_string(ran.error());
+    return out;
+  }
+  out.report = ran->output + ran->errors;
+  const auto text = read_file(dir + "/result.json", kLongestResultJson);
+  const auto run = text ? result_from_json(*text, Catalogue::builtin())
+                        : sys::Result<RunResult>(std::unexpected(text.error()));
+  if (!run) {
+    out.text = fmt::format("no result (exit {}): {}", ran->exit_code.value_or(-1),
+                           sys::to_string(run.error()));
+    return out;
+  }
+  if (run->target_ending == "exited " + std::to_string(kCannotBeShownHere)) {
+    out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
+    out.text = "the program says that this host cannot show it";
+    return out;
+  }
+  if (entry.command != "elf") {
+    if (auto wrong = replayed_otherwise(dir, *run); !wrong.empty()) {
+      out.text = "replay: " + wrong;
+      return out;
+    }
+  }
+  std::vector<std::string> missed;
+  std::vector<std::string> unexpected;
+  std::vector<std::string> unseen;
+  bool all_unseen = true;
+  for (const auto& r : run->results) {
+    const std::string& id = r.requirement->id;
+    const auto want = entry.expect.find(id);
+    if (want != entry.expect.end()) {
+      if (to_string(r.outcome) != want->second) {
+        missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
+        all_unseen = all_unseen && !is_broken(r.outcome);
+      }
+    } else if (const auto may = entry.host_may_add.find(id);
+               may != entry.host_may_add.end() && to_string(r.outcome) == may->second) {
+      continue;
+    } else if (is_broken(r.outcome)) {
+      unexpected.push_back(fmt::format("{} is {}: {}", id, to_string(r.outcome),
+                                       r.findings.empty() ? "" : r.findings.front().saw));
+    } else if (!entry.mutant && r.outcome == Outcome::kUnobservable &&
+               std::ranges::find(entry.requirements, id) != entry.requirements.end()) {
+      unseen.push_back(id);
+    }
+  }
+  for (const auto& p : run->problems) {
+    unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
+  }
+  const bool shows_nothing =
+      entry.expect.empty() ? !unseen.empty() : missed.size() == entry.expect.size();
+  if (entry.may_skip && shows_nothing && all_unseen && unexpected.empty()) {
+    out.verdict = Verdict::kSkipped;
+    out.text = entry.expect.empty() ? unseen.front() + " cannot be judged on this host"
+                                    : "it breaks nothing on this host";
+    out.unseen = true;
+  } else if (!missed.empty()) {
+    out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
+    out.text = missed.front();
+    out.unseen = all_unseen && unexpected.empty();
+  } else if (!unexpected.empty()) {
+    out.verdict = Verdict::kFalseAlarm;
+    out.text = unexpected.front();
+  } else {
+    out.verdict = entry.mutant ? Verdict::kKilled : Verdict::kClean;
+    // A legal program that does nothing would always be clean.
+    if (!unseen.empty()) {
+      out.verdict = Verdict::kBroken;
+      out.text = unseen.front() + " was not judged, and mutants.json does not say so";
+      out.unseen = true;
+    } else if (!entry.mutant && entry.command == "wrap" && run->target_ending != "exited 0") {
+      out.verdict = Verdict::kBroken;
+      out.text = "the program " + run->target_ending.value_or("did not run");
+    }
+  }
+  return out;
+}
+
+Outcomes judge_entry(const Entry& entry, const Runs& runs) {
+  Outcomes out = judge_once(entry, runs, /*slowly=*/false);
+  if (out.unseen && has_pauses(entry)) out = judge_once(entry, runs, /*slowly=*/true);
+  return out;
+}
+
+const char* word(Verdict v) {
+  switch (v) {
+    case Verdict::kKilled:
+      return "killed";
+    case Verdict::kClean:
+      return "clean";
+    case Verdict::kMissed:
+      return "MISSED";
+    case Verdict::kFalseAlarm:
+      return "FALSE ALARM";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kBroken:
+      return "BROKEN";
+  }
+  return "BROKEN";
+}
+
+// What the programs prove about one requirement.
+struct Proof {
+  int broken = 0;
+  int killed = 0;
+  int skipped = 0;  // broken programs that this host cannot show
+  int legal = 0;
+  int clean = 0;
+};
+
+void add_proofs(const Entry& e, Verdict verdict, std::map<std::string, Proof>& proofs) {
+  if (!e.mutant) {
+    for (const auto& id : e.requirements) {
+      ++proofs[id].legal;
+      proofs[id].clean += verdict == Verdict::kClean ? 1 : 0;
+    }
+    return;
+  }
+  for (const auto& [id, outcome] : e.expect) {
+    ++proofs[id].broken;
+    proofs[id].killed += verdict == Verdict::kKilled ? 1 : 0;
+    proofs[id].skipped += verdict == Verdict::kSkipped ? 1 : 0;
+  }
+}
+
+struct RequirementCounts {
+  int all = 0;        // with a rule
+  int unproven = 0;   // caught no broken program
+  int not_shown = 0;  // have none that is broken on this host
+};
+
+// Prints what was proven of every writer requirement.
+RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
+  RequirementCounts out;
+  fmt::print("\n{:<44} {:<9} {:<8} {}\n", "requirement", "level", "killed", "clean");
+  for (const auto& spec : Catalogue::builtin().specifications()) {
+    for (const auto& r : spec.requirements) {
+      if (r.role != Role::kWriter) continue;
+      if (!is_recorded(r, Mode::kRun) || rule_of(r.id) == nullptr) {
+        const auto why = r.excluded.value_or("there is no check for it yet");
+        fmt::print("{:<44} {:<9} not checked: {}\n", r.id, to_string(r.level), why);
+        continue;
+      }
+      ++out.all;
+      const auto known = proofs.find(r.id);
+      const Proof p = known == proofs.end() ? Proof() : known->second;
+      const bool hidden = p.killed == 0 && p.skipped > 0;
+      out.not_shown += hidden ? 1 : 0;
+      out.unproven += p.killed == 0 && !hidden ? 1 : 0;
+      fmt::print("{:<44} {:<9} {:<8} {}{}\n", r.id, to_string(r.level),
+                 fmt::format("{}/{}", p.killed, p.broken), fmt::format("{}/{}", p.clean, p.legal),
+                 hidden          ? "  not shown: its broken program breaks nothing on this host"
+                 : p.killed == 0 ? "  UNPROVEN: no broken program was caught by it"
+                                 : "");
+    }
+  }
+  fmt::print("\n");
+  return out;
+}
+
+int selftest(const SelftestCommand& c) {
+  std::error_code error;
+  const std::string self = fs::read_symlink("/proc/self/exe", error).string();
+  std::string directory = c.directory;
+  if (directory.empty()) {
+    directory = fs::path(self).parent_path().string();
+    if (!fs::exists(directory + "/mutants.json", error)) {
+      directory = fs::path(self).parent_path().parent_path().string() + "/libexec/ctxconf";
+    }
+  }
+  std::vector<Entry> zoo;
+  for (const char* name : kZoo) {
+    const auto text = read_file(directory + "/" + name, 16U << 20U);
+    if (!text) {
+      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
+                      "--dir DIR names the directory with mutants.json and its programs");
+    }
+    auto entries = parse_zoo(*text, name);
+    if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));
+    zoo.insert(zoo.end(), entries->begin(), entries->end());
+  }
+  const bool whole = c.only.empty() && c.commands.empty();
+  std::erase_if(zoo, [&](const Entry& e) {
+    return (!c.only.empty() && !any_glob_matches(c.only, e.name)) ||
+           (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
+  });
+  if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
+
+  // A signal that asks this process to end first ends its children and removes its folder.
+  const sys::EndingSignals signals;
+  const sys::Fd interrupt = signals.descriptor();
+  std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
+  if (mkdtemp(scratch.data()) == nullptr) {
+    return complain(kExitHarnessError, "selftest: cannot make " + scratch);
+  }
+  const Runs runs{.self = self,
+                  .directory = directory,
+                  .scratch = scratch,
+                  .interrupt = interrupt.get(),
+                  .shaken = c.shaken};
+  std::vector<Outcomes> outcomes(zoo.size());
+  std::atomic<std::size_t> next = 0;
+  std::atomic<std::size_t> done = 0;
+  std::mutex output;
+  const bool progress = isatty(STDERR_FILENO) != 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < zoo.size() && signals.pending() == 0; i = next++) {
+      outcomes[i] = judge_entry(zoo[i], runs);
+      ++done;
+      if (progress) {
+        const std::scoped_lock lock(output);
+        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name);
+      }
+    }
+  };
+  const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+  const unsigned jobs = c.jobs != 0 ? c.jobs : kJobsPerProcessor * processors;
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < std::min<unsigned>(jobs, 64); ++i) threads.emplace_back(work);
+  for (auto& t : threads) t.join();
+  if (progress) fmt::print(stderr, "\r\033[K");
+  fs::remove_all(scratch, error);
+  if (const int signo = signals.pending(); signo != 0) {
+    return complain_ended("selftest", signo);
+  }
+
+  std::map<Verdict, int> counts;
+  std::map<std::string, Proof> proofs;  // by requirement
+  for (std::size_t i = 0; i < zoo.size(); ++i) {
+    const Entry& e = zoo[i];
+    const Outcomes& o = outcomes[i];
+    ++counts[o.verdict];
+    fmt::print("{:<11} {:<44}", word(o.verdict), e.name);
+    std::string requirements;
+    for (const auto& [id, outcome] : e.expect) {
+      requirements += fmt::format("{}{} {}", requirements.empty() ? "" : ", ", id, outcome);
+    }
+    if (requirements.empty() && !e.requirements.empty())
+      requirements = "keeps " + e.requirements.front();
+    fmt::print(" {}\n", requirements);
+    if (!o.text.empty()) {
+      fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
+    }
+    add_proofs(e, o.verdict, proofs);
+    const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
+                       o.verdict == Verdict::kBroken;
+    if (wrong && c.verbose) fmt::print("{}\n", o.report);
+  }
+  RequirementCounts requirements;
+  if (whole) requirements = print_matrix(proofs);
+  std::fflush(stdout);
+  fmt::print(
+      "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
+      "alarms, {} broken\n",
+      counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
+      counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
+  if (whole) {
+    fmt::print("{} of {} requirements with a check have caught a broken program\n",
+               requirements.all - requirements.unproven - requirements.not_shown, requirements.all);
+    if (requirements.not_shown > 0) {
+      fmt::print("{} more have none that is broken on this host\n", requirements.not_shown);
+    }
+  }
+  const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
+                     counts[Verdict::kBroken] == 0 && requirements.unproven == 0;
+  return clean ? kExitClean : kExitFailed;
+}
+
+struct SelftestOptions {
+  SelftestCommand selftest;
+  GeneratedProgramsCommand generated;
+};
+
+}  // namespace
+
+Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
+  const auto o = std::make_shared<SelftestOptions>();
+  CLI::App* sub = app.add_subcommand(
+      "selftest", "judge the broken and the legal programs, and check each verdict");
+  sub->add_option("--dir", o->selftest.directory, "the directory of mutants.json and its programs");
+  sub->add_option("--only", o->selftest.only,
+                  "run only programs whose name matches this glob (repeatable)")
+      ->allow_extra_args(false);
+  sub->add_option("--command", o->selftest.commands,
+                  "run only programs for this command: wrap, run or elf (repeatable)")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"wrap", "run", "elf"}));
+  sub->add_option("--jobs", o->selftest.jobs,
+                  "run N programs at once; default: three per processor, one with --generate");
+  sub->add_option("--shake", o->selftest.shaken,
+                  "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
+      ->type_name("SEED");
+  sub->add_flag("-v", o->selftest.verbose,
+                "print the report of each program that was judged wrongly");
+  auto* generate = sub->add_option(
+      "--generate", o->generated.count,
+      "generate N legal programs and N that deviate in one way, and judge these instead");
+  sub->add_option("--seed", o->generated.seed, "the seed of the generated programs, in hexadecimal")
+      ->needs(generate);
+  sub->add_flag("--show", o->generated.show,
+                "print the scripts of the generated programs, and do not run them")
+      ->needs(generate);
+  sub->add_option("--keep", o->generated.keep,
+                  "write the scripts that are judged wrongly to this directory")
+      ->needs(generate)
+      ->check(CLI::ExistingDirectory);
+  sub->add_option("--script", o->generated.scripts,
+                  "judge these scripts, or folders of scripts, which say what they break")
+      ->allow_extra_args(false)
+      ->excludes(generate);
+
+  return {.app = sub,
+          .run =
+              [o, generate](const Words& /*program*/) {
+                if (o->selftest.shaken) sys::begin_shaking(*o->selftest.shaken);
+                if (generate->count() == 0 && o->generated.scripts.empty()) {
+                  return selftest(o->selftest);
+                }
+                o->generated.only = o->selftest.only;
+                o->generated.jobs = o->selftest.jobs;
+                o->generated.verbose = o->selftest.verbose;
+                return command_generated_programs(o->generated);
+              },
+          .takes = nullptr};
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""Drives adapters of every bad kind with `ctxconf run`, and compares how each run ends with the table
+in docs/testee-protocol.md, which it prints. Checks after each run that no process is left.
+
+usage: bad_adapter_test.py SOURCE_DIR BIN_DIR
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+import xml.etree.ElementTree as ElementTree
+
+from leftovers import marked
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+CTXCONF = os.path.join(BIN, "ctxconf")
+ADAPTER = os.path.join(BIN, "bad_adapter")
+DOC = os.path.join(SOURCE, "docs", "testee-protocol.md")
+ROWS = ("pctx.publish.discoverable", "pctx.update.visible")
+
+with open(CTXCONF, "rb") as binary:
+    SANITISED = b"__asan_init" in binary.read()
+# The documented limits, shortened where a test is about them: 10 s become 0.5 s.
+HANG_SCALE = 0.05 * (2 if SANITISED else 1)
+# For kinds whose answers must arrive within the limits even on a busy machine.
+ANSWER_SCALE = 4 * HANG_SCALE
+DEADLINE_S = 60
+with open(os.path.join(SOURCE, "conformance/report/result.schema.json"), encoding="utf-8") as file:
+    SCHEMA = json.load(file)
+
+# Kind: the outcome of its publish requirement, and text that the report must have. Kinds that end
+# in another way are in `OTHER`.
+TIMEOUT, CRASH, BROKEN, FINE, REFUSED = "timeout", "crash", "exit 3", "pass", "fail"
+UNSEEN = "unobservable"
+EXIT = {TIMEOUT: 1, CRASH: 1, BROKEN: 3, FINE: 0, REFUSED: 1, UNSEEN: 4}
+NO_REPLY = "no reply to process.publish in time"
+NOT_PROTOCOL = "that (is|are) not (a )?protocol message"
+INSTEAD = "instead it wrote a line that is not a protocol message"
+BEFORE_HELLO = "ended before it answered hello"
+KINDS = {
+    "none": (FINE, ""),
+    "hello-never": (BROKEN, "did not say hello"),
+    "never-reads": (BROKEN, "did not say hello"),
+    "hello-twice": (BROKEN, "a message without a request"),
+    "hello-late": (BROKEN, "did not say hello"),
+    "hello-refused": (BROKEN, "refused hello"),
+    "hello-version": (BROKEN, "speaks version 7"),
+    "hello-without-caps": (BROKEN, "a reply to hello that breaks the protocol"),
+    "hello-huge-caps": (FINE, ""),
+    "hello-hostile-names": (FINE, ""),
+    "pid-of-another": (BROKEN, "neither the adapter nor a process that it started"),
+    "pid-too-large": (BROKEN, "breaks the protocol"),
+    "dies-in-hello": (BROKEN, BEFORE_HELLO + ": killed by SIGSEGV"),
+    "exits-in-hello": (BROKEN, r"stderr: cannot find libsdk.so(.|\n)*" + BEFORE_HELLO + ": exited 9"),
+    "daemonises": (BROKEN, BEFORE_HELLO + ": exited 0"),
+    "junk-before": (FINE, NOT_PROTOCOL),
+    "junk-between": (FINE, NOT_PROTOCOL),
+    "junk-inside": (TIMEOUT, INSTEAD),
+    "junk-of-100-mib": (FINE, "more than 1 MiB"),
+    "junk-that-nests": (FINE, NOT_PROTOCOL),
+    "junk-with-nul": (FINE, NOT_PROTOCOL),
+    "floods": (FINE, ""),
+    "reply-never": (TIMEOUT, NO_REPLY + r"(.|\n)*\(bad_adapter\): S"),
+    "reply-late": (TIMEOUT, NO_REPLY),
+    "reply-in-pieces": (FINE, ""),
+    "reply-with-cr": (FINE, ""),
+    "reply-without-feed": (TIMEOUT, "18 bytes arrived without a line feed"),
+    "reply-twice": (BROKEN, "a message without a request"),
+    "reply-wrong-id": (BROKEN, "a reply to request 77 instead of 2"),
+    "reply-malformed": (BROKEN, "a reply that breaks the protocol"),
+    "reply-without-error": (BROKEN, "a reply that breaks the protocol"),
+    "reply-nan": (TIMEOUT, INSTEAD),
+    "reply-with-nul": (TIMEOUT, INSTEAD),
+    "reply-invalid-utf8": (TIMEOUT, INSTEAD),
+    "reply-that-nests": (TIMEOUT, INSTEAD),
+    "event-unasked": (BROKEN, "an event without a request"),
+    "refuses": (REFUSED, 'declares process.publish but answered process.publish with "unsupported"'),
+    "publishes-nothing": (UNSEEN, "no published context was seen"),
+    "refuses-with-escapes": (REFUSED, "declares process.publish"),
+    "exits-0": (CRASH, "exited 0 in process.publish"),
+    "exits-7": (CRASH, "exited 7 in process.publish"),
+    "dies-of-segv": (CRASH, r"killed by SIGSEGV in process.publish(.|\n)*stderr: about to die"),
+    "dies-of-abrt": (CRASH, "killed by SIGABRT in process.publish"),
+    "dies-of-bus": (CRASH, "killed by SIGBUS in process.publish"),
+    "dies-of-fpe": (CRASH, "killed by SIGFPE in process.publish"),
+    "dies-of-kill": (CRASH, "killed by SIGKILL in process.publish"),
+    "dies-of-term": (CRASH, "killed by SIGTERM in process.publish"),
+    "dies-of-trap": (CRASH, "killed by SIGTRAP in process.publish"),
+    "dies-with-escapes": (CRASH, r"stderr: \\x1b\[2J"),
+    "becomes-another": (CRASH, "exited 0 in process.publish"),
+    "daemonises-later": (CRASH, "exited 0 in process.publish"),
+    "main-thread-ends": (TIMEOUT, NO_REPLY),
+    "closes-stdout": (TIMEOUT, "closed its end of the channel but still runs"),
+    "exhausts-descriptors": (REFUSED, 'answered process.publish with "failed"'),
+    "ignores-sigterm": (TIMEOUT, NO_REPLY),
+    "blocks-signals": (TIMEOUT, NO_REPLY),
+    "stops-itself": (TIMEOUT, NO_REPLY),
+    "spins": (TIMEOUT, NO_REPLY + r"(.|\n)*running"),
+    "hangs-under-a-bad-name": (TIMEOUT, NO_REPLY + r"(.|\n)*\(\\x1b\[31m\) S\\x0a\\x07\): S"),
+    "deletes-its-folder": (FINE, ""),
+    "joins-our-group": (FINE, ""),
+    "traces-itself": (FINE, ""),
+    "changes-user": (FINE, ""),
+    "changes-root": (FINE, ""),
+    "mounts": (FINE, ""),
+    "leaves-children": (FINE, r"warning: \d+ process(es)? outlived the adapter"),
+    "leaves-clean-children": (FINE, r"warning: \d+ process(es)? outlived the adapter"),
+    "vforks": (FINE, ""),
+    "vforks-and-hangs": (TIMEOUT, NO_REPLY),
+    "bye-twice": (BROKEN, "a message without a request"),
+    "bye-then-exits-5": (FINE, "warning: after bye the adapter exited 5"),
+    "bye-then-stays": (FINE, "warning: the adapter did not exit in time after bye"),
+    "bye-then-prints": (FINE, NOT_PROTOCOL),
+}
+# Kind: the allowed exit codes, the allowed outcomes of both requirements, and the expected text.
+SEEN = ("pass", "fail", "unobservable")
+OTHER = {
+    # The next check has its own process.
+    "dies-in-update": ((1,), ("pass",), ("crash",), "killed by SIGSEGV in process.update"),
+    "dies-after-reply": ((1,), ("pass",), ("crash",), "killed by SIGSEGV in"),
+    "closes-stdin": ((1,), ("pass",), ("timeout",), "no reply to process.update in time"),
+    "stops-reading": ((1,), ("pass",), ("timeout",), "no reply to process.update in time"),
+    # The second outcome depends on a race.
+    "unmaps-before-reply": ((0, 1), SEEN, SEEN, ""),
+    "unmaps-after-reply": ((0, 1), SEEN, SEEN, ""),
+    "bye-ignored": ((1,), ("pass",), ("pass",), "no reply to bye in time"),
+    "bye-then-dies": ((1,), ("pass",), ("pass",), "killed by SIGSEGV in bye"),
+}
+# The same kinds end the same way over descriptor 3.
+FD3 = ("none", "hello-twice", "never-reads", "junk-before", "floods", "reply-twice",
+       "closes-stdout", "dies-of-segv", "leaves-children", "bye-then-stays")
+# The same holds when several processes drive at once.
+JOBS = ("none", "reply-twice", "dies-of-segv", "daemonises-later", "ignores-sigterm",
+        "joins-our-group", "leaves-children", "leaves-clean-children", "hello-huge-caps", "floods")
+# Kinds whose time limits are awaited.
+SLOW = {"hello-never", "never-reads", "hello-late", "closes-stdin", "stops-reading", "bye-ignored",
+        "bye-then-stays", "leaves-children", "leaves-clean-children"}
+
+
+def mounts():
+    """Is on /tmp, which the kind that mounts uses."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:
+        return [line for line in lines if line.split()[4] == "/tmp"]
+
+
+def control_characters(text):
+    return re.findall(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
+class Ending:
+    """One run of one kind, and its results."""
+
+    def __init__(self, kind, *options):
+        self.problems = []
+        self.name = " ".join((kind, *options))
+        expected = KINDS.get(kind)
+        hangs = expected is not None and expected[0] == TIMEOUT
+        waits = hangs or kind in SLOW
+        self.rows = ROWS[:1] if hangs else ROWS
+        mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        with tempfile.TemporaryDirectory() as folder:
+            cwd, out = os.path.join(folder, "cwd"), os.path.join(folder, "out")
+            tmp = os.path.join(folder, "tmp")
+            for path in (cwd, tmp):
+                os.mkdir(path)
+            command = [CTXCONF, "run", "--color", "never", *options, "--out", out]
+            for row in self.rows:
+                command += ["--only", row]
+            if waits:
+                command += ["--timeout-scale", str(HANG_SCALE if hangs else ANSWER_SCALE)]
+            began = time.monotonic()
+            ran = subprocess.run(
+                command + ["--", ADAPTER, kind], cwd=cwd, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False,
+                env={**os.environ, "TMPDIR": tmp, mark.split("=")[0]: mark.split("=")[1]})
+            self.seconds = time.monotonic() - began
+            # Up to here it is not a leftover.
+            self.left = marked(mark)
+            self.exit_code = ran.returncode
+            self.text = (ran.stdout + ran.stderr).decode(errors="surrogateescape")
+            self.files = os.listdir(tmp) + (os.listdir(cwd) if os.path.exists(cwd) else [])
+            self.outcomes = self.read_reports(out)
+        self.expect(self.left == [], f"processes are left: {self.left}")
+        self.expect(self.files == [], f"files are left: {self.files}")
+        self.expect(not control_characters(self.text.replace("\n", "")), "raw control characters")
+        if expected is None:
+            codes, publish, update, said = OTHER[kind]
+            self.expect(self.exit_code in codes, f"exit code {self.exit_code}")
+            self.expect(self.outcomes[0] in publish and self.outcomes[1] in update,
+                        f"the rows are {self.outcomes}")
+        else:
+            ending, said = expected
+            self.expect(self.exit_code == EXIT[ending], f"exit code {self.exit_code}")
+            if ending != BROKEN:
+                self.expect(set(self.outcomes) == {ending}, f"the rows are {self.outcomes}")
+            else:
+                self.expect(ADAPTER in self.reason, "the reason does not name the adapter")
+        self.expect(re.search(said, self.text), f"says nothing like {said!r}")
+
+    def expect(self, holds, problem):
+        if not holds:
+            self.problems.append(problem)
+
+    def read_reports(self, out):
+        try:
+            with open(os.path.join(out, "result.json"), encoding="utf-8") as file:
+                result = json.load(file)
+            if jsonschema is not None:
+                jsonschema.validate(result, SCHEMA)
+            self.expect(result["exit"]["code"] == self.exit_code, "result.json has another code")
+            ElementTree.parse(os.path.join(out, "junit.xml"))
+            self.reason = result["exit"]["reason"]
+            outcomes = {r["id"]: r["outcome"] for r in result["results"]}
+            return [outcomes[row] for row in self.rows]
+        except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
+            self.problems.append(f"the reports: {error!r}")
+        except Exception as error:  # jsonschema is optional
+            self.problems.append(f"result.json: {str(error)[:500]}")
+        self.reason = ""
+        return ["", ""]
+
+
+class BadAdapters(unittest.TestCase):
+    def test_each_ends_as_documented(self):
+        kinds = subprocess.run([ADAPTER, "--list"], capture_output=True, text=True,
+                               check=True).stdout.split()
+        self.assertEqual(sorted(kinds), sorted([*KINDS, *OTHER]))
+        with open(DOC, encoding="utf-8") as file:
+            documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", file.read(), re.MULTILINE))
+        self.assertEqual(set(kinds) - documented, set(), "not in docs/testee-protocol.md")
+        mounted = mounts()
+        descriptors = len(os.listdir("/proc/self/fd"))
+        runs = [(kind,) for kind in kinds] + [(kind, "--channel", "fd3") for kind in FD3]
+        runs += [(kind, "--jobs", "3") for kind in JOBS]
+        # Kinds that wait come first, because they take longest.
+        runs.sort(key=lambda run: run[0] not in SLOW and KINDS.get(run[0], ("",))[0] != TIMEOUT)
+        with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
+            endings = list(pool.map(lambda run: Ending(*run), runs))
+        for ending in sorted(endings, key=lambda e: e.name):
+            print(f"{ending.name:32} exit {ending.exit_code}  {' '.join(ending.outcomes):22} "
+                  f"{ending.seconds:5.1f} s  {'; '.join(ending.problems) or 'ok'}")
+        for ending in endings:
+            with self.subTest(ending.name):
+                self.assertEqual(ending.problems, [], ending.text)
+        self.assertEqual(mounts(), mounted)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), descriptors)
+
+
+# Stops the process that drives it, if that is a job.
+STOPPER = """#!/bin/sh
+above=$(awk '{print $4}' /proc/$PPID/stat)
+[ "$(cat /proc/$above/comm)" = ctxconf ] && kill -STOP $PPID
+exec "$@"
+"""
+
+
+class Jobs(unittest.TestCase):
+    def test_one_that_its_adapter_stops_is_continued(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stopper = os.path.join(folder, "stopper")
+            with open(stopper, "w", encoding="utf-8") as file:
+                file.write(STOPPER)
+            os.chmod(stopper, 0o755)
+            ran = subprocess.run(
+                [CTXCONF, "run", "--jobs", "3", "--only", ROWS[0], "--only", ROWS[1], "--",
+                 stopper, os.path.join(BIN, "adapter_cpp")],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S,
+                check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertRegex(ran.stdout, "processes of ctxconf were stopped [0-9]+ times")
+
+
+def with_argument(argument):
+    """The processes with this last argument."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                if file.read().split(b"\0")[-2:-1] == [argument.encode()]:
+                    found.append(int(name))
+        except OSError:
+            pass
+    return found
+
+
+class ByHand(unittest.TestCase):
+    """adapter-lint and repl."""
+
+    def ctxconf(self, command, kind, given="", options=()):
+        self.mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        ran = subprocess.run(
+            [CTXCONF, command, *options, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
+            input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=DEADLINE_S, check=False,
+            env={**os.environ, **dict([self.mark.split("=", 1)])})
+        text = (ran.stdout + ran.stderr).decode(errors="surrogateescape")
+        self.assertEqual(control_characters(text.replace("\n", "")), [])
+        self.assertEqual(marked(self.mark), [])
+        return ran.returncode, text
+
+    def test_lint_finds_what_an_adapter_does_wrong(self):
+        for kind, said in {
+                "dies-of-segv": "process.publish was not answered, and its output has ended",
+                "exits-in-hello": "hello was not answered",
+                "hello-version": "speaks another version",
+                "pid-of-another": "neither the adapter nor a process that it started",
+                "refuses-with-escapes": "declares process.update but refuses process.update",
+                "reply-wrong-id": "has id 2, but its reply has another id",
+                "reply-malformed": "breaks the protocol",
+                "leaves-children": "left after bye",
+                "leaves-clean-children": "left after bye",
+                "bye-then-stays": "does not exit within 2 s after bye",
+                "bye-then-exits-5": "after bye it exits 5"}.items():
+            with self.subTest(kind):
+                code, text = self.ctxconf("adapter-lint", kind)
+                self.assertEqual(code, 1, text)
+                self.assertRegex(text, "FINDING .*" + said)
+
+    def test_lint_is_silent_about_right_adapters(self):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+            with self.subTest(adapter):
+                code, text = self.ctxconf("adapter-lint", adapter)
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+
+    def test_lint_speaks_over_descriptor_3(self):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+            with self.subTest(adapter):
+                code, text = self.ctxconf("adapter-lint", adapter, options=("--channel", "fd3"))
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "([0-9]+) of \\1 operations answered .*, 0 findings")
+        # The adapter uses only standard input and output.
+        code, text = self.ctxconf("adapter-lint", os.path.join(BIN, "adapter.sh"),
+                                  options=("--channel", "fd3"))
+        self.assertEqual(code, 1, text)
+        self.assertIn("hello was not answered", text)
+
+    def test_lint_waits_as_long_as_it_is_told_to(self):
+        scale = ("--timeout-scale", "0.1")
+        code, text = self.ctxconf("adapter-lint", "bye-then-stays", options=scale)
+        self.assertEqual(code, 1, text)
+        self.assertIn("does not exit within 0.2 s after bye", text)
+        for wrong in ("0", "nan", "x"):
+            code, text = self.ctxconf("adapter-lint", "none", options=("--timeout-scale", wrong))
+            self.assertEqual(code, 2, text)
+
+    def test_lint_that_is_asked_to_end_leaves_nothing(self):
+        # A signal while it waits for the end of the adapter, and for a reply; with and without children.
+        for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for kind in ("hello-never", "reply-never", "bye-then-stays", "leaves-clean-children"):
+                with self.subTest(f"{signo.name} {kind}"):
+                    mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+                    lint = subprocess.Popen(
+                        [CTXCONF, "adapter-lint", "--timeout-scale", "100", "--", ADAPTER, kind],
+                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                        env={**os.environ, **dict([mark.split("=", 1)])})
+                    deadline = time.monotonic() + DEADLINE_S
+                    while len(marked(mark)) < 2 and time.monotonic() < deadline:
+                        time.sleep(0.01)
+                    lint.send_signal(signo)
+                    text = lint.communicate(timeout=DEADLINE_S)[0].decode()
+                    self.assertEqual(marked(mark), [])
+                    self.assertEqual(lint.returncode, -signo, text)
+
+    def test_an_adapter_ends_with_its_ctxconf(self):
+        mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        lint = subprocess.Popen(
+            [CTXCONF, "adapter-lint", "--", ADAPTER, "hello-never"], stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, env={**os.environ, **dict([mark.split("=", 1)])})
+        deadline = time.monotonic() + DEADLINE_S
+        while len(marked(mark)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        lint.kill()
+        lint.wait()
+        while marked(mark) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual(marked(mark), [])
+
+    def test_repl_that_is_asked_to_end_leaves_nothing(self):
+        # A signal at the prompt, and while it waits for a reply. One process has left the adapter's
+        # group, session and environment.
+        for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for kind, given in (([os.path.join(BIN, "adapter_cpp")], b""),
+                                ([ADAPTER, "reply-never"], b"process.publish @a=b\n")):
+                with self.subTest(f"{signo.name} {kind}"):
+                    pause = f"300.{uuid.uuid4().int % 10**9}"
+                    script = f'env -i "$(command -v setsid)" sleep {pause} & exec "$@"'
+                    repl = subprocess.Popen(
+                        [CTXCONF, "repl", "--timeout-scale", "100", "--", "sh", "-c", script, "sh",
+                         *kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT)
+                    try:
+                        self.assertIn(b'"ok":true', repl.stdout.readline())
+                        repl.stdin.write(given)
+                        repl.stdin.flush()
+                        deadline = time.monotonic() + DEADLINE_S
+                        while not with_argument(pause) and time.monotonic() < deadline:
+                            time.sleep(0.01)
+                        repl.send_signal(signo)
+                        text = repl.communicate(timeout=DEADLINE_S)[0].decode()
+                        self.assertEqual(with_argument(pause), [])
+                        self.assertEqual(repl.returncode, -signo, text)
+                        self.assertIn(f"repl: ended by signal {int(signo)}", text)
+                    finally:
+                        repl.kill()
+                        repl.wait()
+                        for pid in with_argument(pause):
+                            os.kill(pid, signal.SIGKILL)
+
+    def test_repl_speaks_over_descriptor_3(self):
+        code, text = self.ctxconf("repl", os.path.join(BIN, "adapter_cpp"),
+                                  "process.publish @service.name=shop\n",
+                                  options=("--channel", "fd3"))
+        self.assertEqual(code, 0, text)
+        self.assertIn("a reader sees service.name=shop", text)
+        code, text = self.ctxconf("repl", "reply-never", "process.publish @a=b\n",
+                                  options=("--timeout-scale", "0.05"))
+        self.assertEqual(code, 3, text)
+        self.assertIn("did not answer in time", text)
+
+    def test_what_cannot_be_started_is_usage(self):
+        code, text = self.ctxconf("adapter-lint", "/no/such")
+        self.assertEqual(code, 2, text)
+        self.assertIn("cannot start the adapter", text)
+
+    def test_repl_shows_replies_and_memory(self):
+        code, text = self.ctxconf(
+            "repl", os.path.join(BIN, "adapter_cpp"),
+            "process.publish @service.name=shop\nnonsense here\n"
+            "thread.attach thread=main ctx=A trace_id=0af7651916cd43dd8448eb211c80319c "
+            "span_id=b7ad6b7169203331 flags=1 +http_route=/cart\n"
+            '{"op":"process.drop"}\n[\nno.such\n')
+        self.assertEqual(code, 0, text)
+        for said in ("|OTEL_CTX", "|......service.na|", "a reader sees service.name=shop",
+                     "not NAME=VALUE: here", "trace 0af7651916cd43dd8448eb211c80319c",
+                     "a reader sees no process context", '"kind":"unsupported"'):
+            self.assertIn(said, text)
+
+    def test_repl_says_how_an_adapter_ended(self):
+        code, text = self.ctxconf("repl", "dies-with-escapes", "process.publish @a=b\n")
+        self.assertEqual(code, 3, text)
+        self.assertIn("it died of signal 6", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

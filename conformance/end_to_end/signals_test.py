@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Sends every command a signal at a random moment. The command must end with a documented exit code or by
+that signal, and leave no process, no half-written file and no changed terminal.
+
+usage: signals_test.py BIN_DIR [--signals N] [--seed N] [--only COMMAND]
+"""
+
+import argparse
+import contextlib
+import os
+import pty
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import uuid
+
+from leftovers import marked
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CODES = (0, 1, 2, 3, 4, 5)
+DEADLINE_S = 60
+REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "summary.md",
+           "timeline.json", "traces"}
+
+
+class Host:
+    """The place of the commands: their programs, a recording, and a process to attach to."""
+
+    def __init__(self, programs, folder):
+        self.bin = programs
+        self.folder = folder
+        self.ctxconf = os.path.join(programs, "ctxconf")
+        self.recording = os.path.join(folder, "recorded")
+        # Its own process group, so that only the test ends it.
+        self.writer = subprocess.Popen(
+            [self.program("writer_ref"), "--hold", "3600s"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        subprocess.run([self.ctxconf, "run", "--only", "pctx.publish.*", "--out", self.recording,
+                        "--", self.program("adapter_cpp")], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=DEADLINE_S,
+                       check=True)
+
+    def program(self, name):
+        return os.path.join(self.bin, name)
+
+    def close(self):
+        self.writer.kill()
+        self.writer.wait()
+        self.writer.stdout.close()
+
+    def commands(self):
+        adapter, leaving = self.program("adapter_cpp"), self.program("bad_adapter")
+        timeline = os.path.join(self.recording, "timeline.json")
+        result = os.path.join(self.recording, "result.json")
+        out = ("--out", "out")
+        return {
+            "wrap": ("wrap", *out, "--", self.program("process_writer"), "--good", "default"),
+            "wrap --faults": ("wrap", "--faults", "--", self.program("process_writer")),
+            "run": ("run", *out, "--", adapter),
+            "run --jobs": ("run", "--jobs", "2", *out, "--", adapter),
+            "run of one that leaves children": ("run", *out, "--", leaving, "leaves-children"),
+            "adapter-lint": ("adapter-lint", "--", adapter),
+            "adapter-lint of one that leaves children":
+                ("adapter-lint", "--", leaving, "leaves-clean-children"),
+            "repl": ("repl", "--", adapter),
+            "repl of one that leaves children": ("repl", "--", leaving, "leaves-children"),
+            "attach": ("attach", *out, "--for", "0.3", str(self.writer.pid)),
+            "attach --all": ("attach", "--all", *out),
+            "replay": ("replay", *out, timeline),
+            "elf": ("elf", *out, self.program("slot_pie")),
+            "report": ("report", result),
+            "golden": ("golden", "verify"),
+            "explain": ("explain", "pctx.update.visible"),
+            "expect": ("expect", "init", "known", "--from", result),
+            "doctor": ("doctor",),
+            "selftest": ("selftest", "--only", "bad_tctx_attach_*",
+                         "--jobs", "2"),
+            "selftest --generate": ("selftest", "--generate", "20", "--seed", "5eed"),
+        }
+
+
+def drained(terminal):
+    """Reads the output of a program, so that it never blocks."""
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 65536):
+            pass
+
+
+def attempt(host, words, wait, signo):
+    """Runs it in its own folder and terminal. Returns what is wrong after its end, and how long
+    it ran."""
+    wrong = []
+    folder = tempfile.mkdtemp(dir=host.folder)
+    scratch = os.path.join(folder, "tmp")
+    os.mkdir(scratch)
+    controller, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    reader = threading.Thread(target=drained, args=(controller,), daemon=True)
+    reader.start()
+    mark = f"CTXCONF_SIGNALS_TEST={uuid.uuid4()}"
+    begin = time.monotonic()
+    child = subprocess.Popen(
+        [host.ctxconf, *words], cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal,
+        env={**os.environ, "TMPDIR": scratch, **dict([mark.split("=", 1)])})
+    try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(wait)
+        if child.returncode is None:
+            child.send_signal(signo)
+        try:
+            child.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            wrong.append(f"it did not end within {DEADLINE_S} s")
+            child.kill()
+            child.wait()
+        took = time.monotonic() - begin
+        if child.returncode not in (*CODES, -signo):
+            wrong.append(f"it ended with {child.returncode}")
+        left = marked(mark)
+        # The default action ends ctxconf at once if it started nothing that must be ended;
+        # the kernel then ends what was about to start.
+        until = time.monotonic() + 5
+        while left and child.returncode == -signo and time.monotonic() < until:
+            time.sleep(0.01)
+            left = marked(mark)
+        if left:
+            wrong.append(f"processes {left} are left")
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        if termios.tcgetattr(terminal) != before:
+            wrong.append("the terminal is in another state")
+        files = {name for name in os.listdir(folder)} - {"tmp", "out", "known"}
+        files |= set(os.listdir(scratch))
+        if os.path.isdir(os.path.join(folder, "out")):
+            files |= set(os.listdir(os.path.join(folder, "out"))) - REPORTS
+        if files:
+            wrong.append(f"files {sorted(files)} are left")
+    finally:
+        os.close(terminal)
+        reader.join(DEADLINE_S)
+        os.close(controller)
+        shutil.rmtree(folder, ignore_errors=True)
+    return wrong, took, child.returncode
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin")
+    parser.add_argument("--signals", type=int, default=22, help="how many, over all commands")
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--only", default="", help="commands that begin so")
+    given = parser.parse_args()
+    chance = random.Random(given.seed)
+    failures = 0
+    ended = {}
+    with tempfile.TemporaryDirectory() as folder:
+        host = Host(os.path.abspath(given.bin), folder)
+        try:
+            commands = {name: words for name, words in host.commands().items()
+                        if name.startswith(given.only)}
+            took = {}
+            for number in range(given.signals):
+                name = list(commands)[number % len(commands)]
+                # First within its first second, later at any moment of its known duration.
+                wait = chance.uniform(0, 1.05 * took.get(name, 1))
+                signo = chance.choice(SIGNALS)
+                wrong, lasted, code = attempt(host, commands[name], wait, signo)
+                if code != -signo:
+                    took[name] = min(max(took.get(name, 0), lasted), 10)
+                ended.setdefault(name, []).append(code)
+                for what in wrong:
+                    failures += 1
+                    print(f"signals_test: {name}, {signo.name} after {wait:.3f} s: {what}")
+        finally:
+            host.close()
+    for name, codes in ended.items():
+        counts = {code: codes.count(code) for code in sorted(set(codes))}
+        print(f"{name}: " + ", ".join(f"{n} x {code}" for code, n in counts.items()))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

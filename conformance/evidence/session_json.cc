@@ -1,0 +1,114 @@
+#include "conformance/evidence/session_json.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "conformance/text/json_members.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using OrderedJson = JsonReader::Json;
+
+constexpr std::array<std::pair<CheckEnding, std::string_view>, 5> kEndings = {{
+    {CheckEnding::kDone, "done"},
+    {CheckEnding::kRefused, "refused"},
+    {CheckEnding::kCrash, "crash"},
+    {CheckEnding::kTimeout, "timeout"},
+    {CheckEnding::kNotRun, "not-run"},
+}};
+
+void read_ending(const JsonReader& in, const char* name, CheckEnding& ending) {
+  const std::string word = in.string(name);
+  for (const auto& [value, known] : kEndings) {
+    if (known != word) continue;
+    ending = value;
+    return;
+  }
+  in.complain(name, "is not a known ending of a check");
+}
+
+}  // namespace
+
+std::string_view to_string(CheckEnding ending) {
+  for (const auto& [value, word] : kEndings) {
+    if (value == ending) return word;
+  }
+  return "done";
+}
+
+// ---- one list of members for each type
+
+void members(auto& m, Is<ThreadView> auto& t) {
+  m.number("tid", t.tid, 1);
+  m.number("module", t.module);
+  m.flag("null", t.null);
+  m.number_or_null("sample", t.sample);
+}
+
+void members(auto& m, Is<ImageView> auto& v) {
+  m.number("pid", v.image.pid, 0);
+  m.number("image", v.image.image);
+  m.number("order", v.order);
+  m.number_or_null("snapshot", v.snapshot);
+  m.list("threads", v.threads);
+  m.numbers("unseen", v.unseen);
+}
+
+void members(auto& m, Is<Operation> auto& o) {
+  m.number("check", o.check);
+  m.text("request", o.request);
+  m.text("reply", o.reply);
+  m.number("sent_ns", o.sent_ns);
+  m.number("answered_ns", o.answered_ns);
+  m.list("after", o.after);
+}
+
+void members(auto& m, Is<CheckRun> auto& c) {
+  m.text("name", c.name);
+  m.texts("requirements", c.requirements);
+  m.as("ending", c.ending, [](CheckEnding e) { return to_string(e); }, read_ending);
+  m.text("text", c.text);
+  m.texts("details", c.details);
+}
+
+void members(auto& m, Is<Session> auto& s) {
+  m.text("group", s.group);
+  m.number("number", s.root.session);
+  m.number("repeat", s.repeat);
+  m.number("pid", s.root.pid, 0);
+  m.number("image", s.root.image);
+  m.text("hello", s.hello);
+  m.list("checks", s.checks);
+  m.list("operations", s.operations);
+  m.text("ending", s.ending);
+  m.number("noise_lines", s.noise_lines);
+  m.text("noise", s.noise);
+  m.texts("left_behind", s.left_behind);
+  m.texts("faults", s.faults);
+}
+
+void members(auto& m, Is<SkippedCheck> auto& s) {
+  m.text("name", s.name);
+  m.texts("requirements", s.requirements);
+  m.text("missing", s.missing);
+}
+
+OrderedJson json_of(const Session& s) { return json_by_members(s); }
+
+OrderedJson json_of(const SkippedCheck& s) { return json_by_members(s); }
+
+Session session_from(const JsonReader& in) {
+  auto s = value_by_members<Session>(in);
+  for (auto& o : s.operations) {
+    if (o.check >= s.checks.size()) in.complain("operations", "name a check that is not listed");
+    for (auto& v : o.after) v.image.session = s.root.session;
+  }
+  return s;
+}
+
+SkippedCheck skipped_check_from(const JsonReader& in) { return value_by_members<SkippedCheck>(in); }
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,67 @@
+// What becomes of the states that a recording sees and cannot keep: they are judged before they go.
+// The recorder knows this interface alone; the rules implement it.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/evidence/timeline.h"
+
+namespace ctxconf::conformance {
+
+struct BrokenRequirement {
+  std::string_view requirement;  // id, of static storage
+  std::string signature;
+  friend auto operator<=>(const BrokenRequirement&, const BrokenRequirement&) = default;
+};
+
+class StateJudge {
+ public:
+  virtual ~StateJudge() = default;
+  // The requirements that these states of a process context contradict, or warn of, without any
+  // other evidence of the image. What needs more than them, or states that are further apart, is
+  // not found.
+  virtual std::vector<BrokenRequirement> broken_by_states(const Image& image,
+                                                          std::vector<Snapshot> states) const = 0;
+  // The same of samples of threads, with the last looks of the image at its process context.
+  virtual std::vector<BrokenRequirement> broken_by_records(
+      const Image& image, std::vector<ModuleFacts> modules,
+      std::span<const ThreadSample> samples) const = 0;
+};
+
+// How much of what cannot be kept is judged. Once something was too much, nothing is any more.
+class JudgedSoFar {
+ public:
+  // Whether one more of so many bytes is judged, and counts.
+  bool takes(std::uint64_t bytes, std::size_t most, std::uint64_t most_bytes);
+  std::size_t count() const { return count_; }
+
+ private:
+  bool is_over_ = false;
+  std::size_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+// Counts, for each broken requirement, how many of the kept states or samples show it.
+class ShownAsBroken {
+ public:
+  // Those that what is kept does not show often enough.
+  std::vector<BrokenRequirement> unshown(const std::vector<BrokenRequirement>& broken) const;
+  // What shows these is kept from now on, or was all along.
+  void shown(const std::vector<BrokenRequirement>& broken);
+  void shown_often(const std::vector<BrokenRequirement>& broken);
+
+ private:
+  std::map<BrokenRequirement, std::size_t> shown_;
+};
+
+// What seemed to break these has gone; in Image::requirements_dropped.
+void add_dropped(const std::vector<BrokenRequirement>& broken, std::vector<std::string>& dropped);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,68 @@
+#include "conformance/evidence/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "conformance/text/ascii.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
+    {Moment::kStart, "start"},
+    {Moment::kPeriodic, "periodic"},
+    {Moment::kNaming, "naming"},
+    {Moment::kNamed, "named"},
+    {Moment::kExecEntry, "exec-entry"},
+    {Moment::kExit, "exit"},
+    {Moment::kEnd, "end"},
+    {Moment::kOperation, "operation"},
+}};
+
+}  // namespace
+
+std::string_view to_string(Moment m) {
+  for (const auto& [moment, word] : kMoments) {
+    if (moment == m) return word;
+  }
+  return "periodic";
+}
+
+std::optional<Moment> moment_from(std::string_view word) {
+  const auto it = std::ranges::find(kMoments, word, &std::pair<Moment, std::string_view>::second);
+  return it == kMoments.end() ? std::nullopt : std::optional(it->first);
+}
+
+std::string signal_name(int signo) {
+  const char* abbreviation = sigabbrev_np(signo);
+  return abbreviation == nullptr ? "signal " + std::to_string(signo)
+                                 : std::string("SIG") + abbreviation;
+}
+
+bool looks_like_the_name(std::string_view text) {
+  constexpr std::string_view kStart = "otel";
+  return lower_case(text.substr(0, kStart.size())) == kStart;
+}
+
+bool is_root(const Timeline& timeline, const Process& process) {
+  return &*std::ranges::find(timeline.processes, process.session, &Process::session) == &process;
+}
+
+std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& block) {
+  if (block.bytes.size() == block.wanted || block.readable < block.wanted) return block.bytes;
+  const auto kept = std::ranges::find_if(image.payloads, [&](const LargePayload& p) {
+    return p.hash == block.hash && p.bytes->size() == block.wanted;
+  });
+  return kept == image.payloads.end() ? std::span(block.bytes) : std::span(*kept->bytes);
+}
+
+std::string ending_of(const Process& p) {
+  if (p.killed_by) {
+    return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
+  }
+  return p.exit_code ? "exited " + std::to_string(*p.exit_code) : "";
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,19 @@
+// Which images a requirement is asked of, and what its rule says of each.
+#pragma once
+
+#include <vector>
+
+#include "conformance/evidence/timeline.h"
+#include "conformance/requirements/catalogue.h"
+#include "conformance/rules/evidence.h"
+#include "conformance/verdict/finding.h"
+
+namespace ctxconf::conformance {
+
+bool is_about_threads(const Requirement& r);
+
+// One finding an image; none: there is nobody to ask. The requirement has a rule.
+std::vector<Finding> gather(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
+                            const Requirement& r);
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,25 @@
+#include "conformance/judge/judge.h"
+
+#include <utility>
+
+#include "conformance/judge/gather.h"
+#include "conformance/judge/settle.h"
+#include "conformance/judge/summarise.h"
+#include "conformance/rules/evidence.h"
+
+namespace ctxconf::conformance {
+
+RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
+  const auto evidence = evidence_of(t);
+  RunResult out;
+  Told told;
+  for (const Requirement* r : selected) {
+    auto decided = decided_by_run(*r, t.mode);
+    auto findings = decided ? std::vector<Finding>() : gather(t, evidence, *r);
+    out.results.push_back(settle(t, evidence, *r, std::move(decided), std::move(findings), told));
+  }
+  summarise(t, evidence, selected, told, out);
+  return out;
+}
+
+}  // namespace ctxconf::conformance

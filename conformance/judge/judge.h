@@ -1,0 +1,47 @@
+// From evidence to a result: every selected requirement against every image
+// that published.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "conformance/evidence/session.h"
+#include "conformance/evidence/timeline.h"
+#include "conformance/requirements/catalogue.h"
+#include "conformance/verdict/run_result.h"
+
+namespace ctxconf::conformance {
+
+// The deepest level that this version records in one mode.
+constexpr Level deepest_recorded(Mode mode) {
+  switch (mode) {
+    case Mode::kRun:
+      return Level::kRace;
+    case Mode::kWrap:
+      return Level::kSteps;
+    default:
+      return Level::kSnapshot;
+  }
+}
+
+// Whether what it records decides a requirement.
+inline bool is_recorded(const Requirement& r, Mode mode) {
+  return r.level <= deepest_recorded(mode);
+}
+
+// What is odd about the process of an adapter, and decides nothing.
+struct Oddities {
+  bool noise = false;        // wrote lines that are not protocol messages
+  bool left_behind = false;  // processes that outlived it
+  bool stayed = false;       // after bye
+  std::string exit_code;     // after bye: "exited 5"; empty: 0, or none
+  friend auto operator<=>(const Oddities&, const Oddities&) = default;
+};
+Oddities oddities_of(const Session& session);
+
+// Fills what follows from the evidence: images, results, problems, notes, host.
+// Expectations, totals and exit code come later (verdict/).
+RunResult judge(const Timeline& timeline, const std::vector<const Requirement*>& selected);
+
+}  // namespace ctxconf::conformance

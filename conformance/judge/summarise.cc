@@ -1,0 +1,447 @@
+#include "conformance/judge/summarise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "conformance/faults/fault_matrix.h"
+#include "conformance/judge/gather.h"
+#include "conformance/judge/judge.h"
+#include "conformance/rules/operation_pictures.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+std::string times_of(const Injection& i) {
+  return fmt::format("{}, {} {}", i.spec, i.times, i.times == 1 ? "time" : "times");
+}
+
+// Which repeats say something, with all that are not kept because they say the same.
+class InRepeats {
+ public:
+  explicit InRepeats(const Timeline& t) : timeline_(t) {
+    std::set<std::uint32_t> all;
+    for (const Session& s : t.sessions) all.insert(s.repeat);
+    all_ = count(all);
+  }
+  bool any() const { return all_ > 1; }
+  // "" without repeats, ", in 3 of 4 repeats" with.
+  std::string text(const std::set<std::uint32_t>& some) const {
+    return any() ? fmt::format(", in {} of {} repeats", count(some), all_) : "";
+  }
+
+ private:
+  std::uint32_t count(const std::set<std::uint32_t>& repeats) const {
+    std::uint32_t out = 0;
+    for (const std::uint32_t repeat : repeats) out += times_of(timeline_, repeat);
+    return out;
+  }
+
+  const Timeline& timeline_;
+  std::uint32_t all_ = 0;
+};
+
+// ---- notes
+
+// "adapter_cpp 1, SDK otel_ctx_writer 0.1.0 (cpp)" and what it declares; hostile.
+std::vector<std::string> adapter_notes(const Timeline& t) {
+  if (t.sessions.empty()) return {};
+  const auto hello = nlohmann::json::parse(t.sessions.front().hello, nullptr, false);
+  if (!hello.is_object()) return {};
+  const auto text = [&](const char* object, const char* member) -> std::string {
+    if (!hello.contains(object) || !hello[object].is_object()) return {};
+    const auto& o = hello[object];
+    return o.contains(member) && o[member].is_string() ? o[member].get<std::string>() : "";
+  };
+  std::string who = "adapter " + text("adapter", "name") + " " + text("adapter", "version");
+  if (!text("sdk", "name").empty()) {
+    who += fmt::format(", SDK {} {} ({})", text("sdk", "name"), text("sdk", "version"),
+                       text("sdk", "language"));
+  }
+  constexpr std::size_t kMostShown = 64;
+  std::string declares;
+  if (hello.contains("caps") && hello["caps"].is_object()) {
+    std::size_t count = 0;
+    for (const auto& [name, value] : hello["caps"].items()) {
+      if (++count > kMostShown) break;
+      declares += (declares.empty() ? "it declares " : ", ") + name.substr(0, kMostShown);
+    }
+  }
+  if (declares.empty()) declares = "it declares nothing";
+  return {who.substr(0, 200), std::move(declares)};
+}
+
+// run: in each of its sessions another of its faults came first, like the one that ended the
+// publication.
+bool is_beside_another(const Timeline& t, const Injection& injection) {
+  std::set<std::uint32_t> faulted;
+  for (const Process& p : t.processes) {
+    for (const Image& i : p.images) {
+      if (std::ranges::any_of(i.calls, &SystemCall::injected)) faulted.insert(p.session);
+    }
+  }
+  bool any = false;
+  for (const Session& s : t.sessions) {
+    if (std::ranges::find(s.faults, injection.spec) == s.faults.end()) continue;
+    if (!faulted.contains(s.root.session)) return false;
+    any = true;
+  }
+  return any;
+}
+
+// One oddity of an adapter over all its sessions.
+struct OddityCount {
+  std::uint64_t count = 0;
+  std::string first;
+  std::set<std::uint32_t> repeats;
+
+  void add(const Session& s, std::uint64_t more, const std::string& text) {
+    if (count == 0) first = text;
+    count += more;
+    repeats.insert(s.repeat);
+  }
+};
+
+// "3 lines that are wrong"; a number says nothing about repeats that are not kept.
+std::string counted(const InRepeats& in_repeats, std::uint64_t count, std::string_view one,
+                    std::string_view many) {
+  if (in_repeats.any()) return std::string(many);
+  return count == 1 ? fmt::format("1 {}", one) : fmt::format("{} {}", count, many);
+}
+
+// What is odd about the adapter and decides nothing.
+void add_adapter_notes(const Timeline& t, RunResult& out) {
+  const InRepeats in_repeats(t);
+  OddityCount noise;
+  OddityCount left_behind;
+  OddityCount stayed;
+  std::map<std::string, std::set<std::uint32_t>> codes;
+  for (const Session& s : t.sessions) {
+    const Oddities odd = oddities_of(s);
+    if (odd.noise) noise.add(s, s.noise_lines, s.noise);
+    if (odd.left_behind) left_behind.add(s, s.left_behind.size(), s.left_behind.front());
+    if (odd.stayed) stayed.add(s, 1, {});
+    if (!odd.exit_code.empty()) codes[odd.exit_code].insert(s.repeat);
+  }
+  if (noise.count > 0) {
+    out.notes.push_back(
+        fmt::format("the adapter wrote {}{}, the first: {}",
+                    counted(in_repeats, noise.count, "line that is not a protocol message",
+                            "lines that are not protocol messages"),
+                    in_repeats.text(noise.repeats), noise.first));
+  }
+  if (left_behind.count > 0) {
+    out.notes.push_back(
+        fmt::format("warning: {} killed{}, the first: {}",
+                    counted(in_repeats, left_behind.count, "process outlived the adapter and was",
+                            "processes outlived the adapter and were"),
+                    in_repeats.text(left_behind.repeats), left_behind.first));
+  }
+  if (stayed.count > 0) {
+    const auto times = stayed.count == 1 ? ", once" : fmt::format(", {} times", stayed.count);
+    out.notes.push_back("warning: the adapter did not exit in time after bye and was killed" +
+                        (in_repeats.any() ? in_repeats.text(stayed.repeats) : times));
+  }
+  for (const auto& [code, repeats] : codes) {
+    out.notes.push_back("warning: after bye the adapter " + code + in_repeats.text(repeats));
+  }
+}
+
+// ---- problems
+
+// Adds adapters that ended or hung where no selected requirement reports it: in bye, or in a check
+// that is for other requirements.
+void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told, RunResult& out) {
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      const bool crash = c.ending == CheckEnding::kCrash;
+      if ((!crash && c.ending != CheckEnding::kTimeout) || told.contains(&c)) continue;
+      RunProblem problem;
+      problem.outcome = crash ? Outcome::kCrash : Outcome::kTimeout;
+      problem.image = s.root;
+      problem.text = fmt::format("the adapter in {}/{}: {}", s.group, c.name, c.text);
+      out.notes.insert(out.notes.end(), c.details.begin(), c.details.end());
+      out.problems.push_back(std::move(problem));
+    }
+  }
+}
+
+bool is_fault_signal(int signo) {
+  return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
+         signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
+}
+
+// A requirement about faults has said that the image did not live through one.
+bool is_explained(const RunResult& out, const ImageKey& image) {
+  return std::ranges::any_of(out.results, [&](const RequirementResult& r) {
+    const RequirementRule* rule = rule_of(r.requirement->id);
+    return rule != nullptr && rule->is_about_faults() &&
+           std::ranges::any_of(r.findings, [&](const Finding& f) {
+             return f.image == image &&
+                    (f.outcome == Outcome::kFail || f.outcome == Outcome::kWarn) &&
+                    f.signature == kDiedOfFault;
+           });
+  });
+}
+
+std::string under(const FaultCell& cell) { return ", under " + cell.name(); }
+
+// A program that dies or hangs of a call does so whatever the call's error: one problem each.
+void join_problems_of_cells(const Timeline& t, RunResult& out) {
+  std::vector<RunProblem> joined;
+  std::map<std::tuple<Outcome, std::string, std::string>, std::size_t> known;
+  for (RunProblem& p : out.problems) {
+    const auto cell = std::ranges::find(t.cells, p.image.session, &FaultCell::session);
+    if (cell == t.cells.end() || !p.text.ends_with(under(*cell))) {
+      joined.push_back(std::move(p));
+      continue;
+    }
+    auto text = p.text.substr(0, p.text.size() - under(*cell).size());
+    const auto [at, is_new] =
+        known.emplace(std::tuple(p.outcome, cell->step, std::move(text)), joined.size());
+    if (is_new) {
+      joined.push_back(std::move(p));
+    } else {
+      joined[at->second].text += ", " + cell->fault;
+    }
+  }
+  out.problems = std::move(joined);
+}
+
+// CMD itself, or a process that published, died of a signal that was not ours.
+bool is_crash(const Timeline& t, const Process& p, const FaultCell* cell, bool published,
+              const RunResult& out) {
+  if (!p.killed_by || p.ended_by_us || p.images.empty()) return false;
+  if (cell != nullptr && explains_death(*cell, *p.killed_by)) return false;
+  // The findings of a check say so of an adapter.
+  const auto of_process = [&](const Session& s) {
+    return s.root.session == p.session && s.root.pid == p.pid;
+  };
+  if (std::ranges::any_of(t.sessions, of_process)) return false;
+  const bool root = t.mode == Mode::kWrap && is_root(t, p);
+  if (!root && !(published && is_fault_signal(*p.killed_by))) return false;
+  return !is_explained(out, p.images.back().key);
+}
+
+RunProblem crash_of(const Process& p, const FaultCell* cell, bool published) {
+  const Image& image = p.images.back();
+  RunProblem out;
+  out.outcome = Outcome::kCrash;
+  out.image = image.key;
+  // The pid in one of several runs says nothing.
+  out.text = fmt::format("{}{} died of {}{}{}", image.executable,
+                         cell != nullptr ? "" : fmt::format(" ({})", p.pid),
+                         signal_name(*p.killed_by), published ? "" : " without having published",
+                         cell != nullptr ? under(*cell) : "");
+  return out;
+}
+
+void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  for (const Process& p : t.processes) {
+    const auto it = std::ranges::find(t.cells, p.session, &FaultCell::session);
+    const FaultCell* cell = it == t.cells.end() ? nullptr : &*it;
+    const bool published = std::ranges::any_of(
+        evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
+    if (is_crash(t, p, cell, published, out)) out.problems.push_back(crash_of(p, cell, published));
+  }
+}
+
+void add_hangs(const Timeline& t, RunResult& out) {
+  for (const FaultCell& cell : t.cells) {
+    if (cell.hang.empty() || explains_hang(cell)) continue;
+    RunProblem problem;
+    problem.outcome = Outcome::kTimeout;
+    problem.image.session = cell.session;
+    problem.text = "the program did not end by itself" + under(cell);
+    out.problems.push_back(std::move(problem));
+  }
+  if (!t.hang.empty()) {
+    RunProblem problem;
+    problem.outcome = Outcome::kTimeout;
+    problem.text = "the program was ended as a runaway: " + t.hang;
+    out.problems.push_back(std::move(problem));
+  }
+}
+
+// ---- images and operations
+
+// Under a fault not all is judged, and what is wrong without it as well is told once.
+bool is_plain(const ImageEvidence& e) { return e.cell == nullptr && !e.faulted; }
+
+// Adds pictures of the operations in which something is wrong, and of the first publication and the
+// first update in which nothing is.
+void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  for (const ImageEvidence& e : evidence) {
+    std::vector<EventLocation> wrong;
+    for (RequirementResult& r : out.results) {
+      for (Finding& f : r.findings) {
+        if (!f.event || f.image != e.image->key) continue;
+        wrong.push_back(*f.event);
+        f.operation = picture_of(e, *f.event);
+      }
+    }
+    if (!is_plain(e) || out.operations.size() == 2) continue;
+    for (OperationPicture& picture : pictures_without(e, wrong)) {
+      const bool known = std::ranges::any_of(out.operations, [&](const OperationSummary& o) {
+        return o.picture.is_update == picture.is_update;
+      });
+      if (!known) out.operations.push_back({e.image->key, e.name(), std::move(picture)});
+    }
+  }
+}
+
+// Payloads that readers accept and no rule judges, because not all of them was kept. Empty: none.
+// In a cell the program publishes what it published without a fault.
+std::string not_judged(const std::vector<ImageEvidence>& evidence) {
+  std::size_t count = 0;
+  std::uint64_t largest = 0;
+  for (const ImageEvidence& e : evidence) {
+    if (e.cell != nullptr) continue;
+    for (const Context* c : e.first_sights) {
+      const MemoryBlock* b = c->payload_block;
+      if (b == nullptr || c->payload != nullptr || b->readable <= c->payload_bytes.size()) continue;
+      ++count;
+      largest = std::max(largest, b->wanted);
+    }
+  }
+  if (count == 0) return {};
+  return fmt::format("{} of up to {} bytes {} not judged: of one process {} MiB are kept",
+                     count == 1 ? "a payload" : fmt::format("{} payloads", count), largest,
+                     count == 1 ? "was" : "were", kMostPayload >> 20U);
+}
+
+// The deepest that any image was looked at: what a mode may record, it records only where it is
+// asked for, and the host and the program let it.
+Level level_of(const Timeline& t, const std::vector<const Requirement*>& selected) {
+  if (t.mode != Mode::kWrap) return deepest_recorded(t.mode);
+  const auto any_image = [&](const auto& is) {
+    return std::ranges::any_of(t.processes,
+                               [&](const Process& p) { return std::ranges::any_of(p.images, is); });
+  };
+  if (any_image([](const Image& i) { return !i.slot_step_traces.empty(); })) return Level::kSteps;
+  const auto has_stores = [](const Image& i) {
+    return i.stores_unseen.empty() || !i.watches.empty();
+  };
+  if (any_image(has_stores)) return Level::kStores;
+  const auto asks_for_calls = [](const Requirement* r) {
+    return r->level >= Level::kSyscalls && r->has_mode(Mode::kWrap) && !is_about_threads(*r);
+  };
+  const bool asked = std::ranges::any_of(selected, asks_for_calls);
+  if (asked && any_image([](const Image& i) { return i.calls_unseen.empty(); })) {
+    return Level::kSyscalls;
+  }
+  return Level::kSnapshot;
+}
+
+ImageSummary summary(const Process& p, const Image& i, const std::vector<ImageEvidence>& evidence) {
+  ImageSummary s;
+  s.key = i.key;
+  s.parent = p.parent;
+  s.executable = i.executable;
+  s.command_line = i.command_line;
+  const bool killed = &i == &p.images.back() && p.killed_by;
+  s.ending = killed ? ending_of(p) : i.ending;
+  s.notes = i.notes;
+  for (const auto& shot : i.snapshots) s.snapshots += shot.times;
+  const auto e = std::ranges::find(evidence, &i, &ImageEvidence::image);
+  s.published = e != evidence.end() && e->published();
+  if (s.published) s.context = summary_of(*e);
+  if (e != evidence.end()) {
+    if (const auto threads = threads_of(*e); !threads.empty()) s.notes.push_back(threads);
+  }
+  if (i.snapshots_dropped > 0) {
+    const auto unjudged = i.snapshots_dropped - std::min(i.snapshots_judged, i.snapshots_dropped);
+    s.notes.push_back(fmt::format("{} states were not kept, {} of them without being judged",
+                                  i.snapshots_dropped, unjudged));
+  }
+  return s;
+}
+
+void add_images(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  for (const Process& p : t.processes) {
+    if (!t.cells.empty() && p.session != 0) continue;  // its cell says what became of it
+    for (const Image& i : p.images) out.images.push_back(summary(p, i, evidence));
+  }
+}
+
+// ---- the run
+
+void add_run(const Timeline& t, const std::vector<const Requirement*>& selected, RunResult& out) {
+  out.suite_version = t.suite_version;
+  out.mode = to_string(t.mode);
+  out.target = t.target;
+  out.kernel = t.kernel;
+  out.arch = t.arch;
+  out.libc = t.libc;
+  out.level = to_string(level_of(t, selected));
+  out.reading = t.reading;
+  out.started_at = t.started_at;
+  out.seconds = t.seconds;
+  out.host = t.host;
+  out.notes = t.notes;
+  if (t.mode == Mode::kWrap && !t.processes.empty()) {
+    if (auto ending = ending_of(t.processes.front()); !ending.empty()) {
+      out.target_ending = std::move(ending);
+    }
+  }
+}
+
+void add_injections(const Timeline& t, RunResult& out) {
+  for (const Injection& i : t.injections) {
+    out.injections.push_back(times_of(i));
+    if (i.times > 0 || is_beside_another(t, i)) continue;
+    out.notes.push_back((t.mode == Mode::kRun ? "the failure " : "--inject ") + i.spec +
+                        " was never applied: no such call was made for a publication, and nothing "
+                        "can be concluded about it");
+  }
+}
+
+void add_harness_fault(const Timeline& t, RunResult& out) {
+  if (t.harness_fault.empty()) return;
+  RunProblem problem;
+  problem.outcome = Outcome::kHarnessError;
+  problem.text = "ctxconf could not go on, a bug in it that you may report: " + t.harness_fault;
+  out.problems.push_back(std::move(problem));
+}
+
+}  // namespace
+
+Oddities oddities_of(const Session& s) {
+  Oddities out;
+  out.noise = s.noise_lines > 0;
+  out.left_behind = !s.left_behind.empty();
+  const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
+                        s.checks.back().ending == CheckEnding::kDone;
+  if (!said_bye) return out;
+  out.stayed = s.ending.starts_with("killed by");
+  if (s.ending.starts_with("exited ") && s.ending != "exited 0") out.exit_code = s.ending;
+  return out;
+}
+
+void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
+               const std::vector<const Requirement*>& selected, const Told& told, RunResult& out) {
+  add_run(t, selected, out);
+  for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
+  add_injections(t, out);
+  out.incomplete = not_judged(evidence);
+  add_images(t, evidence, out);
+  add_harness_fault(t, out);
+  add_crashes(t, evidence, out);
+  add_hangs(t, out);
+  add_ended_adapters(t, told.checks, out);
+  add_adapter_notes(t, out);
+  add_pictures(evidence, out);
+  out.faults = fault_matrix(t, told.tallies, out);
+  join_problems_of_cells(t, out);
+}
+
+}  // namespace ctxconf::conformance

@@ -1,0 +1,80 @@
+#include "conformance/observe/image_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "abi/process_header.h"
+
+namespace ctxconf::conformance {
+
+template <class T, class... Args>
+T* ImageRecorder::add(Args&&... args) {
+  auto made = std::make_unique<T>(std::forward<Args>(args)...);
+  T* const instrument = made.get();
+  instruments_.push_back(std::move(made));
+  return instrument;
+}
+
+ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const SnapshotLimits& limits,
+                             std::optional<unsigned> filters, const SharedByImages& shared)
+    : options_(options), snapshots_(key, limits), injector_(options.injections) {
+  const bool elf64 = snapshots_.image().elf64;
+  CallLimits call_limits;
+  call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
+  StoreLimits store_limits;
+  store_limits.bytes = std::min(store_limits.bytes, limits.image_bytes / 4);
+
+  threads_ = add<ThreadRecorder>(key.pid, shared.known_files.modules, snapshots_);
+  calls_ = add<CallRecorder>(filters, order_, call_limits);
+  if (options.stores) {
+    stores_ = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
+                                 shared.code_files, store_limits);
+    if (options.steps) header_steps_ = add<StepRecorder>(elf64, order_, *stores_);
+  }
+  if (options.record_stores) {
+    record_stores_ = add<RecordStoreRecorder>(order_, shared.code_files);
+  }
+  if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files);
+}
+
+bool ImageRecorder::steps(pid_t tid) const {
+  return std::ranges::any_of(instruments_, [&](const auto& i) { return i->steps(tid); });
+}
+
+std::optional<sys::RemoteAddr> ImageRecorder::header() const {
+  if (image().snapshots.empty()) return std::nullopt;
+  for (const Candidate& c : image().snapshots.back().candidates) {
+    if (!c.named || c.memory.empty()) continue;
+    const auto h = abi::decode_process_header(c.memory.front().bytes);
+    if (h && abi::is_valid(*h)) return c.memory.front().at;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t ImageRecorder::stored_bytes() const {
+  std::uint64_t bytes = snapshots_.stored_bytes();
+  for (const auto& i : instruments_) bytes += i->stored_bytes();
+  return bytes;
+}
+
+Image ImageRecorder::finish(const std::string& ending) && {
+  Image image = std::move(snapshots_).finish(ending);
+  // Snapshots without a candidate contain no evidence.
+  const bool saw_context = std::ranges::any_of(image.snapshots, [](const Snapshot& s) {
+    return !s.candidates.empty() || !s.descriptors.empty();
+  });
+  if (!saw_context && !options_.keep_all) image.snapshots.clear();
+  image.stores_unseen = options_.stores ? "" : options_.no_stores;
+  for (const auto& i : instruments_) i->add_to(image, saw_context);
+  if (options_.no_filter) image.calls_unseen = options_.no_calls;
+  if (!options_.slot_steps) image.slot_steps_unseen = options_.no_slot_steps;
+  if (options_.picks_slots && image.slot_step_traces.empty() && image.slot_steps_unseen.empty()) {
+    image.slot_steps_unseen = "no thread stored to its variable or record while it was watched";
+  }
+  image.races = std::move(races_);
+  image.races_unseen = std::move(races_unseen_);
+  std::move(forks_).add_to(image);
+  return image;
+}
+
+}  // namespace ctxconf::conformance

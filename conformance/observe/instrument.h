@@ -1,0 +1,80 @@
+// One way to observe an image of a process. A recording tells its instruments what happens in the
+// image, in the order in which ImageRecorder lists them. It asks each what it needs: the words for
+// which a thread is watched, and the threads that are single-stepped. At the end of the image an
+// instrument adds what it has recorded.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/evidence/timeline.h"
+#include "sys/tracer.h"
+
+namespace ctxconf::conformance {
+
+// Why a program is not single-stepped.
+inline constexpr const char* kOwnTrapAction = "the program has an action of its own for SIGTRAP";
+
+// The situation of a thread when an instrument gets its event.
+struct StoppedAt {
+  bool alone = false;     // nobody else has run in its memory since its last instruction
+  bool may_step = false;  // step traces may begin
+};
+
+class Instrument {
+ public:
+  Instrument() = default;
+  Instrument(const Instrument&) = delete;
+  Instrument& operator=(const Instrument&) = delete;
+  virtual ~Instrument() = default;
+
+  // What the instrument needs. A recording asks when a thread is about to continue.
+
+  // The words for whose stores the thread is watched; nothing: do not watch the thread.
+  virtual std::optional<sys::WatchedWords> watched(pid_t /*tid*/) const { return std::nullopt; }
+  // Whether the words are watched in every thread. When they change, a thread that shows a new
+  // header does not continue before all others have them: see armed().
+  virtual bool watches_all_threads() const { return false; }
+  virtual bool is_to_be_armed() const { return false; }
+  // Whether the thread is single-stepped.
+  virtual bool steps(pid_t /*tid*/) const { return false; }
+  // Whether it sees each store of the thread without watchpoints, which is faster.
+  virtual bool sees_all_stores_of(pid_t /*tid*/) const { return false; }
+
+  // Events. Their thread is stopped meanwhile.
+
+  // All threads now have the words of watched(), except `unwatched`, which may have run without.
+  virtual void armed(pid_t /*tid*/, std::vector<pid_t> /*unwatched*/) {}
+  // A thread could not be watched.
+  virtual void watch_failed(const std::string& /*why*/) {}
+  // A system call that concerns a publication begins, or has returned.
+  virtual void call_entered(const SystemCall& /*call*/) {}
+  virtual void call_left(const sys::SyscallExit& /*e*/) {}
+  // The thread has stored to the words of watched().
+  virtual void stored(const sys::WatchpointHit& /*hit*/, StoppedAt /*at*/) {}
+  // The thread has made a step. True: report the words of the step to all instruments as a store.
+  virtual bool stepped(const sys::Stepped& /*e*/, StoppedAt /*at*/) { return false; }
+  // Record what has changed unseen, before the next event.
+  virtual void catch_up(pid_t /*tid*/) {}
+  // The thread continues from a stop, and no further event of this stop follows.
+  virtual void resumed(pid_t /*tid*/) {}
+  virtual void ended(pid_t /*tid*/) {}
+
+  // Ends the step trace of this thread, if there is one.
+  virtual void end_steps(pid_t /*tid*/, const std::string& /*because*/) {}
+  // No further step trace begins; the current one ends.
+  virtual void stop_stepping() {}
+  // Instructions of the current step trace.
+  virtual std::uint64_t steps_under_way() const { return 0; }
+
+  // Adds its evidence; nothing else is called after that. `saw_context`: a snapshot of the image
+  // shows a context.
+  virtual void add_to(Image& image, bool saw_context) = 0;
+  virtual std::uint64_t stored_bytes() const { return 0; }
+};
+
+}  // namespace ctxconf::conformance

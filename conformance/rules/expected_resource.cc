@@ -1,0 +1,175 @@
+#include "conformance/rules/expected_resource.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "conformance/payload/payload_walk.h"
+#include "conformance/rules/rule.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+bool is_of_second_sdk(const Json& request) {
+  return request.is_object() && request.contains("sdk") && request["sdk"] != 1;
+}
+
+}  // namespace
+
+std::vector<Attribute> resource_of(const Json& request) {
+  if (!request.is_object() || !request.contains("resource")) return {};
+  const Json& resource = request["resource"];
+  if (!resource.is_object() || !resource.contains("attributes")) return {};
+  return attributes_of(resource["attributes"]);
+}
+
+std::vector<Attribute> taken_of(std::vector<Attribute> expected, const Json& reply) {
+  if (!reply.is_object()) return expected;
+  const auto is_in = [&](const char* list, const std::string& key) {
+    return std::ranges::any_of(list_member(reply, list), [&](const Json& k) { return k == key; });
+  };
+  std::erase_if(expected, [&](const Attribute& a) {
+    return is_in("left_out", a.key) || (reply.contains("taken") && !is_in("taken", a.key));
+  });
+  return expected;
+}
+
+Finding nothing_was_taken() {
+  return not_applicable(
+      NaReason::kCapability,
+      "the SDK sets the keys of its Resource itself and took none that was given");
+}
+
+bool FirstPublications::begins(const DrivenOperation& d, const Published& now) {
+  const bool first = !published_;
+  if (d.op == "hello" || (d.op == "process.drop" && d.ok)) published_ = false;
+  if (now.context != nullptr) published_ = true;
+  return first && d.op == "process.publish";
+}
+
+bool ExpectedResource::is_removed(std::string_view key) const {
+  return find_key(removed, key) != nullptr;
+}
+
+void ExpectedResource::apply(const DrivenOperation& d) {
+  if (d.op == "hello" || d.op == "process.drop" || d.op == "process.churn" || d.op == "parallel" ||
+      d.op.starts_with("sdk.") || is_of_second_sdk(d.request)) {
+    return forget();
+  }
+  const bool publishes = d.op == "process.publish";
+  if (!publishes && d.op != "process.update") return;
+  if (!d.ok) return forget();
+  std::vector<Attribute> before = removed;
+  for (const auto* list : {&resource, &attributes}) {
+    if (*list) before.insert(before.end(), (*list)->begin(), (*list)->end());
+  }
+  if (publishes) {
+    resource.reset();
+    attributes.emplace();
+  }
+  const auto asked = resource_of(d.request);
+  if (d.request.contains("resource")) {
+    resource = taken_of(asked, d.reply);
+    nothing_taken = resource->empty();
+  }
+  if (d.request.contains("attributes")) {
+    attributes = taken_of(attributes_of(d.request["attributes"]), d.reply);
+  }
+  removed.clear();
+  for (auto it = before.rbegin(); it != before.rend(); ++it) {
+    const bool expected = find_key(asked, it->key) != nullptr ||
+                          (resource && find_key(*resource, it->key) != nullptr) ||
+                          (attributes && find_key(*attributes, it->key) != nullptr);
+    if (!expected && !is_removed(it->key)) removed.push_back(*it);
+  }
+}
+
+bool is_same(const Attribute& a, const Attribute& b) {
+  return a.key == b.key && a.value == b.value && a.kind == b.kind;
+}
+
+const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key) {
+  const auto it = std::ranges::find(list, key, &Attribute::key);
+  return it == list.end() ? nullptr : &*it;
+}
+
+std::string shown(const Attribute* a) {
+  if (a == nullptr) return "nothing";
+  return fmt::format("{} = {} ({})", conformance::quoted(a->key), conformance::quoted(a->value),
+                     to_string(a->kind));
+}
+
+const Attribute* Published::find(std::string_view key) const {
+  if (payload == nullptr) return nullptr;
+  const Attribute* a = find_key(payload->resource, key);
+  return a != nullptr ? a : find_key(payload->attributes, key);
+}
+
+Published published_at(const SessionEvidence& session, const ImageView* view) {
+  Published out;
+  if (view == nullptr) return out;
+  const ImageEvidence* image = session.image(view->image);
+  if (image == nullptr || !view->snapshot || *view->snapshot >= image->contexts.size()) return out;
+  out.image = image;
+  const auto& all = image->contexts[*view->snapshot];
+  out.has_mappings = !all.empty();
+  out.contexts = static_cast<std::size_t>(std::ranges::count_if(
+      all, [](const Context& c) { return c.candidate->named && c.usable(); }));
+  out.context = context_at(*image, *view);
+  if (out.context == nullptr || out.context->payload == nullptr) return out;
+  const Payload& p = *out.context->payload;
+  if (p.problem == PayloadProblem::kNone && p.incomplete.empty()) out.payload = &p;
+  return out;
+}
+
+Published published_at(const SessionEvidence& session, const DrivenOperation& d) {
+  return published_at(session, d.view);
+}
+
+bool may_be_left_out(const Attribute& expected, std::size_t count) {
+  constexpr std::size_t kUsualCount = 128;
+  constexpr std::size_t kUsualSize = 127;
+  return expected.kind != ValueKind::kString || expected.value.empty() ||
+         expected.value.size() > kUsualSize || count > kUsualCount;
+}
+
+const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
+                               bool every) {
+  for (const auto* list : {&expected.resource, &expected.attributes}) {
+    if (!*list) continue;
+    for (const Attribute& g : **list) {
+      const Attribute* in_resource = find_key(published.payload->resource, g.key);
+      const Attribute* in_attributes = find_key(published.payload->attributes, g.key);
+      if (in_resource != nullptr && is_same(g, *in_resource)) continue;
+      if (in_attributes != nullptr && is_same(g, *in_attributes)) continue;
+      const bool absent = in_resource == nullptr && in_attributes == nullptr;
+      if (!every && absent && may_be_left_out(g, (*list)->size())) continue;
+      return &g;
+    }
+  }
+  return nullptr;
+}
+
+const ImageView* view_of(const DrivenOperation& d, std::int64_t pid) {
+  const auto it =
+      std::ranges::find(d.operation->after, pid, [](const ImageView& v) { return v.image.pid; });
+  return it == d.operation->after.end() ? nullptr : &*it;
+}
+
+std::vector<Json> list_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) return {};
+  return object[name].get<std::vector<Json>>();
+}
+
+bool says(const Json& object, const char* name, std::string_view text) {
+  return object.is_object() && object.contains(name) && object[name] == text;
+}
+
+std::int64_t pid_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_number_integer()) return 0;
+  return object[name].get<std::int64_t>();
+}
+
+}  // namespace ctxconf::conformance

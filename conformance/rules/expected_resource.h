@@ -1,0 +1,91 @@
+// What a program under test was given, to compare with what it published.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "conformance/rules/driven_evidence.h"
+#include "conformance/verdict/finding.h"
+
+namespace ctxconf::conformance {
+
+// What requests gave so far, as far as that is certain: nothing after a refusal, requests in
+// parallel, churn and another copy of the SDK.
+struct ExpectedResource {
+  std::optional<std::vector<Attribute>> resource;
+  std::optional<std::vector<Attribute>> attributes;
+  // Given before and not any more, as it was given last; since the last certain publication.
+  std::vector<Attribute> removed;
+  // Nothing was taken of the last Resource that was given.
+  bool nothing_taken = false;
+
+  bool is_known() const { return resource && attributes; }
+  bool is_removed(std::string_view key) const;
+  // Call it for each operation of a session, in order.
+  void apply(const DrivenOperation& d);
+
+ private:
+  void forget() { *this = {}; }
+};
+
+// The attributes of a request's, or a child's, member `resource`; none where it has none.
+std::vector<Attribute> resource_of(const nlohmann::json& request);
+
+// What the adapter says that the SDK has taken of them: `taken` and `left_out` in its reply.
+std::vector<Attribute> taken_of(std::vector<Attribute> expected, const nlohmann::json& reply);
+// Not applicable: the SDK sets its keys itself.
+Finding nothing_was_taken();
+
+bool is_same(const Attribute& a, const Attribute& b);
+const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);
+
+// "service.name" = "shop" (string); null: "nothing".
+std::string shown(const Attribute* a);
+
+// What the process published at the look after an operation.
+struct Published {
+  const ImageEvidence* image = nullptr;  // null: it was not looked at
+  const Context* context = nullptr;      // a reader's; null: none was there
+  const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
+  std::size_t contexts = 0;              // that a reader accepts
+  bool has_mappings = false;             // anything that is named or looks like a context
+
+  const Attribute* find(std::string_view key) const;  // in the Resource, then in field 2
+};
+Published published_at(const SessionEvidence& session, const ImageView* view);
+Published published_at(const SessionEvidence& session, const DrivenOperation& d);
+
+// Tells publications where no context was from those that replace one, which are for the
+// requirements about updates.
+class FirstPublications {
+ public:
+  // Call it for each operation of a session, in order, with what was there after it.
+  bool begins(const DrivenOperation& d, const Published& now);
+
+ private:
+  bool published_ = false;
+};
+
+// What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
+// `count`: attributes that were given with it.
+bool may_be_left_out(const Attribute& expected, std::size_t count);
+
+// The first given attribute that is in neither list as it was given; null: all are there. Unless
+// `every` is asked for, what may be left out is not missed.
+const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
+                               bool every = false);
+
+// The look at another process right after the operation; null: there was none.
+const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);
+// The list that is this member; empty where it is none.
+std::vector<nlohmann::json> list_member(const nlohmann::json& object, const char* name);
+// Is this member that text?
+bool says(const nlohmann::json& object, const char* name, std::string_view text);
+// A member of the reply that is a process number; 0: it is none.
+std::int64_t pid_member(const nlohmann::json& object, const char* name);
+
+// pctx.payload.resource-matches-sdk where requests say what was given: of an image with a session.
+Finding resource_as_given(const ImageEvidence& evidence);
+
+}  // namespace ctxconf::conformance

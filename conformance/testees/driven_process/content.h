@@ -1,0 +1,37 @@
+// What the process context of the adapter contains.
+#pragma once
+
+#include <string>
+
+#include "conformance/testees/adapter_loop.h"
+#include "conformance/testees/writer/choice.h"
+
+namespace ctxconf::testees {
+
+using adapter::json;
+using adapter::Reply;
+
+extern const Choices kContentChoices;
+
+json text(const std::string& key, const std::string& value);
+// Turns an integer into text.
+void make_text(json& value);
+
+struct Content {
+  json resource = json::array();
+  json attributes = json::array();
+};
+
+std::string encode(Content content);
+
+// Returns `content` with what a request changes.
+Content given(Content content, const json& request);
+// This SDK has another place, with other types, for what is not in its Resource.
+void change_extra_pairs(json& pairs);
+
+// Takes few keys, and says so.
+bool has_few_keys();
+// Adds to a reply what it says about the Resource in its request.
+Reply with_taken(const json& request, Reply reply);
+
+}  // namespace ctxconf::testees

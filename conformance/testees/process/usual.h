@@ -1,0 +1,36 @@
+// What the programs with a process context publish where their case is not about it.
+#pragma once
+
+#include <vector>
+
+#include "conformance/testees/writer/header.h"
+#include "conformance/testees/writer/protobuf.h"
+
+namespace ctxconf::testees {
+
+std::vector<Bytes> usual_resource();
+std::vector<Bytes> usual_attributes();
+Bytes usual_message();
+
+std::vector<Bytes> with(std::vector<Bytes> pairs, const std::vector<Bytes>& more);
+Bytes message_with(const std::vector<Bytes>& more_in_resource);
+Bytes numbered_message(int number);
+Buffer numbered_payload(int number);
+
+// More than a state of the recording holds, and less than 64 MiB.
+Bytes large_message(const Bytes& last_value);
+
+inline Region publish() { return publish(usual_message()); }
+
+// The message follows the header after `gap` bytes.
+Region publish_inline(const Bytes& bytes, std::size_t gap, const Plan& plan);
+
+// Announces, and stays until the end.
+void hold(const Region& r);
+void name_and_hold(const Region& r);
+void publish_and_hold(const Bytes& bytes, const Plan& plan = {});
+
+// For cases that are about programs of 32 bits.
+void needs_32_bits();
+
+}  // namespace ctxconf::testees

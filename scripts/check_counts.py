@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Checks the numbers of requirements that README.md and docs/ state against `ctxconf list`.
+
+  check_counts.py CTXCONF [ROOT]
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+# The sentences that count something. The name of a group says what its number counts, unless it is "otep" or
+# "revision": these limit the others to one catalogue. "outcomes" has numbers that add up to "judged".
+SENTENCES = [
+    (re.compile(r"OTEP (?P<otep>\d+) at (?P<revision>[\d-]+) \(blob [^)]*\) \| (?P<judged>\d+) of its writer requirements, "
+                r"(?P<run_alone>\d+) of them by `run` alone"), "README.md"),
+    (re.compile(r"^## OTEP (?P<otep>\d+) at (?P<revision>\S+)\n\n(?P<all>\d+) requirements, from git blob", re.M), "docs/requirements.md"),
+    # Runs that select everything: their last line, and the one before it. Smaller numbers are of --only.
+    (re.compile(r"(?P<outcomes>\d+ passed(?:, \d+ [a-z/]+)*) of (?P<judged>\d{3,}) selected"), None),
+    (re.compile(r"\d+ of (?P<judged>\d{3,}) requirements (?:judged|failed)"), None),
+]
+# A sentence that was reworded would no longer be checked.
+EXPECTED_HITS = {"README.md": 2, "docs/requirements.md": 2}
+
+
+def requirements(ctxconf, what):
+    done = subprocess.run([ctxconf, "list", what, "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+def main():
+    ctxconf = sys.argv[1]
+    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ".")
+    every, judged = requirements(ctxconf, "--requirements"), requirements(ctxconf, "--checks")
+
+    def right(name, otep, revision):
+        rows = {"judged": judged, "run_alone": [r for r in judged if r["modes"] == ["run"]], "all": every}[name]
+        return sum(otep in (None, str(r["otep"])) and revision in (None, r["revision"]) for r in rows)
+
+    problems, hits, numbers = [], {}, 0
+    for path in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
+        text, name = path.read_text(encoding="utf-8"), str(path.relative_to(root))
+        for pattern, only in SENTENCES:
+            if only not in (None, name):
+                continue
+            for m in pattern.finditer(text):
+                groups = m.groupdict()
+                otep, revision, outcomes = (groups.pop(g, None) for g in ("otep", "revision", "outcomes"))
+                hits[only] = hits.get(only, 0) + 1
+                for what, stated in groups.items():
+                    numbers += 1
+                    line = text.count("\n", 0, m.start(what)) + 1
+                    wanted = right(what, otep, revision)
+                    if int(stated) != wanted:
+                        problems.append(f"{name}:{line}: {what} is {stated}, and should be {wanted}")
+                if outcomes is not None:
+                    total = sum(map(int, re.findall(r"\d+", outcomes)))
+                    if total != int(groups["judged"]):
+                        line = text.count("\n", 0, m.start()) + 1
+                        problems.append(f"{name}:{line}: the outcomes are {total} together, not {groups['judged']}")
+    for only, wanted in EXPECTED_HITS.items():
+        if hits.get(only, 0) != wanted:
+            problems.append(f"{only}: {hits.get(only, 0)} sentences with counts found, not {wanted}: see SENTENCES")
+    print(*problems, f"{numbers} numbers, {len(problems)} problems", sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+#include "sys/arch/aarch64.h"
+
+#include <asm/ptrace.h>
+#include <elf.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "sys/arch/registers.h"
+#include "sys/arch/watch_registers.h"
+
+namespace ctxconf::sys::arch {
+
+using aarch64::CompatRegisters;
+using aarch64::GeneralRegisters;
+using aarch64::Registers;
+using aarch64::WatchRegisters;
+
+static_assert(sizeof(GeneralRegisters) == sizeof(user_pt_regs));
+static_assert(offsetof(GeneralRegisters, sp) == offsetof(user_pt_regs, sp));
+static_assert(sizeof(WatchRegisters) == sizeof(user_hwdebug_state));
+static_assert(offsetof(WatchRegisters, watches[1].control) ==
+              offsetof(user_hwdebug_state, dbg_regs[1].ctrl));
+
+namespace {
+
+constexpr std::size_t kWatches = std::tuple_size_v<WatchedWords>;
+
+std::string text(pid_t tid) { return std::to_string(tid); }
+
+// Returns false and sets errno on failure.
+bool set_call(pid_t tid, std::int32_t nr) {
+  iovec area{&nr, sizeof nr};
+  return ptrace(PTRACE_SETREGSET, tid, NT_ARM_SYSTEM_CALL, &area) == 0;
+}
+
+std::optional<WatchRegisters> watch_registers(pid_t tid) {
+  WatchRegisters out{};
+  iovec area{&out, sizeof out};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_HW_WATCH, &area) != 0) return std::nullopt;
+  return out;
+}
+
+// Returns false and sets errno on failure. The kernel creates a breakpoint for each register that
+// is written.
+bool set_watch_registers(pid_t tid, WatchRegisters& registers) {
+  iovec area{&registers, aarch64::watch_bytes(kWatches)};
+  return ptrace(PTRACE_SETREGSET, tid, NT_ARM_HW_WATCH, &area) == 0;
+}
+
+bool set_controls(pid_t tid, std::uint32_t control) {
+  auto now = watch_registers(tid);
+  if (!now) return false;
+  bool changes = false;
+  for (std::size_t i = 0; i < kWatches; ++i) {
+    changes = changes || now->watches[i].control != control;
+    now->watches[i].control = control;
+  }
+  if (!changes) return true;
+  return set_watch_registers(tid, *now);
+}
+
+}  // namespace
+
+Result<CallRegisters> call_registers(pid_t tid) {
+  union {
+    GeneralRegisters native;
+    CompatRegisters compat;
+  } u{};
+  iovec area{&u, sizeof u};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, text(tid));
+  }
+  return area.iov_len == sizeof u.compat ? decode(u.compat) : decode(u.native);
+}
+
+Result<Registers> registers(pid_t tid) {
+  Registers out{};
+  iovec general{&out.general, sizeof out.general};
+  iovec call{&out.call, sizeof out.call};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &general) != 0) {
+    return fail("ptrace registers", errno, text(tid));
+  }
+  if (general.iov_len != sizeof out.general) return fail("ptrace registers", ENOTSUP, text(tid));
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_SYSTEM_CALL, &call) != 0) {
+    return fail("ptrace registers", errno, text(tid));
+  }
+  return out;
+}
+
+// At a stop for PTRACE_SYSCALL the kernel uses x7 to tell entry from exit, and restores it: writing
+// it here has no effect.
+Result<> set_registers(pid_t tid, const Registers& registers) {
+  GeneralRegisters general = registers.general;
+  iovec area{&general, sizeof general};
+  if (!set_call(tid, registers.call) || ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &area) != 0) {
+    return fail("ptrace registers", errno, text(tid));
+  }
+  return {};
+}
+
+Result<> answer_call(pid_t tid, std::int64_t result) {
+  CTX_ASSIGN_OR_RETURN(r, registers(tid));
+  r.general.x[0] = static_cast<std::uint64_t>(result);
+  r.call = -1;
+  return set_registers(tid, r);
+}
+
+Result<RemoteAddr> thread_pointer(pid_t tid) {
+  std::uint64_t pointer = 0;
+  iovec area{&pointer, sizeof pointer};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_TLS, &area) != 0) {
+    return fail("ptrace registers", errno, text(tid));
+  }
+  if (area.iov_len < sizeof pointer) return fail("ptrace registers", ENOTSUP, text(tid));
+  return RemoteAddr(pointer);
+}
+
+bool set_watches(pid_t tid, const WatchedWords& words) {
+  auto now = watch_registers(tid);
+  if (!now) return false;
+  if (aarch64::watch_count(*now) < kWatches) {
+    errno = ENOSPC;
+    return false;
+  }
+  if (!disable_watches(tid)) return false;
+  for (std::size_t i = 0; i < kWatches; ++i) {
+    now->watches[i].address = words[i].raw();
+    now->watches[i].control = aarch64::write_watch_control();
+  }
+  return set_watch_registers(tid, *now);
+}
+
+bool disable_watches(pid_t tid) { return set_controls(tid, 0); }
+bool enable_watches(pid_t tid) { return set_controls(tid, aarch64::write_watch_control()); }
+
+std::uint8_t take_touched(pid_t /*tid*/) { return 0; }
+
+std::uint8_t take_touched(pid_t tid, const siginfo_t& trap) {
+  if (trap.si_code != TRAP_HWBKPT) return 0;
+  const auto now = watch_registers(tid);
+  if (!now) return 0;
+  return aarch64::watched_word(*now, kWatches, reinterpret_cast<std::uintptr_t>(trap.si_addr));
+}
+
+// No register tells it.
+bool may_be_due(pid_t /*tid*/) { return true; }
+
+bool stores_on(pid_t /*tid*/, std::uint64_t /*pc*/, std::uint8_t /*words*/,
+               std::uint64_t /*code*/) {
+  return false;
+}
+
+}  // namespace ctxconf::sys::arch
