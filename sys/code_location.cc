@@ -37,7 +37,7 @@ constexpr std::size_t kLongestPath = 4096;
 constexpr std::size_t kMostHeaders = 4096;
 constexpr std::size_t kDeepestScope = 64;
 
-// What the child reports about one place; the texts follow.
+// What the child reports about one offset; the texts follow.
 struct LocationAnswer {
   std::uint64_t index = 0;
   std::uint64_t symbol_offset = 0;
@@ -63,7 +63,7 @@ void answer(int fd, std::size_t index, const CodeLocation& location) {
   (void)write_all(fd, bytes);
 }
 
-// Later answers about a place replace earlier ones; a truncated answer is dropped.
+// Later answers about an offset replace earlier ones; a truncated answer is dropped.
 void read_answers(std::string_view bytes, std::vector<CodeLocation>& found) {
   while (bytes.size() >= sizeof(LocationAnswer)) {
     LocationAnswer a;

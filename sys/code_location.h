@@ -1,5 +1,5 @@
-// Finds the function and source line of a place in an ELF file: by its .symtab or .dynsym and its
-// DWARF line table, or those of a separate debug file on this host.
+// Finds the function and source line of an instruction in an ELF file: by its .symtab or .dynsym
+// and its DWARF line table, or those of a separate debug file on this host.
 #pragma once
 
 #include <sys/types.h>
@@ -52,7 +52,7 @@ bool is_library_code(const CodeLocation& location, std::string_view module);
 
 struct CodeLocations {
   std::vector<CodeLocation>
-      found;            // one for each place asked for; empty texts where nothing is known
+      found;            // one for each offset asked for; empty texts where nothing is known
   std::string problem;  // why something may be missing; empty: nothing is
 };
 
@@ -62,10 +62,10 @@ struct CodeLookUpLimits {
                          << 30U;  // address space: the files and what is unpacked from them
 };
 
-// Places are offsets in the file. libdw does not bound what a file may make it do, so it runs in a
-// process of its own; what it found before it crashed or was killed is kept. `path` is the name of
-// the file where it is used; a separate debug file is searched next to it and in /usr/lib/debug,
-// and must have the same build-id.
+// `offsets` are positions in the file. libdw does not bound what a file may make it do, so it runs
+// in a process of its own; what it found before it crashed or was killed is kept. `path` is the
+// name of the file where it is used; a separate debug file is searched next to it and in
+// /usr/lib/debug, and must have the same build-id.
 CodeLocations locate_code(const HeldFile& file, const std::string& path,
                           std::span<const std::uint64_t> offsets,
                           const CodeLookUpLimits& limits = {});

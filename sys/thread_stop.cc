@@ -168,8 +168,8 @@ Result<RemoteAddr> stopped_thread_pointer(pid_t tid) {
 // A thread of ours that does all the tracing for one stop. A tracee that does not stop cannot be
 // detached; the kernel releases it when the tracing thread ends.
 struct ThreadStop::Tracer {
-  Tracer(pid_t tracer, pid_t its_process, std::chrono::milliseconds deadline)
-      : tid(tracer), pid(its_process), time(deadline) {}
+  Tracer(pid_t tracee, pid_t its_process, std::chrono::milliseconds deadline)
+      : tid(tracee), pid(its_process), time(deadline) {}
 
   pid_t tid;
   pid_t pid;  // 0: any

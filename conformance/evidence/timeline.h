@@ -31,13 +31,13 @@ namespace ctxconf::conformance {
 
 // Why a snapshot was taken.
 enum class Moment {
-  kStart,      // attach: the first look; run: an exec has worked; wrap: not used
+  kStart,      // attach: the first snapshot; run: an exec has worked; wrap: not used
   kPeriodic,   // every 100 ms
   kNaming,     // before prctl(PR_SET_VMA_ANON_NAME, ...) that gives a context its name, or tries to
   kNamed,      // after that call, whatever its result
   kExecEntry,  // at execve, before the image is replaced
   kExit,       // the process is about to end, its memory still there
-  kEnd,        // the last look of an observation that the process outlives
+  kEnd,        // the last snapshot of an observation that the process outlives
   kOperation,  // run: an operation was answered
 };
 std::string_view to_string(Moment m);
@@ -149,7 +149,7 @@ struct Store {
   std::uint8_t words = 0;         // bit i: bytes 8i to 8i+7 were stored to
   std::vector<std::byte> before;  // the 32 bytes; shorter: not readable
   std::vector<std::byte> after;
-  std::optional<std::uint32_t> location;  // index into Image::places: of the store's instruction
+  std::optional<std::uint32_t> location;  // index into Image::locations: of the store's instruction
   // What the header announces after the store, where it announces something mapped. `bytes` is
   // empty where an earlier store's block has the same address, size and hash.
   std::optional<MemoryBlock> payload;
@@ -180,14 +180,14 @@ struct Watch {
 // What a reader could have copied at one boundary between two instructions, and at each further one
 // up to the next view.
 struct ReaderView {
-  std::uint64_t step = 0;         // instructions of the walk until then
+  std::uint64_t step = 0;         // instructions of the step trace until then
   std::uint64_t order = 0;        // in the image's order of events
   std::vector<std::byte> header;  // the 32 bytes; shorter: not readable
   // What a header with a timestamp announces; `bytes` is empty where the block of an earlier view
-  // of the walk has the same address, size and hash. Nothing: no timestamp, or no payload.
+  // of the step trace has the same address, size and hash. Nothing: no timestamp, or no payload.
   std::optional<MemoryBlock> payload;
-  // Index into Image::places: of the instruction before it; nothing: of the first view, and where
-  // it is not known.
+  // Index into Image::locations: of the instruction before it; nothing: of the first view, and
+  // where it is not known.
   std::optional<std::uint32_t> location;
 };
 
@@ -308,7 +308,7 @@ struct RecordStore {
   // From the record's address on: the 28 bytes and the entries, as long as they were announced.
   std::vector<std::byte> before;  // as they were at the last store, or when the watch began
   std::vector<std::byte> after;
-  std::optional<std::uint32_t> location;  // index into Image::places
+  std::optional<std::uint32_t> location;  // index into Image::locations
 };
 
 // While it lasts, stores to the first 28 bytes at `record` are in Image::record_stores.
@@ -326,7 +326,7 @@ struct RecordWatch {
 // What a reader of the stopped thread would have copied at one boundary between two instructions,
 // and at each further one up to the next view.
 struct SlotView {
-  std::uint64_t step = 0;   // instructions of the walk until then
+  std::uint64_t step = 0;   // instructions of the step trace until then
   std::uint64_t order = 0;  // in the image's order of events
   std::uint64_t value = 0;  // what the variable holds: the record's address, 0 for none
   // As in a ThreadSample; nothing: no address.
@@ -338,7 +338,8 @@ struct SlotView {
   bool by_another = false;
 };
 
-// While such walks are recorded, glibc's malloc fills with this byte what is given back to it.
+// While such step traces are recorded, glibc's malloc fills with this byte what is given back to
+// it.
 inline constexpr std::uint8_t kFreedByte = 0xa5;
 
 // A thread was moved instruction by instruction from a store to its own variable, or to the record
@@ -357,7 +358,7 @@ inline constexpr std::size_t kMaxStores = 8192;
 inline constexpr std::size_t kMaxExits = 1024;
 inline constexpr std::size_t kMaxRecordStores = 4096;
 inline constexpr std::size_t kMaxStepTraces = 256;
-inline constexpr std::size_t kMaxViews = 1024;  // of one walk
+inline constexpr std::size_t kMaxViews = 1024;  // of one step trace
 inline constexpr std::size_t kMaxBarriers = 256;
 inline constexpr std::size_t kMaxRaces = 16;
 inline constexpr std::size_t kMaxRaceReads = 8;  // of one race
@@ -386,13 +387,13 @@ struct Image {
   std::uint64_t stores_dropped = 0;
   std::string stores_unseen;                   // why they were not recorded; empty: they were
   std::vector<InstructionLocation> locations;  // distinct
-  std::vector<StepTrace> step_traces;          // level steps; at most kMaxWalks, in order
+  std::vector<StepTrace> step_traces;          // level steps; at most kMaxStepTraces, in order
   std::string steps_unseen;                    // why some or all are missing; empty: none is
   std::vector<Race> races;                     // level race; at most kMaxRaces
   std::string races_unseen;                    // why one did not take place; empty: none was to
   std::vector<ForkProbe> forks;  // run alone has them; at most kMaxForkProbes, in order
   std::string forks_unseen;      // why some or all are missing; empty: none is
-  std::vector<SlotStepTrace> slot_step_traces;  // run, wrap --watch threads; at most kMaxWalks
+  std::vector<SlotStepTrace> slot_step_traces;  // run, wrap --watch threads; at most kMaxStepTraces
   std::string slot_steps_unseen;                // why some or all are missing; empty: none is
   std::vector<RecordWatch> record_watches;      // in order; run alone has them
   std::vector<RecordStore> record_stores;       // at most kMaxRecordStores, in order
@@ -401,7 +402,7 @@ struct Image {
   // Indexes into `modules`: those that defined the variable at one moment, when most did.
   std::vector<std::uint32_t> defined_together;
   // In the order of first_seen_ns. At the end, those over the limit that are kept because they seem
-  // to break a row. A null slot is a sample only after its thread had a record.
+  // to break a requirement. A null slot is a sample only after its thread had a record.
   std::vector<ThreadSample> threads;
   // Variables of that name which no .dynsym has and which held something nevertheless: of each
   // module the first sight, without the record.
@@ -412,7 +413,7 @@ struct Image {
   std::vector<std::string> requirements_dropped;
   // run: threads that end before their process, about to leave it: nothing of theirs runs any more.
   std::vector<ThreadSample> exits;  // at most kMaxExits
-  std::string threads_unread;       // why no thread could be looked at; empty: they were
+  std::string threads_unread;       // why no thread could be sampled; empty: they were
   std::vector<std::string> notes;   // "memory cannot be read: Operation not permitted"
 };
 

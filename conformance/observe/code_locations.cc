@@ -116,7 +116,7 @@ void CodeFiles::name(const ByModule& by_module, Clock::time_point end,
   }
 }
 
-// The places that were recorded with the same mappings.
+// The locations that were recorded with the same mappings.
 void CodeFiles::add_callers(std::span<InstructionLocation* const> locations, Clock::time_point end,
                             std::vector<std::string>& problems) const {
   const auto& mappings = *stacks_[locations.front()->stack - 1].code;
@@ -245,7 +245,7 @@ std::uint32_t CodeLocations::keep_stack(pid_t tid, sys::StackCopy stack) {
 
 std::uint32_t CodeLocations::with_stack(pid_t tid, std::uint64_t pc, std::uint32_t location) {
   auto stack = sys::copy_registers(tid);
-  // If the instruction is unfinished, the place is one byte further.
+  // If the instruction is unfinished, the location is one byte further.
   if (!stack || (stack->pc() != pc && stack->pc() + 1 != pc)) return location;
   std::uint64_t top = 0;
   (void)sys::ProcessMemory(tid).read_some(sys::RemoteAddr(stack->sp()),

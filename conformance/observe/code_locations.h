@@ -24,9 +24,9 @@ namespace ctxconf::conformance {
 
 struct CodeLimits {
   std::size_t locations = 1024;  // of one image
-  std::size_t maps_reads =
-      64;                  // of one image; after that, addresses in no known mapping have no place
-  std::size_t files = 64;  // held open, of all images
+  // Of one image; after that, addresses in no known mapping have no location.
+  std::size_t maps_reads = 64;
+  std::size_t files = 64;     // held open, of all images
   std::size_t stacks = 1024;  // of all images
   std::size_t stack_bytes = 4096;
   std::size_t stacks_of_location = 8;  // different callers for one instruction
@@ -34,7 +34,7 @@ struct CodeLimits {
   std::chrono::milliseconds all_files{15000};
 };
 
-// Places that already have names, so that a file is not read twice.
+// Locations that already have names, so that a file is not read twice.
 class KnownLocations {
  public:
   struct Key {
@@ -91,17 +91,17 @@ class CodeFiles {
   std::size_t open_ = 0;
 };
 
-// The places of one image.
+// The locations of one image.
 class CodeLocations {
  public:
   explicit CodeLocations(CodeFiles& files) : files_(&files) {}
 
-  // The index that the place will have in Image::places. The place is that of the instruction that
-  // ends before `pc`, as the trap of a watchpoint leaves it. `code` is what is at `pc`, 0 if
-  // unknown: while it does not change, we assume that the file is the same. Nothing: there were too
-  // many.
+  // The index that the location will have in Image::locations. It is the location of the
+  // instruction that ends before `pc`, as the trap of a watchpoint leaves it. `code` is what is at
+  // `pc`, 0 if unknown: while it does not change, we assume that the file is the same. Nothing:
+  // there were too many.
   std::optional<std::uint32_t> location_of(pid_t tid, std::uint64_t pc, std::uint64_t code);
-  // The place of the instruction at `from`, in a step that led to `to`.
+  // The location of the instruction at `from`, in a step that led to `to`.
   std::optional<std::uint32_t> location_of_step(pid_t tid, std::uint64_t from, std::uint64_t to) {
     // The instruction that ends before the next one; after a jump, its start.
     const bool straight = to > from && to - from < InstructionDecoder::kLongest;
@@ -131,7 +131,7 @@ class CodeLocations {
   CodeFiles* files_;
   std::vector<InstructionLocation> locations_;
   std::map<std::uint64_t, Known> by_address_;
-  // The same place with other callers, told apart by the stack pointer and the word there: in a
+  // The same location with other callers, told apart by the stack pointer and the word there: in a
   // function that has not pushed anything, that word is its return address.
   struct Variants {
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> locations;

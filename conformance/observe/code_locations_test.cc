@@ -80,7 +80,8 @@ class Mapped {
 class CodeLocationsTest : public testing::Test {
  protected:
   CodeLocationsTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "ctxconf-places-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "ctxconf-locations-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) abort();
     folder_ = name;
   }

@@ -105,7 +105,7 @@ void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
 
 void RecordStoreRecorder::add_to(Image& image, bool /*saw_context*/) {
   end();
-  // Header stores are not recorded together with these, so these are all places.
+  // Header stores are not recorded together with these, so these are all locations.
   image.locations = std::move(locations_).finish();
   image.record_watches = std::move(watches_);
   image.record_stores = std::move(stores_);

@@ -208,7 +208,7 @@ void SlotStepRecorder::end_steps(pid_t tid, const std::string& because) {
 
 void SlotStepRecorder::add_to(Image& image, bool /*saw_context*/) {
   end("the program was replaced or ended");
-  // Other stores are not recorded together with these, so these are all places.
+  // Other stores are not recorded together with these, so these are all locations.
   image.locations = std::move(locations_).finish();
   image.slot_step_traces = std::move(traces_);
   image.slot_steps_unseen = std::move(unseen_);

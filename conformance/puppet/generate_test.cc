@@ -69,8 +69,8 @@ TEST(GenerateTest, DeviationsNameRowsThatExist) {
   }
 }
 
-// The lines of the tables in a document.
-std::set<std::string> requirements_of(const char* document) {
+// The rows of the tables in a document.
+std::set<std::string> rows_of(const char* document) {
   std::ifstream file(std::string(CTXCONF_SOURCE_DIR "/docs/") + document);
   std::set<std::string> out;
   for (std::string line; std::getline(file, line);) {
@@ -85,7 +85,7 @@ TEST(GenerateTest, TheDocumentHasAllProductionsAndDeviations) {
   for (const auto& d : deviations())
     rows.insert(fmt::format("| `{}` | {} | `{}` |", d.name, d.how, d.must));
   for (const auto& p : productions()) rows.insert(fmt::format("| `{}` | `{}` |", p.id, p.sentence));
-  EXPECT_EQ(requirements_of("generated-programs.md"), rows);
+  EXPECT_EQ(rows_of("generated-programs.md"), rows);
 }
 
 TEST(GenerateTest, ADeviationChangesTheProgram) {

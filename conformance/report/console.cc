@@ -291,7 +291,7 @@ void Page::hexdump(const Hexdump& dump) {
   const std::size_t size = dump.bytes.size();
   const auto marks = shown_marks(dump);
   const std::size_t width = address_width(dump);
-  const auto rows = requirements_to_show(dump, cap(kDumpRows));
+  const auto rows = rows_to_show(dump, cap(kDumpRows));
   std::size_t next = 0;
   std::size_t shown = 0;
   for (const std::size_t row : rows) {

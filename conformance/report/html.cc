@@ -629,7 +629,7 @@ class HtmlPage {
     const std::size_t size = dump.bytes.size();
     std::size_t next = 0;
     std::size_t shown = 0;
-    for (const std::size_t row : requirements_to_show(dump, kMostPageRows)) {
+    for (const std::size_t row : rows_to_show(dump, kMostPageRows)) {
       if (row != next) out_ += "…\n";
       hexdump_row(dump, row * kRowBytes, width);
       next = row + 1;

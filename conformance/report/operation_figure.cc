@@ -153,7 +153,7 @@ std::string without_parameters(const std::string& location) {
   return location;
 }
 
-// A place in one line that fits. The least useful parts go first: parameters, then the middle.
+// A location in one line that fits. The least useful parts go first: parameters, then the middle.
 std::string cut(const std::string& location) {
   std::string line = inert(location, kTextLimit);
   if (characters_of(line).size() > kLongestLine) line = without_parameters(line);

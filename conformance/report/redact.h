@@ -13,7 +13,7 @@ using RedactionKey = std::array<std::uint8_t, 32>;
 RedactionKey random_redaction_key();
 
 // Every text that can quote the program becomes `redacted-` and 12 digits of a hash: executables,
-// arguments, values of attributes, code places, what was seen, notes. The same text and key give
+// arguments, values of attributes, code locations, what was seen, notes. The same text and key give
 // the same hash. Evidence and bytes are left out; the offsets of their marks stay.
 // These stay: ids, outcomes, counts, pids, addresses of dumps, the first attribute's key,
 // signatures and remedies (they are ours), the reason of a requirement that was not judged or

@@ -241,7 +241,7 @@ std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected, std
   return out;
 }
 
-std::vector<std::size_t> requirements_to_show(const Hexdump& dump, std::size_t most) {
+std::vector<std::size_t> rows_to_show(const Hexdump& dump, std::size_t most) {
   const std::size_t size = dump.bytes.size();
   const std::size_t rows = size / kRowBytes + (size % kRowBytes == 0 ? 0 : 1);
   std::vector<bool> marked(rows);

@@ -73,7 +73,7 @@ std::vector<golden::Annotation> fields_of(const Hexdump::Expected& expected,
 // Where a long dump is cut: the rows of 16 bytes to show, in order and at most `most`. Rows with
 // marks and their neighbours come before others.
 inline constexpr std::size_t kRowBytes = 16;
-std::vector<std::size_t> requirements_to_show(const Hexdump& dump, std::size_t most);
+std::vector<std::size_t> rows_to_show(const Hexdump& dump, std::size_t most);
 // Digits of the addresses of a dump: 12, or 16 if an address needs that many.
 std::size_t address_width(const Hexdump& dump);
 
