@@ -116,7 +116,7 @@ void AttributeJudge::hear_until(std::size_t operation) {
       if (!part.ok || !may_name_keys(part.request)) continue;
       for (const ExpectedAttribute& a : expected_attributes(part.request)) {
         if (!a.text) continue;
-        auto& values = expected_[a.key];
+        auto& values = given_[a.key];
         values.insert(*a.text);
         values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
       }
@@ -200,7 +200,7 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
   if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
   if (!new_keys.contains(key)) return false;
-  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, expected_.size());
+  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, given_.size());
   if (known + new_keys.size() > taken_.key_count) return true;
   // Names that came at once: tctx.keymap.single-writer speaks of one that is lost.
   return session_->operations[c.attached_by].op == "parallel";
@@ -232,8 +232,8 @@ std::optional<AttributeFault> AttributeJudge::left_over(const DrivenSample& samp
     const std::string* name = name_of(r, *entry);
     if (name == nullptr || sample.context()->gives(*name) || may_be_of_outer(sample, *name))
       continue;
-    const auto values = expected_.find(*name);
-    if (values == expected_.end() || !values->second.contains(text_of(*entry))) continue;
+    const auto values = given_.find(*name);
+    if (values == given_.end() || !values->second.contains(text_of(*entry))) continue;
     return AttributeFault{
         fmt::format("{} is {}, which was given to another context, or removed from this one",
                     conformance::quoted(*name), shown_value(text_of(*entry))),

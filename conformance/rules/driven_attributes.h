@@ -45,7 +45,7 @@ class AttributeJudge {
  public:
   explicit AttributeJudge(const ImageEvidence& evidence);
 
-  // For looks in their order, each at a valid record that is this context's.
+  // For samples in their order, each at a valid record that is this context's.
   std::optional<AttributeFault> fault_of(const DrivenSample& sample);
 
   std::size_t compared() const { return compared_; }   // attributes
@@ -64,8 +64,8 @@ class AttributeJudge {
 
   const SessionEvidence* session_;
   TakenContext taken_;
-  std::size_t heard_ = 0;                                               // operations
-  std::map<std::string, std::set<std::string>, std::less<>> expected_;  // values by key, until then
+  std::size_t heard_ = 0;                                            // operations
+  std::map<std::string, std::set<std::string>, std::less<>> given_;  // values by key, until then
   std::size_t compared_ = 0;
   bool lacked_names_ = false;
 };

@@ -67,26 +67,26 @@ std::optional<Finding> refused(const ImageEvidence& e, const Asked& asked, const
 // ---- ids and flags
 
 Finding id_as_given(const ImageEvidence& e, const IdField& field,
-                    std::string ExpectedContext::* expected_id) {
+                    std::string ExpectedContext::* id) {
   const auto samples = driven_samples(e);
-  std::set<std::string>
-      expected;  // to any context: an id on the wrong one is not a matter of bytes
+  // To any context: an id on the wrong one is not a matter of bytes.
+  std::set<std::string> given;
   for (const auto& sample : samples) {
-    if (sample.context() != nullptr) expected.insert(sample.context()->*expected_id);
+    if (sample.context() != nullptr) given.insert(sample.context()->*id);
   }
   std::set<const ExpectedContext*> judged;
   for (const auto& sample : samples) {
     const ExpectedContext* c = sample.context();
     if (!sample.shows_record() || c == nullptr || !c->has_ids()) continue;
     const std::string shown = field.shown(*sample.slot.record);
-    if (shown == c->*expected_id) {
+    if (shown == c->*id) {
       judged.insert(c);
-    } else if (!expected.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
+    } else if (!given.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
       return against(sample,
-                     fmt::format("the {} is {}, and {} was given{}", field.name, shown,
-                                 c->*expected_id, order_of(c->*expected_id, shown)),
+                     fmt::format("the {} is {}, and {} was given{}", field.name, shown, c->*id,
+                                 order_of(c->*id, shown)),
                      fmt::format("{} not as given", field.name),
-                     {{field.offset, field.length, fmt::format("given: {}", c->*expected_id)}});
+                     {{field.offset, field.length, fmt::format("given: {}", c->*id)}});
     }
   }
   if (judged.empty()) return no_record_of_a_context();

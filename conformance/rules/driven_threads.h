@@ -31,6 +31,7 @@ struct RequestPart {
 std::vector<RequestPart> parts_of(const DrivenOperation& operation);
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
 
+// A context as the adapter was asked to attach it, which the record of its thread must show.
 struct ExpectedContext {
   std::string name;  // the member `ctx`
   // Hexadecimal, as the reply names it, else as given; empty: attributes only.
