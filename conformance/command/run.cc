@@ -157,9 +157,9 @@ Ending drive(Driver& driver, const RunCommand& command, const JudgeOptions& opti
                   {"check", check},
                   {"ending", how ? to_string(*how) : "stopped"}});
   };
-  if (progress.shows_traces()) {
-    calls.drive.trace = [&](std::string_view group, std::uint64_t steps, double seconds) {
-      progress.trace(group, steps, seconds);
+  if (progress.shows_stepping()) {
+    calls.drive.stepping = [&](std::string_view group, std::uint64_t steps, double seconds) {
+      progress.stepping(group, steps, seconds);
     };
   }
   calls.take = [&](const Unit& unit, GroupRun run) {

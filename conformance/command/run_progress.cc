@@ -37,7 +37,7 @@ void RunProgress::begin(std::string_view group, std::string_view check) {
   show(last_);
 }
 
-void RunProgress::trace(std::string_view group, std::uint64_t steps, double seconds) {
+void RunProgress::stepping(std::string_view group, std::uint64_t steps, double seconds) {
   if (!terminal_) return;
   if (steps == 0) return show(last_);
   std::string line = last_.starts_with(fmt::format("{}/", group)) ? last_ : std::string(group);

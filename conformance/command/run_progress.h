@@ -20,8 +20,8 @@ class RunProgress {
   void end() { ++over_; }  // a check
   // While a check of the group is single-stepped: instructions so far, and for how long. 0: no
   // longer.
-  void trace(std::string_view group, std::uint64_t steps, double seconds);
-  bool shows_traces() const { return terminal_; }
+  void stepping(std::string_view group, std::uint64_t steps, double seconds);
+  bool shows_stepping() const { return terminal_; }
   // A group has `checks`, of which `asked` were asked.
   void end_group(std::string_view group, std::size_t checks, std::size_t asked);
   void end_repeat(std::uint32_t repeat);

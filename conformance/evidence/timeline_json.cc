@@ -114,12 +114,12 @@ void read_arguments(const JsonReader& in, const char* name, Arguments& args) {
   for (std::size_t i = 0; i < args.size(); ++i) args[i] = in.address_of(texts[i], name);
 }
 
-std::string_view walk_began(bool from_gate) { return from_gate ? "gate" : "store"; }
+std::string_view trace_began(bool from_gate) { return from_gate ? "gate" : "store"; }
 
-void read_walk_began(const JsonReader& in, const char* name, bool& from_gate) {
+void read_trace_began(const JsonReader& in, const char* name, bool& from_gate) {
   const std::string from = in.string(name);
-  from_gate = from == walk_began(true);
-  if (!from_gate && from != walk_began(false)) {
+  from_gate = from == trace_began(true);
+  if (!from_gate && from != trace_began(false)) {
     in.complain(name, "is neither \"gate\" nor \"store\"");
   }
 }
@@ -330,7 +330,7 @@ void members(auto& m, Is<Barrier> auto& b) {
   m.number_or_null("place", b.location);
 }
 
-void walk_views(auto& m, auto& w) {
+void trace_views(auto& m, auto& w) {
   m.list("views", w.views);
   m.check("views", "are more than a step trace can have",
           [&] { return w.views.size() <= kMaxViews; });
@@ -341,11 +341,11 @@ void walk_views(auto& m, auto& w) {
 void members(auto& m, Is<StepTrace> auto& w) {
   m.number("tid", w.tid, 1);
   m.address("header", w.header);
-  m.as("from", w.from_gate, walk_began, read_walk_began);
+  m.as("from", w.from_gate, trace_began, read_trace_began);
   m.number("began_order", w.began_order);
   m.number("steps", w.steps);
   m.text("ended_because", w.ended_because);
-  walk_views(m, w);
+  trace_views(m, w);
   m.list("barriers", w.barriers);
   m.check("barriers", "are more than a step trace can have",
           [&] { return w.barriers.size() <= kMaxBarriers; });
@@ -366,7 +366,7 @@ void members(auto& m, Is<SlotStepTrace> auto& w) {
   m.address("slot", w.slot);
   m.number("steps", w.steps);
   m.text("ended_because", w.ended_because);
-  walk_views(m, w);
+  trace_views(m, w);
 }
 
 void members(auto& m, Is<RaceRead> auto& r) {

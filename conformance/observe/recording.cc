@@ -35,9 +35,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kArming{2000};
 // For all copies of an image together: copies of a large process take long.
 constexpr milliseconds kProbing{2000};
-// For all walks together. With more running threads than processors, a stepped thread waits for its
-// processor at each instruction.
-constexpr milliseconds kWalking{30000};
+// For all step traces together. With more running threads than processors, a stepped thread waits
+// for its processor at each instruction.
+constexpr milliseconds kStepping{30000};
 
 // A thread pointer that the program sets explicitly: glibc does this for the first thread of an
 // image; all others get theirs from clone.
@@ -168,7 +168,7 @@ class Live {
     if (published_) *published_ += time;
     registers_.postpone(time);
   }
-  void tell_of_walk(Clock::time_point now);
+  void tell_of_stepping(Clock::time_point now);
   // Or nearly: in the middle of a change, avoid additional looks.
   void stood_still_for(Clock::duration time) {
     stepping_time_ += time;
@@ -205,7 +205,7 @@ class Live {
   bool injecting_ = options_.inject_at_once;
   bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
-  pid_t gated_ = 0;  // not 0: a walk begins at the next stop of this thread, at a gate
+  pid_t gated_ = 0;  // not 0: a step trace begins at the next stop of this thread, at a gate
   bool idle_ = true;
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
@@ -218,10 +218,10 @@ class Live {
   SlotTurns turns_;
   Clock::duration stepping_time_{};           // in single-steps and in our forks
   std::optional<Clock::time_point> stepped_;  // set if the last event was a step; its time
-  // The walk last reported to options_.walked; 0: it is over, or there was none.
-  std::uint64_t walk_steps_ = 0;
-  Clock::time_point walk_begun_;
-  Clock::time_point walk_told_;
+  // The step trace last reported to options_.stepping; 0: it is over, or there was none.
+  std::uint64_t trace_steps_ = 0;
+  Clock::time_point trace_begun_;
+  Clock::time_point trace_told_;
   // Threads that must still stop for a look, and what was seen in the others.
   std::map<pid_t, std::map<pid_t, std::vector<ThreadView>>> looked_;
   std::set<pid_t> awaited_;
@@ -325,7 +325,8 @@ void Live::look_at_threads(const Watched& w) {
   const pid_t pid = w.process.pid;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != pid) continue;
-    // A step trace has seen the thread more closely, and short moments last long in a walk.
+    // A step trace has seen the thread more closely, and short moments last long while it is
+    // single-stepped.
     if (w.image->steps(tid)) continue;
     if (thread.pointer && w.image->threads().sample_if_asleep(tid, *thread.pointer)) continue;
     if (tracer_.interrupt(tid)) interrupted_[pid].insert(tid);
@@ -686,7 +687,7 @@ void Live::on(const sys::Stepped& e) {
   for (const auto& instrument : i->instruments()) is_store = instrument->stepped(e, at) || is_store;
   if (was_stepping && options_.picks_slots) {
     SlotStepRecorder& slot_steps = *i->slot_steps();
-    if (stepping_time_ > scaled(kWalking)) slot_steps.give_up("single-stepping it took too long");
+    if (stepping_time_ > scaled(kStepping)) slot_steps.give_up("single-stepping it took too long");
     if (!slot_steps.is_stepping(e.tid) && slot_steps.turn_is_over()) turns_.choose(*i, e.process);
   }
   if (is_store) return on(sys::WatchpointHit{e.tid, e.process, e.words, e.pc});
@@ -694,21 +695,21 @@ void Live::on(const sys::Stepped& e) {
   go_on(e.process, e.tid);
 }
 
-void Live::tell_of_walk(Clock::time_point now) {
+void Live::tell_of_stepping(Clock::time_point now) {
   std::uint64_t steps = 0;
   for (const auto& [pid, w] : alive_) {
     if (!w.image) continue;
     for (const auto& i : w.image->instruments()) steps = std::max(steps, i->steps_under_way());
   }
-  if (steps < walk_steps_ || walk_steps_ == 0) {  // another walk, or none
-    walk_begun_ = now;
-  } else if (now - walk_told_ < SnapshotPace::kTick) {
+  if (steps < trace_steps_ || trace_steps_ == 0) {  // another step trace, or none
+    trace_begun_ = now;
+  } else if (now - trace_told_ < SnapshotPace::kTick) {
     return;
   }
-  if (steps == 0 && walk_steps_ == 0) return;
-  walk_told_ = now;
-  walk_steps_ = steps;
-  options_.walked(steps, std::chrono::duration<double>(now - walk_begun_).count());
+  if (steps == 0 && trace_steps_ == 0) return;
+  trace_told_ = now;
+  trace_steps_ = steps;
+  options_.stepping(steps, std::chrono::duration<double>(now - trace_begun_).count());
 }
 
 void Live::on(const sys::WatchpointHit& e) {
@@ -789,7 +790,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
     runaway_ = "started " + std::to_string(started_) + " processes, " +
                std::to_string(tracer_.tasks()) + " threads alive at once";
   }
-  if (options_.walked) tell_of_walk(woke);
+  if (options_.stepping) tell_of_stepping(woke);
   // After a single-step, reuse the time instead of reading the clock again.
   if (const auto from = stepped ? woke : Clock::now(); from >= next_tick_) {
     tick();

@@ -63,14 +63,14 @@ class Recording {
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
   void inject(bool on);  // options.injections: on or off from now on
-  // options.steps: from now on, walks through changes to a header that begin, or no longer does; a
-  // walk that is in progress then ends.
+  // options.steps: from now on, single-steps through changes to a header that begin, or no longer
+  // does; a step trace that is in progress then ends.
   void step_changes(bool on);
-  // options.slot_steps, with step_changes(): from now on, walks through changes to the variable of
-  // this thread and to the record there.
+  // options.slot_steps, with step_changes(): from now on, single-steps through changes to the
+  // variable of this thread and to the record there.
   void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   // With step_changes(): the thread is about to pass a gate, and changes the header after it. If
-  // its process has a context, this also walks through what it does until its first store.
+  // its process has a context, this also single-steps through what it does until its first store.
   void step_from_gate(pid_t pid, pid_t tid);
   // Whether it was ended because a fork made in it (options.forks) did not finish.
   bool is_held_up(pid_t pid) const;

@@ -25,7 +25,7 @@
 namespace ctxconf::conformance {
 
 struct SlotStepLimits {
-  std::uint64_t steps = 50'000;       // of one walk
+  std::uint64_t steps = 50'000;       // of one step trace
   std::uint64_t all_steps = 100'000;  // of one image
   std::uint64_t stable = 1000;        // instructions after the last change: it is over
   std::size_t step_traces = kMaxStepTraces;
@@ -34,13 +34,14 @@ struct SlotStepLimits {
   std::uint64_t bytes = std::uint64_t{2} << 20U;
 };
 
-// The limits for all walks of a thread together, while it is the watched thread.
+// The limits for all step traces of a thread together, while it is the watched thread.
 struct SlotTurnLimits {
   std::uint64_t steps = UINT64_MAX;
   std::size_t step_traces = SIZE_MAX;
 };
 
-// Decides which thread is stepped, and records; its user moves the threads. One walk at a time.
+// Decides which thread is stepped, and records; its user moves the threads. One step trace at a
+// time.
 class SlotStepRecorder : public Instrument {
  public:
   SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files, SlotStepLimits limits = {});
@@ -60,20 +61,20 @@ class SlotStepRecorder : public Instrument {
   // `header`: of the process context, if known.
   void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header,
              SlotTurnLimits turn = {});
-  // The thread is stopped directly after such a store, and no walk is active: one begins, ...
+  // The thread is stopped directly after such a store, and no step trace is active: one begins, ...
   void begin(const sys::WatchpointHit& hit);
   // ... or the next one begins with the current state.
   void pass();
-  // For the thread that walks.
+  // For the thread that is single-stepped.
   void stepped(const sys::Stepped& e);
   void end(const std::string& because);
-  // No walks take place until watch().
+  // No step traces begin until watch().
   void give_up(const std::string& why);
   bool gave_up() const { return gave_up_; }
-  void unseen(const std::string& why);           // why some walks did not take place
+  void unseen(const std::string& why);           // why some step traces are missing
   pid_t watched_thread() const { return tid_; }  // 0: none
   std::size_t traces_of_turn() const { return turn_traces_; }
-  // No further walk of this thread begins until watch(), because it might be cut.
+  // No further step trace of this thread begins until watch(), because it might be cut.
   bool turn_is_over() const;
   std::uint64_t steps_left() const {
     return limits_.all_steps - std::min(limits_.all_steps, steps_);

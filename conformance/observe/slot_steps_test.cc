@@ -48,7 +48,7 @@ class SlotStepsTest : public testing::Test {
     (void)recording.look(SnapshotDepth::kQuick, until);
     recording.watch_slot(recording.root(), tid, until);
   }
-  // Walks through what follows a gate, until the next gate.
+  // Single-steps through what follows a gate, until the next gate.
   const Image& record(const std::string& mode) {
     return record(mode, [](Recording& recording, pid_t tid) {
       recording.step_changes(false);
@@ -138,7 +138,7 @@ TEST_F(SlotStepsTest, WhatComesLongBehindAChangeIsAnother) {
   EXPECT_EQ(image.slot_step_traces[1].views[0].value, image.slot_step_traces[0].views[1].value);
 }
 
-TEST_F(SlotStepsTest, WhatChangesBetweenTheOperationsIsWhereTheNextWalkBegins) {
+TEST_F(SlotStepsTest, WhatChangesBetweenTheOperationsIsWhereTheNextStepTraceBegins) {
   int gates = 0;
   const auto& image = record("twice", [&](Recording& recording, pid_t tid) {
     ++gates;
@@ -153,7 +153,7 @@ TEST_F(SlotStepsTest, WhatChangesBetweenTheOperationsIsWhereTheNextWalkBegins) {
   EXPECT_EQ(views[1].value, 0U);
 }
 
-TEST_F(SlotStepsTest, WhatEndsInTheMiddleLeavesItsWalk) {
+TEST_F(SlotStepsTest, WhatEndsInTheMiddleLeavesItsStepTrace) {
   const std::vector<std::pair<std::string, std::string>> modes = {
       {"thread-ends", "the thread ended"},
       {"exec-behind", "the program was replaced or ended"},
@@ -242,7 +242,7 @@ TEST_F(SlotStepRecorderTest, WatchesTheVariableAndThreeWordsOfTheRecord) {
   slot_ = &first_;
   begin(r);
   EXPECT_TRUE(r.is_stepping(gettid()));
-  EXPECT_EQ(r.watched(gettid()), std::nullopt) << "not watched during a walk";
+  EXPECT_EQ(r.watched(gettid()), std::nullopt) << "not watched during a step trace";
   r.end("over");
   const auto at = std::bit_cast<std::uint64_t>(&first_) / 8 * 8;
   EXPECT_EQ(r.watched(gettid()),
@@ -299,7 +299,7 @@ TEST_F(SlotStepRecorderTest, OfARecordThatCannotBeCopiedItSaysHowMuchWould) {
   EXPECT_EQ(views[2].record->readable, 0U);
 }
 
-TEST_F(SlotStepRecorderTest, EachLimitEndsAWalk) {
+TEST_F(SlotStepRecorderTest, EachLimitEndsAStepTrace) {
   struct Case {
     SlotStepLimits limits;
     std::string because;
@@ -329,7 +329,7 @@ TEST_F(SlotStepRecorderTest, EachLimitEndsAWalk) {
   }
 }
 
-TEST_F(SlotStepRecorderTest, ATurnEndsWhereAnotherWalkMightBeCut) {
+TEST_F(SlotStepRecorderTest, ATurnEndsWhereAnotherStepTraceMightBeCut) {
   auto r = recorder({.stable = 3});
   const sys::RemoteAddr slot(std::bit_cast<std::uint64_t>(&slot_));
   r.watch(gettid(), slot, std::nullopt, {.steps = 12, .step_traces = 4});
@@ -356,7 +356,7 @@ TEST_F(SlotStepRecorderTest, ATurnEndsWhereAnotherWalkMightBeCut) {
   EXPECT_THAT(image.slot_steps_unseen, IsEmpty());
 }
 
-TEST_F(SlotStepRecorderTest, BeyondTheLimitsOfAnImageNoWalkBegins) {
+TEST_F(SlotStepRecorderTest, BeyondTheLimitsOfAnImageNoStepTraceBegins) {
   for (const SlotStepLimits limits :
        {SlotStepLimits{.step_traces = 2}, SlotStepLimits{.all_steps = 2}}) {
     slot_ = nullptr;

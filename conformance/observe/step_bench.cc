@@ -1,6 +1,6 @@
-// Steps per second in a walk through a change, compared with a loop that only steps; both and their
-// programs run on one processor. Seconds are CPU time, so that other work on the machine does not
-// count.
+// Steps per second while a change is single-stepped, compared with a loop that only steps; both and
+// their programs run on one processor. Seconds are CPU time, so that other work on the machine does
+// not count.
 //   step_bench [ROUNDS]
 #include <fmt/format.h>
 #include <sched.h>
@@ -53,7 +53,7 @@ double bare(std::uint64_t steps) {
   return static_cast<double>(steps) / (processor_seconds() - begin);
 }
 
-double recorded(bool steps, std::uint64_t& walked) {
+double recorded(bool steps, std::uint64_t& stepped) {
   WrapOptions o;
   o.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "long-zero"};
   o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
@@ -66,8 +66,9 @@ double recorded(bool steps, std::uint64_t& walked) {
     std::exit(1);
   }
   const double out = processor_seconds() - begin;
-  walked = 0;
-  for (const auto& trace : timeline.processes.at(0).images.at(0).step_traces) walked += trace.steps;
+  stepped = 0;
+  for (const auto& trace : timeline.processes.at(0).images.at(0).step_traces)
+    stepped += trace.steps;
   return out;
 }
 
@@ -81,14 +82,14 @@ int main(int argc, char** argv) {
   sched_setaffinity(0, sizeof one, &one);
   std::vector<double> ratios;
   for (int i = 0; i < rounds; ++i) {
-    std::uint64_t walked = 0;
+    std::uint64_t stepped = 0;
     std::uint64_t none = 0;
     const double without = recorded(false, none);
-    const double with = recorded(true, walked);
-    const double ours = static_cast<double>(walked) / (with - without);
-    const double theirs = bare(walked);
+    const double with = recorded(true, stepped);
+    const double ours = static_cast<double>(stepped) / (with - without);
+    const double theirs = bare(stepped);
     ratios.push_back(ours / theirs);
-    fmt::print("walked {:.0f}/s, bare {:.0f}/s: {:.2f}\n", ours, theirs, ratios.back());
+    fmt::print("recorded {:.0f}/s, bare {:.0f}/s: {:.2f}\n", ours, theirs, ratios.back());
   }
   std::ranges::sort(ratios);
   fmt::print("median {:.2f}\n", ratios[ratios.size() / 2]);

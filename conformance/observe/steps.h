@@ -25,7 +25,7 @@
 namespace ctxconf::conformance {
 
 struct StepLimits {
-  std::uint64_t steps = 100'000;      // of one walk
+  std::uint64_t steps = 100'000;      // of one step trace
   std::uint64_t all_steps = 400'000;  // of one image
   // The limits between a gate and the first store, which are counted separately.
   std::uint64_t early_steps = 50'000;
@@ -38,7 +38,8 @@ struct StepLimits {
   std::uint64_t bytes = std::uint64_t{2} << 20U;     // of payloads that are kept
 };
 
-// Decides which thread is stepped, and records; its user moves the threads. One walk at a time.
+// Decides which thread is stepped, and records; its user moves the threads. One step trace at a
+// time.
 class StepRecorder : public Instrument {
  public:
   // `stores`: of the same image; must outlive this. It gets the stores of single-stepped threads.
@@ -58,26 +59,26 @@ class StepRecorder : public Instrument {
 
   bool is_stepping() const { return trace_.has_value(); }
   bool is_stepping(pid_t tid) const { return trace_ && trace_->tid == tid; }
-  // Whether the walk began at a gate and its thread has not stored to header() yet. Then it must
-  // still be watched for that: the stores of others are not part of the walk.
+  // Whether the step trace began at a gate and its thread has not stored to header() yet. Then it
+  // must still be watched for that: the stores of others are not part of the step trace.
   bool is_early() const { return trace_ && early_; }
   sys::RemoteAddr header() const { return sys::RemoteAddr(trace_->header); }
-  // A thread is stopped directly after its store to the header, which was `before`; no walk is
-  // active.
+  // A thread is stopped directly after its store to the header, which was `before`; no step trace
+  // is active.
   void begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
              std::span<const std::byte> before);
-  // A thread is stopped after a gate; no walk is active. Nothing begins if a reader does not accept
-  // the header, or after a walk was given up before its first store.
+  // A thread is stopped after a gate; no step trace is active. Nothing begins if a reader does not
+  // accept the header, or after a step trace was given up before its first store.
   void begin_at_gate(pid_t tid, sys::RemoteAddr header);
-  // For the thread that walks. Bit i: it changed bytes 8i to 8i+7 of the header, or its first store
-  // touched them.
+  // For the thread that is single-stepped. Bit i: it changed bytes 8i to 8i+7 of the header, or its
+  // first store touched them.
   std::uint8_t stepped(const sys::Stepped& e);
   // Another thread is stopped directly after its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);
   // If a reader accepts the current state, the change is over.
   void end_now(const std::string& otherwise);
-  void unseen(const std::string& why);  // why walks do not take place
+  void unseen(const std::string& why);  // why there are no step traces
 
   void add_to(Image& image, bool saw_context) override;
 
@@ -109,9 +110,9 @@ class StepRecorder : public Instrument {
   std::uint64_t pc_ = 0;  // of the next instruction
   bool early_ = false;    // the value of is_early()
   std::uint64_t stable_at_ = 0;
-  std::uint64_t stored_at_ = 0;  // steps of the walk before its first store
+  std::uint64_t stored_at_ = 0;  // steps of the step trace before its first store
   KnownInstructions instructions_;
-  std::set<std::array<std::uint64_t, 3>> payloads_;  // of the walk: address, size, hash
+  std::set<std::array<std::uint64_t, 3>> payloads_;  // of the step trace: address, size, hash
   std::vector<StepTrace> traces_;
   std::uint64_t steps_ = 0;  // without early ones
   std::uint64_t early_steps_ = 0;

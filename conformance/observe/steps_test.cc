@@ -53,7 +53,7 @@ class StepsTest : public testing::Test {
     EXPECT_TRUE(r) << sys::to_string(r.error());
     return recorded();
   }
-  // Each time the thread waits at its gate, the walk begins there.
+  // Each time the thread waits at its gate, the step trace begins there.
   const Image& record_from_gates(const std::string& mode) {
     timeline_ = {};
     record_gated(options({mode}), timeline_, [](Recording& recording, pid_t tid) {
@@ -165,19 +165,19 @@ TEST_F(StepsTest, ALockOfAnotherThreadIsWaitedFor) {
               Contains(testing::Truly([](const StepTrace& w) { return w.whole(); })));
 }
 
-TEST_F(StepsTest, AStormOfSignalsEndsTheWalkAndNotTheProgram) {
+TEST_F(StepsTest, AStormOfSignalsEndsTheStepTraceAndNotTheProgram) {
   const auto& image = record({"storm-in-zero"});
   EXPECT_THAT(image.step_traces,
               Contains(Field(&StepTrace::ended_because, "too many instructions")));
   EXPECT_NE(abi::decode_process_header(image.stores.back().after)->monotonic_published_at_ns, 0U);
 }
 
-TEST_F(StepsTest, ASigtrapOfTheProgramItselfEndsTheWalkAndReachesIt) {
+TEST_F(StepsTest, ASigtrapOfTheProgramItselfEndsTheStepTraceAndReachesIt) {
   EXPECT_THAT(record({"trap-in-zero"}).step_traces,
               Contains(Field(&StepTrace::ended_because, "the program's own SIGTRAP")));
 }
 
-TEST_F(StepsTest, AnExecInTheMiddleEndsTheWalk) {
+TEST_F(StepsTest, AnExecInTheMiddleEndsTheStepTrace) {
   const auto& first = record({"exec-in-zero"});
   EXPECT_THAT(first.step_traces,
               Contains(Field(&StepTrace::ended_because, "the program was replaced or ended")));
@@ -186,7 +186,7 @@ TEST_F(StepsTest, AnExecInTheMiddleEndsTheWalk) {
               Contains(testing::Truly([](const StepTrace& w) { return w.whole(); })));
 }
 
-TEST_F(StepsTest, AProgramThatIsKilledInTheMiddleLeavesItsWalk) {
+TEST_F(StepsTest, AProgramThatIsKilledInTheMiddleLeavesItsStepTrace) {
   exit_code_.reset();
   EXPECT_THAT(record({"killed-in-zero"}).step_traces, Not(IsEmpty()));
   EXPECT_EQ(timeline_.processes[0].killed_by, SIGKILL);
@@ -212,7 +212,7 @@ TEST_F(StepsTest, AProgramWithAHandlerOfSigtrapIsNotStepped) {
   EXPECT_THAT(image.steps_unseen, HasSubstr("SIGTRAP"));
 }
 
-TEST_F(StepsTest, TheEndOfTheThreadOrTheImageEndsTheWalk) {
+TEST_F(StepsTest, TheEndOfTheThreadOrTheImageEndsTheStepTrace) {
   EXPECT_THAT(record({"exit-in-zero"}).step_traces, Not(IsEmpty()));
   const auto& relayed = record({"relay"});
   EXPECT_THAT(relayed.step_traces, SizeIs(testing::Ge(2U)));
@@ -255,7 +255,7 @@ TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
   EXPECT_EQ(std::ranges::count(image.step_traces, true, &StepTrace::from_gate), 1);
 }
 
-TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
+TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsStepTracedFromThere) {
   const auto& image = record_from_gates("gated-long");
   EXPECT_EQ(first_from_gate(image).ended_because, "too many instructions before the first store");
   EXPECT_THAT(first_from_gate(image).views, SizeIs(1));
@@ -266,7 +266,7 @@ TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsWalkedFromThere) {
   EXPECT_EQ(updates, 2);
 }
 
-TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
+TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAStepTraceOfItsOwn) {
   const auto& image = record_from_gates("gated-other");
   const StepTrace trace = first_from_gate(image);
   EXPECT_EQ(trace.ended_because, "another thread stored to the header first");
@@ -277,7 +277,7 @@ TEST_F(StepsTest, TheFirstStoreOfAnotherThreadBeginsAWalkOfItsOwn) {
   EXPECT_EQ(image.stores.back().tid, other.tid);
 }
 
-TEST_F(StepsTest, AHeaderElsewhereEndsTheWalkFromAGate) {
+TEST_F(StepsTest, AHeaderElsewhereEndsTheStepTraceFromAGate) {
   const auto& image = record_from_gates("gated-elsewhere");
   EXPECT_EQ(first_from_gate(image).ended_because, "another header replaced this one");
   EXPECT_EQ(image.stores.back().header, image.watches.back().header);

@@ -51,8 +51,8 @@ struct WrapOptions {
   // keeps_output.
   bool ids_from_output = false;
   bool keeps_output = false;  // its stdin is /dev/null, and the end of its output is kept
-  // With Recording::watch_slot(): walks through changes to a thread's variable and record. Not
-  // together with stores.
+  // With Recording::watch_slot(): single-steps through changes to a thread's variable and record.
+  // Not together with stores.
   bool slot_steps = false;
   bool picks_slots = false;    // with slot_steps: threads take turns, without watch_slot()
   std::string no_slot_steps;   // why, if they were requested and `slot_steps` is false
@@ -83,8 +83,8 @@ struct WrapOptions {
   std::optional<PausePoint> pause_at;
   std::function<void(pid_t process, pid_t thread)> paused;
   // Called about ten times a second while a thread is single-stepped (level steps): the number of
-  // steps of this walk so far, and its duration; with 0 when it is over.
-  std::function<void(std::uint64_t steps, double seconds)> walked;
+  // steps of this step trace so far, and its duration; with 0 when it is over.
+  std::function<void(std::uint64_t steps, double seconds)> stepping;
   // Called about ten times a second: seconds so far, living processes, contexts seen.
   std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
 };

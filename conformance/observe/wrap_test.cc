@@ -961,7 +961,7 @@ std::vector<std::string> slot_threads(int idle, int busy, std::chrono::milliseco
           std::to_string(busy), std::to_string(time.count())};
 }
 
-std::set<std::int32_t> walked_threads(const Image& image) {
+std::set<std::int32_t> stepped_threads(const Image& image) {
   std::set<std::int32_t> out;
   for (const SlotStepTrace& w : image.slot_step_traces) out.insert(w.tid);
   return out;
@@ -970,14 +970,14 @@ std::set<std::int32_t> walked_threads(const Image& image) {
 TEST_F(PickedSlots, GoOnBehindAThreadThatHasNoVariable) {
   const Image& image = record(slot_threads(/*idle=*/2, /*busy=*/1, 1500ms));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  EXPECT_THAT(walked_threads(image), SizeIs(1)) << image.slot_steps_unseen;
+  EXPECT_THAT(stepped_threads(image), SizeIs(1)) << image.slot_steps_unseen;
 }
 
 TEST_F(PickedSlots, OneThreadLeavesInstructionsForTheOthers) {
   const Image& image = record(slot_threads(/*idle=*/0, /*busy=*/6, 6s));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
   // Out of six; a turn takes long on a busy machine.
-  EXPECT_THAT(walked_threads(image), SizeIs(testing::Ge(2)));
+  EXPECT_THAT(stepped_threads(image), SizeIs(testing::Ge(2)));
   std::uint64_t steps = 0;
   for (const SlotStepTrace& w : image.slot_step_traces) steps += w.steps;
   EXPECT_LE(steps, 100'000U);

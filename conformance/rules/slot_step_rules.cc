@@ -75,12 +75,12 @@ SeenSlot seen(const Image& image, const SlotView& view) {
   return out;
 }
 
-struct Stepped {
+struct TraceViews {
   const SlotStepTrace* trace = nullptr;
   std::vector<SeenSlot> views;  // at least one
   std::size_t index = 0;        // of its operation in the session; without one each has its own
-  const DrivenOperation* operation = nullptr;  // null: there was no look after it
-  // What the variable led to at the look before the operation, if it led there before the first
+  const DrivenOperation* operation = nullptr;  // null: nothing was sampled after it
+  // What the variable led to in the sample before the operation, if it led there before the first
   // store as well.
   const MemoryBlock* before = nullptr;
 };
@@ -100,11 +100,11 @@ const MemoryBlock* record_before(const ImageEvidence& e, const SlotStepTrace& tr
   return nullptr;
 }
 
-std::vector<Stepped> stepped(const ImageEvidence& e) {
-  std::vector<Stepped> out;
+std::vector<TraceViews> stepped(const ImageEvidence& e) {
+  std::vector<TraceViews> out;
   for (const SlotStepTrace& trace : e.image->slot_step_traces) {
     if (trace.views.empty()) continue;
-    Stepped& w = out.emplace_back();
+    TraceViews& w = out.emplace_back();
     w.trace = &trace;
     w.views.reserve(trace.views.size());
     for (const SlotView& view : trace.views) w.views.push_back(seen(*e.image, view));
@@ -119,14 +119,14 @@ std::vector<Stepped> stepped(const ImageEvidence& e) {
   return out;
 }
 
-// The views of a walk from one on up to another.
+// The views of a step trace from one on up to another.
 struct Run {
   std::size_t first = 0;
   std::size_t end = 0;  // after the last
 };
 
 // As long as the variable held one address.
-std::vector<Run> holds(const Stepped& w) {
+std::vector<Run> holds(const TraceViews& w) {
   std::vector<Run> out;
   for (std::size_t i = 0; i < w.views.size(); ++i) {
     const bool goes_on = i > 0 && w.views[i].value() == w.views[i - 1].value();
@@ -138,7 +138,7 @@ std::vector<Run> holds(const Stepped& w) {
 }
 
 // As long as a record was visible without a gap.
-std::vector<Run> visible_runs(const Stepped& w, const Run& hold) {
+std::vector<Run> visible_runs(const TraceViews& w, const Run& hold) {
   std::vector<Run> out;
   for (std::size_t i = hold.first; i < hold.end; ++i) {
     if (!w.views[i].visible()) continue;
@@ -154,7 +154,7 @@ struct Release {
 };
 
 // The memory that the variable leads to was given back while it leads there.
-std::optional<Release> release_in(const Stepped& w, const Run& hold) {
+std::optional<Release> release_in(const TraceViews& w, const Run& hold) {
   const MemoryBlock* last = hold.first == 0 ? w.before : nullptr;
   for (std::size_t i = hold.first; i < hold.end; ++i) {
     const auto& record = w.views[i].view->record;
@@ -238,7 +238,7 @@ std::string slot_line(const Image& image, const SeenSlot& s) {
 
 // A failure that the instruction in front of view `index` committed; `also`: other views that
 // it takes to see it.
-Finding against(const ImageEvidence& e, const Stepped& w, std::size_t index, std::string saw,
+Finding against(const ImageEvidence& e, const TraceViews& w, std::size_t index, std::string saw,
                 std::string signature, const std::vector<std::size_t>& also = {}) {
   constexpr std::size_t kAround = 3;
   const Image& image = *e.image;
@@ -262,7 +262,7 @@ std::string after_steps(const SeenSlot& s) {
 }
 
 // A sampler may decide late: open.tctx.late-flags.
-Finding late_flags(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t index) {
+Finding late_flags(const ImageEvidence& e, const TraceViews& w, const Run& run, std::size_t index) {
   Finding f = against(e, w, index,
                       fmt::format("the flags were stored {}, while the record was visible",
                                   after_steps(w.views[index])),
@@ -271,12 +271,12 @@ Finding late_flags(const ImageEvidence& e, const Stepped& w, const Run& run, std
   return f;
 }
 
-// Nobody has asked for what a walk shows: one attach or detach may follow the other in it.
+// Nobody has asked for what a step trace shows: one attach or detach may follow the other in it.
 bool is_undriven(const ImageEvidence& e) { return e.session == nullptr; }
 
-// A walk that was cut shows nothing of how its operation went on. Where nobody asked for one, it
-// shows every change before the cut.
-bool shows_changes(const ImageEvidence& e, const Stepped& w) {
+// A step trace that was cut shows nothing of how its operation went on. Where nobody asked for one,
+// it shows every change before the cut.
+bool shows_changes(const ImageEvidence& e, const TraceViews& w) {
   return w.trace->whole() || is_undriven(e);
 }
 
@@ -285,7 +285,7 @@ std::optional<Finding> without_threads(const ImageEvidence& e) {
   return is_undriven(e) ? no_thread_context(e) : std::nullopt;
 }
 
-// Where a part of the walks is missing, it says so.
+// Where some step traces are missing, it says so.
 Finding kept(const ImageEvidence& e, std::string saw) {
   Finding f = passed(std::move(saw));
   f.level = to_string(Level::kSteps);
@@ -301,7 +301,7 @@ Finding kept(const ImageEvidence& e, std::string saw) {
   return f;
 }
 
-// `wanted`: what none of the walks showed.
+// `wanted`: what none of the step traces showed.
 Finding not_stepped(const ImageEvidence& e, const std::string& wanted,
                     std::string remedy = kAdapter) {
   const Image& image = *e.image;
@@ -325,7 +325,7 @@ Finding not_stepped(const ImageEvidence& e, const std::string& wanted,
 }
 
 using Operations =
-    std::set<std::size_t>;  // indexes into the session: of one there may be many walks
+    std::set<std::size_t>;  // indexes into the session: one may have many step traces
 
 std::string operations_text(const ImageEvidence& e, const Operations& all) {
   return fmt::format("{} {}{}", all.size(), is_undriven(e) ? "step trace" : "operation",
@@ -344,7 +344,7 @@ bool is_mixture(std::uint64_t value, std::uint64_t a, std::uint64_t b) {
   return true;
 }
 
-std::optional<Finding> unsound_slot(const ImageEvidence& e, const Stepped& w, const Run& hold) {
+std::optional<Finding> unsound_slot(const ImageEvidence& e, const TraceViews& w, const Run& hold) {
   const std::uint64_t value = w.views[hold.first].value();
   const bool is_end = value == w.views.front().value() || value == w.views.back().value();
   // From there on it is for tctx.attach.record-outlives-slot.
@@ -377,7 +377,7 @@ Finding slot_always_sound(const ImageEvidence& e) {
   if (auto na = without_threads(e)) return *na;
   Operations judged;
   std::uint64_t steps = 0;
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     const auto all = holds(w);
     for (const Run& hold : all) {
       if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
@@ -395,11 +395,11 @@ Finding slot_always_sound(const ImageEvidence& e) {
                              operations_text(e, judged), steps));
 }
 
-bool is_exit(const Stepped& w) {
+bool is_exit(const TraceViews& w) {
   return w.operation != nullptr && w.operation->op == "thread.exit";
 }
 
-std::optional<Finding> released_under_slot(const ImageEvidence& e, const Stepped& w) {
+std::optional<Finding> released_under_slot(const ImageEvidence& e, const TraceViews& w) {
   for (const Run& hold : holds(w)) {
     const auto release = release_in(w, hold);
     if (!release) continue;
@@ -421,7 +421,7 @@ std::optional<Finding> released_under_slot(const ImageEvidence& e, const Stepped
 
 Finding record_outlives_slot(const ImageEvidence& e) {
   Operations judged;
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     // tctx.exit.no-dangling speaks of these.
     if (is_exit(w)) continue;
     if (auto f = released_under_slot(e, w)) return *std::move(f);
@@ -441,7 +441,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
 // ---- the record
 
 // Each change of the ids next to that of view `i` is of the span id as well: none is a part of it.
-bool is_among_whole_switches(const Stepped& w, std::size_t i) {
+bool is_among_whole_switches(const TraceViews& w, std::size_t i) {
   const auto is_part = [&](std::size_t k) {
     return w.views[k - 1].head.span_id == w.views[k].head.span_id;
   };
@@ -455,8 +455,8 @@ bool is_among_whole_switches(const Stepped& w, std::size_t i) {
 
 // A switch to all that it shows in the end, in one instruction: a stopped thread has the one or the
 // other. Spans of one trace differ in the span id alone; then nothing else of the ids may change
-// before or after. A program that nobody drives may switch several times in a walk.
-bool is_whole_switch(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t i) {
+// before or after. A program that nobody drives may switch several times in a step trace.
+bool is_whole_switch(const ImageEvidence& e, const TraceViews& w, const Run& run, std::size_t i) {
   const SeenSlot& before = w.views[i - 1];
   const SeenSlot& after = w.views[i];
   const SeenSlot& last = w.views[run.end - 1];
@@ -474,8 +474,8 @@ bool is_whole_switch(const ImageEvidence& e, const Stepped& w, const Run& run, s
 }
 
 // What may become of a visible record without being hidden. `late`: a sampler has decided; that
-// ends an operation, but no walk of a program that nobody drives.
-bool may_follow(const ImageEvidence& e, const Stepped& w, const Run& run, std::size_t i,
+// ends an operation, but no step trace of a program that nobody drives.
+bool may_follow(const ImageEvidence& e, const TraceViews& w, const Run& run, std::size_t i,
                 bool& late) {
   const SeenSlot& before = w.views[i - 1];
   const SeenSlot& now = w.views[i];
@@ -485,14 +485,14 @@ bool may_follow(const ImageEvidence& e, const Stepped& w, const Run& run, std::s
 }
 
 // The valid byte hides the record, or shows it, at this view, and the variable stays where it is.
-bool is_hidden_at(const Stepped& w, const Run& hold, std::size_t view) {
+bool is_hidden_at(const TraceViews& w, const Run& hold, std::size_t view) {
   return view >= hold.first && view < hold.end && w.views[view].reading == RecordReading::kHidden;
 }
 
-// For a requirement about the valid byte as a switch, where no walk shows that.
+// For a requirement about the valid byte as a switch, where no step trace shows that.
 Finding no_valid_switch(const ImageEvidence& e, const char* what) {
   const auto all = stepped(e);
-  const bool switches_pointer = std::ranges::any_of(all, [&](const Stepped& w) {
+  const bool switches_pointer = std::ranges::any_of(all, [&](const TraceViews& w) {
     const auto all_holds = holds(w);  // one that ends leads elsewhere
     const auto ends = [&](const Run& hold) { return hold.end < w.views.size(); };
     return shows_changes(e, w) && std::ranges::any_of(all_holds, ends);
@@ -514,21 +514,22 @@ const Record* record_at(const ImageEvidence& e, const DrivenOperation& operation
   return slot.record->bytes.size() < whole ? nullptr : slot.record;
 }
 
-// Values that an append overwrote without a walk: of the variable and byte 24, which hide the
+// Values that an append overwrote without a step trace: of the variable and byte 24, which hide the
 // record, each store begins one.
-std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vector<Stepped>& all) {
+std::optional<Finding> overwritten_unseen(const ImageEvidence& e,
+                                          const std::vector<TraceViews>& all) {
   if (all.empty() || is_undriven(e)) return std::nullopt;
   const auto& operations = e.session->operations;
   if (!e.image->slot_steps_unseen.empty()) return std::nullopt;
   for (const DrivenSample& sample : driven_samples(e)) {
     const std::size_t i = sample.operation;
-    const Stepped& first = all.front();
+    const TraceViews& first = all.front();
     const bool appends = sample.driven->ok && sample.driven->op == "thread.append" &&
                          sample.driven->of_thread(sample.thread.name);
     if (!appends || sample.thread.tid != first.trace->tid || i <= first.index) continue;
     // The thread that was asked last is the one that is watched.
     if (!operations[i - 1].of_thread(sample.thread.name)) continue;
-    const auto is_in_doubt = [&](const Stepped& w) {
+    const auto is_in_doubt = [&](const TraceViews& w) {
       return w.index == i || (w.index < i && !w.trace->whole());
     };
     if (std::ranges::any_of(all, is_in_doubt)) continue;
@@ -556,7 +557,7 @@ std::optional<Finding> overwritten_unseen(const ImageEvidence& e, const std::vec
 
 // A visible record changed, by no store of its thread: no sampler of the span that decides late,
 // and no switch. To grow and to shrink it is for tctx.attach.same-thread-writes.
-std::optional<Finding> changed_by_another(const ImageEvidence& e, const Stepped& w) {
+std::optional<Finding> changed_by_another(const ImageEvidence& e, const TraceViews& w) {
   if (is_undriven(e)) return std::nullopt;
   for (const Run& hold : holds(w)) {
     if (release_in(w, hold)) continue;
@@ -580,11 +581,11 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   Operations judged;
   std::optional<Finding> late;
   const auto all = stepped(e);
-  for (const Stepped& w : all) {
+  for (const TraceViews& w : all) {
     if (by_valid_byte) break;
     if (auto f = changed_by_another(e, w)) return *std::move(f);
   }
-  for (const Stepped& w : all) {
+  for (const TraceViews& w : all) {
     if (!w.views.front().visible()) continue;
     const Run hold = holds(w).front();
     if (release_in(w, hold)) continue;
@@ -637,12 +638,13 @@ Finding no_change_while_visible(const ImageEvidence& e) {
 }
 
 // What another thread did to a visible record says nothing of how its own attached it.
-bool is_for_another_requirement(const ImageEvidence& e, const Stepped& w, std::size_t i) {
+bool is_for_another_requirement(const ImageEvidence& e, const TraceViews& w, std::size_t i) {
   return !is_undriven(e) && w.views[i].view->by_another;
 }
 
 // The first view of a run that shows that the record was not complete in the first one.
-std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Stepped& w, const Run& run) {
+std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const TraceViews& w,
+                                         const Run& run) {
   // A copy of the record that was visible just before goes on as that might have.
   const SeenSlot& old = w.views[run.first - 1];
   const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
@@ -669,7 +671,7 @@ std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const Stepped& 
 Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
   std::size_t judged = 0;
   std::optional<Finding> late;
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     for (const Run& hold : holds(w)) {
       if (release_in(w, hold)) continue;
       for (const Run& run : visible_runs(w, hold)) {
@@ -711,7 +713,7 @@ Finding complete_before_visible(const ImageEvidence& e) {
 }
 
 // The context must show on its thread: it has ids and is sampled.
-bool must_show(const std::vector<DrivenSample>& samples, const Stepped& w) {
+bool must_show(const std::vector<DrivenSample>& samples, const TraceViews& w) {
   return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
     const ExpectedContext* c = sample.context();
     return sample.operation == w.index && sample.thread.tid == w.trace->tid && c != nullptr &&
@@ -723,7 +725,7 @@ Finding valid_before_visible(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
   Operations by_pointer;
   Operations by_valid;
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     if (w.operation == nullptr || w.operation->op != "thread.attach" || !w.operation->ok) continue;
     // What it passes through on its way is not a record of this context.
     const auto all = holds(w);
@@ -739,7 +741,7 @@ Finding valid_before_visible(const ImageEvidence& e) {
       by_valid.insert(w.index);
     }
     if (hold.first == 0 || !hidden || release_in(w, hold) || !must_show(samples, w)) continue;
-    // The byte may have been set long after that, in another walk.
+    // The byte may have been set long after that, in another step trace.
     if (w.operation->view != nullptr &&
         slot_at(e, *w.operation->view, w.trace->tid).state == SlotState::kRecord) {
       continue;
@@ -798,7 +800,8 @@ class KeyMaps {
 };
 
 // How long it took until the map had the index that view `from` uses.
-std::string caught_up(const Stepped& w, const KeyMaps& maps, std::size_t from, std::size_t index) {
+std::string caught_up(const TraceViews& w, const KeyMaps& maps, std::size_t from,
+                      std::size_t index) {
   for (std::size_t i = from + 1; i < w.views.size(); ++i) {
     const auto length = maps.length_at(w.views[i].view->published);
     if (length && *length > index) {
@@ -822,7 +825,7 @@ std::set<std::size_t> indexes_of(const SeenSlot& s) {
 Finding before_use(const ImageEvidence& e) {
   const KeyMaps maps(e);
   std::size_t judged = 0;
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     std::optional<std::vector<std::string>> known;
     if (w.operation != nullptr && w.index > 0) {
       known = key_map_at(e, e.session->operations[w.index - 1]);
@@ -887,7 +890,7 @@ Finding valid_set_last_by_steps(const ImageEvidence& e) {
 }
 
 std::optional<Finding> released_at_exit(const ImageEvidence& e) {
-  for (const Stepped& w : stepped(e)) {
+  for (const TraceViews& w : stepped(e)) {
     if (!is_exit(w)) continue;
     if (auto f = released_under_slot(e, w)) return f;
   }

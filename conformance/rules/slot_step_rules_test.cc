@@ -1,5 +1,5 @@
 // The rules about what a reader of a stopped thread finds between two instructions, against literal
-// walks.
+// step traces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ Json attach() {
 Json on_main(const char* op) { return {{"op", op}, {"thread", "main"}}; }
 const Json kDetach = on_main("thread.detach");
 
-// A program of one thread that is walked through, instruction by instruction that stores: three
+// A program of one thread that is single-stepped, instruction by instruction that stores: three
 // more between each two.
 struct Stepped : LiteralRecording {
   Session session;
@@ -161,7 +161,7 @@ struct Stepped : LiteralRecording {
     image().slot_step_traces.back().ended_because = "too many instructions";
     return *this;
   }
-  // Something that was not walked through, and the look behind it.
+  // Something that was not single-stepped, and the sample after it.
   void answered(const Json& what, bool ok = true) {
     Operation& o = session.operations.emplace_back();
     o.request = what.dump();
@@ -378,7 +378,7 @@ TEST(SlotSteps, AnAttachThatAppends) {
 
 // ---- what was not seen
 
-TEST(SlotSteps, WithoutAWalkNothingIsKnown) {
+TEST(SlotSteps, WithoutAStepTraceNothingIsKnown) {
   Stepped w;
   for (const char* requirement : kRequirements) expect(w, requirement, Outcome::kUnobservable);
   EXPECT_THAT(w.judged(kSound).saw,
@@ -389,7 +389,7 @@ TEST(SlotSteps, WithoutAWalkNothingIsKnown) {
   EXPECT_THAT(w.judged(kSound).remedy, HasSubstr("without that"));
 }
 
-TEST(SlotSteps, AWalkThatEndedEarlyContradictsAndDoesNotPass) {
+TEST(SlotSteps, AStepTraceThatEndedEarlyFailsAndDoesNotPass) {
   Stepped w;
   w.begin(attach()).point(kA).cut().end();
   w.begin(attach()).point(kB).cut().end();
@@ -555,7 +555,7 @@ TEST(RecordOutlivesSlot, FreedAndThenCleared) {
   pieces.slot = kA;
   pieces.begin(kDetach).store(kA, 0, std::string(10, '\xa5')).freed(kA).point(0).end();
   expect_only(pieces, kOutlives, "record freed under the variable");
-  // A record that became visible in this walk.
+  // A record that became visible in this step trace.
   Stepped shown;
   shown.begin(attach()).point(kA).store(kA, 0, std::string(20, '\xa5')).freed(kA).end();
   expect_only(shown, kOutlives, "record freed under the variable");
@@ -717,7 +717,7 @@ TEST(NoChangeWhileVisible, AnotherThreadMayChangeWhatNobodySees) {
   grown.memory[kA] = Rec{.entries = {}}.bytes().replace(kEntries, kGet.size(), kGet);
   grown.begin(on_main("thread.append")).store_elsewhere(kA, kSize, Rec::size_bytes(5)).end();
   expect_clean(grown);
-  // Nobody asked for what a walk of wrap shows.
+  // Nobody asked for what a step trace of wrap shows.
   Stepped wrapped;
   wrapped.begin(attach()).point(kA).store_elsewhere(kA, kFlags, "x");
   EXPECT_EQ(wrapped.undriven(kNoChange).outcome, Outcome::kUnobservable);
@@ -892,8 +892,8 @@ TEST(ValidBeforeVisible, OnTheWayItMayBeHidden) {
   expect(null, kValid, Outcome::kUnobservable);
 }
 
-// A walk ends some time behind the last change, and what comes then is another.
-TEST(ValidBeforeVisible, TheByteMayBeSetInAnotherWalk) {
+// A step trace ends some time after the last change, and what comes then is another.
+TEST(ValidBeforeVisible, TheByteMayBeSetInAnotherStepTrace) {
   Stepped w;
   w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
   w.begin(attach()).point(kA);
@@ -1055,7 +1055,7 @@ TEST(UndrivenSteps, AFixedRecord) {
   for (const char* requirement : kUndriven) expect_undriven(w, requirement, Outcome::kPass);
 }
 
-TEST(UndrivenSteps, OneOperationAfterTheOtherInOneWalk) {
+TEST(UndrivenSteps, OneOperationAfterTheOtherInOneStepTrace) {
   Stepped shrunk;
   shrunk.memory[kA] = Rec{.entries = kGet}.bytes();
   shrunk.begin(attach()).point(kA).size(kA, 0).store(kA, kEntries, kPut).size(kA, 5).end();
@@ -1075,7 +1075,7 @@ TEST(UndrivenSteps, OneOperationAfterTheOtherInOneWalk) {
   expect_undriven(later, kNoChange, Outcome::kWarn, "flags stored while visible");
 }
 
-// Nobody says how many contexts are attached in one walk.
+// Nobody says how many contexts are attached in one step trace.
 TEST(UndrivenSteps, SeveralWholeSwitches) {
   Stepped spans;
   spans.slot = kA;
@@ -1089,7 +1089,7 @@ TEST(UndrivenSteps, SeveralWholeSwitches) {
 }
 
 // Each instruction up to the cut was looked at.
-TEST(UndrivenSteps, AWalkThatWasCut) {
+TEST(UndrivenSteps, AStepTraceThatWasCut) {
   Stepped grows;
   grows.memory[kA] = Rec{.entries = kGet}.bytes();
   grows.slot = kA;

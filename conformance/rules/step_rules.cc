@@ -116,7 +116,7 @@ std::size_t updates_in(const Image& image, const StepTrace& trace) {
 Finding not_stepped(const Image& image) {
   std::string why = "no such operation was single-stepped";
   if (!image.steps_unseen.empty()) why += ": " + image.steps_unseen;
-  // What came after a walk from a gate that was given up says more.
+  // What came after a step trace from a gate that was given up says more.
   const auto early = std::find_if(image.step_traces.rbegin(), image.step_traces.rend(),
                                   [](const StepTrace& trace) { return !trace.whole(); });
   if (early != image.step_traces.rend())
@@ -229,7 +229,7 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
   return f;
 }
 
-// Between the last other field and the timestamp. Of an update the walk begins at its zero.
+// Between the last other field and the timestamp. The step trace of an update begins at its zero.
 std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
   std::vector<Gap> out;
   for (const StepTrace& trace : image.step_traces) {
@@ -238,7 +238,7 @@ std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
     for (std::size_t i = 0; i + 1 < seen.size(); ++i) {
       was_accepted = was_accepted || seen[i].accepted();
       const bool announces = seen[i].timestamp() == 0 && seen[i + 1].accepted();
-      // The view before it must be there because of a store, and not because the walk began.
+      // The view before it must be there because of a store, and not because the step trace began.
       if (announces && i > 0 && was_accepted == of_updates) {
         out.push_back({&trace, seen[i], seen[i + 1]});
       }

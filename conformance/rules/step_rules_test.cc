@@ -1,4 +1,4 @@
-// The rules about what a reader finds between two instructions, against literal walks.
+// The rules about what a reader finds between two instructions, against literal step traces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST(NoMixedRead, WhatAGatedThreadDoesBeforeItsFirstStoreCounts) {
   expect(and_back, kMixed, Outcome::kFail, "content changed under its timestamp");
 }
 
-TEST(NoMixedRead, AWalkFromAGateThatWasGivenUpLeavesTheLevel) {
+TEST(NoMixedRead, AStepTraceFromAGateThatWasGivenUpLeavesTheLevel) {
   Trace trace;
   trace.image().step_traces.back().from_gate = true;
   trace.image().step_traces.back().ended_because = "too many instructions before the first store";
@@ -246,7 +246,7 @@ TEST(NoMixedRead, WhatNoReaderAcceptsIsNoContent) {
   expect(trace, kMixed, Outcome::kPass);
 }
 
-TEST(NoMixedRead, NothingIsSaidOfWhatWasNotWalked) {
+TEST(NoMixedRead, NothingIsSaidOfWhatWasNotStepped) {
   Trace none;
   none.image().step_traces.clear();
   none.image().steps_unseen = "the program has an action of its own for SIGTRAP";

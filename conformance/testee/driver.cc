@@ -166,9 +166,9 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
-  if ((recording.steps || recording.slot_steps) && calls_.trace) {
-    recording.walked = [&](std::uint64_t steps, double seconds) {
-      calls_.trace(group.name, steps, seconds);
+  if ((recording.steps || recording.slot_steps) && calls_.stepping) {
+    recording.stepping = [&](std::uint64_t steps, double seconds) {
+      calls_.stepping(group.name, steps, seconds);
     };
   }
   recording.forks = group.forks;

@@ -44,8 +44,8 @@ struct DriveCalls {
   std::function<void(std::string_view group, std::string_view check,
                      std::optional<CheckEnding> ending)>
       end;
-  // As WrapOptions::walked.
-  std::function<void(std::string_view group, std::uint64_t steps, double seconds)> trace;
+  // As WrapOptions::stepping.
+  std::function<void(std::string_view group, std::uint64_t steps, double seconds)> stepping;
 };
 
 class Driver {

@@ -49,7 +49,7 @@ constexpr std::size_t kMostFrameRead = std::size_t{1} << 16U;
 enum class Frame : std::uint32_t {
   kBegin,     // the name of a check
   kEnd,       // how it ended, a space, its name
-  kWalk,      // a Walk
+  kStepping,  // a Stepping
   kTimeline,  // the unit's timeline, as JSON
   kDone,      // the rest of its GroupRun, as JSON: the unit is over
 };
@@ -57,7 +57,7 @@ struct FrameHead {
   Frame frame;
   std::uint32_t size;
 };
-struct Trace {
+struct Stepping {
   std::uint64_t steps;
   double seconds;
 };
@@ -109,10 +109,11 @@ std::optional<CheckEnding> ending_from(std::string_view word) {
     const auto word = ending ? to_string(*ending) : kStopped;
     (void)say(channel, Frame::kEnd, fmt::format("{} {}", word, check));
   };
-  if (jobs.calls.trace) {
-    calls.trace = [&](std::string_view, std::uint64_t steps, double seconds) {
-      const Trace trace{steps, seconds};
-      (void)say(channel, Frame::kWalk, {reinterpret_cast<const char*>(&trace), sizeof trace});
+  if (jobs.calls.stepping) {
+    calls.stepping = [&](std::string_view, std::uint64_t steps, double seconds) {
+      const Stepping stepping{steps, seconds};
+      (void)say(channel, Frame::kStepping,
+                {reinterpret_cast<const char*>(&stepping), sizeof stepping});
     };
   }
   std::uint32_t index = 0;
@@ -340,10 +341,10 @@ class Workers {
         }
         break;
       }
-      case Frame::kWalk:
-        if (Trace trace{}; said.size() == sizeof trace) {
-          std::memcpy(&trace, said.data(), sizeof trace);
-          jobs_.calls.trace(name, trace.steps, trace.seconds);
+      case Frame::kStepping:
+        if (Stepping stepping{}; said.size() == sizeof stepping) {
+          std::memcpy(&stepping, said.data(), sizeof stepping);
+          jobs_.calls.stepping(name, stepping.steps, stepping.seconds);
         }
         break;
       case Frame::kTimeline:
