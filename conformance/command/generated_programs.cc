@@ -122,9 +122,9 @@ class Bench {
   puppet::Surroundings host_;
 };
 
-bool contradicts(Outcome o) { return o >= Outcome::kWarn; }
+bool fails(Outcome o) { return o >= Outcome::kWarn; }
 
-// Where the judge contradicts the claim, in words that do not change while a script shrinks.
+// Where the judge disagrees with the claim, in words that do not change while a script shrinks.
 std::vector<std::string> disagreements(const Judgement& j, const Claim& claim) {
   std::vector<std::string> out;
   for (const auto& p : j.problems) {
@@ -134,13 +134,13 @@ std::vector<std::string> disagreements(const Judgement& j, const Claim& claim) {
     out.push_back("problem: " + words);
   }
   for (const auto& [id, outcome] : j.outcomes) {
-    if (id == claim.must || claim.follow.contains(id) || !contradicts(outcome)) continue;
+    if (id == claim.must || claim.follow.contains(id) || !fails(outcome)) continue;
     out.push_back(fmt::format("{} is {}", id, to_string(outcome)));
   }
   if (!claim.must.empty()) {
     const auto found = j.outcomes.find(claim.must);
     const Outcome outcome = found == j.outcomes.end() ? Outcome::kNa : found->second;
-    if (!contradicts(outcome)) {
+    if (!fails(outcome)) {
       out.push_back(fmt::format("{} is {}, but should be broken", claim.must, to_string(outcome)));
     }
   }
@@ -190,7 +190,7 @@ Json to_json(const Tally& t) {
   }
   return {
       {"legal", t.legal},         {"deviant", t.deviant},       {"productions", t.productions},
-      {"pairs", t.pairs},         {"deviations", t.deviations}, {"rows", t.requirements},
+      {"pairs", t.pairs},         {"deviations", t.deviations}, {"requirements", t.requirements},
       {"broken", t.broken},       {"reasons", t.reasons},       {"wrong_counts", t.wrong_counts},
       {"wrong", std::move(wrong)}};
 }
@@ -209,7 +209,7 @@ void add(Tally& t, const Json& from) {
     t.deviations[key].first += made[0].get<std::uint64_t>();
     t.deviations[key].second += made[1].get<std::uint64_t>();
   }
-  for (const auto& [id, outcomes] : from["rows"].items()) {
+  for (const auto& [id, outcomes] : from["requirements"].items()) {
     for (const auto& [outcome, n] : outcomes.items()) {
       t.requirements[id][outcome] += n.get<std::uint64_t>();
     }
@@ -235,7 +235,7 @@ void try_program(const Bench& bench, std::uint64_t seed, std::uint64_t index, bo
     }
   }
   for (const auto& [id, outcome] : judged.outcomes) {
-    if (deviant && contradicts(outcome)) ++tally.broken[id];
+    if (deviant && fails(outcome)) ++tally.broken[id];
     if (!deviant) ++tally.requirements[id][std::string(to_string(outcome))];
     const bool unjudged = outcome == Outcome::kNa || outcome == Outcome::kUnobservable;
     if (unjudged && judged.saw.contains(id)) tally.reasons[id] = judged.saw.at(id);
@@ -245,7 +245,7 @@ void try_program(const Bench& bench, std::uint64_t seed, std::uint64_t index, bo
     auto& counts = tally.deviations[std::string(program.deviation->name)];
     ++counts.first;
     const auto must = judged.outcomes.find(claim.must);
-    if (must != judged.outcomes.end() && contradicts(must->second)) ++counts.second;
+    if (must != judged.outcomes.end() && fails(must->second)) ++counts.second;
   }
   for (const auto& what : found) {
     const std::string name =
@@ -305,7 +305,7 @@ void print_tables(const Tally& tally) {
     fmt::print("{:>6} {:>6} {:<28} {:<42} {}\n", counts.first, counts.second, d.name, d.must,
                d.how);
   }
-  fmt::print("\nrows: legal programs that keep it, deviant ones that break it\n");
+  fmt::print("\nrequirements: legal programs that keep it, deviant ones that break it\n");
   std::vector<std::string> never;
   for (const auto& spec : Catalogue::builtin().specifications()) {
     for (const auto& r : spec.requirements) {
@@ -329,7 +329,7 @@ void print_tables(const Tally& tally) {
                  breaks == 0 ? "  no deviation breaks it" : "");
     }
   }
-  fmt::print("\nrows that no program reaches, and why\n");
+  fmt::print("\nrequirements that no program reaches, and why\n");
   for (const auto& line : never) fmt::print("{}\n", escape(line, Escape::kTerminal));
 }
 

@@ -377,8 +377,8 @@ bool SnapshotRecorder::is_full_for(std::uint64_t bytes) const {
 }
 
 // Judges a state that would be dropped, together with the first state and the one before it.
-// Returns which of the last two are kept after all: they break a row that the kept states do not
-// break often enough.
+// Returns which of the last two are kept after all: they break a requirement that the kept states
+// do not break often enough.
 std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, const Snapshot& s) {
   std::uint64_t bytes = 0;  // includes large payloads, which are decoded as well
   for (const Candidate& c : s.candidates) {
@@ -399,17 +399,17 @@ std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, co
     }
     return limits_.judge->broken_by_states(image_, std::move(snapshots));
   };
-  std::vector<BrokenRequirement> rows = broken_with({before, &s});
+  std::vector<BrokenRequirement> broken = broken_with({before, &s});
   std::vector<BrokenRequirement> own;
-  if (!rows.empty()) {
+  if (!broken.empty()) {
     own = broken_with({&s});
     const auto without = broken_with({before});
-    std::erase_if(rows, [&](const BrokenRequirement& row) {
-      return std::ranges::find(own, row) == own.end() &&
-             std::ranges::find(without, row) != without.end();
+    std::erase_if(broken, [&](const BrokenRequirement& r) {
+      return std::ranges::find(own, r) == own.end() &&
+             std::ranges::find(without, r) != without.end();
     });
   }
-  const auto unshown = broken_.unshown(rows);
+  const auto unshown = broken_.unshown(broken);
   std::vector<Snapshot> out;
   if (!unshown.empty()) {
     const bool needs_before = gave_way_ && before == &*gave_way_ && broken_.unshown(own) != unshown;
@@ -420,7 +420,7 @@ std::vector<Snapshot> SnapshotRecorder::worth_keeping(const Snapshot* before, co
   for (const Snapshot& kept : out) more += bytes_of(kept);
   if (out.empty() || kept_as_broken_.size() + out.size() > limits_.broken ||
       broken_bytes_ + more > limits_.image_bytes / 2) {
-    add_dropped(rows, image_.requirements_dropped);
+    add_dropped(broken, image_.requirements_dropped);
     return {};
   }
   broken_.shown(unshown);

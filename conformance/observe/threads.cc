@@ -322,20 +322,20 @@ void ThreadRecorder::keep_beyond(ThreadSample s) {
   if (beyond_.size() >= limits_.judged_together) judge_beyond(context_->image());
 }
 
-// Judges all at once, and one by one if they break a row. Keeps those that show a row that the kept
-// samples do not show often enough.
+// Judges all at once, and one by one if they break a requirement. Keeps those that show a broken
+// requirement that the kept samples do not show often enough.
 void ThreadRecorder::judge_beyond(const Image& context) {
   const auto beyond = std::exchange(beyond_, {});
   if (beyond.empty()) return;
   const StateJudge& judge = *context_->state_judge();
   if (judge.broken_by_records(context, facts_, beyond).empty()) return;
   for (const ThreadSample& s : beyond) {
-    const auto rows = judge.broken_by_records(context, facts_, std::span(&s, 1));
-    const auto unshown = broken_.unshown(rows);
+    const auto broken = judge.broken_by_records(context, facts_, std::span(&s, 1));
+    const auto unshown = broken_.unshown(broken);
     const std::uint64_t bytes = bytes_of(s);
     if (unshown.empty() || kept_beyond_.size() >= limits_.broken ||
         kept_beyond_bytes_ + bytes > limits_.bytes / 4) {
-      add_dropped(rows, requirements_dropped_);
+      add_dropped(broken, requirements_dropped_);
       continue;
     }
     broken_.shown(unshown);
@@ -413,9 +413,9 @@ void ThreadRecorder::add_to(Image& image, bool /*saw_context*/) {
   image.exits = std::move(exits_);
   image.threads_dropped = dropped_;
   image.threads_judged = dropped_ - std::min(dropped_, unjudged_);
-  for (auto& row : requirements_dropped_) {
-    if (std::ranges::find(image.requirements_dropped, row) == image.requirements_dropped.end()) {
-      image.requirements_dropped.push_back(std::move(row));
+  for (auto& id : requirements_dropped_) {
+    if (std::ranges::find(image.requirements_dropped, id) == image.requirements_dropped.end()) {
+      image.requirements_dropped.push_back(std::move(id));
     }
   }
   if (dropped_ > 0) {

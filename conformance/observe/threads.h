@@ -38,8 +38,8 @@ struct ThreadLimits {
   std::size_t samples = 4096;                     // distinct ones of one image
   std::uint64_t bytes = std::uint64_t{4} << 20U;  // of records, stored
   std::size_t modules = 256;                      // files with the variable
-  // Later samples that break a row in a new way are kept anyway: this many, with a quarter of the
-  // memory of the others. 0: none is judged.
+  // Later samples that break a requirement in a new way are kept anyway: this many, with a quarter
+  // of the memory of the others. 0: none is judged.
   std::size_t broken = 64;
   std::size_t judged = 100'000;                            // later ones, at most
   std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them

@@ -12,8 +12,8 @@ namespace ctxconf::conformance::puppet {
 struct Deviation {
   std::string_view name;
   std::string_view how;
-  std::string_view must;                 // the row that must report it
-  std::vector<std::string_view> follow;  // rows that it may break as well
+  std::string_view must;                 // the requirement that must report it
+  std::vector<std::string_view> follow;  // requirements that it may break as well
   // Changes the plan of a legal program; false: the program has no place for it.
   bool (*apply)(Plan& plan, Rng& rng);
   bool needs_names = false;           // invisible on a host that cannot name mappings

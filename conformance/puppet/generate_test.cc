@@ -52,19 +52,19 @@ TEST(GenerateTest, EveryProductionIsUsed) {
   for (const auto& p : productions()) {
     EXPECT_TRUE(known.insert(p.id).second) << p.id;
     EXPECT_GT(used[p.id], 0) << p.id;
-    const bool row = p.sentence.starts_with("pctx.") || p.sentence.starts_with("tctx.");
-    EXPECT_TRUE(!row || Catalogue::builtin().find(p.sentence) != nullptr) << p.sentence;
+    const bool is_id = p.sentence.starts_with("pctx.") || p.sentence.starts_with("tctx.");
+    EXPECT_TRUE(!is_id || Catalogue::builtin().find(p.sentence) != nullptr) << p.sentence;
   }
   for (const auto& [id, n] : used) EXPECT_TRUE(known.contains(id)) << id;
 }
 
-TEST(GenerateTest, DeviationsNameRowsThatExist) {
+TEST(GenerateTest, DeviationsNameRequirementsThatExist) {
   std::set<std::string_view> names;
   for (const auto& d : deviations()) {
     EXPECT_TRUE(names.insert(d.name).second) << d.name;
     EXPECT_NE(Catalogue::builtin().find(d.must), nullptr) << d.must;
-    for (const auto row : d.follow) {
-      EXPECT_NE(Catalogue::builtin().find(row), nullptr) << d.name << ": " << row;
+    for (const auto id : d.follow) {
+      EXPECT_NE(Catalogue::builtin().find(id), nullptr) << d.name << ": " << id;
     }
   }
 }

@@ -33,7 +33,7 @@ class Rng {
 // One choice that the text allows, and the place of that text.
 struct Production {
   std::string_view id;
-  std::string_view sentence;  // a row of the catalogue, or a section
+  std::string_view sentence;  // the id of a requirement, or a section
 };
 using Used = std::set<std::string_view>;
 

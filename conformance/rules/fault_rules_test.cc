@@ -405,7 +405,7 @@ TEST(FailureMadvise, NothingMayBePublished) {
   bad.seen(header(1), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(bad.outcome("pctx.publish.failure-madvise"), Outcome::kFail);
   EXPECT_EQ(bad.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass)
-      << "one mistake, one row";
+      << "one mistake, one requirement";
 
   // The mistake is not the call that failed, but to go on.
   const std::uint64_t refused = bad.image().calls[3].entered_order;

@@ -157,9 +157,8 @@ Finding byte_order(const ImageEvidence& e) {
     const std::uint16_t size = j->record->head.attrs_data_size;
     Finding f = against_layout(
         e, *j->record,
-        fmt::format("the size is {}, and {} in the other byte order, over which "
-                    "the entries walk",
-                    size, std::byteswap(size)),
+        fmt::format("the size is {}; the entries fill {}, its value in the other byte order", size,
+                    std::byteswap(size)),
         "size in the other byte order", {{kSizeAt, 2, fmt::format("size: {}", size)}},
         {known_number(kSizeAt, std::byteswap(size), 2)});
     f.evidence.push_back("other byte order: " + j->reading);

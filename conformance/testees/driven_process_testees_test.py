@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of adapters for driven rows of OTEP 4719 against the catalogue and their program.
+"""The table of adapters for driven requirements of OTEP 4719 against the catalogue and their program.
 
     driven_process_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
 """
@@ -69,7 +69,7 @@ class Table(unittest.TestCase):
         for entry in OWN:
             for text in entry.get("variants", []):
                 rows = {(row, text) for row in entry["requirements"]} & known
-                self.assertTrue(rows, f"{entry['name']}: no row of it has the variant {text!r}")
+                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
                 shown |= rows
         excused = {(e["requirement"], e["variant"]) for e in TABLE["not_here"]}
         self.assertFalse(shown & excused)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of adapters for driven rows of OTEP 4947 against the catalogue and their program.
+"""The table of adapters for driven requirements of OTEP 4947 against the catalogue and their program.
 
     driven_thread_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
 """
@@ -64,7 +64,7 @@ class Table(unittest.TestCase):
         for entry in OWN:
             for text in entry.get("variants", []):
                 rows = {(row, text) for row in entry["requirements"]} & texts
-                self.assertTrue(rows, f"{entry['name']}: no row of it has the variant {text!r}")
+                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
                 shown |= rows
         self.assertEqual(shown, texts)
 

@@ -6,7 +6,7 @@
 Each case in a table of a topic (`process/header.cc`) becomes an entry. What does not follow from its name is in the
 file next to it (`process/header.json`), under the name of the case: an entry, or a list of entries where the case is
 run in several ways. The members are those of mutants.schema.json, and `more_args`. They follow from the case where
-they are missing: `requirements` is the row that a broken program is named after, and `expect` is the outcome of each
+they are missing: `requirements` is the requirement that a broken program is named after, and `expect` is the outcome of each
 of these by its severity. "not_here" has legal variants of the catalogue that no program shows, and why.
 """
 import json
@@ -106,8 +106,8 @@ def whole_list(folder, programs, others, severities):
 def main():
     source, out = map(pathlib.Path, sys.argv[1:])
     severities = {
-        row["id"]: row["severity"] for file in sorted((source / "conformance" / "requirements").glob("*.json"))
-        for row in json.loads(file.read_text(encoding="utf-8")).get("requirements", [])}
+        r["id"]: r["severity"] for file in sorted((source / "conformance" / "requirements").glob("*.json"))
+        for r in json.loads(file.read_text(encoding="utf-8")).get("requirements", [])}
     for name, (programs, others) in LISTS.items():
         zoo = whole_list(source / "conformance" / "testees", programs, others, severities)
         (out / f"{name}.json").write_text(json.dumps(zoo, indent=1) + "\n", encoding="utf-8")

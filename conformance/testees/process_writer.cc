@@ -1,6 +1,6 @@
 // Programs that publish process context (OTEP 4719). Each is legal in its own way, or wrong in
-// exactly one. `--list` names them; the .json file next to a topic says which rows its cases are
-// about.
+// exactly one. `--list` names them; the .json file next to a topic says which requirements its
+// cases are about.
 #include "conformance/testees/process/topics.h"
 #include "conformance/testees/writer/program.h"
 

@@ -471,7 +471,7 @@ WITHOUT_CONTEXT = {
     "good_withdrawn_zero", "good_ctypes_writer_drop", "good_withdrawn_name_first",
     "good_withdrawn_unnamed", "good_withdrawn_for_other_use", "good_named_long_before"}
 
-# They leave memory that no reader can find, which is a warning of rows that are errors otherwise.
+# They leave memory that no reader can find, which is a warning of requirements that are errors otherwise.
 NAMELESS = {"bad_failure_ftruncate_nameless", "bad_failure_mmap_nameless"}
 
 
@@ -515,7 +515,7 @@ class Table(unittest.TestCase):
         for name, entry in WRAPPED.items():
             for text in entry.get("variants", []):
                 rows = {(row, text) for row in entry["requirements"]} & known
-                self.assertTrue(rows, f"{name}: no row of it has the variant {text!r}")
+                self.assertTrue(rows, f"{name}: no requirement of it has the variant {text!r}")
                 shown |= rows & texts
         not_here = [e for e in MUTANTS["not_here"] if e["requirement"] in judged]
         excused = {(e["requirement"], e["variant"]) for e in not_here}
@@ -932,7 +932,7 @@ class ElfFiles(unittest.TestCase):
         for name, entry in FILES.items():
             for text in entry.get("variants", []):
                 rows = {(row, text) for row in entry["requirements"]} & texts
-                self.assertTrue(rows, f"{name}: no row of it has the variant {text!r}")
+                self.assertTrue(rows, f"{name}: no requirement of it has the variant {text!r}")
                 shown |= rows
         # Some need a process that uses what the file has, or does not.
         for entry in MUTANTS["mutants"]:

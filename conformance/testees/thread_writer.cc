@@ -1,6 +1,6 @@
 // Programs that publish thread context (OTEP 4947) next to a process context, with a slot of their
 // own. Each is legal in its own way, or wrong in exactly one. `--list` names them; the .json file
-// next to a topic says which rows its cases are about.
+// next to a topic says which requirements its cases are about.
 #include "conformance/testees/thread/topics.h"
 #include "conformance/testees/writer/program.h"
 

@@ -15,8 +15,9 @@ struct Case {
   int hold_ms = kUsualHoldMs;
 };
 
-// The cases of one topic. A broken one is named after the row that it breaks, with a suffix for a
-// second way. `mutants.py` reads the tables, so a line of them begins with the name of its case.
+// The cases of one topic. A broken one is named after the requirement that it breaks, with a suffix
+// for a second way. `mutants.py` reads the tables, so a line of them begins with the name of its
+// case.
 struct Topic {
   std::span<const Case> bad;
   std::span<const Case> good;

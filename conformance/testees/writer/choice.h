@@ -10,8 +10,8 @@ namespace ctxconf::testees {
 
 // `mutants.py` reads the tables, so a line of them begins with the name.
 struct Choice {
-  const char*
-      name;  // of a legal adapter; or the row that it breaks, with a suffix for a second way
+  // Of a legal adapter; or the requirement that it breaks, with a suffix for a second way.
+  const char* name;
   const char* about;  // what it does
 };
 
@@ -27,9 +27,9 @@ inline std::string_view chosen_good;
 // These are cheap enough to be asked in the middle of an update that is single-stepped.
 inline bool is_bad(std::string_view name) { return chosen_bad == name; }
 inline bool is_good(std::string_view name) { return chosen_good == name; }
-inline bool breaks(std::string_view row) {
-  return chosen_bad.starts_with(row) &&
-         (chosen_bad.size() == row.size() || chosen_bad[row.size()] == ':');
+inline bool breaks(std::string_view requirement) {
+  return chosen_bad.starts_with(requirement) &&
+         (chosen_bad.size() == requirement.size() || chosen_bad[requirement.size()] == ':');
 }
 
 // False: there is no such choice.
