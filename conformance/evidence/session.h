@@ -14,7 +14,7 @@ namespace ctxconf::conformance {
 
 inline constexpr const char* kFileSizeLimit = "RLIMIT_FSIZE=0";
 
-// The slot of one thread at a look, while the thread could not run.
+// The slot of one thread in a sample, while the thread could not run.
 struct ThreadView {
   std::int32_t tid = 0;
   std::uint32_t module = 0;  // index into Image::modules: whose variable
@@ -24,7 +24,7 @@ struct ThreadView {
   friend bool operator==(const ThreadView&, const ThreadView&) = default;
 };
 
-// One image at a look.
+// One image in a snapshot.
 struct ImageView {
   ImageKey image;
   std::uint64_t order = 0;                // of its last event until then
@@ -40,7 +40,7 @@ struct Operation {
   std::string request;        // the line as it was sent; empty: none was, it was left alone
   std::string reply;          // the line that answered; empty: none did. Hostile
   std::uint64_t sent_ns = 0;  // CLOCK_BOOTTIME of the harness
-  // When the reply was read; without a request: when it had been looked at. 0: never.
+  // When the reply was read; without a request: when the snapshot had been taken. 0: never.
   std::uint64_t answered_ns = 0;
   // Every image of the session that lived once the reply was there, and before the next request.
   std::vector<ImageView> after;

@@ -113,8 +113,9 @@ TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {
   EXPECT_EQ(reason(image, "tctx.attrs.utf8"), "");
   image.threads_dropped = 2;
   image.threads_judged = 1;
-  EXPECT_EQ(reason(image, "tctx.attrs.utf8").find("1 look at a thread was neither kept nor judged"),
-            0U);
+  EXPECT_EQ(
+      reason(image, "tctx.attrs.utf8").find("1 sample of a thread was neither kept nor judged"),
+      0U);
   EXPECT_EQ(reason(image, "pctx.publish.mapping-private"), "");
   image.threads_judged = 2;
   EXPECT_EQ(reason(image, "tctx.attrs.utf8"), "");

@@ -24,8 +24,9 @@ bool is_silent(const Finding& f) {
   return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
 }
 
-bool is_for(const CheckRun& c, const Requirement& r) {
-  return std::ranges::find(c.requirements, r.id) != c.requirements.end();
+// `check`: a CheckRun or a SkippedCheck.
+bool is_for(const auto& check, const Requirement& r) {
+  return std::ranges::find(check.requirements, r.id) != check.requirements.end();
 }
 
 // ---- faults
@@ -34,7 +35,7 @@ bool is_of_fault(const Timeline& t, const Finding& f) {
   return !is_without_fault(t, f.image.session);
 }
 
-// Another finding, of a run without a fault, contradicts or passes in the same way.
+// Another finding, of a run without a fault, fails or passes in the same way.
 bool is_known_without_fault(const Timeline& t, const std::vector<Finding>& findings,
                             const Finding& f) {
   return std::ranges::any_of(findings, [&](const Finding& other) {
@@ -76,10 +77,10 @@ void settle_cells(const Timeline& t, const RequirementRule& rule, std::vector<Fi
                   std::map<std::uint32_t, FaultTally>& tallies) {
   std::vector<Finding> kept;
   for (const Finding& f : findings) {
-    const bool contradicts = !is_silent(f) && f.outcome != Outcome::kPass;
-    const bool known = contradicts && is_of_fault(t, f) && is_known_without_fault(t, findings, f);
+    const bool fails = !is_silent(f) && f.outcome != Outcome::kPass;
+    const bool known = fails && is_of_fault(t, f) && is_known_without_fault(t, findings, f);
     if (is_of_fault(t, f) && !is_silent(f)) {
-      add_to_tally(rule, f, contradicts && !known, tallies[f.image.session]);
+      add_to_tally(rule, f, fails && !known, tallies[f.image.session]);
     }
     if (!known || t.cells.empty()) kept.push_back(f);
   }
@@ -135,13 +136,11 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
 
 // Nothing that was asked of the program could have shown it.
 std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
-  const auto is_for = [&](const auto& check) {
-    return std::ranges::find(check.requirements, r.id) != check.requirements.end();
-  };
-  const auto skipped = std::ranges::find_if(t.skipped, is_for);
+  const auto is_for_this = [&](const auto& check) { return is_for(check, r); };
+  const auto skipped = std::ranges::find_if(t.skipped, is_for_this);
   if (skipped == t.skipped.end()) return std::nullopt;
   for (const Session& s : t.sessions) {
-    if (std::ranges::any_of(s.checks, is_for)) return std::nullopt;
+    if (std::ranges::any_of(s.checks, is_for_this)) return std::nullopt;
   }
   return not_applicable(NaReason::kCapability, "the adapter does not declare " + skipped->missing);
 }
@@ -190,7 +189,7 @@ std::optional<Finding> refused_by_design(const std::vector<ImageEvidence>& evide
                   text_member(refused->reply["error"], "message").substr(0, kMessageKept)));
 }
 
-// Why there was nothing to see, where no finding says anything.
+// The first of these reasons that holds, where no finding says anything.
 std::optional<Finding> reason_for_silence(const Timeline& t,
                                           const std::vector<ImageEvidence>& evidence,
                                           const Requirement& r,
@@ -314,13 +313,11 @@ std::string settle_asked(const Timeline& t, const std::vector<ImageEvidence>& ev
 
 }  // namespace
 
-// How many repeats one that is kept stands for.
 std::uint32_t times_of(const Timeline& t, std::uint32_t repeat) {
   const auto it = std::ranges::find(t.repeats, repeat, &RepeatCount::repeat);
   return it == t.repeats.end() ? 1 : it->times;
 }
 
-// Requirements that no image has to be asked for: nil when the rule decides.
 std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
   if (!r.has_mode(mode)) {
     return not_applicable(NaReason::kMode,

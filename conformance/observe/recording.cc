@@ -68,7 +68,7 @@ class Live {
   sys::Result<bool> step(Clock::time_point wake);
   void last_look();
   sys::Result<> finish();
-  std::vector<ImageView> look(SnapshotDepth look, Clock::time_point deadline);
+  std::vector<ImageView> look(SnapshotDepth depth, Clock::time_point deadline);
   void look_around(Clock::time_point deadline) {
     tick();
     (void)step_until(deadline, [&] { return interrupted_.empty(); });
@@ -125,7 +125,7 @@ class Live {
   void add(pid_t pid, pid_t parent, bool shares_memory);
   void start_image(Watched& w);
   void end_image(Watched& w, const std::string& ending);
-  std::optional<std::uint64_t> take(pid_t pid, Moment moment, SnapshotDepth look);
+  std::optional<std::uint64_t> take(pid_t pid, Moment moment, SnapshotDepth depth);
   void tick();
   void look_at_modules(pid_t pid);
   void look_at_threads(const Watched& w);
@@ -273,7 +273,7 @@ void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   if (!shares_memory) start_image(w);
 }
 
-std::optional<std::uint64_t> Live::take(pid_t pid, Moment moment, SnapshotDepth look) {
+std::optional<std::uint64_t> Live::take(pid_t pid, Moment moment, SnapshotDepth depth) {
   ImageRecorder* const i = image(pid);
   if (i == nullptr) return std::nullopt;
   // At all other moments some thread is stopped, and an exec would have ended it.
@@ -282,7 +282,7 @@ std::optional<std::uint64_t> Live::take(pid_t pid, Moment moment, SnapshotDepth 
   if (any_time && is_in_exec(pid)) return std::nullopt;
   SnapshotRecorder& r = i->snapshots();
   const auto before = r.last_publication_ns();
-  const auto state = r.take(moment, look);
+  const auto state = r.take(moment, depth);
   if (r.last_publication_ns() != before) {
     published_ = Clock::now();
     ++contexts_;
@@ -795,7 +795,7 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   if (const auto from = stepped ? woke : Clock::now(); from >= next_tick_) {
     tick();
     const auto now = Clock::now();
-    next_tick_ = now + pace_.behind(now - from);
+    next_tick_ = now + pace_.wait_after(now - from);
     if (options_.progress) {
       options_.progress(std::chrono::duration<double>(from - begin_).count(), alive_.size(),
                         contexts_);
@@ -894,7 +894,7 @@ void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
   (void)step_until(deadline, is_done);
 }
 
-std::vector<ImageView> Live::look(SnapshotDepth how, Clock::time_point deadline) {
+std::vector<ImageView> Live::look(SnapshotDepth depth, Clock::time_point deadline) {
   looked_.clear();
   awaited_.clear();
   for (const auto& [pid, w] : alive_) {
@@ -920,7 +920,7 @@ std::vector<ImageView> Live::look(SnapshotDepth how, Clock::time_point deadline)
   }
   for (const pid_t pid : pids) {
     auto& view = out.emplace_back();
-    view.snapshot = take(pid, Moment::kOperation, how);
+    view.snapshot = take(pid, Moment::kOperation, depth);
     const Watched& w = alive_.at(pid);
     view.image = w.image->image().key;
     view.order = w.image->order().last();
@@ -1050,8 +1050,8 @@ std::vector<pid_t> Recording::processes() const { return state_->live.tracer().p
 void Recording::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
   state_->live.watch_record(pid, owner, deadline);
 }
-std::vector<ImageView> Recording::look(SnapshotDepth how, Clock::time_point deadline) {
-  return state_->live.look(how, deadline);
+std::vector<ImageView> Recording::look(SnapshotDepth depth, Clock::time_point deadline) {
+  return state_->live.look(depth, deadline);
 }
 sys::Result<> Recording::finish() { return state_->live.finish(); }
 

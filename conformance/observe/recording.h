@@ -55,7 +55,7 @@ class Recording {
   std::optional<ImageKey> image_of(pid_t pid) const;
   // Looks at all images and their threads. Stops running threads for a moment each. Lists threads
   // that do not stop until `deadline` as unseen.
-  std::vector<ImageView> look(SnapshotDepth how, Clock::time_point deadline);
+  std::vector<ImageView> look(SnapshotDepth depth, Clock::time_point deadline);
 
   // With options.record_stores: watches the record that the thread had at its last look, in all
   // threads of the process; threads that do not stop until `deadline` are not watched. If the

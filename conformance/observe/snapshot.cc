@@ -224,7 +224,7 @@ void SnapshotRecorder::note(const std::string& text) {
   }
 }
 
-std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth look) {
+std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth depth) {
   const pid_t pid = image_.key.pid;
   // Each of very many contexts makes a look more expensive, and a look shows only the first ones.
   if (crowded_looks_ >= limits_.crowded_looks &&
@@ -257,7 +257,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     s.candidates.resize(limits_.candidates);
   }
 
-  if (s.candidates.empty() && look == SnapshotDepth::kThorough && !saw_candidate_) {
+  if (s.candidates.empty() && depth == SnapshotDepth::kThorough && !saw_candidate_) {
     if (const auto text = sys::read_maps_text(pid)) {
       std::size_t looked_at = 0;
       sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
@@ -309,7 +309,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     if (again.hash != c.memory.front().hash) c.stable = false;
   }
 
-  const bool full = !s.candidates.empty() && (changed || look == SnapshotDepth::kThorough);
+  const bool full = !s.candidates.empty() && (changed || depth == SnapshotDepth::kThorough);
   if (full) {
     MapTable table;
     if (const auto text = sys::read_maps_text(pid)) {
@@ -342,7 +342,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
 
   const bool had_descriptors = last != nullptr && !last->descriptors.empty();
   if (full || had_descriptors ||
-      (look == SnapshotDepth::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
+      (depth == SnapshotDepth::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
     if (const auto links = sys::descriptors_to(pid, abi::kMemfdFile)) {
       for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
     }

@@ -16,7 +16,7 @@
 
 namespace ctxconf::conformance {
 
-// How much to examine. A thorough look also rereads VmFlags and descriptors, and searches all
+// How much to examine. A thorough snapshot also rereads VmFlags and descriptors, and searches all
 // private memory for a header without a documented name.
 enum class SnapshotDepth { kQuick, kThorough };
 
@@ -41,7 +41,7 @@ struct SnapshotLimits {
   // program caused count.
   std::size_t crowded_looks = 64;
   std::uint64_t image_bytes = std::uint64_t{8} << 20U;  // stored memory of one image
-  // Thorough looks also list descriptors of an image that showed no context.
+  // Thorough snapshots also list descriptors of an image that showed no context.
   bool descriptors_always = false;
 };
 
@@ -54,7 +54,7 @@ class SnapshotRecorder {
   // image; it is not an error if the process is gone. Returns the index of the state in
   // image().snapshots, or nothing if there was nothing left to examine. Beyond the limits a later
   // state replaces the last one: first_seen_ns tells them apart.
-  std::optional<std::uint64_t> take(Moment moment, SnapshotDepth look);
+  std::optional<std::uint64_t> take(Moment moment, SnapshotDepth depth);
 
   // The image was replaced at an unknown moment. Removes a last state that shows nothing, or
   // nothing readable: it may belong to the next image.

@@ -1,6 +1,6 @@
-// How long to wait between looks at all processes. If looks are expensive (a million mappings),
-// they get a tenth of the time. A single expensive look does not count: the first one reads
-// libraries, and a busy machine delays any look while the program continues.
+// How long to wait between snapshots of all processes. If they are expensive (a million mappings),
+// they get a tenth of the time. A single expensive one does not count: the first one reads
+// libraries, and a busy machine delays any snapshot while the program continues.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@ class SnapshotPace {
 
   static constexpr std::chrono::milliseconds kTick{100};
 
-  // The wait after a look that took this long.
-  Duration behind(Duration look) {
-    const auto usual = std::min(look, last_);
-    last_ = look;
+  // The time to wait after a round of snapshots that took this long.
+  Duration wait_after(Duration round) {
+    const auto usual = std::min(round, last_);
+    last_ = round;
     return std::max<Duration>(kTick, 9 * usual);
   }
 

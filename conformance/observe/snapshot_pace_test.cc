@@ -7,19 +7,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(SnapshotPaceTest, DearLooksGetATenthOfTheTime) {
+TEST(SnapshotPaceTest, ExpensiveSnapshotsGetATenthOfTheTime) {
   SnapshotPace pace;
-  pace.behind(300ms);
-  EXPECT_EQ(pace.behind(400ms), 2700ms);
-  EXPECT_EQ(pace.behind(200ms), 1800ms);
+  pace.wait_after(300ms);
+  EXPECT_EQ(pace.wait_after(400ms), 2700ms);
+  EXPECT_EQ(pace.wait_after(200ms), 1800ms);
 }
 
-TEST(SnapshotPaceTest, OneDearLookDelaysNoOther) {
+TEST(SnapshotPaceTest, OneExpensiveSnapshotDelaysNoOther) {
   SnapshotPace pace;
-  EXPECT_EQ(pace.behind(2000ms), 100ms);  // the first
-  EXPECT_EQ(pace.behind(1ms), 100ms);
-  EXPECT_EQ(pace.behind(2000ms), 100ms);
-  EXPECT_EQ(pace.behind(1ms), 100ms);
+  EXPECT_EQ(pace.wait_after(2000ms), 100ms);  // the first
+  EXPECT_EQ(pace.wait_after(1ms), 100ms);
+  EXPECT_EQ(pace.wait_after(2000ms), 100ms);
+  EXPECT_EQ(pace.wait_after(1ms), 100ms);
 }
 
 }  // namespace

@@ -426,7 +426,7 @@ void ThreadRecorder::add_to(Image& image, bool /*saw_context*/) {
     image.threads_unread = std::move(unread_);
   } else {
     image.notes.push_back(std::to_string(unread_times_) +
-                          " looks at a thread failed, first: " + unread_);
+                          " samples of threads failed, first: " + unread_);
   }
 }
 

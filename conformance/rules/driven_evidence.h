@@ -27,7 +27,7 @@ struct DrivenOperation {
   nlohmann::json reply;    // null: none came, or it was cut
   bool ok = false;         // answered with ok:true
   std::string error_kind;  // of a reply with ok:false: "rejected"
-  // The process that hello named; null: it was not looked at any more.
+  // The process that hello named; null: no snapshot was taken of it any more.
   const ImageView* view = nullptr;
 
   bool of_thread(std::string_view name) const;  // its member `thread` is that
@@ -46,12 +46,12 @@ struct SessionEvidence {
   std::optional<std::int32_t> thread(std::string_view name, std::size_t index) const;
 };
 
-// The context that a reader would have found at that look: named, valid, settled; null: none.
+// The context that a reader would have found at that moment: named, valid, settled; null: none.
 const Context* context_at(const ImageEvidence& image, const ImageView& view);
 
-// What a thread showed at that look.
+// What a thread showed at that moment.
 enum class SlotState {
-  kUnknown,  // the thread, or its variable, was not looked at
+  kUnknown,  // the thread, or its variable, was not sampled
   kNone,     // null, or a record that is not valid
   kRecord,   // a valid record; `record` is set
   kUnreadable,
@@ -62,8 +62,8 @@ struct Slot {
 };
 Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid);
 
-// Index of the operation during which an event of the image came; the number of operations: none
-// was looked at after it.
+// Index of the operation during which an event of the image came; the number of operations: nothing
+// was observed after it.
 std::size_t operation_of(const ImageEvidence& image, std::uint64_t order);
 
 // A member that is text; empty: there is none.

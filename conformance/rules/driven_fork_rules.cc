@@ -195,7 +195,7 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   const ImageView* view = view_of(d, child.pid);
   if (view == nullptr || !view->snapshot) {
     const auto ending = ending_of(e, child.pid);
-    // What could not be looked at may have been killed with its parent, later.
+    // What could not be observed may have been killed with its parent, later.
     const bool later = view != nullptr && ending == fmt::format("killed by signal {}", SIGKILL);
     if (!ending.starts_with("killed") || later) return std::nullopt;
     return wrong(fmt::format("child {} was {} when it published", child.pid, ending),

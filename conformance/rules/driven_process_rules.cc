@@ -392,7 +392,7 @@ std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
 }
 
 // What became of the payload `was`, as a later block of the same range shows it; empty: nothing, or
-// not known. No more than `limit` bytes of it were looked at.
+// not known. No more than `limit` bytes of it were read.
 std::string harm(const MemoryBlock& was, const MemoryBlock* now, std::uint64_t limit) {
   if (was.wanted > limit) return "";
   if (now == nullptr || now->readable < was.readable) {
@@ -484,7 +484,7 @@ Finding no_dead_payload(const ImageEvidence& e) {
     return unobservable("no context was withdrawn", "an adapter that declares process.drop");
   }
   if (contended == judged) {
-    return unobservable("another thread may have seen the zero before the payload was looked at",
+    return unobservable("another thread may have seen the zero before the payload was read",
                         "an adapter that withdraws while no other thread runs");
   }
   Finding f = passed(fmt::format("{} withdrawals", judged));

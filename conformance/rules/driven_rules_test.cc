@@ -91,7 +91,7 @@ struct Writer {
   }
 };
 
-// A session with process 12. What was published is looked at after each operation.
+// A session with process 12. A snapshot shows what was published after each operation.
 struct Driven : LiteralRecording {
   Session session;
   std::vector<Writer> state;     // of process 12
@@ -1140,7 +1140,7 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
   const Finding f = died.judge(kId);
   EXPECT_EQ(f.outcome, Outcome::kFail);
   EXPECT_NE(f.saw.find("killed by signal 11"), std::string::npos) << f.saw;
-  // It was dying when it was to be looked at; or it was not looked at, and ended with its parent.
+  // It was dying when its snapshot was due; or it had none, and ended with its parent.
   ImageView dying;
   dying.image = {kChild, 0};
   died.session.operations.back().after.push_back(dying);

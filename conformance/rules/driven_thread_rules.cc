@@ -78,7 +78,7 @@ Finding attach_visible(const ImageEvidence& e) {
         "an attached context does not show");
   }
   if (attached == 0) {
-    return unobservable("no thread was looked at after an attach",
+    return unobservable("no thread was sampled after an attach",
                         "an adapter that declares thread.attach");
   }
   return passed(fmt::format("{} contexts, each visible on its thread", attached));
@@ -297,7 +297,7 @@ Finding detach_hidden(const ImageEvidence& e) {
                    "a context that has ended shows");
   }
   if (judged == 0) {
-    return unobservable("no thread was looked at after its only context had ended",
+    return unobservable("no thread was sampled after its only context had ended",
                         "an adapter that declares thread.detach");
   }
   if (other != nullptr) {
@@ -568,7 +568,7 @@ Finding inherited_record(const ImageEvidence& e) {
     }
   }
   if (judged == 0) {
-    return unobservable("no child that published was looked at while its parent had a record",
+    return unobservable("no child that published was seen while its parent had a record",
                         "an adapter that declares process.fork with a child that publishes");
   }
   if (goes_on) return *goes_on;

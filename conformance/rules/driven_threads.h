@@ -60,7 +60,7 @@ struct ExpectedThread {
   const ExpectedContext* innermost() const { return stack.empty() ? nullptr : stack.back().get(); }
 };
 
-// One thread after one operation, where its slot was looked at.
+// One thread after one operation, where its slot was sampled.
 struct DrivenSample {
   std::size_t operation = 0;  // index into SessionEvidence::operations
   const DrivenOperation* driven = nullptr;

@@ -373,7 +373,7 @@ std::string summary_of(const ImageEvidence& evidence) {
 std::string threads_of(const ImageEvidence& evidence) {
   if (!evidence.uses_threads) return {};
   if (!evidence.image->threads_unread.empty()) {
-    return "threads not looked at: " + evidence.image->threads_unread;
+    return "threads not sampled: " + evidence.image->threads_unread;
   }
   std::map<std::int32_t, const Record*> of;  // a thread's last valid record
   for (const Record& r : evidence.records) {

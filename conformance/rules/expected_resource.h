@@ -45,7 +45,7 @@ std::string shown(const Attribute* a);
 
 // What the process published at the look after an operation.
 struct Published {
-  const ImageEvidence* image = nullptr;  // null: it was not looked at
+  const ImageEvidence* image = nullptr;  // null: no snapshot was taken of it
   const Context* context = nullptr;      // a reader's; null: none was there
   const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
   std::size_t contexts = 0;              // that a reader accepts

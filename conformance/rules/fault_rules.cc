@@ -128,9 +128,10 @@ bool has_clock_calls(const ImageEvidence& e) {
   return !s->faults.empty() && s->faults.front() != kFileSizeLimit;
 }
 
-// Of `ctxconf wrap`.
+// `options`: of `ctxconf wrap`, for this fault alone.
 std::string remedy(const ImageEvidence& e, std::string_view options) {
   std::string wrap = fmt::format("ctxconf wrap {} -- CMD", options);
+  if (e.cell == nullptr) wrap = "ctxconf wrap --faults -- CMD, or " + wrap;
   if (e.timeline->mode != Mode::kRun) return wrap;
   return "an SDK that makes this call when it is asked to publish or to update; for others " + wrap;
 }
@@ -158,7 +159,7 @@ Finding death(const ImageEvidence& e, std::string_view fault, const Calls& calls
   return f;
 }
 
-// The context stayed so: it was not only looked at in passing.
+// The context stayed so: it was not seen in passing only.
 bool at_rest(const Snapshot& s) {
   return s.times > 1 || std::ranges::any_of(s.moments, [](Moment m) {
            return m != Moment::kPeriodic && m != Moment::kStart;
@@ -452,7 +453,7 @@ Finding name_failure_ignored(const ImageEvidence& e) {
     f.evidence = call_lines({*at_once});
     return f;
   }
-  return unobservable("the context was gone before it could be looked at again",
+  return unobservable("the context was gone before a second snapshot could show it",
                       "a program that keeps its context for some seconds");
 }
 

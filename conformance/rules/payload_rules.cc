@@ -40,7 +40,7 @@ Finding nothing_to_judge(const ImageEvidence& e) {
   if (e.has_usable) {
     return unobservable("no payload could be copied as a whole", "a payload that can be read");
   }
-  return unobservable("no valid header was seen, so its payload was not looked at",
+  return unobservable("no valid header was seen, so no payload was read",
                       "a header with signature, version 2 and a non-zero timestamp");
 }
 

@@ -48,7 +48,7 @@ Finding mapping_protection(const ImageEvidence& e) {
 
 Finding memfd_closed(const ImageEvidence& e) {
   constexpr std::uint64_t kMoment = 80'000'000;  // open for less is open for a moment
-  std::uint64_t open_since = 0;                  // 0: closed when it was last looked at
+  std::uint64_t open_since = 0;                  // 0: closed at the last snapshot
   bool valid_since = false;
   const Snapshot* last = nullptr;
   for (std::size_t i = 0; i < e.contexts.size(); ++i) {
@@ -70,7 +70,7 @@ Finding memfd_closed(const ImageEvidence& e) {
   const bool final = std::ranges::any_of(
       last->moments, [](Moment m) { return m == Moment::kExecEntry || m == Moment::kExit; });
   if (!final && last->last_seen_ns - open_since < kMoment) {
-    return unobservable("the memfd was open when it was last looked at, for a moment only",
+    return unobservable("the memfd was open at the last snapshot, but only for a moment so far",
                         "a program that runs for 100 ms and more after publication");
   }
   Finding f = failed(fmt::format("file descriptor {} still is {}", last->descriptors.front().fd,

@@ -91,7 +91,8 @@ Finding no_context_to_judge(const ImageEvidence& e) {
     return unobservable("no process context could be decoded, which other requirements report",
                         "a process context that can be decoded");
   }
-  return unobservable("no process context was seen", "a process context while it is looked at");
+  return unobservable("no process context was seen",
+                      "a program that publishes a process context while it is observed");
 }
 
 Finding in_attributes(const ImageEvidence& e) {

@@ -84,8 +84,9 @@ std::span<const RequirementRule> slot_step_rules();     // level steps
 // Whether the rule judges this image, in which a call was answered by fault injection.
 bool is_judged_under_faults(const RequirementRule& rule, const ImageEvidence& evidence);
 
-inline constexpr const char* kNoSuchFault = "no call was made to fail as this needs";  // saw
-inline constexpr const char* kDiedOfFault = "died of the fault";  // a signature
+inline constexpr const char* kNoSuchFault =
+    "needs fault injection: no call failed that this requirement is about";  // saw
+inline constexpr const char* kDiedOfFault = "died of the fault";             // a signature
 
 // What rules return. A failure leaves its outcome to the requirement's severity:
 // kFail here becomes warn or info for such a requirement.

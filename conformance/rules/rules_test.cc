@@ -589,7 +589,7 @@ TEST(PublishRules, AMemfdThatStaysOpen) {
   World w = world_of(Writer{});
   for (auto& s : w.image().snapshots) s.descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
   EXPECT_EQ(failures(w), Ids{"pctx.publish.memfd-closed"});
-  // Open for a moment, closed when it was looked at again.
+  // Open for a moment, closed at the next snapshot.
   w.image().snapshots.back().descriptors.clear();
   EXPECT_EQ(w.judge("pctx.publish.memfd-closed").outcome, Outcome::kPass);
   // Seen once, in the middle of the publication.

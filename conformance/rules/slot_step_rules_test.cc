@@ -1088,7 +1088,7 @@ TEST(UndrivenSteps, SeveralWholeSwitches) {
   expect_undriven_failures(there_and_back, {});
 }
 
-// Each instruction up to the cut was looked at.
+// Each instruction up to the cut was observed.
 TEST(UndrivenSteps, AStepTraceThatWasCut) {
   Stepped grows;
   grows.memory[kA] = Rec{.entries = kGet}.bytes();

@@ -93,8 +93,8 @@ std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRul
                       kLessOften);
   }
   if (image.threads_dropped > image.threads_judged && rule.rests_on == RestsOn::kSamples) {
-    return not_judged(image.threads_dropped - image.threads_judged, "look at a thread was",
-                      "looks at threads were", kFewerRecords);
+    return not_judged(image.threads_dropped - image.threads_judged, "sample of a thread was",
+                      "samples of threads were", kFewerRecords);
   }
   // What was seen after one operation cannot be judged without the others.
   if (image.snapshots_dropped + image.threads_dropped > 0 &&

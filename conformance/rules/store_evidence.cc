@@ -184,7 +184,7 @@ std::optional<bool> same_bytes(const MemoryBlock& a, const MemoryBlock& b) {
   if (a.at != b.at || a.wanted != b.wanted) return std::nullopt;
   if (a.readable == b.readable) {
     if (a.hash != b.hash) return false;
-    // What comes after it was not looked at.
+    // What comes after it was not seen.
     return a.readable < a.wanted ? std::nullopt : std::optional(true);
   }
   const std::size_t common = std::min(a.bytes.size(), b.bytes.size());

@@ -8,7 +8,7 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::string_view kAttached =
-    "a program that keeps a context attached while it is looked at";
+    "a program that keeps a context attached while it is observed";
 
 }  // namespace
 
@@ -30,8 +30,8 @@ Finding no_record(const ImageEvidence& e) {
     return unobservable("no record had byte 24 at 1 when it was seen", std::string(kAttached));
   }
   if (!e.image->threads_unread.empty()) {
-    return unobservable("no thread could be looked at: " + e.image->threads_unread,
-                        "a host that allows to stop its threads");
+    return unobservable("no thread could be sampled: " + e.image->threads_unread,
+                        "a host on which ctxconf may stop its threads");
   }
   return unobservable("no thread with a record was seen", std::string(kAttached));
 }

@@ -575,8 +575,8 @@ Finding one_definition(const ImageEvidence& e) {
     }
   }
   if (used <= 1 && e.image->threads_dropped > 0) {
-    return unobservable(fmt::format("{} modules define the variable, and not all looks at threads "
-                                    "were kept",
+    return unobservable(fmt::format("{} modules define the variable, and not all samples of "
+                                    "threads were kept",
                                     together.size()),
                         "a program whose threads change their contexts less often");
   }
