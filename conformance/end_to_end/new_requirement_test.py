@@ -62,6 +62,15 @@ class NewRequirementTest(unittest.TestCase):
             self.assertEqual(set(of_it), {"mutant", "variant"}, new)
             self.assertIn(new, of_it["mutant"]["expect"])
 
+    def test_only_cases_have_a_function(self):
+        """An adapter's broken program is a row that names a deviation, and compiles without a function."""
+        for new, like in PAIRS:
+            self.run_script(new, "--like", like)
+        testees = self.root / "conformance" / "testees"
+        self.assertIn('"TODO: what it does", bad_header_flags}', (testees / "process/header.cc").read_text())
+        self.assertIn('{"pctx.update.all", "TODO: what it does"},',
+                      (testees / "driven_process/content.cc").read_text())
+
     def test_what_cannot_be_added_changes_nothing(self):
         before = self.contents()
         for args, text in ((("pctx.header.flags", "--like", "pctx.no.such"), "no catalogue has pctx.no.such"),

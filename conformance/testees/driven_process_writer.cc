@@ -1,5 +1,5 @@
 // An adapter with a small publisher of process context for `ctxconf selftest`. It is wrong in one
-// way (--bad ROW-ID[:HOW]), or legal in an unusual one (--good NAME).
+// way (--bad ID[:HOW]), or legal in an unusual one (--good NAME).
 #include <malloc.h>
 #include <unistd.h>
 
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   using namespace ctxconf::testees;
   const auto topics = {kContentChoices, kContextChoices, kSdkChoices, kChildrenChoices};
   if (argc != 3 || !choose(argv[1], argv[2], topics)) {
-    fprintf(stderr, "usage: driven_process_writer --bad ROW-ID[:HOW] | --good NAME; these are\n");
+    fprintf(stderr, "usage: driven_process_writer --bad ID[:HOW] | --good NAME; these are\n");
     for (const auto& topic : topics) {
       for (const auto& c : topic.bad) fprintf(stderr, "  --bad %s\n", c.name);
     }

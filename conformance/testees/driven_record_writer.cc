@@ -1,5 +1,5 @@
 // An adapter with its own thread contexts, which changes the records of its main thread in
-// legal and in wrong orders: --good NAME or --bad ROW-ID.
+// legal and in wrong orders: --good NAME or --bad ID.
 #include <unistd.h>
 
 #include <algorithm>
@@ -474,7 +474,7 @@ int main(int argc, char** argv) {
       if (how == option && std::string_view(argv[2]) == kind.name) return run(kind);
     }
   }
-  fprintf(stderr, "usage: driven_record_writer --good NAME | --bad ROW-ID\n");
+  fprintf(stderr, "usage: driven_record_writer --good NAME | --bad ID\n");
   for (const auto& [option, kinds] : all) {
     for (const auto& kind : kinds) fprintf(stderr, "  %s %s\n", option, kind.name);
   }
