@@ -130,10 +130,13 @@ bool has_clock_calls(const ImageEvidence& e) {
 
 // `options`: of `ctxconf wrap`, for this fault alone.
 std::string remedy(const ImageEvidence& e, std::string_view options) {
-  std::string wrap = fmt::format("ctxconf wrap {} -- CMD", options);
-  if (e.cell == nullptr) wrap = "ctxconf wrap --faults -- CMD, or " + wrap;
-  if (e.timeline->mode != Mode::kRun) return wrap;
-  return "an SDK that makes this call when it is asked to publish or to update; for others " + wrap;
+  if (e.timeline->mode != Mode::kRun) {
+    return fmt::format("{}{}", e.cell == nullptr ? "--faults, or " : "", options);
+  }
+  return fmt::format(
+      "an SDK that makes this call when it is asked to publish or to update; for another SDK "
+      "ctxconf wrap {} -- CMD",
+      options);
 }
 
 Finding needs(const ImageEvidence& e, std::string_view options) {
