@@ -19,8 +19,8 @@ SENTENCES = [
     (re.compile(r"(?P<outcomes>\d+ passed(?:, \d+ [a-z/]+)*) of (?P<judged>\d{3,}) selected"), None),
     (re.compile(r"\d+ of (?P<judged>\d{3,}) requirements (?:judged|failed)"), None),
 ]
-# A sentence that was reworded would no longer be checked.
-EXPECTED_HITS = {"README.md": 2, "docs/requirements.md": 2}
+# A sentence that was reworded would no longer be checked, so each file has at least so many of them.
+LEAST_HITS = {"README.md": 6, "docs/images.md": 4, "docs/reports.md": 2, "docs/requirements.md": 2}
 
 
 def requirements(ctxconf, what):
@@ -46,7 +46,7 @@ def main():
             for m in pattern.finditer(text):
                 groups = m.groupdict()
                 otep, revision, outcomes = (groups.pop(g, None) for g in ("otep", "revision", "outcomes"))
-                hits[only] = hits.get(only, 0) + 1
+                hits[name] = hits.get(name, 0) + 1
                 for what, stated in groups.items():
                     numbers += 1
                     line = text.count("\n", 0, m.start(what)) + 1
@@ -58,9 +58,10 @@ def main():
                     if total != int(groups["judged"]):
                         line = text.count("\n", 0, m.start()) + 1
                         problems.append(f"{name}:{line}: the outcomes are {total} together, not {groups['judged']}")
-    for only, wanted in EXPECTED_HITS.items():
-        if hits.get(only, 0) != wanted:
-            problems.append(f"{only}: {hits.get(only, 0)} sentences with counts found, not {wanted}: see SENTENCES")
+    for name, least in LEAST_HITS.items():
+        if hits.get(name, 0) < least:
+            problems.append(f"{name}: {hits.get(name, 0)} sentences with numbers of requirements found, and {least} are "
+                            "expected: adapt SENTENCES to their words, or LEAST_HITS if one was removed")
     print(*problems, f"{numbers} numbers, {len(problems)} problems", sep="\n")
     return 1 if problems else 0
 

@@ -89,7 +89,21 @@ def drawing(below):
     return "\n".join(out) + "\n"
 
 
+def check_rooms():
+    """Each room of the layering has a purpose here, no other has, and each may include only rooms before it."""
+    for room in ROOMS.keys() - PURPOSE.keys():
+        sys.exit(f"draw_rooms.py: the room {room} of ROOMS in check_layering.py has no purpose here: add it to PURPOSE")
+    for room in PURPOSE.keys() - ROOMS.keys():
+        sys.exit(f"draw_rooms.py: the room {room} has a purpose here and is not in ROOMS of check_layering.py")
+    before = set()
+    for room, below in ROOMS.items():
+        for other in sorted(below - before):
+            sys.exit(f"draw_rooms.py: {room} may include {other}, which is not before it in ROOMS of check_layering.py")
+        before.add(room)
+
+
 def main():
+    check_rooms()
     path = pathlib.Path(__file__).resolve().parent.parent / "docs" / "architecture.svg"
     text = drawing(ROOMS)
     if sys.argv[1:] == ["--check"]:
