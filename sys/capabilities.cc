@@ -123,8 +123,8 @@ HostFact probe_watchpoints() {
     for (auto& word : watched) word = 1;
   });
   const char* remedy =
-      "ptrace, and debug registers that are free (perf, a debugger of the kernel); in a "
-      "virtual machine the host must expose them";
+      "ptrace, and debug registers that neither perf nor a kernel debugger holds; in a virtual "
+      "machine the host must expose them";
   const auto result = [&](bool ok, const std::string& what) {
     return fact(kHostWatchpoints, ok, "four write watchpoints in a child: " + what, remedy);
   };

@@ -303,7 +303,7 @@ Result<Location> local_exec(const ElfImage& image, const ThreadLayout& layout,
   const std::uint64_t alignment = std::max<std::uint64_t>(segment->alignment, 1);
   if (!std::has_single_bit(alignment) || alignment > kMostSegmentBytes ||
       size > kMostSegmentBytes || target > size) {
-    return untrue("a TLS segment that cannot be");
+    return untrue("an impossible TLS segment");
   }
   // The block begins where the segment does within its alignment.
   if (layout.block_below) {
@@ -320,7 +320,7 @@ Result<Location> static_location(std::uint64_t word) {
   const auto offset = static_cast<std::int64_t>(word);
   if (offset == 0) return untrue("a GOT word that is not relocated");
   if (offset < -kFarthestStatic || offset > kFarthestStatic) {
-    return untrue("an offset from the thread pointer that cannot be");
+    return untrue("an impossible offset from the thread pointer");
   }
   return StaticLocation{word};
 }

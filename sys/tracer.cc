@@ -1146,9 +1146,9 @@ Result<> Tracer::watch(pid_t tid, const WatchedWords& words) {
   const int err = errno;
   if (err == ESRCH) return {};
   arch::disable_watches(tid);
-  return fail("debug registers", err,
-              err == ENOSPC || err == EBUSY ? "others hold them: perf, or a debugger of the kernel"
-                                            : pid_text(tid));
+  return fail(
+      "debug registers", err,
+      err == ENOSPC || err == EBUSY ? "perf or a kernel debugger holds them" : pid_text(tid));
 }
 
 Result<> Tracer::unwatch(pid_t tid) {

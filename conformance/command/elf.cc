@@ -247,7 +247,7 @@ int judge_files(const JudgeOptions& options, const std::vector<std::string>& fil
   if (selected) {
     *selected = requirements_about_files(*selected);
     if (selected->empty())
-      selected = sys::fail("--only", EINVAL, "no requirement about files is left");
+      selected = sys::fail("--only", EINVAL, "no selected requirement is about files");
   }
   if (!selected) {
     return complain(kExitUsage, "elf: " + selected.error().detail,

@@ -366,7 +366,7 @@ struct Regression {
   Script script;
 };
 
-// "# legal", or "# breaks ROW, may break ROW ROW" is its first line.
+// "# legal", or "# breaks ID, may break ID ID" is its first line.
 std::optional<Regression> read_regression(const std::string& path) {
   Regression out;
   out.path = path;
@@ -390,7 +390,7 @@ std::optional<Regression> read_regression(const std::string& path) {
   const auto script = puppet::script_from_json(*text);
   if (!known || !script) {
     complain(kExitUsage,
-             path + (script ? ": its first line says neither '# legal' nor '# breaks ROW'"
+             path + (script ? ": its first line says neither '# legal' nor '# breaks ID'"
                             : fmt::format(":{}: {}", script.error().line, script.error().text)));
     return std::nullopt;
   }

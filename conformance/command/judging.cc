@@ -66,7 +66,7 @@ int read_floor(const JudgeOptions& options, Floor& floor) {
   const auto run = result_from_json(*text, catalogue);
   if (!run) {
     return complain(kExitUsage, "--baseline: " + options.baseline + ": " + run.error().detail,
-                    "--out of a run with this ctxconf has a result.json for it");
+                    "run this ctxconf with --out: it writes a result.json for it");
   }
   floor.baseline_file = options.baseline;
   floor.baseline = judged_in(*run);

@@ -497,7 +497,7 @@ int selftest(const SelftestCommand& c) {
     fmt::print("{} of {} requirements with a check have caught a broken program\n",
                requirements.all - requirements.unproven - requirements.not_shown, requirements.all);
     if (requirements.not_shown > 0) {
-      fmt::print("{} more have none that is broken on this host\n", requirements.not_shown);
+      fmt::print("{} more have no program that is broken on this host\n", requirements.not_shown);
     }
   }
   const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&

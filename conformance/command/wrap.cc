@@ -156,11 +156,11 @@ Command wrap_command(CLI::App& app, const Words& command_line) {
                 "make the program read clocks by system calls, so that they are recorded;\n"
                 "--inject clock_gettime:... implies it");
 
-  sub->add_option(
-         "--watch", o->common.judge.watch,
-         "lifetime (default): watch stores to the header as long as the program runs;\n"
-         "publication: only until it is published, and let the program run at full speed then;\n"
-         "threads: watch changes of thread contexts instead, instruction by instruction")
+  sub->add_option("--watch", o->common.judge.watch,
+                  "lifetime (default): watch stores to the header as long as the program runs;\n"
+                  "publication: only until it is published, and let the program run at full speed "
+                  "after that;\n"
+                  "threads: watch changes of thread contexts instead, instruction by instruction")
       ->check(CLI::IsMember({"publication", "lifetime", "threads"}));
 
   add_on_fail(*sub, o->common);

@@ -145,7 +145,7 @@ TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
   memory[1].wanted = kBytes;
   memory[1].readable = kMostPayload;
   EXPECT_EQ(judge(r.t, all_requirements()).incomplete,
-            "a payload of up to 4294967295 bytes was not judged: of one process 64 MiB are kept");
+            "a payload of up to 4294967295 bytes was not judged: 64 MiB of one process are kept");
   // What cannot be copied is another matter, which a requirement tells.
   memory[1].readable = 2;
   EXPECT_EQ(judge(r.t, all_requirements()).incomplete, "");

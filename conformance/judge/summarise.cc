@@ -314,7 +314,7 @@ std::string not_judged(const std::vector<ImageEvidence>& evidence) {
     }
   }
   if (count == 0) return {};
-  return fmt::format("{} of up to {} bytes {} not judged: of one process {} MiB are kept",
+  return fmt::format("{} of up to {} bytes {} not judged: {} MiB of one process are kept",
                      count == 1 ? "a payload" : fmt::format("{} payloads", count), largest,
                      count == 1 ? "was" : "were", kMostPayload >> 20U);
 }

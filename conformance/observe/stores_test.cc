@@ -321,7 +321,7 @@ TEST_F(StoresTest, ReturnsToAnAnonymousHeaderFromOtherMemory) {
 }
 
 TEST_F(StoresTest, SaysWhenTheProgramHasDebugRegistersOfItsOwn) {
-  unseen_ = "others hold them";
+  unseen_ = "perf or a kernel debugger holds them";
   WrapOptions alone;
   alone.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "own-breakpoint"};
   alone.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";

@@ -181,7 +181,7 @@ Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
     judged = true;
     if (p.sizings.empty() || !p.sizings.front()->name.starts_with("ftruncate")) {
       if (!is_complete(*e.image)) continue;
-      otherwise = info("the memfd was made larger by other means than ftruncate", "memfd sizing");
+      otherwise = info("the memfd was made larger by means other than ftruncate", "memfd sizing");
       otherwise->evidence = call_lines({p.create, p.map});
       continue;
     }
@@ -237,7 +237,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
     if (p.map != nullptr) f.event = at_call(p, *p.map);
     return f;
   }
-  return judged ? passed() : nothing_judged(e, "no call shows where a context's memory is from");
+  return judged ? passed() : nothing_judged(e, "no call shows where a context's memory comes from");
 }
 
 bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }
@@ -342,7 +342,7 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
     if (wrong->text != abi::kMemfdName) {
       saw = fmt::format("the naming call for the context says {}", wrong->text);
     } else if (wrong->args[2] != p.start) {
-      saw = "the naming call is about other memory than the header's";
+      saw = "the naming call is about memory other than the header's";
     } else {
       saw = "the naming call has length 0";
     }
@@ -669,7 +669,7 @@ using CallRule = Finding (*)(const ImageEvidence&, const Publications&);
 Finding judge_calls(const ImageEvidence& e, CallRule rule) {
   constexpr const char* kRemedy = "ctxconf wrap, on a host where it can stop system calls";
   if (e.timeline->mode == Mode::kAttach) {
-    return unobservable("the calls were made before ctxconf looked", kRemedy);
+    return unobservable("the calls were made before ctxconf observed the program", kRemedy);
   }
   if (!e.image->calls_unseen.empty()) return unobservable(e.image->calls_unseen, kRemedy);
   // Memory for a context takes a call, unless another process's fork brought it.

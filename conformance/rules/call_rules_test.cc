@@ -342,7 +342,7 @@ TEST(CallRules, OnlyTheUpdateNamesTheHeader) {
   r.made().seen(header(1)).named(kBlank, kHeap).named(header(2)).seen(header(2));
   const Finding f = r.judge("pctx.publish.name-arguments");
   EXPECT_EQ(f.outcome, Outcome::kFail);
-  EXPECT_EQ(f.saw, "the naming call is about other memory than the header's");
+  EXPECT_EQ(f.saw, "the naming call is about memory other than the header's");
 }
 
 TEST(CallRules, ANamingCallOfMemoryThatCannotBeReadSaysNothingOfUpdates) {

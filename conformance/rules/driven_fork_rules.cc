@@ -158,15 +158,17 @@ Finding child_has_none(const ImageEvidence& e) {
   const auto unseen = std::ranges::find_if(e.process->images,
                                            [](const Image& i) { return !i.forks_unseen.empty(); });
   if (unseen == e.process->images.end()) {
-    return unobservable("no child that does nothing was seen next to a context", kFork);
+    return unobservable("no child that does nothing was seen while its parent had a context",
+                        kFork);
   }
   if (!e.session->can("process.fork")) {
     return not_applicable(
         NaReason::kCapability,
-        "the adapter does not declare process.fork, and at no step a child could be made: " +
+        "the adapter does not declare process.fork, and no child could be made at any step: " +
             unseen->forks_unseen);
   }
-  return unobservable("no child was seen next to a context: " + unseen->forks_unseen, kFork);
+  return unobservable("no child was seen while its parent had a context: " + unseen->forks_unseen,
+                      kFork);
 }
 
 std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
@@ -340,7 +342,7 @@ Finding parent_untouched(const ImageEvidence& e) {
       const auto* block = now.context->payload_block;
       if (block != nullptr && then->wanted == block->wanted && then->hash == block->hash) continue;
       return changed(
-          fmt::format("child {}: after {} the parent's payload is another", child, when));
+          fmt::format("child {}: after {} the parent's payload is a different one", child, when));
     }
     // Its own update is legal; one with what a child was given is not.
     for (const Publisher& p : publishers) {
@@ -356,7 +358,7 @@ Finding parent_untouched(const ImageEvidence& e) {
     }
   }
   if (judged > 0) return passed(fmt::format("the same after each of {} steps of children", judged));
-  return unobservable("no child published next to its parent's context",
+  return unobservable("no child published while its parent had a context",
                       "an adapter that declares process.fork with the child `publish`");
 }
 

@@ -305,7 +305,7 @@ Finding stable_across_republish(const ImageEvidence& e) {
       return f;
     }
   }
-  if (judged > 0) return passed(fmt::format("{} looks at a key map after a drop", judged));
+  if (judged > 0) return passed(fmt::format("{} samples of a key map after a drop", judged));
   return unobservable(dropped ? "no thread had attributes when the context was withdrawn, or no "
                                 "key map came after it"
                               : "no context was withdrawn while a thread had attributes",
@@ -530,7 +530,7 @@ Finding single_writer(const ImageEvidence& e) {
   }
   if (threads == 0) {
     return unobservable(
-        "no names were published that threads gave at once",
+        "no names that several threads gave at once were published",
         "an adapter that declares process.publish, process.parallel, thread and thread.attach");
   }
   if (!e.image->stores_unseen.empty()) {

@@ -230,11 +230,12 @@ Finding update_complete_state(const ImageEvidence& e) {
                                 sizes.size()));
     }
     return not_applicable(NaReason::kCapability,
-                          "among the keys that the SDK lets a program set none was changed");
+                          "none of the keys that the SDK lets a program set was changed");
   }
   if (removals == 0 || sizes.size() < 2) {
-    return unobservable("no update that removed an attribute and one of another size were seen",
-                        kUpdatingAdapter);
+    return unobservable(
+        "not both were seen: an update that removed an attribute, and one to another size",
+        kUpdatingAdapter);
   }
   return passed(fmt::format("{} sizes; removed attributes are gone", sizes.size()));
 }
@@ -301,7 +302,7 @@ Finding publish_on_init(const ImageEvidence& e) {
   };
   if (first == operations.end() || !first->ok) return silent("the SDK was not initialised");
   const Published now = published_at(*e.session, *first);
-  if (now.image == nullptr) return silent("nobody looked after the initialisation");
+  if (now.image == nullptr) return silent("no snapshot was taken after the initialisation");
   if (now.context != nullptr) return passed("a context was there when the SDK was initialised");
   auto next = first + 1;
   while (next != operations.end() && is_idle(*next)) ++next;
@@ -316,7 +317,7 @@ Finding publish_on_init(const ImageEvidence& e) {
   if (now.has_mappings)
     return silent("what was published is not valid: another requirement reports it");
   if (until < from + kShortly) {
-    return silent("no context was seen after the initialisation, and nobody waited for it");
+    return silent("no context was seen after the initialisation, and ctxconf did not wait for it");
   }
   const auto later = first_context_ns(*now.image, until, UINT64_MAX);
   Finding f = failed(fmt::format("no context for {:.1f} s after the SDK was initialised{}",
@@ -564,13 +565,13 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
     return f;
   }
   constexpr const char* kRemedy = "an adapter that declares process.update and process.parallel";
-  if (updates == 0) return unobservable("no updates were asked for at once", kRemedy);
+  if (updates == 0) return unobservable("no parallel updates were requested", kRemedy);
   if (!e.image->stores_unseen.empty()) {
     return unobservable(e.image->stores_unseen, "a host with watchpoints for tracers");
   }
-  if (seen == 0) return unobservable("none of the updates at once was seen as stores", kRemedy);
+  if (seen == 0) return unobservable("no stores of the parallel updates were seen", kRemedy);
   Finding f =
-      passed(fmt::format("{} updates at once led to {}, each by one thread", updates, seen));
+      passed(fmt::format("{} parallel updates led to {}, each by one thread", updates, seen));
   f.level = "stores";
   return f;
 }
@@ -604,7 +605,7 @@ std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
   auto calls = answered_at_the_end(e);
   if (calls.empty()) return std::nullopt;
   Finding f = info("the process ended (" + e.session->session->ending +
-                       ") while memory was refused, which also its runtime may have asked for",
+                       ") while memory was refused, for which its runtime may also have asked",
                    "ended without memory");
   f.level = "syscalls";
   f.evidence = std::move(calls);

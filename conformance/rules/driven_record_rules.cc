@@ -48,7 +48,7 @@ Hexdump::Mark mark_of(const abi::AttributeEntry& entry, std::string label) {
 
 Finding no_record_of_a_context() {
   return unobservable("no thread showed a record while a context was attached to it",
-                      "an adapter whose contexts show");
+                      "an adapter whose contexts are visible");
 }
 
 // Refused by design wherever it was asked, as far as `asked` tells.
@@ -146,7 +146,7 @@ Finding ids_zero_when_none(const ImageEvidence& e) {
     f.evidence = record_lines(*odd->slot.record);
     return f;
   }
-  return passed(fmt::format("{} looks at a context without ids", judged));
+  return passed(fmt::format("{} samples of a context without ids", judged));
 }
 
 std::string named_flags(unsigned flags) {
@@ -189,13 +189,14 @@ Finding trace_flags(const ImageEvidence& e) {
   }
   if (sampled == 0) return no_record_of_a_context();
   if (masked) {
-    Finding f = info(fmt::format("of the flags {:#04x} those without a meaning so far are cleared",
+    Finding f = info(fmt::format("those of the flags {:#04x} that have no meaning yet are cleared",
                                  masked->context()->flags),
                      "flags without a meaning cleared");
     f.evidence = {"after " + request_line(*masked->driven)};
     return f;
   }
-  return passed(fmt::format("{} looks sampled, {} not, {}", sampled, unsampled,
+  return passed(fmt::format("the sampled flag is set in {} samples and clear in {}; {}", sampled,
+                            unsampled,
                             others == 0 ? "no other flag shown" : "also " + named_flags(others)));
 }
 
@@ -319,7 +320,7 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
     return unobservable("no attribute that was given again was seen",
                         "an adapter that declares thread.append");
   }
-  return passed(fmt::format("{} looks at an attribute that was given again", judged));
+  return passed(fmt::format("{} samples of an attribute that was given again", judged));
 }
 
 constexpr auto kDrivenRecordRules = std::to_array<RequirementRule>({

@@ -192,7 +192,7 @@ Finding resource_as_given(const ImageEvidence& e) {
   }
   if (compared.empty() && nothing_taken) return nothing_was_taken();
   if (compared.empty()) {
-    return unobservable("nothing was published of a Resource that was given",
+    return unobservable("no Resource that was given was published",
                         "an adapter that declares process.publish");
   }
   Finding f = passed(fmt::format("{} attributes as they were given{}", compared.size(),

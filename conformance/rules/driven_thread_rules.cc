@@ -139,7 +139,7 @@ Finding matches_context(const ImageEvidence& e) {
                         "an adapter that declares thread.attach");
   }
   if (attributes.compared() == 0 && attributes.lacked_names()) {
-    return unobservable("there was no key map to compare attributes by",
+    return unobservable("there was no key map to compare attributes with",
                         "an adapter whose process context has a key map");
   }
   return passed(fmt::format("{} contexts and {} attributes, each as it was attached", judged.size(),
@@ -178,8 +178,9 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
     if (style == "pointer") {
       return not_applicable(NaReason::kCapability, "the pointer is the switch here");
     }
-    return unobservable("no slot was seen to lead to a record that was valid and is not any more",
-                        "an adapter that declares thread.detach and hides by the valid byte");
+    return unobservable(
+        "no slot was seen that leads to a record which was valid before and is not now",
+        "an adapter that declares thread.detach and hides by the valid byte");
   }
   std::size_t most = 0;
   for (const auto& [tid, s] : slots) {

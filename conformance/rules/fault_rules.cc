@@ -145,7 +145,7 @@ Finding needs(const ImageEvidence& e, std::string_view options) {
 
 Finding not_concluded(const ImageEvidence& e) {
   if (died(e)) {
-    return unobservable("the program died", "a program that lives under this fault");
+    return unobservable("the program died", "a program that survives this fault");
   }
   return unobservable("what followed the fault was not seen to its end",
                       "a program that is not killed, without a seccomp filter of its own");
@@ -510,7 +510,7 @@ Finding survives_total_denial(const ImageEvidence& e) {
                  "'prctl(PR_SET_VMA):error=EPERM'");
   }
   if (died(e)) return death(e, "all calls were denied", refused);
-  if (lived_on(e)) return passed("it answered all that it was asked then and later");
+  if (lived_on(e)) return passed("it answered every request then and later");
   if (!is_concluded(e)) return not_concluded(e);
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
     return unobservable(fmt::format("it exited {}, and how it ends when nothing is denied is not "
@@ -607,7 +607,8 @@ Finding without_memfd(const ImageEvidence& e, const SystemCall& refused, std::st
     return unobservable("this kernel did not name the memory that was published instead",
                         remedy(e, fmt::format("{} --inject 'prctl(PR_SET_VMA):value=0'", option)));
   }
-  return passed(e.has_usable ? "a context was published another way" : "no context was published");
+  return passed(e.has_usable ? "a context was published in another way"
+                             : "no context was published");
 }
 
 Finding failure_mmap(const ImageEvidence& e) {
@@ -998,7 +999,7 @@ template <RuleFunction kRule>
 Finding at_faulted_calls(const ImageEvidence& e) {
   Finding f;
   if (e.timeline->mode == Mode::kAttach) {
-    f = unobservable("the calls were made before ctxconf looked", "ctxconf wrap");
+    f = unobservable("the calls were made before ctxconf observed the program", "ctxconf wrap");
   } else if (!e.image->calls_unseen.empty() && !e.faulted) {
     f = unobservable(e.image->calls_unseen, "ctxconf wrap, on a host where it can stop calls");
   } else {

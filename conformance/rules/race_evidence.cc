@@ -50,11 +50,11 @@ std::string counts_of(const Race& r) {
       r.reads, static_cast<double>(r.duration_ns) / 1e9, share(r.none), share(r.overtaken),
       r.contents);
   if (r.unreadable > 0) {
-    out += fmt::format("; of {:.2f} % the header was gone", share(r.unreadable));
+    out += fmt::format("; in {:.2f} % the header was gone", share(r.unreadable));
   }
   if (r.too_large > 0) {
     out +=
-        fmt::format("; of {:.2f} % the payload was too large to be read here", share(r.too_large));
+        fmt::format("; in {:.2f} % the payload was too large to be read here", share(r.too_large));
   }
   return out;
 }

@@ -510,8 +510,9 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "a program whose own threads store the fields");
   }
   if (tally.reopened > 0) {
-    return unobservable("the zero may have withdrawn the context, and another have been published",
-                        "ctxconf run, which knows what the program was asked for");
+    return unobservable(
+        "the zero may have withdrawn the context, and another may have been published since",
+        "ctxconf run, which knows what the program was asked for");
   }
   if (tally.contended > 0) {
     return unobservable("another thread may have acted before the memory was copied",
@@ -556,7 +557,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   constexpr const char* kRemedy =
       "ctxconf wrap without --watch threads, on a host with hardware watchpoints";
   if (e.timeline->mode == Mode::kAttach) {
-    return unobservable("the stores were made before ctxconf looked", "ctxconf wrap");
+    return unobservable("the stores were made before ctxconf observed the program", "ctxconf wrap");
   }
   if (!e.image->stores_unseen.empty()) return unobservable(e.image->stores_unseen, kRemedy);
   if (std::ranges::none_of(relevant_contexts(e), &Context::usable)) return no_valid_header();
