@@ -1,5 +1,7 @@
 #include "conformance/observe/attach.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "conformance/observe/wrap.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
