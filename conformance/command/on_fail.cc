@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "conformance/command/print.h"
 #include "conformance/judge/judge.h"
 #include "conformance/report/wording.h"
 #include "conformance/rules/publications.h"
