@@ -525,7 +525,8 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"wrap", "run", "elf"}));
   sub->add_option("--jobs", o->selftest.jobs,
-                  "run N programs at once; default: three per processor, one with --generate");
+                  "run N programs at once, at most 64; default: three per processor, one with\n"
+                  "--generate");
   sub->add_option("--shake", o->selftest.shaken,
                   "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
       ->type_name("SEED");
