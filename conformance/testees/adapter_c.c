@@ -733,7 +733,7 @@ static void block(struct call* call) {
   struct timespec end, now;
   long long ms;
   if (!integer(member(call->request, "ms"), &ms) || ms < 0 || ms > 60000) {
-    refuse(call, "bad-request", 0, "ms is no time");
+    refuse(call, "bad-request", 0, "ms is not a time");
     return;
   }
   gate(call);

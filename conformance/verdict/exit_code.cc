@@ -107,7 +107,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   if (judged.empty() || absent) {
     return {kExitNotJudged,
             "none" + of + " could be judged" +
-                (judged.empty() ? "" : " except " + names(judged) + ", which says no more") +
+                (judged.empty() ? "" : " except " + names(judged) + ", judged without a context") +
                 (published ? "" : ": no published context was seen")};
   }
   if (!run.floor.empty()) return {kExitNotJudged, below(run.floor)};

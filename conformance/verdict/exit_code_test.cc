@@ -84,8 +84,8 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   EXPECT_EQ(concluded(run), "4 none of 1 requirement could be judged");
   // The only result is that a context is missing.
   EXPECT_EQ(concluded({Outcome::kInfo, Outcome::kUnobservable}),
-            "4 none of 2 requirements could be judged except pctx.header.signature, which says no "
-            "more: no published context was seen");
+            "4 none of 2 requirements could be judged except pctx.header.signature, judged "
+            "without a context: no published context was seen");
   RunResult seen = run_of({Outcome::kInfo});
   seen.images.emplace_back().published = true;
   EXPECT_EQ(concluded(seen).front(), '0');
