@@ -344,9 +344,22 @@ bool is_mixture(std::uint64_t value, std::uint64_t a, std::uint64_t b) {
   return true;
 }
 
+// The last address of a trace that was cut may be half of the next one.
+bool is_open(const TraceViews& w, const Run& hold) {
+  return !w.trace->whole() && hold.end == w.views.size();
+}
+
+// It was seen that the variable led to a record, or how it went on from where it led.
+bool is_shown(const TraceViews& w, const Run& hold) {
+  const auto views = std::span(w.views).subspan(hold.first, hold.end - hold.first);
+  return !is_open(w, hold) || views.front().value() == w.views.front().value() ||
+         std::ranges::any_of(views, &SeenSlot::visible);
+}
+
 std::optional<Finding> unsound_slot(const ImageEvidence& e, const TraceViews& w, const Run& hold) {
   const std::uint64_t value = w.views[hold.first].value();
-  const bool is_end = value == w.views.front().value() || value == w.views.back().value();
+  const bool is_end = value == w.views.front().value() || is_open(w, hold) ||
+                      (w.trace->whole() && value == w.views.back().value());
   // From there on it is for tctx.attach.record-outlives-slot.
   const auto release = release_in(w, hold);
   bool is_record = release.has_value();
@@ -382,7 +395,8 @@ Finding slot_always_sound(const ImageEvidence& e) {
     for (const Run& hold : all) {
       if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
     }
-    if (!shows_changes(e, w) || all.empty()) continue;
+    const auto shown = [&](const Run& hold) { return is_shown(w, hold); };
+    if (!shows_changes(e, w) || std::ranges::none_of(all, shown)) continue;
     judged.insert(w.index);
     steps += w.trace->steps;
   }
@@ -428,7 +442,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     const SeenSlot& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
-    if (w.trace->whole() && first.visible() && (left || detached)) judged.insert(w.index);
+    if (shows_changes(e, w) && first.visible() && (left || detached)) judged.insert(w.index);
   }
   if (judged.empty()) {
     return not_stepped(e, "no operation that was single-stepped let go of a record");
@@ -595,7 +609,10 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
     for (std::size_t i = run.first + 1; i < run.end; ++i) {
       const SeenSlot& before = w.views[i - 1];
       const SeenSlot& now = w.views[i];
-      changed = changed || before.head != now.head;
+      // Of a trace that was cut, the last change of ids may be a part of one.
+      const bool is_open =
+          !w.trace->whole() && !same_ids(before, now) && same_ids(now, w.views[run.end - 1]);
+      changed = changed || (before.head != now.head && !is_open);
       bool is_late = false;
       if (may_follow(e, w, run, i, is_late) || is_whole_switch(e, w, run, i)) {
         if (is_late && !late) late = late_flags(e, w, run, i);
@@ -841,7 +858,7 @@ Finding before_use(const ImageEvidence& e) {
         if (!length || old.contains(index)) continue;
         if (index < *length) {
           const bool is_new = index >= (known ? known->size() : 0);
-          if (is_first && is_new && w.trace->whole()) ++judged;
+          if (is_first && is_new && shows_changes(e, w)) ++judged;
           continue;
         }
         if (maps.longest_after(s.view->published.value_or(0)) <= index) continue;

@@ -1104,6 +1104,30 @@ TEST(UndrivenSteps, AStepTraceThatWasCut) {
   shown.slot = 0;
   shown.begin(attach()).point(kA).point(0).cut();
   expect_undriven(shown, kComplete, Outcome::kPass);
+  expect_undriven(shown, kOutlives, Outcome::kUnobservable);
+  shown.slot = kA;
+  shown.begin(attach()).point(0).cut();
+  expect_undriven(shown, kOutlives, Outcome::kPass);
+}
+
+// The second half may have been stored right after it.
+TEST(UndrivenSteps, AWalkThatWasCutBetweenTwoHalves) {
+  Stepped ids;
+  ids.slot = kA;
+  ids.begin(attach()).store(kA, kSpan, "12345678").cut();
+  expect_undriven_failures(ids, {});
+  expect_undriven(ids, kNoChange, Outcome::kUnobservable);
+  ids.begin(attach()).store(kA, kSpan, "87654321").store(kA, kSpan, "12345678").cut();
+  expect_undriven(ids, kNoChange, Outcome::kPass);
+
+  Stepped address;
+  address.memory[(kA & ~0xffffULL) | (kB & 0xffff)] = std::string(64, '\0');
+  address.begin(attach()).point((kA & ~0xffffULL) | (kB & 0xffff)).cut();
+  expect_undriven_failures(address, {});
+  expect_undriven(address, kSound, Outcome::kUnobservable);
+  address.slot = 0;
+  address.begin(attach()).point(kA).cut();
+  expect_undriven(address, kSound, Outcome::kPass);
 }
 
 TEST(UndrivenSteps, WrongOrders) {
