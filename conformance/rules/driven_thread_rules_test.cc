@@ -734,6 +734,15 @@ TEST(Ids, InReverseOrder) {
   EXPECT_NE(f.saw.find("in reverse order"), std::string::npos) << f.saw;
 }
 
+TEST(Ids, OfALengthThatNoIdHas) {
+  for (const char* span : {"", "b", "b7a", "b7ad6b71692033311"}) {
+    World w;
+    w.operate(expected("main", "A", kTrace, span), {{kMain, shown(kTrace, kSpan)}});
+    EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kPass) << span;
+    EXPECT_NE(w.outcome("tctx.record.span-id"), Outcome::kPass) << span;
+  }
+}
+
 TEST(Ids, OfTheSdkAsTheReplyNamesThem) {
   const auto run = [](const Json& named) {
     World w;
