@@ -22,7 +22,7 @@ struct DriftCommand {
   std::vector<std::string> oteps;       // 4719=FILE
   std::vector<std::string> catalogues;  // files; empty: the built-in one
   bool json = false;
-  std::string cited;  // SECTION or SECTION:FIRST-LAST; empty: compare
+  std::optional<std::string> cited;  // SECTION or SECTION:FIRST-LAST; else compare
 };
 
 constexpr std::size_t kLongestCatalogue = std::size_t{4} << 20U;
@@ -166,18 +166,22 @@ sys::Result<std::vector<Compared>> wanted(const std::vector<std::string>& values
 
 // The sentences of a section, numbered from 1; or, for some of them, the members that a requirement
 // of the catalogue refers to them with.
-int cite(const DriftCommand& command) {
-  const auto equals = command.oteps.front().find('=');
-  if (command.oteps.size() != 1 || equals == std::string::npos) {
+int cite(const std::string& cited, const std::vector<std::string>& oteps) {
+  if (oteps.size() != 1) {
     return complain(kExitUsage, "--cite: name one text", "like --otep 4719=4719-process-ctx.md");
   }
-  const auto bytes = read_file(command.oteps.front().substr(equals + 1), kLongestSourceText);
+  const auto named = wanted(oteps, Catalogue::builtin());
+  if (!named) {
+    return complain(kExitUsage, sys::to_string(named.error()),
+                    "like --otep 4719=4719-process-ctx.md");
+  }
+  const auto bytes = read_file(named->front().file, kLongestSourceText);
   if (!bytes) return complain(kExitUsage, "drift: " + sys::to_string(bytes.error()));
   const auto text = SourceText::from(*bytes);
   if (!text) return complain(kExitUsage, "drift: " + text.error().detail);
 
-  const auto colon = command.cited.find(':');
-  const std::string section = command.cited.substr(0, colon);
+  const auto colon = cited.find(':');
+  const std::string section = cited.substr(0, colon);
   const auto [begin, end] = text->units_of_section(section);
   if (begin == end) {
     return complain(kExitUsage, "--cite: the text has no sentences in the section " + section);
@@ -195,14 +199,13 @@ int cite(const DriftCommand& command) {
   }
   std::size_t first = 0;
   std::size_t last = 0;
-  std::istringstream range(command.cited.substr(colon + 1));
+  std::istringstream range(cited.substr(colon + 1));
   char dash = '-';
   range >> first;
   last = first;
   if (!range.eof()) range >> dash >> last;
   if (!range || !range.eof() || dash != '-' || first < 1 || last < first || last > units.size()) {
-    return complain(kExitUsage, "--cite: " + command.cited.substr(colon + 1) +
-                                    " is not a range of " +
+    return complain(kExitUsage, "--cite: " + cited.substr(colon + 1) + " is not a range of " +
                                     fmt::format("the {} sentences of {}", units.size(), section));
   }
   const auto location = text->location_of(begin + first - 1, last - first + 1);
@@ -215,7 +218,7 @@ int cite(const DriftCommand& command) {
 }
 
 int drift(const DriftCommand& command) {
-  if (!command.cited.empty()) return cite(command);
+  if (command.cited) return cite(*command.cited, command.oteps);
   std::optional<Catalogue> given;
   if (!command.catalogues.empty()) {
     auto read = read_catalogue(command.catalogues);
@@ -265,18 +268,22 @@ Command drift_command(CLI::App& app, const Words& /*command_line*/) {
                   "NUMBER=FILE: the Markdown text of OTEP 4719 or 4947 (repeatable)")
       ->required()
       ->allow_extra_args(false);
-  sub->add_option("--catalogue", o->catalogues,
-                  "use the requirements in this file, not the built-in ones (repeatable)")
-      ->allow_extra_args(false);
-  sub->add_flag("--json", o->json, "as JSON");
-  sub->add_option("--cite", o->cited,
-                  "print the sentences of this section; with :3-5 after it, the anchor, lines and "
-                  "fingerprint of these sentences for the catalogue")
-      ->type_name("SECTION[:FIRST-LAST]");
+  auto* catalogue =
+      sub->add_option("--catalogue", o->catalogues,
+                      "use the requirements in this file, not the built-in ones (repeatable)")
+          ->allow_extra_args(false);
+  auto* json = sub->add_flag("--json", o->json, "as JSON");
+  sub->add_option(
+         "--cite", o->cited,
+         "compare nothing, and print the sentences of this section; with :3-5 after it, the "
+         "anchor, lines, sentence numbers and fingerprint of these sentences for the "
+         "catalogue")
+      ->type_name("SECTION[:FIRST-LAST]")
+      ->excludes(catalogue)
+      ->excludes(json);
   sub->footer(
-      "Exit codes: 0 all sentences are as pinned, 1 some changed, moved or vanished, 2 usage, or "
-      "a\n"
-      "file that cannot be read or is not a text of that OTEP, 70 a bug in ctxconf.");
+      "Exit codes: 0 all sentences are as pinned, or cited, 1 some changed, moved or vanished,\n"
+      "2 usage, or a file that cannot be read or is not a text of that OTEP, 70 a bug in ctxconf.");
 
   return {.app = sub, .run = [o](const Words& /*program*/) { return drift(*o); }, .takes = nullptr};
 }

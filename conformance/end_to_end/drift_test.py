@@ -147,7 +147,12 @@ class DriftTest(unittest.TestCase):
         expected = json.loads(catalogue())["requirements"][1]
         self.assertEqual(json.loads(members.stdout),
                          {name: expected[name] for name in ("anchor", "lines", "sentences", "fingerprint")})
-        for wrong, text in (("trains", "no sentences in the section trains"), ("boats:0", "is not a range"),
+        for more in ("--json", "--catalogue=boats.json"):
+            self.refuses("excludes", "--otep", "4719=boats.md", "--cite", "boats", more)
+        self.refuses("--cite: name one text", "--otep", "4719=boats.md", "--otep", "4947=boats.md",
+                     "--cite", "boats")
+        self.refuses("no such OTEP", "--otep", "4720=boats.md", "--cite", "boats")
+        for wrong, text in (("", "no sentences in the section"), ("trains", "no sentences in the section trains"), ("boats:0", "is not a range"),
                             ("boats:2-9", "is not a range"), ("boats:1-", "is not a range"),
                             ("boats:2-1", "is not a range"), ("boats:1-2x", "is not a range")):
             self.refuses(text, "--otep", "4719=boats.md", "--cite", wrong)
