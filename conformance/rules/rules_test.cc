@@ -729,6 +729,25 @@ TEST(ForkRules, DontforkOnEveryPart) {
   EXPECT_EQ(unknown.judge("pctx.fork.dontfork").outcome, Outcome::kUnobservable);
 }
 
+// When it came is for pctx.fork.dontfork-before-header.
+TEST(ForkRules, DontforkThatComesLate) {
+  const auto outcome = [](const Candidate& first, const Candidate& second) {
+    World w;
+    w.see({first}, 2, Moment::kPeriodic, 2.1);
+    w.see({second}, 3, Moment::kNamed, 4);
+    return w.judge("pctx.fork.dontfork").outcome;
+  };
+  Candidate unmarked = Writer{}.candidate();
+  unmarked.vm_flags = {"rd wr mr mw me ac"};
+  const Candidate marked = Writer{}.candidate();
+  EXPECT_EQ(outcome(unmarked, marked), Outcome::kPass);
+  EXPECT_EQ(outcome(marked, unmarked), Outcome::kFail);
+  // The first publication never had it.
+  Writer next;
+  next.header.monotonic_published_at_ns += kSecond;
+  EXPECT_EQ(outcome(unmarked, next.candidate()), Outcome::kFail);
+}
+
 TEST(Conventions, NearMissesOnly) {
   EXPECT_EQ(conventional_name_near("serviceName"), "service.name");
   EXPECT_EQ(conventional_name_near("service_name"), "service.name");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 
 #include "conformance/rules/rule.h"
 
@@ -74,6 +75,25 @@ Finding no_silent_change(const ImageEvidence& e) {
   return unobservable("no payload was seen twice", "a program that runs for 100 ms and more");
 }
 
+bool has_dontfork(const std::optional<std::string>& vm_flags) {
+  return vm_flags && (" " + *vm_flags + " ").find(" dc ") != std::string::npos;
+}
+
+// A later state of the same publication shows the mark: it came late, and how late is for
+// pctx.fork.dontfork-before-header.
+bool is_marked_later(const ImageEvidence& e, const Context& c, const sys::MapEntry& entry) {
+  const auto at = std::ranges::find(e.judged, &c);
+  return std::any_of(at, e.judged.end(), [&](const Context* later) {
+    if (later->header.monotonic_published_at_ns != c.header.monotonic_published_at_ns) return false;
+    const Candidate& same = *later->candidate;
+    for (std::size_t i = 0; i < same.entries.size() && i < same.vm_flags.size(); ++i) {
+      if (same.entries[i].range.begin() == entry.range.begin() && has_dontfork(same.vm_flags[i]))
+        return true;
+    }
+    return false;
+  });
+}
+
 Finding dontfork(const ImageEvidence& e) {
   bool judged = false;
   std::optional<Finding> milder;
@@ -85,8 +105,7 @@ Finding dontfork(const ImageEvidence& e) {
       const auto& flags = c->candidate->vm_flags[i];
       if (!flags) continue;
       judged = true;
-      const std::string padded = " " + *flags + " ";
-      if (padded.find(" dc ") != std::string::npos) continue;
+      if (has_dontfork(flags) || is_marked_later(e, *c, entries[i])) continue;
       // Without the header a child has memory of that name, and no context.
       const bool has_header = entries[i].range.contains(sys::RemoteAddr(c->start()));
       if (!has_header && milder) continue;
