@@ -65,7 +65,7 @@ add_custom_command(OUTPUT ${zoo}
   COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/conformance/testees/mutants.py"
           "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/bin"
   DEPENDS conformance/testees/mutants.py conformance/testees/driven_record_writer.cc ${tables}
-          conformance/requirements/4719-2026-04-07.json conformance/requirements/4947-2026-07-17.json
+          ${catalogue_files}
   VERBATIM)
 add_custom_target(mutants ALL DEPENDS ${zoo})
 add_dependencies(ctxconf mutants)  # it reads these

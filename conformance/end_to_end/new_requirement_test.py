@@ -5,6 +5,7 @@ usage: new_requirement_test.py SOURCE_DIR
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ del sys.argv[1:2]
 FOLDERS = ("conformance/requirements", "conformance/rules", "conformance/testees", "scripts")
 # For each kind of program, a new requirement and one that is like it.
 PAIRS = (("pctx.header.flags", "pctx.header.version"), ("tctx.record.padding", "tctx.record.trace-id"),
-         ("pctx.update.all", "pctx.update.visible"))
+         ("pctx.update.all", "pctx.update.visible"), ("tctx.attach.whole", "tctx.attach.one-switch"))
 
 
 class NewRequirementTest(unittest.TestCase):
@@ -62,14 +63,18 @@ class NewRequirementTest(unittest.TestCase):
             self.assertEqual(set(of_it), {"mutant", "variant"}, new)
             self.assertIn(new, of_it["mutant"]["expect"])
 
-    def test_only_cases_have_a_function(self):
-        """An adapter's broken program is a row that names a deviation, and compiles without a function."""
+    def test_a_program_has_the_members_of_its_neighbours(self):
+        rows = re.compile(r'^    \{"([^"]*)",\s*(?:"[^"]*"\s*)+([^{}"]*)\},$', re.M)
         for new, like in PAIRS:
             self.run_script(new, "--like", like)
-        testees = self.root / "conformance" / "testees"
-        self.assertIn('"TODO: what it does", bad_header_flags}', (testees / "process/header.cc").read_text())
-        self.assertIn('{"pctx.update.all", "TODO: what it does"},',
-                      (testees / "driven_process/content.cc").read_text())
+            changed = [path.read_text() for path in (self.root / "conformance/testees").rglob("*.cc")
+                       if f'{{"{new}"' in path.read_text()]
+            self.assertEqual(len(changed), 1, new)
+            members = {name: re.sub(r"(?:bad|good)_\w+", "function", more)
+                       for name, more in rows.findall(changed[0])}
+            for name in (new, re.sub("[^a-z0-9]", "-", new.split(".", 1)[1])):
+                mine = members.pop(name)
+                self.assertIn(mine, members.values(), name)
 
     def test_what_cannot_be_added_changes_nothing(self):
         before = self.contents()
