@@ -36,8 +36,8 @@ void attached_now() {
 bool go_on() { return !done.load(std::memory_order_relaxed); }
 
 // Takes so long that two changes do not pass for one.
-void work() {
-  volatile int left = 1000;
+void work(int turns = 1000) {
+  volatile int left = turns;
   while (left > 0) left = left - 1;
 }
 
@@ -123,6 +123,7 @@ void good_appended() {
       const Bytes more = entry(3, "appended") + entry(1, "PUT");
       more.copy(at + kHead + size, more.size());
       set_size(at, size + more.size());
+      work(100);  // so that readers find both sizes
       set_size(at, size);
     }
   });
