@@ -16,7 +16,7 @@ if(CTXCONF_SANITIZE)
   target_link_options(ctxconf_flags INTERFACE -fsanitize=${CTXCONF_SANITIZE})
 endif()
 
-# ctxconf_unity(TARGET): with CTXCONF_UNITY, about ten sources at a time are compiled and linted as
+# ctxconf_unity(TARGET): with CTXCONF_UNITY, up to CTXCONF_UNITY_SIZE sources at a time are compiled and linted as
 # one. Two sources of a target must not define the same name, even a local one.
 function(ctxconf_unity target)
   if(NOT CTXCONF_UNITY)
@@ -29,11 +29,19 @@ function(ctxconf_unity target)
   set_source_files_properties(${generated} PROPERTIES SKIP_UNITY_BUILD_INCLUSION TRUE)
   # Batches of the same size keep both CPUs of a small machine busy.
   list(LENGTH sources count)
-  math(EXPR batches "(${count} + 9) / 10")
+  math(EXPR batches "(${count} + ${CTXCONF_UNITY_SIZE} - 1) / ${CTXCONF_UNITY_SIZE}")
   math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
   # g++ treats an included source as a header that two programs might share.
   target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")
+endfunction()
+
+# ctxconf_link_quickly(TARGET): with clang's own linker, which programs under test must not use unasked
+find_program(CTXCONF_LLD NAMES ld.lld-19 ld.lld)
+function(ctxconf_link_quickly target)
+  if(CTXCONF_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT CMAKE_CROSSCOMPILING)
+    target_link_options(${target} PRIVATE "--ld-path=${CTXCONF_LLD}")
+  endif()
 endfunction()
 
 # ctxconf_library(NAME SRCS file... [DEPS target...])

@@ -1,6 +1,5 @@
 # Libraries that define a thread-local variable with every access model, and programs that use one
 # or have their own, all without sanitizers.
-find_program(CTXCONF_LLD NAMES ld.lld-19 ld.lld)
 if(NOT CTXCONF_LLD)
   message(WARNING "no lld (Debian: lld-19): the testees that it links are not built, and the tests that need them are disabled")
 endif()

@@ -2,9 +2,6 @@
 // information gives the callers. Reads the file in a separate process, so this target is slow.
 //
 // Input: 17 registers; 2 bytes, the size of the stack; the stack; the file.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -15,6 +12,7 @@
 #include <string>
 
 #include "fuzz/check.h"
+#include "fuzz/input_file.h"
 #include "sys/code_stack.h"
 
 namespace {
@@ -22,13 +20,6 @@ namespace {
 using namespace ctxconf;
 
 constexpr std::uint64_t kCodeAt = 0x7f0000000000;
-
-// One file for all inputs.
-int scratch() {
-  static const int fd = memfd_create("input", MFD_CLOEXEC);
-  FUZZ_CHECK(fd >= 0);
-  return fd;
-}
 
 }  // namespace
 
@@ -42,12 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       std::min<std::size_t>(data[head - 2] | data[head - 1] << 8U, rest.size());
   stack.bytes.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(stack_size));
   const auto bytes = rest.subspan(stack_size);
-  FUZZ_CHECK(ftruncate(scratch(), 0) == 0);
-  FUZZ_CHECK(pwrite(scratch(), bytes.data(), bytes.size(), 0) ==
-             static_cast<ssize_t>(bytes.size()));
-  const auto file = sys::HeldFile::open("/proc/self/fd/" + std::to_string(scratch()));
-  FUZZ_CHECK(file.has_value());
-  const std::array code = {sys::CodeMapping{&*file, "/nowhere/file", kCodeAt, 0}};
+  const sys::HeldFile file = fuzz::input_file(bytes);
+  const std::array code = {sys::CodeMapping{&file, "/nowhere/file", kCodeAt, 0}};
   const std::array stacks = {stack, stack};
   sys::CodeLookUpLimits limits;
   limits.time = std::chrono::milliseconds(2000);

@@ -1,15 +1,14 @@
 // An ELF file with debug information, and queries for some places in it. Reads the file in a
 // separate process, so this target is slow.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "fuzz/check.h"
+#include "fuzz/input_file.h"
 #include "sys/code_location.h"
 
 namespace {
@@ -19,26 +18,16 @@ using namespace ctxconf;
 constexpr std::size_t kLongestSymbol = 1024;
 constexpr std::size_t kLongestPath = 4096;
 
-// One file for all inputs.
-int scratch() {
-  static const int fd = memfd_create("input", MFD_CLOEXEC);
-  FUZZ_CHECK(fd >= 0);
-  return fd;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  FUZZ_CHECK(ftruncate(scratch(), 0) == 0);
-  FUZZ_CHECK(pwrite(scratch(), data, size, 0) == static_cast<ssize_t>(size));
-  const auto file = sys::HeldFile::open("/proc/self/fd/" + std::to_string(scratch()));
-  FUZZ_CHECK(file.has_value());
-  FUZZ_CHECK(file->identity().size == size);
+  const sys::HeldFile file = fuzz::input_file(std::as_bytes(std::span(data, size)));
+  FUZZ_CHECK(file.identity().size == size);
   const std::array<std::uint64_t, 4> locations = {0, size / 2, size, UINT64_MAX};
   sys::CodeLookUpLimits limits;
   limits.time = std::chrono::milliseconds(2000);
   const auto began = std::chrono::steady_clock::now();
-  const sys::CodeLocations found = sys::locate_code(*file, "/nowhere/file", locations, limits);
+  const sys::CodeLocations found = sys::locate_code(file, "/nowhere/file", locations, limits);
   // A file never makes anyone wait; a minute is far more than a busy machine needs to end a child.
   FUZZ_CHECK(std::chrono::steady_clock::now() - began < std::chrono::minutes(1));
   FUZZ_CHECK(found.found.size() == locations.size());

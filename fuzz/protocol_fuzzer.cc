@@ -22,7 +22,7 @@ constexpr std::size_t kLongRun = 300'000;
 constexpr std::size_t kMostText = 5 * kLongRun;
 
 // A second way to cut lines: the whole text at once.
-std::vector<std::string> slow_lines(std::string_view text) {
+std::vector<std::string> lines_of_text(std::string_view text) {
   std::vector<std::string> lines;
   for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
     lines.emplace_back(end > kLongestLine ? std::string_view() : text.substr(0, end));
@@ -80,7 +80,7 @@ void check_line(const std::string& line) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string text;
   expand(text_of(data, size), kLongRun, kMostText, text);
-  const std::vector<std::string> lines = slow_lines(text + "\n");
+  const std::vector<std::string> lines = lines_of_text(text + "\n");
   const auto ended = std::span(lines).first(lines.size() - 1);  // the last one has no newline
   check_lines(text, SIZE_MAX / 2, ended);
   check_lines(text, text.size() / 3 + 1, ended);

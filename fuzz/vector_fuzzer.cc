@@ -17,7 +17,7 @@ namespace {
 using namespace ctxconf::golden;
 using namespace ctxconf::fuzz;
 
-constexpr std::string_view kFile = "golden/some/vector.json";
+constexpr std::string_view kVectorFile = "golden/some/vector.json";
 
 void check_vector(const Vector& vector) {
   FUZZ_CHECK(vector.id.starts_with(id_prefix(vector.kind)));
@@ -25,7 +25,7 @@ void check_vector(const Vector& vector) {
   const bool content = !vector.process_context.expect.empty() ||
                        !vector.thread_record.expect.empty() || !vector.maps.expect.empty();
   FUZZ_CHECK(content == vector.allows(Result::kAccept));
-  const auto again = parse_vector(to_json(vector), kFile, vector.kind);
+  const auto again = parse_vector(to_json(vector), kVectorFile, vector.kind);
   FUZZ_CHECK(again.has_value());
   FUZZ_CHECK(*again == vector);
   for (const MemoryPiece& piece : memory_of(vector.process_context)) {
@@ -67,17 +67,17 @@ void check_compared(const std::vector<Vector>& ours, Kind kind, std::string_view
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text = text_of(data, size);
-  const auto said = kind_in(text, kFile);
+  const auto said = kind_in(text, kVectorFile);
   if (!said) FUZZ_CHECK(!said.error().empty());
   for (const Kind kind : kKinds) {
-    const auto vector = parse_vector(text, kFile, kind);
+    const auto vector = parse_vector(text, kVectorFile, kind);
     if (vector) {
       FUZZ_CHECK(said && *said == kind);
       check_vector(*vector);
     } else {
       FUZZ_CHECK(!vector.error().empty());
     }
-    const auto source = encode_source(text, kFile, kind);
+    const auto source = encode_source(text, kVectorFile, kind);
     if (!source) {
       FUZZ_CHECK(!source.error().empty());
       continue;

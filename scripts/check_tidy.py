@@ -5,17 +5,35 @@ program that is wrong on purpose.
   check_tidy.py RUN-CLANG-TIDY CLANG-TIDY ROOT BUILD
 
 Sources that the build compiles together are linted together, and what several targets compile is
-linted as the first of them has it.
+linted as the first of them has it. Programs of one source are linted together as well, because most of the time
+goes to headers.
 """
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
 FOLDERS = r"(abi|sys|writer_ref|reader_ref|conformance|fuzz|golden)/"
 LINTED = re.compile(FOLDERS + r"(?!.*_test\.)(?!testees/(?!adapter)).*\.cc")
+# Programs whose sources are linted together; the function that each has gets another name.
+PROGRAMS = ((r"fuzz/(?!bench)\w+_fuzzer\.cc", "LLVMFuzzerTestOneInput"),
+            (r"writer_ref/(main|encode|thread_contexts)\.cc|reader_ref/main\.cc|"
+             r"conformance/(report/report_samples|testees/adapter_\w+)\.cc", "main"))
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
+
+
+def is_linted(source, root):
+    return source.is_relative_to(root) and LINTED.fullmatch(source.relative_to(root).as_posix())
+
+
+def command_for(path, entries):
+    """The words of all that decide what an #include and an #if mean."""
+    words = [word for entry in entries
+             for word in re.findall(r"-(?:D|I|isystem )\S+|-std=\S+", entry["command"])]
+    compiler = shlex.split(entries[0]["command"])[0]
+    return f"{compiler} {' '.join(dict.fromkeys(words))} -c {path}"
 
 
 def main():
@@ -24,19 +42,29 @@ def main():
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
         path = pathlib.Path(entry["directory"], entry["file"])
         if path.parent.name == "Unity":
-            sources = INCLUDE.findall(path.read_text(encoding="utf-8"))
-            together[path] = entry, {pathlib.Path(s) for s in sources}
-        elif path.is_relative_to(root) and LINTED.fullmatch(path.relative_to(root).as_posix()):
+            sources = {pathlib.Path(s) for s in INCLUDE.findall(path.read_text(encoding="utf-8"))}
+            if any(is_linted(source, root) for source in sources):
+                together[path] = entry, sources
+        elif is_linted(path, root):
             alone.setdefault(path, entry)
     for _, sources in together.values():
         for source in sources:
             alone.pop(source, None)
-    entries = [entry for entry, _ in together.values()] + list(alone.values())
     if not alone:
         print("no sources found")
         return 1
     database = build / "tidy"
     database.mkdir(exist_ok=True)
+    for pattern, function in PROGRAMS:
+        sources = [source for source in alone if re.fullmatch(pattern, source.relative_to(root).as_posix())]
+        if sources:
+            path = database / f"{function}.cc"
+            path.write_text("".join(f'#define {function} {function}_{i}\n#include "{source}"\n#undef {function}\n'
+                                    for i, source in enumerate(sources)), encoding="utf-8")
+            entry = {"directory": str(build), "file": str(path),
+                     "command": command_for(path, [alone.pop(source) for source in sources])}
+            together[path] = entry, sources
+    entries = [entry for entry, _ in together.values()] + list(alone.values())
     (database / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     print(f"{len(alone)} sources alone, {sum(len(s) for _, s in together.values())} in {len(together)} "
           "others", flush=True)

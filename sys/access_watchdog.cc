@@ -26,7 +26,7 @@ struct AccessWatchdog::Watched {
 
 namespace {
 
-constexpr int kLooks = 4;  // checks per deadline
+constexpr int kChecksPerDeadline = 4;
 constexpr std::uint64_t kWatchLost = UINT64_MAX;
 
 thread_local AccessWatchdog::Watched* watched_here = nullptr;
@@ -43,11 +43,11 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline, After
   std::uint64_t seen = 0;
   int looks = 0;
   std::unique_lock lock(w.mutex);
-  while (!w.over.wait_for(lock, deadline / kLooks, [&] { return w.is_over; })) {
+  while (!w.over.wait_for(lock, deadline / kChecksPerDeadline, [&] { return w.is_over; })) {
     auto now = w.changes.load();
     looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
-    if (looks != kLooks) continue;
+    if (looks != kChecksPerDeadline) continue;
     if (after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kWatchLost)) {
       stuck(w.pid.load());
     }

@@ -65,7 +65,10 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--shake", shaken)->group("");  // for selftest --shake
   std::vector<Command> commands;
   commands.reserve(std::size(kCommands));
-  for (const auto& add : kCommands) commands.push_back(add(app, command_line));
+  for (const auto& add : kCommands) {
+    commands.push_back(add(app, command_line));
+    commands.back().app->fallthrough();  // to --shake
+  }
   const auto named = [&] {
     return std::ranges::find_if(commands, [](const Command& c) { return c.app->parsed(); });
   };

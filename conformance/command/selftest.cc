@@ -156,9 +156,8 @@ struct Runs {
 std::vector<std::string> command_line(const Entry& entry, const Runs& runs, const std::string& dir,
                                       bool slowly) {
   const std::string& directory = runs.directory;
-  std::vector<std::string> out = {runs.self};
+  std::vector<std::string> out = {runs.self, entry.command, "--color", "never", "-v", "--out", dir};
   if (runs.shaken) out.insert(out.end(), {"--shake", std::to_string(*runs.shaken)});
-  out.insert(out.end(), {entry.command, "--color", "never", "-v", "--out", dir});
   if (entry.command == "elf") {
     out.push_back(directory + "/" + entry.program);
     for (const auto& file : entry.args) out.emplace_back(directory).append("/").append(file);
