@@ -62,12 +62,13 @@ int run_command_line(int argc, char** argv) {
       "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, 3 the target cannot be started or\n"
       "reached, 4 nothing could be judged, 5 the expectations file is stale, 70 a bug in ctxconf.");
   std::optional<std::uint64_t> shaken;
-  app.add_option("--shake", shaken)->group("");  // for selftest --shake
   std::vector<Command> commands;
   commands.reserve(std::size(kCommands));
   for (const auto& add : kCommands) {
     commands.push_back(add(app, command_line));
-    commands.back().app->fallthrough();  // to --shake
+    CLI::App* command = commands.back().app;
+    if (command->get_option_no_throw("--shake") != nullptr) continue;
+    command->add_option("--shake", shaken)->group("");  // for selftest --shake
   }
   const auto named = [&] {
     return std::ranges::find_if(commands, [](const Command& c) { return c.app->parsed(); });

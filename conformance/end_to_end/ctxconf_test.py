@@ -720,6 +720,7 @@ class UsageTest(Case):
                 (["wrap"], ["no command", "-- CMD"]),
                 (["wrap", "--"], ["no command", "-- CMD"]),
                 (["wrap", "true"], ["true", "put -- before the program"]),
+                (["wrap", "true", "--version"], ["--version", "put -- before the program"]),
                 (["wrap", "--bogus", "--", "true"], ["--bogus", "ctxconf wrap --help"]),
                 (["wrap", "--watch", "never", "--", "true"], ["--watch", "publication"]),
                 (["wrap", "--only", "pctx.nope", "--", "true"],

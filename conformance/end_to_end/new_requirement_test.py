@@ -17,7 +17,8 @@ del sys.argv[1:2]
 FOLDERS = ("conformance/requirements", "conformance/rules", "conformance/testees", "scripts")
 # For each kind of program, a new requirement and one that is like it.
 PAIRS = (("pctx.header.flags", "pctx.header.version"), ("tctx.record.padding", "tctx.record.trace-id"),
-         ("pctx.update.all", "pctx.update.visible"), ("tctx.attach.whole", "tctx.attach.one-switch"))
+         ("pctx.update.all", "pctx.update.visible"), ("tctx.attach.whole", "tctx.attach.one-switch"),
+         ("pctx.publish.fallback-heap", "pctx.publish.fallback-anon"))
 
 
 class NewRequirementTest(unittest.TestCase):
@@ -64,13 +65,13 @@ class NewRequirementTest(unittest.TestCase):
             self.assertIn(new, of_it["mutant"]["expect"])
 
     def test_a_program_has_the_members_of_its_neighbours(self):
-        rows = re.compile(r'^    \{"([^"]*)",\s*(?:"[^"]*"\s*)+([^{}"]*)\},$', re.M)
+        rows = re.compile(r'^    \{"([^"]*)",\s*(?:"[^"]*"\s*)+((?:[^{}"]|\{[^{}]*\})*)\},$', re.M)
         for new, like in PAIRS:
             self.run_script(new, "--like", like)
             changed = [path.read_text() for path in (self.root / "conformance/testees").rglob("*.cc")
                        if f'{{"{new}"' in path.read_text()]
             self.assertEqual(len(changed), 1, new)
-            members = {name: re.sub(r"(?:bad|good)_\w+", "function", more)
+            members = {name: re.sub(r"(?:bad|good)_\w+(<.*>)?", "function", more, flags=re.S)
                        for name, more in rows.findall(changed[0])}
             for name in (new, re.sub("[^a-z0-9]", "-", new.split(".", 1)[1])):
                 mine = members.pop(name)

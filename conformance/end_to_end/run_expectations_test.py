@@ -117,7 +117,7 @@ class ExpectationsTest(unittest.TestCase):
                     said = self.run_it(adapter, code=USAGE)
                     self.assertIn("  # issue=URL", said)
                     self.mend(said, EDITOR=self.editor(f"s,issue=TODO,{ISSUE},"))
-                self.judge_again(selected=["--only", "pctx.*"])
+                self.run_it(adapter, selected=["--only", "pctx.*"])
                 os.unlink(self.path("known"))
 
     def test_a_failure_that_is_gone(self):

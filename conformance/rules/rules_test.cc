@@ -742,6 +742,12 @@ TEST(ForkRules, DontforkThatComesLate) {
   const Candidate marked = Writer{}.candidate();
   EXPECT_EQ(outcome(unmarked, marked), Outcome::kPass);
   EXPECT_EQ(outcome(marked, unmarked), Outcome::kFail);
+  Candidate in_two = Writer{}.candidate();
+  in_two.entries.push_back(entry(kMapping + 4096, 4096, in_two.entries[0].name));
+  Candidate header_marked = in_two;
+  in_two.vm_flags = {"rd wr", "rd wr"};
+  header_marked.vm_flags = {"rd wr dc", "rd wr"};
+  EXPECT_EQ(outcome(in_two, header_marked), Outcome::kWarn);
   // The first publication never had it.
   Writer next;
   next.header.monotonic_published_at_ns += kSecond;

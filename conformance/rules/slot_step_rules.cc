@@ -396,7 +396,7 @@ Finding slot_always_sound(const ImageEvidence& e) {
       if (auto f = unsound_slot(e, w, hold)) return *std::move(f);
     }
     const auto shown = [&](const Run& hold) { return is_shown(w, hold); };
-    if (!shows_changes(e, w) || std::ranges::none_of(all, shown)) continue;
+    if (!shows_changes(e, w) || all.empty() || !std::ranges::all_of(all, shown)) continue;
     judged.insert(w.index);
     steps += w.trace->steps;
   }
@@ -442,7 +442,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     const SeenSlot& first = w.views.front();
     const bool left = w.views.back().value() != first.value();
     const bool detached = w.operation != nullptr && w.operation->op == "thread.detach";
-    if (shows_changes(e, w) && first.visible() && (left || detached)) judged.insert(w.index);
+    if (w.trace->whole() && first.visible() && (left || detached)) judged.insert(w.index);
   }
   if (judged.empty()) {
     return not_stepped(e, "no operation that was single-stepped let go of a record");
@@ -610,9 +610,9 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
       const SeenSlot& before = w.views[i - 1];
       const SeenSlot& now = w.views[i];
       // Of a trace that was cut, the last change of ids may be a part of one.
-      const bool is_open =
+      const bool may_be_a_part =
           !w.trace->whole() && !same_ids(before, now) && same_ids(now, w.views[run.end - 1]);
-      changed = changed || (before.head != now.head && !is_open);
+      changed = changed || (before.head != now.head && !may_be_a_part);
       bool is_late = false;
       if (may_follow(e, w, run, i, is_late) || is_whole_switch(e, w, run, i)) {
         if (is_late && !late) late = late_flags(e, w, run, i);
@@ -709,8 +709,7 @@ Finding complete_when_shown(const ImageEvidence& e, bool by_valid_byte) {
           if (changes_flags_alone(w.views[i - 1], w.views[i])) late = late_flags(e, w, run, i);
         }
         // A record that was shown just before the cut may have been changed just after it.
-        const bool is_cut = !w.trace->whole() && run.end == w.views.size();
-        if (!is_cut && shows_changes(e, w)) ++judged;
+        if (!is_open(w, run) && shows_changes(e, w)) ++judged;
       }
     }
   }
@@ -858,7 +857,7 @@ Finding before_use(const ImageEvidence& e) {
         if (!length || old.contains(index)) continue;
         if (index < *length) {
           const bool is_new = index >= (known ? known->size() : 0);
-          if (is_first && is_new && shows_changes(e, w)) ++judged;
+          if (is_first && is_new && w.trace->whole()) ++judged;
           continue;
         }
         if (maps.longest_after(s.view->published.value_or(0)) <= index) continue;

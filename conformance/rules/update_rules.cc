@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "conformance/rules/rule.h"
@@ -81,9 +82,9 @@ bool has_dontfork(const std::optional<std::string>& vm_flags) {
 
 // A later state of the same publication shows the mark: it came late, and how late is for
 // pctx.fork.dontfork-before-header.
-bool is_marked_later(const ImageEvidence& e, const Context& c, const sys::MapEntry& entry) {
-  const auto at = std::ranges::find(e.judged, &c);
-  return std::any_of(at, e.judged.end(), [&](const Context* later) {
+bool is_marked_later(std::span<const Context* const> from, const sys::MapEntry& entry) {
+  const Context& c = *from.front();
+  return std::ranges::any_of(from, [&](const Context* later) {
     if (later->header.monotonic_published_at_ns != c.header.monotonic_published_at_ns) return false;
     const Candidate& same = *later->candidate;
     for (std::size_t i = 0; i < same.entries.size() && i < same.vm_flags.size(); ++i) {
@@ -97,7 +98,8 @@ bool is_marked_later(const ImageEvidence& e, const Context& c, const sys::MapEnt
 Finding dontfork(const ImageEvidence& e) {
   bool judged = false;
   std::optional<Finding> milder;
-  for (const Context* c : e.judged) {
+  for (std::size_t at = 0; at < e.judged.size(); ++at) {
+    const Context* c = e.judged[at];
     // A mapping may be seen between mmap and madvise, while it is still empty.
     if (c->state == HeaderState::kBlank || c->state == HeaderState::kUnreadable) continue;
     const auto& entries = c->candidate->entries;
@@ -105,7 +107,8 @@ Finding dontfork(const ImageEvidence& e) {
       const auto& flags = c->candidate->vm_flags[i];
       if (!flags) continue;
       judged = true;
-      if (has_dontfork(flags) || is_marked_later(e, *c, entries[i])) continue;
+      if (has_dontfork(flags) || is_marked_later(std::span(e.judged).subspan(at), entries[i]))
+        continue;
       // Without the header a child has memory of that name, and no context.
       const bool has_header = entries[i].range.contains(sys::RemoteAddr(c->start()));
       if (!has_header && milder) continue;
