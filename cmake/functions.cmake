@@ -6,7 +6,7 @@ target_compile_features(ctxconf_flags INTERFACE cxx_std_23 c_std_11)
 target_include_directories(ctxconf_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
 target_compile_options(ctxconf_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wsuggest-override;-Wzero-as-null-pointer-constant>")
 if(NOT CTXCONF_FUZZ_ONLY)  # that build uses compilers of others
   target_compile_options(ctxconf_flags INTERFACE -Werror)
 endif()

@@ -94,7 +94,7 @@ Prepared prepare(const JudgeOptions& options) {
                              "one of static, snapshot, syscalls, stores, steps, race");
       return p;
     }
-    selection.deepest = *level;
+    selection.deepest = p.deepest = *level;
   }
   auto selected = select(catalogue, selection);
   if (!selected) {

@@ -22,6 +22,7 @@ namespace ctxconf::conformance {
 struct Prepared {
   std::vector<const Requirement*> selected;
   SpecSelection spec;
+  Level deepest = Level::kRace;  // of --level
   std::optional<Expectations> expectations;
   Floor floor;
   std::optional<OutputFolder> out;  // of --out

@@ -57,7 +57,8 @@ void add_common(CLI::App& app, CommonOptions& o) {
                  "revisions of the OTEPs to judge by: 4719=2026-04-07[,4947=2026-07-17]");
   add_selection_and_report(app, o);
   app.add_option("--level", o.judge.level,
-                 "judge only up to this observation level: snapshot, syscalls, stores, steps");
+                 "judge only up to this observation level: snapshot, syscalls, stores, steps;\n"
+                 "below steps, run single-steps only for what nothing else shows, and is faster");
   app.add_option("--reading", o.judge.reading,
                  "how to judge the order of numbered steps: reader-visible (default) fails what a\n"
                  "reader can notice and warns of the rest; strict fails both")

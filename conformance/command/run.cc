@@ -228,6 +228,7 @@ int run(const JudgeOptions& options, const RunCommand& command) {
   testee.descriptor3 = command.channel == "fd3";
   testee.seed = *seed;
   testee.spec = prepared.spec;
+  testee.deepest = prepared.deepest;
   testee.race_for = std::chrono::milliseconds(std::llround(command.race_seconds * 1000));
   testee.recording.stores = true;
   testee.pid_namespaces = sys::Capabilities::of_this_host().has(sys::kHostPidNamespaces);

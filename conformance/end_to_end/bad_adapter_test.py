@@ -176,7 +176,7 @@ class Ending:
             tmp = os.path.join(folder, "tmp")
             for path in (cwd, tmp):
                 os.mkdir(path)
-            command = [CTXCONF, "run", "--color", "never", *options, "--out", out]
+            command = [CTXCONF, "run", "--color", "never", "--level", "stores", *options, "--out", out]
             for row in self.rows:
                 command += ["--only", row]
             if waits:

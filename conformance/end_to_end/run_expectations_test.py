@@ -24,7 +24,8 @@ BROKEN = [WRITER, "--bad", ROW]
 CRASHES = [os.path.join(BIN, "bad_adapter"), "dies-in-update"]
 HANGS = [os.path.join(BIN, "bad_adapter"), "reply-never"]
 REFUSES = [os.path.join(BIN, "bad_adapter"), "refuses"]
-SELECTED = ["--only", "pctx.update.*"]
+QUICKLY = ["--level", "stores"]  # without most of the single-stepping
+SELECTED = ["--only", "pctx.update.*", *QUICKLY]
 PASSED, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = 0, 1, 2, 3, 4, 5
 ISSUE = "issue=https://bugs.example/1"
 # More requirements that CRASHES and REFUSES break.
@@ -103,13 +104,13 @@ class ExpectationsTest(unittest.TestCase):
                 self.expect(f"{verb} {ROW} {ISSUE} until=2999-01-01", adapter=adapter)
                 self.assertRegex(self.run_it(adapter), r"\nexit 0: .*, [1345] failed as expected")
         self.expect('na-ok tctx.* reason="no thread context"')
-        self.run_it(GOOD, selected=["--only", ROW, "--only", "tctx.attach.*"])
+        self.run_it(GOOD, selected=["--only", ROW, "--only", "tctx.attach.*", *QUICKLY])
 
     def test_what_init_writes_holds(self):
         for adapter in (CRASHES, REFUSES):
             with self.subTest(adapter=adapter):
                 self.expect(name="none")
-                self.run_it(adapter, "--out", "out", code=FAILED, selected=["--only", "pctx.*"],
+                self.run_it(adapter, "--out", "out", code=FAILED, selected=["--only", "pctx.*", *QUICKLY],
                             name="none")
                 init = f"{shlex.quote(CTXCONF)} expect init known --from out/result.json"
                 self.assertEqual(self.sh(init).returncode, 0)
@@ -117,7 +118,7 @@ class ExpectationsTest(unittest.TestCase):
                     said = self.run_it(adapter, code=USAGE)
                     self.assertIn("  # issue=URL", said)
                     self.mend(said, EDITOR=self.editor(f"s,issue=TODO,{ISSUE},"))
-                self.run_it(adapter, selected=["--only", "pctx.*"])
+                self.run_it(adapter, selected=["--only", "pctx.*", *QUICKLY])
                 os.unlink(self.path("known"))
 
     def test_a_failure_that_is_gone(self):
@@ -150,7 +151,7 @@ class ExpectationsTest(unittest.TestCase):
 
     def test_a_run_without_an_end_is_judged_again_as_such(self):
         adapter = shlex.join([os.path.join(BIN, "bad_adapter"), "reply-twice"])
-        run = self.sh(f"{shlex.quote(CTXCONF)} run --out out -- {adapter}")
+        run = self.sh(f"{shlex.quote(CTXCONF)} run --level stores --out out -- {adapter}")
         self.assertEqual(run.returncode, UNREACHABLE, run.stdout + run.stderr)
         again = self.sh(f"{shlex.quote(CTXCONF)} replay --color never out/timeline.json")
         self.assertEqual(again.returncode, NOT_JUDGED, again.stdout + again.stderr)
@@ -207,7 +208,7 @@ exec {shlex.join(HANGS)}
     def test_what_was_not_asked_for_is_not_gone(self):
         """Recorded with --only and judged again without it; and the trace of a requirement."""
         self.expect(f"fail pctx.header.version {ISSUE}")
-        self.run_it(BROKEN, "--out", "out", code=FAILED, selected=["--only", ROW])
+        self.run_it(BROKEN, "--out", "out", code=FAILED, selected=["--only", ROW, *QUICKLY])
         trace = f"out/traces/{ROW}.trace"
         os.rename(self.path(trace), self.path("trace"))
         os.rename(self.path("out/timeline.json"), self.path("recording"))
@@ -218,7 +219,7 @@ exec {shlex.join(HANGS)}
 
     def test_a_pattern_speaks_of_all_that_it_names(self):
         self.expect("na-ok pctx.update.* reason=frozen")
-        self.run_it(GOOD, "--out", "out", selected=["--only", ROW])
+        self.run_it(GOOD, "--out", "out", selected=["--only", ROW, *QUICKLY])
         prune = f"{shlex.quote(CTXCONF)} expect prune known --from out/result.json"
         self.assertIn("0 removed", self.sh(prune).stdout)
 
@@ -230,11 +231,12 @@ exec {shlex.join(HANGS)}
             return 0
 
     def test_what_applies_although_it_may_not(self):
+        selected = ["--only", "pctx.update.*"]  # all that the pattern names
         self.expect("na-ok pctx.update.* reason=frozen")
-        said = self.run_it(GOOD, "--out", "out", code=STALE)
+        said = self.run_it(GOOD, "--out", "out", code=STALE, selected=selected)
         self.assertIn("applies now, it ended as pass", said)
         self.mend(said)
-        self.judge_again()
+        self.judge_again(selected)
 
     def test_another_way_to_fail(self):
         for line, adapter, mended in (
@@ -276,7 +278,7 @@ exec {shlex.join(HANGS)}
 
     def test_all_at_once(self):
         """The commands do not move each other's lines."""
-        selected = ["--only", "pctx.update.*", "--only", "pctx.header.*"]
+        selected = [*SELECTED, "--only", "pctx.header.*"]
         for options in ([], ["--out", "out"]):
             with self.subTest(options=options):
                 self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {ROW} {ISSUE}",

@@ -37,6 +37,7 @@ CPP = ADAPTERS["adapter_cpp"]
 TOO_SLOW = "no reply|did not say hello"
 BROKEN = [os.path.join(BIN, "driven_process_writer"), "--bad", "pctx.update.visible"]
 SHORT_RACE = "0.1"  # seconds, for runs that do not test races
+QUICKLY = ["--level", "stores"]  # without most of the single-stepping
 
 
 def ctxconf(*words, timeout=120):
@@ -93,9 +94,9 @@ class RunTest(unittest.TestCase):
             self.assertIn("none is needed", finding["saw"])
 
     def test_descriptor_3_says_the_same(self):
-        self.run_it(CPP, "--out", self.out)
+        self.run_it(CPP, *QUICKLY, "--out", self.out)
         first = outcomes(self.out)
-        self.run_it(CPP, "--out", self.out, "--channel", "fd3")
+        self.run_it(CPP, *QUICKLY, "--out", self.out, "--channel", "fd3")
         self.assertEqual(first, outcomes(self.out))
 
     def test_a_recording_judged_again_says_the_same(self):
@@ -107,7 +108,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(first, outcomes(again))
 
     def test_a_failure_names_what_runs_it_alone(self):
-        done = self.run_it(BROKEN, "--out", self.out, code=1)
+        done = self.run_it(BROKEN, *QUICKLY, "--out", self.out, code=1)
         again = re.search(r"^  again  (.*)$", done.stdout, re.MULTILINE)
         self.assertIsNotNone(again, done.stdout)
         self.assertNotIn(self.out, again[1], "it replaces the reports of the whole run")
@@ -122,12 +123,12 @@ class RunTest(unittest.TestCase):
         self.assertEqual(ctxconf("replay", "--only", "pctx.update.visible", trace).returncode, 1)
 
     def test_a_death_after_all_was_answered_is_not_one_of_an_injected_fault(self):
-        self.run_it([os.path.join(BIN, "bad_adapter"), "bye-then-dies"], "--only", "pctx.*",
+        self.run_it([os.path.join(BIN, "bad_adapter"), "bye-then-dies"], "--only", "pctx.*", *QUICKLY,
                     "--out", self.out, code=1)
         self.assertNotIn("fail", outcomes(self.out).values())
 
     def test_an_adapter_that_publishes_nothing_is_not_judged(self):
-        words = ["--only", "pctx.publish.*", "--only", "pctx.update.*"]
+        words = ["--only", "pctx.publish.*", "--only", "pctx.update.*", *QUICKLY]
         done = self.run_it([os.path.join(BIN, "bad_adapter"), "publishes-nothing"], *words,
                            "--out", self.out, code=4)
         self.assertEqual(outcomes(self.out)["pctx.publish.on-init"], "info")
@@ -140,6 +141,18 @@ class RunTest(unittest.TestCase):
                       for check in session["checks"]}
         self.assertNotIn("switch", checks)
         self.assertEqual(outcomes(self.out), {"pctx.fork.parent-untouched": "pass"})
+
+    def test_below_the_level_of_steps_groups_that_step_are_asked_for_their_own_requirements_only(self):
+        words = ["--only", "pctx.update.*", "--only", "tctx.attach.*", "--out", self.out]
+        stepping = {"update-by-instructions", "update-beside-a-reader", "contexts-by-instructions"}
+        self.run_it(CPP, *words)
+        every, groups = outcomes(self.out), {group for group, *_ in self.sessions()[0]}
+        self.run_it(CPP, *words, "--level", "stores")
+        some = outcomes(self.out)
+        self.assertEqual(some, {row: every[row] for row in some})
+        self.assertEqual(groups - {group for group, *_ in self.sessions()[0]}, stepping)
+        self.run_it(CPP, *words, "--only", "tctx.exit.no-dangling", "--level", "stores")
+        self.assertEqual(stepping & {group for group, *_ in self.sessions()[0]}, {"contexts-by-instructions"})
 
     def test_repeats_keep_the_worst_and_say_so(self):
         counter = self.out + ".count"
@@ -155,7 +168,7 @@ esac
 exec '{BROKEN[0]}' --good default
 """)
         os.chmod(sometimes, 0o755)
-        words = ["--only", "pctx.update.visible", "--repeat", "3", "--out", self.out]
+        words = ["--only", "pctx.update.visible", *QUICKLY, "--repeat", "3", "--out", self.out]
         done = ctxconf("run", "--race", SHORT_RACE, "--color", "never", *words, "--", sometimes)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"in 3 repeats: 2 pass 1 fail")
@@ -176,11 +189,11 @@ exec '{BROKEN[0]}' --good default
                 for s in timeline["sessions"]], timeline["injections"], timeline["skipped"]
 
     def test_several_jobs_say_the_same_in_the_same_order(self):
-        for adapter, code in ((CPP, 0), (BROKEN, 1)):
+        for adapter, words, code in ((CPP, [], 0), (BROKEN, QUICKLY, 1)):
             with self.subTest(adapter=adapter[0]):
-                self.run_it(adapter, "--out", self.out, code=code)
+                self.run_it(adapter, *words, "--out", self.out, code=code)
                 one, sessions = self.findings(), self.sessions()
-                self.run_it(adapter, "--out", self.out, "--jobs", "3", code=code)
+                self.run_it(adapter, *words, "--out", self.out, "--jobs", "3", code=code)
                 self.assertEqual(one, self.findings())
                 self.assertEqual(sessions, self.sessions())
 
@@ -356,7 +369,7 @@ done
         return run.communicate(timeout=60)[0]
 
     def test_progress_is_lines_where_there_is_no_terminal(self):
-        words = ["--only", "pctx.update.*"]
+        words = ["--only", "pctx.update.*", *QUICKLY]
         done = self.run_it(CPP, *words)
         lines = done.stderr.splitlines()
         self.assertRegex(lines[0], r"^\S+  \d+ of \d+ checks$")
@@ -368,7 +381,7 @@ done
                          "repeat 1 of 2\nrepeat 2 of 2\n")
 
     def test_progress_is_one_line_on_a_terminal(self):
-        for options in ([], ["--jobs", "2"], ["--quiet"]):
+        for options in ([], ["--jobs", "2", *QUICKLY], ["--quiet", *QUICKLY]):
             with self.subTest(options=options):
                 leader, follower = pty.openpty()
                 done = subprocess.run(
@@ -394,12 +407,14 @@ done
                 shown = {m[0]: m[1] for m in shown if m}  # again after the steps
                 self.assertTrue(shown)
                 self.assertEqual(len(shown), int(list(shown.values())[-1]))
+                if options:
+                    continue
                 # Single-stepping is reported when it begins, however long it takes.
                 walks = re.findall(r"\r\x1b\[Kupdate-by-instructions\S* .*? (\d+) instructions stepped", seen.decode())
                 self.assertTrue(walks, seen)
 
     def test_repeats_that_say_the_same_are_kept_once(self):
-        words = ["--only", "pctx.publish.*", "--only", "pctx.fork.*", "--out", self.out]
+        words = ["--only", "pctx.publish.on-init", "--only", "pctx.fork.*", *QUICKLY, "--out", self.out]
         self.run_it(ADAPTERS["adapter.sh"], *words)
         once = self.sessions()
         done = self.run_it(ADAPTERS["adapter.sh"], *words, "--repeat", "4")
@@ -410,7 +425,7 @@ done
         self.assertNotIn("repeats:", done.stdout)
 
     def test_events_are_told_while_they_happen(self):
-        self.run_it(CPP, "--only", "pctx.update.*", "--out", self.out, "--seed", "5eed")
+        self.run_it(CPP, "--only", "pctx.update.*", *QUICKLY, "--out", self.out, "--seed", "5eed")
         with open(os.path.join(self.out, "events.jsonl"), encoding="utf-8") as file:
             events = [json.loads(line) for line in file]
         self.assertEqual(events[0]["event"], "begin")
@@ -424,9 +439,9 @@ done
         self.assertEqual(times, sorted(times))
 
     def test_capabilities_can_be_required(self):
-        self.run_it(CPP, "--only", "pctx.update.visible", "--require-caps", "process.*",
+        self.run_it(CPP, "--only", "pctx.update.visible", *QUICKLY, "--require-caps", "process.*",
                     "--require-caps", "thread.attach")
-        done = self.run_it(CPP, "--only", "pctx.update.visible", "--require-caps", "reader.*",
+        done = self.run_it(CPP, "--only", "pctx.update.visible", *QUICKLY, "--require-caps", "reader.*",
                            code=4)
         self.assertIn("does not declare reader.*", done.stdout)
 

@@ -322,18 +322,22 @@ std::string not_judged(const std::vector<ImageEvidence>& evidence) {
 // The deepest that any image was looked at: what a mode may record, it records only where it is
 // asked for, and the host and the program let it.
 Level level_of(const Timeline& t, const std::vector<const Requirement*>& selected) {
-  if (t.mode != Mode::kWrap) return deepest_recorded(t.mode);
+  if (t.mode != Mode::kWrap && t.mode != Mode::kRun) return deepest_recorded(t.mode);
   const auto any_image = [&](const auto& is) {
     return std::ranges::any_of(t.processes,
                                [&](const Process& p) { return std::ranges::any_of(p.images, is); });
   };
-  if (any_image([](const Image& i) { return !i.slot_step_traces.empty(); })) return Level::kSteps;
+  if (any_image([](const Image& i) { return !i.races.empty(); })) return Level::kRace;
+  const auto has_steps = [](const Image& i) {
+    return !i.step_traces.empty() || !i.slot_step_traces.empty();
+  };
+  if (any_image(has_steps)) return Level::kSteps;
   const auto has_stores = [](const Image& i) {
-    return i.stores_unseen.empty() || !i.watches.empty();
+    return i.stores_unseen.empty() || !i.watches.empty() || !i.record_watches.empty();
   };
   if (any_image(has_stores)) return Level::kStores;
-  const auto asks_for_calls = [](const Requirement* r) {
-    return r->level >= Level::kSyscalls && r->has_mode(Mode::kWrap) && !is_about_threads(*r);
+  const auto asks_for_calls = [&t](const Requirement* r) {
+    return r->level >= Level::kSyscalls && r->has_mode(t.mode) && !is_about_threads(*r);
   };
   const bool asked = std::ranges::any_of(selected, asks_for_calls);
   if (asked && any_image([](const Image& i) { return i.calls_unseen.empty(); })) {

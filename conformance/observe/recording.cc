@@ -76,6 +76,7 @@ class Live {
   std::size_t threads() const { return threads_.size(); }
   bool is_paused() const { return paused_.has_value(); }
   bool was_idle() const { return idle_; }
+  bool has_single_stepped() const { return stepped_.has_value(); }
   bool may_wait() const { return runaway_.empty() && !tracer_.interrupted() && !is_paused(); }
 
   sys::Tracer& tracer() { return tracer_; }
@@ -1010,6 +1011,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
 pid_t Recording::root() const { return state_->live.tracer().root(); }
 sys::Result<bool> Recording::step(Clock::time_point until) { return state_->live.step(until); }
 bool Recording::was_idle() const { return state_->live.was_idle(); }
+bool Recording::has_single_stepped() const { return state_->live.has_single_stepped(); }
 bool Recording::interrupted() const {
   return state_->live.tracer().interrupted() || state_->live.is_paused();
 }

@@ -37,6 +37,7 @@ class Recording {
   sys::Result<bool> step(Clock::time_point until);
   sys::Result<> wake_for(int fd, short events);  // see sys::Tracer::wake_for()
   bool was_idle() const;  // the last step() handled no event, so a descriptor may be ready
+  bool has_single_stepped() const;  // the last step() handled one instruction of a stepped thread
 
   bool interrupted() const;  // by a signal to this process, or paused
   bool paused() const;       // a process is stopped at options.pause_at: only finish() may follow

@@ -24,7 +24,7 @@ Surroundings host(bool names) {
 }
 
 TEST(GenerateTest, EveryScriptCanBeRun) {
-  for (std::uint64_t i = 0; i < kPrograms / 6; ++i) {
+  for (std::uint64_t i = 0; i < kPrograms / 12; ++i) {
     for (const bool deviant : {false, true}) {
       const auto program = generate(kSeed, i, deviant, host(i % 2 == 0));
       const auto problem = check(program.script);

@@ -363,7 +363,7 @@ Driven update_without_memory(Testee& t) {
 Driven update_by_instructions(Testee& t) {
   CTX_RETURN_IF_ERROR(publish(t));
   int step = 0;
-  for (const std::size_t size : {8, 2000, 40, 40}) {
+  for (const std::size_t size : {8, 1100, 40, 40}) {
     const Json more = Json::array({text_attribute("ctxconf.padding", std::string(size, 'p'))});
     const auto name = "ctxconf-step-" + std::to_string(++step);
     CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named(name, more)}}));

@@ -106,8 +106,12 @@ bool Driver::is_left_out(const Group& group) const {
          (group.pid_namespace && !options_.pid_namespaces);
 }
 
-bool Driver::is_wanted(const Check& check) const {
-  return !ids_of(selected_, check.requirements).empty() || !ids_of(selected_, check.also).empty();
+bool Driver::is_wanted(const Group& group, const Check& check) const {
+  if (!ids_of(selected_, check.requirements).empty()) return true;
+  const Level level = group.race                        ? Level::kRace
+                      : group.steps || group.slot_steps ? Level::kSteps
+                                                        : Level::kStatic;
+  return level <= options_.deepest && !ids_of(selected_, check.also).empty();
 }
 
 std::string_view Driver::missing(const Check& check) const {
@@ -120,13 +124,13 @@ std::string_view Driver::missing(const Check& check) const {
 std::size_t Driver::checks_of(const Group& group) const {
   if (is_left_out(group)) return 0;
   return static_cast<std::size_t>(std::ranges::count_if(
-      group.checks, [&](const Check& c) { return is_wanted(c) && missing(c).empty(); }));
+      group.checks, [&](const Check& c) { return is_wanted(group, c) && missing(c).empty(); }));
 }
 
 std::vector<const Check*> Driver::checks_to_ask(const Group& group, Timeline& part) const {
   std::vector<const Check*> out;
   for (const Check& check : group.checks) {
-    if (!is_wanted(check)) continue;
+    if (!is_wanted(group, check)) continue;
     const auto lacks = missing(check);
     if (lacks.empty()) {
       out.push_back(&check);

@@ -50,7 +50,9 @@ struct DriveCalls {
 
 class Driver {
  public:
-  // `options` must outlive this. Checks without a requirement in `selected` are left out.
+  // `options` must outlive this. Checks without a requirement in `selected` are left out. Where
+  // options.deepest is less than what a group does, that group is asked only for requirements that
+  // no other group decides.
   Driver(const TesteeOptions& options, std::vector<const Requirement*> selected);
 
   void tell(DriveCalls calls) { calls_ = std::move(calls); }
@@ -66,7 +68,7 @@ class Driver {
 
  private:
   bool is_left_out(const Group& group) const;
-  bool is_wanted(const Check& check) const;
+  bool is_wanted(const Group& group, const Check& check) const;
   std::string_view missing(const Check& check) const;  // a capability; empty: none
   std::vector<const Check*> checks_to_ask(const Group& group, Timeline& part) const;
   TesteeOptions options_for(const Group& group, std::uint32_t repeat, GroupRun& out) const;

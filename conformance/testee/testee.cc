@@ -38,6 +38,7 @@ constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stder
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // per read
 constexpr std::size_t kReplyKept = 2 * kLongestLine;        // non-ASCII letters become escapes
 constexpr milliseconds kLooking{2000};
+constexpr unsigned kStepsPerRead = 16;
 constexpr milliseconds kFirstStop{1000};
 constexpr std::size_t kMessageKept = 200;    // of a quoted error message
 constexpr std::size_t kMostLinesAhead = 16;  // protocol messages
@@ -110,7 +111,8 @@ struct Testee::State {
   std::int64_t next_id = 1;
   bool out_ended = false;
   bool nothing_left = false;  // no process is left, known or not
-  bool ended = false;         // session and processes are in the timeline
+  unsigned single_steps = 0;
+  bool ended = false;  // session and processes are in the timeline
   bool bye_answered = false;
   bool interrupted = false;
   bool injecting = false;
@@ -243,7 +245,8 @@ struct Testee::State {
     if (!stepped) return std::unexpected(own_fault(sys::to_string(stepped.error())));
     nothing_left = !*stepped;
     if (!recording->runaway().empty()) return std::unexpected(Stop::kCrashed);
-    pump_descriptors();
+    // Reading at each instruction would take a tenth of the time of a step trace.
+    if (!recording->has_single_stepped() || ++single_steps % kStepsPerRead == 0) pump_descriptors();
     if (recording->interrupted()) return std::unexpected(Stop::kInterrupted);
     return {};
   }

@@ -41,6 +41,7 @@ struct TesteeOptions {
   std::uint32_t repeat = 0;      // which of --repeat this is
   std::string seed;              // hexadecimal
   SpecSelection spec;
+  Level deepest = Level::kRace;  // see Driver
   // What is recorded, and how; argv is ignored. With record_stores, the record of the thread of the
   // last request is watched.
   WrapOptions recording;
