@@ -93,7 +93,7 @@ class Bench {
     timeline.watches_lifetime = wrap_.watch_lifetime;
     puppet::PuppetOptions how;
     how.wrap = wrap_;
-    how.programs = programs_;
+    how.player.programs = programs_;
     const auto played = record_script(script, how, timeline);
     if (!played) {
       out.problems.push_back("not recorded: " + sys::to_string(played.error()));

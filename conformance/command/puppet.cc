@@ -54,12 +54,12 @@ int move_puppet(const JudgeOptions& options, const std::string& file) {
   }
   Timeline timeline = begin_timeline(options, Mode::kWrap, {"ctxconf-puppet", file});
   puppet::PuppetOptions run;
-  run.programs = *programs;
+  run.player.programs = *programs;
   run.shows_output = true;
   run.wrap.stores = true;
   run.wrap.watch_lifetime = options.watch == "lifetime";
   run.wrap.hide_vdso = options.hide_vdso;
-  if (options.run_for) run.others_within = *options.run_for;
+  if (options.run_for) run.player.others_within = *options.run_for;
   if (const int code = prepare_recording(options, prepared, "puppet", run.wrap, timeline);
       code != 0) {
     return code;
@@ -69,7 +69,7 @@ int move_puppet(const JudgeOptions& options, const std::string& file) {
                     "`ctxconf doctor` says what would allow it");
   }
   if (!options.console.quiet) {
-    run.told = [&](const puppet::Step& step) {
+    run.player.told = [&](const puppet::Step& step) {
       const auto& operation = script->operations[step.operation];
       std::string result = puppet::to_string(step);
       if (!step.bytes.empty()) result = "= " + hex_digits(step.bytes);

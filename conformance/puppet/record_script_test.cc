@@ -42,7 +42,7 @@ struct Recorded {
 
 PuppetOptions options() {
   PuppetOptions o;
-  o.programs = CTXCONF_BIN_DIR;
+  o.player.programs = CTXCONF_BIN_DIR;
   o.wrap.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
   o.wrap.stores = sys::Capabilities::of_this_host().has(sys::kHostWatchpoints);
   return o;
@@ -369,8 +369,8 @@ TEST(RecordScriptTest, AProcessThatDiesIsRecordedToItsEnd) {
 
 TEST(RecordScriptTest, NothingIsWaitedForLongerThanItsDeadline) {
   PuppetOptions soon = options();
-  soon.operation_within = 300ms;
-  soon.others_within = 300ms;
+  soon.player.operation_within = 300ms;
+  soon.player.others_within = 300ms;
   Builder b;
   const Value at = b.map_anonymous(4096, kRw, MAP_PRIVATE);
   b.await(at, 8, 1);
@@ -415,7 +415,7 @@ TEST(RecordScriptTest, AScriptMayEndBeforeItsProcess) {
 
 TEST(RecordScriptTest, WhatIsMissingIsAnError) {
   PuppetOptions o = options();
-  o.programs = "/nowhere";
+  o.player.programs = "/nowhere";
   Timeline timeline;
   const auto played = record_script(Builder().script(), o, timeline);
   ASSERT_FALSE(played);
