@@ -26,7 +26,6 @@ ctxconf_puppet_program(ctxconf-puppet-slot)
 target_compile_options(ctxconf-puppet-slot PRIVATE -fPIE -DPUPPET_SLOT)
 target_link_options(ctxconf-puppet-slot PRIVATE -static-pie
   -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
-add_dependencies(ctxconf ctxconf-puppet ctxconf-puppet-slot)  # it starts these
 ctxconf_test(puppet_test
   SRCS conformance/puppet/record_script_test.cc DEPS ctxconf_puppet LABELS ptrace)
 add_dependencies(puppet_test ctxconf-puppet ctxconf-puppet-slot ctxconf-trampoline)

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 #include "reader_ref/process_reader.h"
 #include "reader_ref/reading_child.h"
 #include "reader_ref/report.h"
+#include "reader_ref/serve.h"
 #include "sys/process.h"
 
 namespace ctxconf::reader {
@@ -515,11 +517,17 @@ int run(int argc, char** argv) {
   add_common(watching);
   watching->add_option("--interval", command.interval_text, "time between two reads; default 1s");
   watching->add_option("--for", command.for_text, "end after this time; default: at SIGINT");
+  auto* serving = app.add_subcommand(
+      "serve", "answer the requests of `ctxconf reader -- reader_ref serve` on standard input");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
     return complain(kExitUsage, std::string(e.what()) + "; see reader_ref --help");
+  }
+  if (serving->parsed()) {
+    if (serve(std::cin, std::cout)) return kExitFound;
+    return complain(kExitInternal, "standard output cannot be written");
   }
   const bool is_watch = watching->parsed();
   if (const auto wrong = settle(command, is_watch)) return complain(kExitUsage, *wrong);

@@ -33,8 +33,9 @@ ROOMS = {
     "observe": {"elf", "evidence", "faults", "payload", "text"},
     "puppet": {"evidence", "observe", "text"},
     "testee": {"evidence", "faults", "observe", "requirements", "text", "verdict"},
+    "reader": {"evidence", "observe", "puppet", "testee", "text"},
     "report": {"requirements", "text", "verdict"},
-    "command": {"elf", "evidence", "faults", "judge", "observe", "payload", "puppet", "report", "requirements",
+    "command": {"elf", "evidence", "faults", "judge", "observe", "payload", "puppet", "reader", "report", "requirements",
                 "rules", "testee", "text", "verdict"},
 }
 # The broken and legal programs include no room, and only what an SDK could include.

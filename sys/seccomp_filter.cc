@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
@@ -193,6 +194,30 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
 
 std::vector<sock_filter> trace_filter(ExtraCalls extra) {
   return trace_filter(arch::native::kSyscalls, extra);
+}
+
+std::vector<sock_filter> reader_filter() {
+  Assembler a;
+  a.load(offsetof(seccomp_data, arch));
+  a.unless_equal(arch::native::kSyscalls.audit_arch, Target::kAllow);
+  a.load(offsetof(seccomp_data, nr));
+  for (const long nr :
+       {SYS_execve, SYS_execveat, SYS_process_vm_readv, SYS_process_vm_writev, SYS_read, SYS_readv,
+        SYS_pread64, SYS_preadv, SYS_preadv2, SYS_ptrace, SYS_openat, SYS_openat2, SYS_kill,
+        SYS_tkill, SYS_tgkill, SYS_pidfd_send_signal}) {
+    a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
+  }
+#ifdef SYS_open
+  a.if_equal(SYS_open, Target::kTrace);
+#endif
+  a.unless_equal(SYS_mmap, Target::kAllow);
+  a.load_argument(3);
+  a.if_any(MAP_ANONYMOUS, Target::kAllow);
+  a.here(Target::kTrace);
+  a.answer(SECCOMP_RET_TRACE);
+  a.here(Target::kAllow);
+  a.answer(SECCOMP_RET_ALLOW);
+  return a.finish();
 }
 
 long native_number(const arch::SyscallAbi& abi, std::uint32_t audit_arch, std::uint64_t nr) {

@@ -40,6 +40,12 @@ struct ExtraCalls {
 std::vector<sock_filter> trace_filter(ExtraCalls extra = {});
 std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls extra);
 
+// Returns SECCOMP_RET_TRACE for the native calls with which a program reads another one, and for
+// those that show what it reads: process_vm_readv and process_vm_writev; read, readv, pread64 and
+// preadv; ptrace; open, openat and openat2; mmap of a file; kill, tkill, tgkill and
+// pidfd_send_signal; and for execve and execveat. Returns SECCOMP_RET_ALLOW for all other calls.
+std::vector<sock_filter> reader_filter();
+
 // The native number of call `nr` made through `audit_arch` (AUDIT_ARCH_*); -1 for a foreign call
 // without a known counterpart. Knows calls about processes, mappings and memfds.
 long native_number(std::uint32_t audit_arch, std::uint64_t nr);

@@ -273,6 +273,8 @@ const char* step_name(TrampolineStep step) {
       return "seccomp";
     case TrampolineStep::kExec:
       return "exec";
+    case TrampolineStep::kCapability:
+      return "drop a capability";
     case TrampolineStep::kNamespace:
       return "pid namespace";
   }
@@ -478,8 +480,9 @@ Result<> Tracer::State::start(const Launch& launch, const std::string& trampolin
     settings.file_size_limit = launch.file_size_limit.value_or(UINT64_MAX);
     settings.boottime_offset_s = launch.boottime_offset.count();
     settings.discard_output = launch.discard_output ? 1 : 0;
+    settings.without_capability = launch.without_capability;
     if (!launch.no_filter) {
-      const auto filter = trace_filter(launch.extra_calls);
+      const auto filter = launch.reader_calls ? reader_filter() : trace_filter(launch.extra_calls);
       if (filter.size() > settings.filter.size()) return fail("seccomp", E2BIG, "filter");
       settings.filter_length = static_cast<std::uint32_t>(filter.size());
       std::copy(filter.begin(), filter.end(), settings.filter.begin());

@@ -46,6 +46,11 @@ struct Launch {
   // SyscallEntry events.
   bool no_filter = false;
   ExtraCalls extra_calls;
+  // The calls that reader_filter() selects instead: the program reads others.
+  bool reader_calls = false;
+  // Cannot get this capability (CAP_SYS_PTRACE and the like), nor can what it starts. Needs
+  // CAP_SETPCAP. -1: none.
+  int without_capability = -1;
 };
 
 // The four words from `first` on.

@@ -120,6 +120,10 @@ int main(int argc, char** argv) {
     give_up(channel, TrampolineStep::kLimit);
   if (settings.boottime_offset_s != 0 && !enter_time_namespace(settings.boottime_offset_s))
     give_up(channel, TrampolineStep::kTime);
+  if (settings.without_capability >= 0 &&
+      prctl(PR_CAPBSET_DROP, settings.without_capability, 0, 0, 0) != 0) {
+    give_up(channel, TrampolineStep::kCapability);
+  }
   if (settings.discard_output != 0 && !use_dev_null()) give_up(channel, TrampolineStep::kOutput);
   if (settings.filter_length != 0) {
     const sock_fprog program{static_cast<unsigned short>(settings.filter_length),

@@ -27,7 +27,8 @@ struct TrampolineSettings {
   std::uint64_t file_size_limit = UINT64_MAX;  // UINT64_MAX: unchanged
   std::int64_t boottime_offset_s = 0;          // 0: in the same time namespace
   std::uint32_t discard_output = 0;
-  std::uint32_t filter_length = 0;  // 0: no filter
+  std::int32_t without_capability = -1;  // -1: as it is
+  std::uint32_t filter_length = 0;       // 0: no filter
   std::array<sock_filter, 128> filter{};
 };
 
@@ -38,6 +39,7 @@ enum class TrampolineStep : std::int32_t {
   kOutput,
   kFilter,
   kExec,
+  kCapability,
   kNamespace,  // instead of the byte
 };
 

@@ -33,6 +33,7 @@ Command explain_command(CLI::App& app, const Words& command_line);
 Command golden_command(CLI::App& app, const Words& command_line);
 Command list_command(CLI::App& app, const Words& command_line);
 Command puppet_command(CLI::App& app, const Words& command_line);
+Command reader_command(CLI::App& app, const Words& command_line);
 Command repl_command(CLI::App& app, const Words& command_line);
 Command replay_command(CLI::App& app, const Words& command_line);
 Command report_command(CLI::App& app, const Words& command_line);

@@ -73,7 +73,7 @@ int read_floor(const JudgeOptions& options, Floor& floor) {
   return kExitClean;
 }
 
-Prepared prepare(const JudgeOptions& options) {
+Prepared prepare(const JudgeOptions& options, Role role) {
   Prepared p;
   const Catalogue& catalogue = Catalogue::builtin();
   Selection selection;
@@ -87,6 +87,7 @@ Prepared prepare(const JudgeOptions& options) {
   }
   selection.only = options.only;
   selection.skip = options.skip;
+  selection.role = role;
   if (!options.level.empty()) {
     const auto level = level_from(options.level);
     if (!level || *level > Level::kRace) {

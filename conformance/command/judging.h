@@ -33,7 +33,7 @@ struct Prepared {
   bool is_told = false;             // stderr says why nothing is judged: print no report
   int exit_code = 0;                // not 0: stderr says why; stop
 };
-Prepared prepare(const JudgeOptions& options);
+Prepared prepare(const JudgeOptions& options, Role role = Role::kWriter);
 
 // Reads --require-observable and --baseline. Returns 0, or the exit code after a complaint.
 int read_floor(const JudgeOptions& options, Floor& floor);

@@ -19,10 +19,10 @@ namespace ctxconf::conformance {
 namespace {
 
 constexpr std::array kCommands = {
-    wrap_command,   run_command,     adapter_lint_command, repl_command,   attach_command,
-    replay_command, puppet_command,  elf_command,          decode_command, doctor_command,
-    list_command,   explain_command, expect_command,       drift_command,  report_command,
-    golden_command, selftest_command};
+    wrap_command,   run_command,    reader_command,  adapter_lint_command, repl_command,
+    attach_command, replay_command, puppet_command,  elf_command,          decode_command,
+    doctor_command, list_command,   explain_command, expect_command,       drift_command,
+    report_command, golden_command, selftest_command};
 
 // `@FILE` stands for the words in a file, separated by white space; `#` begins a comment.
 sys::Result<std::vector<std::string>> expand(const std::vector<std::string>& words) {
@@ -97,7 +97,8 @@ int run_command_line(int argc, char** argv) {
   }
   const auto command = named();
   if (has_dashes && command->takes == nullptr) {
-    return complain(kExitUsage, "only run, wrap, adapter-lint and repl take a program after --");
+    return complain(kExitUsage,
+                    "only run, wrap, reader, adapter-lint and repl take a program after --");
   }
   if (shaken) sys::begin_shaking(*shaken);
   return command->run(program);

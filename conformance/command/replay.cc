@@ -13,21 +13,22 @@ namespace ctxconf::conformance {
 namespace {
 
 int replay(const JudgeOptions& options, const std::string& file) {
-  Prepared prepared = prepare(options);
-  if (prepared.exit_code != 0) return prepared.exit_code;
   const auto text = read_file(file, kLongestTimeline);
   if (!text) return complain(kExitUsage, "replay: " + sys::to_string(text.error()));
   auto timeline = timeline_from_json(*text);
   if (!timeline) {
     return complain(kExitUsage, "replay: " + file + ": " + timeline.error().detail);
   }
+  const Role role = timeline->mode == Mode::kReader ? Role::kReader : Role::kWriter;
+  Prepared prepared = prepare(options, role);
+  if (prepared.exit_code != 0) return prepared.exit_code;
   if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
   add_told_ids(options, *timeline);
   if (const auto reading = reading_from(options.reading)) timeline->reading = *reading;
   // The run recorded only what these requirements need.
   prepared.partial = std::ranges::any_of(prepared.selected, [&](const Requirement* r) {
     const auto& asked_for = timeline->asked_for;
-    return !asked_for.empty() && r->has_mode(Mode::kRun) &&
+    return !asked_for.empty() && r->has_mode(timeline->mode) &&
            std::ranges::find(asked_for, r->id) == asked_for.end();
   });
   return conclude_run(options, prepared, *timeline, "replay");

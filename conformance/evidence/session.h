@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conformance/evidence/image_key.h"
+#include "conformance/evidence/reader_evidence.h"
 
 namespace ctxconf::conformance {
 
@@ -44,6 +45,7 @@ struct Operation {
   std::uint64_t answered_ns = 0;
   // Every image of the session that lived once the reply was there, and before the next request.
   std::vector<ImageView> after;
+  std::optional<ReaderQuestion> question;  // reader
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
@@ -66,6 +68,11 @@ struct CheckRun {
   std::string
       text;  // how it ended, where not kDone: "killed by SIGSEGV in process.update"; hostile
   std::vector<std::string> details;  // threads of a hang, the tail of stderr; hostile
+  // reader: the script of the targets, as JSON lines, and why it was not played to its end: what
+  // the host lacks, and what would help. Empty: it was.
+  std::string script;
+  std::string unshown;
+  std::string remedy;
   friend bool operator==(const CheckRun&, const CheckRun&) = default;
 };
 

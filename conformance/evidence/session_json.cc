@@ -57,6 +57,62 @@ void members(auto& m, Is<ImageView> auto& v) {
   m.numbers("unseen", v.unseen);
 }
 
+void members(auto& m, Is<MemoryRange> auto& r) {
+  m.address("at", r.at);
+  m.number("size", r.size);
+}
+
+void members(auto& m, Is<ReaderCall> auto& c) {
+  m.number("tid", c.tid, 1);
+  m.text("name", c.name);
+  m.text("detail", c.detail);
+  m.number("target", c.target, 0);
+  m.list("ranges", c.ranges);
+  m.number_or_null("result", c.result);
+  m.number("entered_ns", c.entered_ns);
+  if (m.has("state", !c.state.empty())) {
+    m.text("state", c.state);
+    m.number("ran_before", c.ran_before);
+    m.number("ran_after", c.ran_after);
+  }
+  if (m.has("held", !c.held.empty())) m.text("held", c.held);
+}
+
+void members(auto& m, Is<ShownMemory> auto& s) {
+  m.text("name", s.name);
+  m.address("at", s.at);
+  m.number("size", s.size);
+  m.bytes("bytes", s.bytes);
+}
+
+void members(auto& m, Is<AllowedAnswer> auto& a) {
+  m.text("result", a.result);
+  m.text("content", a.content);
+}
+
+void members(auto& m, Is<AnswerClaim> auto& c) {
+  m.text("requirement", c.requirement);
+  m.list("allowed", c.allowed);
+  m.texts("never", c.never);
+  m.text("otherwise", c.otherwise);
+  if (m.has("info", c.info)) m.flag("info", c.info);
+}
+
+void members(auto& m, Is<ReaderQuestion> auto& q) {
+  m.list("claims", q.claims);
+  m.number("process", q.process, 0);
+  m.number("thread", q.thread, 0);
+  m.list("shown", q.shown);
+  m.list("calls", q.calls);
+  m.check("calls", "are more than a question can have",
+          [&] { return q.calls.size() <= kMaxReaderCalls; });
+  m.number("calls_dropped", q.calls_dropped);
+  m.texts("missed", q.missed);
+  m.number("processor_ns", q.processor_ns);
+  m.number("peak_bytes", q.peak_bytes);
+  m.number("before_bytes", q.before_bytes);
+}
+
 void members(auto& m, Is<Operation> auto& o) {
   m.number("check", o.check);
   m.text("request", o.request);
@@ -64,6 +120,7 @@ void members(auto& m, Is<Operation> auto& o) {
   m.number("sent_ns", o.sent_ns);
   m.number("answered_ns", o.answered_ns);
   m.list("after", o.after);
+  m.object_if_there("question", o.question);
 }
 
 void members(auto& m, Is<CheckRun> auto& c) {
@@ -72,6 +129,11 @@ void members(auto& m, Is<CheckRun> auto& c) {
   m.as("ending", c.ending, [](CheckEnding e) { return to_string(e); }, read_ending);
   m.text("text", c.text);
   m.texts("details", c.details);
+  if (m.has("script", !c.script.empty())) m.text("script", c.script);
+  if (m.has("unshown", !c.unshown.empty())) {
+    m.text("unshown", c.unshown);
+    m.text("remedy", c.remedy);
+  }
 }
 
 void members(auto& m, Is<Session> auto& s) {

@@ -143,12 +143,12 @@ void read_shared_bytes(const JsonReader& in, const char* name, SharedBytes& byte
 
 void read_mode(const JsonReader& in, const char* name, Mode& mode) {
   const std::string word = in.string(name);
-  for (const Mode m : {Mode::kAttach, Mode::kWrap, Mode::kElf, Mode::kRun}) {
+  for (const Mode m : {Mode::kAttach, Mode::kWrap, Mode::kElf, Mode::kRun, Mode::kReader}) {
     if (to_string(m) != word) continue;
     mode = m;
     return;
   }
-  in.complain(name, "is none of run, wrap, attach and elf");
+  in.complain(name, "is none of run, wrap, attach, elf and reader");
 }
 
 OrderedJson milliseconds_of(double seconds) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/state_rules.h"
 
@@ -95,6 +96,26 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
 }
 
 }  // namespace
+
+std::vector<Finding> gather_scenes(const Timeline& t, const Requirement& r) {
+  const ReaderRule& rule = *reader_rule_of(r.id);
+  std::vector<Finding> out;
+  for (const Session& s : t.sessions) {
+    for (const SceneEvidence& scene : scenes_of(s)) {
+      auto f = rule.rule(scene, r.id);
+      if (!f) continue;
+      if (!rule.trait.empty() && !scene.traits.says(rule.trait)) {
+        f = not_applicable(NaReason::kCapability,
+                           fmt::format("the adapter does not declare reader.{}", rule.trait));
+      }
+      if (f->outcome == Outcome::kFail) f->outcome = by_severity(severity_in(r, t.reading));
+      f->image = s.root;
+      f->image_name = s.group + "/" + scene.scene->name;
+      out.push_back(*std::move(f));
+    }
+  }
+  return out;
+}
 
 bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
 

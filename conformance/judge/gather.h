@@ -16,4 +16,7 @@ bool is_about_threads(const Requirement& r);
 std::vector<Finding> gather(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
                             const Requirement& r);
 
+// The same for a requirement of readers: one finding a scene that is about it.
+std::vector<Finding> gather_scenes(const Timeline& timeline, const Requirement& r);
+
 }  // namespace ctxconf::conformance

@@ -15,7 +15,10 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
   Told told;
   for (const Requirement* r : selected) {
     auto decided = decided_by_run(*r, t.mode);
-    auto findings = decided ? std::vector<Finding>() : gather(t, evidence, *r);
+    std::vector<Finding> findings;
+    if (!decided) {
+      findings = t.mode == Mode::kReader ? gather_scenes(t, *r) : gather(t, evidence, *r);
+    }
     out.results.push_back(settle(t, evidence, *r, std::move(decided), std::move(findings), told));
   }
   summarise(t, evidence, selected, told, out);

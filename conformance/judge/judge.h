@@ -20,6 +20,8 @@ constexpr Level deepest_recorded(Mode mode) {
       return Level::kRace;
     case Mode::kWrap:
       return Level::kSteps;
+    case Mode::kReader:
+      return Level::kPuppet;
     default:
       return Level::kSnapshot;
   }

@@ -13,6 +13,7 @@
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -104,7 +105,10 @@ void leave_out_silent_images(std::vector<Finding>& findings) {
 
 // ---- why there is nothing to see
 
-Finding nobody_to_ask(const Requirement& r) {
+Finding nobody_to_ask(const Timeline& t, const Requirement& r) {
+  if (t.mode == Mode::kReader) {
+    return unobservable("no scene about it was played to its end", "a run that is not cut short");
+  }
   if (is_about_threads(r)) {
     return not_applicable(
         NaReason::kCapability,
@@ -295,6 +299,10 @@ std::string settle_asked(const Timeline& t, const std::vector<ImageEvidence>& ev
                          const Requirement& r, const std::optional<Finding>& undeclared,
                          std::vector<Finding>& findings,
                          std::map<std::uint32_t, FaultTally>& tallies) {
+  if (t.mode == Mode::kReader) {
+    leave_out_silent_images(findings);
+    return repeats_of(t, findings);
+  }
   const RequirementRule& rule = *rule_of(r.id);
   leave_out_told_deaths(findings);
   settle_cells(t, rule, findings, tallies);
@@ -331,7 +339,7 @@ std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
                      fmt::format("a version of ctxconf that records level {}", to_string(r.level)));
     return f;
   }
-  if (rule_of(r.id) == nullptr) {
+  if (rule_of(r.id) == nullptr && reader_rule_of(r.id) == nullptr) {
     return unobservable("this version has no check for it", "a newer version of ctxconf");
   }
   return std::nullopt;
@@ -344,7 +352,7 @@ RequirementResult settle(const Timeline& t, const std::vector<ImageEvidence>& ev
   out.requirement = &r;
   out.findings = ended_checks(t, r, told.checks);
   const auto undeclared = decided ? std::nullopt : not_declared(t, r);
-  if (!decided && findings.empty()) decided = undeclared ? undeclared : nobody_to_ask(r);
+  if (!decided && findings.empty()) decided = undeclared ? undeclared : nobody_to_ask(t, r);
   std::string repeats;
   if (!decided) {
     std::ranges::move(findings, std::back_inserter(out.findings));

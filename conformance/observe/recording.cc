@@ -543,6 +543,11 @@ bool Live::may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t siz
 
 void Live::on(const sys::SyscallEntry& e) {
   const bool execs = e.nr == SYS_execve || e.nr == SYS_execveat;
+  if (options_.observer && !execs) {
+    const bool wants_exit = options_.observer->entered(e);
+    (void)(wants_exit ? tracer_.resume_to_exit(e.tid) : tracer_.resume(e.tid));
+    return;
+  }
   if (execs) {
     look_at_modules(e.process);
     look_at_stopped_thread(e.process, e.tid);
@@ -568,7 +573,12 @@ void Live::on(const sys::SyscallEntry& e) {
 }
 
 void Live::on(const sys::SyscallExit& e) {
-  in_exec_.erase(e.tid);
+  const bool in_exec = in_exec_.erase(e.tid) > 0;
+  if (options_.observer && !in_exec) {
+    options_.observer->left(e);
+    (void)tracer_.resume(e.tid);
+    return;
+  }
   catch_up(e.process, e.tid);
   ImageRecorder* const i = image(e.process);
   if (i == nullptr) return go_on(e.process, e.tid);
@@ -1002,6 +1012,7 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
                         .anonymous_mmap = !options.injections.empty()};
   launch.own_session = options.pause_at.has_value();
+  launch.reader_calls = options.observer != nullptr;
   CTX_ASSIGN_OR_RETURN(tracer, sys::Tracer::launch(launch, options.trampoline));
   auto state = std::make_unique<State>(options, timeline, std::move(tracer));
   state->live.begin();

@@ -17,6 +17,7 @@
 #include "conformance/faults/injection.h"
 #include "conformance/observe/snapshot.h"
 #include "sys/result.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
@@ -27,6 +28,18 @@ struct PausePoint {
   std::string executable;
   std::uint32_t image = 0;  // as in ImageKey
   std::uint64_t order = 0;  // in the image's order of events
+};
+
+// Told of the calls with which a program reads another one (sys::reader_filter()), and of its opens
+// and signals. The thread stands still meanwhile.
+class CallObserver {
+ public:
+  CallObserver() = default;
+  CallObserver(const CallObserver&) = delete;
+  CallObserver& operator=(const CallObserver&) = delete;
+  virtual ~CallObserver() = default;
+  virtual bool entered(const sys::SyscallEntry& e) = 0;  // true: left() follows, unless it ends
+  virtual void left(const sys::SyscallExit& e) = 0;
 };
 
 struct WrapOptions {
@@ -44,7 +57,9 @@ struct WrapOptions {
   std::string no_calls = "this host has no system call filter for tracers";  // why, with no_filter
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
-  bool inject_at_once = true;               // false: from Recording::inject() on
+  bool inject_at_once = true;  // false: from Recording::inject() on
+  // Its calls are recorded instead of those of a publication.
+  std::shared_ptr<CallObserver> observer;
   bool hide_vdso = false;                   // clock readings become system calls, and are recorded
   std::chrono::seconds boottime_offset{0};  // sys::Launch's
   // Passes its output on descriptors 1 and 2 on to ours, and records ids in it. Not together with

@@ -121,10 +121,7 @@ class Player::State {
   sys::Result<bool> play(std::size_t index);
   sys::Result<> wait_for_others();
   const Played& played() const { return out_; }
-  std::optional<std::uint64_t> result(std::string_view name) const {
-    const auto it = results_.find(name);
-    return it == results_.end() ? std::nullopt : std::optional(it->second);
-  }
+  std::optional<std::uint64_t> value_of(const Value& v) const;
 
  private:
   bool make(std::size_t index);  // false: the script stops
@@ -134,8 +131,7 @@ class Player::State {
   bool lost(std::size_t index, const Actor& actor);
   bool refused(std::size_t index, int err);
 
-  std::optional<std::uint64_t> value_of(const Value& v);
-  std::uint64_t number(const Value& v) { return value_of(v).value_or(0); }
+  std::uint64_t number(const Value& v);
   Actor* find(const Operation& o);
   std::optional<Actor> new_actor(Command& command);
 
@@ -146,7 +142,7 @@ class Player::State {
   void finish(Actor& actor, std::int64_t result, bool is_refused);
   template <class Condition>
   bool wait(Condition is_done, milliseconds within);
-  bool lives(pid_t process) const;
+  bool lives(pid_t process) const { return host_.lives(process); }
   bool is_over(const Actor& actor) const {
     return !actor.work || actor.ended || !lives(actor.process);
   }
@@ -175,17 +171,20 @@ class Player::State {
   std::optional<sys::Error> fault_;
 };
 
-std::optional<std::uint64_t> Player::State::value_of(const Value& v) {
+std::optional<std::uint64_t> Player::State::value_of(const Value& v) const {
   std::uint64_t out = v.constant();
   for (const auto& term : v.terms()) {
     const auto it = results_.find(term.name);
-    if (it == results_.end()) {
-      missing_ = true;
-      return std::nullopt;
-    }
+    if (it == results_.end()) return std::nullopt;
     out = term.minus ? out - it->second : out + it->second;
   }
   return out;
+}
+
+std::uint64_t Player::State::number(const Value& v) {
+  const auto known = value_of(v);
+  missing_ = missing_ || !known;
+  return known.value_or(0);
 }
 
 Actor* Player::State::find(const Operation& o) {
@@ -194,11 +193,6 @@ Actor* Player::State::find(const Operation& o) {
     if (o.on.empty() ? (a.name.empty() && a.child == o.in) : a.name == o.on) return &a;
   }
   return nullptr;
-}
-
-bool Player::State::lives(pid_t process) const {
-  const auto alive = host_.processes();
-  return std::ranges::find(alive, process) != alive.end();
 }
 
 bool Player::State::stop(std::size_t index, const std::string& why) {
@@ -821,8 +815,8 @@ sys::Result<> Player::start(sys::Fd channel) { return state_->start(std::move(ch
 sys::Result<bool> Player::play(std::size_t index) { return state_->play(index); }
 sys::Result<> Player::wait_for_others() { return state_->wait_for_others(); }
 const Played& Player::played() const { return state_->played(); }
-std::optional<std::uint64_t> Player::result(std::string_view name) const {
-  return state_->result(name);
+std::optional<std::uint64_t> Player::value_of(const Value& value) const {
+  return state_->value_of(value);
 }
 
 std::string to_string(const Step& step) {

@@ -56,7 +56,8 @@ class PlayerHost {
   PlayerHost& operator=(const PlayerHost&) = delete;
   virtual ~PlayerHost() = default;
 
-  virtual pid_t root() const = 0;                    // the first process
+  virtual pid_t root() const = 0;  // the first process
+  virtual bool lives(pid_t pid) const = 0;
   virtual std::vector<pid_t> processes() const = 0;  // living
   virtual std::size_t threads() const = 0;           // of all of them
   // Another number after each exec of the process; nothing: unknown.
@@ -99,8 +100,8 @@ class Player {
   sys::Result<> wait_for_others();
 
   const Played& played() const;
-  // What an operation with this name (`as`) gave; nothing: it was refused, or not made yet.
-  std::optional<std::uint64_t> result(std::string_view name) const;
+  // Nothing if it needs the result of an operation that was refused, or not made yet.
+  std::optional<std::uint64_t> value_of(const Value& value) const;
 
  private:
   class State;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -20,6 +21,10 @@ class RecordingHost : public PlayerHost {
   explicit RecordingHost(Recording& recording) : recording_(recording) {}
 
   pid_t root() const override { return recording_.root(); }
+  bool lives(pid_t pid) const override {
+    const auto alive = recording_.processes();
+    return std::ranges::find(alive, pid) != alive.end();
+  }
   std::vector<pid_t> processes() const override { return recording_.processes(); }
   std::size_t threads() const override { return recording_.threads(); }
   std::optional<std::uint32_t> image_of(pid_t pid) const override {

@@ -2,6 +2,7 @@
 // recording.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,7 @@ struct Check {
   std::vector<std::string_view> requirements;
   // More requirements that the check shows.
   std::vector<std::string_view> also;
-  Driven (*drive)(Testee&);
+  std::function<Driven(Testee&)> drive;
 };
 
 // Checks that share a process, one after the other; each also works in a fresh process.
@@ -43,6 +44,7 @@ struct Group {
   bool race = false;
   // At each step of a request ctxconf forks the testee and looks at the child's memory.
   bool forks = false;
+  bool without_ptrace_right = false;  // as in TesteeOptions
   // The testee is process 1 of a pid namespace. The group is left out if the host does not allow
   // that.
   bool pid_namespace = false;

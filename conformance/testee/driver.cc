@@ -15,10 +15,10 @@ namespace {
 
 // The ids of the selected requirements that match one of the globs.
 std::vector<std::string> ids_of(const std::vector<const Requirement*>& selected,
-                                const std::vector<std::string_view>& globs) {
+                                const std::vector<std::string_view>& globs, Mode mode) {
   std::vector<std::string> out;
   for (const Requirement* r : selected) {
-    if (!r->has_mode(Mode::kRun)) continue;
+    if (!r->has_mode(mode)) continue;
     if (any_glob_matches(globs, r->id)) out.push_back(r->id);
   }
   return out;
@@ -107,11 +107,11 @@ bool Driver::is_left_out(const Group& group) const {
 }
 
 bool Driver::is_wanted(const Group& group, const Check& check) const {
-  if (!ids_of(selected_, check.requirements).empty()) return true;
+  if (!ids_of(selected_, check.requirements, options_.mode).empty()) return true;
   const Level level = group.race                        ? Level::kRace
                       : group.steps || group.slot_steps ? Level::kSteps
                                                         : Level::kStatic;
-  return level <= options_.deepest && !ids_of(selected_, check.also).empty();
+  return level <= options_.deepest && !ids_of(selected_, check.also, options_.mode).empty();
 }
 
 std::string_view Driver::missing(const Check& check) const {
@@ -138,8 +138,9 @@ std::vector<const Check*> Driver::checks_to_ask(const Group& group, Timeline& pa
     }
     SkippedCheck skipped;
     skipped.name = check.name;
-    skipped.requirements = ids_of(selected_, check.requirements);
-    for (auto& id : ids_of(selected_, check.also)) skipped.requirements.push_back(std::move(id));
+    skipped.requirements = ids_of(selected_, check.requirements, options_.mode);
+    for (auto& id : ids_of(selected_, check.also, options_.mode))
+      skipped.requirements.push_back(std::move(id));
     skipped.missing = lacks;
     part.skipped.push_back(std::move(skipped));
   }
@@ -175,6 +176,7 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
       calls_.stepping(group.name, steps, seconds);
     };
   }
+  options.without_ptrace_right = group.without_ptrace_right;
   recording.forks = group.forks;
   recording.pid_namespace = group.pid_namespace;
   std::string specs = group.injections;
@@ -203,7 +205,7 @@ GroupRun Driver::drive(const Group& group, std::uint32_t repeat) {
   std::unique_ptr<Testee> testee;
   int crashes = 0;
   for (const Check* check : checks_to_ask(group, out.part)) {
-    auto requirements = ids_of(selected_, check->requirements);
+    auto requirements = ids_of(selected_, check->requirements, options_.mode);
     if (crashes >= kMostCrashes) {
       CheckRun& left_out = out.part.sessions.back().checks.emplace_back();
       left_out.name = check->name;

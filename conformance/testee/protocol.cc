@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::pair<Definition, const char*>, 9> kDefinitions = {{
+constexpr std::array<std::pair<Definition, const char*>, 10> kDefinitions = {{
     {Definition::kRequest, "request"},
     {Definition::kReply, "reply"},
     {Definition::kEvent, "event"},
@@ -29,6 +29,7 @@ constexpr std::array<std::pair<Definition, const char*>, 9> kDefinitions = {{
     {Definition::kReapReply, "reap_reply"},
     {Definition::kTlsAddressReply, "tls_address_reply"},
     {Definition::kParallelReply, "parallel_reply"},
+    {Definition::kReaderReply, "reader_reply"},
 }};
 
 const valijson::Schema& schema_of(Definition definition) {
@@ -92,6 +93,9 @@ Definition definition_of_reply(std::string_view op) {
   if (op == "process.reap") return Definition::kReapReply;
   if (op == "diag.tls_address") return Definition::kTlsAddressReply;
   if (op == "parallel") return Definition::kParallelReply;
+  if (op == "reader.process" || op == "reader.thread" || op == "reader.record") {
+    return Definition::kReaderReply;
+  }
   return Definition::kReply;
 }
 
@@ -116,6 +120,10 @@ std::optional<std::string> problem_of(const Json& line, Definition definition) {
 }
 
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability) {
+  if (const auto bar = capability.find('|'); bar != std::string_view::npos) {
+    return is_declared(capabilities, capability.substr(0, bar)) ||
+           is_declared(capabilities, capability.substr(bar + 1));
+  }
   const auto colon = capability.find(':');
   const std::string name(capability.substr(0, colon));
   if (!capabilities.is_object() || !capabilities.contains(name)) return false;

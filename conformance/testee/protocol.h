@@ -51,6 +51,7 @@ enum class Definition {
   kReapReply,
   kTlsAddressReply,
   kParallelReply,
+  kReaderReply,
 };
 // The definition that replies to a successful request of this operation must follow.
 Definition definition_of_reply(std::string_view op);
@@ -62,7 +63,7 @@ std::optional<std::string> problem_of(const nlohmann::json& line, Definition def
 void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& members);
 
 // Whether a hello's capabilities include this one. "process.fork:publish" is one of the children
-// that process.fork lists.
+// that process.fork lists; of "reader.process|reader.watch" one is enough.
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
 // The capability that allows an operation; empty: always allowed, or unknown.

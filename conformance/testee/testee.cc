@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -42,6 +43,7 @@ constexpr unsigned kStepsPerRead = 16;
 constexpr milliseconds kFirstStop{1000};
 constexpr std::size_t kMessageKept = 200;    // of a quoted error message
 constexpr std::size_t kMostLinesAhead = 16;  // protocol messages
+constexpr std::size_t kMostEvents = 4096;    // that a reader reported and nobody took
 
 // Both ends close on exec; ours does not block.
 struct Channel {
@@ -101,7 +103,8 @@ struct Testee::State {
   sys::Fd errors;
   sys::Fd noise;  // stdout with --channel fd3
   LineBuffer lines;
-  std::deque<Said> said;  // messages that were not taken yet
+  std::deque<Said> said;     // messages that were not taken yet
+  std::vector<Json> events;  // reader: what it saw, and was not taken yet
   std::string to_send;
   std::string tail;  // of stderr
   std::string last_noise;
@@ -180,6 +183,8 @@ struct Testee::State {
       next.kind = classify_line(*line, next.value);
       if (next.kind == LineKind::kNoise) {
         note_noise(*line);
+      } else if (options.reader && next.kind == LineKind::kEvent && next.value["ev"] == "saw") {
+        if (events.size() < kMostEvents) events.push_back(std::move(next.value));
       } else if (said.size() < kMostLinesAhead) {
         said.push_back(std::move(next));
       } else {
@@ -311,6 +316,10 @@ struct Testee::State {
 
   void look() {
     Operation& operation = session.operations.back();
+    if (options.reader) {
+      if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
+      return;
+    }
     operation.after = recording->look(SnapshotDepth::kThorough, Clock::now() + scaled(kLooking));
     if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
     if (options.recording.record_stores && pid != 0) {
@@ -640,6 +649,7 @@ Testee::Answer<void> Testee::start() {
   if (!pipes) return std::unexpected(s.own_fault("pipe: " + std::string(std::strerror(errno))));
   sys::Launch launch;
   launch.own_group = true;
+  if (s.options.without_ptrace_right && geteuid() == 0) launch.without_capability = CAP_SYS_PTRACE;
   for (int i = 0; i < 3; ++i) launch.stdio[i] = (*pipes)[i].theirs.get();
   std::optional<Channel> channel;
   if (s.options.descriptor3) {
@@ -727,6 +737,10 @@ Testee::Answer<void> Testee::start() {
        !image && !s.nothing_left && s.now() < until;) {
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
     image = known();
+  }
+  if (!image && s.options.reader && kill(static_cast<pid_t>(pid), 0) == 0) {
+    // A process that was there before reads for it.
+    image = s.recording->image_of(s.recording->root());
   }
   if (!image) {
     return std::unexpected(
@@ -951,6 +965,24 @@ Testee::Answer<void> Testee::wait_for_change(const Json& reply, milliseconds mos
   }
   return {};
 }
+
+Testee::Answer<void> Testee::pump(Clock::time_point until) { return state_->step(until); }
+Testee::Answer<void> Testee::wait_until(milliseconds most, const std::function<bool()>& is_done) {
+  return state_->leave_alone(state_->now() + state_->scaled(most), is_done);
+}
+sys::Result<> Testee::wake_for(int fd, short events) {
+  if (!state_->recording) return {};
+  return state_->recording->wake_for(fd, events);
+}
+Operation* Testee::last_operation() {
+  auto& operations = state_->session.operations;
+  return operations.empty() ? nullptr : &operations.back();
+}
+std::vector<Json> Testee::take_events() { return std::exchange(state_->events, {}); }
+std::vector<pid_t> Testee::processes() const {
+  return state_->recording ? state_->recording->processes() : std::vector<pid_t>();
+}
+CheckRun& Testee::check() { return state_->session.checks.back(); }
 
 void Testee::end() {
   auto& s = *state_;

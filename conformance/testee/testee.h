@@ -33,13 +33,18 @@ enum class Stop {
 
 struct TesteeOptions {
   std::vector<std::string> argv;
+  Mode mode = Mode::kRun;        // whose requirements are asked for
   bool descriptor3 = false;      // --channel fd3
   bool names_memory = true;      // the kernel can name anonymous memory
   bool pid_namespaces = true;    // this host has them
   bool file_size_limit = false;  // inject() turns on kFileSizeLimit
   bool poisons_memory = false;   // memory freed to glibc's malloc is overwritten
   std::uint32_t repeat = 0;      // which of --repeat this is
-  std::string seed;              // hexadecimal
+  // It is a reader: its own memory is not looked at, and the process that hello names may be one
+  // that it has not started.
+  bool reader = false;
+  bool without_ptrace_right = false;  // it gets no CAP_SYS_PTRACE, if ctxconf is root
+  std::string seed;                   // hexadecimal
   SpecSelection spec;
   Level deepest = Level::kRace;  // see Driver
   // What is recorded, and how; argv is ignored. With record_stores, the record of the thread of the
@@ -111,6 +116,21 @@ class Testee {
   // As wait(), but only if the previous operation, whose answer is `reply`, was accepted and the
   // context is unchanged; until it changes.
   Answer<void> wait_for_change(const Json& reply, std::chrono::milliseconds most);
+
+  // Of a reader.
+
+  // Handles what happens until then, or until a descriptor of wake_for() is ready.
+  Answer<void> pump(std::chrono::steady_clock::time_point until);
+  sys::Result<> wake_for(int fd, short events);  // see sys::Tracer::wake_for()
+  // Waits without a request, at most this long, until the condition holds; the operation of this
+  // time is the last one.
+  Answer<void> wait_until(std::chrono::milliseconds most, const std::function<bool()>& is_done);
+  // What the last request asked; it may be completed after the reply. Null before the first one.
+  Operation* last_operation();
+  // Events that it reported by itself ("saw"), each once.
+  std::vector<Json> take_events();
+  std::vector<pid_t> processes() const;  // of the adapter, living
+  CheckRun& check();                     // the current one
 
   // Says bye, waits for the end and kills what is left. Adds the session and its processes to the
   // timeline.

@@ -32,6 +32,7 @@ std::string names(const std::vector<const RequirementResult*>& results) {
 // Whether the result says only that no process published a context: that it is missing, or that the
 // program survives something without one.
 bool is_mere_absence(const RequirementResult& r) {
+  if (r.requirement->role == Role::kReader) return false;
   return (r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.")) ||
          r.requirement->id.starts_with("pctx.publish.survives-");
 }

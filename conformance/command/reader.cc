@@ -1,0 +1,95 @@
+// `ctxconf reader`: shows scripted processes to a reader under test, asks what it makes of them,
+// and judges its answers and its reads.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "conformance/command/command.h"
+#include "conformance/command/drive_adapter.h"
+#include "conformance/command/options.h"
+#include "conformance/command/print.h"
+#include "conformance/puppet/record_script.h"
+#include "conformance/reader/play_scene.h"
+#include "conformance/verdict/exit_code.h"
+#include "sys/capabilities.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+struct ReaderCommand {
+  CommonOptions common;
+  AdapterRun run;
+  std::string show;  // the scene whose script is printed; empty: none
+};
+
+int show_scene(const std::string& name) {
+  for (const reader::SceneGroup& group : reader::scene_groups()) {
+    for (const reader::Scene& scene : group.scenes) {
+      if (scene.name != name) continue;
+      return print("# " + scene.about + "\n" + to_json(scene.script), kExitClean);
+    }
+  }
+  return complain(kExitUsage, "--show: no scene " + name, "--show=list prints the names");
+}
+
+int list_scenes() {
+  std::string out;
+  for (const reader::SceneGroup& group : reader::scene_groups()) {
+    for (const reader::Scene& scene : group.scenes) {
+      out += scene.name + "\t" + scene.about + "\n";
+    }
+  }
+  return print(out, kExitClean);
+}
+
+int judge_reader(ReaderCommand& o) {
+  if (o.show == "list") return list_scenes();
+  if (!o.show.empty()) return show_scene(o.show);
+  const auto programs = puppet::find_puppets();
+  if (!programs) {
+    return complain(kExitHarnessError, sys::to_string(programs.error()),
+                    "install ctxconf-puppet next to ctxconf");
+  }
+  reader::StageOptions stage;
+  stage.programs = *programs;
+  stage.timeout_scale = o.common.judge.timeout_scale;
+  stage.calls = std::make_shared<reader::ReaderCallRecorder>();
+  stage.names_memory = sys::Capabilities::of_this_host().has(sys::kHostAnonVmaName);
+  const auto groups = reader::groups_of(reader::scene_groups(), stage);
+  o.run.name = "reader";
+  o.run.mode = Mode::kReader;
+  o.run.role = Role::kReader;
+  for (const Group& group : groups) o.run.groups.push_back(&group);
+  o.run.configure = [&stage](TesteeOptions& testee) {
+    testee.reader = true;
+    testee.recording.observer = stage.calls;
+    testee.recording.looks_by_itself = false;
+    testee.recording.no_stores = "a reader's own memory is not observed";
+  };
+  return drive_adapter(o.common.judge, o.run);
+}
+
+}  // namespace
+
+Command reader_command(CLI::App& app, const Words& command_line) {
+  const auto o = std::make_shared<ReaderCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "reader",
+      "show scripted processes to a reader over the testee protocol and judge it:\n"
+      "ctxconf reader [options] -- ADAPTER [ARGS]");
+  add_common(*sub, o->common);
+  add_adapter_options(*sub, o->common, o->run);
+  sub->add_option("--show", o->show,
+                  "print the script of a scene and stop; --show=list prints all names");
+
+  return {.app = sub,
+          .run =
+              [o, command_line](const Words& program) {
+                if (const int code = settle(o->common, command_line); code != 0) return code;
+                o->run.adapter = program;
+                return judge_reader(*o);
+              },
+          .takes = "adapter"};
+}
+
+}  // namespace ctxconf::conformance

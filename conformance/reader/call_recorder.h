@@ -1,0 +1,59 @@
+// The remote reads of a reader under test: recorded with the memory that they concern, and held at
+// the moments of a scene.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "conformance/evidence/reader_evidence.h"
+#include "conformance/observe/wrap.h"
+
+namespace ctxconf::conformance::reader {
+
+// A hold whose addresses are known.
+struct ArmedHold {
+  std::string name;
+  bool before = false;
+  MemoryRange part;
+  unsigned nth = 1;
+  std::function<void()> play;  // moves the target; the reader stands still
+};
+
+class ReaderCallRecorder : public CallObserver {
+ public:
+  // Of the question that begins now.
+  struct Watch {
+    pid_t process = 0;
+    pid_t thread = 0;                      // not 0: its state is recorded with each copy
+    std::optional<std::uint64_t> counter;  // address of a number that this thread increases
+    std::vector<ArmedHold> holds;
+  };
+  void begin(Watch watch);
+  // Ends it; adds calls, and the holds whose moment did not come.
+  void end(ReaderQuestion& question);
+
+  bool entered(const sys::SyscallEntry& e) override;
+  void left(const sys::SyscallExit& e) override;
+
+ private:
+  // The call, if it concerns another process or a file of one.
+  std::optional<ReaderCall> describe(const sys::SyscallEntry& e) const;
+  void look_at_thread(ReaderCall& call, std::uint64_t& ran) const;
+  void hold(ReaderCall& call, bool before);
+
+  std::optional<Watch> watch_;
+  std::map<std::string, unsigned> matched_;  // calls that match a hold, by its name
+  std::set<std::string> held_;
+  std::map<pid_t, std::size_t> in_progress_;  // index into calls_
+  std::vector<ReaderCall> calls_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace ctxconf::conformance::reader

@@ -1,0 +1,356 @@
+#include "conformance/reader/play_scene.h"
+
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "conformance/evidence/reader_answers.h"
+#include "conformance/reader/publish.h"
+#include "conformance/reader/target.h"
+#include "sys/memory_reader.h"
+#include "sys/process.h"
+#include "sys/remote_addr.h"
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
+
+// Of all processes of the adapter.
+std::uint64_t processor_ns(const std::vector<pid_t>& processes) {
+  std::uint64_t sum = 0;
+  for (const pid_t pid : processes) {
+    clockid_t clock{};
+    timespec time{};
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) continue;
+    sum += static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+  }
+  return sum;
+}
+
+// A member of /proc/PID/status in bytes, of the process in which it is largest.
+std::uint64_t largest(const std::vector<pid_t>& processes, std::string_view name) {
+  std::uint64_t most = 0;
+  for (const pid_t pid : processes) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    for (std::string word; file >> word;) {
+      std::uint64_t kib = 0;
+      if (word != name || !(file >> kib)) continue;
+      most = std::max(most, kib << 10U);
+      break;
+    }
+  }
+  return most;
+}
+
+void forget_peaks(const std::vector<pid_t>& processes) {
+  for (const pid_t pid : processes) {
+    std::ofstream("/proc/" + std::to_string(pid) + "/clear_refs") << "5\n";
+  }
+}
+
+class Stage {
+ public:
+  Stage(const Scene& scene, const StageOptions& options, Testee& testee)
+      : scene_(scene), options_(options), testee_(testee) {}
+
+  Driven play();
+
+ private:
+  TargetOptions target_options();
+  // Makes operations; false: they stopped, and the check says why.
+  bool move(Operations operations);
+  Driven on(const Play& act);
+  Driven on(const Question& act);
+  Driven on(const Wait& act);
+  Driven on(const AskWitness& act);
+  Driven on(const Forget& act);
+
+  std::uint64_t number(const puppet::Value& value) const {
+    return target_->value_of(value).value_or(0);
+  }
+  MemoryRange range(const Part& part) const { return {number(part.at), number(part.size)}; }
+  ReaderCallRecorder::Watch watch_of(const Question& question, pid_t process, pid_t thread);
+  std::vector<ShownMemory> shown_by(const Question& question, pid_t process) const;
+  Testee::Answer<Json> ask_once(const Question& question, pid_t process, pid_t thread,
+                                const std::vector<AnswerClaim>& claims, ReaderQuestion& out);
+  Testee::Answer<Json> request(const Question& question, pid_t process, pid_t thread);
+  Testee::Answer<Json> watch(pid_t process, pid_t thread, const std::vector<AnswerClaim>& claims);
+  bool is_satisfied(const std::vector<AnswerClaim>& claims, const Json& reply) const;
+  Driven ask(const Question& question, pid_t process, pid_t thread);
+
+  const Scene& scene_;
+  const StageOptions& options_;
+  Testee& testee_;
+  std::unique_ptr<Target> target_;
+  std::optional<Stop> stopped_;                       // the adapter, while a target was moved
+  std::map<std::pair<pid_t, pid_t>, Json> believed_;  // by a reader that is only watched
+  std::map<pid_t, bool> watched_;
+};
+
+TargetOptions Stage::target_options() {
+  return {.programs = options_.programs,
+          .timeout_scale = options_.timeout_scale,
+          .meanwhile =
+              [this](Clock::time_point until) {
+                const auto pumped = testee_.pump(until);
+                if (!pumped && !stopped_) stopped_ = pumped.error();
+                return pumped.has_value();
+              },
+          .wake_for = [this](int fd, short events) { return testee_.wake_for(fd, events); }};
+}
+
+bool Stage::move(Operations operations) {
+  const auto played = target_->play(operations.from, operations.to);
+  if (played && *played) return true;
+  CheckRun& check = testee_.check();
+  if (check.unshown.empty() && !stopped_) {
+    check.unshown = "the scene could not be played: " +
+                    (played ? target_->problem() : to_string(played.error()));
+  }
+  return false;
+}
+
+Driven Stage::on(const Play& act) {
+  (void)move(act.operations);
+  if (stopped_) return std::unexpected(*stopped_);
+  return {};
+}
+
+Driven Stage::on(const Wait& act) {
+  const auto until = Clock::now() + act.duration;
+  while (Clock::now() < until) CTX_RETURN_IF_ERROR(testee_.pump(until));
+  return {};
+}
+
+Driven Stage::on(const Forget& /*act*/) {
+  if (!testee_.can("reader.forget")) return {};
+  CTX_RETURN_IF_ERROR(testee_.request("reader.forget", {{"pid", target_->pid()}}));
+  watched_.erase(target_->pid());
+  return {};
+}
+
+ReaderCallRecorder::Watch Stage::watch_of(const Question& question, pid_t process, pid_t thread) {
+  ReaderCallRecorder::Watch out;
+  out.process = process;
+  out.thread = thread;
+  if (question.counter) out.counter = number(*question.counter);
+  for (const Hold& h : question.holds) {
+    out.holds.push_back({.name = h.name,
+                         .before = h.when == Hold::When::kBefore,
+                         .part = range(h.part),
+                         .nth = h.nth,
+                         .play = [this, operations = h.operations] {
+                           target_->hold(true);
+                           (void)move(operations);
+                           target_->hold(false);
+                         }});
+  }
+  return out;
+}
+
+std::vector<ShownMemory> Stage::shown_by(const Question& question, pid_t process) const {
+  std::vector<ShownMemory> out;
+  const sys::ProcessMemory memory(process);
+  for (const auto& [name, part] : question.shown) {
+    const MemoryRange r = range(part);
+    ShownMemory& s =
+        out.emplace_back(ShownMemory{.name = name, .at = r.at, .size = r.size, .bytes = {}});
+    s.bytes.resize(std::min<std::uint64_t>(r.size, kMaxShownBytes));
+    s.bytes.resize(memory.read_some(sys::RemoteAddr(r.at), s.bytes).value_or(0));
+  }
+  return out;
+}
+
+bool Stage::is_satisfied(const std::vector<AnswerClaim>& claims, const Json& reply) const {
+  const ReaderTraits traits(testee_.capabilities());
+  return std::ranges::all_of(claims, [&](const AnswerClaim& c) {
+    return c.info || problem_with(c, reply, traits).empty();
+  });
+}
+
+Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid_t thread) {
+  switch (question.about) {
+    case Question::About::kRecord:
+      return testee_.request("reader.record",
+                             {{"hex", question.record}, {"key_map", question.key_map}});
+    case Question::About::kProcess:
+      return testee_.request("reader.process", {{"pid", process}});
+    case Question::About::kThread:
+      break;
+  }
+  Json members = {{"pid", process}, {"tid", thread}};
+  if (!question.second_trace_id.empty()) {
+    members["second_source"] = {{"trace_id", question.second_trace_id},
+                                {"span_id", question.second_span_id}};
+  }
+  return testee_.request("reader.thread", std::move(members));
+}
+
+// What a reader reports by itself, once it has looked twice.
+Testee::Answer<Json> Stage::watch(pid_t process, pid_t thread,
+                                  const std::vector<AnswerClaim>& claims) {
+  if (!std::exchange(watched_[process], true)) {
+    CTX_RETURN_IF_ERROR(testee_.request("reader.watch", {{"pid", process}}));
+  }
+  const std::pair key(process, thread);
+  const auto take = [&] {
+    for (Json& event : testee_.take_events()) {
+      const auto tid = static_cast<pid_t>(event.value("tid", 0));
+      believed_[{static_cast<pid_t>(event.value("pid", 0)), tid}] = std::move(event);
+    }
+  };
+  const Json& declared = testee_.capabilities()["reader.watch"];
+  const auto looks = milliseconds(2 * declared.value("poll_ms", 1000)) + kBesidePolling;
+  const auto is_known = [&] {
+    take();
+    return believed_.contains(key) && is_satisfied(claims, believed_[key]);
+  };
+  CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
+  const Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
+  testee_.last_operation()->reply = reply.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return reply;
+}
+
+Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pid_t thread,
+                                     const std::vector<AnswerClaim>& claims, ReaderQuestion& out) {
+  out.process = process;
+  out.thread = thread;
+  out.shown = shown_by(question, process);
+  const auto readers = testee_.processes();
+  forget_peaks(readers);
+  out.before_bytes = largest(readers, "VmRSS:");
+  const std::uint64_t before = processor_ns(readers);
+  options_.calls->begin(watch_of(question, process, thread));
+  const bool asks =
+      question.about == Question::About::kRecord ||
+      testee_.can(question.about == Question::About::kThread ? "reader.thread" : "reader.process");
+  auto reply = asks ? request(question, process, thread) : watch(process, thread, claims);
+  options_.calls->end(out);
+  out.processor_ns = processor_ns(readers) - before;
+  out.peak_bytes = largest(readers, "VmHWM:");
+  return reply;
+}
+
+Driven Stage::ask(const Question& question, pid_t process, pid_t thread) {
+  for (unsigned attempt = 1;; ++attempt) {
+    ReaderQuestion recorded;
+    const auto reply = ask_once(question, process, thread, question.claims, recorded);
+    const bool is_last = !reply || attempt >= question.attempts ||
+                         is_satisfied(question.claims, *reply) ||
+                         reply->value("result", "") == "accept";
+    if (is_last) recorded.claims = question.claims;
+    if (Operation* const operation = testee_.last_operation()) {
+      operation->question = std::move(recorded);
+    }
+    if (!reply) return std::unexpected(reply.error());
+    if (stopped_) return std::unexpected(*stopped_);
+    if (is_last) return {};
+    CTX_RETURN_IF_ERROR(on(Wait{question.pause}));
+  }
+}
+
+Driven Stage::on(const Question& act) {
+  if (act.about == Question::About::kRecord) return ask(act, 0, 0);
+  const auto process = act.process ? static_cast<pid_t>(number(*act.process)) : target_->pid();
+  const auto thread = act.thread ? static_cast<pid_t>(number(*act.thread)) : process;
+  return ask(act, process, act.about == Question::About::kThread ? thread : 0);
+}
+
+Driven Stage::on(const AskWitness& act) {
+  static const Scene kWitness = witness_scene();
+  Question question = std::get<Question>(kWitness.acts.back());
+  const auto claimed = question.claims.front();
+  question.claims.clear();
+  for (const auto& id : act.requirements) {
+    question.claims.push_back(claimed);
+    question.claims.back().requirement = id;
+  }
+  auto witness = Target::start(kWitness.script, target_options());
+  if (!witness) {
+    testee_.check().unshown = "the target could not be started: " + to_string(witness.error());
+    return {};
+  }
+  std::swap(target_, *witness);
+  Driven asked;
+  if (move({0, kWitness.script.operations.size()})) asked = on(question);
+  std::swap(target_, *witness);
+  return asked;
+}
+
+Driven Stage::play() {
+  CheckRun& check = testee_.check();
+  if (const Lack lack = lacking(scene_, options_); !lack.what.empty()) {
+    check.unshown = lack.what;
+    check.remedy = lack.remedy;
+    return {};
+  }
+  if (!scene_.script.operations.empty()) {
+    check.script = to_json(scene_.script);
+    auto target = Target::start(scene_.script, target_options());
+    if (stopped_) return std::unexpected(*stopped_);
+    if (!target) {
+      check.unshown = "the target could not be started: " + to_string(target.error());
+      return {};
+    }
+    target_ = std::move(*target);
+  }
+  for (const Act& act : scene_.acts) {
+    auto done = std::visit([this](const auto& a) { return on(a); }, act);
+    if (!done) return done;
+    if (!testee_.check().unshown.empty()) break;
+  }
+  return {};
+}
+
+}  // namespace
+
+Lack lacking(const Scene& scene, const StageOptions& stage) {
+  for (const auto& fact : scene.host) {
+    if (fact == "names" && !stage.names_memory) {
+      return {.what = "this kernel does not name anonymous memory",
+              .remedy = "a kernel with CONFIG_ANON_VMA_NAME; scripts/with-names starts one"};
+    }
+    if (fact == "root" && geteuid() != 0) {
+      return {.what = "it needs another user, and ctxconf does not run as root",
+              .remedy = "run ctxconf as root"};
+    }
+  }
+  return {};
+}
+
+Driven play(const Scene& scene, const StageOptions& stage, Testee& testee) {
+  return Stage(scene, stage, testee).play();
+}
+
+std::vector<Group> groups_of(const std::deque<SceneGroup>& scenes, const StageOptions& stage) {
+  std::vector<Group> out;
+  for (const SceneGroup& group : scenes) {
+    Group& g = out.emplace_back();
+    g.name = group.name;
+    g.without_ptrace_right = group.without_ptrace_right;
+    for (const Scene& scene : group.scenes) {
+      Check check;
+      check.name = scene.name;
+      check.needs.assign(scene.needs.begin(), scene.needs.end());
+      check.requirements.assign(scene.requirements.begin(), scene.requirements.end());
+      check.drive = [&scene, &stage](Testee& t) { return reader::play(scene, stage, t); };
+      g.checks.push_back(std::move(check));
+    }
+  }
+  return out;
+}
+
+}  // namespace ctxconf::conformance::reader

@@ -1,0 +1,36 @@
+// Plays a scene to a reader under test: starts the targets, asks, holds the reader at the moments
+// of the scene, and records all of it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/reader/call_recorder.h"
+#include "conformance/reader/scene.h"
+#include "conformance/testee/checks.h"
+#include "conformance/testee/testee.h"
+
+namespace ctxconf::conformance::reader {
+
+struct StageOptions {
+  std::string programs;  // the folder of the scripted processes
+  double timeout_scale = 1;
+  // The one that the adapters' recordings tell (WrapOptions::observer).
+  std::shared_ptr<ReaderCallRecorder> calls;
+  bool names_memory = true;  // the kernel can name anonymous memory
+};
+
+// What a scene needs and this host lacks; empty: nothing.
+struct Lack {
+  std::string what;
+  std::string remedy;
+};
+Lack lacking(const Scene& scene, const StageOptions& stage);
+
+Driven play(const Scene& scene, const StageOptions& stage, Testee& testee);
+
+// The scenes as checks for a Driver.
+std::vector<Group> groups_of(const std::deque<SceneGroup>& scenes, const StageOptions& stage);
+
+}  // namespace ctxconf::conformance::reader

@@ -1,0 +1,176 @@
+#include "conformance/reader/publish.h"
+
+#include <linux/memfd.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "abi/process_header.h"
+#include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+using puppet::Bytes;
+using puppet::Value;
+using ProcessContext = opentelemetry::proto::processcontext::v1development::ProcessContext;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kReadWrite = PROT_READ | PROT_WRITE;
+
+std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+Json text_value(const std::string& text) { return {{"stringValue", text}}; }
+
+Json object_of(const Pairs& pairs) {
+  Json out = Json::object();
+  for (const auto& [key, value] : pairs) out[key] = text_value(value);
+  return out;
+}
+
+Bytes from_hex(std::string_view digits) {
+  Bytes out;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    out.push_back(
+        static_cast<std::byte>(std::stoul(std::string(digits.substr(i, 2)), nullptr, 16)));
+  }
+  return out;
+}
+
+void append(Bytes& out, const Bytes& more) { out.insert(out.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+Message service(const std::string& name) {
+  Message out;
+  out.resource = {{"service.name", name}};
+  return out;
+}
+
+Bytes Message::encoded() const {
+  ProcessContext message;
+  for (const auto& [key, value] : resource) {
+    auto* pair = message.mutable_resource()->add_attributes();
+    pair->set_key(key);
+    pair->mutable_value()->set_string_value(value);
+  }
+  for (const auto& [key, value] : attributes) {
+    auto* pair = message.add_attributes();
+    pair->set_key(key);
+    pair->mutable_value()->set_string_value(value);
+  }
+  if (!schema.empty()) {
+    auto* pair = message.add_attributes();
+    pair->set_key(std::string(abi::kSchemaVersionKey));
+    pair->mutable_value()->set_string_value(schema);
+    if (!no_key_map) {
+      auto* map = message.add_attributes();
+      map->set_key(std::string(abi::kAttributeKeyMapKey));
+      auto* names = map->mutable_value()->mutable_array_value();
+      for (const auto& name : key_map) names->add_values()->set_string_value(name);
+    }
+  }
+  return puppet::bytes_of(message.SerializeAsString());
+}
+
+std::string Message::content(bool exactly) const {
+  Json out;
+  out[exactly ? "resource" : "resource_has"] = object_of(resource);
+  Json extra = object_of(attributes);
+  if (!schema.empty()) {
+    extra[std::string(abi::kSchemaVersionKey)] = text_value(schema);
+    if (!no_key_map) {
+      Json values = Json::array();
+      for (const auto& name : key_map) values.push_back(text_value(name));
+      extra[std::string(abi::kAttributeKeyMapKey)] = {{"arrayValue", {{"values", values}}}};
+    }
+  }
+  out[exactly ? "attributes" : "attributes_has"] = std::move(extra);
+  return out.dump();
+}
+
+Value place(puppet::Builder& b, const Bytes& bytes) {
+  const Value at = b.map_anonymous(whole_pages(std::max<std::uint64_t>(bytes.size(), 1)),
+                                   kReadWrite, MAP_PRIVATE);
+  if (!bytes.empty()) b.write(at, bytes);
+  return at;
+}
+
+Published publish(puppet::Builder& b, const Bytes& payload, const PublishOptions& how) {
+  Published out;
+  out.size = payload.size();
+  if (how.anonymous) {
+    out.header = b.map_anonymous(how.mapping, kReadWrite, MAP_PRIVATE);
+  } else {
+    const Value fd = b.memfd(how.memfd, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    b.truncate(fd, how.mapping);
+    out.header = b.map_file(fd, how.mapping, kReadWrite, MAP_PRIVATE);
+    b.close(fd);
+  }
+  b.advise(out.header, how.mapping, MADV_DONTFORK);
+  if (how.inline_payload) {
+    out.payload = out.header + 32;
+    b.write(out.payload, payload);
+  } else {
+    out.payload = place(b, payload);
+  }
+  b.write(out.header, puppet::bytes_of("OTEL_CTX"));
+  b.store(out.header + 8, 4, 2);
+  b.store(out.header + 12, 4, out.size);
+  b.store(out.header + 24, 8, out.payload);
+  b.fence();
+  if (!how.leave_zero) {
+    b.store(out.header + 16, 8, how.timestamp != 0 ? Value(how.timestamp) : b.clock());
+  }
+  if (how.names) b.may_fail().name(out.header, how.mapping, "OTEL_CTX");
+  return out;
+}
+
+void update(puppet::Builder& b, const Published& p, const Value& payload, std::uint64_t size,
+            std::uint64_t timestamp) {
+  const Value now = timestamp != 0 ? Value(timestamp) : b.clock();
+  b.store(p.header + 16, 8, 0);
+  b.fence();
+  b.store(p.header + 24, 8, payload);
+  b.store(p.header + 12, 4, size);
+  b.fence();
+  b.store(p.header + 16, 8, now);
+}
+
+Bytes Record::encoded() const {
+  Bytes attributes;
+  for (const auto& [index, value] : entries) {
+    attributes.push_back(static_cast<std::byte>(index));
+    attributes.push_back(static_cast<std::byte>(value.size()));
+    append(attributes, puppet::bytes_of(value));
+  }
+  const auto length = size.value_or(static_cast<std::uint16_t>(attributes.size()));
+  Bytes out = from_hex(trace_id);
+  append(out, from_hex(span_id));
+  for (const unsigned byte : {0U + valid, 0U + flags, length & 0xffU, (0U + length) >> 8U}) {
+    out.push_back(static_cast<std::byte>(byte));
+  }
+  append(out, attributes);
+  return out;
+}
+
+Question about_process(const Published& p, std::vector<AnswerClaim> claims) {
+  Question out;
+  out.claims = std::move(claims);
+  out.shown = {{"header", p.whole()}, {"payload", p.message()}};
+  return out;
+}
+
+Scene witness_scene() {
+  const Message message = service("ctxconf-witness");
+  SceneBuilder s("witness", "a process that publishes a plain context");
+  const Published p = publish(s.script(), message.encoded());
+  s.ask(about_process(p, {claim("", {accept(message.content())},
+                                "another process is not read correctly any more")}));
+  return std::move(s).scene();
+}
+
+}  // namespace ctxconf::conformance::reader

@@ -1,0 +1,79 @@
+// Building blocks of scenes: contexts and records as a correct writer lays them out, in which a
+// scene changes what it is about.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/puppet/script.h"
+#include "conformance/reader/scene.h"
+
+namespace ctxconf::conformance::reader {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;  // keys and string values
+
+// An encoded ProcessContext with these string attributes, and reference data if there is a schema.
+struct Message {
+  Pairs resource;
+  Pairs attributes;
+  std::string schema;                // threadlocal.schema_version; empty: none
+  std::vector<std::string> key_map;  // with a schema, unless `no_key_map`
+  bool no_key_map = false;
+  puppet::Bytes encoded() const;
+  // The content that a reader reports, as in AllowedAnswer; `exactly`: and nothing else.
+  std::string content(bool exactly = true) const;
+};
+
+// A Resource with this service.name alone.
+Message service(const std::string& name);
+
+struct Published {
+  puppet::Value header;    // address of the mapping
+  puppet::Value payload;   // address of the message
+  std::uint64_t size = 0;  // of the message
+  // The parts of the header that a reader copies.
+  Part whole() const { return {header, 32}; }
+  Part timestamp() const { return {header + 16, 8}; }
+  Part message() const { return {payload, size}; }
+};
+
+struct PublishOptions {
+  std::string memfd = "OTEL_CTX";
+  bool names = true;       // makes the naming call; where the kernel cannot, nothing happens
+  bool anonymous = false;  // no memfd
+  bool inline_payload = false;
+  std::uint64_t mapping = 4096;
+  std::uint64_t timestamp = 0;  // 0: now
+  bool leave_zero = false;      // does not store the timestamp
+};
+
+// As OTEP 4719 describes it: map, MADV_DONTFORK, fields, timestamp, name.
+Published publish(puppet::Builder& b, const puppet::Bytes& payload, const PublishOptions& how = {});
+// Memory for a message, outside the mapping of the header.
+puppet::Value place(puppet::Builder& b, const puppet::Bytes& bytes);
+// As OTEP 4719 describes it: timestamp 0, fields, another timestamp.
+void update(puppet::Builder& b, const Published& p, const puppet::Value& payload,
+            std::uint64_t size, std::uint64_t timestamp = 0);
+
+// A record of OTEP 4947.
+struct Record {
+  std::string trace_id = "4bf92f3577b34da6a3ce929d0e0e4736";
+  std::string span_id = "00f067aa0ba902b7";
+  std::uint8_t valid = 1;
+  std::uint8_t flags = 1;
+  std::vector<std::pair<std::uint8_t, std::string>> entries;
+  std::optional<std::uint16_t> size;  // instead of that of the entries
+  puppet::Bytes encoded() const;
+};
+
+// What the question shows of a process context.
+Question about_process(const Published& p, std::vector<AnswerClaim> claims);
+
+// A process that publishes a plain context, and the question about it.
+Scene witness_scene();
+
+}  // namespace ctxconf::conformance::reader

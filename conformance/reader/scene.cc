@@ -1,0 +1,92 @@
+#include "conformance/reader/scene.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+void add_new(const std::string& one, std::vector<std::string>& list) {
+  if (std::ranges::find(list, one) == list.end()) list.push_back(one);
+}
+
+}  // namespace
+
+SceneBuilder::SceneBuilder(std::string name, std::string about, puppet::Program program)
+    : builder_(program) {
+  scene_.name = std::move(name);
+  scene_.about = std::move(about);
+}
+
+void SceneBuilder::play() {
+  if (played_ < builder_.size()) scene_.acts.emplace_back(Play{{played_, builder_.size()}});
+  played_ = builder_.size();
+}
+
+Hold SceneBuilder::hold(std::string name, Hold::When when, Part part,
+                        const std::function<void()>& make, unsigned nth) {
+  play();
+  make();
+  const Operations operations{played_, builder_.size()};
+  played_ = builder_.size();
+  return {.name = std::move(name),
+          .when = when,
+          .part = std::move(part),
+          .nth = nth,
+          .operations = operations};
+}
+
+void SceneBuilder::ask(Question question) {
+  play();
+  constexpr const char* kNeeds[] = {"reader.process|reader.watch",
+                                    "reader.thread|reader.watch_threads", "reader.record"};
+  add_new(kNeeds[static_cast<std::size_t>(question.about)], scene_.needs);
+  for (const AnswerClaim& c : question.claims) add_new(c.requirement, scene_.requirements);
+  scene_.acts.emplace_back(std::move(question));
+}
+
+void SceneBuilder::wait(std::chrono::milliseconds duration) {
+  play();
+  scene_.acts.emplace_back(Wait{duration});
+}
+
+void SceneBuilder::ask_witness(std::vector<std::string> requirements) {
+  play();
+  for (const auto& r : requirements) add_new(r, scene_.requirements);
+  scene_.acts.emplace_back(AskWitness{std::move(requirements)});
+}
+
+void SceneBuilder::forget() {
+  play();
+  scene_.acts.emplace_back(Forget{});
+}
+
+Scene SceneBuilder::scene() && {
+  play();
+  scene_.script = std::move(builder_).script();
+  return std::move(scene_);
+}
+
+AnswerClaim claim(std::string requirement, std::vector<AllowedAnswer> allowed,
+                  std::string otherwise) {
+  return {.requirement = std::move(requirement),
+          .allowed = std::move(allowed),
+          .never = {},
+          .otherwise = std::move(otherwise)};
+}
+
+AllowedAnswer accept(std::string content) {
+  return {.result = "accept", .content = std::move(content)};
+}
+
+std::vector<AllowedAnswer> no_context() {
+  return {{.result = "absent", .content = {}}, {.result = "reject", .content = {}}};
+}
+
+std::vector<AllowedAnswer> not_used() {
+  auto out = no_context();
+  out.push_back({.result = "retry", .content = {}});
+  return out;
+}
+
+}  // namespace ctxconf::conformance::reader

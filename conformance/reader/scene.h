@@ -1,0 +1,132 @@
+// A scene: scripted processes that a reader under test is asked about, what changes in them between
+// two of its own looks, and which answers are right.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "conformance/evidence/reader_evidence.h"
+#include "conformance/puppet/script.h"
+
+namespace ctxconf::conformance::reader {
+
+// A part of the target's memory, whose address is known when the scene is played.
+struct Part {
+  puppet::Value at;
+  puppet::Value size;
+};
+
+// The operations of a script from one to before another.
+struct Operations {
+  std::size_t from = 0;
+  std::size_t to = 0;
+};
+
+// The reader is held at a moment of its reading, and the target is moved meanwhile.
+struct Hold {
+  enum class When { kBefore, kAfter };
+  std::string name;  // "after the first look at the timestamp"
+  When when = When::kAfter;
+  Part part;         // a call that copies from this memory...
+  unsigned nth = 1;  // ... the first one, the second one, ...
+  Operations operations;
+};
+
+struct Question {
+  enum class About { kProcess, kThread, kRecord };
+  About about = About::kProcess;
+  // The process and the thread by their results in the script; nothing: the first of them.
+  std::optional<puppet::Value> process;
+  std::optional<puppet::Value> thread;
+  // kRecord: the bytes as hexadecimal digits, and the names.
+  std::string record;
+  std::vector<std::string> key_map;
+  // Where the reader has a second source: what that says of the trace.
+  std::string second_trace_id;
+  std::string second_span_id;
+
+  std::vector<AnswerClaim> claims;
+  std::vector<Hold> holds;
+  // It is asked again while the answer is `retry`, or any answer that satisfies not all claims and
+  // is not `accept`: at most this often, with pauses.
+  unsigned attempts = 1;
+  std::chrono::milliseconds pause{20};
+  std::vector<std::pair<std::string, Part>> shown;  // memory to keep in the recording
+  std::optional<puppet::Value> counter;             // address of a number that the thread increases
+};
+
+struct Play {
+  Operations operations;
+};
+// The reader may look by itself meanwhile.
+struct Wait {
+  std::chrono::milliseconds duration{0};
+};
+// Another target that publishes a context all the time is asked about: the reader still serves.
+struct AskWitness {
+  std::vector<std::string> requirements;  // that the answer decides
+};
+struct Forget {};  // the reader is told to forget what it knows of the process
+using Act = std::variant<Play, Question, Wait, AskWitness, Forget>;
+
+struct Scene {
+  std::string name;   // "name-memfd", unique
+  std::string about;  // one line for people
+  puppet::Script script;
+  std::vector<Act> acts;
+  std::vector<std::string> needs;         // capabilities, as in is_declared()
+  std::vector<std::string> requirements;  // that a crash, a hang or a refusal decides
+  // What the host must have, of sys::HostFact, or "root", "preload"; empty: nothing.
+  std::vector<std::string> host;
+};
+
+struct SceneGroup {
+  std::string name;
+  std::vector<Scene> scenes;
+  bool without_ptrace_right = false;  // the reader has no CAP_SYS_PTRACE
+};
+
+// All scenes, made once. Names are unique.
+const std::deque<SceneGroup>& scene_groups();
+
+// Writes a scene.
+class SceneBuilder {
+ public:
+  SceneBuilder(std::string name, std::string about,
+               puppet::Program program = puppet::Program::kPlain);
+
+  puppet::Builder& script() { return builder_; }
+  // The operations that `make` adds are made while the reader is held.
+  Hold hold(std::string name, Hold::When when, Part part, const std::function<void()>& make,
+            unsigned nth = 1);
+  void ask(Question question);
+  void wait(std::chrono::milliseconds duration);
+  void ask_witness(std::vector<std::string> requirements);
+  void forget();
+  void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
+
+  Scene scene() &&;
+
+ private:
+  void play();  // what was added since
+
+  Scene scene_;
+  puppet::Builder builder_;
+  std::size_t played_ = 0;
+};
+
+// Claims.
+AnswerClaim claim(std::string requirement, std::vector<AllowedAnswer> allowed,
+                  std::string otherwise);
+AllowedAnswer accept(std::string content = {});
+std::vector<AllowedAnswer> no_context();  // absent or reject: a reader cannot always tell
+std::vector<AllowedAnswer> not_used();    // these, or retry
+
+}  // namespace ctxconf::conformance::reader

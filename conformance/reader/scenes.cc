@@ -1,0 +1,12 @@
+#include "conformance/reader/scenes.h"
+
+namespace ctxconf::conformance::reader {
+
+const std::deque<SceneGroup>& scene_groups() {
+  static const auto* const kGroups = new std::deque<SceneGroup>{
+      name_scenes(),
+  };
+  return *kGroups;
+}
+
+}  // namespace ctxconf::conformance::reader

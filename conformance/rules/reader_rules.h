@@ -1,0 +1,42 @@
+// Rules about readers: pure functions from what a scene showed to a finding.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/evidence/reader_answers.h"
+#include "conformance/evidence/session.h"
+#include "conformance/verdict/finding.h"
+
+namespace ctxconf::conformance {
+
+// What one scene of a session showed.
+struct SceneEvidence {
+  const Session* session = nullptr;
+  const CheckRun* scene = nullptr;
+  std::vector<const Operation*> operations;  // with a question, in order
+  ReaderTraits traits{nlohmann::json::object()};
+};
+
+// The scenes of a recording of `reader`, in order.
+std::vector<SceneEvidence> scenes_of(const Session& session);
+
+// Nothing: the scene says nothing about the requirement.
+using ReaderRuleFunction = std::optional<Finding> (*)(const SceneEvidence& scene,
+                                                      std::string_view requirement);
+
+struct ReaderRule {
+  std::string_view id;
+  ReaderRuleFunction rule = nullptr;
+  // A member of the capability "reader" without which the requirement does not apply; empty: none.
+  std::string_view trait;
+};
+
+// Null when this version has no check for the requirement.
+const ReaderRule* reader_rule_of(std::string_view id);
+std::span<const ReaderRule> reader_rules();
+
+}  // namespace ctxconf::conformance
