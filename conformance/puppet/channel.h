@@ -29,15 +29,21 @@ enum PuppetCall {
   kPuppetFill,      /* args: at, CopyHow, size; bytes: what is repeated */
   kPuppetCopy,      /* args: to, CopyHow, size, from */
   kPuppetAlternate, /* args: to, CopyHow, size, first, second, times */
-  kPuppetRead,      /* args: at, size; the answer has the bytes */
-  kPuppetFence,     /* args: FenceKind */
-  kPuppetSpin,      /* args: times */
-  kPuppetAwait,     /* args: at, width, value */
-  kPuppetThread,    /* args: area, with TLS; with a descriptor: the channel of the thread */
+  /* args: times, stores; bytes: for each store four numbers: at, width, value, what is added to the
+   * value in each round */
+  kPuppetRepeat,
+  kPuppetSplit,  /* args: at, size */
+  kPuppetCrowd,  /* args: count, records, stride, tids, stacks */
+  kPuppetRead,   /* args: at, size; the answer has the bytes */
+  kPuppetFence,  /* args: FenceKind */
+  kPuppetSpin,   /* args: times */
+  kPuppetAwait,  /* args: at, width, value */
+  kPuppetThread, /* args: area, with TLS; with a descriptor: the channel of the thread */
   kPuppetExitThread,
   kPuppetHandle, /* args: signal, SignalAction */
   kPuppetReturn,
-  kPuppetFork, /* args: flags of clone() without the signal, area; and the child's channel */
+  /* args: flags of clone() without the signal, area, pid or 0; and the child's channel */
+  kPuppetFork,
   /* bytes: the path, then each of argv, all with their zero byte; args: how many; number: 1 if the
    * channel is one argument more */
   kPuppetExec,

@@ -504,6 +504,18 @@ std::deque<Command> Player::State::commands_of(const Operation& o) {
           return one(std::move(c));
         } else if constexpr (std::is_same_v<W, Copy>) {
           return own(kPuppetCopy, {n(w.to), word(w.how), n(w.size), n(w.from)});
+        } else if constexpr (std::is_same_v<W, Repeat>) {
+          Command c = own_call(kPuppetRepeat, {n(w.times), w.stores.size() / 4});
+          for (const Value& v : w.stores) {
+            const std::uint64_t each = n(v);
+            const auto* const bytes = reinterpret_cast<const std::byte*>(&each);
+            c.bytes.insert(c.bytes.end(), bytes, bytes + sizeof each);
+          }
+          return one(std::move(c));
+        } else if constexpr (std::is_same_v<W, Split>) {
+          return own(kPuppetSplit, {n(w.at), n(w.size)});
+        } else if constexpr (std::is_same_v<W, Crowd>) {
+          return own(kPuppetCrowd, {n(w.count), n(w.records), n(w.stride), n(w.tids), n(w.stacks)});
         } else if constexpr (std::is_same_v<W, Alternate>) {
           return own(kPuppetAlternate,
                      {n(w.to), word(w.how), n(w.size), n(w.first), n(w.second), n(w.times)});
@@ -633,7 +645,9 @@ bool Player::State::make_child(std::size_t index, Actor& maker, const Fork& fork
   constexpr std::uint64_t kVfork = 0x4000;
   std::uint64_t flags = fork.how == ForkHow::kClone ? fork.flags : 0;
   if (fork.how == ForkHow::kVfork) flags = kVm | kVfork;
-  Command command = own_call(kPuppetFork, {flags, 0});
+  missing_ = false;
+  Command command = own_call(kPuppetFork, {flags, 0, number(fork.pid)});
+  if (missing_) return stop(index, "it needs the result of an operation that has none");
   if ((flags & kVm) != 0) {
     if (areas_ >= kPuppetAreas) return stop(index, "a script has at most 63 threads and vforks");
     command.head.args[1] = areas_++;

@@ -295,7 +295,8 @@ static long new_process(struct Area* area, int channel) {
     theirs->channel = channel;
     pid = machine_clone(flags, theirs->stack + kStackSize, NULL, run_thread, theirs);
   } else {
-    pid = machine_fork(flags);
+    const int wanted = (int)area->command.args[2];
+    pid = wanted == 0 ? machine_fork(flags) : machine_fork_as(SIGCHLD, wanted);
     if (pid == 0) {
       if ((flags & CLONE_FILES) == 0) call3(__NR_close, (uint64_t)area->channel, 0, 0);
       area->channel = channel;
@@ -414,6 +415,60 @@ __attribute__((noinline)) static long slot_address(void) {
 #endif
 }
 
+static long repeat(const uint64_t* args, const unsigned char* bytes, uint64_t size) {
+  const uint64_t count = args[1];
+  if (count == 0 || count > size / (4 * sizeof(uint64_t))) return -EINVAL;
+  for (uint64_t i = 0; i < args[0]; ++i) {
+    for (uint64_t n = 0; n < count; ++n) {
+      const Word* each = (const Word*)bytes + 4 * n;
+      const uint64_t value = each[2] + i * each[3];
+      const long result = store(each[0], each[1], kRelease, (const unsigned char*)&value);
+      if (result < 0) return result;
+    }
+  }
+  return 0;
+}
+
+static long split(uint64_t at, uint64_t size) {
+  enum { kPage = 4096, kReadOnly = 1 };
+  for (uint64_t page = at; page + kPage <= at + size; page += 2 * kPage) {
+    const long result = call3(__NR_mprotect, page, kPage, kReadOnly);
+    if (result < 0) return result;
+  }
+  return 0;
+}
+
+#ifdef PUPPET_SLOT
+static void wait_for_ever(void* argument) {
+  (void)argument;
+  while (1) call3(__NR_pause, 0, 0, 0);
+}
+
+/* The page of a thread has its TLS block at the end, and its stack below that. */
+static long crowd(const uint64_t* args) {
+  enum { kPage = 4096 };
+  const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+                         CLONE_SYSVSEM | CLONE_SETTLS;
+  unsigned char* own = (unsigned char*)machine_thread_pointer_now();
+  const uint64_t offset = (uint64_t)(own - (unsigned char*)&otel_thread_ctx_v1);
+  for (uint64_t i = 0; i < args[0]; ++i) {
+    unsigned char* end = (unsigned char*)(args[4] + (i + 1) * kPage - kTlsSize / 2);
+    void* tls = machine_thread_pointer(end);
+    *(uint64_t*)(end - offset) = args[1] + i * args[2];
+    const long tid =
+        machine_clone(flags, end - kTlsSize / 2, tls, wait_for_ever, NULL);
+    if (tid < 0) return tid;
+    *(int*)(args[3] + i * sizeof(int)) = (int)tid;
+  }
+  return 0;
+}
+#else
+static long crowd(const uint64_t* args) {
+  (void)args;
+  return -ENOTSUP;
+}
+#endif
+
 static void serve(struct Area* area) {
   while (area->returning == 0) {
     const int channel = receive(area);
@@ -449,6 +504,15 @@ static void serve(struct Area* area) {
         for (uint64_t i = 0; i < 2 * args[5] && result >= 0; ++i) {
           result = copy(args[0], args[3 + i % 2], args[2], args[1]);
         }
+        break;
+      case kPuppetRepeat:
+        result = repeat(args, area->bytes, area->command.bytes);
+        break;
+      case kPuppetSplit:
+        result = split(args[0], args[1]);
+        break;
+      case kPuppetCrowd:
+        result = crowd(args);
         break;
       case kPuppetRead:
         bytes = args[1] < kPuppetBytes ? args[1] : kPuppetBytes;

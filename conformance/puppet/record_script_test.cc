@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <map>
 #include <string>
 
 #include "abi/process_header.h"
@@ -175,6 +176,48 @@ TEST(RecordScriptTest, EveryWidthAndWayOfCopyingStoresWhatWasSaid) {
   EXPECT_EQ(r.problem(), "none");
   for (const auto& [operation, bytes] : expected) {
     EXPECT_EQ(r.step(operation).bytes, bytes_of(bytes)) << operation;
+  }
+}
+
+TEST(RecordScriptTest, ARoundOfStoresIsRepeatedWithGrowingNumbers) {
+  Builder b;
+  const Value at = b.map_anonymous(8 * 4096, kRw, MAP_PRIVATE);
+  b.repeat(3, {at, 8, 10, 2, at + 8, 2, 0x1ffff, 0});
+  b.load(at, 8);
+  b.load(at + 8, 8);
+  b.split(at, 8 * 4096);
+  b.store(at + 4096, 8, 1);
+  b.store(at, 8, 1);
+  const Recorded r = run(b.script());
+  EXPECT_THAT(r.problem(), HasSubstr("ended before it answered"));
+  EXPECT_EQ(r.step(1).outcome, StepOutcome::kDone);
+  EXPECT_EQ(r.step(2).result, 14);
+  EXPECT_EQ(r.step(3).result, 0xffff);
+  EXPECT_EQ(r.step(5).outcome, StepOutcome::kDone);
+  EXPECT_EQ(r.root().killed_by, SIGSEGV);
+}
+
+TEST(RecordScriptTest, ACrowdHasARecordForEachThread) {
+  Builder b(Program::kSlot);
+  const Value records = b.map_anonymous(4096, kRw, MAP_PRIVATE);
+  const Value tids = b.map_anonymous(4096, kRw, MAP_PRIVATE);
+  const Value stacks = b.map_anonymous(5 * 4096, kRw, MAP_PRIVATE);
+  b.crowd({.count = 5, .records = records, .stride = 64, .tids = tids, .stacks = stacks});
+  std::vector<std::size_t> loads;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    loads.push_back(b.size());
+    b.load(tids + 4 * i, 4);
+  }
+  b.look();
+  b.exit();
+  const Recorded r = run(b.script());
+  EXPECT_EQ(r.problem(), "none");
+  std::map<std::int64_t, std::uint64_t> values;
+  for (const auto& t : r.root().images.front().threads) values[t.tid] = t.value;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const std::int64_t tid = r.step(loads[i]).result;
+    ASSERT_TRUE(values.contains(tid)) << i;
+    EXPECT_EQ(values[tid], static_cast<std::uint64_t>(r.step(0).result) + 64 * i);
   }
 }
 

@@ -28,6 +28,7 @@ constexpr std::string_view kVersionMember = "ctxconf-script";
 constexpr int kScriptVersion = 1;
 // What a script may use without a result of that name.
 constexpr std::string_view kPageSize = "page";
+constexpr std::size_t kMaxRepeated = 16;  // stores of one round
 
 struct Word {
   std::string_view text;
@@ -331,6 +332,24 @@ void members(Io& io, Alternate& o) {
   io.word("how", o.how, kCopies, CopyHow::kBytes);
 }
 template <class Io>
+void members(Io& io, Repeat& o) {
+  io.value("times", o.times);
+  io.values("stores", o.stores);
+}
+template <class Io>
+void members(Io& io, Split& o) {
+  io.value("at", o.at);
+  io.value("size", o.size);
+}
+template <class Io>
+void members(Io& io, Crowd& o) {
+  io.value("count", o.count);
+  io.value("records", o.records);
+  io.value("stride", o.stride);
+  io.value("tids", o.tids);
+  io.value("stacks", o.stacks);
+}
+template <class Io>
 void members(Io& io, Fence& o) {
   io.word("kind", o.kind, kFences, FenceKind::kSeqCst);
 }
@@ -390,6 +409,7 @@ template <class Io>
 void members(Io& io, Fork& o) {
   io.word("how", o.how, kForks, ForkHow::kFork);
   io.flags("flags", o.flags, kCloneFlags);
+  io.value("pid", o.pid, Value());
 }
 template <class Io>
 void members(Io& io, Exec& o) {
@@ -842,6 +862,23 @@ class Names {
     if (!path && !e.args.empty()) return "only a path has \"args\"";
     return whole(e.program);
   }
+  static std::string own_problem(const Repeat& r) {
+    if (r.stores.empty() || r.stores.size() % 4 != 0 || r.stores.size() > 4 * kMaxRepeated) {
+      return "\"stores\" has four values for each of 1 to 16 stores";
+    }
+    for (std::size_t i = 1; i < r.stores.size(); i += 4) {
+      const Value& width = r.stores[i];
+      if (!width.is_constant()) return narrow(0);
+      if (auto problem = narrow(static_cast<std::uint32_t>(width.constant())); !problem.empty()) {
+        return problem;
+      }
+    }
+    return {};
+  }
+  static std::string own_problem(const Fork& f) {
+    return f.how != ForkHow::kFork && !(f.pid == Value()) ? "only a fork can have a \"pid\""
+                                                          : std::string();
+  }
   static std::string own_problem(const SystemCall& c) {
     return c.args.size() > 6 ? "a system call has at most 6 \"args\"" : std::string();
   }
@@ -1187,6 +1224,11 @@ void Builder::fill(Value at, Value size, Bytes pattern, CopyHow how) {
 void Builder::copy(Value to, Value from, Value size, CopyHow how) {
   add(Copy{std::move(to), std::move(from), std::move(size), how});
 }
+void Builder::repeat(Value times, std::vector<Value> stores) {
+  add(Repeat{std::move(times), std::move(stores)});
+}
+void Builder::split(Value at, Value size) { add(Split{std::move(at), std::move(size)}); }
+void Builder::crowd(Crowd crowd) { add(std::move(crowd)); }
 void Builder::alternate(Value to, Value first, Value second, Value size, Value times, CopyHow how) {
   add(Alternate{std::move(to), std::move(first), std::move(second), std::move(size),
                 std::move(times), how});
@@ -1212,8 +1254,8 @@ void Builder::signal(std::uint64_t signal, Value to, bool process) {
 void Builder::handle(std::uint64_t signal, SignalAction action) { add(Handle{signal, action}); }
 void Builder::mask(std::uint64_t signal, bool block) { add(Mask{signal, block}); }
 void Builder::return_from_handler() { add(Return{}); }
-Value Builder::fork(ForkHow how, std::uint64_t flags) {
-  return add_named(Fork{how, flags}, "child");
+Value Builder::fork(ForkHow how, std::uint64_t flags, Value pid) {
+  return add_named(Fork{how, flags, std::move(pid)}, "child");
 }
 void Builder::exec(std::string program, std::vector<std::string> args) {
   add(Exec{std::move(program), std::move(args)});

@@ -216,6 +216,20 @@ struct Alternate {  // copies two states in turn: a concurrent reader sees both,
   CopyHow how = CopyHow::kBytes;
   friend bool operator==(const Alternate&, const Alternate&) = default;
 };
+struct Repeat {  // a loop of stores, each with a number that grows in every round
+  static constexpr std::string_view kName = "repeat";
+  Value times;
+  // Four for each store: the address, the width (1, 2, 4, 8), the value in the first round, and
+  // what is added to it in each further one.
+  std::vector<Value> stores;
+  friend bool operator==(const Repeat&, const Repeat&) = default;
+};
+struct Split {  // makes a mapping of each page: takes write access from every other one
+  static constexpr std::string_view kName = "split";
+  Value at;
+  Value size;
+  friend bool operator==(const Split&, const Split&) = default;
+};
 struct Fence {
   static constexpr std::string_view kName = "fence";
   FenceKind kind = FenceKind::kSeqCst;
@@ -262,6 +276,18 @@ struct NewThread {  // result: its tid; later operations name it in `on`
   bool tls = true;  // with a TLS block of its own
   friend bool operator==(const NewThread&, const NewThread&) = default;
 };
+// Many threads that do nothing but wait; only in "slot". The variable of number i holds
+// `records` + i * `stride`. Their ids are stored to `tids`, 4 bytes each. Each uses a page of
+// `stacks`.
+struct Crowd {
+  static constexpr std::string_view kName = "crowd";
+  Value count;
+  Value records;
+  Value stride;
+  Value tids;
+  Value stacks;
+  friend bool operator==(const Crowd&, const Crowd&) = default;
+};
 struct ExitThread {
   static constexpr std::string_view kName = "exit_thread";
   friend bool operator==(const ExitThread&, const ExitThread&) = default;
@@ -295,6 +321,7 @@ struct Fork {  // result: the child's pid; later operations name it in `in`
   // kVfork: the thread executes nothing until the child has ended or called exec.
   ForkHow how = ForkHow::kFork;
   std::uint64_t flags = 0;  // kClone: CLONE_*; the exit signal is SIGCHLD
+  Value pid;                // of the child, with kFork: needs CAP_CHECKPOINT_RESTORE; 0: any
   friend bool operator==(const Fork&, const Fork&) = default;
 };
 struct Exec {
@@ -357,10 +384,10 @@ struct Join {  // waits for the answer to an operation with `later`
 
 using What =
     std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect, Advise,
-                 Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy, Alternate, Fence,
-                 Load, ReadBack, ReadClock, Sleep, Spin, Await, NewThread, ExitThread, Signal,
-                 Handle, Mask, Return, Fork, Exec, Exit, WaitChild, Unshare, SetSlot, SlotAddress,
-                 Print, SystemCall, SampleNow, Join>;
+                 Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy, Alternate, Repeat,
+                 Split, Crowd, Fence, Load, ReadBack, ReadClock, Sleep, Spin, Await, NewThread,
+                 ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit, WaitChild, Unshare,
+                 SetSlot, SlotAddress, Print, SystemCall, SampleNow, Join>;
 
 struct Operation {
   What what;
@@ -449,6 +476,9 @@ class Builder {
   void copy(Value to, Value from, Value size, CopyHow how = CopyHow::kBytes);
   void alternate(Value to, Value first, Value second, Value size, Value times,
                  CopyHow how = CopyHow::kBytes);
+  void repeat(Value times, std::vector<Value> stores);
+  void split(Value at, Value size);
+  void crowd(Crowd crowd);
   void fence(FenceKind kind = FenceKind::kSeqCst);
   Value load(Value at, std::uint32_t width);
   void read_back(Value at, Value size);
@@ -464,7 +494,7 @@ class Builder {
   void handle(std::uint64_t signal, SignalAction action);
   void mask(std::uint64_t signal, bool block);
   void return_from_handler();
-  Value fork(ForkHow how = ForkHow::kFork, std::uint64_t flags = 0);
+  Value fork(ForkHow how = ForkHow::kFork, std::uint64_t flags = 0, Value pid = 0);
   void exec(std::string program = "plain", std::vector<std::string> args = {});
   void exit(std::uint64_t code = 0);
   Value wait(Value child);

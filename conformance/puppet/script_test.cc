@@ -60,6 +60,9 @@ Script everything() {
   b.fill(header, 64, bytes_of("ab"), CopyHow::kVector);
   b.copy(header + 8, moved - 8, header - moved, CopyHow::kProcessVm);
   b.alternate(header, moved, moved + 32, 32, 1000, CopyHow::kVector);
+  b.repeat(5, {header + 16, 8, 7, 1, header, 4, 0, 0});
+  b.split(header, 8192);
+  b.crowd({.count = 3, .records = moved, .stride = 64, .tids = header, .stacks = moved});
   b.fence(FenceKind::kMembarrier);
   b.load(header, 8);
   b.read_back(header, 32);
