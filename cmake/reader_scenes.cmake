@@ -1,6 +1,16 @@
 # conformance/reader/: the scenes that are shown to a reader under test
+file(GLOB scene_vectors CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/golden/process-context/*.json ${PROJECT_SOURCE_DIR}/golden/thread-record/*.json)
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/scene_vectors.cc
+  COMMAND ${CMAKE_COMMAND} -DFUNCTION=scene_vectors -DHEADER=conformance/reader/builtin_vectors.h
+          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
+          ${PROJECT_BINARY_DIR}/scene_vectors.cc ${scene_vectors}
+  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${scene_vectors}
+  VERBATIM)
 ctxconf_library(ctxconf_scenes
   SRCS conformance/reader/call_recorder.cc conformance/reader/play_scene.cc
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
-       conformance/reader/scenes_names.cc conformance/reader/target.cc
-  DEPS ctxconf_proto ctxconf_puppet ctxconf_testee)
+       conformance/reader/scenes_names.cc conformance/reader/scenes_vectors.cc
+       conformance/reader/target.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
+  DEPS ctxconf_golden ctxconf_proto ctxconf_puppet ctxconf_testee)

@@ -18,9 +18,6 @@ using puppet::Value;
 using ProcessContext = opentelemetry::proto::processcontext::v1development::ProcessContext;
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kReadWrite = PROT_READ | PROT_WRITE;
-
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 Json text_value(const std::string& text) { return {{"stringValue", text}}; }

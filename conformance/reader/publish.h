@@ -2,6 +2,8 @@
 // scene changes what it is about.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,6 +15,9 @@
 #include "conformance/reader/scene.h"
 
 namespace ctxconf::conformance::reader {
+
+inline constexpr std::uint64_t kPage = 4096;
+inline constexpr std::uint64_t kReadWrite = PROT_READ | PROT_WRITE;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;  // keys and string values
 

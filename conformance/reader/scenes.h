@@ -5,6 +5,8 @@
 
 namespace ctxconf::conformance::reader {
 
+SceneGroup record_vectors();   // reader.record
+SceneGroup context_vectors();  // golden process contexts
 SceneGroup name_scenes();
 
 }  // namespace ctxconf::conformance::reader
