@@ -11,6 +11,9 @@ add_custom_command(
 ctxconf_library(ctxconf_scenes
   SRCS conformance/reader/call_recorder.cc conformance/reader/play_scene.cc
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
-       conformance/reader/scenes_names.cc conformance/reader/scenes_vectors.cc
+       conformance/reader/scenes_early.cc conformance/reader/scenes_headers.cc
+       conformance/reader/scenes_lifetimes.cc conformance/reader/scenes_names.cc
+       conformance/reader/scenes_payloads.cc conformance/reader/scenes_vectors.cc
+       conformance/reader/scenes_windows.cc
        conformance/reader/target.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
   DEPS ctxconf_golden ctxconf_proto ctxconf_puppet ctxconf_testee)

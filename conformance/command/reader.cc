@@ -54,7 +54,10 @@ int judge_reader(ReaderCommand& o) {
   stage.programs = *programs;
   stage.timeout_scale = o.common.judge.timeout_scale;
   stage.calls = std::make_shared<reader::ReaderCallRecorder>();
-  stage.names_memory = sys::Capabilities::of_this_host().has(sys::kHostAnonVmaName);
+  const auto& host = sys::Capabilities::of_this_host();
+  stage.names_memory = host.has(sys::kHostAnonVmaName);
+  stage.names_shmem = host.has(sys::kHostShmemVmaName);
+  stage.early = std::make_shared<std::map<std::string, std::unique_ptr<reader::Target>>>();
   const auto groups = reader::groups_of(reader::scene_groups(), stage);
   o.run.name = "reader";
   o.run.mode = Mode::kReader;

@@ -13,7 +13,6 @@
 
 #include "conformance/evidence/reader_answers.h"
 #include "conformance/reader/publish.h"
-#include "conformance/reader/target.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/remote_addr.h"
@@ -124,6 +123,7 @@ bool Stage::move(Operations operations) {
 }
 
 Driven Stage::on(const Play& act) {
+  if (act.operations.from < target_->played()) return {};  // before the reader was started
   (void)move(act.operations);
   if (stopped_) return std::unexpected(*stopped_);
   return {};
@@ -229,11 +229,11 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.process = process;
   out.thread = thread;
   out.shown = shown_by(question, process);
-  const auto readers = testee_.processes();
+  const auto readers = question.records_calls ? testee_.processes() : std::vector<pid_t>();
   forget_peaks(readers);
   out.before_bytes = largest(readers, "VmRSS:");
   const std::uint64_t before = processor_ns(readers);
-  options_.calls->begin(watch_of(question, process, thread));
+  if (question.records_calls) options_.calls->begin(watch_of(question, process, thread));
   const bool asks =
       question.about == Question::About::kRecord ||
       testee_.can(question.about == Question::About::kThread ? "reader.thread" : "reader.process");
@@ -299,6 +299,12 @@ Driven Stage::play() {
   }
   if (!scene_.script.operations.empty()) {
     check.script = to_json(scene_.script);
+    if (const auto early = options_.early->find(scene_.name); early != options_.early->end()) {
+      target_ = std::move(early->second);
+      options_.early->erase(early);
+    }
+  }
+  if (!scene_.script.operations.empty() && !target_) {
     auto target = Target::start(scene_.script, target_options());
     if (stopped_) return std::unexpected(*stopped_);
     if (!target) {
@@ -323,6 +329,10 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
       return {.what = "this kernel does not name anonymous memory",
               .remedy = "a kernel with CONFIG_ANON_VMA_NAME; scripts/with-names starts one"};
     }
+    if (fact == "shmem-names" && !stage.names_shmem) {
+      return {.what = "this kernel does not name mappings of a memfd",
+              .remedy = "Linux 6.2 with CONFIG_ANON_VMA_NAME; scripts/with-names starts one"};
+    }
     if (fact == "root" && geteuid() != 0) {
       return {.what = "it needs another user, and ctxconf does not run as root",
               .remedy = "run ctxconf as root"};
@@ -335,12 +345,30 @@ Driven play(const Scene& scene, const StageOptions& stage, Testee& testee) {
   return Stage(scene, stage, testee).play();
 }
 
+namespace {
+
+void start_early(const SceneGroup& group, const StageOptions& stage) {
+  stage.early->clear();
+  for (const Scene& scene : group.scenes) {
+    TargetOptions options;
+    options.programs = stage.programs;
+    options.timeout_scale = stage.timeout_scale;
+    auto target = Target::start(scene.script, options);
+    // Where it fails, the scene starts another one and says why.
+    if (!target || !(*target)->play(0, scene.script.operations.size()).value_or(false)) continue;
+    stage.early->emplace(scene.name, *std::move(target));
+  }
+}
+
+}  // namespace
+
 std::vector<Group> groups_of(const std::deque<SceneGroup>& scenes, const StageOptions& stage) {
   std::vector<Group> out;
   for (const SceneGroup& group : scenes) {
     Group& g = out.emplace_back();
     g.name = group.name;
     g.without_ptrace_right = group.without_ptrace_right;
+    if (group.early) g.before = [&group, &stage] { start_early(group, stage); };
     for (const Scene& scene : group.scenes) {
       Check check;
       check.name = scene.name;

@@ -2,12 +2,14 @@
 // of the scene, and records all of it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "conformance/reader/call_recorder.h"
 #include "conformance/reader/scene.h"
+#include "conformance/reader/target.h"
 #include "conformance/testee/checks.h"
 #include "conformance/testee/testee.h"
 
@@ -19,6 +21,9 @@ struct StageOptions {
   // The one that the adapters' recordings tell (WrapOptions::observer).
   std::shared_ptr<ReaderCallRecorder> calls;
   bool names_memory = true;  // the kernel can name anonymous memory
+  bool names_shmem = true;   // and a private mapping of a memfd
+  // Targets of scenes that were started before the reader, by the name of the scene.
+  std::shared_ptr<std::map<std::string, std::unique_ptr<Target>>> early;
 };
 
 // What a scene needs and this host lacks; empty: nothing.

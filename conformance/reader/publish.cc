@@ -1,7 +1,9 @@
 #include "conformance/reader/publish.h"
 
+#include <linux/capability.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -161,9 +163,17 @@ Question about_process(const Published& p, std::vector<AnswerClaim> claims) {
   return out;
 }
 
+void drop_capabilities(puppet::Builder& b) {
+  const Value at = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
+  b.store(at, 4, _LINUX_CAPABILITY_VERSION_3);
+  b.may_fail().syscall(SYS_capset, {at, at + 64});
+  b.unmap(at, kPage);
+}
+
 Scene witness_scene() {
   const Message message = service("ctxconf-witness");
   SceneBuilder s("witness", "a process that publishes a plain context");
+  drop_capabilities(s.script());
   const Published p = publish(s.script(), message.encoded());
   s.ask(about_process(p, {claim("", {accept(message.content())},
                                 "another process is not read correctly any more")}));

@@ -19,6 +19,9 @@ namespace ctxconf::conformance::reader {
 inline constexpr std::uint64_t kPage = 4096;
 inline constexpr std::uint64_t kReadWrite = PROT_READ | PROT_WRITE;
 
+// How often a question is asked whose answer may take more than one look.
+inline constexpr unsigned kAttempts = 10;
+
 using Pairs = std::vector<std::pair<std::string, std::string>>;  // keys and string values
 
 // An encoded ProcessContext with these string attributes, and reference data if there is a schema.
@@ -77,6 +80,9 @@ struct Record {
 
 // What the question shows of a process context.
 Question about_process(const Published& p, std::vector<AnswerClaim> claims);
+
+// The process gives up its capabilities, so that a reader of its user needs none to read it.
+void drop_capabilities(puppet::Builder& b);
 
 // A process that publishes a plain context, and the question about it.
 Scene witness_scene();

@@ -45,6 +45,8 @@ void SceneBuilder::ask(Question question) {
   scene_.acts.emplace_back(std::move(question));
 }
 
+void SceneBuilder::needs(const std::string& capability) { add_new(capability, scene_.needs); }
+
 void SceneBuilder::wait(std::chrono::milliseconds duration) {
   play();
   scene_.acts.emplace_back(Wait{duration});

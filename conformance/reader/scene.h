@@ -59,7 +59,8 @@ struct Question {
   unsigned attempts = 1;
   std::chrono::milliseconds pause{20};
   std::vector<std::pair<std::string, Part>> shown;  // memory to keep in the recording
-  std::optional<puppet::Value> counter;             // address of a number that the thread increases
+  bool records_calls = true;
+  std::optional<puppet::Value> counter;  // address of a number that the thread increases
 };
 
 struct Play {
@@ -83,7 +84,7 @@ struct Scene {
   std::vector<Act> acts;
   std::vector<std::string> needs;         // capabilities, as in is_declared()
   std::vector<std::string> requirements;  // that a crash, a hang or a refusal decides
-  // What the host must have, of sys::HostFact, or "root", "preload"; empty: nothing.
+  // What the host must have: "names" (of anonymous memory), "shmem-names", "root".
   std::vector<std::string> host;
 };
 
@@ -91,6 +92,8 @@ struct SceneGroup {
   std::string name;
   std::vector<Scene> scenes;
   bool without_ptrace_right = false;  // the reader has no CAP_SYS_PTRACE
+  // The targets are started, and all their operations made, before the reader.
+  bool early = false;
 };
 
 // All scenes, made once. Names are unique.
@@ -110,6 +113,7 @@ class SceneBuilder {
   void wait(std::chrono::milliseconds duration);
   void ask_witness(std::vector<std::string> requirements);
   void forget();
+  void needs(const std::string& capability);
   void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
 
   Scene scene() &&;

@@ -8,5 +8,11 @@ namespace ctxconf::conformance::reader {
 SceneGroup record_vectors();   // reader.record
 SceneGroup context_vectors();  // golden process contexts
 SceneGroup name_scenes();
+SceneGroup header_scenes();
+SceneGroup payload_scenes();
+SceneGroup lifetime_scenes();
+SceneGroup window_scenes();
+SceneGroup early_scenes();       // published before the reader starts
+SceneGroup permission_scenes();  // processes that the reader may not read
 
 }  // namespace ctxconf::conformance::reader

@@ -137,6 +137,7 @@ struct Target::State {
   const TargetOptions options;
   FreeHost host;
   puppet::Player player;
+  std::size_t played = 0;
 };
 
 Target::Target(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -195,9 +196,12 @@ sys::Result<bool> Target::play(std::size_t from, std::size_t to) {
   for (std::size_t i = from; i < to; ++i) {
     CTX_ASSIGN_OR_RETURN(goes_on, state_->player.play(i));
     if (!goes_on) return false;
+    state_->played = i + 1;
   }
   return true;
 }
+
+std::size_t Target::played() const { return state_->played; }
 
 void Target::hold(bool on) { state_->host.hold(on); }
 

@@ -37,6 +37,7 @@ class Target {
   pid_t pid() const;
   // Makes operations of the script. False: the script stops there, and problem() says why.
   sys::Result<bool> play(std::size_t from, std::size_t to);
+  std::size_t played() const;  // the index after the last operation that was made
   // While `on`, nothing else is moved.
   void hold(bool on);
   std::optional<std::uint64_t> value_of(const puppet::Value& value) const;

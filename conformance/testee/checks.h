@@ -54,6 +54,9 @@ struct Group {
   const char* injections = "";
   // More specs, used only if the kernel does not name anonymous memory.
   const char* without_names = "";
+  // Not empty: called before the testee of the group is started.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
+  std::function<void()> before = {};
 };
 
 // Publishes once per process: publishing again may set up the SDK again.

@@ -216,6 +216,7 @@ GroupRun Driver::drive(const Group& group, std::uint32_t repeat) {
       continue;
     }
     if (testee == nullptr) {
+      if (group.before) group.before();
       testee = std::make_unique<Testee>(options_for(group, repeat, out), std::string(group.name),
                                         out.part);
       if (const auto started = testee->start(); !started) {

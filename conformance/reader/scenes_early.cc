@@ -1,0 +1,59 @@
+// What needs a reader of its own: processes that were there before it, and ones that it may not
+// read.
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <string>
+#include <utility>
+
+#include "conformance/reader/publish.h"
+#include "conformance/reader/scenes.h"
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+Scene published_before() {
+  const Message message = service("ctxconf-before-the-reader");
+  SceneBuilder s("before-the-reader",
+                 "a context that was published, and named, before the reader was started");
+  const Published p = publish(s.script(), message.encoded());
+  s.ask(
+      about_process(p, {claim("pctx.reader.hook-not-only-source", {accept(message.content())},
+                              "a context is not found whose publication the reader did not see")}));
+  return std::move(s).scene();
+}
+
+Scene not_dumpable() {
+  constexpr const char* kNoRight = "pctx.reader.no-permission";
+  SceneBuilder s("not-dumpable", "a process that the reader may not read, next to one that it may");
+  auto& b = s.script();
+  publish(b, service("ctxconf-protected").encoded());
+  b.syscall(SYS_prctl, {PR_SET_DUMPABLE, 0});
+  auto c = claim(kNoRight, not_used(), "a context that the reader may not read");
+  c.never = {"ctxconf-protected"};
+  Question q;
+  q.claims = {c};
+  s.ask(std::move(q));
+  s.ask_witness({kNoRight});
+  return std::move(s).scene();
+}
+
+}  // namespace
+
+SceneGroup early_scenes() {
+  SceneGroup out;
+  out.name = "early";
+  out.early = true;
+  out.scenes.push_back(published_before());
+  return out;
+}
+
+SceneGroup permission_scenes() {
+  SceneGroup out;
+  out.name = "permissions";
+  out.without_ptrace_right = true;
+  out.scenes.push_back(not_dumpable());
+  return out;
+}
+
+}  // namespace ctxconf::conformance::reader

@@ -1,0 +1,231 @@
+// The target changes in the middle of a reader's reading: the reader is held between two of its own
+// system calls. Readers without such calls meet the same moments by repetition.
+#include <sys/mman.h>
+
+#include <string>
+#include <utility>
+
+#include "conformance/reader/publish.h"
+#include "conformance/reader/scenes.h"
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+using puppet::Value;
+
+// Two versions of a context, and what a mixture of them would contain.
+struct Versions {
+  Message first = service("ctxconf-window-1");
+  Message second = service("ctxconf-window-2-longer");
+  Message never = service("ctxconf-window-3");  // as long as the first one
+  Published p;
+  Value other;  // where the second one is
+  std::uint64_t other_size = 0;
+};
+
+Versions lay_out(SceneBuilder& s) {
+  Versions v;
+  auto& b = s.script();
+  v.p = publish(b, v.first.encoded());
+  v.other = place(b, v.second.encoded());
+  v.other_size = v.second.encoded().size();
+  return v;
+}
+
+Question about(const Versions& v, AnswerClaim c, Hold hold) {
+  c.never.push_back("ctxconf-window-3");
+  Question q = about_process(v.p, {std::move(c)});
+  q.holds.push_back(std::move(hold));
+  q.attempts = kAttempts;
+  return q;
+}
+
+// The fields were read, the payload was not: the old payload now has other bytes.
+Scene after_the_fields() {
+  SceneBuilder s("window-after-the-fields",
+                 "an update between the read of the pointer and that of the payload");
+  const Versions v = lay_out(s);
+  Hold hold =
+      s.hold("after the first read of the pointer", Hold::When::kAfter, {v.p.header + 24, 8}, [&] {
+        update(s.script(), v.p, v.other, v.other_size);
+        s.script().write(v.p.payload, v.never.encoded());
+      });
+  s.ask(about(v,
+              claim("pctx.reader.rereads-timestamp", {accept(v.second.content())},
+                    "a payload is reported that does not belong to the timestamp"),
+              std::move(hold)));
+  return std::move(s).scene();
+}
+
+Scene after_the_payload() {
+  SceneBuilder s("window-after-the-payload",
+                 "an update between the read of the payload and the second look at the timestamp");
+  const Versions v = lay_out(s);
+  Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(),
+                     [&] { update(s.script(), v.p, v.other, v.other_size); });
+  s.ask(about(v,
+              claim("pctx.reader.rereads-timestamp", {accept(v.second.content())},
+                    "a copy is used although the timestamp has changed"),
+              std::move(hold)));
+  return std::move(s).scene();
+}
+
+// The timestamp becomes another value that is not simply later.
+Scene other_timestamp(const std::string& name, const std::string& about_it,
+                      const std::function<Value(const Value& old)>& changed) {
+  SceneBuilder s("window-timestamp-" + name, "during the read, the timestamp becomes " + about_it);
+  Versions v = lay_out(s);
+  auto& b = s.script();
+  const Value old = b.load(v.p.header + 16, 8);
+  Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
+    b.store(v.p.header + 24, 8, v.other);
+    b.store(v.p.header + 12, 4, v.other_size);
+    b.store(v.p.header + 16, 8, changed(old));
+  });
+  s.ask(about(v,
+              claim("pctx.reader.any-difference-counts", {accept(v.second.content())},
+                    "a copy is used although the timestamp has changed"),
+              std::move(hold)));
+  return std::move(s).scene();
+}
+
+Scene zero_timestamp() {
+  SceneBuilder s("window-timestamp-zero", "an update begins during the read, and ends later");
+  Versions v = lay_out(s);
+  auto& b = s.script();
+  constexpr const char* kAny = "pctx.reader.any-difference-counts";
+  Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
+    b.store(v.p.header + 16, 8, 0);
+    b.store(v.p.header + 24, 8, v.other);
+  });
+  Question during = about(v, claim(kAny, not_used(), "a copy is used although an update has begun"),
+                          std::move(hold));
+  during.attempts = 1;
+  s.ask(std::move(during));
+  b.store(v.p.header + 12, 4, v.other_size);
+  b.store(v.p.header + 16, 8, b.clock());
+  Question after = about_process(v.p, {claim(kAny, {accept(v.second.content())},
+                                             "the context is not found after the update")});
+  after.attempts = kAttempts;
+  s.ask(std::move(after));
+  return std::move(s).scene();
+}
+
+Scene garbage() {
+  SceneBuilder s("window-garbage", "during the read, the old payload becomes garbage");
+  const Versions v = lay_out(s);
+  Hold hold =
+      s.hold("before the first read of the payload", Hold::When::kBefore, v.p.message(), [&] {
+        s.script().fill(v.p.payload, v.p.size, puppet::bytes_of("\xff"));
+        update(s.script(), v.p, v.other, v.other_size);
+      });
+  s.ask(about(v,
+              claim("pctx.reader.decode-after-check", {accept(v.second.content())},
+                    "a context is given up because a copy that an update overtook does not decode"),
+              std::move(hold)));
+  return std::move(s).scene();
+}
+
+Scene unmapped() {
+  SceneBuilder s("window-unmapped", "during the read, the old payload is unmapped");
+  const Versions v = lay_out(s);
+  Hold hold =
+      s.hold("before the first read of the payload", Hold::When::kBefore, v.p.message(), [&] {
+        update(s.script(), v.p, v.other, v.other_size);
+        s.script().unmap(v.p.payload, kPage);
+      });
+  s.ask(about(v,
+              claim("pctx.reader.fault-during-copy", {accept(v.second.content())},
+                    "a context is given up because its old payload cannot be read any more"),
+              std::move(hold)));
+  return std::move(s).scene();
+}
+
+Scene exec_meanwhile() {
+  SceneBuilder s("window-exec", "during the read, the process execs a program without a context");
+  const Versions v = lay_out(s);
+  Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(),
+                     [&] { s.script().exec("plain"); });
+  auto c = claim("pctx.reader.exec-drops-context", not_used(),
+                 "a copy of the program before the exec is used");
+  c.never = {"ctxconf-window-1"};
+  Question q = about(v, std::move(c), std::move(hold));
+  q.attempts = 1;
+  s.ask(std::move(q));
+  return std::move(s).scene();
+}
+
+// Updates without end, as OTEP 4719 describes them: no answer mixes two versions.
+Scene churn() {
+  SceneBuilder s("updates-without-end",
+                 "another thread updates between two contents as fast as it can");
+  Versions v = lay_out(s);
+  auto& b = s.script();
+  const Value now = b.clock();
+  b.by(b.thread())
+      .later()
+      .repeat(UINT64_MAX >> 1U, {v.p.header + 16,
+                                 8,
+                                 0,
+                                 0,
+                                 v.p.header + 24,
+                                 8,
+                                 v.other,
+                                 0,
+                                 v.p.header + 12,
+                                 4,
+                                 v.other_size,
+                                 0,
+                                 v.p.header + 16,
+                                 8,
+                                 now,
+                                 2,
+                                 v.p.header + 16,
+                                 8,
+                                 0,
+                                 0,
+                                 v.p.header + 24,
+                                 8,
+                                 v.p.payload,
+                                 0,
+                                 v.p.header + 12,
+                                 4,
+                                 v.p.size,
+                                 0,
+                                 v.p.header + 16,
+                                 8,
+                                 now + 1,
+                                 2});
+  b.by_first();
+  auto either = not_used();
+  either.push_back(accept(v.first.content()));
+  either.push_back(accept(v.second.content()));
+  for (int i = 0; i < 8; ++i) {
+    s.ask(about_process(v.p, {claim("pctx.reader.rereads-timestamp", either,
+                                    "an answer mixes two versions of a context")}));
+  }
+  return std::move(s).scene();
+}
+
+}  // namespace
+
+SceneGroup window_scenes() {
+  SceneGroup out;
+  out.name = "windows";
+  out.scenes.push_back(after_the_fields());
+  out.scenes.push_back(after_the_payload());
+  out.scenes.push_back(
+      other_timestamp("later", "one more", [](const Value& old) { return old + 1; }));
+  out.scenes.push_back(
+      other_timestamp("earlier", "one less", [](const Value& old) { return old - 1; }));
+  out.scenes.push_back(other_timestamp("greatest", "the greatest number",
+                                       [](const Value&) { return Value(UINT64_MAX); }));
+  out.scenes.push_back(zero_timestamp());
+  out.scenes.push_back(garbage());
+  out.scenes.push_back(unmapped());
+  out.scenes.push_back(exec_meanwhile());
+  out.scenes.push_back(churn());
+  return out;
+}
+
+}  // namespace ctxconf::conformance::reader
