@@ -15,10 +15,10 @@ import unittest
 SOURCE = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else pathlib.Path()
 del sys.argv[1:2]
 FOLDERS = ("conformance/requirements", "conformance/rules", "conformance/testees", "scripts")
-# For each kind of program, a new requirement and one that is like it.
-PAIRS = (("pctx.header.flags", "pctx.header.version"), ("tctx.record.padding", "tctx.record.trace-id"),
-         ("pctx.update.all", "pctx.update.visible"), ("tctx.attach.whole", "tctx.attach.one-switch"),
-         ("pctx.publish.fallback-heap", "pctx.publish.fallback-anon"))
+# For each kind of program, a new requirement and one that is like it. Nobody adds a requirement of this name.
+PAIRS = (("pctx.header.of-this-test", "pctx.header.version"), ("tctx.record.of-this-test", "tctx.record.trace-id"),
+         ("pctx.update.of-this-test", "pctx.update.visible"), ("tctx.attach.of-this-test", "tctx.attach.one-switch"),
+         ("pctx.publish.of-this-test", "pctx.publish.fallback-anon"))
 
 
 class NewRequirementTest(unittest.TestCase):
@@ -51,6 +51,18 @@ class NewRequirementTest(unittest.TestCase):
         self.assertEqual(named, written)
         self.assertEqual(self.run_script("--check").returncode, 1)
 
+    def test_ctxconf_accepts_the_catalogue(self):
+        for new, like in PAIRS:
+            self.run_script(new, "--like", like)
+        for path in (self.root / "conformance/requirements").glob("4*.json"):
+            entries = json.loads(path.read_text(encoding="utf-8"))["requirements"]
+            mutants = [entry["mutant"] for entry in entries if not entry["excluded"]]
+            self.assertEqual(len(mutants), len(set(mutants)), path.name)
+            for entry in entries:  # as catalogue_json.cc demands
+                self.assertRegex(entry["check"], "Prints? ", entry["id"])
+                self.assertGreaterEqual(len(entry["check"]), 20, entry["id"])
+                self.assertGreaterEqual(len(entry["mutant"]), 10, entry["id"])
+
     def test_the_programs_are_listed(self):
         for new, like in PAIRS:
             self.run_script(new, "--like", like)
@@ -79,11 +91,11 @@ class NewRequirementTest(unittest.TestCase):
 
     def test_what_cannot_be_added_changes_nothing(self):
         before = self.contents()
-        for args, text in ((("pctx.header.flags", "--like", "pctx.no.such"), "no catalogue has pctx.no.such"),
+        for args, text in ((("pctx.header.of-this-test", "--like", "pctx.no.such"), "no catalogue has pctx.no.such"),
                            (("pctx.header.version", "--like", "pctx.header.signature"), "already"),
                            (("tctx.a.b", "--like", "pctx.header.version"), "different OTEPs"),
                            (("version", "--like", "pctx.header.version"), "is not an id"),
-                           (("pctx.header.flags",), "--like OTHER")):
+                           (("pctx.header.of-this-test",), "--like OTHER")):
             done = self.run_script(*args)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(text, done.stderr)

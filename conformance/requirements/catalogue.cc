@@ -142,7 +142,7 @@ const Catalogue& Catalogue::builtin() {
     std::vector<Specification> specifications;
     const auto must = [](auto result) {
       if (result) return *std::move(result);
-      std::fprintf(stderr, "the built-in catalogue is valid: %s\n",
+      std::fprintf(stderr, "the built-in catalogue is not valid: %s\n",
                    sys::to_string(result.error()).c_str());
       std::abort();
     };
