@@ -43,8 +43,6 @@ CTYPES_WRITER = os.path.join(BIN, "ctypes_writer.py")
 PYTHON = sys.executable
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
-# Levels static to stores: 69 requirements of OTEP 4719, 38 of OTEP 4947.
-JUDGED_ROWS = 165
 NOBODY = 65534
 
 with open(CTXCONF, "rb") as binary:
@@ -1806,10 +1804,11 @@ class CatalogueTest(Case):
     def test_list(self):
         rows = json.loads(self.expect_exit(CLEAN, "list", "--json").out)
         checks = json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)
-        self.assertEqual(len(checks), JUDGED_ROWS)
         ids = [row["id"] for row in rows]
         self.assertEqual(len(set(ids)), len(ids))
-        self.assertLess({row["id"] for row in checks}, set(ids))
+        # A rule judges each requirement of writers that the catalogue does not exclude.
+        self.assertEqual([row["id"] for row in checks],
+                         [row["id"] for row in rows if row["role"] == "writer" and "excluded" not in row])
         for row in checks:
             self.assertIn(row["level"], ("static", "snapshot", "syscalls", "stores", "steps",
                                          "race"), row)

@@ -725,7 +725,9 @@ class MutantsFromOutside(unittest.TestCase):
         names = {name for name, e in ENTRIES.items()
                  if e["kind"] == "mutant" and e["args"][0] == "--bad"}
         groups = (set(SEEN), SEEN_OTHERWISE, SEEN_IN_CALLS, SEEN_IN_STORES)
-        self.assertEqual(names, set().union(*groups))
+        self.assertEqual(names, set().union(*groups),
+                         "add a new broken program to SEEN, SEEN_OTHERWISE, SEEN_IN_CALLS or SEEN_IN_STORES in "
+                         f"{os.path.basename(__file__)}: what another process sees of it")
         self.assertEqual(len(names), sum(map(len, groups)))
 
     def test_each_is_broken_as_it_says(self):

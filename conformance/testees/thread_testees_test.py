@@ -248,7 +248,9 @@ class Mutants(unittest.TestCase):
 
         names = {name for name, e in THREADS.items()
                  if e["kind"] == "mutant" and not is_legal(e)}
-        self.assertEqual(names, set(SEEN) | SEEN_OTHERWISE | SEEN_IN_STEPS)
+        self.assertEqual(names, set(SEEN) | SEEN_OTHERWISE | SEEN_IN_STEPS,
+                         "add a new broken program to SEEN, SEEN_OTHERWISE or SEEN_IN_STEPS in "
+                         f"{os.path.basename(__file__)}: what another process sees of it")
         self.assertFalse(set(SEEN) & (SEEN_OTHERWISE | SEEN_IN_STEPS))
 
     def test_each_is_broken_as_it_says(self):
