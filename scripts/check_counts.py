@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """Checks the numbers of requirements that README.md and docs/ state against `ctxconf list`.
 
-  check_counts.py CTXCONF [ROOT]
+  check_counts.py CTXCONF [ROOT]          fails if a number is wrong
+  check_counts.py --fix CTXCONF [ROOT]    writes the right numbers
+
+--fix leaves the outcomes of a run alone, because only another run shows them.
 """
+import argparse
 import json
 import pathlib
 import re
@@ -29,9 +33,13 @@ def requirements(ctxconf, what):
 
 
 def main():
-    ctxconf = sys.argv[1]
-    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ".")
-    every, judged = requirements(ctxconf, "--requirements"), requirements(ctxconf, "--checks")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fix", action="store_true", help="write the right numbers")
+    parser.add_argument("ctxconf", metavar="CTXCONF")
+    parser.add_argument("root", metavar="ROOT", nargs="?", type=pathlib.Path, default=pathlib.Path("."))
+    args = parser.parse_args()
+    root = args.root
+    every, judged = requirements(args.ctxconf, "--requirements"), requirements(args.ctxconf, "--checks")
 
     def right(name, otep, revision):
         rows = {"judged": judged, "run_alone": [r for r in judged if r["modes"] == ["run"]], "all": every}[name]
@@ -40,6 +48,7 @@ def main():
     problems, hits, numbers = [], {}, 0
     for path in [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]:
         text, name = path.read_text(encoding="utf-8"), str(path.relative_to(root))
+        fixes = {}
         for pattern, only in SENTENCES:
             if only not in (None, name):
                 continue
@@ -51,13 +60,21 @@ def main():
                     numbers += 1
                     line = text.count("\n", 0, m.start(what)) + 1
                     wanted = right(what, otep, revision)
-                    if int(stated) != wanted:
+                    if int(stated) != wanted and args.fix:
+                        fixes[m.span(what)] = str(wanted)
+                    elif int(stated) != wanted:
                         problems.append(f"{name}:{line}: {what} is {stated}, and should be {wanted}")
                 if outcomes is not None:
-                    total = sum(map(int, re.findall(r"\d+", outcomes)))
-                    if total != int(groups["judged"]):
+                    total, wanted = sum(map(int, re.findall(r"\d+", outcomes))), right("judged", otep, revision)
+                    if total != wanted:
                         line = text.count("\n", 0, m.start()) + 1
-                        problems.append(f"{name}:{line}: the outcomes are {total} together, not {groups['judged']}")
+                        problems.append(f"{name}:{line}: the outcomes are {total} together, not {wanted}: "
+                                        "run the command again")
+        for (begin, end), number in sorted(fixes.items(), reverse=True):
+            text = text[:begin] + number + text[end:]
+        if fixes:
+            path.write_text(text, encoding="utf-8")
+            print(f"{name}: {len(fixes)} numbers rewritten")
     for name, least in LEAST_HITS.items():
         if hits.get(name, 0) < least:
             problems.append(f"{name}: {hits.get(name, 0)} sentences with numbers of requirements found, and {least} are "
