@@ -91,8 +91,9 @@ target_link_libraries(otel_ctx_cxx11_test PRIVATE ctxconf_writer)
 add_test(NAME otel_ctx_cxx11_test COMMAND otel_ctx_cxx11_test)
 set_tests_properties(otel_ctx_cxx11_test PROPERTIES LABELS process TIMEOUT 60)
 
+# It steps the library that programs link: optimised and without sanitizers in every build.
 ctxconf_test(store_order_test
-  SRCS writer_ref/store_order_test.cc writer_ref/linux_kernel.cc DEPS ctxconf_abi LABELS process)
+  SRCS writer_ref/store_order_test.cc DEPS ctxconf_writer ctxconf_abi LABELS process)
 ctxconf_test(otel_ctx_library_test SRCS writer_ref/library_test.cc DEPS ${CMAKE_DL_LIBS} LABELS process)
 add_dependencies(otel_ctx_library_test otel_ctx ctxconf_writer)
 target_compile_definitions(otel_ctx_library_test PRIVATE
