@@ -25,7 +25,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 if(NOT CTXCONF_FUZZ_ONLY)
   ctxconf_library(ctxconf_fuzz_decoders
-    SRCS fuzz/payload_decode_oracle.cc fuzz/process_look_oracle.cc
+    SRCS fuzz/payload_decode_oracle.cc fuzz/process_sample_oracle.cc
     DEPS ctxconf_fuzz ctxconf_payload ctxconf_reader)
   target_compile_definitions(ctxconf_fuzz_decoders INTERFACE CTXCONF_FUZZ_PROTOBUF)
   target_compile_options(ctxconf_fuzz_decoders PRIVATE ${fuzz_unguided})

@@ -14,7 +14,7 @@ namespace ctxconf::fuzz {
 // The first function checks the header, which needs no library; the second checks how a reader gets
 // from it to a context, decoded with protobuf.
 void check_process_header(std::span<const std::byte> input);
-void check_process_look(std::span<const std::byte> input);
+void check_process_sample(std::span<const std::byte> input);
 
 struct ProcessView {
   std::uint64_t payload_at = 0;  // below 1 << 56

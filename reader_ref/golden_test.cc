@@ -44,16 +44,16 @@ void expect_accepted(const golden::Vector& v) {
 }
 
 // A wrong header is found before anything is decoded.
-Look look(const golden::ProcessContextVector& v) {
+ContextSample sample(const golden::ProcessContextVector& v) {
   SnapshotMemory memory;
   for (const auto& piece : golden::memory_of(v)) put(memory, piece.address, piece.bytes);
   MapEntry mapping;
   mapping.range = *RemoteRange::from_size(RemoteAddr(v.mapping_address), v.mapping_size);
   mapping.readable = mapping.writable = true;
   mapping.name = "/memfd:OTEL_CTX (deleted)";
-  auto looked = look_once(memory, std::array{mapping}, nullptr);
-  EXPECT_TRUE(looked) << looked.error().detail;
-  return looked ? std::move(*looked) : Look();
+  auto sampled = sample_once(memory, std::array{mapping}, nullptr);
+  EXPECT_TRUE(sampled) << sampled.error().detail;
+  return sampled ? std::move(*sampled) : ContextSample();
 }
 
 TEST(GoldenVectors, ProcessContextsAreReadAsTheySay) {
@@ -61,7 +61,7 @@ TEST(GoldenVectors, ProcessContextsAreReadAsTheySay) {
   ASSERT_GE(all.size(), 25U);
   for (const auto& v : all) {
     SCOPED_TRACE(v.id + ": " + v.comment);
-    const Look found = look(v.process_context);
+    const ContextSample found = sample(v.process_context);
     if (found.context) {
       expect_accepted(v);
       expect_any(golden::content_of(found.context->message), v.process_context.expect);

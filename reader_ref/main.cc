@@ -229,12 +229,12 @@ int dump_all(const Command& command) {
   const auto pids = sys::process_list();
   if (!pids) return complain(kExitUnreachable, sys::to_string(pids.error()));
   auto options = options_of(command);
-  const Patience patience = std::exchange(options.patience, Patience{.looks = 1});
+  const Patience patience = std::exchange(options.patience, Patience{.samples = 1});
   Asker asker(command, options);
   std::size_t found = 0;
   std::set<pid_t> hidden;
   std::map<pid_t, std::string> busy;  // pid and reason
-  const auto look_at = [&](const std::vector<pid_t>& some) {
+  const auto sample_all = [&](const std::vector<pid_t>& some) {
     busy.clear();
     for (const pid_t pid : some) {
       const Answer answer = asker.ask(pid);
@@ -256,14 +256,14 @@ int dump_all(const Command& command) {
       }
     }
   };
-  look_at(*pids);
-  for (int round = 1; round < patience.looks && !busy.empty(); ++round) {
+  sample_all(*pids);
+  for (int round = 1; round < patience.samples && !busy.empty(); ++round) {
     std::fflush(stdout);
     usleep(static_cast<useconds_t>(1000 * delay_after(round, patience).count()));
     std::vector<pid_t> again;
     again.reserve(busy.size());
     for (const auto& [pid, why] : busy) again.push_back(pid);
-    look_at(again);
+    sample_all(again);
   }
   for (const auto& [pid, why] : busy) {
     complain(kExitNoContext, fmt::format("process {}: {}", pid, why));

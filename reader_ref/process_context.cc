@@ -165,46 +165,46 @@ Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte
   return context;
 }
 
-Result<Look> look_once(const MemoryReader& memory, std::span<const MapEntry> candidates,
-                       const Found& known) {
-  Look look;
+Result<ContextSample> sample_once(const MemoryReader& memory, std::span<const MapEntry> candidates,
+                                  const Found& known) {
+  ContextSample sample;
   if (candidates.size() > kMostCandidates) {
-    look.notes.push_back(std::to_string(candidates.size() - kMostCandidates) +
-                         " more mappings of that name were not examined");
+    sample.notes.push_back(std::to_string(candidates.size() - kMostCandidates) +
+                           " more mappings of that name were not examined");
     candidates = candidates.first(kMostCandidates);
   }
   for (const MapEntry& mapping : candidates) {
-    if (look.context) {
+    if (sample.context) {
       CTX_ASSIGN_OR_RETURN(header, read_header(memory, mapping));
-      if (header) look.notes.push_back(name_of(mapping) + " is a second context, not used");
+      if (header) sample.notes.push_back(name_of(mapping) + " is a second context, not used");
       continue;
     }
     CTX_ASSIGN_OR_RETURN(taken, take(memory, mapping, known));
     if (taken) {
-      look.context = std::move(*taken);
+      sample.context = std::move(*taken);
     } else {
-      look.busy = look.busy || taken.error().busy;
-      look.notes.push_back(name_of(mapping) + " " + taken.error().why);
+      sample.busy = sample.busy || taken.error().busy;
+      sample.notes.push_back(name_of(mapping) + " " + taken.error().why);
     }
   }
-  if (look.context) look.busy = false;
-  return look;
+  if (sample.context) sample.busy = false;
+  return sample;
 }
 
-std::chrono::milliseconds delay_after(int look, const Patience& patience) {
+std::chrono::milliseconds delay_after(int sample, const Patience& patience) {
   auto delay = patience.first;
-  for (int i = 1; i < look && delay < patience.longest; ++i) delay *= 2;
+  for (int i = 1; i < sample && delay < patience.longest; ++i) delay *= 2;
   return std::min(delay, patience.longest);
 }
 
-Result<Look> read_process_context(const MemoryReader& memory, const ListCandidates& list,
-                                  const Found& known, const Patience& patience,
-                                  const Sleep& sleep) {
+Result<ContextSample> read_process_context(const MemoryReader& memory, const ListCandidates& list,
+                                           const Found& known, const Patience& patience,
+                                           const Sleep& sleep) {
   for (int n = 1;; ++n) {
     CTX_ASSIGN_OR_RETURN(candidates, list());
-    CTX_ASSIGN_OR_RETURN(look, look_once(memory, candidates, known));
-    if (!look.busy || n >= patience.looks || !sleep(delay_after(n, patience))) {
-      return std::move(look);
+    CTX_ASSIGN_OR_RETURN(sample, sample_once(memory, candidates, known));
+    if (!sample.busy || n >= patience.samples || !sleep(delay_after(n, patience))) {
+      return std::move(sample);
     }
   }
 }

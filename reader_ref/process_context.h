@@ -46,39 +46,40 @@ const KeyValue* find_attribute(const KeyValues& attributes, std::string_view key
 // The message and what the thread context needs from it. The error says why it cannot be decoded.
 sys::Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte> payload);
 
-// The result of one look at all candidates.
-struct Look {
+// What one sample of all candidates showed.
+struct ContextSample {
   std::shared_ptr<const ProcessContext> context;  // null: no usable context
-  bool busy = false;               // being changed: worth another look; only without a context
+  bool busy = false;               // being changed: worth another sample; only without a context
   std::vector<std::string> notes;  // ignored candidates, each with the reason; hostile text
 };
 
-// Looks once at the mappings, in their order, and takes the first good context, without parts of
+// Samples the mappings once, in their order, and takes the first good context, without parts of
 // others. `known` is an earlier result for the same process (or null): a mapping with the same
 // address and header is not copied again. Errors are about the process (ESRCH, EPERM), never about
 // its memory.
-sys::Result<Look> look_once(const sys::MemoryReader& memory,
-                            std::span<const sys::MapEntry> candidates,
-                            const std::shared_ptr<const ProcessContext>& known);
+sys::Result<ContextSample> sample_once(const sys::MemoryReader& memory,
+                                       std::span<const sys::MapEntry> candidates,
+                                       const std::shared_ptr<const ProcessContext>& known);
 
 // How often and how long to wait for a context that is being changed: with the defaults, at most
 // half a second of sleep.
 struct Patience {
-  int looks = 12;
-  std::chrono::milliseconds first{1};      // doubled after each look...
+  int samples = 12;
+  std::chrono::milliseconds first{1};      // doubled after each sample...
   std::chrono::milliseconds longest{100};  // ... up to this
 };
-std::chrono::milliseconds delay_after(int look, const Patience& patience);  // from 1
+std::chrono::milliseconds delay_after(int sample, const Patience& patience);  // from 1
 
 // Tests replace the sleep and the mappings.
 using Sleep = std::function<bool(std::chrono::milliseconds)>;  // false: stop waiting
 using ListCandidates = std::function<sys::Result<std::vector<sys::MapEntry>>()>;
 
-// Lists the candidates and looks, repeatedly while the context is busy. If it is still busy at the
-// end, the result says so.
-sys::Result<Look> read_process_context(const sys::MemoryReader& memory, const ListCandidates& list,
-                                       const std::shared_ptr<const ProcessContext>& known,
-                                       const Patience& patience, const Sleep& sleep);
+// Lists the candidates and samples them, repeatedly while the context is busy. If it is still busy
+// at the end, the result says so.
+sys::Result<ContextSample> read_process_context(const sys::MemoryReader& memory,
+                                                const ListCandidates& list,
+                                                const std::shared_ptr<const ProcessContext>& known,
+                                                const Patience& patience, const Sleep& sleep);
 
 // The mappings of a live process whose name begins like that of a context.
 sys::Result<std::vector<sys::MapEntry>> candidates_of(pid_t pid);

@@ -59,17 +59,18 @@ MapEntry mapping(std::uint64_t at = kHeaderAt,
   return m;
 }
 
-Look look(const sys::MemoryReader& memory, std::vector<MapEntry> candidates = {mapping()},
-          const std::shared_ptr<const ProcessContext>& known = nullptr) {
-  return look_once(memory, candidates, known).value();
+ContextSample sample(const sys::MemoryReader& memory,
+                     std::vector<MapEntry> candidates = {mapping()},
+                     const std::shared_ptr<const ProcessContext>& known = nullptr) {
+  return sample_once(memory, candidates, known).value();
 }
 
 struct Reading {
-  Look look;
+  ContextSample sample;
   std::vector<int> slept;  // ms
 };
 
-// With as many looks as the default patience allows.
+// With as many samples as the default patience allows.
 Reading read(const sys::MemoryReader& memory, const std::function<void(int)>& between = {}) {
   Reading r;
   const auto list = [] { return Result<std::vector<MapEntry>>({mapping()}); };
@@ -78,7 +79,7 @@ Reading read(const sys::MemoryReader& memory, const std::function<void(int)>& be
     if (between) between(static_cast<int>(r.slept.size()));
     return true;
   };
-  r.look = read_process_context(memory, list, nullptr, {}, sleep).value();
+  r.sample = read_process_context(memory, list, nullptr, {}, sleep).value();
   return r;
 }
 
@@ -86,19 +87,19 @@ TEST(ProcessContext, IsReadWithoutWaiting) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 7);
   const auto r = read(m);
-  ASSERT_TRUE(r.look.context);
-  EXPECT_EQ(service_of(*r.look.context), "shop");
-  EXPECT_EQ(r.look.context->header.monotonic_published_at_ns, 7U);
-  EXPECT_EQ(r.look.context->mapping, mapping());
+  ASSERT_TRUE(r.sample.context);
+  EXPECT_EQ(service_of(*r.sample.context), "shop");
+  EXPECT_EQ(r.sample.context->header.monotonic_published_at_ns, 7U);
+  EXPECT_EQ(r.sample.context->mapping, mapping());
   EXPECT_TRUE(r.slept.empty());
-  EXPECT_TRUE(r.look.notes.empty());
+  EXPECT_TRUE(r.sample.notes.empty());
 }
 
 TEST(ProcessContext, TakesAnyTimestampThatIsNotZero) {
   for (const std::uint64_t t : {std::uint64_t{1}, std::uint64_t{1} << 63U, UINT64_MAX}) {
     SnapshotMemory m;
     publish(m, payload_of("shop"), t);
-    EXPECT_TRUE(look(m).context) << t;
+    EXPECT_TRUE(sample(m).context) << t;
   }
 }
 
@@ -124,12 +125,12 @@ TEST(ProcessContext, SkipsForeignHeadersAndGoesOn) {
       SnapshotMemory m;
       put(m, first ? 0x1000 : 0x90000, header);
       publish(m, payload_of("shop"), 7);
-      const auto found = look(m, first ? std::vector{mapping(0x1000), mapping()}
-                                       : std::vector{mapping(), mapping(0x90000)});
+      const auto found = sample(m, first ? std::vector{mapping(0x1000), mapping()}
+                                         : std::vector{mapping(), mapping(0x90000)});
       ASSERT_TRUE(found.context);
       EXPECT_EQ(service_of(*found.context), "shop");
       EXPECT_EQ(found.notes.size(), first ? 1U : 0U);
-      const auto alone = look(m, {mapping(first ? 0x1000 : 0x90000)});
+      const auto alone = sample(m, {mapping(first ? 0x1000 : 0x90000)});
       EXPECT_FALSE(alone.context || alone.busy);
     }
   }
@@ -139,7 +140,7 @@ TEST(ProcessContext, OfTwoTakesTheFirstAndMixesNothing) {
   SnapshotMemory m;
   publish(m, payload_of("one"), 7);
   publish(m, payload_of("two"), 8, 0x30000, 0x40000);
-  const auto found = look(m, {mapping(), mapping(0x30000)});
+  const auto found = sample(m, {mapping(), mapping(0x30000)});
   ASSERT_TRUE(found.context);
   EXPECT_EQ(service_of(*found.context), "one");
   EXPECT_EQ(found.context->message.resource().attributes_size(), 1);
@@ -152,7 +153,7 @@ TEST(ProcessContext, GoesOnBehindAPayloadThatDoesNotDecode) {
   SnapshotMemory m;
   publish(m, std::string("\xff\xff\xff", 3), 7);
   publish(m, payload_of("two"), 8, 0x30000, 0x40000);
-  const auto found = look(m, {mapping(), mapping(0x30000)});
+  const auto found = sample(m, {mapping(), mapping(0x30000)});
   ASSERT_TRUE(found.context);
   EXPECT_EQ(service_of(*found.context), "two");
 }
@@ -163,7 +164,7 @@ TEST(ProcessContext, WaitsWhileTheTimestampIsZero) {
   const auto r = read(m, [&](int n) {
     if (n == 5) publish(m, payload_of("shop"), 7);
   });
-  ASSERT_TRUE(r.look.context);
+  ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16}));
 }
 
@@ -171,8 +172,8 @@ TEST(ProcessContext, GivesUpOnATimestampThatStaysZero) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 0);
   const auto r = read(m);
-  EXPECT_FALSE(r.look.context);
-  EXPECT_TRUE(r.look.busy);
+  EXPECT_FALSE(r.sample.context);
+  EXPECT_TRUE(r.sample.busy);
   EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100}));
 }
 
@@ -184,8 +185,8 @@ TEST(ProcessContext, GivesUpOnATimestampThatNeverStandsStill) {
     return {};
   });
   const auto r = read(restless);
-  EXPECT_FALSE(r.look.context);
-  EXPECT_TRUE(r.look.busy);
+  EXPECT_FALSE(r.sample.context);
+  EXPECT_TRUE(r.sample.busy);
   EXPECT_EQ(r.slept.size(), 11U);
 }
 
@@ -197,7 +198,7 @@ TEST(ProcessContext, ReadsNothingButTheHeaderWhileTheTimestampIsZero) {
     reads.push_back(at.raw());
     return {};
   });
-  look(watched);
+  sample(watched);
   EXPECT_EQ(reads, std::vector{kHeaderAt});
 }
 
@@ -216,13 +217,13 @@ TEST(ProcessContext, DoesNotWaitForOneWhereAnotherIsReady) {
   SnapshotMemory m;
   publish(m, payload_of("one"), 0);
   publish(m, payload_of("two"), 8, 0x30000, 0x40000);
-  const auto found = look(m, {mapping(), mapping(0x30000)});
+  const auto found = sample(m, {mapping(), mapping(0x30000)});
   ASSERT_TRUE(found.context);
   EXPECT_EQ(service_of(*found.context), "two");
   EXPECT_FALSE(found.busy);
 }
 
-// The third read is the second look at the header.
+// The third read is the second one of the header.
 TEST(ProcessContext, AnyOtherTimestampAtTheSecondLookDiscardsTheCopy) {
   for (const std::uint64_t later :
        {std::uint64_t{8}, std::uint64_t{6}, std::uint64_t{0}, UINT64_MAX}) {
@@ -232,7 +233,7 @@ TEST(ProcessContext, AnyOtherTimestampAtTheSecondLookDiscardsTheCopy) {
       if (nth == 3) put(m, kHeaderAt, header_of(payload_of("old").size(), later));
       return {};
     });
-    const auto found = look(racing);
+    const auto found = sample(racing);
     EXPECT_FALSE(found.context) << later;
     EXPECT_TRUE(found.busy) << later;
   }
@@ -247,8 +248,8 @@ TEST(ProcessContext, GarbageDuringAnUpdateIsNeverBelieved) {
     return {};
   });
   const auto r = read(racing);
-  ASSERT_TRUE(r.look.context);
-  EXPECT_EQ(service_of(*r.look.context), "new");
+  ASSERT_TRUE(r.sample.context);
+  EXPECT_EQ(service_of(*r.sample.context), "new");
   EXPECT_EQ(r.slept.size(), 1U);
 }
 
@@ -260,8 +261,8 @@ TEST(ProcessContext, FollowsAPointerThatMovedDuringTheCopy) {
     return {};
   });
   const auto r = read(racing);
-  ASSERT_TRUE(r.look.context);
-  EXPECT_EQ(service_of(*r.look.context), "new");
+  ASSERT_TRUE(r.sample.context);
+  EXPECT_EQ(service_of(*r.sample.context), "new");
 }
 
 // The kernel may copy the 32 bytes in any order: the old pointer with the new timestamp.
@@ -274,8 +275,8 @@ TEST(ProcessContext, ATornHeaderIsNotBelieved) {
     return {};
   });
   const auto r = read(racing);
-  ASSERT_TRUE(r.look.context);
-  EXPECT_EQ(service_of(*r.look.context), "new");
+  ASSERT_TRUE(r.sample.context);
+  EXPECT_EQ(service_of(*r.sample.context), "new");
 }
 
 TEST(ProcessContext, AFaultDuringAnUpdateIsARace) {
@@ -286,8 +287,8 @@ TEST(ProcessContext, AFaultDuringAnUpdateIsARace) {
     return {};
   });
   const auto r = read(racing);
-  ASSERT_TRUE(r.look.context);
-  EXPECT_EQ(service_of(*r.look.context), "new");
+  ASSERT_TRUE(r.sample.context);
+  EXPECT_EQ(service_of(*r.sample.context), "new");
 }
 
 TEST(ProcessContext, AFaultWithoutAnUpdateIsNotWaitedFor) {
@@ -299,10 +300,10 @@ TEST(ProcessContext, AFaultWithoutAnUpdateIsNotWaitedFor) {
     put(m, kPayloadAt, "12345678");
     put(m, kHeaderAt, header_of(size, 7, at));
     const auto r = read(m);
-    EXPECT_FALSE(r.look.context || r.look.busy) << std::hex << at;
+    EXPECT_FALSE(r.sample.context || r.sample.busy) << std::hex << at;
     EXPECT_TRUE(r.slept.empty());
-    ASSERT_EQ(r.look.notes.size(), 1U);
-    EXPECT_NE(r.look.notes[0].find("cannot be read"), std::string::npos) << r.look.notes[0];
+    ASSERT_EQ(r.sample.notes.size(), 1U);
+    EXPECT_NE(r.sample.notes[0].find("cannot be read"), std::string::npos) << r.sample.notes[0];
   }
 }
 
@@ -316,7 +317,7 @@ TEST(ProcessContext, AHugePayloadIsNotCopied) {
       EXPECT_EQ(at.raw(), kHeaderAt);
       return {};
     });
-    const auto found = look(watched);
+    const auto found = sample(watched);
     EXPECT_FALSE(found.context || found.busy) << size;
     EXPECT_EQ(reads, 2U);
   }
@@ -329,13 +330,13 @@ TEST(ProcessContext, AHugeSizeThatIsOnlyTornIsReadAgain) {
     if (nth == 2) publish(m, payload_of("new"), 8);
     return {};
   });
-  EXPECT_TRUE(read(racing).look.context);
+  EXPECT_TRUE(read(racing).sample.context);
 }
 
 TEST(ProcessContext, AnEmptyPayloadIsAnEmptyContext) {
   SnapshotMemory m;
   put(m, kHeaderAt, header_of(0, 7, 0));
-  const auto found = look(m);
+  const auto found = sample(m);
   ASSERT_TRUE(found.context);
   EXPECT_FALSE(found.context->message.has_resource());
   EXPECT_FALSE(found.context->has_schema);
@@ -344,7 +345,7 @@ TEST(ProcessContext, AnEmptyPayloadIsAnEmptyContext) {
 TEST(ProcessContext, AMappingThatCannotBeReadIsPassedOver) {
   SnapshotMemory m;
   put(m, kHeaderAt, "OTEL_CTX");
-  const auto found = look(m);
+  const auto found = sample(m);
   EXPECT_FALSE(found.context || found.busy);
 }
 
@@ -357,7 +358,7 @@ TEST(ProcessContext, AnErrorOfTheProcessIsAnError) {
       return {};
     });
     const std::vector candidates = {mapping()};
-    const auto r = look_once(dying, candidates, nullptr);
+    const auto r = sample_once(dying, candidates, nullptr);
     ASSERT_FALSE(r);
     EXPECT_EQ(r.error().err, ESRCH);
   }
@@ -366,26 +367,26 @@ TEST(ProcessContext, AnErrorOfTheProcessIsAnError) {
 TEST(ProcessContext, AnEqualHeaderIsNotCopiedAgain) {
   SnapshotMemory m;
   publish(m, payload_of("one"), 7);
-  const auto known = look(m).context;
+  const auto known = sample(m).context;
   std::size_t reads = 0;
   const InterruptedMemory counted(m, [&](int, RemoteAddr) -> Result<> {
     ++reads;
     return {};
   });
-  EXPECT_EQ(look(counted, {mapping()}, known).context, known);
+  EXPECT_EQ(sample(counted, {mapping()}, known).context, known);
   EXPECT_EQ(reads, 1U);
   publish(m, payload_of("two"), 8);
-  EXPECT_EQ(service_of(*look(m, {mapping()}, known).context), "two");
+  EXPECT_EQ(service_of(*sample(m, {mapping()}, known).context), "two");
   publish(m, payload_of("three"), 7, 0x30000);
-  EXPECT_EQ(service_of(*look(m, {mapping(0x30000)}, known).context), "three");
+  EXPECT_EQ(service_of(*sample(m, {mapping(0x30000)}, known).context), "three");
   put(m, kHeaderAt, abi::ProcessHeader{});
-  EXPECT_FALSE(look(m, {mapping()}, known).context);
+  EXPECT_FALSE(sample(m, {mapping()}, known).context);
 }
 
 TEST(ProcessContext, ManyMappingsOfTheNameAreBounded) {
   SnapshotMemory m;
   std::vector<MapEntry> many(1000, mapping(0x1000));
-  const auto found = look(m, many);
+  const auto found = sample(m, many);
   EXPECT_EQ(found.notes.size(), 65U);
 }
 

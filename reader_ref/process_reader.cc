@@ -76,7 +76,7 @@ ProcessReader::ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& fi
   if (!options_.sleep) options_.sleep = sleep_here;
 }
 
-Result<Look> ProcessReader::look_at_context() {
+Result<ContextSample> ProcessReader::sample_context() {
   return read_process_context(
       memory_, [&] { return candidates_of(pid_); }, known_, options_.patience, options_.sleep);
 }
@@ -119,7 +119,7 @@ Result<ProcessReport> ProcessReader::read_once() {
     known_.reset();
     loaded_.reset();
   }
-  CTX_ASSIGN_OR_RETURN(look, look_at_context());
+  CTX_ASSIGN_OR_RETURN(sample, sample_context());
   CTX_ASSIGN_OR_RETURN(facts_after, sys::process_facts(pid_));
   // A process that is ending loses its memory, and the link to its executable, before it is a
   // zombie.
@@ -128,14 +128,14 @@ Result<ProcessReport> ProcessReader::read_once() {
     return sys::fail("read process", ESRCH,
                      "pid " + std::to_string(pid_) + " ended while it was read");
   }
-  known_ = look.context;
+  known_ = sample.context;
   ProcessReport report;
   report.pid = pid_;
   report.start_ticks = start_ticks_;
   report.executable = std::move(facts_after.executable);
-  report.context = std::move(look.context);
-  report.busy = look.busy;
-  report.notes = std::move(look.notes);
+  report.context = std::move(sample.context);
+  report.busy = sample.busy;
+  report.notes = std::move(sample.notes);
   if (report.context && options_.threads) read_threads(report);
   return report;
 }
@@ -217,7 +217,7 @@ void ProcessReader::read_threads(ProcessReport& report) {
 // An index is not in the map, which may have grown since it was read. Tries once: leaves out
 // indexes that the new map does not name either.
 void ProcessReader::refresh_names(ProcessReport& report, std::vector<Sampled>& samples) {
-  const auto fresh = look_at_context();
+  const auto fresh = sample_context();
   if (!fresh || !fresh->context || fresh->context == known_) return;
   known_ = fresh->context;
   report.context = fresh->context;

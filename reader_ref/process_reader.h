@@ -83,7 +83,7 @@ class ProcessReader {
 
   sys::Result<ProcessReport> read_once();
   sys::Result<bool> still_holds(const ProcessReport& report);
-  sys::Result<Look> look_at_context();
+  sys::Result<ContextSample> sample_context();
   sys::Result<> find_variable();
   void read_threads(ProcessReport& report);
   void refresh_names(ProcessReport& report, std::vector<Sampled>& samples);
