@@ -18,7 +18,7 @@ struct FaultTally {
   std::map<Outcome, std::vector<std::string>> failed;  // ids
 };
 
-// The results, by number of cell or session. Of `run` it reads results and problems.
+// The results, by number of cell or session. Reads only the results and problems of `run`.
 std::vector<FaultOutcome> fault_matrix(const Timeline& timeline,
                                        const std::map<std::uint32_t, FaultTally>& tallies,
                                        const RunResult& run);

@@ -22,7 +22,7 @@ using testing::IsEmpty;
 
 constexpr std::uint64_t kAt = 0x7f0000000000;
 
-Snapshot look_at_context() {
+Snapshot snapshot_of_context() {
   Snapshot s;
   s.moments = {Moment::kPeriodic, Moment::kExit};
   s.times = 2;
@@ -37,7 +37,7 @@ Snapshot look_at_context() {
 }
 
 struct Matrix : LiteralRecording {
-  Matrix() { image().snapshots = {look_at_context()}; }
+  Matrix() { image().snapshots = {snapshot_of_context()}; }
 
   // Another run, with one call of that name, whose result is injected.
   Process& cell(const std::string& step, const std::string& fault, Injection injection) {
@@ -85,9 +85,9 @@ struct Matrix : LiteralRecording {
 const Injection kRefusedMark{"madvise:error=EINVAL", "madvise", -EINVAL, 1};
 constexpr const char* kMark = "pctx.publish.failure-madvise";
 
-TEST(FaultMatrix, NamesTheCellThatBreaksARow) {
+TEST(FaultMatrix, NamesTheCellThatBreaksARequirement) {
   Matrix m;
-  m.cell("madvise", "EINVAL", kRefusedMark).images[0].snapshots = {look_at_context()};
+  m.cell("madvise", "EINVAL", kRefusedMark).images[0].snapshots = {snapshot_of_context()};
   m.cell("madvise", "EPERM", {"madvise:error=EPERM", "madvise", -EPERM, 1});
   const RunResult run = m.judged(kMark);
   ASSERT_EQ(run.faults.size(), 2U);
@@ -102,12 +102,12 @@ TEST(FaultMatrix, NamesTheCellThatBreaksARow) {
   EXPECT_EQ(run.images.size(), 1U) << "those of cells are not listed";
 }
 
-TEST(FaultMatrix, ARowThatSeveralProcessesOfACellBreakIsNamedOnce) {
+TEST(FaultMatrix, ARequirementThatSeveralProcessesOfACellBreakIsNamedOnce) {
   Matrix m;
   Process child = m.cell("madvise", "EINVAL", kRefusedMark);
   child.pid = child.images[0].key.pid = 13;
-  m.t.processes.back().images[0].snapshots = {look_at_context()};
-  child.images[0].snapshots = {look_at_context()};
+  m.t.processes.back().images[0].snapshots = {snapshot_of_context()};
+  child.images[0].snapshots = {snapshot_of_context()};
   m.t.processes.push_back(child);
   const RunResult run = m.judged(kMark);
   ASSERT_EQ(run.results.size(), 1U);
@@ -118,7 +118,7 @@ TEST(FaultMatrix, ARowThatSeveralProcessesOfACellBreakIsNamedOnce) {
 TEST(FaultMatrix, WithoutItsFaultACellSaysNothing) {
   Matrix m;
   m.cell("madvise", "EINVAL", {"madvise:error=EINVAL", "madvise", -EINVAL, 0}).images[0].snapshots =
-      {look_at_context()};
+      {snapshot_of_context()};
   m.left_out("mremap", kNoSuchCall);
   m.left_out("time-namespace", "refused");
   const RunResult run = m.judged(kMark);
@@ -135,7 +135,7 @@ TEST(FaultMatrix, WhatIsBrokenWithoutAFaultAsWellIsToldOnce) {
   Process& under_fault =
       m.cell("ftruncate", "EPERM", {"ftruncate:error=EPERM", "ftruncate", -1, 1});
   for (Image* image : {&under_fault.images[0], &m.image()}) {
-    image->snapshots = {look_at_context()};
+    image->snapshots = {snapshot_of_context()};
     image->snapshots[0].candidates[0].memory[0].bytes[8] = std::byte{3};
   }
   const RunResult run = m.judged("pctx.header.version");
@@ -145,10 +145,10 @@ TEST(FaultMatrix, WhatIsBrokenWithoutAFaultAsWellIsToldOnce) {
   EXPECT_EQ(run.faults[0].outcome, Outcome::kPass);
 }
 
-TEST(FaultMatrix, RowsThatAFaultExplainsAreNotAskedUnderIt) {
+TEST(FaultMatrix, RequirementsThatAFaultExplainsAreNotAskedUnderIt) {
   Matrix m;
   m.image().snapshots[0].candidates[0].vm_flags = {"rd wr mr mw me dc"};
-  m.cell("madvise", "EINVAL", kRefusedMark).images[0].snapshots = {look_at_context()};
+  m.cell("madvise", "EINVAL", kRefusedMark).images[0].snapshots = {snapshot_of_context()};
   const RunResult run = m.judged("pctx.fork.dontfork");
   EXPECT_EQ(run.results[0].outcome, Outcome::kPass) << run.results[0].findings.front().saw;
   EXPECT_EQ(run.faults[0].outcome, Outcome::kUnobservable);

@@ -277,7 +277,7 @@ bool Injector::matches(const InjectionSpec& spec, const SystemCall& call) const 
   return is_context(call.args[0]);  // madvise, mremap
 }
 
-std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active) {
+std::optional<InjectResult> Injector::entered(const SystemCall& call, bool active) {
   InProgress now;
   now.name = call.name;
   if (call.name == "mmap") {
@@ -296,7 +296,7 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
   } else if (call.name == "memfd_create" && !is_context_name(call.text)) {
     now.name.clear();
   }
-  std::optional<CallAnswer> answer;
+  std::optional<InjectResult> answer;
   for (std::size_t i = 0; active && i < specs_.size(); ++i) {
     const InjectionSpec& spec = specs_[i];
     State& state = states_[i];
@@ -305,16 +305,16 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
     if (state.calls < spec.first || state.calls > spec.last || answer) continue;
     switch (spec.kind) {
       case InjectionSpec::Kind::kError:
-        answer = CallAnswer{i, -spec.value, std::nullopt};
+        answer = InjectResult{i, -spec.value, std::nullopt};
         break;
       case InjectionSpec::Kind::kValue:
-        answer = CallAnswer{i, spec.value, std::nullopt};
+        answer = InjectResult{i, spec.value, std::nullopt};
         if (spec.call == "clock_gettime") {
-          answer = CallAnswer{i, 0, static_cast<std::uint64_t>(spec.value)};
+          answer = InjectResult{i, 0, static_cast<std::uint64_t>(spec.value)};
         }
         break;
       case InjectionSpec::Kind::kCoarse:
-        answer = CallAnswer{i, 0, call.entered_ns - call.entered_ns % kCoarseStep};
+        answer = InjectResult{i, 0, call.entered_ns - call.entered_ns % kCoarseStep};
         break;
       case InjectionSpec::Kind::kFrozen:
       case InjectionSpec::Kind::kBack: {
@@ -325,7 +325,7 @@ std::optional<CallAnswer> Injector::entered(const SystemCall& call, bool active)
         ++state.given;
         const std::uint64_t back =
             spec.kind == InjectionSpec::Kind::kBack ? state.given * kSecond : 0;
-        answer = CallAnswer{i, 0, *state.base - std::min(back, *state.base)};
+        answer = InjectResult{i, 0, *state.base - std::min(back, *state.base)};
         break;
       }
     }

@@ -52,7 +52,7 @@ sys::Result<InjectionSpec> parse_injection(std::string_view text);
 // The form in a recording; no call was injected yet.
 Injection to_injection(const InjectionSpec& spec);
 
-struct CallAnswer {
+struct InjectResult {
   std::size_t spec = 0;                   // index
   std::int64_t result = 0;                // -errno for a failure
   std::optional<std::uint64_t> clock_ns;  // written to the caller's timespec
@@ -71,7 +71,7 @@ class Injector {
 
   // Before the call: its injected result, or nothing if the kernel runs it. If not `active`, the
   // kernel always runs it and it does not count for `when`. Also needs `entered_ns` of the call.
-  std::optional<CallAnswer> entered(const SystemCall& call, bool active = true);
+  std::optional<InjectResult> entered(const SystemCall& call, bool active = true);
   // After the call returned; `clock_ns`: the time that it gave.
   void left(std::int32_t tid, std::int64_t result, std::optional<std::uint64_t> clock_ns);
 

@@ -32,7 +32,7 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
     if (options.steps) header_steps_ = add<StepRecorder>(elf64, order_, *stores_);
   }
   if (options.record_stores) {
-    record_stores_ = add<RecordStoreRecorder>(order_, shared.code_files);
+    record_stores_ = add<ThreadRecordWatcher>(order_, shared.code_files);
   }
   if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files);
 }

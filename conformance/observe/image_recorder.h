@@ -56,7 +56,7 @@ class ImageRecorder {
   // Null: not requested.
   StoreRecorder* stores() { return stores_; }
   StepRecorder* header_steps() { return header_steps_; }
-  RecordStoreRecorder* record_stores() { return record_stores_; }
+  ThreadRecordWatcher* record_stores() { return record_stores_; }
   SlotStepRecorder* slot_steps() { return slot_steps_; }
   const SlotStepRecorder* slot_steps() const { return slot_steps_; }
   SlotTurn& slot_turn() { return slot_turn_; }
@@ -87,7 +87,7 @@ class ImageRecorder {
   ThreadRecorder* threads_ = nullptr;
   StoreRecorder* stores_ = nullptr;
   StepRecorder* header_steps_ = nullptr;
-  RecordStoreRecorder* record_stores_ = nullptr;
+  ThreadRecordWatcher* record_stores_ = nullptr;
   SlotStepRecorder* slot_steps_ = nullptr;
 };
 

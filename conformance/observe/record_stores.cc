@@ -10,21 +10,21 @@
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
-RecordStoreRecorder::RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+ThreadRecordWatcher::ThreadRecordWatcher(std::shared_ptr<EventOrder> order, CodeFiles& files,
                                          RecordStoreLimits limits)
     : order_(std::move(order)), limits_(limits), locations_(files) {}
 
-std::optional<sys::WatchedWords> RecordStoreRecorder::watched(pid_t /*tid*/) const {
+std::optional<sys::WatchedWords> ThreadRecordWatcher::watched(pid_t /*tid*/) const {
   if (!active_) return std::nullopt;
   return sys::words_from(sys::RemoteAddr(current_.record / sys::kWordBytes * sys::kWordBytes));
 }
 
-bool RecordStoreRecorder::is_about(sys::RemoteAddr record, pid_t owner) const {
+bool ThreadRecordWatcher::is_about(sys::RemoteAddr record, pid_t owner) const {
   return active_ && current_.record == record.raw() && current_.owner == owner;
 }
 
 // The head and all entries that it announces, or announced at the last copy.
-std::vector<std::byte> RecordStoreRecorder::copy(pid_t reader) const {
+std::vector<std::byte> ThreadRecordWatcher::copy(pid_t reader) const {
   const sys::ProcessMemory memory(reader);
   std::vector<std::byte> bytes(abi::kRecordHeadBytes);
   const sys::RemoteAddr at(current_.record);
@@ -41,12 +41,12 @@ std::vector<std::byte> RecordStoreRecorder::copy(pid_t reader) const {
   return bytes;
 }
 
-std::uint64_t RecordStoreRecorder::slot_value(pid_t reader) const {
+std::uint64_t ThreadRecordWatcher::slot_value(pid_t reader) const {
   const sys::ProcessMemory memory(reader);
   return memory.read(sys::RemotePtr<std::uint64_t>{sys::RemoteAddr(current_.slot)}).value_or(0);
 }
 
-void RecordStoreRecorder::begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot,
+void ThreadRecordWatcher::begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot,
                                 pid_t owner) {
   end();
   if (record.raw() % 4 != 0 || watches_.size() >= limits_.watches) return;
@@ -62,20 +62,20 @@ void RecordStoreRecorder::begin(pid_t reader, sys::RemoteAddr record, sys::Remot
   locations_.look_again();
 }
 
-void RecordStoreRecorder::watches_begun(std::vector<pid_t> unwatched) {
+void ThreadRecordWatcher::watches_begun(std::vector<pid_t> unwatched) {
   if (!active_) return;
   current_.armed_order = order_->next();
   current_.unwatched.assign(unwatched.begin(), unwatched.end());
 }
 
-void RecordStoreRecorder::end() {
+void ThreadRecordWatcher::end() {
   if (!active_) return;
   active_ = false;
   current_.ended_order = order_->next();
   if (current_.armed_order != 0) watches_.push_back(std::move(current_));
 }
 
-void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
+void ThreadRecordWatcher::hit(const sys::WatchpointHit& e) {
   if (!active_) return;
   auto now = copy(e.tid);
   if (now.size() < abi::kRecordHeadBytes) return end();  // it was unmapped
@@ -103,7 +103,7 @@ void RecordStoreRecorder::hit(const sys::WatchpointHit& e) {
   stores_.push_back(std::move(s));
 }
 
-void RecordStoreRecorder::add_to(Image& image, bool /*saw_context*/) {
+void ThreadRecordWatcher::add_to(Image& image, bool /*saw_context*/) {
   end();
   // Header stores are not recorded together with these, so these are all locations.
   image.locations = std::move(locations_).finish();

@@ -27,9 +27,9 @@ struct RecordStoreLimits {
 };
 
 // Decides what is recorded; its user sets the watchpoints of the threads.
-class RecordStoreRecorder : public Instrument {
+class ThreadRecordWatcher : public Instrument {
  public:
-  RecordStoreRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+  ThreadRecordWatcher(std::shared_ptr<EventOrder> order, CodeFiles& files,
                       RecordStoreLimits limits = {});
 
   // The four words at the beginning of the record.

@@ -46,7 +46,7 @@ std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
   return set ? std::optional(sys::RemoteAddr(*set)) : std::nullopt;
 }
 
-struct Watched {
+struct TracedProcess {
   Process process;
   std::unique_ptr<ImageRecorder> image;  // null: not recorded
   std::uint32_t next_image = 0;
@@ -119,17 +119,17 @@ class Live {
   ImageRecorder* image(pid_t pid);
   void begin_race(pid_t pid);
   void end_race();
-  void end_race(Watched& w);
+  void end_race(TracedProcess& w);
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
  private:
   void add(pid_t pid, pid_t parent, bool shares_memory);
-  void start_image(Watched& w);
-  void end_image(Watched& w, const std::string& ending);
+  void start_image(TracedProcess& w);
+  void end_image(TracedProcess& w, const std::string& ending);
   std::optional<std::uint64_t> take(pid_t pid, Moment moment, SnapshotDepth depth);
   void tick();
   void look_at_modules(pid_t pid);
-  void look_at_threads(const Watched& w);
+  void look_at_threads(const TracedProcess& w);
   void look_at_stopped_thread(pid_t pid, pid_t tid);
   void not_running(pid_t pid, pid_t tid);
   void look_at_birth(const sys::NewTask& e, sys::RemoteAddr pointer);
@@ -148,9 +148,9 @@ class Live {
   void end_steps(pid_t pid, pid_t tid, const std::string& because);
   bool is_to_pause(pid_t pid) const;
   bool may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size);
-  bool give(const sys::SyscallEntry& e, const CallAnswer& answer);
+  bool give(const sys::SyscallEntry& e, const InjectResult& answer);
   void probe_fork(pid_t pid, pid_t tid, std::string at);
-  void finish(Watched& w, const std::string& ending);
+  void finish(TracedProcess& w, const std::string& ending);
 
   void on(const sys::NewTask& e);
   void on(const sys::SyscallEntry& e);
@@ -183,7 +183,7 @@ class Live {
   const WrapOptions& options_;
   Timeline& timeline_;
   sys::Tracer tracer_;
-  std::map<pid_t, Watched> alive_;
+  std::map<pid_t, TracedProcess> alive_;
   std::set<pid_t> naming_;     // threads in a call that gives a context its name
   std::set<pid_t> unmarking_;  // threads in madvise(..., MADV_DOFORK)
   // Threads in execve, and their processes. During that call the memory becomes that of the next
@@ -233,7 +233,7 @@ class Live {
   Clock::time_point race_begun_;
 };
 
-void Live::start_image(Watched& w) {
+void Live::start_image(TracedProcess& w) {
   // The running images share the limit for stored memory.
   SnapshotLimits limits = options_.limits;
   limits.descriptors_always = options_.keep_all || !options_.injections.empty();
@@ -254,7 +254,7 @@ ImageRecorder* Live::image(pid_t pid) {
   return it == alive_.end() ? nullptr : it->second.image.get();
 }
 
-void Live::end_image(Watched& w, const std::string& ending) {
+void Live::end_image(TracedProcess& w, const std::string& ending) {
   if (!w.image) return;
   end_race(w);
   registers_.forget(w.process.pid);
@@ -265,7 +265,7 @@ void Live::end_image(Watched& w, const std::string& ending) {
 
 void Live::add(pid_t pid, pid_t parent, bool shares_memory) {
   ++started_;
-  Watched& w = alive_[pid];
+  TracedProcess& w = alive_[pid];
   w.process.pid = pid;
   w.process.parent = parent;
   w.process.session = options_.session;
@@ -322,7 +322,7 @@ void Live::look_at_modules(pid_t pid) {
 
 // Reads a sleeping thread where it sleeps; interrupts a running one, which gives an Interrupted
 // soon.
-void Live::look_at_threads(const Watched& w) {
+void Live::look_at_threads(const TracedProcess& w) {
   const pid_t pid = w.process.pid;
   for (const auto& [tid, thread] : threads_) {
     if (thread.process != pid) continue;
@@ -382,7 +382,7 @@ bool Live::begin_call(const sys::SyscallEntry& e) {
   return true;
 }
 
-bool Live::give(const sys::SyscallEntry& e, const CallAnswer& answer) {
+bool Live::give(const sys::SyscallEntry& e, const InjectResult& answer) {
   std::int64_t result = answer.result;
   if (answer.clock_ns) {
     constexpr std::uint64_t kSecond = 1'000'000'000;
@@ -409,7 +409,7 @@ void Live::probe_fork(pid_t pid, pid_t tid, std::string at) {
   ImageRecorder& i = *image(pid);
   // The copy would be a child of another process, so the program would notice it.
   if (pid != tracer_.root())
-    return i.forks().unseen("the copy would be a child of another process");
+    return i.forks().unseen("the forked copy would be a child of another process");
   const auto took =
       i.forks().probe(tracer_, tid, i.order().last(), std::move(at), filters_, scaled(kProbing));
   if (took != Clock::duration::zero()) stood_still_for(took);
@@ -489,7 +489,7 @@ void Live::end_steps(pid_t pid, pid_t tid, const std::string& because) {
   for (const auto& instrument : i->instruments()) instrument->end_steps(tid, because);
 }
 
-void Live::finish(Watched& w, const std::string& ending) {
+void Live::finish(TracedProcess& w, const std::string& ending) {
   end_image(w, ending);
   const bool evidence = std::ranges::any_of(w.process.images, [](const Image& i) {
     return !i.snapshots.empty() || !i.notes.empty() || !i.modules.empty() || !i.calls.empty() ||
@@ -751,7 +751,7 @@ void Live::on(const sys::Gone& e) {
   std::erase_if(awaited_, [&](pid_t tid) { return !threads_.contains(tid); });
   const auto it = alive_.find(e.process);
   if (it == alive_.end()) return;
-  Watched& w = it->second;
+  TracedProcess& w = it->second;
   w.process.exit_code = e.exit_code;
   const auto fault = std::exchange(w.process.killed_by, e.killed_by);
   if (fault && e.killed_by == SIGKILL) w.process.killed_by = fault;
@@ -838,7 +838,7 @@ void Live::end_race() {
 }
 
 // Ends the race of this image; called at its end at the latest.
-void Live::end_race(Watched& w) {
+void Live::end_race(TracedProcess& w) {
   if (!racer_ || !w.image || w.image->image().key != raced_) return;
   const auto reader = std::exchange(racer_, nullptr);
   Race race = reader->finish();
@@ -865,7 +865,7 @@ std::optional<ImageKey> Live::image_of(pid_t pid) const {
 void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
   ImageRecorder* const i = image(pid);
   if (i == nullptr || i->record_stores() == nullptr) return;
-  RecordStoreRecorder& records = *i->record_stores();
+  ThreadRecordWatcher& records = *i->record_stores();
   const auto slot = i->threads().slot_of(owner);
   if (!slot || records.is_about(slot->value, owner)) return;
   records.begin(pid, slot->value, slot->at, owner);
@@ -932,7 +932,7 @@ std::vector<ImageView> Live::look(SnapshotDepth depth, Clock::time_point deadlin
   for (const pid_t pid : pids) {
     auto& view = out.emplace_back();
     view.snapshot = take(pid, Moment::kOperation, depth);
-    const Watched& w = alive_.at(pid);
+    const TracedProcess& w = alive_.at(pid);
     view.image = w.image->image().key;
     view.order = w.image->order().last();
     for (auto& [tid, views] : looked_[pid]) {
