@@ -6,7 +6,7 @@ GONE = object()
 IMAGE = "processes/0/images/0"
 SNAPSHOT = f"{IMAGE}/snapshots/0"
 CANDIDATE = f"{SNAPSHOT}/candidates/0"
-# Of fuzz/seeds/timeline_fuzzer/everything.json: the way to a member, and what is there instead.
+# Mistakes in fuzz/seeds/timeline_fuzzer/everything.json: the way to a member, and what is there instead.
 TIMELINE = (
     ("format", "other"), ("version", 11), ("version", GONE), ("version", "12"), ("mode", "other"), ("target", "app"),
     ("target/0", 5), ("target/0", {"hex": "0"}), ("milliseconds", -1), ("page_size", 0), ("host", {}), ("host/0", []),
@@ -32,7 +32,7 @@ TIMELINE = (
 )
 
 FINDING = "results/0/findings/0"
-# Of the seeds of result_fuzzer: which one, the way to a member, and what is there instead.
+# Mistakes in the seeds of result_fuzzer: which seed, the way to a member, and what is there instead.
 RESULT = (
     ("wrap", "format", "other"), ("wrap", "version", 0), ("wrap", "suite", GONE), ("wrap", "suite", []),
     ("wrap", "suite/version", 1), ("wrap", "spec/0/otep", "4719"), ("wrap", "spec/0/otep", 2**40),
@@ -65,7 +65,7 @@ RESULT = (
     ("wrap", f"{FINDING}/operation", {"kind": "publication", "header": "0x1000", "before": "?", "steps": [{}] * 300}),
 )
 
-# Of a row of fuzz/seeds/otep/boats.json: what else it has.
+# Mistakes in a requirement of fuzz/seeds/otep/boats.json: what it has instead.
 ROW = (
     {"id": "pctx.hull"}, {"id": "pctx..dry"}, {"id": "pctx.-hull.dry"}, {"id": "pctx.Hull.dry"},
     {"id": "pctx.hull.dry-"},
@@ -89,7 +89,7 @@ ROW = (
     {"basis": "step", "unnoticed": "A reader waits for it.", "severity": "warning"}, {"unnoticed": "no"},
     {"severity": "warning", "severity_because": "It is needed all the same."}, {"other": 1},
 )
-# Of the file.
+# Mistakes in the file: the way to a member, and what is there instead.
 CATALOGUE = (
     ("otep", 1), ("revision", "2026-1-023"), ("revision", "20260102"), ("revision", "2026-01-0x"),
     ("source_blob", "00"),
@@ -98,7 +98,7 @@ CATALOGUE = (
     ("otep", GONE), ("other", 1),
 )
 
-# Of the first vector of each kind of source: the way to a member, and what is there instead.
+# Mistakes in the first vector of each kind of source: the way to a member, and what is there instead.
 SOURCE = {
     "process-contexts": (
         ("byte_order", "big"), ("byte_order", "other"), ("header", {"signature": "OTEL"}),

@@ -114,7 +114,7 @@ reader::RecordState expected_state(RecordLocation location, const SlowHead& slow
   return slow.valid == 1 ? kValid : kNotValid;
 }
 
-// Of all entries whose index has this name, the last counts.
+// The last of all entries whose index has this name counts.
 const SlowEntry* last_named(const SlowEntries& slow, const reader::KeyMap& keys,
                             const std::string& name) {
   for (std::size_t i = slow.count; i-- > 0;) {

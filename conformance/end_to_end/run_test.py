@@ -144,7 +144,7 @@ class RunTest(unittest.TestCase):
 
     def test_below_the_level_of_steps_groups_that_step_are_asked_for_their_own_requirements_only(self):
         words = ["--only", "pctx.update.*", "--only", "tctx.attach.*", "--out", self.out]
-        stepping = {"update-by-instructions", "update-beside-a-reader", "contexts-by-instructions"}
+        stepping = {"update-by-instructions", "update-while-a-reader-reads", "contexts-by-instructions"}
         self.run_it(CPP, *words)
         every, groups = outcomes(self.out), {group for group, *_ in self.sessions()[0]}
         self.run_it(CPP, *words, "--level", "stores")

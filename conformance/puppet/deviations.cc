@@ -656,7 +656,7 @@ const std::vector<Deviation>& table() {
            p.early.clear();
            p.late = {Naming()};
            p.late[0].payload = true;
-           p.location = Location::kBehind;
+           p.location = Location::kAfter;
          });
        }},
       {"named-in-part",

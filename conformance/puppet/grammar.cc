@@ -45,7 +45,7 @@ constexpr auto kProductions = std::to_array<Production>({
     {"place.read-only", "pctx.payload.readable"},
     {"place.two-mappings", "pctx.header.payload-pointer"},
     {"place.before", "pctx.header.payload-pointer"},
-    {"place.behind", "pctx.header.payload-pointer"},
+    {"place.after", "pctx.header.payload-pointer"},
     {"place.heap", "pctx.header.payload-pointer"},
     {"place.stack", "pctx.header.payload-pointer"},
     {"payload.spare", "pctx.header.payload-size"},
@@ -403,7 +403,7 @@ class Emission {
 
   void fill_payload(const Publication& p, const Context& c, const Bytes& message) {
     if (p.how == CopyHow::kPipe || p.how == CopyHow::kProcessVm) use("payload.by-kernel");
-    if (p.garbage_behind && p.spare > 0) {
+    if (p.garbage_after && p.spare > 0) {
       use("payload.leftovers");
       builder_.fill(c.payload, c.size + p.spare, bytes_of("\x0a\x7fleft over"), CopyHow::kVector);
     }
@@ -421,7 +421,7 @@ class Emission {
         c.payload = c.base + p.header_at + kHeader + p.gap;
         return;
       case Location::kBefore:
-      case Location::kBehind:
+      case Location::kAfter:
         return;
       case Location::kAnonymous:
       case Location::kReadOnly:
@@ -474,16 +474,16 @@ class Emission {
   void use_location(Location location) {
     constexpr std::array kNames = {"place.inline",       "place.inline-gap", "place.anonymous",
                                    "place.shared",       "place.other-file", "place.read-only",
-                                   "place.two-mappings", "place.before",     "place.behind",
+                                   "place.two-mappings", "place.before",     "place.after",
                                    "place.heap",         "place.stack"};
     use(kNames.at(static_cast<std::size_t>(location)));
   }
 
   void get_memory(Steps& steps, const Publication& p, Context& c) {
-    const bool beside = p.location == Location::kBefore || p.location == Location::kBehind;
+    const bool adjacent = p.location == Location::kBefore || p.location == Location::kAfter;
     const std::uint64_t buffer = whole_pages(c.size + p.spare + 1);
     const std::uint64_t whole = p.pages * kPage;
-    if (beside) {
+    if (adjacent) {
       steps.add("reserve", [this, buffer, whole, &c] {
         region_ = builder_.map_anonymous(buffer + whole, kReadWrite, kPrivate);
         c.buffer_size = buffer;
@@ -539,7 +539,7 @@ class Emission {
       steps.add("memfd", [this, &p] { refused_memfd(p, /*again=*/true); });
       steps.order("memfd", "map");
     }
-    steps.add("map", [this, &p, &c, beside, buffer, whole] {
+    steps.add("map", [this, &p, &c, adjacent, buffer, whole] {
       use(p.pages == 1 ? "map.one-page" : p.pages > 16 ? "map.many-pages" : "map.several-pages");
       if (p.asked != 0) use("map.odd-length");
       if (p.map_flags & kPopulate) use("map.populate");
@@ -549,7 +549,7 @@ class Emission {
       map.prot = p.prot;
       map.flags = p.map_flags;
       if (!p.anonymous) map.fd = fd_;
-      if (beside) {
+      if (adjacent) {
         map.flags |= kFixed;
         map.at = p.location == Location::kBefore ? region_ + buffer : region_;
         const Value mine = p.location == Location::kBefore ? region_ : region_ + whole;
@@ -618,7 +618,7 @@ class Emission {
       use_location(p.location);
       steps.add("place", [this, &p, &c] { place_payload(p, c); });
       if (p.location == Location::kInline || p.location == Location::kInlineGap ||
-          p.location == Location::kBefore || p.location == Location::kBehind) {
+          p.location == Location::kBefore || p.location == Location::kAfter) {
         steps.order("map", "place");
         if (!p.anonymous) steps.order("sized", "payload");
       }
@@ -1105,7 +1105,7 @@ Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, 
   static const std::vector<Location> kLocations = {
       Location::kInline, Location::kInline,    Location::kInlineGap, Location::kAnonymous,
       Location::kShared, Location::kOtherFile, Location::kReadOnly,  Location::kTwoMappings,
-      Location::kBefore, Location::kBehind,    Location::kHeap,      Location::kStack,
+      Location::kBefore, Location::kAfter,     Location::kHeap,      Location::kStack,
   };
   static const std::vector<CopyHow> kHows = {
       CopyHow::kBytes,  CopyHow::kWords, CopyHow::kRepBytes, CopyHow::kRepWords,
@@ -1115,7 +1115,7 @@ Publication legal_publication(Rng& rng, const Surroundings& host, bool threads, 
   p.location = rng.pick(kLocations);
   p.how = rng.pick(kHows);
   p.spare = rng.one_in(2) ? rng.below(600) : 0;
-  p.garbage_behind = rng.one_in(3);
+  p.garbage_after = rng.one_in(3);
   if (p.location == Location::kInlineGap) p.gap = 1 + rng.below(200);
   const std::uint64_t message = encode(p.content).size();
   if (message > 3000 && (p.how == CopyHow::kBytes)) p.how = CopyHow::kVector;

@@ -54,7 +54,7 @@ enum class Location : std::uint8_t {
   kReadOnly,     // ... without write permission after it is filled
   kTwoMappings,  // across the border of two
   kBefore,       // in the mapping that ends where the header's mapping begins
-  kBehind,       // in the mapping that begins where the header's mapping ends
+  kAfter,        // in the mapping that begins where the header's mapping ends
   kHeap,         // brk
   kStack,        // a mapping that grows downwards
 };
@@ -107,7 +107,7 @@ struct Publication {
   Location location = Location::kInline;
   std::uint64_t gap = 0;
   std::uint64_t spare = 0;  // bytes after its end in the payload's buffer
-  bool garbage_behind = false;
+  bool garbage_after = false;
   Content content;
   CopyHow how = CopyHow::kBytes;
   Style style = Style::kFields;

@@ -81,7 +81,7 @@ ThreadAct own_attach(Rng& rng) {
 }
 
 // After a publication of the process itself; nothing: it has none.
-std::optional<std::size_t> behind_publication(const Plan& plan, Rng& rng) {
+std::optional<std::size_t> after_publication(const Plan& plan, Rng& rng) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < plan.acts.size(); ++i) {
     if (plan.acts[i].kind == Kind::kPublish) found.push_back(i + 1);
@@ -91,7 +91,7 @@ std::optional<std::size_t> behind_publication(const Plan& plan, Rng& rng) {
 }
 
 bool insert_acts(Plan& plan, Rng& rng, const std::vector<ThreadAct>& acts) {
-  const auto at = behind_publication(plan, rng);
+  const auto at = after_publication(plan, rng);
   if (!at) return false;
   std::vector<Act> more;
   for (const ThreadAct& act : acts) {
@@ -142,7 +142,7 @@ bool announces(Plan& plan, Rng& rng, const std::function<void(Reference&)>& chan
 // An update that changes the key map of the previous context, while a record is attached.
 bool updates_map(Plan& plan, Rng& rng, void (*change)(Reference&)) {
   change_references(plan, [](Reference& r) { r.keys = first_keys(kFewNames); });
-  const auto at = behind_publication(plan, rng);
+  const auto at = after_publication(plan, rng);
   if (!at) return false;
   Act& publish = plan.acts[*at - 1];
   publish.deviant = true;
@@ -306,7 +306,7 @@ std::vector<Deviation> reference_table() {
                 [](Plan& plan, Rng& rng) {
                   without_thread_acts(plan.acts);
                   change_references(plan, [](Reference& r) { r.schema = "go_pprof_labels_v1"; });
-                  const auto at = behind_publication(plan, rng);
+                  const auto at = after_publication(plan, rng);
                   if (!at) return false;
                   plan.acts[*at - 1].deviant = true;
                   plan.acts.insert(plan.acts.begin() + static_cast<std::ptrdiff_t>(*at),

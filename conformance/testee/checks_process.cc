@@ -736,7 +736,7 @@ const Group kProcessGroups[] = {
                  {"pctx.*.fence-*", "pctx.update.*"},
                  update_by_instructions}},
      .steps = true},
-    {.name = "update-beside-a-reader",
+    {.name = "update-while-a-reader-reads",
      .checks = {{"update",
                  {"process.publish", "process.update"},
                  {"pctx.update.no-mixed-read"},

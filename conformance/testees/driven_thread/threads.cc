@@ -54,7 +54,7 @@ constexpr Choice kGoodThreads[] = {
     {"inherits", "adds the entries of the outer context, which it declares"},
     {"child-attaches", "attaches a record in a child"},
     {"child-goes-on", "goes on with the parent's record in a child"},
-    {"freed-behind-the-slot", "clears the slot, then frees the record"},
+    {"freed-after-the-slot", "clears the slot, then frees the record"},
 };
 
 }  // namespace
@@ -80,7 +80,7 @@ struct Destructor {
       free(otel_thread_ctx_v1);
       point_at(nullptr);
     }
-    if (is_good("freed-behind-the-slot")) {
+    if (is_good("freed-after-the-slot")) {
       void* const record = otel_thread_ctx_v1;
       point_at(nullptr);
       free(record);

@@ -365,7 +365,7 @@ void good_timestamps_in_halves() {
   name_and_hold(r);
 }
 
-void good_stores_beside_header() {
+void good_stores_next_to_header() {
   const Region r = publish();
   const Buffer payload = numbered_payload(1);
   store(r.at + kHeaderSize, std::uint32_t{1});  // a lock
@@ -460,7 +460,7 @@ constexpr Case kGoodStoreOrder[] = {
      good_fields_from_process_with_our_memory, 50},
     {"timestamps-in-halves", "on 32 bits, stores timestamps in two stores of four bytes",
      good_timestamps_in_halves, 50},
-    {"stores-beside-header", "has a lock after the header", good_stores_beside_header, 50},
+    {"stores-next-to-header", "has a lock after the header", good_stores_next_to_header, 50},
     {"copied-inline", "copies an encoded message after the header during the update",
      good_copied_inline, 50},
     {"freed-in-the-window", "frees the old message while the timestamp is zero",
