@@ -278,9 +278,9 @@ int regenerate(const fs::path& folder) {
         kExitUsage, "golden: the second encoder: " + theirs.error() + "\nnothing was written");
   }
   if (const auto agreed = golden::compare_encodings(*vectors, *theirs); !agreed) {
-    return complain(
-        kExitFailed, agreed.error(),
-        "nothing was written; one of golden/*.cc and golden/second_encoder.py is wrong");
+    return complain(kExitFailed, agreed.error(),
+                    "the two encoders disagree, and nothing was written: fix golden/*.cc or "
+                    "golden/second_encoder.py");
   }
   const auto written = golden::write_folder(folder, golden::outputs_of(*vectors));
   if (!written) return complain_lines(kExitFailed, written.error());

@@ -522,7 +522,7 @@ class WrapTest(Case):
                                 err="^to-stderr$")
         self.assertNotIn("ctxconf:", done.err)
 
-    def test_words_behind_the_dashes_are_not_ours(self):
+    def test_words_after_the_dashes_are_not_ours(self):
         self.expect_exit(NOT_JUDGED, "wrap", "--", "echo", "--only", "--", "@nothing", "-v",
                          out=r"\A--only -- @nothing -v\n")
 

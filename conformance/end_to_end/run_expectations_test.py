@@ -243,9 +243,9 @@ exec {shlex.join(HANGS)}
                 (f"fail {ROW} {ISSUE}", CRASHES, f"crash {ROW} {ISSUE}"),
                 (f"flaky {ROW} {ISSUE}  # why", CRASHES, f"crash {ROW} {ISSUE}  # why"),
                 (f'fail {ROW} saw="a \\" b" {ISSUE}', BROKEN,
-                 f'fail {ROW} saw="an accepted change does not show" {ISSUE}'),
+                 f'fail {ROW} saw="an accepted change is not visible" {ISSUE}'),
                 (f"crash {ROW} {ISSUE} saw=died until=2999-01-01", BROKEN,
-                 f'fail {ROW} {ISSUE} saw="an accepted change does not show" until=2999-01-01')):
+                 f'fail {ROW} {ISSUE} saw="an accepted change is not visible" until=2999-01-01')):
             with self.subTest(line=line):
                 self.expect("", line, adapter=adapter)
                 said = self.run_it(adapter, "--out", "out", code=FAILED)

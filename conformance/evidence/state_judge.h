@@ -25,20 +25,21 @@ class StateJudge {
  public:
   virtual ~StateJudge() = default;
   // The requirements that these states of a process context contradict, or warn of, without any
-  // other evidence of the image. What needs more than them, or states that are further apart, is
-  // not found.
+  // other evidence of the image. What needs more evidence, or states that are further apart, is not
+  // found.
   virtual std::vector<BrokenRequirement> broken_by_states(const Image& image,
                                                           std::vector<Snapshot> states) const = 0;
-  // The same of samples of threads, with the last looks of the image at its process context.
+  // The same for samples of threads, with the last snapshots of the image's process context.
   virtual std::vector<BrokenRequirement> broken_by_records(
       const Image& image, std::vector<ModuleFacts> modules,
       std::span<const ThreadSample> samples) const = 0;
 };
 
-// How much of what cannot be kept is judged. Once something was too much, nothing is any more.
+// Limits how many of the states that cannot be kept are judged. After the first one that exceeds
+// the limit, none is judged.
 class JudgedSoFar {
  public:
-  // Whether one more of so many bytes is judged, and counts.
+  // Whether one more state, of so many bytes, is judged. Counts it.
   bool takes(std::uint64_t bytes, std::size_t most, std::uint64_t most_bytes);
   std::size_t count() const { return count_; }
 
@@ -51,9 +52,9 @@ class JudgedSoFar {
 // Counts, for each broken requirement, how many of the kept states or samples show it.
 class ShownAsBroken {
  public:
-  // Those that what is kept does not show often enough.
+  // The requirements that the kept states do not show often enough.
   std::vector<BrokenRequirement> unshown(const std::vector<BrokenRequirement>& broken) const;
-  // What shows these is kept from now on, or was all along.
+  // The states that show these are kept now, or were kept before.
   void shown(const std::vector<BrokenRequirement>& broken);
   void shown_often(const std::vector<BrokenRequirement>& broken);
 

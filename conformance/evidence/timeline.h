@@ -471,7 +471,8 @@ struct FaultCell {
   std::vector<Injection> injections;  // into this run alone
   bool clock_calls = false;           // as Timeline::clock_calls
   std::string left_out;               // not empty: why it was not run, like kNoSuchCall
-  // Not empty: it was ended, and a run without a fault ends by itself; says how long each took.
+  // Not empty: ctxconf ended the cell, although a run without a fault ends by itself. Says how long
+  // each took.
   std::string hang;
   std::string output;  // the end of what it printed; hostile
   friend bool operator==(const FaultCell&, const FaultCell&) = default;
@@ -526,8 +527,7 @@ struct Timeline {
   std::vector<RepeatCount> repeats;  // those not named stand for themselves
   // run: not empty: ids of the requirements that it was asked for, and of no others.
   std::vector<std::string> asked_for;
-  // Not all is here that was to be recorded: the run did not come to its end, or this is a part of
-  // its recording.
+  // A part of the recording is missing: the run did not finish, or only this part was kept.
   bool partial = false;
   std::string incomplete;  // not empty: why what was asked for is not all here
   // run: not empty: why ctxconf could not record all that it was to; the rest is here.

@@ -13,7 +13,8 @@ namespace ctxconf::conformance {
 inline constexpr std::size_t kTraceIdDigits = 32;
 inline constexpr std::size_t kSpanIdDigits = 16;
 
-// In lower case; nothing: not so many hexadecimal digits, or all of them zero.
+// The id in lower case. Nothing: the text has another number of hexadecimal digits, or they are all
+// zero.
 std::optional<std::string> trace_id_from(std::string_view text);
 std::optional<std::string> span_id_from(std::string_view text);
 

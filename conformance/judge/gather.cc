@@ -73,7 +73,7 @@ Finding not_judged_under_faults(const Timeline& t) {
     if (i.times > 0) specs += (specs.empty() ? "" : ", ") + i.spec;
   }
   return unobservable(
-      "calls of this program were answered from outside, which may explain it: " + specs,
+      "fault injection changed results of this program's calls, which may explain it: " + specs,
       "the same command without --inject");
 }
 

@@ -128,7 +128,7 @@ Shown shown(const std::vector<Attribute>& attributes) {
   return out;
 }
 
-// What a reader that goes by the judge's decoding has.
+// What a reader would have that uses the judge's decoding.
 Result result_of(const Context& c) {
   switch (c.state) {
     case HeaderState::kValid:
@@ -157,7 +157,7 @@ TEST(GoldenVectors, ProcessContextsAreDecodedAsTheySay) {
     ASSERT_EQ(evidence.size(), 1U);
     const Context& c = evidence.front().contexts.at(0).at(0);
     const Result result = result_of(c);
-    // Readers skip a field of another wire type; to the judge it is the writer's mistake.
+    // Readers skip a field of another wire type; the judge reports it as the writer's mistake.
     const bool stricter = v.id == "pctx/field-one-is-a-number";
     EXPECT_TRUE(stricter ? result == Result::kReject : is_right(v, result))
         << golden::to_string(result) << ", state " << static_cast<int>(c.state);
@@ -228,8 +228,8 @@ golden::RecordContent content_of(const Record& r, const std::vector<std::string>
   return out;
 }
 
-// The writer's requirements that these bytes break, where they break any. Of vectors that are not
-// named here none may be broken.
+// The writer's requirements that the bytes of each vector break. Vectors that are not named here
+// must break none.
 const std::map<std::string, Ids> kBroken = {
     {"rec/draft-t0", {"tctx.record.layout"}},
     {"rec/draft-t0-root-one", {"tctx.record.layout"}},
@@ -297,7 +297,7 @@ TEST(GoldenVectors, ThreadRecordsAreDecodedAsTheySay) {
       EXPECT_EQ(judged.size(), v.thread_record.layout == "T0" ? 1U : 0U);
     } else {
       ASSERT_EQ(judged.size(), 1U);
-      // A fault exactly where whole entries do not fill the area.
+      // The judge finds a fault exactly where whole entries do not fill the area.
       EXPECT_EQ(judged.front().fault == RecordFault::kNone,
                 r.whole && abi::walks_exactly(r.attributes));
       if (abi::is_thread_schema(v.thread_record.schema)) {

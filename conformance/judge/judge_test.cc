@@ -151,7 +151,7 @@ TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
   EXPECT_EQ(judge(r.t, all_requirements()).incomplete, "");
 }
 
-TEST(Judge, EachSelectedRowHasAResultWithAReason) {
+TEST(Judge, EachSelectedRequirementHasAResultWithAReason) {
   Timeline t;
   t.processes = {process(12, {kEmptyButValid})};
   const auto requirements = all_requirements();
@@ -213,7 +213,7 @@ TEST(Judge, TheWorstImageDecidesAndStandsFirst) {
   EXPECT_EQ(r.findings[1].outcome, Outcome::kPass);
 }
 
-TEST(Judge, RowsOfOtherModesDoNotApply) {
+TEST(Judge, RequirementsOfOtherModesDoNotApply) {
   Timeline t;
   t.mode = Mode::kAttach;
   t.processes = {process(12, {kEmptyButValid})};
@@ -321,7 +321,7 @@ TEST(Judge, RefusesSessionsThatShareANumber) {
   EXPECT_NE(read.error().detail.find("share a number"), std::string::npos) << read.error().detail;
 }
 
-TEST(Judge, AFaultOfOursIsAProblemBesideWhatWasRecorded) {
+TEST(Judge, AFaultOfOursIsAProblemNextToWhatWasRecorded) {
   Timeline t = two_sessions_of_one_pid();
   t.harness_fault = "pipe: Too many open files";
   const auto read = timeline_from_json(to_json(t));

@@ -119,8 +119,8 @@ Finding nobody_to_ask(const Timeline& t, const Requirement& r) {
                       "a program that publishes a process context while it is observed");
 }
 
-// Where no session says anything: those speak that were asked for this, and of these the ones that
-// know why there is nothing.
+// If no session has anything to say, keeps the findings of the sessions that were asked for this
+// requirement, and of these the ones that know why there is nothing.
 void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Finding>& findings) {
   if (!std::ranges::all_of(findings, is_silent)) return;
   using SessionProcess = std::pair<std::uint32_t, std::int32_t>;
@@ -218,8 +218,9 @@ bool decides(const Session& s, const CheckRun& c, const Requirement& r, bool fou
 }
 
 Finding finding_of(const Session& s, const CheckRun& c) {
-  Finding f = failed(c.text, ends_with_refused_context(s, c) ? "refused what every SDK takes"
-                                                             : "refused what it declared");
+  Finding f =
+      failed(c.text, ends_with_refused_context(s, c) ? "refused a request that every SDK accepts"
+                                                     : "refused what it declared");
   switch (c.ending) {
     case CheckEnding::kRefused:
     case CheckEnding::kDone:
@@ -241,7 +242,7 @@ Finding finding_of(const Session& s, const CheckRun& c) {
   return f;
 }
 
-// A check that did not come to its end decides the requirements that it is for. Adds it to `told`.
+// A check that did not finish decides the requirements that it is for. Adds it to `told`.
 std::vector<Finding> ended_checks(const Timeline& t, const Requirement& r,
                                   std::set<const CheckRun*>& told) {
   std::vector<Finding> out;

@@ -18,7 +18,7 @@ namespace ctxconf::conformance {
 
 // What the verdicts have said until now of checks and faults.
 struct Told {
-  std::set<const CheckRun*> checks;  // that did not come to their end
+  std::set<const CheckRun*> checks;  // that did not finish
   std::map<std::uint32_t, FaultTally> tallies;
 };
 

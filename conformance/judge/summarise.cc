@@ -413,7 +413,7 @@ void add_harness_fault(const Timeline& t, RunResult& out) {
   if (t.harness_fault.empty()) return;
   RunProblem problem;
   problem.outcome = Outcome::kHarnessError;
-  problem.text = "ctxconf could not go on, a bug in it that you may report: " + t.harness_fault;
+  problem.text = "ctxconf failed; please report this bug: " + t.harness_fault;
   out.problems.push_back(std::move(problem));
 }
 

@@ -418,11 +418,12 @@ Scan scan_process_context(PayloadWalk& walk, std::span<const std::byte> bytes, P
     }
     const bool whole = f.value.end <= bytes.size();
     if (!whole) {
+      const std::uint64_t missing = f.value.end - bytes.size();
       scan.broken = {StopKind::kRanOut, f.offset, 0,
                      "field " + std::to_string(f.number) + " should have " +
                          std::to_string(f.value.end - f.value.at) +
-                         " bytes, but the payload ends " +
-                         std::to_string(f.value.end - bytes.size()) + " bytes earlier"};
+                         " bytes, but the payload ends " + std::to_string(missing) +
+                         (missing == 1 ? " byte earlier" : " bytes earlier")};
     } else {
       list_field(out.top_level, f, too_many);
     }

@@ -315,13 +315,14 @@ void Page::hexdump(const Hexdump& dump) {
 
 void Page::finding_block(const RunResult& run, const RequirementResult& result,
                          const Finding* finding, bool in_full) {
-  const Requirement& row = *result.requirement;
+  const Requirement& requirement = *result.requirement;
   const Outcome outcome = finding == nullptr ? result.outcome : finding->outcome;
   line(fmt::format("{}  {}   {} ({})   OTEP {}@{} #{}",
                    paint(style_of(outcome), fmt::format("{:<4}", label_of(outcome))),
-                   paint(Style::kStrong, row.id), to_string(row.strength), to_string(row.basis),
-                   row.otep, row.revision, row.anchor));
-  if (!quiet_) field("rule", row.text);
+                   paint(Style::kStrong, requirement.id), to_string(requirement.strength),
+                   to_string(requirement.basis), requirement.otep, requirement.revision,
+                   requirement.anchor));
+  if (!quiet_) field("rule", requirement.text);
   std::string saw(finding == nullptr ? "(no finding says what was seen)"
                                      : inert(finding->saw, 2000));
   if (finding != nullptr && !finding->level.empty()) {
@@ -346,7 +347,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
     }
     if (!finding->remedy.empty()) field("mend", inert(finding->remedy));
   }
-  if (!row.why.empty()) field("why", row.why);
+  if (!requirement.why.empty()) field("why", requirement.why);
   if (result.expected == Expected::kUnexpected) {
     field("note", fmt::format("the expectations file expects another outcome: {}",
                               or_else(inert(result.expectation_note), "(no note)")));
@@ -376,7 +377,7 @@ void Page::other_findings(const RequirementResult& result) {
       list += (i == 0 ? "" : ", ") + finding_image(*same[i]);
     }
     if (same.size() > most) list += fmt::format(", … and {} more", same.size() - most);
-    field("also", fmt::format("the same in {}: {}", counted(same.size(), "more image"), list));
+    field("also", fmt::format("in {}: {}", counted(same.size(), "more image"), list));
   }
   for (std::size_t i = 0; i < std::min(most, different.size()); ++i) {
     field("also", fmt::format("{} in {}: {}", to_string(different[i]->outcome),

@@ -143,7 +143,7 @@ TEST(Console, SaysPlainlyThatNothingWasPublished) {
 TEST(Console, ShowsOneFailureForAllImagesThatHaveIt) {
   const std::string text = plain(run_of_two_images());
   EXPECT_EQ(count(text, "FAIL  pctx.header.version"), 1U);
-  EXPECT_THAT(text, HasSubstr("  also   the same in 1 more image: 5000 /opt/shop/checkout\n"
+  EXPECT_THAT(text, HasSubstr("  also   in 1 more image: 5000 /opt/shop/checkout\n"
                               "  also   warn in 5001 /opt/shop/cart: version is 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("unobservable in 4242")));
 }
@@ -279,7 +279,7 @@ TEST(Console, CapsWhatItPrints) {
   EXPECT_THAT(text, HasSubstr("… and 84 more marks\n"));
 }
 
-TEST(Console, RunsAFailureAgainBesideTheReportsOfTheWholeRun) {
+TEST(Console, RunsAFailureAgainNextToTheReportsOfTheWholeRun) {
   RunResult run = ordinary_run();
   run.command_line = {"ctxconf",    "run", "--out", "o",     "--skip=x", "--out=p",
                       "--repeat=2", "--",  "./a",   "--out", "q"};

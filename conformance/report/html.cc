@@ -168,17 +168,17 @@ struct Document {
 std::vector<Document> documents_of(const RunResult& run) {
   std::vector<Document> out;
   for (const RequirementResult& result : run.results) {
-    const Requirement& row = *result.requirement;
-    auto document = std::ranges::find_if(out, [&row](const Document& d) {
-      return d.otep == row.otep && d.revision == row.revision;
+    const Requirement& requirement = *result.requirement;
+    auto document = std::ranges::find_if(out, [&requirement](const Document& d) {
+      return d.otep == requirement.otep && d.revision == requirement.revision;
     });
     if (document == out.end()) {
-      out.push_back({row.otep, row.revision, {}});
+      out.push_back({requirement.otep, requirement.revision, {}});
       document = out.end() - 1;
     }
-    auto section = std::ranges::find(document->sections, row.anchor, &Section::anchor);
+    auto section = std::ranges::find(document->sections, requirement.anchor, &Section::anchor);
     if (section == document->sections.end()) {
-      document->sections.push_back({row.anchor, {}});
+      document->sections.push_back({requirement.anchor, {}});
       section = document->sections.end() - 1;
     }
     section->results.push_back(&result);

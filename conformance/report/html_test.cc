@@ -79,7 +79,7 @@ TEST(Html, MarksTheWrongBytes) {
   EXPECT_THAT(failure, HasSubstr("<mark>+8, 4 bytes</mark> version: 0, want 2"));
 }
 
-TEST(Html, ShowsAGoldenVectorsBytesBesideThem) {
+TEST(Html, ShowsAGoldenVectorsBytesNextToThem) {
   const std::string failure = row(to_html(ordinary_run()), "pctx.header.version");
   EXPECT_THAT(failure,
               HasSubstr("<th scope=\"row\">version = 2</th><td class=\"mono want\">02 00 "

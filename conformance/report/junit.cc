@@ -191,8 +191,8 @@ class Writer {
 
  private:
   void requirement(const RequirementResult& result) {
-    const Requirement& row = *result.requirement;
-    const std::string section = fmt::format("otep{}.{}", row.otep, row.anchor);
+    const Requirement& requirement = *result.requirement;
+    const std::string section = fmt::format("otep{}.{}", requirement.otep, requirement.anchor);
     std::size_t cases = 0;
     for (const Finding& finding : result.findings) {
       if (!by_image_ || cases == kMostImages) break;
@@ -210,13 +210,13 @@ class Writer {
   }
 
   void add(const std::string& classname, const RequirementResult& result, const Finding* finding) {
-    const Requirement& row = *result.requirement;
+    const Requirement& requirement = *result.requirement;
     const Outcome outcome = finding == nullptr ? result.outcome : finding->outcome;
     const std::string saw = finding == nullptr ? std::string() : finding->saw;
     const std::string text =
         finding == nullptr ? std::string(to_string(outcome)) : finding_text(run_, result, *finding);
     const auto put = [&](Suite::Kind kind, std::string_view message, std::string_view details) {
-      suite_.add(classname, row.id, kind, to_string(outcome), message, details);
+      suite_.add(classname, requirement.id, kind, to_string(outcome), message, details);
     };
     if (is_problem(outcome) && result.expected == Expected::kAsExpected &&
         outcome == result.outcome) {

@@ -85,8 +85,8 @@ bool is_our_word(std::string_view word) {
                                               "started",
                                               "s"};
     for (const Specification& specification : Catalogue::builtin().specifications()) {
-      for (const Requirement& row : specification.requirements) {
-        for (const std::string* text : {&row.text, &row.why, &row.check}) {
+      for (const Requirement& requirement : specification.requirements) {
+        for (const std::string* text : {&requirement.text, &requirement.why, &requirement.check}) {
           for (const std::string_view w : words_of(*text)) all.emplace(w);
         }
       }

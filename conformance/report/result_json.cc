@@ -207,23 +207,23 @@ json finding_json(const Finding& f, Budget& budget) {
 }
 
 json result_entry(const RequirementResult& r, Reading reading, Budget& budget) {
-  const Requirement& row = *r.requirement;
+  const Requirement& requirement = *r.requirement;
   json findings = json::array();
   for (const Finding& f : r.findings) {
     const bool worst = findings.empty();
     if (findings.size() == kMostItems || (!budget.spend(cost(f)) && !worst)) break;
     findings.push_back(finding_json(f, budget));
   }
-  json out = {{"id", row.id},
-              {"otep", row.otep},
-              {"revision", row.revision},
-              {"anchor", row.anchor},
-              {"strength", to_string(row.strength)},
-              {"basis", to_string(row.basis)},
-              {"severity", to_string(severity_in(row, reading))},
-              {"role", to_string(row.role)},
-              {"text", json_text(row.text)},
-              {"why", json_text(row.why)},
+  json out = {{"id", requirement.id},
+              {"otep", requirement.otep},
+              {"revision", requirement.revision},
+              {"anchor", requirement.anchor},
+              {"strength", to_string(requirement.strength)},
+              {"basis", to_string(requirement.basis)},
+              {"severity", to_string(severity_in(requirement, reading))},
+              {"role", to_string(requirement.role)},
+              {"text", json_text(requirement.text)},
+              {"why", json_text(requirement.why)},
               {"outcome", to_string(r.outcome)},
               {"expected", to_string(r.expected)},
               {"expectation_note", json_text(r.expectation_note, kShort)}};

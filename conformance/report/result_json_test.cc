@@ -185,7 +185,7 @@ TEST(ResultJson, NamesTheMemberThatIsWrong) {
               HasSubstr("results[0].expected is not one of the known words"));
 }
 
-TEST(ResultJson, RefusesRowsThatTheCatalogueLacks) {
+TEST(ResultJson, RefusesRequirementsThatTheCatalogueLacks) {
   EXPECT_THAT(refusal(changed("\"id\": \"pctx.header.version\"", "\"id\": \"pctx.header.color\"")),
               HasSubstr("results[0].id is not in the catalogue of this ctxconf: "
                         "'pctx.header.color'"));

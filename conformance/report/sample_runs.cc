@@ -10,9 +10,9 @@ namespace {
 
 using std::string_literals::operator""s;
 
-Requirement row(int otep, std::string revision, std::string id, std::string anchor,
-                std::string text, std::string why, Strength strength, Basis basis,
-                Severity severity) {
+Requirement requirement(int otep, std::string revision, std::string id, std::string anchor,
+                        std::string text, std::string why, Strength strength, Basis basis,
+                        Severity severity) {
   Requirement out;
   out.otep = otep;
   out.revision = std::move(revision);
@@ -31,8 +31,8 @@ Requirement row(int otep, std::string revision, std::string id, std::string anch
 Specification process_requirements() {
   const auto make = [](std::string id, std::string anchor, std::string text, std::string why,
                        Strength strength, Basis basis, Severity severity) {
-    return row(4719, "2026-04-07", std::move(id), std::move(anchor), std::move(text),
-               std::move(why), strength, basis, severity);
+    return requirement(4719, "2026-04-07", std::move(id), std::move(anchor), std::move(text),
+                       std::move(why), strength, basis, severity);
   };
   Specification out;
   out.otep = 4719;
@@ -61,12 +61,13 @@ Specification thread_requirements() {
   Specification out;
   out.otep = 4947;
   out.revision = "2026-07-17";
-  out.requirements = {row(4947, "2026-07-17", "tctx.tls.is-pointer", "thread-local-variable",
-                          "the variable holds a pointer", "readers follow it", Strength::kMust,
-                          Basis::kKeyword, Severity::kError),
-                      row(4947, "2026-07-17", "tctx.record.layout", "thread-local-context-record",
-                          "the record has 28 bytes", "readers copy that much", Strength::kMust,
-                          Basis::kTable, Severity::kError)};
+  out.requirements = {
+      requirement(4947, "2026-07-17", "tctx.tls.is-pointer", "thread-local-variable",
+                  "the variable holds a pointer", "readers follow it", Strength::kMust,
+                  Basis::kKeyword, Severity::kError),
+      requirement(4947, "2026-07-17", "tctx.record.layout", "thread-local-context-record",
+                  "the record has 28 bytes", "readers copy that much", Strength::kMust,
+                  Basis::kTable, Severity::kError)};
   return out;
 }
 

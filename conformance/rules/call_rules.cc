@@ -324,11 +324,11 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
                           return has_right_arguments(p, *n.call);
                         });
       if (none) wrong = std::prev(early)->call;
-      // None for the publication itself, but one for other memory.
+      // The publication itself was not named, and a call named other memory.
       const SystemCall* stray = early == p.namings.begin() ? stray_naming(all, p) : nullptr;
       if (p.own() && stray != nullptr && stray->entered_ns < until) wrong = stray;
       if (!any) wrong = last.call;
-      // A later call with another name takes the right one away.
+      // A later call with another name removes the right one.
       const bool renamed =
           last.call->args[2] == p.start && last.call->text != abi::kMemfdName && last.valid();
       if (any && renamed && is_left(e, p)) wrong = last.call;

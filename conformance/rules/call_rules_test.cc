@@ -123,7 +123,7 @@ TEST(CallRules, ALegalPublicationAndUpdateKeepAll) {
   EXPECT_EQ(silent(r), Ids{});
 }
 
-TEST(CallRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
+TEST(CallRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
   Recording r;
   r.published();
   EXPECT_EQ(failures(r), Ids{});
@@ -184,7 +184,7 @@ TEST(CallRules, AMemfdWithoutASize) {
   Recording r;
   r.memfd().mapped().marked({}).seen({}).named({});
   EXPECT_EQ(failures(r), Ids{"pctx.publish.memfd-sized"});
-  // Not yet, or given up: nobody touched it.
+  // The memfd is not used yet, or was given up: nobody touched it.
   Recording idle;
   idle.memfd().mapped().marked({}).seen({});
   EXPECT_EQ(failures(idle), Ids{});
@@ -193,7 +193,7 @@ TEST(CallRules, AMemfdWithoutASize) {
   EXPECT_EQ(failures(idle), Ids{"pctx.publish.memfd-sized"});
 }
 
-TEST(CallRules, OtherWaysToSizeAreNoted) {
+TEST(CallRules, OtherWaysToSizeAreAnInfo) {
   Recording written;
   written.memfd().mapped().marked().named(header(1)).seen(header(1));
   EXPECT_EQ(written.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
@@ -399,7 +399,7 @@ TEST(CallRules, ANamingCallInsideTheUpdate) {
   EXPECT_EQ(failures(r), Ids{});
 }
 
-TEST(CallRules, NamingCallsMayLagBehindUpdatesOfOtherThreads) {
+TEST(CallRules, NamingCallsMayComeAfterUpdatesOfOtherThreads) {
   Recording r;
   r.published().seen(header(2)).seen(header(3)).named(header(3)).named(header(3));
   EXPECT_EQ(failures(r), Ids{});
@@ -486,7 +486,7 @@ TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
     EXPECT_EQ(with(order, header(0)), Ids{"pctx.fork.dontfork-before-header"}) << order;
     EXPECT_EQ(with(order, kBlank), Ids{}) << order;
   }
-  // That is for another requirement, or of a mapping that was there before.
+  // What remains is for another requirement, or concerns a mapping that was there before.
   EXPECT_EQ(with(kBehindMadvise, header(1)), Ids{});
   EXPECT_EQ(with(kBehindMmap - 1, header(1)), Ids{});
 }

@@ -118,7 +118,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "webengine.version",
 });
 
-constexpr std::size_t kShortest = 10;  // below it, one wrong letter is no resemblance
+constexpr std::size_t kShortest = 10;  // shorter keys do not resemble others
 constexpr std::size_t kLongest = 64;
 
 std::string folded(std::string_view key) {

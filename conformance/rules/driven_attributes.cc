@@ -153,9 +153,9 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
   if (!entry) {
     if (may_be_missing(sample, c, key, cut)) return std::nullopt;
     ++compared_;
-    return AttributeFault{fmt::format("{} is not there, and {} was given", conformance::quoted(key),
-                                      shown_value(text)),
-                          "attribute missing", std::nullopt};
+    return AttributeFault{
+        fmt::format("{} is missing; expected {}", conformance::quoted(key), shown_value(text)),
+        "attribute missing", std::nullopt};
   }
   ++compared_;
   const std::string value = text_of(*entry);
@@ -170,9 +170,9 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
   if (std::ranges::find(texts, value) != texts.end()) return std::nullopt;
   const bool is_prefix = text.starts_with(value);
   return AttributeFault{
-      fmt::format("{} is {} ({} bytes), and {} ({} bytes) was given", conformance::quoted(key),
+      fmt::format("{} is {} ({} bytes), expected {} ({} bytes)", conformance::quoted(key),
                   shown_value(value), value.size(), shown_value(text), text.size()),
-      is_prefix ? "attribute cut where no limit is" : "attribute not as given", entry};
+      is_prefix ? "attribute truncated without a limit" : "attribute not as given", entry};
 }
 
 // What the SDK says that it does not take, and what the format or its limits have no room for.

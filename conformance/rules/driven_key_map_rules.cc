@@ -152,7 +152,7 @@ std::optional<Finding> wrong_index(const std::vector<DrivenSample>& samples, std
                               });
       if (named && !of_another) continue;
       Finding f =
-          failed(named ? fmt::format("{} and {} have index {}, with {} for its name",
+          failed(named ? fmt::format("{} and {} have index {}, whose name is {}",
                                      conformance::quoted(it->second),
                                      conformance::quoted(names[entry->key]), entry->key,
                                      conformance::quoted(names[entry->key]))
@@ -282,7 +282,7 @@ Finding stable_across_republish(const ImageEvidence& e) {
     const DrivenOperation& d = operations[i];
     if (d.ok && d.op == "process.drop") {
       dropped = true;
-      // Who takes its contexts off the threads may begin anew.
+      // A program that detaches the contexts of its threads may begin a new key map.
       const bool held = is_held(i - 1) && is_held(i);
       old = held ? key_map_at(e, operations[i - 1]) : std::nullopt;
       continue;
@@ -437,7 +437,7 @@ Finding index_not_wrapped(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return unobservable(
-        fmt::format("the key map never had 256 names when one more was given, but {}", most),
+        fmt::format("the key map had {} names when one more was given, not 256", most),
         "an SDK that takes that many names");
   }
   return passed(fmt::format("{} attributes too many, all left out", judged));

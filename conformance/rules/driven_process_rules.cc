@@ -50,9 +50,9 @@ bool is_unchanged(const Context& was, const Context& now) {
          block != nullptr && then->hash == block->hash;
 }
 
-// The Resource of the one update in a parallel request whose others are of threads and give
-// attributes; nothing: it is another request, or not all of it was answered with ok.
-std::optional<std::vector<Attribute>> update_beside_threads(const DrivenOperation& d) {
+// The Resource of the only process update in a parallel request that otherwise gives attributes to
+// threads. Nothing: it is another request, or a part of it was not answered with ok.
+std::optional<std::vector<Attribute>> update_next_to_threads(const DrivenOperation& d) {
   if (d.op != "parallel" || !d.ok) return std::nullopt;
   const auto requests = list_member(d.request, "requests");
   const auto results = list_member(d.reply, "results");
@@ -90,7 +90,7 @@ ExpectedResource without_changed(ExpectedResource expected, const ExpectedResour
 }
 
 Finding update_visible(const ImageEvidence& e) {
-  constexpr const char* kSignature = "an accepted change does not show";
+  constexpr const char* kSignature = "an accepted change is not visible";
   ExpectedResource expected;
   Published before;
   std::size_t updates = 0;
@@ -106,7 +106,7 @@ Finding update_visible(const ImageEvidence& e) {
     if (d.op == "hello") begun = false;
     second = second || d.op == "sdk.load";
     const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
-    if (auto beside = update_beside_threads(d); beside && was.context != nullptr) {
+    if (auto beside = update_next_to_threads(d); beside && was.context != nullptr) {
       expected.resource = std::move(beside);
       expected.nothing_taken = expected.resource->empty();
       if (before.payload == nullptr || before.contexts > 1 || expected.nothing_taken) continue;
@@ -217,8 +217,8 @@ Finding update_complete_state(const ImageEvidence& e) {
       const Attribute* still = now.find(gone.key);
       // The SDK may have a value of its own for what is not given.
       if (still == nullptr || !is_same(*still, gone)) continue;
-      Finding f = failed(fmt::format("{} was removed and is still there", shown(still)),
-                         "a removed attribute lives on");
+      Finding f = failed(fmt::format("{} was removed and is still published", shown(still)),
+                         "a removed attribute is still published");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
       f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};
       return f;
@@ -558,8 +558,8 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
              });
     });
     if (!mixed) continue;
-    Finding f = failed("after updates in parallel the context is none of those given",
-                       "two updates at once");
+    Finding f =
+        failed("after parallel updates the context matches none of them", "two updates at once");
     f.evidence = {request_line(d), maps_line(*now.context)};
     f.evidence.insert(f.evidence.end(), found.begin(), found.end());
     return f;
@@ -588,8 +588,8 @@ const Context* left_at_zero(const ImageEvidence& image, const ImageView& view) {
   return nullptr;
 }
 
-// Calls that were answered from outside in the last operation, where there was no reply to it.
-std::vector<std::string> answered_at_the_end(const ImageEvidence& e) {
+// The calls whose results were injected in the last operation, if there was no reply to it.
+std::vector<std::string> injected_at_the_end(const ImageEvidence& e) {
   std::vector<std::string> out;
   const auto& operations = e.session->operations;
   if (operations.size() < 2 || operations.back().op != "process.update") return out;
@@ -602,10 +602,10 @@ std::vector<std::string> answered_at_the_end(const ImageEvidence& e) {
 }
 
 std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
-  auto calls = answered_at_the_end(e);
+  auto calls = injected_at_the_end(e);
   if (calls.empty()) return std::nullopt;
   Finding f = info("the process ended (" + e.session->session->ending +
-                       ") while memory was refused, for which its runtime may also have asked",
+                       ") while memory was refused; its runtime may have asked for that memory too",
                    "ended without memory");
   f.level = "syscalls";
   f.evidence = std::move(calls);
@@ -644,7 +644,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
       f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));
       return f;
     }
-    // Nobody is to be without a context for ever.
+    // After a failed update the program must be able to publish again.
     std::size_t next = i + 1;
     bool tried = false;
     bool recovered = false;
@@ -660,7 +660,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
                   (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
     }
     if (tried && !recovered) {
-      return wrong("after an update that failed nothing could be published any more",
+      return wrong("after a failed update nothing more could be published",
                    "no context after a failed update");
     }
   }

@@ -83,7 +83,7 @@ Finding id_as_given(const ImageEvidence& e, const IdField& field,
       judged.insert(c);
     } else if (!given.contains(shown) && shown.find_first_not_of('0') != std::string::npos) {
       return against(sample,
-                     fmt::format("the {} is {}, and {} was given{}", field.name, shown, c->*id,
+                     fmt::format("the {} is {}, expected {}{}", field.name, shown, c->*id,
                                  order_of(c->*id, shown)),
                      fmt::format("{} not as given", field.name),
                      {{field.offset, field.length, fmt::format("given: {}", c->*id)}});
@@ -175,8 +175,7 @@ Finding trace_flags(const ImageEvidence& e) {
     } else if (shown != wanted) {
       const unsigned lost = wanted & ~shown;
       const unsigned added = shown & ~wanted;
-      std::string saw =
-          fmt::format("the flags are {:#04x}, and {:#04x} was given", shown, c->flags);
+      std::string saw = fmt::format("the flags are {:#04x}, expected {:#04x}", shown, c->flags);
       if (wanted != c->flags) saw += fmt::format(", of which the SDK takes {:#04x}", wanted);
       Finding f = against(sample, std::move(saw), "flags not as given",
                           {{25, 1, fmt::format("given: {:#04x}", c->flags)}});

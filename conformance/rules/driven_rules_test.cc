@@ -67,7 +67,7 @@ struct Writer {
   Pairs attributes;
   std::uint64_t timestamp = 1000;
   std::uint64_t mapping = kMapping;
-  std::string tail;  // behind the message, and announced with it
+  std::string tail;  // after the message, and announced with it
 
   std::string payload() const {
     return field(1, pairs_in(1, resource)) + pairs_in(2, attributes) + tail;
@@ -242,7 +242,7 @@ TEST(UpdateVisible, WhatIsInTheOtherListShowsAsWell) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
 }
 
-TEST(UpdateVisible, WhatWasChangedFromTheStartIsForAnotherRow) {
+TEST(UpdateVisible, WhatWasChangedFromTheStartIsForAnotherRequirement) {
   Driven d;
   d.state = {named("SHOP", 1000)};
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
@@ -261,7 +261,7 @@ TEST(UpdateVisible, WhatWasChangedFromTheStartIsForAnotherRow) {
   EXPECT_EQ(lacking.outcome(kVisible), Outcome::kFail);
 }
 
-TEST(UpdateVisible, NoContextAnyMore) {
+TEST(UpdateVisible, TheContextIsGone) {
   Driven d = published();
   d.state = {};
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
@@ -281,7 +281,7 @@ TEST(UpdateVisible, ARefusedChangeNeedNotShow) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
 }
 
-TEST(UpdateVisible, BesideANameThatAThreadGives) {
+TEST(UpdateVisible, WhileAThreadGivesAName) {
   Json update = with_resource({{"service.name", "shop-2"}});
   update["op"] = "process.update";
   const Json attach = {{"op", "thread.attach"}, {"thread", "namer"}};
@@ -335,7 +335,7 @@ TEST(UpdateVisible, AWithdrawalThatWithdrawsNothing) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
 }
 
-TEST(UpdateVisible, WithSeveralContextsAnotherRowSpeaks) {
+TEST(UpdateVisible, SeveralContextsAreForAnotherRequirement) {
   Driven d = published();
   d.state.push_back(named("other", 2000));
   d.state.back().mapping -= 0x10000;
@@ -377,7 +377,7 @@ TEST(UpdateSameMapping, OneThatWorksInPlaceDoesNotMakeUpForIt) {
   EXPECT_EQ(d.outcome(kSame), Outcome::kFail);
 }
 
-TEST(UpdateSameMapping, AWithdrawalAndAPublicationAreNoUpdate) {
+TEST(UpdateSameMapping, AWithdrawalAndAPublicationAreNotAnUpdate) {
   Driven d = published();
   d.state = {named("shop-2", 2000)};
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
@@ -409,7 +409,7 @@ TEST(UpdateCompleteState, ARemovedAttributeIsGone) {
   EXPECT_EQ(d.outcome(kState), Outcome::kPass);
 }
 
-TEST(UpdateCompleteState, ItLivesOn) {
+TEST(UpdateCompleteState, ItIsStillPublished) {
   Driven d = with_two();
   d.state.front().timestamp = 2000;
   d.ask("process.update", with_resource({{"service.name", "shop"}}));
@@ -460,7 +460,7 @@ TEST(UpdateCompleteState, TheSizeIsThatOfTheOldMessage) {
   EXPECT_EQ(f.signature, "the state after an update does not decode");
 }
 
-TEST(UpdateCompleteState, AnUpdateThatDoesNotShowIsAnotherRow) {
+TEST(UpdateCompleteState, AnUpdateThatIsNotVisibleIsForAnotherRequirement) {
   Driven d = with_two();
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
   EXPECT_EQ(d.outcome(kState), Outcome::kUnobservable);
@@ -504,7 +504,7 @@ TEST(ExistingBecomesUpdate, UnmappedAndMadeAgainAtItsPlace) {
 
 TEST(ExistingBecomesUpdate, OtherCallsAndOtherTimes) {
   Driven d = published();
-  d.call("munmap", {kMapping + 4096, 4096}, 0);  // what lies behind
+  d.call("munmap", {kMapping + 4096, 4096}, 0);  // the page after it
   d.call("munmap", {kMapping, 4096}, -22);
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
   EXPECT_EQ(d.outcome(kAgain), Outcome::kUnobservable);  // answered, and nothing was done
@@ -528,7 +528,7 @@ TEST(ExistingBecomesUpdate, ARefusalLeavesTheFirst) {
   EXPECT_EQ(d.outcome(kAgain), Outcome::kFail);
 }
 
-TEST(ExistingBecomesUpdate, AnotherCopyOfTheSdkIsAnotherRow) {
+TEST(ExistingBecomesUpdate, AnotherCopyOfTheSdkIsForAnotherRequirement) {
   Driven d = published();
   d.state.push_back(named("other", 2000));
   d.state.back().mapping -= 0x10000;
@@ -605,7 +605,7 @@ TEST(AvailableWhileIdle, AnotherValue) {
   EXPECT_EQ(d.outcome(kIdle), Outcome::kFail);
 }
 
-TEST(AvailableWhileIdle, WhatWasWrongBeforeIsAnotherRow) {
+TEST(AvailableWhileIdle, WhatWasWrongBeforeIsForAnotherRequirement) {
   Driven d = published();
   d.state = {named("unknown_service", 2000)};
   d.ask("process.update", with_resource({{"service.name", "shop"}}));
@@ -691,7 +691,7 @@ Json parallel_updates() {
 }
 Json all_ok() { return {{"ok", true}, {"results", {{{"ok", true}}, {{"ok", true}}}}}; }
 
-// An update of which `middle` does the fields.
+// An update in which `middle` stores the fields.
 void update(Driven& d, std::int32_t tid, std::int32_t middle, const Writer& from,
             const Writer& to) {
   Writer between = zeroed(to);
@@ -751,7 +751,7 @@ TEST(OneWriterAtATime, AMixture) {
   EXPECT_EQ(d.outcome(kWriters), Outcome::kFail);
 }
 
-TEST(OneWriterAtATime, NoneOfThemIsNoMixture) {
+TEST(OneWriterAtATime, NeitherOfThemIsNotAMixture) {
   Driven d = watched();
   const Writer b = of_both("c", "b");
   update(d, 20, 20, Writer{}, b);
@@ -799,7 +799,7 @@ TEST(UpdateFailureRecoverable, TheTimestampStaysZero) {
   EXPECT_EQ(f.signature, "timestamp left at zero");
 }
 
-TEST(UpdateFailureRecoverable, NothingCanBePublishedAnyMore) {
+TEST(UpdateFailureRecoverable, NothingMoreCanBePublished) {
   Driven d = failed_update({});
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);  // nobody tried
   d.refused("process.update", with_resource({{"service.name", "next"}}));
@@ -880,7 +880,7 @@ TEST(ResourceAsGiven, WhatItTookIsCompared) {
   EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
 }
 
-TEST(UpdateVisible, PairsBesideAResourceThatStays) {
+TEST(UpdateVisible, PairsNextToAResourceThatStays) {
   const Json update = {{"attributes", expected({{"canary", "2"}})}};
   Driven d = published();
   d.state.front().attributes = {{"canary", "1"}};
@@ -1011,7 +1011,7 @@ TEST(ResourceAsGiven, WhatALimitOrTheApiLeavesOut) {
   EXPECT_EQ(cut.outcome(kAsGiven), Outcome::kFail);
 }
 
-TEST(ResourceAsGiven, ASecondPublicationIsForOtherRows) {
+TEST(ResourceAsGiven, ASecondPublicationIsForOtherRequirements) {
   Driven d = published();
   d.ask("process.publish", with_resource({{"service.name", "again"}}));
   EXPECT_EQ(d.outcome(kAsGiven), Outcome::kPass);
@@ -1093,7 +1093,7 @@ TEST(ForkChildHasNone, AtEachStep) {
   Writer elsewhere;
   elsewhere.mapping += 0x10000;
   EXPECT_EQ(with(true, {elsewhere}), Outcome::kPass);
-  // Before the mark it is another requirement's.
+  // What comes before the mark is for another requirement.
   EXPECT_EQ(with(false, {Writer{}}), Outcome::kUnobservable);
   EXPECT_EQ(with(true, {Writer{}}, /*ended=*/true), Outcome::kUnobservable);
 }
@@ -1223,7 +1223,7 @@ TEST(ForkParentUntouched, BeforeAndAfter) {
   }
 }
 
-TEST(ExecMemfdNotLeaked, TheFirstLookAtTheNextProgram) {
+TEST(ExecMemfdNotLeaked, TheFirstSnapshotOfTheNextProgram) {
   constexpr const char* kId = "pctx.exec.memfd-not-leaked";
   const auto with = [&](const std::vector<DescriptorLink>& links, Moment moment) {
     Driven d = published();

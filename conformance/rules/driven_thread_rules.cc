@@ -176,7 +176,8 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
   const auto style = thread.is_object() ? thread.value("style", nlohmann::json()) : nullptr;
   if (!hides) {
     if (style == "pointer") {
-      return not_applicable(NaReason::kCapability, "the pointer is the switch here");
+      return not_applicable(NaReason::kCapability,
+                            "this writer shows a context by the pointer, not by the valid byte");
     }
     return unobservable(
         "no slot was seen that leads to a record which was valid before and is not now",
@@ -390,7 +391,7 @@ Finding fresh_thread_null(const ImageEvidence& e) {
     return f;
   }
   if (judged.empty()) {
-    return unobservable("no thread was started to which nothing was attached",
+    return unobservable("every started thread had something attached to it",
                         "an adapter that declares thread");
   }
   return passed(fmt::format("{} threads without a context, none shows one", judged.size()));

@@ -338,7 +338,7 @@ TEST(AttachVisible, AttributesAloneNeedNotShow) {
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
 }
 
-TEST(AttachVisible, AThreadThatWasNotLookedAtSaysNothing) {
+TEST(AttachVisible, AThreadThatWasNotSampledSaysNothing) {
   World w;
   w.operate(expected("main", "A"), {});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
@@ -352,7 +352,7 @@ TEST(MatchesContext, TheRootIsNotTheCurrentSpan) {
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
 }
 
-TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRows) {
+TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRequirements) {
   World w;
   w.operate(expected("main", "A"), {{kMain, shown(reversed(kTrace), kSpan)}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
@@ -510,7 +510,7 @@ TEST(FixedRecordPointer, ARecordThatIsNeverValidStandsForNull) {
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kNa);
   w.style("valid");
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kUnobservable);
-  // Hidden where it was shown.
+  // A context is hidden by the valid byte where it was shown.
   w.operate(expected("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap)}});
   w.operate(kDetach, {{kMain, hidden(kHeap)}});
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kFail);
@@ -579,7 +579,7 @@ TEST(DetachHidden, NorWhereAContextHasMovedFrom) {
 
 // ---- threads
 
-TEST(FreshThreadNull, ARecordOfAnotherThreadIsNoRecordOfItsOwn) {
+TEST(FreshThreadNull, ARecordOfAnotherThreadIsNotItsOwn) {
   const Json spawned = {{"ok", true}, {"tid", 13}};
   for (const auto& [slot, outcome] :
        {std::pair{std::optional<Rec>(), Outcome::kPass},
@@ -734,7 +734,7 @@ TEST(Ids, InReverseOrder) {
   EXPECT_NE(f.saw.find("in reverse order"), std::string::npos) << f.saw;
 }
 
-TEST(Ids, OfALengthThatNoIdHas) {
+TEST(Ids, MayHaveALengthThatNoIdHas) {
   for (const char* span : {"", "b", "b7a", "b7ad6b71692033311"}) {
     World w;
     w.operate(expected("main", "A", kTrace, span), {{kMain, shown(kTrace, kSpan)}});
@@ -743,7 +743,7 @@ TEST(Ids, OfALengthThatNoIdHas) {
   }
 }
 
-TEST(Ids, OfTheSdkAsTheReplyNamesThem) {
+TEST(Ids, MayBeTheSdksOwnAsTheReplyNamesThem) {
   const auto run = [](const Json& named) {
     World w;
     Json reply = {{"ok", true}};
@@ -759,7 +759,7 @@ TEST(Ids, OfTheSdkAsTheReplyNamesThem) {
   EXPECT_EQ(run({{"span_id", 7}}), Outcome::kFail);
 }
 
-TEST(IdsZeroWhenNone, IdsOfWhatHasEndedAreLeftBehind) {
+TEST(IdsZeroWhenNone, IdsOfAContextThatEndedStay) {
   for (const auto& [slot, outcome] :
        {std::pair{std::optional(shown(std::string(32, '0'), std::string(16, '0'))), Outcome::kPass},
         {std::optional<Rec>(), Outcome::kPass},
@@ -812,7 +812,7 @@ TEST(TraceFlags, AreThoseThatTheSdkTakes) {
   }
 }
 
-TEST(TraceFlags, OfTheSdkAsTheReplyNamesThem) {
+TEST(TraceFlags, MayBeTheSdksOwnAsTheReplyNamesThem) {
   World w;
   Rec r;
   r.flags = 3;
@@ -1011,7 +1011,7 @@ abi::ProcessHeader header(std::uint64_t timestamp, std::uint32_t size, std::uint
   return {abi::kSignature, abi::kVersion, size, timestamp, payload};
 }
 
-// From one message to a longer one behind it, with a zero or without.
+// An update from one message to a longer one after it, with a zero or without.
 enum class Zero { kYes, kNo };
 void append_key(World& w, Zero zero, std::int32_t first = kMain, std::int32_t middle = kMain) {
   const bool zeroes = zero == Zero::kYes;

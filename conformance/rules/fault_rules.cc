@@ -90,14 +90,14 @@ bool died(const ImageEvidence& e) {
          std::ranges::find(kOfFaults, *e.process->killed_by) != kOfFaults.end();
 }
 
-// What the program did after the fault was seen as far as it went.
+// Whether everything that the program did after the fault was recorded.
 bool is_concluded(const ImageEvidence& e) {
   const bool ended =
       e.process->exit_code.has_value() || e.process->ended_by_us || !is_last_image(e);
   return ended && is_complete(*e.image) && e.image->calls_unseen.empty();
 }
 
-// What of `run` this image was in; null: it was not driven.
+// The session of `run` to which this image belongs; null: no adapter was driven.
 const Session* session_of(const ImageEvidence& e) {
   const auto& all = e.timeline->sessions;
   const auto it = std::ranges::find_if(
@@ -451,8 +451,8 @@ Finding name_failure_ignored(const ImageEvidence& e) {
       return c->injected && c->entered_ns < s.first_seen_ns && gives_up_at_once(e, *c);
     });
     if (at_once == refused.end()) continue;
-    Finding f = failed("the context was taken away as soon as its naming call was refused",
-                       "context given up for its name");
+    Finding f = failed("the context was withdrawn as soon as its naming call was refused",
+                       "context withdrawn because it could not be named");
     f.evidence = call_lines({*at_once});
     return f;
   }
@@ -588,8 +588,8 @@ Finding failure_madvise(const ImageEvidence& e) {
   return passed();
 }
 
-// What is left when a memfd was of no use: anonymous memory in its place is to be found by its
-// name.
+// Judges what is left after a memfd was refused: anonymous memory in its place needs a name, by
+// which a reader finds it.
 Finding without_memfd(const ImageEvidence& e, const SystemCall& refused, std::string_view option) {
   if (auto left = memfds_left(e); !left.empty()) return memfd_left_open(refused, std::move(left));
   const bool named = std::ranges::any_of(
@@ -741,8 +741,8 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
   }
   if (unknown) {
     return unobservable(
-        "what is left is a whole context without a naming call, which a writer that "
-        "names nothing leaves as well",
+        "a complete context without a naming call is left; a writer that never names its contexts "
+        "leaves the same",
         "ctxconf wrap --faults -- CMD, which also runs it without a fault");
   }
   if (!e.contexts.empty() && !e.has_usable) {

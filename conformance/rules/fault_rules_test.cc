@@ -31,7 +31,7 @@ std::vector<std::byte> header(std::uint64_t timestamp) { return header_bytes(tim
 const std::vector<std::byte> kBlank(32);
 
 struct Recording : LiteralRecording {
-  // The last call is answered from outside.
+  // Fault injection chose the result of the last call.
   Recording& injected() {
     SystemCall& c = image().calls.back();
     c.injected = true;
@@ -64,7 +64,7 @@ struct Recording : LiteralRecording {
     c.before = c.after = header(timestamp);
     return *this;
   }
-  // `after_ns` behind the call before it.
+  // It comes `after_ns` after the call before it.
   Recording& unmapped(std::uint64_t after_ns) {
     now += after_ns - 1'000'000;
     call("munmap", {kAt, kPage}, 0);
@@ -157,7 +157,7 @@ TEST(FaultRules, WithoutFaultsTheySayWhatTheyNeed) {
   }
 }
 
-TEST(FaultRules, OnlyRowsThatHoldUnderFaultsAreJudgedBesideThem) {
+TEST(FaultRules, OnlyRequirementsThatHoldUnderFaultsAreJudged) {
   Recording r;
   r.memfd(kKept | kSeal, -EINVAL).injected();
   r.memfd(kKept, 3).sized().mapped().named(1).seen(header(1), {Moment::kPeriodic});
@@ -178,8 +178,8 @@ TEST(FaultRules, OnlyRowsThatHoldUnderFaultsAreJudgedBesideThem) {
 
 constexpr const char* kSchemaVersion = "tctx.refdata.schema-version-present";
 
-// What is said of a thread that has a record, beside a context without reference data.
-Outcome schema_version_beside(Recording r) {
+// The outcome for a thread that has a record, while the context has no reference data.
+Outcome schema_version_outcome(Recording r) {
   ThreadSample s;
   s.tid = 12;
   s.slot = 0x7f1100000010;
@@ -196,60 +196,60 @@ Outcome schema_version_beside(Recording r) {
   return judge(r.t, {Catalogue::builtin().find(kSchemaVersion)}).results.front().outcome;
 }
 
-TEST(FaultRules, ReferenceDataIsJudgedBesideAFaultThatLeavesThePublication) {
+TEST(FaultRules, ReferenceDataIsJudgedUnderAFaultThatLeavesThePublication) {
   const auto retries = [] {
     Recording r;
     return r.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3).sized().mapped().marked();
   };
   const auto end = [](Recording r) { return r.seen(header(1), {Moment::kExit}); };
-  EXPECT_EQ(schema_version_beside(end(retries().named(1))), Outcome::kFail);
-  EXPECT_EQ(schema_version_beside(end(retries().named(1).injected())), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(end(retries().named(1))), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(end(retries().named(1).injected())), Outcome::kFail);
   Recording falls_back;
   falls_back.memfd(kKept | kSeal, -EPERM).injected().memfd(kKept, -EPERM).injected();
   falls_back.anonymous().marked().named(1).seen(header(1), {Moment::kExit});
-  EXPECT_EQ(schema_version_beside(falls_back), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(falls_back), Outcome::kFail);
   Recording no_map;
   no_map.memfd(kKept, 3).sized().mapped(-ENOMEM).injected().anonymous().marked().named(1);
-  EXPECT_EQ(schema_version_beside(end(no_map)), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(end(no_map)), Outcome::kFail);
   Recording another_clock;
   another_clock.memfd(kKept, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 1).injected();
   another_clock.clock(CLOCK_MONOTONIC, 1).named(1);
-  EXPECT_EQ(schema_version_beside(end(another_clock)), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(end(another_clock)), Outcome::kFail);
   Recording updates;
   updates.published().named(2).injected().seen(header(2), {Moment::kExit});
-  EXPECT_EQ(schema_version_beside(updates), Outcome::kFail);
+  EXPECT_EQ(schema_version_outcome(updates), Outcome::kFail);
 }
 
 TEST(FaultRules, ReferenceDataThatAFaultMayHaveRefusedIsNotMissed) {
   Recording nothing;
   nothing.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected();
-  EXPECT_EQ(schema_version_beside(nothing), Outcome::kUnobservable);
-  // Of who begins again the first content may have been another one.
+  EXPECT_EQ(schema_version_outcome(nothing), Outcome::kUnobservable);
+  // A program that begins again may have had another first content.
   Recording again;
   again.memfd(kKept | kSeal, -EMFILE).injected().published();
-  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(again), Outcome::kUnobservable);
   again = {};
   again.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().published();
-  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(again), Outcome::kUnobservable);
   again = {};
   again.clock(CLOCK_BOOTTIME, 1).injected().clock(CLOCK_BOOTTIME, 2).published();
-  EXPECT_EQ(schema_version_beside(again), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(again), Outcome::kUnobservable);
   Recording another_thread;
   another_thread.memfd(kKept | kSeal, -EINVAL).injected().image().calls.back().tid = 13;
   another_thread.memfd(kKept, 3).sized().mapped().marked().named(1);
   another_thread.seen(header(1), {Moment::kExit});
-  EXPECT_EQ(schema_version_beside(another_thread), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(another_thread), Outcome::kUnobservable);
   Recording refused_update;
   refused_update.published().clock(CLOCK_BOOTTIME, 1).injected().seen(header(1), {Moment::kExit});
-  EXPECT_EQ(schema_version_beside(refused_update), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(refused_update), Outcome::kUnobservable);
   Recording given_up;
   given_up.published().injected();
   given_up.seen(kBlank, {Moment::kExit});
-  EXPECT_EQ(schema_version_beside(given_up), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(given_up), Outcome::kUnobservable);
   Recording half_seen;
   half_seen.published().named(2).injected().seen(header(2), {Moment::kExit});
   half_seen.image().calls_dropped = 1;
-  EXPECT_EQ(schema_version_beside(half_seen), Outcome::kUnobservable);
+  EXPECT_EQ(schema_version_outcome(half_seen), Outcome::kUnobservable);
 }
 
 TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
@@ -280,7 +280,7 @@ TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
   EXPECT_THAT(run.notes.front(), HasSubstr("mremap:error=ENOMEM was never applied"));
 }
 
-TEST(FaultRules, ADeathThatARowReportsIsNoSecondProblem) {
+TEST(FaultRules, ADeathThatARequirementReportsIsNotASecondProblem) {
   Recording r;
   r.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().mapped().dies(SIGBUS);
   const auto* requirement = Catalogue::builtin().find("pctx.publish.failure-ftruncate");

@@ -94,7 +94,7 @@ class Reader {
     return end;
   }
 
-  // The store that completes the zero which steps_[i] began; kNone when that is no beginning.
+  // The store that completes the zero that steps_[i] begins; kNone: steps_[i] does not begin one.
   std::size_t end_of_clearing(std::size_t i) const {
     for (std::size_t k = i; k < steps_.size(); ++k) {
       const HeaderStore& s = steps_[k];
@@ -146,8 +146,8 @@ class Reader {
     return zero + 1;
   }
 
-  // The zero was a withdrawal: the name was taken away before a timestamp came back, or the program
-  // was asked for the one and for the other.
+  // Whether the zero was a withdrawal: the name was removed before a timestamp came back, or the
+  // program was asked to drop the context, and later to publish one.
   bool was_withdrawn(const HeaderStore& announcing) const {
     const std::uint64_t from = steps_[zero_].store->order;
     const std::uint64_t to = announcing.store->order;

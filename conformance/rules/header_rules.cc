@@ -154,9 +154,9 @@ Finding header_layout(const ImageEvidence& e) {
 Finding at_mapping_start(const ImageEvidence& e) {
   if (const Context* c = first_in(e, {HeaderState::kElsewhere})) {
     const std::uint64_t at = *c->candidate->found_at;
-    Finding f = failed(
-        fmt::format("the signature stands at offset {} of the mapping, not at its start", at),
-        "header not at the start");
+    Finding f =
+        failed(fmt::format("the signature is at offset {} of the mapping, not at its start", at),
+               "header not at the start");
     f.evidence = {maps_line(*c), fmt::format("signature at {:#x}", c->start() + at)};
     f.hexdumps = {compared(e, *c, {{0, 8, "no signature here"}})};
     return f;
@@ -272,16 +272,16 @@ Finding payload_size(const ImageEvidence& e) {
     }
     if (c->payload == nullptr) continue;
     if (c->payload->problem == PayloadProblem::kNotWalkable) {
-      Finding f =
-          failed(fmt::format("the message does not end with byte {}: {} (offset {})",
-                             h.payload_size, c->payload->detail, c->payload->problem_offset),
-                 "message does not end at the size");
+      Finding f = failed(
+          fmt::format("payload_size is {}, which is not the message's length: {} (offset {})",
+                      h.payload_size, c->payload->detail, c->payload->problem_offset),
+          "size is not the message's length");
       f.evidence = {maps_line(*c)};
       f.hexdumps = {compared(e, *c, {mark}),
                     payload_dump(*c, c->payload->problem_offset,
                                  h.payload_size - std::min<std::uint64_t>(
                                                       c->payload->problem_offset, h.payload_size),
-                                 "the walk stopped here")};
+                                 "decoding stopped here")};
       return f;
     }
     judged = judged || c->payload->problem == PayloadProblem::kNone ||
@@ -289,7 +289,7 @@ Finding payload_size(const ImageEvidence& e) {
              c->payload->problem == PayloadProblem::kFieldsMisplaced;
   }
   if (judged) return passed();
-  return unobservable("the payload could not be walked as a ProcessContext",
+  return unobservable("the payload could not be decoded as a ProcessContext",
                       "a payload that can be read and is a ProcessContext");
 }
 
@@ -372,7 +372,7 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
         if (c.start() != start || c.head == nullptr) continue;
         if (c.header.signature == abi::kSignature && c.header.monotonic_published_at_ns == 0) {
           if (zero == nullptr) zero = &c;
-          // Beside an active context the naming call is that one's.
+          // If another context is active, the naming call belongs to it.
           alone = std::ranges::none_of(
               list, [](const Context& other) { return other.state == HeaderState::kValid; });
           named = named || (alone && std::ranges::find(c.snapshot->moments, Moment::kNamed) !=

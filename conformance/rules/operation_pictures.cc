@@ -267,7 +267,7 @@ class Painter {
         c.result == -EBADF && host_has(timeline_, sys::kHostShmemVmaName) == false;
     if (!none && !none_of_memfds) return {};
     const bool memfd = part_.publication != nullptr && part_.publication->create != nullptr;
-    return fmt::format(", {}this kernel names no such memory", memfd ? "harmless: " : "");
+    return fmt::format(", {}this kernel cannot name such memory", memfd ? "harmless: " : "");
   }
 
   void calls(const EventLocation* event) {

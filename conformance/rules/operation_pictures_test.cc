@@ -36,7 +36,7 @@ struct Recording : LiteralRecording {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish", 12, "/home/me/src/ctx.cc", 118}};
   }
 
-  // Of the header as it is, and of a payload that it announces.
+  // A snapshot of the header as it is, and of a payload that it announces.
   void view(StepTrace& trace, std::uint64_t payload_hash) {
     ReaderView& v = trace.views.emplace_back();
     v.order = ++order;
@@ -146,7 +146,7 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
   EXPECT_EQ(pictures[0].steps[2].tid, 12);
 }
 
-// The same in a memfd.
+// The header is in a memfd.
 Recording with_memfd() {
   Recording r;
   r.call("memfd_create", {0, 3}, 3).text = "OTEL_CTX";
@@ -178,7 +178,7 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
   EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL");
   r.t.host = {{std::string(sys::kHostAnonVmaName), false, "", ""},
               {std::string(sys::kHostShmemVmaName), false, "", ""}};
-  const std::string excuse = ", harmless: this kernel names no such memory";
+  const std::string excuse = ", harmless: this kernel cannot name such memory";
   EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL" + excuse);
   naming.result = -EBADF;
   EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EBADF" + excuse);
@@ -188,14 +188,14 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
   naming.injected = true;
   EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, made to fail");
 
-  // Nobody finds memory without a name that is no memfd.
+  // A reader cannot find memory without a name that is not a memfd.
   Recording anonymous;
   anonymous.publish();
   anonymous.image().calls.back().result = -EINVAL;
   anonymous.sample();
   anonymous.t.host = r.t.host;
   EXPECT_EQ(pictures_without(anonymous.evidence(), {}).front().steps.back().text,
-            "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, this kernel names no such memory");
+            "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, this kernel cannot name such memory");
 }
 
 TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
@@ -273,7 +273,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
   // In the end they are as they were.
   r.image().step_traces[0].views[2].payload->hash = 0x1111222233334444U;
   EXPECT_EQ(r.at(wrong)->steps[3].finds, Finds::kNew);
-  // What a view shows of a store is that store's.
+  // A change that a view shows belongs to the store.
   const auto store = r.at(wrong - 1);
   ASSERT_TRUE(store);
   EXPECT_TRUE(store->steps[1].wrong);

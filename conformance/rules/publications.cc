@@ -191,7 +191,7 @@ void add_publications(const ImageEvidence& e, const std::vector<const Context*>&
     if (p.context == nullptr) return;
     add_memfd(*e.image, p);
     add_calls(*e.image, page, p);
-    // What no look and no call found: the next change came before.
+    // Adds what no snapshot and no call shows, because the next change came first.
     const std::uint64_t from_order = from == 0 ? 0 : all[from - 1].left_order;
     const std::uint64_t until_order =
         until == all.size() ? std::numeric_limits<std::uint64_t>::max() : all[until].entered_order;

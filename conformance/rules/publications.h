@@ -30,7 +30,7 @@ struct Sight {
   bool at_rest = false;  // not only when the program was about to end
 };
 
-// Where it ends from a call on that let it grow in place.
+// Where the mapping ends after a call that let it grow in place.
 struct Growth {
   const SystemCall* call = nullptr;
   std::uint64_t size = 0;

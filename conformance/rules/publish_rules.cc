@@ -103,7 +103,7 @@ Finding discoverable(const ImageEvidence& e) {
       }
       if (c.payload == nullptr || c.payload->problem != PayloadProblem::kNone) continue;
       Finding f = failed(
-          fmt::format("a valid header stands in a mapping named {}, where no reader looks", name),
+          fmt::format("a valid header is in a mapping named {}, where no reader looks", name),
           "mapping has another name");
       f.evidence = {maps_line(c),
                     "wanted: [anon_shmem:OTEL_CTX], [anon:OTEL_CTX] or /memfd:OTEL_CTX"};
@@ -113,7 +113,7 @@ Finding discoverable(const ImageEvidence& e) {
   }
   if (nameless) {
     return unobservable(
-        "a valid header stands in memory without a name: left over, or published in vain",
+        "a valid header is in memory without a name: left over, or published in vain",
         "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
   }
   return no_valid_header();

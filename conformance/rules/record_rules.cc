@@ -109,7 +109,7 @@ void add_scores(Finding& f, const ImageEvidence& e, const Record& r) {
   }
 }
 
-// What so many entries after the fixed part take.
+// How many bytes the first `count` entries after the fixed part take.
 std::size_t bytes_of_entries(const Record& r, std::size_t count) {
   abi::AttributeCursor cursor(r.bytes.subspan(abi::kRecordHeadBytes));
   for (std::size_t i = 0; i < count && cursor.next(); ++i) {

@@ -513,7 +513,7 @@ Finding shrink_size_before_tail(const ImageEvidence& e) {
       if (!c.seen_before) continue;
       const std::size_t size = c.stable;
       if (c.seen_after && size_of(c.store->after) < size_of(c.before)) ++shrunk;
-      // Where this store hides the record, what changed may have done so after it.
+      // If this store hides the record, the bytes may have changed after it.
       if (!c.seen_after ||
           same_bytes(c.before, c.store->after, abi::kRecordHeadBytes, abi::kRecordHeadBytes + size))
         continue;

@@ -432,7 +432,7 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     const auto& name = before->elements[change.index].text;
     // tctx.keymap.survives-other-updates speaks of that.
     if (after == nullptr && is_left_by_update(e, now)) continue;
-    // Who stops for good may take the names along.
+    // A program that withdraws its context for good may remove the names too.
     if (after == nullptr && !withdrawn_under_a_record(e, now)) {
       taken_back = true;
       continue;

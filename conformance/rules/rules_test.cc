@@ -188,7 +188,7 @@ TEST(HeaderRules, OneWrongLetter) {
   ASSERT_EQ(f.hexdumps.size(), 1U);
   ASSERT_EQ(f.hexdumps[0].marks.size(), 1U);
   EXPECT_EQ(f.hexdumps[0].marks[0].offset, 4U);
-  // Beside it a vector, which masks what depends on the publication.
+  // A vector is next to it, and masks what depends on the publication.
   ASSERT_TRUE(f.hexdumps[0].expected);
   const auto& expected = *f.hexdumps[0].expected;
   EXPECT_EQ(expected.vector, "pctx/inline-one-page");
@@ -198,7 +198,7 @@ TEST(HeaderRules, OneWrongLetter) {
   EXPECT_EQ(expected.masks[2].name, "payload");
 }
 
-TEST(HeaderRules, AForeignSignatureBesideAValidContextIsLegal) {
+TEST(HeaderRules, AForeignSignatureNextToAValidContextIsLegal) {
   Writer second;
   second.mapping = kMapping + 0x10000;
   second.header.signature = {'S', 'O', 'M', 'E', 'T', 'H', 'I', 'N'};
@@ -214,7 +214,7 @@ TEST(HeaderRules, AVersionThatIsNeither) {
   EXPECT_EQ(failures(world_of(writer)), Ids{"pctx.header.version"});
 }
 
-TEST(HeaderRules, TheDevelopmentVersionHasARowOfItsOwn) {
+TEST(HeaderRules, TheDevelopmentVersionHasARequirementOfItsOwn) {
   Writer writer;
   writer.header.version = 1;
   const World w = world_of(writer);
@@ -258,7 +258,7 @@ TEST(HeaderRules, ADraftOfAutumn2025) {
   EXPECT_EQ(failures(w), Ids{"pctx.header.layout"});
   const Finding f = w.judge("pctx.header.layout");
   EXPECT_EQ(f.signature, "layout H3");
-  // Its numbers where the merged layout has them.
+  // The draft's numbers are where the merged layout has them.
   ASSERT_TRUE(f.hexdumps.at(0).expected);
   EXPECT_EQ(text_of(f.hexdumps[0].expected->bytes, 0, 32),
             std::string(raw_header.data(), 8) + raw(version) + raw(size) + raw(wall) + raw(kHeap));
@@ -276,7 +276,7 @@ TEST(HeaderRules, AHeaderFurtherIn) {
   w.see({c}, 2, Moment::kNamed, 3);
   EXPECT_EQ(failures(w), Ids{"pctx.header.at-mapping-start"});
   const auto dump = w.judge("pctx.header.at-mapping-start").hexdumps.at(0);
-  ASSERT_EQ(dump.marks.size(), 2U);  // the signature, and what differs behind it
+  ASSERT_EQ(dump.marks.size(), 2U);  // the signature, and what differs after it
   EXPECT_EQ(dump.marks[1].offset, 8U);
   EXPECT_EQ(dump.marks[1].label, "differs from the vector");
 }
@@ -318,7 +318,7 @@ TEST(HeaderRules, FourBytesOfPointerInA32BitProcess) {
   EXPECT_EQ(failures(w), Ids{"pctx.header.wide-fields-on-32-bit"});
 }
 
-TEST(HeaderRules, ASignExtendedAddressIsOnlyNoted) {
+TEST(HeaderRules, ASignExtendedAddressIsOnlyAnInfo) {
   Writer writer;
   writer.header.payload = 0xfffffffff7001000;
   World w = world_of(writer);
@@ -338,7 +338,7 @@ TEST(HeaderRules, TimestampsInOtherUnits) {
   }
 }
 
-TEST(HeaderRules, AnotherClockOrACounterIsLeftToAnotherRow) {
+TEST(HeaderRules, AnotherClockOrACounterIsLeftToAnotherRequirement) {
   for (const std::uint64_t ts : {kStart + kSecond + kRealtimeMinusBoottime, std::uint64_t{1},
                                  std::uint64_t{17}, kStart - kSecond}) {
     Writer writer;
@@ -398,7 +398,7 @@ TEST(HeaderRules, AZeroThatMayBeAWithdrawalOrAnUpdateIsNotJudged) {
   EXPECT_EQ(brief.judge("pctx.header.timestamp-nonzero-at-rest").outcome, Outcome::kUnobservable);
 }
 
-TEST(PayloadRules, EachFaultIsReportedByOneRow) {
+TEST(PayloadRules, EachFaultIsReportedByOneRequirement) {
   const auto resource = [](const std::string& attributes) { return field(1, attributes); };
   const auto one = field(1, key_value("service.name", "a"));
   struct Case {
@@ -551,7 +551,7 @@ TEST(PayloadRules, APayloadThatTurnsIntoSomethingElse) {
   EXPECT_EQ(failures(unmapped), Ids{"pctx.payload.stays-alive"});
 }
 
-TEST(PayloadRules, ALookThatWasDueMayFollowTheOneAtExit) {
+TEST(PayloadRules, ASnapshotThatWasDueMayFollowTheOneAtExit) {
   Candidate gone = Writer{}.candidate();
   gone.memory[1].readable = 0;
   gone.memory[1].bytes.clear();

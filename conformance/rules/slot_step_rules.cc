@@ -609,7 +609,7 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
     for (std::size_t i = run.first + 1; i < run.end; ++i) {
       const SeenSlot& before = w.views[i - 1];
       const SeenSlot& now = w.views[i];
-      // Of a trace that was cut, the last change of ids may be a part of one.
+      // If a trace was cut, its last change of ids may be incomplete.
       const bool may_be_a_part =
           !w.trace->whole() && !same_ids(before, now) && same_ids(now, w.views[run.end - 1]);
       changed = changed || (before.head != now.head && !may_be_a_part);
@@ -662,12 +662,12 @@ bool is_for_another_requirement(const ImageEvidence& e, const TraceViews& w, std
 // The first view of a run that shows that the record was not complete in the first one.
 std::optional<std::size_t> incomplete_in(const ImageEvidence& e, const TraceViews& w,
                                          const Run& run) {
-  // A copy of the record that was visible just before goes on as that might have.
+  // A copy of the record that was visible just before may continue to change as the original could.
   const SeenSlot& old = w.views[run.first - 1];
   const bool is_copy = old.visible() && keeps_to_tail(old, w.views[run.first]);
   const auto& first = w.views[run.first].entries;
   const auto& last = w.views[run.end - 1].entries;
-  // What begins in the middle of an entry was no attach that is appended to later.
+  // A record that begins inside an entry was not attached and then appended to.
   const bool is_cut = !abi::walks_exactly(first) && abi::walks_exactly(last);
   const bool is_begun = is_prefix(first, last) && !is_cut;
   for (std::size_t i = run.first + 1; i < run.end; ++i) {

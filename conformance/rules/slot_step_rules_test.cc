@@ -37,7 +37,7 @@ constexpr std::uint64_t kFlags = 25;
 constexpr std::uint64_t kSize = 26;
 constexpr std::uint64_t kEntries = 28;
 
-// Ids of one digit each, and entries; with room behind them.
+// A record with ids of one digit each and entries, and with room after them.
 struct Rec {
   char trace = 'a';
   char span = 'b';
@@ -132,7 +132,7 @@ struct Stepped : LiteralRecording {
     memory[at].replace(offset, bytes.size(), bytes);
     return next();
   }
-  // By another thread, between two instructions of this one.
+  // Another thread stores between two instructions of this one.
   Stepped& store_elsewhere(std::uint64_t at, std::uint64_t offset, const std::string& bytes) {
     store(at, offset, bytes);
     SlotView& v = image().slot_step_traces.back().views.back();
@@ -191,7 +191,7 @@ struct Stepped : LiteralRecording {
     o.after.push_back(std::move(view));
   }
 
-  // The key map that the look behind this operation shows, and its timestamp.
+  // The snapshot after this operation shows this key map and timestamp.
   void publishes(std::uint64_t timestamp, std::size_t names, bool has_map = true) {
     published = timestamp;
     const auto field = [](int number, const std::string& bytes) {
@@ -355,7 +355,7 @@ TEST(SlotSteps, ReusedMemoryThatIsFilledByTheAllocator) {
   expect_clean(w);
 }
 
-TEST(SlotSteps, BytesBehindTheSizeAndTheTail) {
+TEST(SlotSteps, BytesAfterTheSizeAndTheTail) {
   Stepped w;
   w.slot = kA;
   w.memory[kA] = Rec{.entries = kGet}.bytes();
@@ -456,12 +456,12 @@ TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
   const Finding f = w.judged(kNoChange);
   EXPECT_THAT(f.saw, HasSubstr("entries from byte 8 on changed"));
   EXPECT_THAT(f.evidence.front(), HasSubstr("thread.append"));
-  // Who hides the record stores to what is watched.
+  // To hide the record, the program stores to what is watched.
   stepped.begin(on_main("thread.append")).valid(kB, 0);
   overwrite(stepped);
   stepped.valid(kB, 1).end();
   expect_clean(stepped);
-  // Of what happens between two operations nothing is known.
+  // Nothing is known about the time between two operations.
   detached.answered({{"op", "process.update"}});
   expect_clean(detached);
   Stepped unwatched = w;
@@ -476,7 +476,7 @@ TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
 // ---- slot-always-sound
 
 TEST(SlotAlwaysSound, APointerInParts) {
-  // From null nothing is there on the way.
+  // On the way from null, a part of the pointer shows no memory.
   Stepped first;
   first.begin(attach()).point(0x1000).point(0x11000).point(kA).end();
   expect_only(first, kSound, "the variable leads to no record");
@@ -486,7 +486,7 @@ TEST(SlotAlwaysSound, APointerInParts) {
   EXPECT_THAT(f.evidence.front(), HasSubstr("thread.attach"));
   EXPECT_THAT(f.evidence[1], HasSubstr("  before: slot null"));
   EXPECT_THAT(f.evidence[2], HasSubstr("> after 3 instructions: slot 0x1000, 0 of 28 bytes"));
-  // Something is there, and no record.
+  // A part of the pointer shows memory that is not a record.
   Stepped mixed;
   mixed.slot = kA;
   mixed.memory[0x550000012000] = std::string(64, '\0');
@@ -507,7 +507,7 @@ TEST(SlotAlwaysSound, AnotherRecordOnTheWayIsLegal) {
   whole.begin(attach()).point(0x550000012000).point(kB).end();
   expect_clean(whole);
   expect(whole, kSound, Outcome::kPass);
-  // One that stands for none, at an address of its own.
+  // A record that is not valid stands for no context.
   Stepped empty;
   empty.slot = kA;
   empty.memory[0x550000033000] = std::string(64, '\0');
@@ -578,7 +578,7 @@ TEST(NoDangling, FreedAndThenClearedByAThreadThatEnds) {
             to_string(Outcome::kUnobservable));
 }
 
-// Its own, hidden and never given back.
+// The record is hidden and never freed.
 TEST(RecordOutlivesSlot, AWriterMayFillItsRecord) {
   Stepped w;
   w.slot = kA;
@@ -591,7 +591,7 @@ TEST(RecordOutlivesSlot, UnmappedAndThenCleared) {
   w.slot = kA;
   w.begin(kDetach).unmapped(kA).point(0).end();
   expect_only(w, kOutlives, "record unmapped under the variable");
-  // Its second page.
+  // Only the second page of the record is unmapped.
   Stepped half;
   half.slot = kA;
   half.memory[kA] = Rec{.entries = kGet}.bytes();
@@ -601,7 +601,7 @@ TEST(RecordOutlivesSlot, UnmappedAndThenCleared) {
   expect_only(half, kOutlives, "record unmapped under the variable");
 }
 
-TEST(RecordOutlivesSlot, GoneSinceTheLookBefore) {
+TEST(RecordOutlivesSlot, GoneSinceTheSampleBefore) {
   Stepped w;
   w.slot = kA;
   w.answered(attach());
@@ -614,7 +614,7 @@ TEST(RecordOutlivesSlot, GoneSinceTheLookBefore) {
   filled.memory[kA] = std::string(64, '\xa5');
   filled.begin(kDetach).point(0).end();
   expect_only(filled, kOutlives, "record freed under the variable");
-  // Of another address it says nothing.
+  // It says nothing about another address.
   Stepped other;
   other.slot = kB;
   other.answered(attach());
@@ -731,7 +731,7 @@ TEST(NoChangeWhileVisible, EntriesWithinTheSize) {
   expect_only(w, kNoChange, "entries of a visible record changed");
   EXPECT_THAT(w.judged(kNoChange).saw, HasSubstr("entries from byte 2 on changed"));
   EXPECT_THAT(w.judged(kNoChange).evidence[1], HasSubstr("5 bytes of entries 0003474554"));
-  // The size before them.
+  // The size grows before the entries are there.
   Stepped early;
   early.slot = kA;
   early.begin(on_main("thread.append")).size(kA, 5).store(kA, kEntries, kGet).end();
@@ -754,7 +754,7 @@ TEST(NoChangeWhileVisible, AllAtOnceIsTheOneOrTheOther) {
   const Rec third{.trace = 'z', .span = 'z', .entries = {}};
   twice.begin(attach()).store(kA, 0, other.bytes()).store(kA, 0, third.bytes()).end();
   expect_only(twice, kNoChange, "ids of a visible record changed");
-  // Another span of the trace.
+  // The new context is another span of the same trace.
   Stepped span;
   span.slot = kA;
   span.begin(attach()).store(kA, kSpan, "12345678").end();
@@ -781,7 +781,7 @@ TEST(CompleteBeforeVisible, ThePointerAndThenTheIds) {
             "instructions");
   EXPECT_THAT(f.evidence, SizeIs(5));
   EXPECT_THAT(f.evidence[4], HasSubstr("after 9 instructions: slot 0x550000011000, trace 7861"));
-  // A switch, where the record before was not touched.
+  // The pointer is switched, and the record before was not touched.
   Stepped second;
   second.slot = kA;
   second.begin(attach()).point(kB).store(kB, kSpan, "z").end();
@@ -802,14 +802,14 @@ TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {
   entries.slot = kA;
   entries.begin(attach()).valid(kA, 1).store(kA, kEntries, kPut).end();
   expect_only(entries, kComplete, "visible before it was complete");
-  // Those of the context before.
+  // The entries are those of the context before.
   Stepped stale;
   stale.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
   stale.slot = kA;
   stale.begin(attach()).valid(kA, 1).size(kA, 5).size(kA, 0).end();
   expect_only(stale, kComplete, "visible before it was complete");
   EXPECT_THAT(stale.judged(kComplete).saw, HasSubstr("entries from byte 5 on changed after 6"));
-  // A part of them, as many bytes as the context before had.
+  // Only as many bytes of the entries are there as the context before had.
   Stepped part;
   part.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
   part.slot = kA;
@@ -834,7 +834,7 @@ TEST(CompleteBeforeVisible, AGapBeginsAnew) {
   EXPECT_THAT(w.judged(kComplete).saw, HasSubstr("3 records"));
 }
 
-// A copy of what is visible, and then what might have become of that.
+// A copy of the visible record changes as that record could have.
 TEST(CompleteBeforeVisible, ACopyMayShrink) {
   Stepped w;
   w.slot = kA;
@@ -885,7 +885,7 @@ TEST(ValidBeforeVisible, OnTheWayItMayBeHidden) {
   w.memory[0x550000033000] = std::string(64, '\0');
   w.begin(attach()).point(0x550000033000).point(kB).end();
   expect(w, kValid, Outcome::kPass);
-  // And the variable null in the end, as of what need not show.
+  // In the end the variable is null, which is legal for a context that need not show.
   Stepped null;
   null.slot = kA;
   null.begin(attach()).point(0).end();
@@ -933,13 +933,13 @@ TEST(BeforeUse, TheRecordAndThenTheMap) {
   EXPECT_EQ(w.judged(kBeforeUse).saw,
             "after 3 instructions a visible record uses index 1, and the key map that is published "
             "has 1 names; 6 instructions later it had 2");
-  // Behind the operation.
+  // The name is published after the operation.
   Named late;
   late.begin(attach()).point(kA).publishes(200, 2);
   late.end();
   expect_only(late, kBeforeUse, "index used before its name is published");
   EXPECT_THAT(late.judged(kBeforeUse).saw, HasSubstr("a later one had it"));
-  // Before there was any.
+  // The record was shown before there was a key map.
   Stepped none;
   none.publishes(100, 0, false);
   none.answered({{"op", "process.publish"}});
@@ -964,26 +964,26 @@ TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
     w.next().end();
     expect(w, kBeforeUse, Outcome::kUnobservable);
   }
-  // No list of entries.
+  // The record has no list of entries.
   Named torn;
   torn.memory[kA] = Rec{.entries = kGet + kPath + "x"}.bytes();
   torn.begin(attach()).point(kA).publishes(200, 2);
   torn.next().end();
   expect(torn, kBeforeUse, Outcome::kUnobservable);
-  // In use since before.
+  // The index was in use before the operation.
   Named used;
   used.slot = kA;
   used.begin(attach()).store(kA, kEntries + 12, "z").publishes(200, 2);
   used.next().end();
   expect(used, kBeforeUse, Outcome::kUnobservable);
-  // Shown at a moment of which it is not known: a map behind it is no proof of either.
+  // The record was shown during an update of the key map: which came first is not known.
   Named between;
   between.begin(attach());
   between.published = 0;
   between.point(kA).publishes(200, 2);
   between.next().end();
   expect(between, kBeforeUse, Outcome::kUnobservable);
-  // Hidden until it is there.
+  // The record is hidden until the name is published.
   Named hidden;
   hidden.memory[kA][kValidByte] = 0;
   hidden.begin(attach()).point(kA).publishes(200, 2);

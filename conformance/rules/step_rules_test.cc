@@ -295,7 +295,7 @@ TEST(Fences, WithoutOneOnlyAProcessorThatKeepsOrderIsExcused) {
   }
 }
 
-TEST(Fences, AStoreReleaseHoldsBackItselfAndNothingBehindIt) {
+TEST(Fences, AStoreReleaseHoldsBackItselfAndNothingAfterIt) {
   Trace timestamp("aarch64");
   timestamp.update().barrier("stlr x1, [x2]");
   expect(timestamp, kUpdateFence, Outcome::kPass);

@@ -524,7 +524,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
                         "one of the first 16 updates");
   }
   if (tally.unread > 0) {
-    return unobservable("too little is known of the message at these moments",
+    return unobservable("the message could not be read at these moments",
                         "a readable message of 64 MiB at most");
   }
   if (history.unknown > 0) {

@@ -229,7 +229,7 @@ TEST(StoreRules, ALegalPublicationAndUpdateKeepAll) {
   EXPECT_EQ(r.judge("pctx.publish.payload-before-timestamp").saw, "3 announcements judged");
 }
 
-TEST(StoreRules, WithoutUpdatesTheRowsAboutThemAreSilent) {
+TEST(StoreRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
   Recording r;
   r.published();
   EXPECT_EQ(broken(r), Ids{});
@@ -278,7 +278,7 @@ TEST(StoreRules, AnyOrderAndRepetitionBeforeTheTimestampIsLegal) {
   }
 }
 
-TEST(StoreRules, FieldsBehindTheFirstTimestamp) {
+TEST(StoreRules, FieldsAfterTheFirstTimestamp) {
   Recording pointer_last;
   pointer_last.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime);
   pointer_last.pointer().named();
@@ -371,7 +371,7 @@ TEST(StoreRules, AnUpdatesTimestampsInHalves) {
   opening.image().elf64 = false;
   EXPECT_EQ(info(opening), Ids{"pctx.update.zero-single-store"});
 
-  // Bytes are no halves.
+  // Single bytes are not halves.
   Recording bytes;
   bytes.published().keep(kOtherHeap, message('b'));
   for (std::size_t i = 16; i < 24; ++i) bytes.store<std::uint8_t>(i, 0);
@@ -430,7 +430,7 @@ TEST(StoreRules, AnUpdateThatZeroesLate) {
             (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
-TEST(StoreRules, FieldsBehindTheClosingTimestamp) {
+TEST(StoreRules, FieldsAfterTheClosingTimestamp) {
   Recording r;
   r.published().keep(kOtherHeap, message('b')).timestamp(0).pointer(kOtherHeap).size(9);
   r.timestamp(kLater).size().named();
@@ -466,7 +466,7 @@ TEST(StoreRules, ASignatureThatIsBlankedDuringAnUpdate) {
 }
 
 TEST(StoreRules, AMessageThatIsCompletedTooLate) {
-  // Nothing that decodes, then the message: before the naming call, or behind it.
+  // The bytes do not decode at first; the message comes before the naming call, or after it.
   Recording empty;
   empty.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).keep(kHeap, message('a'));
   empty.named();
@@ -487,7 +487,7 @@ TEST(StoreRules, AMessageThatIsCompletedTooLate) {
   EXPECT_EQ(broken(update), Ids{"pctx.publish.payload-before-timestamp"});
 }
 
-TEST(StoreRules, WhatOtherRowsSayOfMessages) {
+TEST(StoreRules, WhatOtherRequirementsSayOfMessages) {
   Recording patched;  // pctx.update.no-silent-change
   patched.published().keep(kHeap, message('z')).seen();
   EXPECT_EQ(broken(patched), Ids{});
@@ -499,15 +499,15 @@ TEST(StoreRules, WhatOtherRowsSayOfMessages) {
   unreadable.watched().fields().timestamp(kTime).named();
   EXPECT_EQ(unreadable.judge("pctx.publish.payload-before-timestamp").outcome,
             Outcome::kUnobservable);
-  Recording unseen;  // nobody looked again
+  Recording unseen;  // no later snapshot
   unseen.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen(Moment::kExit);
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kUnobservable);
   unseen.timestamp(0).timestamp(kLater);
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
 }
 
-// Right after the store and before its thread stops, a look at the process shows it already.
-TEST(StoreRules, ALookThatMeetsAStoreBeforeItsThreadStops) {
+// A snapshot shows a store right after it, before its thread stops.
+TEST(StoreRules, ASnapshotOfAStoreBeforeItsThreadStops) {
   Recording r;
   r.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen();
   Snapshot& shot = r.image().snapshots.back();
@@ -631,7 +631,7 @@ TEST(StoreRules, AnUnchangedTimestampOfAnotherThreadMayHideItsOwnZero) {
   EXPECT_EQ(r.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
 }
 
-TEST(StoreRules, WhatLiesBehindTheLimitWasNotCompared) {
+TEST(StoreRules, WhatLiesAfterTheLimitWasNotCompared) {
   Recording r;
   r.published().updated();
   for (Store& s : r.image().stores) {
@@ -658,12 +658,12 @@ TEST(StoreRules, ContextsWithoutANameAreJudgedWhereNoneHasOne) {
   EXPECT_EQ(broken(late), Ids{"pctx.update.fields-while-zero"});
 }
 
-TEST(StoreRules, AWithdrawalIsNoUpdate) {
+TEST(StoreRules, AWithdrawalIsNotAnUpdate) {
   Recording zeroed;
   zeroed.published().timestamp(0).keep(kHeap, Bytes(5)).seen();
   EXPECT_EQ(broken(zeroed), Ids{});
   EXPECT_EQ(silent(zeroed), kOfUpdates);
-  // Blanked, and published there again: no update either.
+  // The header is blanked and published there again, which is not an update either.
   Recording blanked;
   blanked.published().vector({});
   blanked.keep(kOtherHeap, Bytes(5)).keep(kOtherHeap, message('b')).fields(kOtherHeap);
@@ -747,7 +747,7 @@ TEST(StoreRules, WhatAReaderHasSeenIsPublishedWithoutANamingCall) {
   EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
-TEST(StoreRules, ChangesByNobodyAreNoThreadsFault) {
+TEST(StoreRules, ChangesByNobodyAreNotBlamedOnAThread) {
   Recording kernel;
   kernel.tid = 0;
   kernel.watched().keep(kHeap, message('a')).vector(whole(kTime)).named();

@@ -100,7 +100,7 @@ struct World {
   double seen_from = 2;
   double seen_to = 3;
   std::vector<ThreadSample> unreadable;
-  std::vector<ThreadSample> born_with;  // behind the records
+  std::vector<ThreadSample> born_with;  // listed after the records
   std::uint32_t image_index = 0;
   std::int32_t parent = 0;
   std::string traceparent;
@@ -236,7 +236,7 @@ World world_of(std::vector<ThreadlocalEntry> entries) {
   return w;
 }
 
-// Whatever lies behind the record must not matter.
+// What lies after the record must not matter.
 void expect_for_all_surroundings(Rec r, const Ids& ids) {
   r.behind = text_of(1024, '\0');
   EXPECT_EQ(failures(world_of(r)), ids) << "zeros behind";
@@ -328,7 +328,7 @@ TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
   EXPECT_EQ(masked, (Ids{"trace_id", "span_id", "trace_flags"}));
 }
 
-TEST(RecordRules, AnotherValidByteIsNoRootSpanId) {
+TEST(RecordRules, AnotherValidByteIsNotARootSpanId) {
   Rec r;
   r.valid = 0xff;
   r.area = pair(2, "") + pair(2, std::string("\1\2\0x", 4));
@@ -504,7 +504,7 @@ TEST(RecordRules, ASlotThatPointsNowhere) {
   EXPECT_EQ(w.judge("tctx.record.contiguous").outcome, Outcome::kUnobservable);
 }
 
-TEST(RecordRules, AVariableThatIsNoPointerIsAnotherMatter) {
+TEST(RecordRules, AVariableThatIsNotAPointerIsForOtherRequirements) {
   World w;
   w.records.clear();
   ThreadSample s;
@@ -548,7 +548,7 @@ TEST(RecordRules, AnotherIdeaOfTrue) {
   EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
 }
 
-TEST(RecordRules, AReservedValueBesideTheRightOne) {
+TEST(RecordRules, AReservedValueNextToTheRightOne) {
   Rec r;
   r.valid = 2;
   World w = world_of(r);

@@ -46,7 +46,7 @@ Finding unseen(std::string why, std::string remedy) {
   return from_file(unobservable(std::move(why), std::move(remedy)));
 }
 Finding elsewhere(std::string_view requirement) {
-  return unseen(fmt::format("the mistake is judged by {}", requirement),
+  return unseen(fmt::format("{} reports this mistake", requirement),
                 fmt::format("mend {}", requirement));
 }
 
@@ -589,7 +589,7 @@ Finding one_definition(const ImageEvidence& e) {
                              fmt::format("{} modules define the variable; {} of these variables "
                                          "was seen in use",
                                          together.size(), used == 0 ? "none" : "one"),
-                             "several definitions, not several in use", mend);
+                             "several definitions, one in use", mend);
   f.evidence = std::move(evidence);
   return f;
 }

@@ -166,7 +166,7 @@ TEST(TlsRules, OthersMayReferToTheDefinition) {
   EXPECT_EQ(together.judge("tctx.tls.access-model").outcome, Outcome::kPass);
 }
 
-TEST(TlsRules, EachMistakeIsOneRows) {
+TEST(TlsRules, EachMistakeIsForOneRequirement) {
   const auto change = [](ModuleFacts m, const std::function<void(ModuleFacts&)>& f) {
     f(m);
     return m;
@@ -262,7 +262,7 @@ TEST(TlsRules, ALibraryWithoutRelocationsFailsInAProcessOnly) {
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
 }
 
-TEST(TlsRules, AModuleIdWithTheOffsetBehindItIsGeneralDynamic) {
+TEST(TlsRules, AModuleIdWithTheOffsetAfterItIsGeneralDynamic) {
   ModuleFacts m = library();
   m.relocations = {relocation(TlsRelocationKind::kModule, 0)};
   m.relocations.front().word_after = kOffset;
@@ -317,7 +317,7 @@ TEST(TlsRules, TheWorstOfSeveralModulesDecides) {
   }
 }
 
-TEST(TlsRules, LocalDynamicBesideAnotherAccessIsNoHarm) {
+TEST(TlsRules, LocalDynamicNextToAnotherAccessDoesNoHarm) {
   ModuleFacts m = library();
   m.relocations.push_back(relocation(TlsRelocationKind::kModule, 0));
   m.local_dynamic_code = {"0x1148: lea rax, [rax + 8]"};
@@ -350,7 +350,7 @@ TEST(TlsRules, TwoDefinitionsAreShownWithTheirSlots) {
   seen.image().threads = {t};
   EXPECT_EQ(seen.mistakes(), Mistakes()) << "one was unloaded before the other came";
   seen.image().defined_together = {0, 1};
-  EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions, not several in use"});
+  EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions, one in use"});
   const Finding f = seen.judge("tctx.tls.one-definition");
   ASSERT_EQ(f.evidence.size(), 3U);
   EXPECT_EQ(f.evidence[2], "/lib/b.so: thread 31: slot at 0x7000 holds 0x8000");
@@ -364,7 +364,7 @@ TEST(TlsRules, SeveralVariablesInUseAreSeveral) {
   EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions"});
   // One variable, which the relocations of both modules lead to.
   seen.image().threads.back().slot = 0x6000;
-  EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions, not several in use"});
+  EXPECT_EQ(seen.mistakes(), Mistakes{"one-definition: several definitions, one in use"});
 }
 
 TEST(TlsRules, WhatIsNotUsedHarmsNobody) {
@@ -398,7 +398,7 @@ TEST(TlsRules, WhatIsNotUsedHarmsNobody) {
   }
 }
 
-TEST(TlsRules, AHiddenCopyInUseIsAMistakeBesideAnExportedOne) {
+TEST(TlsRules, AHiddenCopyInUseIsAMistakeNextToAnExportedOne) {
   ModuleFacts hidden = library("/lib/hidden.so");
   hidden.dynamic_symbols.clear();
   Seen seen({hidden, library()});

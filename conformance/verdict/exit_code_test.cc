@@ -120,7 +120,7 @@ TEST(ExitCode, IgnoresWarningsAboutTheExpectations) {
   EXPECT_EQ(concluded(run).front(), '0');
 }
 
-TEST(ExitCode, SeesAHarnessErrorBehindAnotherOutcome) {
+TEST(ExitCode, SeesAHarnessErrorAfterAnotherOutcome) {
   RunResult run = run_of({Outcome::kFail});
   run.results[0].findings.emplace_back().outcome = Outcome::kHarnessError;
   EXPECT_EQ(concluded(run), "70 ctxconf itself failed to judge pctx.header.signature");

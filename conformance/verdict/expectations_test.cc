@@ -513,7 +513,7 @@ TEST(Apply, DoesNotLetNaOkHideAFailure) {
   EXPECT_EQ(run.results[0].expected, Expected::kUnexpected);
 }
 
-TEST(Apply, SaysNothingOfRowsThatWereNotSelected) {
+TEST(Apply, SaysNothingOfRequirementsThatWereNotSelected) {
   EXPECT_EQ(problems(applied("fail pctx.header.version issue=x\nna-ok tctx.* reason=r\n",
                              {finding(kOther, Outcome::kPass)})),
             "none");
