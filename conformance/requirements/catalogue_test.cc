@@ -84,7 +84,7 @@ struct BrokenRequirement {
 
 class ParseBrokenRequirement : public testing::TestWithParam<BrokenRequirement> {};
 
-TEST_P(ParseBrokenRequirement, NamesTheRowAndTheMember) {
+TEST_P(ParseBrokenRequirement, NamesTheRequirementAndTheMember) {
   const BrokenRequirement& p = GetParam();
   EXPECT_EQ(error_of(file(replaced(requirement(), p.from, p.to))),
             std::string("rows.json: pctx.header.magic: ") + p.error);
@@ -156,7 +156,7 @@ constexpr BrokenRequirement kMeaning[] = {
      "observe.modes: attach does not reach level syscalls"}};
 INSTANTIATE_TEST_SUITE_P(Meaning, ParseBrokenRequirement, testing::ValuesIn(kMeaning));
 
-TEST(ParseSpecification, RefusesReaderRowsInOtherModes) {
+TEST(ParseSpecification, RefusesReaderRequirementsInOtherModes) {
   const std::string reader =
       replaced(requirement("pctx.reader.magic"), R"("writer")", R"("reader")");
   EXPECT_EQ(error_of(file(reader)),
@@ -285,7 +285,7 @@ TEST(ParseSpecification, NeedsASentenceUnlessTheBasisIsOpen) {
   EXPECT_EQ(error_of(file(replaced(r, R"("table")", R"("implied")"))), "accepted");
 }
 
-TEST(ParseSpecification, TakesExcludedRowsWithoutALevel) {
+TEST(ParseSpecification, TakesExcludedRequirementsWithoutALevel) {
   std::string r =
       replaced(requirement(), R"("excluded": null)", R"("excluded": "Nobody could see it.")");
   r = replaced(r, R"("snapshot")", R"("none")");
@@ -306,7 +306,7 @@ TEST(ParseSpecification, RefusesIdsOfAnotherShape) {
   EXPECT_EQ(error_of(file(requirement("pctx.a-1.b2-c"))), "accepted");
 }
 
-TEST(ParseSpecification, RefusesRowsOfTheOtherOtep) {
+TEST(ParseSpecification, RefusesRequirementsOfTheOtherOtep) {
   EXPECT_EQ(error_of(file(requirement("tctx.header.magic"))),
             "rows.json: tctx.header.magic: id: belongs to the other OTEP's file");
   EXPECT_EQ(error_of(file(requirement(), "4947")),
@@ -314,7 +314,7 @@ TEST(ParseSpecification, RefusesRowsOfTheOtherOtep) {
   EXPECT_EQ(error_of(file(requirement("tctx.header.magic"), "4947")), "accepted");
 }
 
-TEST(ParseSpecification, NumbersRowsThatHaveNoId) {
+TEST(ParseSpecification, NumbersRequirementsThatHaveNoId) {
   EXPECT_EQ(error_of(file("7")), "rows.json: requirement 1: is not an object");
   EXPECT_EQ(error_of(file(requirement() + R"(, {"ID": 1})")),
             "rows.json: requirement 2: id: missing");
@@ -322,7 +322,7 @@ TEST(ParseSpecification, NumbersRowsThatHaveNoId) {
             "rows.json: requirement 1: id: is not a string");
 }
 
-TEST(ParseSpecification, RefusesWhatRowsMustNotShare) {
+TEST(ParseSpecification, RefusesWhatRequirementsMustNotShare) {
   EXPECT_EQ(error_of(file(requirement() + "," + requirement())),
             "rows.json: pctx.header.magic: id: used twice");
   const std::string other =
@@ -331,7 +331,7 @@ TEST(ParseSpecification, RefusesWhatRowsMustNotShare) {
             "rows.json: pctx.header.other: mutant: the same as that of pctx.header.magic");
 }
 
-TEST(ParseSpecification, RefusesReferencesToUnknownRows) {
+TEST(ParseSpecification, RefusesReferencesToUnknownRequirements) {
   const auto with = [&](const char* member, std::string_view from, const std::string& to) {
     EXPECT_EQ(error_of(file(replaced(requirement(), from, to))),
               std::string("rows.json: pctx.header.magic: ") + member +
@@ -489,7 +489,7 @@ TEST(Spec, RefusesWhatIsNotBuiltInAndListsWhatIs) {
   EXPECT_EQ(error("4719=2026-04-07,4719=2026-04-07"), "OTEP 4719 is named twice");
 }
 
-TEST(Select, TakesTheWritersRowsOfTheDefaultSpec) {
+TEST(Select, TakesTheWritersRequirementsOfTheDefaultSpec) {
   const auto requirements = select(Catalogue::builtin(), {});
   ASSERT_TRUE(requirements);
   EXPECT_GT(requirements->size(), 50U);
@@ -511,7 +511,7 @@ TEST(Select, LeavesOutDeeperLevels) {
   EXPECT_LT(requirements->size(), select(Catalogue::builtin(), {})->size());
 }
 
-TEST(Select, KeepsPuppetRowsForReadersAtAnyLevel) {
+TEST(Select, KeepsPuppetRequirementsForReadersAtAnyLevel) {
   Selection s;
   s.role = Role::kReader;
   s.deepest = Level::kSnapshot;

@@ -98,7 +98,7 @@ TEST(Drift, ThePinnedTextIsClean) {
   EXPECT_EQ(clean->count(DriftKind::kNoSentence), 1);
 }
 
-TEST(Drift, WhatNoRowRestsOnMayChange) {
+TEST(Drift, WhatNoRequirementRestsOnMayChange) {
   EXPECT_THAT(drift(replaced("It is painted.", "It is tarred.")), ElementsAre());
 }
 
@@ -131,7 +131,7 @@ TEST(Drift, OtherWordsAreAChangeAndShowWhatStandsThere) {
               ElementsAre("changed white 11-11 #sails Sails are brown. Or red."));
 }
 
-TEST(Drift, RowsThatShareSentencesBoundEachOther) {
+TEST(Drift, RequirementsThatShareSentencesBoundEachOther) {
   Specification s = boats();
   s.requirements.push_back(requirement("both", "hull", {6, 6}, {1, 2}));
   const auto drift = drift_of(s, text_of(replaced("It has a keel.", "It is wet.")));

@@ -18,7 +18,7 @@ std::string explained(std::string_view id) {
   return text ? *text : "error";
 }
 
-TEST(List, HasOneLineARowAndTheirNumber) {
+TEST(List, HasALineForEachRequirementAndTheirNumber) {
   const auto requirements = requirements_of(catalogue(), default_spec());
   const std::string text = list_text(requirements);
   EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(requirements.size()) + 1);
@@ -29,7 +29,7 @@ TEST(List, HasOneLineARowAndTheirNumber) {
             "pctx.header.signature  MUST    error    snapshot  attach,wrap,run\n1 requirement\n");
 }
 
-TEST(List, ShowsExcludedRowsAndTheOtepsThatAreAskedFor) {
+TEST(List, ShowsExcludedRequirementsAndTheOtepsThatAreAskedFor) {
   const auto requirements = requirements_of(catalogue(), all_specs(catalogue()));
   const std::string text = list_text(requirements);
   EXPECT_NE(text.find("\ntctx."), text.npos);
@@ -84,7 +84,7 @@ TEST(Explain, KeepsToItsColumns) {
   }
 }
 
-TEST(Explain, SaysWhyARowIsExcluded) {
+TEST(Explain, SaysWhyARequirementIsExcluded) {
   const std::string text = explained("pctx.publish.additive");
   EXPECT_NE(text.find("\n  level     none: no check can exist\n"), text.npos);
   EXPECT_NE(text.find("\n  modes     -\n"), text.npos);
@@ -113,7 +113,7 @@ TEST(RequirementsTable, IsUpToDate) {
   if (found != wanted) std::ofstream("requirements.md") << wanted;
 }
 
-TEST(RequirementsTable, HasEveryRow) {
+TEST(RequirementsTable, HasEveryRequirement) {
   const std::string text = requirements_markdown(catalogue());
   for (const Requirement* r : requirements_of(catalogue(), all_specs(catalogue()))) {
     EXPECT_NE(text.find("\n| `" + r->id + "` | "), text.npos) << r->id;

@@ -72,7 +72,7 @@ class Loop {
   // One line, from any thread; the line feed is added.
   void send(const json& message);
   void send_line(std::string_view line);
-  // nullopt at the end of the file. Of a line over 1 MiB an empty one is left.
+  // nullopt at the end of the file. A line over 1 MiB is returned empty.
   std::optional<std::string> read_line();
 
   // In a child after fork: it no longer holds the channel open.

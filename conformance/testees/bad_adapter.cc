@@ -80,14 +80,14 @@ std::string refusal(const json& request, const char* kind, const std::string& me
   return json({{"id", request.at("id")}, {"ok", false}, {"error", error}}).dump() + "\n";
 }
 
-// Where a kind takes over. What returns nothing has said all that there is to say.
+// What a kind does instead of a legal adapter. If it returns nothing, nothing more is sent.
 using Step = std::optional<std::string> (*)(const json& request, const std::string& reply);
 
 struct Kind {
   const char* name;
   void (*start)() = nullptr;  // before the first line is read
   Step hello = nullptr;       // the reply to hello is about to be sent
-  Step begin = nullptr;       // an operation is about to be done: nothing: it is not
+  Step begin = nullptr;       // an operation is about to be done; nothing: it is not done
   Step reply = nullptr;       // ... was done, its reply is about to be sent
   void (*after)() = nullptr;  // ... and was sent
   Step bye = nullptr;         // the reply to bye is about to be sent

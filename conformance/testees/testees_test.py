@@ -210,7 +210,7 @@ def repeats(pairs):
 
 
 class Context:
-    """The bytes behind one maps entry, as another process sees them."""
+    """The bytes of one maps entry, as another process sees them."""
 
     def __init__(self, entries, memory):
         first = entries[0]
@@ -448,7 +448,7 @@ SEEN_OTHERWISE = {
     "bad_publish_survives_file_size_limit", "bad_publish_memfd_name", "bad_publish_memfd_sized",
     "bad_publish_memfd_first"}
 
-# These show only in their system calls, and leave a legal context behind.
+# Only their system calls show that these are broken; they leave a legal context.
 SEEN_IN_CALLS = {
     "bad_publish_memfd_flags", "bad_publish_name_always", "bad_publish_name_arguments",
     "bad_publish_name_arguments_later",
@@ -640,7 +640,7 @@ class Variants(unittest.TestCase):
         first = timestamps("good_timestamp_plus_one")
         self.assertEqual(first, list(range(first[0], first[0] + 4)))
 
-    def test_exec_leaves_none_behind(self):
+    def test_exec_leaves_none(self):
         with Run(ENTRIES["good_launcher"]) as run:
             run.published()
             snapshot = run.until(lambda s: not s.candidates)

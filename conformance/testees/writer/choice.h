@@ -10,7 +10,8 @@ namespace ctxconf::testees {
 
 // `mutants.py` reads the tables, so a line of them begins with the name.
 struct Choice {
-  // Of a legal adapter; or the requirement that it breaks, with a suffix for a second way.
+  // The name of a legal adapter, or the requirement that a broken one breaks. A second way to break
+  // it has a suffix.
   const char* name;
   const char* about;  // what it does
 };
