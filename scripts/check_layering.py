@@ -26,7 +26,7 @@ ROOMS = {
     "evidence": {"requirements", "text"},
     "payload": set(),
     "elf": {"evidence"},
-    "verdict": {"requirements", "evidence"},
+    "verdict": {"requirements", "evidence", "text"},
     "faults": {"evidence", "text", "verdict"},
     "rules": {"elf", "evidence", "payload", "requirements", "text", "verdict"},
     "judge": {"evidence", "faults", "requirements", "rules", "text", "verdict"},

@@ -11,12 +11,11 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "sys/spawn.h"
 #include "sys/started.h"
+#include "sys/temporary_file.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -31,30 +30,6 @@ ChildOptions target(std::vector<std::string> arguments) {
   o.argv.insert(o.argv.begin(), kTarget);
   return o;
 }
-
-// A file that is removed at the end of the test.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& content, mode_t mode) {
-    const int fd = mkstemp(path_.data());
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
-    fchmod(fd, mode);
-    close(fd);
-  }
-  ~TemporaryFile() { unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-  std::string text() const {
-    std::ostringstream out;
-    out << std::ifstream(path_).rdbuf();
-    return out.str();
-  }
-
- private:
-  std::string path_ = "/tmp/ctxconf_child_test_XXXXXX";
-};
 
 bool exists(pid_t pid) { return kill(pid, 0) == 0; }
 

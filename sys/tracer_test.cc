@@ -30,6 +30,7 @@
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/spawn.h"
+#include "sys/temporary_file.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -49,30 +50,6 @@ Launch target(std::vector<std::string> arguments) {
   launch.argv.insert(launch.argv.begin(), kTarget);
   return launch;
 }
-
-// A file that is removed at the end of the test.
-class TemporaryFile {
- public:
-  TemporaryFile(const std::string& content, mode_t mode) {
-    const int fd = mkstemp(path_.data());
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
-    fchmod(fd, mode);
-    close(fd);
-  }
-  ~TemporaryFile() { unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-  std::string text() const {
-    std::ostringstream out;
-    out << std::ifstream(path_).rdbuf();
-    return out.str();
-  }
-
- private:
-  std::string path_ = "/tmp/ctxconf_tracer_test_XXXXXX";
-};
 
 std::string maps_of(pid_t pid) {
   std::ostringstream out;

@@ -355,20 +355,9 @@ Command adapter_lint_command(CLI::App& app, const Words& /*command_line*/) {
   CLI::App* sub = app.add_subcommand("adapter-lint",
                                      "check that an adapter follows the testee protocol:\n"
                                      "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
-  add_channel(*sub, o->channel, o->timeout_scale);
   sub->footer(
       "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 70 a bug in ctxconf.");
-
-  return {.app = sub,
-          .run =
-              [o](const Words& program) {
-                if (!std::isfinite(o->timeout_scale)) {
-                  return complain(kExitUsage, "--timeout-scale: not a number");
-                }
-                o->adapter = program;
-                return lint(*o);
-              },
-          .takes = "adapter"};
+  return command_by_hand(sub, o, lint);
 }
 
 }  // namespace ctxconf::conformance

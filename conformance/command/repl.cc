@@ -306,17 +306,7 @@ Command repl_command(CLI::App& app, const Words& /*command_line*/) {
       app.add_subcommand("repl",
                          "type operations for an adapter by hand, and see its memory after each:\n"
                          "ctxconf repl [options] -- ADAPTER [ARGS]");
-  add_channel(*sub, o->channel, o->timeout_scale);
-  return {.app = sub,
-          .run =
-              [o](const Words& program) {
-                if (!std::isfinite(o->timeout_scale)) {
-                  return complain(kExitUsage, "--timeout-scale: not a number");
-                }
-                o->adapter = program;
-                return repl(*o);
-              },
-          .takes = "adapter"};
+  return command_by_hand(sub, o, repl);
 }
 
 }  // namespace ctxconf::conformance

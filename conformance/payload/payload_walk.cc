@@ -475,7 +475,9 @@ bool PayloadWalk::any_value(Region message, int depth, const Crumb& crumb, Value
   return true;
 }
 
-bool PayloadWalk::array(Region message, int depth, const Crumb& crumb, ValueNode& node) {
+template <class Node, class Walk>
+bool PayloadWalk::list(Region message, int depth, const Crumb& crumb, std::string_view name,
+                       std::vector<Node>& nodes, Walk walk) {
   if (!enter(depth, message.at, crumb)) return false;
   WireField f;
   while (more(message)) {
@@ -484,31 +486,27 @@ bool PayloadWalk::array(Region message, int depth, const Crumb& crumb, ValueNode
       if (!complete(f, depth, crumb)) return false;
       continue;
     }
-    const Crumb c{&crumb, "array", node.items.size()};
+    const Crumb c{&crumb, name, nodes.size()};
     if (!expect(f, kDelimited, depth, c)) return false;
-    ValueNode spare;
-    if (!any_value(f.value, depth + 1, c, append(node.items, spare))) return false;
+    Node spare;
+    if (!walk(f, c, append(nodes, spare))) return false;
   }
   return true;
 }
 
+bool PayloadWalk::array(Region message, int depth, const Crumb& crumb, ValueNode& node) {
+  return list(message, depth, crumb, "array", node.items,
+              [&](const WireField& f, const Crumb& c, ValueNode& item) {
+                return any_value(f.value, depth + 1, c, item);
+              });
+}
+
 bool PayloadWalk::pair_list(Region message, int depth, const Crumb& crumb, ValueNode& node) {
-  if (!enter(depth, message.at, crumb)) return false;
-  WireField f;
-  while (more(message)) {
-    if (!next(message, depth, crumb, f)) return false;
-    if (f.number != 1) {
-      if (!complete(f, depth, crumb)) return false;
-      continue;
-    }
-    const Crumb c{&crumb, "kvlist", node.pairs.size()};
-    if (!expect(f, kDelimited, depth, c)) return false;
-    PairNode spare;
-    PairNode& one = append(node.pairs, spare);
-    one.offset = f.offset;
-    if (!pair(f.value, depth + 1, c, one)) return false;
-  }
-  return true;
+  return list(message, depth, crumb, "kvlist", node.pairs,
+              [&](const WireField& f, const Crumb& c, PairNode& one) {
+                one.offset = f.offset;
+                return pair(f.value, depth + 1, c, one);
+              });
 }
 
 }  // namespace ctxconf::conformance

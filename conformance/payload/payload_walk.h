@@ -131,6 +131,10 @@ class PayloadWalk {
   bool string(const WireField& field, int depth, const Crumb& crumb);
   bool complete(const WireField& field, int depth, const Crumb& crumb);
   bool any_value(Region message, int depth, const Crumb& crumb, ValueNode& node);
+  // A message whose field 1 is repeated; `walk` gets each.
+  template <class Node, class Walk>
+  bool list(Region message, int depth, const Crumb& crumb, std::string_view name,
+            std::vector<Node>& nodes, Walk walk);
   bool array(Region message, int depth, const Crumb& crumb, ValueNode& node);
   bool pair_list(Region message, int depth, const Crumb& crumb, ValueNode& node);
   bool entity_ref(Region message, int depth, const Crumb& crumb);

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "conformance/text/ascii.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -194,17 +196,7 @@ std::string bytes_of_json_text(std::string_view json) {
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::ranges::all_of(word, is_plain_in_shell)) return std::string(word);
   // The terminal escape changes every word that plain quotes cannot hold, and no other.
-  if (escape(word, Escape::kTerminal, word.size()) == word) {
-    std::string out = "'";
-    for (const char c : word) {
-      if (c == '\'') {
-        out += "'\\''";
-      } else {
-        out += c;
-      }
-    }
-    return out + "'";
-  }
+  if (escape(word, Escape::kTerminal, word.size()) == word) return single_quoted(word);
   std::string out = "$'";
   for (std::size_t at = 0; at < word.size();) {
     const CodePoint c = code_point_at(word, at);

@@ -4,50 +4,26 @@
     driven_process_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
 """
 
-import json
-import os
-import subprocess
 import sys
 import unittest
 
-import jsonschema
+from driven_table import BIN, SOURCE, TableTests, requirements, run, table
 
-SOURCE = sys.argv[1] if len(sys.argv) > 2 else ""
-BIN = sys.argv[2] if len(sys.argv) > 2 else ""
-PROGRAM = os.path.join(BIN, "driven_process_writer")
-DEADLINE_S = 60
-
-
-def load(*path):
-    with open(os.path.join(SOURCE, "conformance", *path), encoding="utf-8") as file:
-        return json.load(file)
-
-
-TABLE = {"mutants": []}
-if BIN:
-    with open(os.path.join(BIN, "driven_process_mutants.json"), encoding="utf-8") as list_of_mutants:
-        TABLE = json.load(list_of_mutants)
-ALL = {} if not SOURCE else {
-    row["id"]: row for row in load("requirements", "4719-2026-04-07.json")["requirements"]}
+PROGRAM = "driven_process_writer"
+TABLE = table("driven_process_mutants.json")
+ALL = requirements("4719-2026-04-07.json")
 ROWS = {
     name: row for name, row in ALL.items()
     if row["role"] == "writer" and row["observe"]["modes"] == ["run"]
     and row["observe"]["level"] in ("snapshot", "syscalls", "stores")}
-OWN = [e for e in TABLE["mutants"] if e["program"] == "driven_process_writer"]
+OWN = [e for e in TABLE["mutants"] if e["program"] == PROGRAM]
 MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
 
 
-class Table(unittest.TestCase):
-    def test_it_keeps_to_its_schema(self):
-        schema = load("testees", "mutants.schema.json")
-        jsonschema.validate(TABLE, schema, jsonschema.Draft202012Validator)
+class Table(TableTests, unittest.TestCase):
+    table = TABLE
 
-    def test_names_are_unique_and_programs_declared(self):
-        names = [e["name"] for e in TABLE["mutants"]]
-        self.assertEqual(len(names), len(set(names)))
-        self.assertEqual({e["program"] for e in TABLE["mutants"]}, set(TABLE["programs"]))
-
-    def test_each_mutant_breaks_the_row_that_it_is_named_after(self):
+    def test_each_mutant_breaks_the_requirement_that_it_is_named_after(self):
         words = {"error": "fail", "warning": "warn", "info": "info"}
         for entry in MUTANTS:
             row = entry["requirements"][0]
@@ -58,7 +34,7 @@ class Table(unittest.TestCase):
                 self.assertEqual(outcome, words[ALL[broken]["severity"]], broken)
             self.assertTrue(len(entry["expect"]) == 1 or "comment" in entry, row)
 
-    def test_every_row_has_a_mutant_of_its_own(self):
+    def test_every_requirement_has_a_mutant_of_its_own(self):
         alone = {e["requirements"][0] for e in MUTANTS if len(e["expect"]) == 1}
         self.assertEqual(set(ROWS) - alone, set())
 
@@ -77,18 +53,14 @@ class Table(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def run_with(self, *arguments):
-        return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False,
-                              timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
-
     def test_it_and_the_table_know_the_same_cases(self):
-        done = self.run_with("--list")
+        done = run(PROGRAM, "--list")
         listed = [line.strip() for line in done.stderr.splitlines()[1:]]
         self.assertEqual(sorted(listed), sorted(" ".join(e["args"]) for e in OWN))
 
     def test_mistakes_are_answered_with_the_usage(self):
         for arguments in ([], ["--bad"], ["--bad", "x"], ["--good", "pctx.update.visible"]):
-            done = self.run_with(*arguments)
+            done = run(PROGRAM, *arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn("usage: ", done.stderr)
 

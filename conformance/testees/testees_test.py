@@ -485,7 +485,7 @@ class Table(unittest.TestCase):
         self.assertEqual(len(WRAPPED) + len(FILES), len(MUTANTS["mutants"]))
         self.assertEqual({e["program"] for e in MUTANTS["mutants"]}, set(MUTANTS["programs"]))
 
-    def test_rows_exist_and_are_judged_at_this_level(self):
+    def test_requirements_exist_and_are_judged_at_this_level(self):
         for name, entry in WRAPPED.items():
             for row in [*entry["requirements"], *entry["expect"]]:
                 self.assertIn(row, JUDGED, name)
@@ -493,7 +493,7 @@ class Table(unittest.TestCase):
                 expected = {*entry["expect"], *entry.get("host_may_add", {})}
                 self.assertLessEqual(expected, set(entry["requirements"]), name)
 
-    def test_expected_outcomes_are_those_of_the_rows_severity(self):
+    def test_expected_outcomes_are_those_of_the_severity(self):
         words = {"error": "fail", "warning": "warn", "info": "info"}
         for name, entry in WRAPPED.items():
             if entry["kind"] == "mutant":
@@ -502,7 +502,7 @@ class Table(unittest.TestCase):
                     severity = "warning" if name in NAMELESS else JUDGED[row]["severity"]
                     self.assertEqual(outcome, words[severity], f"{name} {row}")
 
-    def test_every_row_has_a_mutant(self):
+    def test_every_requirement_has_a_mutant(self):
         broken = {row for e in WRAPPED.values() if e["kind"] == "mutant" for row in e["expect"]}
         self.assertEqual(broken - SHOWN_BY_FILES, set(JUDGED) - SHOWN_BY_FILES)
 
@@ -914,7 +914,7 @@ class ElfFiles(unittest.TestCase):
             with self.subTest(program):
                 subprocess.run([os.path.join(BIN, program)], check=True, timeout=DEADLINE_S)
 
-    def test_rows_are_about_files(self):
+    def test_requirements_are_about_files(self):
         words = {"error": "fail", "warning": "warn", "info": "info"}
         for name, entry in FILES.items():
             for row in [*entry["requirements"], *entry["expect"]]:
@@ -924,7 +924,7 @@ class ElfFiles(unittest.TestCase):
                     self.assertIn(row, entry["requirements"], name)
                     self.assertEqual(outcome, words[JUDGED_IN_FILES[row]["severity"]], name)
 
-    def test_every_row_has_a_mutant(self):
+    def test_every_requirement_has_a_mutant(self):
         broken = {row for e in FILES.values() if e["kind"] == "mutant" for row in e["expect"]}
         self.assertEqual(broken, set(JUDGED_IN_FILES) - NEEDS_A_PROCESS)
 

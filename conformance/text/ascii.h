@@ -20,6 +20,19 @@ inline std::string lower_case(std::string_view text) {
   return out;
 }
 
+// In single quotes, as one word of a shell.
+inline std::string single_quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
 // A decimal number; nothing if the text is not entirely one, or it does not fit.
 template <class Number>
 std::optional<Number> number_from(std::string_view text) {

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "conformance/text/ascii.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -36,15 +38,7 @@ std::string for_shell(std::string_view word) {
   if (!word.empty() && word.front() != '-' && std::ranges::all_of(word, plain)) {
     return std::string(word);
   }
-  std::string out = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
+  return single_quoted(word);
 }
 
 std::string edit(std::string_view file, int line, std::string_view what) {

@@ -101,17 +101,22 @@ void bad_native_byte_order() {
   name_and_hold(r);
 }
 
-void bad_wide_fields_on_32_bit() {
-  needs_32_bits();
-  constexpr std::size_t size_of_narrow_header = 28;
-  const Region r = make_region();
-  const Buffer payload = copy_to(r.at + size_of_narrow_header, usual_message());
+// Stores the lower half of the pointer and leaves the upper half as it is.
+void publish_narrow_pointer(const Region& r, const Buffer& payload) {
   std::memcpy(r.at, kSignature.data(), kSignature.size());
   store<std::uint32_t>(r.at + kVersionAt, 2);
   store<std::uint32_t>(r.at + kSizeAt, static_cast<std::uint32_t>(payload.size));
   store<std::uint32_t>(r.at + kPointerAt, static_cast<std::uint32_t>(address_of(payload.at)));
   set_timestamp(r, next_timestamp());
   name_and_hold(r);
+}
+
+void bad_wide_fields_on_32_bit() {
+  needs_32_bits();
+  constexpr std::size_t size_of_narrow_header = 28;
+  const Region r = make_region();
+  const Buffer payload = copy_to(r.at + size_of_narrow_header, usual_message());
+  publish_narrow_pointer(r, payload);
 }
 
 void bad_timestamp_nanoseconds() {
@@ -165,12 +170,7 @@ void good_upper_half_untouched() {
   needs_32_bits();
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
-  std::memcpy(r.at, kSignature.data(), kSignature.size());
-  store<std::uint32_t>(r.at + kVersionAt, 2);
-  store<std::uint32_t>(r.at + kSizeAt, static_cast<std::uint32_t>(payload.size));
-  store<std::uint32_t>(r.at + kPointerAt, static_cast<std::uint32_t>(address_of(payload.at)));
-  set_timestamp(r, next_timestamp());
-  name_and_hold(r);
+  publish_narrow_pointer(r, payload);
 }
 
 void good_sign_extended() {
