@@ -223,9 +223,10 @@ std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
 
 Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
   Outcomes out;
-  if (entry.may_skip && access((runs.directory + "/" + entry.program).c_str(), X_OK) != 0) {
-    out.verdict = Verdict::kSkipped;
-    out.text = entry.program + " was not built on this host";
+  const std::string program = runs.directory + "/" + entry.program;
+  if (access(program.c_str(), entry.command == "elf" ? R_OK : X_OK) != 0) {
+    out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
+    out.text = entry.program + " was not built";
     return out;
   }
   const std::string dir = runs.scratch + "/" + entry.name;
