@@ -17,6 +17,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -71,6 +73,19 @@ class Withholder {
   bool holds_ = false;
 };
 
+#ifdef SYS_pause
+constexpr long kPause = SYS_pause;
+#else
+constexpr long kPause = SYS_ppoll;
+#endif
+
+// The number of the system call in which the thread of this process sleeps; 0: it runs.
+long call_of(pid_t tid) {
+  long number = 0;
+  std::ifstream("/proc/self/task/" + std::to_string(tid) + "/syscall") >> number;
+  return number;
+}
+
 TEST(AccessWatchdog, EndsACopyThatNobodyAnswers) {
   const Withholder child;
   if (!child.holds()) GTEST_SKIP() << "this user may not withhold pages from the kernel";
@@ -104,7 +119,9 @@ TEST(AccessWatchdog, KeepsAThreadWhereItWasStuck) {
   std::atomic<bool> is_over = false;
   std::atomic<bool> came_back = false;
   std::atomic<int> stuck = 0;
+  std::atomic<pid_t> tid = 0;
   std::thread([&] {
+    tid = gettid();
     const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; }, AfterStuck::kStays);
     {
       const ProcessAccess access(1);
@@ -114,7 +131,7 @@ TEST(AccessWatchdog, KeepsAThreadWhereItWasStuck) {
   }).detach();
   while (stuck == 0) usleep(1000);
   is_over = true;
-  usleep(20'000);
+  while (!came_back && call_of(tid) != kPause) usleep(1000);
   EXPECT_FALSE(came_back);
   EXPECT_EQ(stuck, 1);
 }
@@ -137,11 +154,24 @@ TEST(AccessWatchdog, WatchesNothingWhereNoThreadCanBeMade) {
 
 TEST(AccessWatchdog, KnowsOnlyTheAccessesOfItsThread) {
   std::atomic<int> stuck = 0;
+  std::atomic<bool> is_over = false;
   const AccessWatchdog dog(milliseconds(4), [&](pid_t) { ++stuck; });
-  std::thread([&] {
+  std::atomic<bool> has_begun = false;
+  std::thread unwatched([&] {
     const ProcessAccess elsewhere(2);
-    usleep(40'000);
+    has_begun = true;
+    while (!is_over) usleep(1000);
+  });
+  while (!has_begun) usleep(1000);
+  // Another watchdog with a longer deadline shows how long that is enough.
+  std::thread([&] {
+    std::atomic<int> stuck_here = 0;
+    const AccessWatchdog slower(milliseconds(8), [&](pid_t) { ++stuck_here; });
+    const ProcessAccess access(3);
+    while (stuck_here == 0) usleep(1000);
   }).join();
+  is_over = true;
+  unwatched.join();
   EXPECT_EQ(stuck, 0);
 }
 

@@ -262,6 +262,13 @@ class Case(unittest.TestCase):
                 self.fail(f"left behind: {left}")
             time.sleep(0.02)
 
+    def wait_until(self, condition, what):
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                self.fail(f"never: {what}")
+            time.sleep(0.005)
+
     def path(self, name):
         return os.path.join(self.dir, name)
 
@@ -548,8 +555,8 @@ class WrapTest(Case):
     def test_interrupt_ends_the_program_and_reports(self):
         for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(signo):
+                # What it says comes after its naming call, and so after a snapshot.
                 child = self.start_observation("--out", "out")
-                time.sleep(0.15)
                 child.send_signal(signo)
                 out, err = child.communicate(timeout=DEADLINE_S)
                 self.assertIn(b"interrupted", out, err)
@@ -585,7 +592,7 @@ class WrapTest(Case):
                          "pctx.publish.survives-file-size-limit", "--pause", "20", "--hold", "100",
                          out=["^WARN +pctx.publish.survives-file-size-limit", "SIGXFSZ"])
 
-    def test_a_broken_layout_stands_beside_a_vector(self):
+    def test_a_broken_layout_is_shown_next_to_a_vector(self):
         for testee, name, vector, lines in (
                 ("process_writer", "pctx.header.layout", "pctx/inline-one-page",
                  ["00000c  04 01 00 00                                      payload_size = 260"]),
@@ -893,9 +900,11 @@ class FaultsTest(Case):
                          out=["fault matrix was not run"])
 
     def test_interrupted(self):
-        child = self.start(CTXCONF, "wrap", "--faults", "--", WRITER, "--quiet", "--hold", "400ms",
-                           stderr=subprocess.PIPE)
-        time.sleep(1.2)
+        # The first run is without a fault.
+        child = self.start(CTXCONF, "wrap", "--faults", "--", "sh", "-c",
+                           f"echo >> starts; exec {WRITER} --quiet --hold 400ms", stderr=subprocess.PIPE)
+        self.wait_until(lambda: os.path.exists(self.path("starts")) and len(self.read("starts")) > 1,
+                        "the matrix runs")
         child.send_signal(signal.SIGTERM)
         out, err = child.communicate(timeout=DEADLINE_S)
         self.assertIn(b"the fault matrix was interrupted", out, err)
@@ -926,7 +935,7 @@ class InjectTest(Case):
         self.assertIn("mremap:error=ENOMEM, 0 times", done.out, done)
         self.assertIn("never applied", done.unfolded())
 
-    def test_rows_that_the_fault_may_explain_are_not_judged(self):
+    def test_requirements_that_the_fault_may_explain_are_not_judged(self):
         self.expect_exit(CLEAN, "wrap", "--out", "out", "--inject",
                          "memfd_create(MFD_NOEXEC_SEAL):error=EINVAL:when=1", "--", WRITER,
                          "--hold", "150ms")
@@ -1466,7 +1475,8 @@ class AttachTest(Case):
     def test_process_that_is_killed_meanwhile(self):
         writer = self.start_writer()
         ctxconf = self.start(CTXCONF, "attach", "--for", "700ms", str(writer.pid))
-        time.sleep(0.25 * SLOW)
+        # It reads the memory of others in a thread that another one watches.
+        self.wait_until(lambda: len(os.listdir(f"/proc/{ctxconf.pid}/task")) > 1, "it observes")
         writer.kill()
         writer.wait()
         out, _ = ctxconf.communicate(timeout=DEADLINE_S)
