@@ -113,7 +113,7 @@ class Page {
     }
     if (cut == std::string_view::npos) return {text, {}};
     const std::size_t next = text.find_first_not_of(' ', cut);
-    return {text.substr(0, cut),
+    return {text.substr(0, text.find_last_not_of(' ', cut) + 1),
             next == std::string_view::npos ? std::string_view() : text.substr(next)};
   }
 
