@@ -12,6 +12,7 @@ import pty
 import re
 import resource
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -1138,11 +1139,11 @@ class ReportsTest(Case):
                          "needs root and unshare(1): makes namespaces")
     def test_full_disk(self):
         adapter = os.path.join(BIN, "adapter_cpp")
-        script = ('mkdir -p "$0" && mount -t tmpfs -o size=16k none "$0" && head -c "$1" /dev/zero '
+        script = ('mkdir -p "$0" && mount -t tmpfs -o size=8k none "$0" && head -c "$1" /dev/zero '
                   '> "$0/other"; shift; "$@"; code=$?; ls -A "$0" >&2; exit $code')
         for words in (["wrap", "--out", "out", "--", WRITER, "--quiet", "--hold", "100ms"],
                       ["run", "--out", "out", "--only", "pctx.publish.timestamp-last", "--", adapter]):
-            for taken in ("0", "16384"):
+            for taken in ("0", "8192"):
                 with self.subTest(words=words, taken=taken):
                     done = self.expect_exit(
                         UNREACHABLE, "-m", "sh", "-c", script, "out", taken, CTXCONF, *words,
@@ -1827,6 +1828,15 @@ class CatalogueTest(Case):
         self.expect_exit(CLEAN, "list", "--checks", out=f"^{len(checks)} requirements")
         only = self.expect_exit(CLEAN, "list", "--json", "--spec", "4719=2026-04-07").out
         self.assertEqual({row["otep"] for row in json.loads(only)}, {4719})
+
+    def test_selftest_names_a_program_that_was_not_built(self):
+        for name in os.listdir(BIN):
+            if name.endswith("mutants.json"):
+                shutil.copy(os.path.join(BIN, name), self.dir)
+        self.expect_exit(FAILED, "selftest", "--dir", self.dir, "--only", "bad_header_version",
+                         "--only", "bad_driven_update_visible",
+                         out=["^ +process_writer was not built$", "^ +driven_process_writer was not built$",
+                              ", 0 missed, .* 2 broken$"])
 
     def test_capabilities_and_doctor(self):
         self.expect_exit(CLEAN, "list", "--capabilities", out="^(yes|no) +ptrace ")
