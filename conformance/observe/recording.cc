@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "conformance/observe/image_recorder.h"
-#include "conformance/observe/race.h"
+#include "conformance/observe/running_race.h"
 #include "conformance/observe/slot_turns.h"
 #include "conformance/observe/snapshot_pace.h"
 #include "conformance/observe/stopped_time.h"
@@ -62,7 +62,8 @@ class Live {
         registers_(
             tracer_, threads_, [this](pid_t pid) { return image(pid); },
             [this](pid_t pid, pid_t tid) { go_on(pid, tid); }, scaled(kArming)),
-        turns_(tracer_, threads_) {}
+        turns_(tracer_, threads_),
+        race_(options) {}
 
   void begin();
   sys::Result<bool> step(Clock::time_point wake);
@@ -117,9 +118,7 @@ class Live {
   std::optional<ImageKey> image_of(pid_t pid) const;
   bool is_held_up(pid_t pid) const { return held_up_.contains(pid); }
   ImageRecorder* image(pid_t pid);
-  void begin_race(pid_t pid);
-  void end_race();
-  void end_race(Watched& w);
+  RunningRace& race() { return race_; }
   void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
 
  private:
@@ -228,9 +227,7 @@ class Live {
   std::set<pid_t> awaited_;
   std::optional<Clock::time_point> published_;
   std::set<pid_t> held_up_;  // ended by us, because a fork in it did not finish
-  std::unique_ptr<RacingReader> racer_;
-  ImageKey raced_;  // the image whose context is raced
-  Clock::time_point race_begun_;
+  RunningRace race_;
 };
 
 void Live::start_image(Watched& w) {
@@ -256,7 +253,7 @@ ImageRecorder* Live::image(pid_t pid) {
 
 void Live::end_image(Watched& w, const std::string& ending) {
   if (!w.image) return;
-  end_race(w);
+  race_.end_in(*w.image);
   registers_.forget(w.process.pid);
   stored_ += w.image->stored_bytes();
   w.process.images.push_back(std::move(*w.image).finish(ending));
@@ -805,38 +802,6 @@ sys::Result<bool> Live::step(Clock::time_point until) {
   return true;
 }
 
-void Live::begin_race(pid_t pid) {
-  ImageRecorder* const i = image(pid);
-  if (i == nullptr) return;
-  const Image& image = i->image();
-  const auto header = i->header();
-  if (!header) return i->no_race("there was no context to read");
-  auto reader = RacingReader::start(
-      pid, *header, image.elf64,
-      std::chrono::duration_cast<milliseconds>(options_.memory_deadline * options_.timeout_scale),
-      options_.unreachable);
-  if (!reader) return i->no_race(sys::to_string(reader.error()));
-  racer_ = *std::move(reader);
-  raced_ = image.key;
-  race_begun_ = Clock::now();
-}
-
-void Live::end_race() {
-  if (!racer_) return;
-  const auto it = alive_.find(raced_.pid);
-  if (it != alive_.end()) end_race(it->second);
-}
-
-// Ends the race of this image; called at its end at the latest.
-void Live::end_race(Watched& w) {
-  if (!racer_ || !w.image || w.image->image().key != raced_) return;
-  const auto reader = std::exchange(racer_, nullptr);
-  Race race = reader->finish();
-  race.duration_ns = static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - race_begun_).count());
-  if (w.image->races().size() < kMaxRaces) w.image->races().push_back(std::move(race));
-}
-
 void Live::last_look() {
   for (const auto& [pid, w] : alive_) {
     if (is_in_exec(pid)) continue;
@@ -1032,8 +997,10 @@ void Recording::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
 }
 void Recording::step_from_gate(pid_t pid, pid_t tid) { state_->live.step_from_gate(pid, tid); }
 bool Recording::is_held_up(pid_t pid) const { return state_->live.is_held_up(pid); }
-void Recording::begin_race(pid_t pid) { state_->live.begin_race(pid); }
-void Recording::end_race() { state_->live.end_race(); }
+void Recording::begin_race(pid_t pid) {
+  if (ImageRecorder* const image = state_->live.image(pid)) state_->live.race().begin(*image);
+}
+void Recording::end_race() { state_->live.race().end(); }
 void Recording::begins_to_publish(pid_t pid, pid_t tid) {
   state_->live.begins_to_publish(pid, tid);
 }
