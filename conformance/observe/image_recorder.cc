@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "abi/process_header.h"
-
 namespace ctxconf::conformance {
 
 template <class T, class... Args>
@@ -31,24 +29,12 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
                                  shared.code_files, store_limits);
     if (options.steps) header_steps_ = add<StepRecorder>(elf64, order_, *stores_);
   }
-  if (options.record_stores) {
-    record_stores_ = add<RecordStoreRecorder>(order_, shared.code_files);
-  }
-  if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files);
+  if (options.record_stores) add<RecordStoreRecorder>(order_, shared.code_files, *threads_);
+  if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files, *threads_);
 }
 
 bool ImageRecorder::steps(pid_t tid) const {
   return std::ranges::any_of(instruments_, [&](const auto& i) { return i->steps(tid); });
-}
-
-std::optional<sys::RemoteAddr> ImageRecorder::header() const {
-  if (image().snapshots.empty()) return std::nullopt;
-  for (const Candidate& c : image().snapshots.back().candidates) {
-    if (!c.named || c.memory.empty()) continue;
-    const auto h = abi::decode_process_header(c.memory.front().bytes);
-    if (h && abi::is_valid(*h)) return c.memory.front().at;
-  }
-  return std::nullopt;
 }
 
 std::uint64_t ImageRecorder::stored_bytes() const {

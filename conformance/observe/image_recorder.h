@@ -56,15 +56,12 @@ class ImageRecorder {
   // Null: not requested.
   StoreRecorder* stores() { return stores_; }
   StepRecorder* header_steps() { return header_steps_; }
-  RecordStoreRecorder* record_stores() { return record_stores_; }
   SlotStepRecorder* slot_steps() { return slot_steps_; }
   const SlotStepRecorder* slot_steps() const { return slot_steps_; }
   SlotTurn& slot_turn() { return slot_turn_; }
 
   // Whether the thread is single-stepped.
   bool steps(pid_t tid) const;
-  // The header of the process context in the last snapshot, if a reader would accept it.
-  std::optional<sys::RemoteAddr> header() const;
   std::uint64_t stored_bytes() const;
 
   // The image, with how it ended.
@@ -87,7 +84,6 @@ class ImageRecorder {
   ThreadRecorder* threads_ = nullptr;
   StoreRecorder* stores_ = nullptr;
   StepRecorder* header_steps_ = nullptr;
-  RecordStoreRecorder* record_stores_ = nullptr;
   SlotStepRecorder* slot_steps_ = nullptr;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/evidence/timeline.h"
+#include "sys/remote_addr.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
@@ -24,6 +25,9 @@ struct StoppedAt {
   bool alone = false;     // nobody else has run in its memory since its last instruction
   bool may_step = false;  // step traces may begin
 };
+
+// Whose words of Instrument::watched() a call has changed.
+enum class Rewatched { kNobody, kThread, kAllThreads };
 
 class Instrument {
  public:
@@ -60,6 +64,13 @@ class Instrument {
   virtual bool stepped(const sys::Stepped& /*e*/, StoppedAt /*at*/) { return false; }
   // Record what has changed unseen, before the next event.
   virtual void catch_up(pid_t /*tid*/) {}
+  // The context of this thread is to be watched from now on; its TLS is at `thread_pointer`, if
+  // known. The thread may be running.
+  virtual Rewatched select(pid_t /*tid*/, std::optional<sys::RemoteAddr> /*thread_pointer*/) {
+    return Rewatched::kNobody;
+  }
+  // After select(): those threads now have the words of watched(), except `unwatched`.
+  virtual void selected(std::vector<pid_t> /*unwatched*/) {}
   // The thread continues from a stop, and no further event of this stop follows.
   virtual void resumed(pid_t /*tid*/) {}
   virtual void ended(pid_t /*tid*/) {}

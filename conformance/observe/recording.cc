@@ -110,7 +110,6 @@ class Live {
     }
     return true;
   }
-  void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   void step_from_gate(pid_t pid, pid_t tid);
   void begins_to_publish(pid_t pid, pid_t tid) {
     if (ImageRecorder* const i = image(pid)) i->calls().begins_to_publish(tid);
@@ -119,9 +118,11 @@ class Live {
   bool is_held_up(pid_t pid) const { return held_up_.contains(pid); }
   ImageRecorder* image(pid_t pid);
   RunningRace& race() { return race_; }
-  void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
+  void watch_thread(pid_t pid, pid_t owner, Clock::time_point deadline);
 
  private:
+  void await_watches(const ImageRecorder& of, Instrument& instrument, pid_t only,
+                     Clock::time_point deadline);
   void add(pid_t pid, pid_t parent, bool shares_memory);
   void start_image(Watched& w);
   void end_image(Watched& w, const std::string& ending);
@@ -817,47 +818,35 @@ std::optional<ImageKey> Live::image_of(pid_t pid) const {
   return it->second.image->image().key;
 }
 
-void Live::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
+void Live::watch_thread(pid_t pid, pid_t owner, Clock::time_point deadline) {
   ImageRecorder* const i = image(pid);
-  if (i == nullptr || i->record_stores() == nullptr) return;
-  RecordStoreRecorder& records = *i->record_stores();
-  const auto slot = i->threads().slot_of(owner);
-  if (!slot || records.is_about(slot->value, owner)) return;
-  records.begin(pid, slot->value, slot->at, owner);
-  const auto wanted = records.watched(owner);
-  if (!wanted) return;
+  if (i == nullptr) return;
+  const auto thread = threads_.find(owner);
+  const bool known = thread != threads_.end() && thread->second.process == pid;
+  for (const auto& instrument : i->instruments()) {
+    const auto rewatched = instrument->select(owner, known ? thread->second.pointer : std::nullopt);
+    if (rewatched == Rewatched::kNobody) continue;
+    // The image may end meanwhile.
+    return await_watches(*i, *instrument, rewatched == Rewatched::kThread ? owner : 0, deadline);
+  }
+}
+
+// Waits until the thread, or each thread of the image if it is 0, has the words of watched().
+void Live::await_watches(const ImageRecorder& of, Instrument& instrument, pid_t only,
+                         Clock::time_point deadline) {
+  const ImageKey key = of.image().key;
   const auto missing = [&] {
     std::vector<pid_t> out;
     for (const auto& [tid, thread] : threads_) {
-      if (thread.process == pid && thread.watches != wanted) out.push_back(tid);
+      if (thread.process != key.pid || (only != 0 && tid != only)) continue;
+      if (thread.watches != instrument.watched(tid)) out.push_back(tid);
     }
     return out;
   };
   for (const pid_t tid : missing()) (void)tracer_.interrupt(tid);
-  const auto is_done = [&] { return !alive_.contains(pid) || missing().empty(); };
-  if (step_until(deadline, is_done) && alive_.contains(pid)) records.watches_begun(missing());
-}
-
-void Live::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
-  ImageRecorder* const i = image(pid);
-  const auto thread = threads_.find(owner);
-  if (i == nullptr || i->slot_steps() == nullptr) return;
-  if (thread == threads_.end() || thread->second.process != pid || !thread->second.pointer) return;
-  SlotStepRecorder& slot_steps = *i->slot_steps();
-  if (!i->image().elf64) return slot_steps.give_up("the program is not a 64-bit program");
-  // If several modules define one, takes the one that was used.
-  const auto used = i->threads().slot_of(owner);
-  const auto slot =
-      used ? std::optional(used->at) : i->threads().variable_of(owner, *thread->second.pointer);
-  if (!slot) return;
-  slot_steps.watch(owner, *slot, i->header());
-  const auto is_done = [&] {
-    if (!alive_.contains(pid)) return true;
-    const auto t = threads_.find(owner);
-    return t == threads_.end() || t->second.watches == slot_steps.watched(owner);
-  };
-  if (!is_done()) (void)tracer_.interrupt(owner);
-  (void)step_until(deadline, is_done);
+  const auto has_ended = [&] { return image_of(key.pid) != key; };
+  const auto is_done = [&] { return has_ended() || missing().empty(); };
+  if (step_until(deadline, is_done) && !has_ended()) instrument.selected(missing());
 }
 
 std::vector<ImageView> Live::look(SnapshotDepth depth, Clock::time_point deadline) {
@@ -992,9 +981,6 @@ std::optional<pid_t> Recording::process_of(std::int64_t number) const {
   return state_->live.process_of(number);
 }
 void Recording::step_changes(bool on) { state_->live.set_stepping(on); }
-void Recording::watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline) {
-  state_->live.watch_slot(pid, owner, deadline);
-}
 void Recording::step_from_gate(pid_t pid, pid_t tid) { state_->live.step_from_gate(pid, tid); }
 bool Recording::is_held_up(pid_t pid) const { return state_->live.is_held_up(pid); }
 void Recording::begin_race(pid_t pid) {
@@ -1016,8 +1002,8 @@ sys::Result<> Recording::wake_for(int fd, short events) {
 }
 std::optional<ImageKey> Recording::image_of(pid_t pid) const { return state_->live.image_of(pid); }
 std::vector<pid_t> Recording::processes() const { return state_->live.tracer().processes(); }
-void Recording::watch_record(pid_t pid, pid_t owner, Clock::time_point deadline) {
-  state_->live.watch_record(pid, owner, deadline);
+void Recording::watch_thread(pid_t pid, pid_t owner, Clock::time_point deadline) {
+  state_->live.watch_thread(pid, owner, deadline);
 }
 std::vector<ImageView> Recording::look(SnapshotDepth depth, Clock::time_point deadline) {
   return state_->live.look(depth, deadline);

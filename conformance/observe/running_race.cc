@@ -6,7 +6,7 @@
 namespace ctxconf::conformance {
 
 void RunningRace::begin(ImageRecorder& image) {
-  const auto header = image.header();
+  const auto header = image.snapshots().header();
   if (!header) return image.no_race("there was no context to read");
   auto reader = RacingReader::start(image.image().key.pid, *header, image.image().elf64,
                                     std::chrono::duration_cast<std::chrono::milliseconds>(

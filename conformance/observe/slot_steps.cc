@@ -24,8 +24,8 @@ std::optional<std::uint64_t> word_at(pid_t tid, sys::RemoteAddr at) {
 }  // namespace
 
 SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
-                                   SlotStepLimits limits)
-    : order_(std::move(order)), limits_(limits), locations_(files) {}
+                                   const ThreadRecorder& threads, SlotStepLimits limits)
+    : order_(std::move(order)), threads_(threads), limits_(limits), locations_(files) {}
 
 void SlotStepRecorder::give_up(const std::string& why) {
   end(why);
@@ -136,6 +136,20 @@ void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys:
   header_ = header;
   last_ = look();
   locations_.look_again();
+}
+
+Rewatched SlotStepRecorder::select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) {
+  if (!thread_pointer) return Rewatched::kNobody;
+  if (!threads_.context().image().elf64) {
+    give_up("the program is not a 64-bit program");
+    return Rewatched::kNobody;
+  }
+  // If several modules define one, takes the one that was used.
+  const auto used = threads_.slot_of(tid);
+  const auto slot = used ? std::optional(used->at) : threads_.variable_of(tid, *thread_pointer);
+  if (!slot) return Rewatched::kNobody;
+  watch(tid, *slot, threads_.context().header());
+  return Rewatched::kThread;
 }
 
 void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {

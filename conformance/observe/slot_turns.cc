@@ -103,7 +103,8 @@ void SlotTurns::watch_here(ImageRecorder& image, pid_t process, pid_t tid) {
   const std::uint64_t steps = steps_for_turn(image, process, tid);
   if (steps == 0) return;
   turn.had.insert(tid);
-  slot_steps.watch(tid, *slot, image.header(), {.steps = steps, .step_traces = kTurnTraces});
+  slot_steps.watch(tid, *slot, image.snapshots().header(),
+                   {.steps = steps, .step_traces = kTurnTraces});
   if (before != 0 && before != tid) (void)tracer_.interrupt(before);
 }
 
