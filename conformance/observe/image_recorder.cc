@@ -25,12 +25,20 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
   threads_ = add<ThreadRecorder>(key.pid, shared.known_files.modules, snapshots_);
   calls_ = add<CallRecorder>(filters, order_, call_limits);
   if (options.stores) {
-    stores_ = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
-                                 shared.code_files, store_limits);
-    if (options.steps) header_steps_ = add<StepRecorder>(elf64, order_, *stores_);
+    auto* const stores = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
+                                            shared.code_files, store_limits);
+    if (options.steps) add<StepRecorder>(elf64, order_, *stores);
   }
   if (options.record_stores) add<RecordStoreRecorder>(order_, shared.code_files, *threads_);
-  if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files, *threads_);
+  if (options.picks_slots) {
+    add<SlotTurnRecorder>(order_, shared.code_files, *threads_, shared.slot_turns);
+  } else if (options.slot_steps) {
+    add<SlotStepRecorder>(order_, shared.code_files, *threads_);
+  }
+}
+
+bool ImageRecorder::chooses_threads() const {
+  return std::ranges::any_of(instruments_, [](const auto& i) { return i->chooses_threads(); });
 }
 
 bool ImageRecorder::steps(pid_t tid) const {

@@ -22,8 +22,9 @@ inline constexpr const char* kOwnTrapAction = "the program has an action of its 
 
 // The situation of a thread when an instrument gets its event.
 struct StoppedAt {
-  bool alone = false;     // nobody else has run in its memory since its last instruction
-  bool may_step = false;  // step traces may begin
+  bool alone = false;        // nobody else has run in its memory since its last instruction
+  bool may_step = false;     // step traces may begin
+  bool out_of_time = false;  // single-stepping has taken all the time that a recording gives it
 };
 
 // Whose words of Instrument::watched() a call has changed.
@@ -46,8 +47,13 @@ class Instrument {
   virtual bool is_to_be_armed() const { return false; }
   // Whether the thread is single-stepped.
   virtual bool steps(pid_t /*tid*/) const { return false; }
+  // Whether it chooses the threads that it watches, and has none now.
+  virtual bool chooses_threads() const { return false; }
   // Whether it sees each store of the thread without watchpoints, which is faster.
   virtual bool sees_all_stores_of(pid_t /*tid*/) const { return false; }
+
+  // About ten times a second, after a look at the sleeping threads.
+  virtual void ticked() {}
 
   // Events. Their thread is stopped meanwhile.
 
@@ -58,6 +64,8 @@ class Instrument {
   // A system call that concerns a publication begins, or has returned.
   virtual void call_entered(const SystemCall& /*call*/) {}
   virtual void call_left(const sys::SyscallExit& /*e*/) {}
+  // The thread has given a context its name, and was sampled after that.
+  virtual void named(pid_t /*tid*/) {}
   // The thread has stored to the words of watched().
   virtual void stored(const sys::WatchpointHit& /*hit*/, StoppedAt /*at*/) {}
   // The thread has made a step. True: report the words of the step to all instruments as a store.
@@ -71,6 +79,10 @@ class Instrument {
   }
   // After select(): those threads now have the words of watched(), except `unwatched`.
   virtual void selected(std::vector<pid_t> /*unwatched*/) {}
+  // The thread is about to pass a gate, and changes the header after it. True: interrupt it there.
+  virtual bool will_pass_gate(pid_t /*tid*/) { return false; }
+  // The thread was interrupted. It has stopped before a trap of a store that it has just made.
+  virtual void interrupted(pid_t /*tid*/) {}
   // The thread continues from a stop, and no further event of this stop follows.
   virtual void resumed(pid_t /*tid*/) {}
   virtual void ended(pid_t /*tid*/) {}

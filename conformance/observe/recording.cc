@@ -62,7 +62,7 @@ class Live {
         registers_(
             tracer_, threads_, [this](pid_t pid) { return image(pid); },
             [this](pid_t pid, pid_t tid) { go_on(pid, tid); }, scaled(kArming)),
-        turns_(tracer_, threads_),
+        slot_turns_{.tracer = tracer_, .threads = threads_},
         race_(options) {}
 
   void begin();
@@ -92,7 +92,6 @@ class Live {
   std::optional<pid_t> process_of(std::int64_t number) const;
   void set_stepping(bool on) {
     stepping_ = on;
-    gated_ = 0;
     if (on) return;
     for (const auto& [pid, w] : alive_) {
       if (!w.image) continue;
@@ -206,7 +205,6 @@ class Live {
   bool injecting_ = options_.inject_at_once;
   bool probing_ = false;
   bool stepping_ = options_.steps_at_once;
-  pid_t gated_ = 0;  // not 0: a step trace begins at the next stop of this thread, at a gate
   bool idle_ = true;
   std::string runaway_;
   std::optional<std::pair<pid_t, pid_t>> paused_;  // process and thread
@@ -216,7 +214,7 @@ class Live {
   SnapshotPace pace_;
   StoppedTime stopped_;
   WatchRegisters registers_;
-  SlotTurns turns_;
+  SharedBySlotTurns slot_turns_;
   Clock::duration stepping_time_{};           // in single-steps and in our forks
   std::optional<Clock::time_point> stepped_;  // set if the last event was a step; its time
   // The step trace last reported to options_.stepping; 0: it is over, or there was none.
@@ -244,7 +242,7 @@ void Live::start_image(Watched& w) {
   }
   w.image = std::make_unique<ImageRecorder>(
       ImageKey{w.process.pid, w.next_image++, options_.session}, options_, limits, filters_,
-      SharedByImages{*known_files_, code_files_, copies_});
+      SharedByImages{*known_files_, code_files_, copies_, slot_turns_});
 }
 
 ImageRecorder* Live::image(pid_t pid) {
@@ -297,9 +295,9 @@ void Live::tick() {
   for (auto& [pid, w] : alive_) {
     if (is_in_exec(pid)) continue;
     look_at_modules(pid);
-    if (w.image && w.image->threads().wants_threads()) {
-      look_at_threads(w);
-      if (options_.picks_slots && w.image->slot_steps() != nullptr) turns_.choose(*w.image, pid);
+    if (w.image) {
+      if (w.image->threads().wants_threads()) look_at_threads(w);
+      for (const auto& instrument : w.image->instruments()) instrument->ticked();
     }
     if (!interrupted_.contains(pid)) take(pid, Moment::kPeriodic, SnapshotDepth::kQuick);
   }
@@ -445,7 +443,9 @@ bool Live::is_alone(pid_t pid, pid_t tid) const {
 }
 
 StoppedAt Live::stopped_at(pid_t pid, pid_t tid) const {
-  return {.alone = is_alone(pid, tid), .may_step = stepping_ && threads_.contains(tid)};
+  return {.alone = is_alone(pid, tid),
+          .may_step = stepping_ && threads_.contains(tid),
+          .out_of_time = stepping_time_ > scaled(kStepping)};
 }
 
 bool Live::arm(pid_t pid, pid_t caller) {
@@ -575,12 +575,9 @@ void Live::on(const sys::SyscallExit& e) {
   const bool reading = name == "clock_gettime";
   i->injector().left(e.tid, e.result, reading ? i->calls().last_reading(e.tid) : std::nullopt);
   if (naming_.erase(e.tid) > 0) {
-    // A thread that publishes may attach next.
-    const bool picks = options_.picks_slots && i->slot_steps() != nullptr &&
-                       i->slot_steps()->watched_thread() == 0;
-    if (picks) look_at_modules(e.process);
+    if (i->chooses_threads()) look_at_modules(e.process);
     look_at_stopped_thread(e.process, e.tid);
-    if (picks) turns_.watch_here(*i, e.process, e.tid);
+    for (const auto& instrument : i->instruments()) instrument->named(e.tid);
     take(e.process, Moment::kNamed, SnapshotDepth::kQuick);
   }
   // Only VmFlags differ, and a quick look does not read them again.
@@ -624,9 +621,6 @@ void Live::on(const sys::Exiting& e) {
   not_running(e.process, e.tid);
   look_at_filters(e.process, e.tid);
   end_steps(e.process, e.tid, "the thread ended");
-  if (ImageRecorder* const i = image(e.process); i != nullptr && i->slot_turn().next == e.tid) {
-    i->slot_turn().next = 0;
-  }
   if (e.whole_process) {
     interrupted_.erase(e.process);
     if (!in_exec) {
@@ -658,12 +652,8 @@ void Live::on(const sys::Interrupted& e) {
   awaited_.erase(e.tid);
   not_running(e.process, e.tid);
   if (ImageRecorder* const i = image(e.process)) {
-    if (gated_ == e.tid && i->header_steps() != nullptr) i->header_steps()->passed_gate(e.tid);
-    if (i->slot_turn().next == e.tid && i->slot_steps() != nullptr) {
-      turns_.watch_here(*i, e.process, e.tid);
-    }
+    for (const auto& instrument : i->instruments()) instrument->interrupted(e.tid);
   }
-  if (gated_ == e.tid) gated_ = 0;
   // This stop comes before the trap of a store that the thread has just made.
   settle(e.process, e.tid, /*hit_may_wait=*/true);
   move(e.process, e.tid);
@@ -674,21 +664,18 @@ void Live::step_from_gate(pid_t pid, pid_t tid) {
   const auto thread = threads_.find(tid);
   if (!stepping_ || thread == threads_.end() || thread->second.process != pid) return;
   ImageRecorder* const i = image(pid);
-  if (i != nullptr && i->header_steps() != nullptr && tracer_.interrupt(tid)) gated_ = tid;
+  if (i == nullptr) return;
+  for (const auto& instrument : i->instruments()) {
+    if (instrument->will_pass_gate(tid)) (void)tracer_.interrupt(tid);
+  }
 }
 
 void Live::on(const sys::Stepped& e) {
   ImageRecorder* const i = image(e.process);
   if (i == nullptr) return go_on(e.process, e.tid);
-  const bool was_stepping = i->slot_steps() != nullptr && i->slot_steps()->is_stepping(e.tid);
   const StoppedAt at = stopped_at(e.process, e.tid);
   bool is_store = false;
   for (const auto& instrument : i->instruments()) is_store = instrument->stepped(e, at) || is_store;
-  if (was_stepping && options_.picks_slots) {
-    SlotStepRecorder& slot_steps = *i->slot_steps();
-    if (stepping_time_ > scaled(kStepping)) slot_steps.give_up("single-stepping it took too long");
-    if (!slot_steps.is_stepping(e.tid) && slot_steps.turn_is_over()) turns_.choose(*i, e.process);
-  }
   if (is_store) return on(sys::WatchpointHit{e.tid, e.process, e.words, e.pc});
   if (arm(e.process, e.tid)) return;
   go_on(e.process, e.tid);
@@ -722,7 +709,7 @@ void Live::on(const sys::WatchpointHit& e) {
   if (is_wanted) {
     const StoppedAt at = stopped_at(e.process, e.tid);
     for (const auto& instrument : i->instruments()) instrument->stored(e, at);
-    if (i->stores() != nullptr) probe_fork(e.process, e.tid, "after a store");
+    if (options_.stores) probe_fork(e.process, e.tid, "after a store");
     if (arm(e.process, e.tid)) return;
   }
   go_on(e.process, e.tid);

@@ -138,15 +138,22 @@ void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys:
   locations_.look_again();
 }
 
-Rewatched SlotStepRecorder::select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) {
-  if (!thread_pointer) return Rewatched::kNobody;
-  if (!threads_.context().image().elf64) {
-    give_up("the program is not a 64-bit program");
-    return Rewatched::kNobody;
-  }
-  // If several modules define one, takes the one that was used.
+bool SlotStepRecorder::can_watch() {
+  if (threads_.context().image().elf64) return true;
+  give_up("the program is not a 64-bit program");
+  return false;
+}
+
+// If several modules define one, takes the one that was used.
+std::optional<sys::RemoteAddr> SlotStepRecorder::variable_of(pid_t tid,
+                                                             sys::RemoteAddr thread_pointer) const {
   const auto used = threads_.slot_of(tid);
-  const auto slot = used ? std::optional(used->at) : threads_.variable_of(tid, *thread_pointer);
+  return used ? std::optional(used->at) : threads_.variable_of(tid, thread_pointer);
+}
+
+Rewatched SlotStepRecorder::select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) {
+  if (!thread_pointer || !can_watch()) return Rewatched::kNobody;
+  const auto slot = variable_of(tid, *thread_pointer);
   if (!slot) return Rewatched::kNobody;
   watch(tid, *slot, threads_.context().header());
   return Rewatched::kThread;

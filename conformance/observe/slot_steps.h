@@ -87,6 +87,13 @@ class SlotStepRecorder : public Instrument {
 
   void add_to(Image& image, bool saw_context) override;
 
+ protected:
+  const ThreadRecorder& threads() const { return threads_; }
+  // Gives up if threads of this program cannot be watched.
+  bool can_watch();
+  // The address of the thread's variable, if it has one.
+  std::optional<sys::RemoteAddr> variable_of(pid_t tid, sys::RemoteAddr thread_pointer) const;
+
  private:
   struct Seen {
     std::uint64_t value = 0;

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "conformance/observe/image_recorder.h"
-#include "conformance/observe/slot_turns.h"
+#include "conformance/observe/watched_threads.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
