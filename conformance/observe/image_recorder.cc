@@ -15,7 +15,7 @@ T* ImageRecorder::add(Args&&... args) {
 
 ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const SnapshotLimits& limits,
                              std::optional<unsigned> filters, const SharedByImages& shared)
-    : options_(options), snapshots_(key, limits), injector_(options.injections) {
+    : options_(options), snapshots_(key, limits), injector_(options.injections), forks_(filters) {
   const bool elf64 = snapshots_.image().elf64;
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);

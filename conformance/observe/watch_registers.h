@@ -12,7 +12,7 @@
 #include <set>
 
 #include "conformance/observe/image_recorder.h"
-#include "conformance/observe/watched_threads.h"
+#include "conformance/observe/traced_processes.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
@@ -20,14 +20,12 @@ namespace ctxconf::conformance {
 class WatchRegisters {
  public:
   using Clock = std::chrono::steady_clock;
-  // The image that a process runs now; null: not recorded.
-  using ImageOf = std::function<ImageRecorder*(pid_t process)>;
   // A thread that waited may continue.
   using GoOn = std::function<void(pid_t process, pid_t tid)>;
 
-  // `patience`: how long a thread waits for others that do not stop. `tracee` and `threads` must
+  // `patience`: how long a thread waits for others that do not stop. `tracer` and `processes` must
   // outlive this.
-  WatchRegisters(sys::Tracer& tracer, WatchedThreads& threads, ImageOf image_of, GoOn go_on,
+  WatchRegisters(sys::Tracer& tracer, TracedProcesses& processes, GoOn go_on,
                  Clock::duration patience);
 
   // The thread is stopped: sets its registers as the instruments want.
@@ -44,7 +42,7 @@ class WatchRegisters {
   std::optional<Clock::time_point> due() const;
   void postpone(Clock::duration time);
   // Another image runs in the process, or none.
-  void forget(pid_t process) { processes_.erase(process); }
+  void forget(pid_t process) { by_process_.erase(process); }
 
  private:
   struct Arming {
@@ -65,11 +63,10 @@ class WatchRegisters {
   void finish_arming(OfProcess& p, pid_t process);
 
   sys::Tracer& tracer_;
-  WatchedThreads& threads_;
-  ImageOf image_of_;
+  TracedProcesses& processes_;
   GoOn go_on_;
   Clock::duration patience_;
-  std::map<pid_t, OfProcess> processes_;
+  std::map<pid_t, OfProcess> by_process_;
 };
 
 }  // namespace ctxconf::conformance
