@@ -114,6 +114,43 @@ void WatchRegisters::settle(ImageRecorder& image, pid_t process, pid_t tid, bool
   }
 }
 
+void WatchRegisters::select(ImageRecorder& image, pid_t tid) {
+  const pid_t process = image.image().key.pid;
+  const auto thread = processes_.threads().find(tid);
+  const bool lives = thread != processes_.threads().end() && thread->second.process == process;
+  const auto pointer = lives ? thread->second.pointer : std::nullopt;
+  for (const auto& instrument : image.instruments()) {
+    const Rewatched changed = instrument->select(tid, pointer);
+    if (changed == Rewatched::kNobody) continue;
+    selection_ = {.process = process,
+                  .thread = changed == Rewatched::kThread ? tid : 0,
+                  .instrument = instrument.get()};
+    for (const pid_t other : missing()) (void)tracer_.interrupt(other);
+    return;
+  }
+}
+
+std::vector<pid_t> WatchRegisters::missing() const {
+  const Selection& s = *selection_;
+  std::vector<pid_t> out;
+  for (const auto& [tid, thread] : processes_.threads()) {
+    if (thread.process != s.process || (s.thread != 0 && tid != s.thread)) continue;
+    if (thread.watches != s.instrument->watched(tid)) out.push_back(tid);
+  }
+  return out;
+}
+
+void WatchRegisters::end_selection() {
+  if (!selection_) return;
+  const auto without = missing();
+  std::exchange(selection_, std::nullopt)->instrument->selected(without);
+}
+
+void WatchRegisters::forget(pid_t process) {
+  by_process_.erase(process);
+  if (selection_ && selection_->process == process) selection_.reset();
+}
+
 void WatchRegisters::give_up(Clock::time_point now) {
   std::vector<pid_t> over;
   for (const auto& [process, p] : by_process_) {

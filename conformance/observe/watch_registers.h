@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "conformance/observe/image_recorder.h"
 #include "conformance/observe/traced_processes.h"
@@ -36,13 +37,21 @@ class WatchRegisters {
   // If there is a header to arm: true if the thread, which showed it, must wait.
   bool arm(ImageRecorder& image, pid_t process, pid_t caller);
 
+  // Makes the instruments watch the context of this thread (Instrument::select()), and interrupts
+  // the threads whose registers change for that.
+  void select(ImageRecorder& image, pid_t tid);
+  // Whether they have all stopped, or the image has ended.
+  bool is_selection_over() const { return !selection_ || missing().empty(); }
+  // Tells the instrument which have not.
+  void end_selection();
+
   // Threads that have waited long enough continue.
   void give_up(Clock::time_point now);
   // When give_up() must be called next.
   std::optional<Clock::time_point> due() const;
   void postpone(Clock::duration time);
   // Another image runs in the process, or none.
-  void forget(pid_t process) { by_process_.erase(process); }
+  void forget(pid_t process);
 
  private:
   struct Arming {
@@ -59,6 +68,13 @@ class WatchRegisters {
     bool watches = false;   // a thread may be watched
   };
 
+  struct Selection {
+    pid_t process = 0;
+    pid_t thread = 0;  // whose registers change; 0: those of all threads
+    Instrument* instrument = nullptr;
+  };
+
+  std::vector<pid_t> missing() const;  // threads of the selection without its words
   void disarm(pid_t process);
   void finish_arming(OfProcess& p, pid_t process);
 
@@ -67,6 +83,7 @@ class WatchRegisters {
   GoOn go_on_;
   Clock::duration patience_;
   std::map<pid_t, OfProcess> by_process_;
+  std::optional<Selection> selection_;
 };
 
 }  // namespace ctxconf::conformance
