@@ -42,16 +42,16 @@ class ForkProbes {
   bool held_up_ = false;
 };
 
-// When to copy which process of a recording.
+// Decides when a process of a recording is copied.
 class ForkProber {
  public:
   // Both must outlive this.
   ForkProber(const WrapOptions& options, sys::Tracer& tracer)
       : options_(options), tracer_(tracer) {}
 
-  void set(bool on) { on_ = on; }
-  // The thread is stopped after an event, the last one in `order`. Does nothing without
-  // options.forks. Returns the time for which the thread stood still.
+  void set(bool on) { on_ = on; }  // options.forks: on or off from now on
+  // The thread is stopped after an event, whose number in its image is `order`. Returns the time
+  // for which the thread stood still.
   ForkProbes::Duration probe(ForkProbes& probes, pid_t pid, pid_t tid, std::uint64_t order,
                              std::string at);
   // We ended the process, because a fork in it did not finish.

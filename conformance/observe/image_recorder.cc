@@ -30,7 +30,7 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
     if (options.steps) add<StepRecorder>(elf64, order_, *stores);
   }
   if (options.record_stores) add<RecordStoreRecorder>(order_, shared.code_files, *threads_);
-  if (options.picks_slots) {
+  if (options.slot_steps && options.picks_slots) {
     add<SlotTurnRecorder>(order_, shared.code_files, *threads_, shared.slot_turns);
   } else if (options.slot_steps) {
     add<SlotStepRecorder>(order_, shared.code_files, *threads_);

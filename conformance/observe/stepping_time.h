@@ -24,7 +24,7 @@ class SteppingTime {
   void add(Clock::duration time) { in_all_ += time; }
 
   Clock::duration in_all() const { return in_all_; }
-  bool is_used_up() const;  // no further step trace should begin in a turn of its thread
+  bool is_used_up() const;  // more than all step traces may take: StoppedAt::out_of_time
   bool has_stepped() const { return stepped_.has_value(); }  // the last event was a step
 
   // Calls options.stepping, if there is something to say. `steps`: of the longest step trace in
@@ -36,8 +36,8 @@ class SteppingTime {
   Clock::duration in_all_{};
   Clock::time_point asked_;
   std::optional<Clock::time_point> stepped_;  // set if the last event was a step; its time
-  std::uint64_t told_steps_ =
-      0;  // of the step trace last reported; 0: it is over, or there was none
+  // Of the step trace last reported; 0: it is over, or there was none.
+  std::uint64_t told_steps_ = 0;
   Clock::time_point begun_;
   Clock::time_point told_;
 };

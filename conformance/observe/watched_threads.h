@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "sys/arch/watch_registers.h"
 #include "sys/remote_addr.h"
+#include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
