@@ -33,7 +33,7 @@ ROOMS = {
     "observe": {"elf", "evidence", "faults", "payload", "text"},
     "puppet": {"evidence", "observe", "text"},
     "testee": {"evidence", "faults", "observe", "requirements", "text", "verdict"},
-    "reader": {"evidence", "observe", "puppet", "testee", "text"},
+    "reader": {"evidence", "observe", "puppet", "requirements", "testee", "text"},
     "report": {"requirements", "text", "verdict"},
     "command": {"elf", "evidence", "faults", "judge", "observe", "payload", "puppet", "reader", "report", "requirements",
                 "rules", "testee", "text", "verdict"},

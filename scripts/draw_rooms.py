@@ -22,6 +22,7 @@ PURPOSE = {
     "observe": "instruments and event loop",
     "puppet": "scripted process",
     "testee": "adapters, what run asks",
+    "reader": "scenes for readers",
     "report": "console, page, JUnit, JSON",
     "command": "one file per command",
 }

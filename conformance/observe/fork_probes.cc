@@ -23,6 +23,9 @@ void keep_headers(ForkProbe& probe) {
   }
 }
 
+// For all copies of an image together: copies of a large process take long.
+constexpr std::chrono::milliseconds kProbing{2000};
+
 }  // namespace
 
 void ForkProbes::unseen(std::string why) {
@@ -30,8 +33,7 @@ void ForkProbes::unseen(std::string why) {
 }
 
 ForkProbes::Duration ForkProbes::probe(sys::Tracer& tracer, pid_t tid, std::uint64_t order,
-                                       std::string at, std::optional<unsigned> filters,
-                                       Duration most) {
+                                       std::string at, Duration most) {
   if (probes_.size() >= kMaxForkProbes) {
     unseen("there were too many steps");
     return {};
@@ -41,7 +43,7 @@ ForkProbes::Duration ForkProbes::probe(sys::Tracer& tracer, pid_t tid, std::uint
     return {};
   }
   // The program's own filter may kill a thread that clones.
-  if (!filters || sys::seccomp_filters(tid).value_or(*filters + 1) != *filters) {
+  if (!filters_ || sys::seccomp_filters(tid).value_or(*filters_ + 1) != *filters_) {
     unseen("the program has a system call filter of its own");
     return {};
   }
@@ -71,6 +73,21 @@ ForkProbes::Duration ForkProbes::probe(sys::Tracer& tracer, pid_t tid, std::uint
 void ForkProbes::add_to(Image& image) && {
   image.forks = std::move(probes_);
   image.forks_unseen = std::move(unseen_);
+}
+
+ForkProbes::Duration ForkProber::probe(ForkProbes& probes, pid_t pid, pid_t tid,
+                                       std::uint64_t order, std::string at) {
+  if (!options_.forks || !on_) return {};
+  // The program would notice the copy.
+  if (pid != tracer_.root()) {
+    probes.unseen("the forked copy would be a child of another process");
+    return {};
+  }
+  const auto most =
+      std::chrono::duration_cast<ForkProbes::Duration>(kProbing * options_.timeout_scale);
+  const auto took = probes.probe(tracer_, tid, order, std::move(at), most);
+  if (probes.is_held_up()) held_up_.insert(pid);
+  return took;
 }
 
 }  // namespace ctxconf::conformance

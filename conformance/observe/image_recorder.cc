@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "abi/process_header.h"
-
 namespace ctxconf::conformance {
 
 template <class T, class... Args>
@@ -17,7 +15,7 @@ T* ImageRecorder::add(Args&&... args) {
 
 ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const SnapshotLimits& limits,
                              std::optional<unsigned> filters, const SharedByImages& shared)
-    : options_(options), snapshots_(key, limits), injector_(options.injections) {
+    : options_(options), snapshots_(key, limits), injector_(options.injections), forks_(filters) {
   const bool elf64 = snapshots_.image().elf64;
   CallLimits call_limits;
   call_limits.bytes = std::min(call_limits.bytes, limits.image_bytes / 2);
@@ -27,28 +25,24 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
   threads_ = add<ThreadRecorder>(key.pid, shared.known_files.modules, snapshots_);
   calls_ = add<CallRecorder>(filters, order_, call_limits);
   if (options.stores) {
-    stores_ = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
-                                 shared.code_files, store_limits);
-    if (options.steps) header_steps_ = add<StepRecorder>(elf64, order_, *stores_);
+    auto* const stores = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
+                                            shared.code_files, store_limits);
+    if (options.steps) add<StepRecorder>(elf64, order_, *stores);
   }
-  if (options.record_stores) {
-    record_stores_ = add<ThreadRecordWatcher>(order_, shared.code_files);
+  if (options.record_stores) add<ThreadRecordWatcher>(order_, shared.code_files, *threads_);
+  if (options.slot_steps && options.picks_slots) {
+    add<SlotTurnRecorder>(order_, shared.code_files, *threads_, shared.slot_turns);
+  } else if (options.slot_steps) {
+    add<SlotStepRecorder>(order_, shared.code_files, *threads_);
   }
-  if (options.slot_steps) slot_steps_ = add<SlotStepRecorder>(order_, shared.code_files);
+}
+
+bool ImageRecorder::chooses_threads() const {
+  return std::ranges::any_of(instruments_, [](const auto& i) { return i->chooses_threads(); });
 }
 
 bool ImageRecorder::steps(pid_t tid) const {
   return std::ranges::any_of(instruments_, [&](const auto& i) { return i->steps(tid); });
-}
-
-std::optional<sys::RemoteAddr> ImageRecorder::header() const {
-  if (image().snapshots.empty()) return std::nullopt;
-  for (const Candidate& c : image().snapshots.back().candidates) {
-    if (!c.named || c.memory.empty()) continue;
-    const auto h = abi::decode_process_header(c.memory.front().bytes);
-    if (h && abi::is_valid(*h)) return c.memory.front().at;
-  }
-  return std::nullopt;
 }
 
 std::uint64_t ImageRecorder::stored_bytes() const {

@@ -31,6 +31,7 @@ struct SharedByImages {
   KnownFiles& known_files;
   CodeFiles& code_files;
   std::shared_ptr<CopyBudget> copies;
+  SharedBySlotTurns& slot_turns;
 };
 
 class ImageRecorder {
@@ -53,18 +54,11 @@ class ImageRecorder {
   CallRecorder& calls() { return *calls_; }
   ThreadRecorder& threads() { return *threads_; }
   const ThreadRecorder& threads() const { return *threads_; }
-  // Null: not requested.
-  StoreRecorder* stores() { return stores_; }
-  StepRecorder* header_steps() { return header_steps_; }
-  ThreadRecordWatcher* record_stores() { return record_stores_; }
-  SlotStepRecorder* slot_steps() { return slot_steps_; }
-  const SlotStepRecorder* slot_steps() const { return slot_steps_; }
-  SlotTurn& slot_turn() { return slot_turn_; }
 
+  // Whether an instrument that chooses the threads that it watches has none now.
+  bool chooses_threads() const;
   // Whether the thread is single-stepped.
   bool steps(pid_t tid) const;
-  // The header of the process context in the last snapshot, if a reader would accept it.
-  std::optional<sys::RemoteAddr> header() const;
   std::uint64_t stored_bytes() const;
 
   // The image, with how it ended.
@@ -81,14 +75,9 @@ class ImageRecorder {
   ForkProbes forks_;
   std::vector<Race> races_;
   std::string races_unseen_;
-  SlotTurn slot_turn_;
   std::vector<std::unique_ptr<Instrument>> instruments_;
   CallRecorder* calls_ = nullptr;
   ThreadRecorder* threads_ = nullptr;
-  StoreRecorder* stores_ = nullptr;
-  StepRecorder* header_steps_ = nullptr;
-  ThreadRecordWatcher* record_stores_ = nullptr;
-  SlotStepRecorder* slot_steps_ = nullptr;
 };
 
 }  // namespace ctxconf::conformance

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/evidence/timeline.h"
+#include "sys/remote_addr.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
@@ -21,9 +22,13 @@ inline constexpr const char* kOwnTrapAction = "the program has an action of its 
 
 // The situation of a thread when an instrument gets its event.
 struct StoppedAt {
-  bool alone = false;     // nobody else has run in its memory since its last instruction
-  bool may_step = false;  // step traces may begin
+  bool alone = false;        // nobody else has run in its memory since its last instruction
+  bool may_step = false;     // step traces may begin
+  bool out_of_time = false;  // single-stepping has taken all the time that a recording gives it
 };
+
+// Whose words of Instrument::watched() a call has changed.
+enum class Rewatched { kNobody, kThread, kAllThreads };
 
 class Instrument {
  public:
@@ -44,6 +49,23 @@ class Instrument {
   virtual bool steps(pid_t /*tid*/) const { return false; }
   // Whether it sees each store of the thread without watchpoints, which is faster.
   virtual bool sees_all_stores_of(pid_t /*tid*/) const { return false; }
+  // Whether it chooses the threads that it watches, and has none now: see named().
+  virtual bool chooses_threads() const { return false; }
+
+  // Requests of who records. The threads may be running.
+
+  // Watch the context of this thread from now on. `thread_pointer`: its TLS, if known.
+  virtual Rewatched select(pid_t /*tid*/, std::optional<sys::RemoteAddr> /*thread_pointer*/) {
+    return Rewatched::kNobody;
+  }
+  // The threads that select() named have the words of watched(), except `unwatched`.
+  virtual void selected(std::vector<pid_t> /*unwatched*/) {}
+  // The thread is about to pass a gate, and changes the header after it. True: interrupt it there.
+  virtual bool will_pass_gate(pid_t /*tid*/) { return false; }
+  // No further step trace begins; the current one ends.
+  virtual void stop_stepping() {}
+  // About ten times a second, after a look at the sleeping threads.
+  virtual void ticked() {}
 
   // Events. Their thread is stopped meanwhile.
 
@@ -54,23 +76,24 @@ class Instrument {
   // A system call that concerns a publication begins, or has returned.
   virtual void call_entered(const SystemCall& /*call*/) {}
   virtual void call_left(const sys::SyscallExit& /*e*/) {}
+  // The thread has given a context its name, and was sampled after that.
+  virtual void named(pid_t /*tid*/) {}
   // The thread has stored to the words of watched().
   virtual void stored(const sys::WatchpointHit& /*hit*/, StoppedAt /*at*/) {}
   // The thread has made a step. True: report the words of the step to all instruments as a store.
   virtual bool stepped(const sys::Stepped& /*e*/, StoppedAt /*at*/) { return false; }
+  // The thread was interrupted and sampled. The trap of a store that it has just made may follow.
+  virtual void interrupted(pid_t /*tid*/) {}
   // Record what has changed unseen, before the next event.
   virtual void catch_up(pid_t /*tid*/) {}
   // The thread continues from a stop, and no further event of this stop follows.
   virtual void resumed(pid_t /*tid*/) {}
   virtual void ended(pid_t /*tid*/) {}
-
   // Ends the step trace of this thread, if there is one.
   virtual void end_steps(pid_t /*tid*/, const std::string& /*because*/) {}
-  // No further step trace begins; the current one ends.
-  virtual void stop_stepping() {}
+
   // Instructions of the current step trace.
   virtual std::uint64_t steps_under_way() const { return 0; }
-
   // Adds its evidence; nothing else is called after that. `saw_context`: a snapshot of the image
   // shows a context.
   virtual void add_to(Image& image, bool saw_context) = 0;

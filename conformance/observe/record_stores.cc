@@ -10,17 +10,14 @@
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
+
 ThreadRecordWatcher::ThreadRecordWatcher(std::shared_ptr<EventOrder> order, CodeFiles& files,
-                                         RecordStoreLimits limits)
-    : order_(std::move(order)), limits_(limits), locations_(files) {}
+                                         const ThreadRecorder& threads, RecordStoreLimits limits)
+    : order_(std::move(order)), limits_(limits), locations_(files), threads_(threads) {}
 
 std::optional<sys::WatchedWords> ThreadRecordWatcher::watched(pid_t /*tid*/) const {
   if (!active_) return std::nullopt;
   return sys::words_from(sys::RemoteAddr(current_.record / sys::kWordBytes * sys::kWordBytes));
-}
-
-bool ThreadRecordWatcher::is_about(sys::RemoteAddr record, pid_t owner) const {
-  return active_ && current_.record == record.raw() && current_.owner == owner;
 }
 
 // The head and all entries that it announces, or announced at the last copy.
@@ -46,8 +43,17 @@ std::uint64_t ThreadRecordWatcher::slot_value(pid_t reader) const {
   return memory.read(sys::RemotePtr<std::uint64_t>{sys::RemoteAddr(current_.slot)}).value_or(0);
 }
 
-void ThreadRecordWatcher::begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot,
-                                pid_t owner) {
+Rewatched ThreadRecordWatcher::select(pid_t tid, std::optional<sys::RemoteAddr>) {
+  const auto slot = threads_.slot_of(tid);
+  if (!slot) return Rewatched::kNobody;
+  if (active_ && current_.record == slot->value.raw() && current_.owner == tid) {
+    return Rewatched::kNobody;
+  }
+  begin(slot->value, slot->at, tid);
+  return active_ ? Rewatched::kAllThreads : Rewatched::kNobody;
+}
+
+void ThreadRecordWatcher::begin(sys::RemoteAddr record, sys::RemoteAddr slot, pid_t owner) {
   end();
   if (record.raw() % 4 != 0 || watches_.size() >= limits_.watches) return;
   current_ = {};
@@ -55,14 +61,14 @@ void ThreadRecordWatcher::begin(pid_t reader, sys::RemoteAddr record, sys::Remot
   current_.slot = slot.raw();
   current_.owner = owner;
   last_.clear();
-  last_ = copy(reader);
+  last_ = copy(threads_.context().image().key.pid);
   if (last_.size() < abi::kRecordHeadBytes) return;
   current_.found = last_;
   active_ = true;
   locations_.look_again();
 }
 
-void ThreadRecordWatcher::watches_begun(std::vector<pid_t> unwatched) {
+void ThreadRecordWatcher::selected(std::vector<pid_t> unwatched) {
   if (!active_) return;
   current_.armed_order = order_->next();
   current_.unwatched.assign(unwatched.begin(), unwatched.end());
@@ -75,9 +81,9 @@ void ThreadRecordWatcher::end() {
   if (current_.armed_order != 0) watches_.push_back(std::move(current_));
 }
 
-void ThreadRecordWatcher::hit(const sys::WatchpointHit& e) {
+void ThreadRecordWatcher::stored(const sys::WatchpointHit& hit, StoppedAt /*at*/) {
   if (!active_) return;
-  auto now = copy(e.tid);
+  auto now = copy(hit.tid);
   if (now.size() < abi::kRecordHeadBytes) return end();  // it was unmapped
   const std::uint64_t stored = last_.size() + now.size();
   if (stores_.size() >= limits_.stores || bytes_ + stored > limits_.bytes) {
@@ -87,17 +93,17 @@ void ThreadRecordWatcher::hit(const sys::WatchpointHit& e) {
   bytes_ += stored;
   std::array<std::byte, 8> code{};
   std::uint64_t code_word = 0;
-  if (sys::ProcessMemory(e.tid).read_exact(sys::RemoteAddr(e.pc), code)) {
+  if (sys::ProcessMemory(hit.tid).read_exact(sys::RemoteAddr(hit.pc), code)) {
     std::memcpy(&code_word, code.data(), sizeof code_word);
   }
   RecordStore s;
-  s.tid = e.tid;
+  s.tid = hit.tid;
   s.order = order_->next();
   s.at_ns = sys::boottime_now_ns();
   s.record = current_.record;
-  s.words = e.words;
-  s.slot = slot_value(e.tid);
-  s.location = locations_.location_of(e.tid, e.pc, code_word);
+  s.words = hit.words;
+  s.slot = slot_value(hit.tid);
+  s.location = locations_.location_of(hit.tid, hit.pc, code_word);
   s.before = std::exchange(last_, now);
   s.after = std::move(now);
   stores_.push_back(std::move(s));

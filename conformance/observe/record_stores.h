@@ -14,6 +14,7 @@
 #include "conformance/observe/calls.h"
 #include "conformance/observe/code_locations.h"
 #include "conformance/observe/instrument.h"
+#include "conformance/observe/threads.h"
 #include "sys/remote_addr.h"
 #include "sys/tracer.h"
 
@@ -29,32 +30,32 @@ struct RecordStoreLimits {
 // Decides what is recorded; its user sets the watchpoints of the threads.
 class ThreadRecordWatcher : public Instrument {
  public:
+  // `threads`: of the same image; must outlive this.
   ThreadRecordWatcher(std::shared_ptr<EventOrder> order, CodeFiles& files,
-                      RecordStoreLimits limits = {});
+                      const ThreadRecorder& threads, RecordStoreLimits limits = {});
 
   // The four words at the beginning of the record.
   std::optional<sys::WatchedWords> watched(pid_t tid) const override;
-  void stored(const sys::WatchpointHit& e, StoppedAt /*at*/) override { hit(e); }
-  // Starts with this record, which `owner` has in the slot at `slot`.
-  bool is_about(sys::RemoteAddr record, pid_t owner) const;
-
-  // From now on; `reader` is a living thread of the process. Stops watching the previous record.
-  // The record must be at a multiple of 4.
-  void begin(pid_t reader, sys::RemoteAddr record, sys::RemoteAddr slot, pid_t owner);
-  // All threads now have the watchpoints, except these.
-  void watches_begun(std::vector<pid_t> unwatched);
-  void hit(const sys::WatchpointHit& e);
-  void end();
+  void stored(const sys::WatchpointHit& hit, StoppedAt at) override;
+  // The record that the thread had at its last look; if it had none, the previous one stays
+  // watched.
+  Rewatched select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) override;
+  void selected(std::vector<pid_t> unwatched) override;
 
   void add_to(Image& image, bool saw_context) override;
 
  private:
+  // Stops watching the previous record. `record` must be at a multiple of 4.
+  void begin(sys::RemoteAddr record, sys::RemoteAddr slot, pid_t owner);
+  void end();
+  // `reader`: a living thread of the process.
   std::vector<std::byte> copy(pid_t reader) const;
   std::uint64_t slot_value(pid_t reader) const;
 
   std::shared_ptr<EventOrder> order_;
   RecordStoreLimits limits_;
   CodeLocations locations_;
+  const ThreadRecorder& threads_;
   bool active_ = false;
   RecordWatch current_;
   std::vector<std::byte> last_;

@@ -58,18 +58,16 @@ class Recording {
   // that do not stop until `deadline` as unseen.
   std::vector<ImageView> look(SnapshotDepth depth, Clock::time_point deadline);
 
-  // With options.record_stores: watches the record that the thread had at its last look, in all
-  // threads of the process; threads that do not stop until `deadline` are not watched. If the
-  // thread had no record, the previous one stays watched.
-  void watch_record(pid_t pid, pid_t owner, Clock::time_point deadline);
+  // Watches the context of this thread. With options.record_stores: the record that it had at its
+  // last look, in all threads of the process; threads that do not stop until `deadline` are not
+  // watched. If the thread had no record, the previous one stays watched. With options.slot_steps:
+  // its variable and the record there; step_changes() single-steps through changes to them.
+  void watch_thread(pid_t pid, pid_t owner, Clock::time_point deadline);
 
   void inject(bool on);  // options.injections: on or off from now on
   // options.steps: from now on, single-steps through changes to a header that begin, or no longer
   // does; a step trace that is in progress then ends.
   void step_changes(bool on);
-  // options.slot_steps, with step_changes(): from now on, single-steps through changes to the
-  // variable of this thread and to the record there.
-  void watch_slot(pid_t pid, pid_t owner, Clock::time_point deadline);
   // With step_changes(): the thread is about to pass a gate, and changes the header after it. If
   // its process has a context, this also single-steps through what it does until its first store.
   void step_from_gate(pid_t pid, pid_t tid);

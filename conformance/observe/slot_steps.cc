@@ -24,8 +24,8 @@ std::optional<std::uint64_t> word_at(pid_t tid, sys::RemoteAddr at) {
 }  // namespace
 
 SlotStepRecorder::SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
-                                   SlotStepLimits limits)
-    : order_(std::move(order)), limits_(limits), locations_(files) {}
+                                   const ThreadRecorder& threads, SlotStepLimits limits)
+    : order_(std::move(order)), threads_(threads), limits_(limits), locations_(files) {}
 
 void SlotStepRecorder::give_up(const std::string& why) {
   end(why);
@@ -136,6 +136,27 @@ void SlotStepRecorder::watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys:
   header_ = header;
   last_ = look();
   locations_.look_again();
+}
+
+bool SlotStepRecorder::can_watch() {
+  if (threads_.context().image().elf64) return true;
+  give_up("the program is not a 64-bit program");
+  return false;
+}
+
+// If several modules define one, takes the one that was used.
+std::optional<sys::RemoteAddr> SlotStepRecorder::variable_of(pid_t tid,
+                                                             sys::RemoteAddr thread_pointer) const {
+  const auto used = threads_.slot_of(tid);
+  return used ? std::optional(used->at) : threads_.variable_of(tid, thread_pointer);
+}
+
+Rewatched SlotStepRecorder::select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) {
+  if (!thread_pointer || !can_watch()) return Rewatched::kNobody;
+  const auto slot = variable_of(tid, *thread_pointer);
+  if (!slot) return Rewatched::kNobody;
+  watch(tid, *slot, threads_.context().header());
+  return Rewatched::kThread;
 }
 
 void SlotStepRecorder::begin(const sys::WatchpointHit& hit) {

@@ -19,6 +19,7 @@
 #include "conformance/observe/code_locations.h"
 #include "conformance/observe/instructions.h"
 #include "conformance/observe/instrument.h"
+#include "conformance/observe/threads.h"
 #include "sys/remote_addr.h"
 #include "sys/tracer.h"
 
@@ -44,7 +45,9 @@ struct SlotTurnLimits {
 // time.
 class SlotStepRecorder : public Instrument {
  public:
-  SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files, SlotStepLimits limits = {});
+  // `threads`: of the same image; must outlive this.
+  SlotStepRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+                   const ThreadRecorder& threads, SlotStepLimits limits = {});
 
   bool is_stepping(pid_t tid) const { return trace_ && trace_->tid == tid; }
   bool steps(pid_t tid) const override { return is_stepping(tid); }
@@ -57,6 +60,7 @@ class SlotStepRecorder : public Instrument {
   std::uint64_t steps_under_way() const override { return trace_ ? trace_->steps : 0; }
   // The words for which the thread is watched.
   std::optional<sys::WatchedWords> watched(pid_t tid) const override;
+  Rewatched select(pid_t tid, std::optional<sys::RemoteAddr> thread_pointer) override;
   // From now on, watches this thread, which is stopped or sleeps; its variable is at `slot`.
   // `header`: of the process context, if known.
   void watch(pid_t tid, sys::RemoteAddr slot, std::optional<sys::RemoteAddr> header,
@@ -83,6 +87,13 @@ class SlotStepRecorder : public Instrument {
 
   void add_to(Image& image, bool saw_context) override;
 
+ protected:
+  const ThreadRecorder& threads() const { return threads_; }
+  // Gives up if threads of this program cannot be watched.
+  bool can_watch();
+  // The address of the thread's variable, if it has one.
+  std::optional<sys::RemoteAddr> variable_of(pid_t tid, sys::RemoteAddr thread_pointer) const;
+
  private:
   struct Seen {
     std::uint64_t value = 0;
@@ -97,6 +108,7 @@ class SlotStepRecorder : public Instrument {
   bool is_by_another(const Seen& now, std::uint64_t pc) const;
 
   std::shared_ptr<EventOrder> order_;
+  const ThreadRecorder& threads_;
   SlotStepLimits limits_;
   CodeLocations locations_;
   KnownInstructions instructions_;

@@ -46,7 +46,7 @@ class SlotStepsTest : public testing::Test {
   static void watch(Recording& recording, pid_t tid) {
     const auto until = Recording::Clock::now() + kPatience;
     (void)recording.look(SnapshotDepth::kQuick, until);
-    recording.watch_slot(recording.root(), tid, until);
+    recording.watch_thread(recording.root(), tid, until);
   }
   // Single-steps through what follows a gate, until the next gate.
   const Image& record(const std::string& mode) {
@@ -204,7 +204,7 @@ class SlotStepRecorderTest : public testing::Test {
     abi::ThreadRecordHead head{};
     unsigned char entries[64] = {};
   };
-  SlotStepRecorder recorder(SlotStepLimits limits) { return {order_, files_, limits}; }
+  SlotStepRecorder recorder(SlotStepLimits limits) { return {order_, files_, threads_, limits}; }
   void watch(SlotStepRecorder& r) const {
     r.watch(gettid(), sys::RemoteAddr(std::bit_cast<std::uint64_t>(&slot_)), std::nullopt);
   }
@@ -227,6 +227,9 @@ class SlotStepRecorderTest : public testing::Test {
   static constexpr std::uint64_t kNoCode = 8;
   std::shared_ptr<EventOrder> order_ = std::make_shared<EventOrder>();
   CodeFiles files_;
+  ModuleCache modules_;
+  SnapshotRecorder context_{ImageKey{getpid(), 0}, {}};
+  ThreadRecorder threads_{getpid(), modules_, context_};
   Record first_;
   Record second_;
   Record* volatile slot_ = nullptr;

@@ -1,57 +1,58 @@
-// Which thread's slot is watched if nobody selects one (`wrap --watch threads`): the threads take
-// turns, in the order of their ids.
+// Level steps of thread context if nobody selects a thread (`wrap --watch threads`): the threads of
+// an image take turns, in the order of their ids.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 
+#include "conformance/observe/slot_steps.h"
+#include "conformance/observe/watched_threads.h"
 #include "sys/remote_addr.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
 
-class ImageRecorder;
-
-struct WatchedThread {
-  pid_t process = 0;
-  std::optional<sys::RemoteAddr> pointer;    // its TLS, when known
-  std::optional<sys::WatchedWords> watches;  // the words in its debug registers
-};
-using WatchedThreads = std::map<pid_t, WatchedThread>;
-
-// The turns of one image.
-struct SlotTurn {
-  bool begun = false;   // a thread of this image was chosen
-  pid_t last = 0;       // chosen last, even if it could not be watched
-  pid_t next = 0;       // to be watched when it stops; 0: none
-  int ticks = 0;        // since the last choice
-  std::set<pid_t> had;  // threads that were watched
+// What the images of a recording share.
+struct SharedBySlotTurns {
+  sys::Tracer& tracer;
+  const WatchedThreads& threads;  // of all processes
+  std::size_t images = 0;         // in which a thread was watched
 };
 
-class SlotTurns {
+class SlotTurnRecorder : public SlotStepRecorder {
  public:
-  // Both must outlive this.
-  SlotTurns(sys::Tracer& tracer, const WatchedThreads& threads)
-      : tracer_(tracer), threads_(threads) {}
+  // `threads`: of the same image. It and `shared` must outlive this.
+  SlotTurnRecorder(std::shared_ptr<EventOrder> order, CodeFiles& files,
+                   const ThreadRecorder& threads, SharedBySlotTurns& shared);
 
-  // Call this once a tick and when a turn is over: interrupts the next thread.
-  void choose(ImageRecorder& image, pid_t process);
-  // The thread is stopped, and is watched from now on.
-  void watch_here(ImageRecorder& image, pid_t process, pid_t tid);
+  bool chooses_threads() const override { return watched_thread() == 0; }
+  void ticked() override;
+  void named(pid_t tid) override;
+  bool stepped(const sys::Stepped& e, StoppedAt at) override;
+  void interrupted(pid_t tid) override;
+  void ended(pid_t tid) override;
 
  private:
-  std::optional<sys::RemoteAddr> slot_in(const ImageRecorder& image, pid_t process,
-                                         pid_t tid) const;
-  std::uint64_t steps_for_turn(ImageRecorder& image, pid_t process, pid_t tid) const;
+  // Call this once a tick and when a turn is over: interrupts the next thread.
+  void choose();
+  // The thread is stopped, and is watched from now on.
+  void watch_here(pid_t tid);
+  pid_t process() const { return threads().context().image().key.pid; }
+  std::optional<sys::RemoteAddr> slot_in(pid_t tid) const;
+  std::uint64_t steps_for(bool had_a_turn) const;
+  std::uint64_t steps_for_turn(pid_t tid) const;
 
-  sys::Tracer& tracer_;
-  const WatchedThreads& threads_;
-  std::size_t images_ = 0;  // images in which a thread was chosen
+  SharedBySlotTurns& shared_;
+  bool begun_ = false;   // a thread of this image was watched
+  pid_t chosen_ = 0;     // last, even if it could not be watched
+  pid_t next_ = 0;       // to be watched when it stops; 0: none
+  int ticks_ = 0;        // since the last choice
+  std::set<pid_t> had_;  // threads that were watched
 };
 
 }  // namespace ctxconf::conformance

@@ -506,6 +506,16 @@ void SnapshotRecorder::replaced_unseen() {
   image_.snapshots.pop_back();
 }
 
+std::optional<sys::RemoteAddr> SnapshotRecorder::header() const {
+  if (image_.snapshots.empty()) return std::nullopt;
+  for (const Candidate& c : image_.snapshots.back().candidates) {
+    if (!c.named || c.memory.empty()) continue;
+    const auto h = abi::decode_process_header(c.memory.front().bytes);
+    if (h && abi::is_valid(*h)) return c.memory.front().at;
+  }
+  return std::nullopt;
+}
+
 Image SnapshotRecorder::finish(std::string ending) && {
   image_.ending = std::move(ending);
   return std::move(image_);

@@ -12,6 +12,7 @@
 #include "conformance/evidence/state_judge.h"
 #include "conformance/evidence/timeline.h"
 #include "sys/memory_reader.h"
+#include "sys/remote_addr.h"
 #include "sys/result.h"
 
 namespace ctxconf::conformance {
@@ -61,6 +62,8 @@ class SnapshotRecorder {
   void replaced_unseen();
 
   const Image& image() const { return image_; }
+  // The header of the context in the last snapshot, if a reader would accept it.
+  std::optional<sys::RemoteAddr> header() const;
   const StateJudge* state_judge() const { return limits_.judge; }
   // The image, with how it ended; do not use the recorder after that.
   Image finish(std::string ending) &&;

@@ -235,7 +235,19 @@ void StepRecorder::end_steps(pid_t tid, const std::string& because) {
   if (is_stepping(tid)) end(because);
 }
 
-void StepRecorder::passed_gate(pid_t tid) {
+void StepRecorder::stop_stepping() {
+  gate_ = 0;
+  end_now("the operation was answered");
+}
+
+bool StepRecorder::will_pass_gate(pid_t tid) {
+  gate_ = tid;
+  return true;
+}
+
+void StepRecorder::interrupted(pid_t tid) {
+  if (gate_ != tid) return;
+  gate_ = 0;
   const auto header = stores_->header();
   if (is_stepping() || !header || !stores_->is_armed()) return;
   if (sys::has_default_action(tid, SIGTRAP).value_or(false)) begin_at_gate(tid, *header);

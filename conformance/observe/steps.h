@@ -52,10 +52,10 @@ class StepRecorder : public Instrument {
   void stored(const sys::WatchpointHit& hit, StoppedAt at) override;
   bool stepped(const sys::Stepped& e, StoppedAt at) override;
   void end_steps(pid_t tid, const std::string& because) override;
-  void stop_stepping() override { end_now("the operation was answered"); }
+  void stop_stepping() override;
   std::uint64_t steps_under_way() const override { return trace_ ? trace_->steps : 0; }
-  // The thread is stopped after a gate.
-  void passed_gate(pid_t tid);
+  bool will_pass_gate(pid_t tid) override;
+  void interrupted(pid_t tid) override;
 
   bool is_stepping() const { return trace_.has_value(); }
   bool is_stepping(pid_t tid) const { return trace_ && trace_->tid == tid; }
@@ -109,6 +109,7 @@ class StepRecorder : public Instrument {
   Seen next_;             // keeps its memory
   std::uint64_t pc_ = 0;  // of the next instruction
   bool early_ = false;    // the value of is_early()
+  pid_t gate_ = 0;        // not 0: a step trace begins at the next stop of this thread, at a gate
   std::uint64_t stable_at_ = 0;
   std::uint64_t stored_at_ = 0;  // steps of the step trace before its first store
   KnownInstructions instructions_;

@@ -60,6 +60,7 @@ class ThreadRecorder : public Instrument {
   // of its parent. Takes over what is known of the files of `parent` (null: it has ended).
   void look_at_birth(const ThreadRecorder* parent, sys::RemoteAddr thread_pointer);
   bool knows_modules() const { return mappings_hash_ != 0; }
+  const SnapshotRecorder& context() const { return *context_; }
   // Whether there is a variable to examine.
   bool wants_threads() const { return !definitions_.empty() || !hidden_.empty(); }
 

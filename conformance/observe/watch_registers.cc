@@ -28,17 +28,13 @@ Instrument* to_be_armed(const ImageRecorder& image) {
 
 }  // namespace
 
-WatchRegisters::WatchRegisters(sys::Tracer& tracer, WatchedThreads& threads, ImageOf image_of,
-                               GoOn go_on, Clock::duration patience)
-    : tracer_(tracer),
-      threads_(threads),
-      image_of_(std::move(image_of)),
-      go_on_(std::move(go_on)),
-      patience_(patience) {}
+WatchRegisters::WatchRegisters(sys::Tracer& tracer, TracedProcesses& processes, GoOn go_on,
+                               Clock::duration patience)
+    : tracer_(tracer), processes_(processes), go_on_(std::move(go_on)), patience_(patience) {}
 
 void WatchRegisters::set(ImageRecorder& image, pid_t tid) {
-  const auto thread = threads_.find(tid);
-  if (thread == threads_.end()) return;
+  const auto thread = processes_.threads().find(tid);
+  if (thread == processes_.threads().end()) return;
   const auto [instrument, words] = wanted(image, tid);
   if (thread->second.watches == words) return;
   const auto set = words ? tracer_.watch(tid, *words) : tracer_.unwatch(tid);
@@ -54,7 +50,7 @@ void WatchRegisters::set(ImageRecorder& image, pid_t tid) {
 // Useless watchpoints cost a thread time: interrupts these threads, so that their registers are set
 // at that stop.
 void WatchRegisters::disarm(pid_t process) {
-  for (const auto& [tid, thread] : threads_) {
+  for (const auto& [tid, thread] : processes_.threads()) {
     if (thread.process == process && thread.watches) (void)tracer_.interrupt(tid);
   }
 }
@@ -63,14 +59,14 @@ bool WatchRegisters::arm(ImageRecorder& image, pid_t process, pid_t caller) {
   Instrument* const instrument = to_be_armed(image);
   if (instrument == nullptr) return false;
   const auto words = instrument->watched(caller);
-  OfProcess& p = processes_[process];
+  OfProcess& p = by_process_[process];
   if (!words || (p.arming && p.arming->words == *words)) return false;
   if (p.arming) finish_arming(p, process);
   Arming arming;
   arming.caller = caller;
   arming.instrument = instrument;
   arming.words = *words;
-  for (const auto& [tid, thread] : threads_) {
+  for (const auto& [tid, thread] : processes_.threads()) {
     if (thread.process != process || tid == caller) continue;
     if (thread.watches == words || !tracer_.interrupt(tid)) continue;
     (p.stuck.contains(tid) ? arming.stuck : arming.missing).insert(tid);
@@ -96,7 +92,7 @@ void WatchRegisters::finish_arming(OfProcess& p, pid_t process) {
 
 void WatchRegisters::settle(ImageRecorder& image, pid_t process, pid_t tid, bool hit_may_wait) {
   set(image, tid);
-  const bool has_ended = !threads_.contains(tid);
+  const bool has_ended = !processes_.threads().contains(tid);
   bool watches = false;
   for (const auto& i : image.instruments()) {
     if (has_ended) {
@@ -106,7 +102,7 @@ void WatchRegisters::settle(ImageRecorder& image, pid_t process, pid_t tid, bool
     }
     watches = watches || i->watches_all_threads();
   }
-  OfProcess& p = processes_[process];
+  OfProcess& p = by_process_[process];
   if (std::exchange(p.watches, watches) && !watches) disarm(process);
   p.stuck.erase(tid);
   if (!p.arming) return;
@@ -118,17 +114,54 @@ void WatchRegisters::settle(ImageRecorder& image, pid_t process, pid_t tid, bool
   }
 }
 
+void WatchRegisters::select(ImageRecorder& image, pid_t tid) {
+  const pid_t process = image.image().key.pid;
+  const auto thread = processes_.threads().find(tid);
+  const bool lives = thread != processes_.threads().end() && thread->second.process == process;
+  const auto pointer = lives ? thread->second.pointer : std::nullopt;
+  for (const auto& instrument : image.instruments()) {
+    const Rewatched changed = instrument->select(tid, pointer);
+    if (changed == Rewatched::kNobody) continue;
+    selection_ = {.process = process,
+                  .thread = changed == Rewatched::kThread ? tid : 0,
+                  .instrument = instrument.get()};
+    for (const pid_t other : missing()) (void)tracer_.interrupt(other);
+    return;
+  }
+}
+
+std::vector<pid_t> WatchRegisters::missing() const {
+  const Selection& s = *selection_;
+  std::vector<pid_t> out;
+  for (const auto& [tid, thread] : processes_.threads()) {
+    if (thread.process != s.process || (s.thread != 0 && tid != s.thread)) continue;
+    if (thread.watches != s.instrument->watched(tid)) out.push_back(tid);
+  }
+  return out;
+}
+
+void WatchRegisters::end_selection() {
+  if (!selection_) return;
+  const auto without = missing();
+  std::exchange(selection_, std::nullopt)->instrument->selected(without);
+}
+
+void WatchRegisters::forget(pid_t process) {
+  by_process_.erase(process);
+  if (selection_ && selection_->process == process) selection_.reset();
+}
+
 void WatchRegisters::give_up(Clock::time_point now) {
   std::vector<pid_t> over;
-  for (const auto& [process, p] : processes_) {
+  for (const auto& [process, p] : by_process_) {
     if (p.arming && (now >= p.arming->give_up || tracer_.is_ending(p.arming->caller))) {
       over.push_back(process);
     }
   }
   for (const pid_t process : over) {
-    const auto p = processes_.find(process);
-    if (p == processes_.end() || !p->second.arming) continue;
-    if (image_of_(process) == nullptr) {
+    const auto p = by_process_.find(process);
+    if (p == by_process_.end() || !p->second.arming) continue;
+    if (processes_.image(process) == nullptr) {
       p->second.arming.reset();
       continue;
     }
@@ -139,14 +172,14 @@ void WatchRegisters::give_up(Clock::time_point now) {
 
 std::optional<WatchRegisters::Clock::time_point> WatchRegisters::due() const {
   std::optional<Clock::time_point> first;
-  for (const auto& [process, p] : processes_) {
+  for (const auto& [process, p] : by_process_) {
     if (p.arming && (!first || p.arming->give_up < *first)) first = p.arming->give_up;
   }
   return first;
 }
 
 void WatchRegisters::postpone(Clock::duration time) {
-  for (auto& [process, p] : processes_) {
+  for (auto& [process, p] : by_process_) {
     if (p.arming) p.arming->give_up += time;
   }
 }

@@ -10,9 +10,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "conformance/observe/image_recorder.h"
-#include "conformance/observe/slot_turns.h"
+#include "conformance/observe/traced_processes.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
@@ -20,14 +21,12 @@ namespace ctxconf::conformance {
 class WatchRegisters {
  public:
   using Clock = std::chrono::steady_clock;
-  // The image that a process runs now; null: not recorded.
-  using ImageOf = std::function<ImageRecorder*(pid_t process)>;
   // A thread that waited may continue.
   using GoOn = std::function<void(pid_t process, pid_t tid)>;
 
-  // `patience`: how long a thread waits for others that do not stop. `tracee` and `threads` must
+  // `patience`: how long a thread waits for others that do not stop. `tracer` and `processes` must
   // outlive this.
-  WatchRegisters(sys::Tracer& tracer, WatchedThreads& threads, ImageOf image_of, GoOn go_on,
+  WatchRegisters(sys::Tracer& tracer, TracedProcesses& processes, GoOn go_on,
                  Clock::duration patience);
 
   // The thread is stopped: sets its registers as the instruments want.
@@ -38,13 +37,21 @@ class WatchRegisters {
   // If there is a header to arm: true if the thread, which showed it, must wait.
   bool arm(ImageRecorder& image, pid_t process, pid_t caller);
 
+  // Makes the instruments watch the context of this thread (Instrument::select()), and interrupts
+  // the threads whose registers change for that.
+  void select(ImageRecorder& image, pid_t tid);
+  // Whether they have all stopped, or the image has ended.
+  bool is_selection_over() const { return !selection_ || missing().empty(); }
+  // Tells the instrument which have not.
+  void end_selection();
+
   // Threads that have waited long enough continue.
   void give_up(Clock::time_point now);
   // When give_up() must be called next.
   std::optional<Clock::time_point> due() const;
   void postpone(Clock::duration time);
   // Another image runs in the process, or none.
-  void forget(pid_t process) { processes_.erase(process); }
+  void forget(pid_t process);
 
  private:
   struct Arming {
@@ -61,15 +68,22 @@ class WatchRegisters {
     bool watches = false;   // a thread may be watched
   };
 
+  struct Selection {
+    pid_t process = 0;
+    pid_t thread = 0;  // whose registers change; 0: those of all threads
+    Instrument* instrument = nullptr;
+  };
+
+  std::vector<pid_t> missing() const;  // threads of the selection without its words
   void disarm(pid_t process);
   void finish_arming(OfProcess& p, pid_t process);
 
   sys::Tracer& tracer_;
-  WatchedThreads& threads_;
-  ImageOf image_of_;
+  TracedProcesses& processes_;
   GoOn go_on_;
   Clock::duration patience_;
-  std::map<pid_t, OfProcess> processes_;
+  std::map<pid_t, OfProcess> by_process_;
+  std::optional<Selection> selection_;
 };
 
 }  // namespace ctxconf::conformance

@@ -66,10 +66,10 @@ struct WrapOptions {
   // keeps_output.
   bool ids_from_output = false;
   bool keeps_output = false;  // its stdin is /dev/null, and the end of its output is kept
-  // With Recording::watch_slot(): single-steps through changes to a thread's variable and record.
+  // With Recording::watch_thread(): single-steps through changes to a thread's variable and record.
   // Not together with stores.
   bool slot_steps = false;
-  bool picks_slots = false;    // with slot_steps: threads take turns, without watch_slot()
+  bool picks_slots = false;    // with slot_steps: threads take turns, without watch_thread()
   std::string no_slot_steps;   // why, if they were requested and `slot_steps` is false
   bool record_stores = false;  // stores to a thread's record instead of stores to the header
   // Children that a thread would have, from Recording::probe_forks() on: with `stores`, in the

@@ -322,12 +322,7 @@ struct Testee::State {
     }
     operation.after = recording->look(SnapshotDepth::kThorough, Clock::now() + scaled(kLooking));
     if (operation.answered_ns == 0) operation.answered_ns = sys::boottime_now_ns();
-    if (options.recording.record_stores && pid != 0) {
-      recording->watch_record(pid, last_thread(), Clock::now() + scaled(kLooking));
-    }
-    if (options.recording.slot_steps && pid != 0) {
-      recording->watch_slot(pid, last_thread(), Clock::now() + scaled(kLooking));
-    }
+    if (pid != 0) recording->watch_thread(pid, last_thread(), Clock::now() + scaled(kLooking));
   }
 
   // Requests an exec and waits for the new image. A reply means that the exec failed.
