@@ -115,6 +115,192 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
   return best;
 }
 
+// ---- reads, level syscalls
+
+constexpr const char* kNoReads = "the reader made no system call that reads the target";
+constexpr const char* kNoReadsRemedy =
+    "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace";
+
+Finding at_syscalls(Finding f) {
+  f.level = "syscalls";
+  return f;
+}
+
+const ShownMemory* shown(const ReaderQuestion& q, std::string_view name) {
+  const auto at = std::ranges::find(q.shown, name, &ShownMemory::name);
+  return at == q.shown.end() ? nullptr : &*at;
+}
+
+bool has_result(const Operation& operation, std::string_view result) {
+  const Json reply = Json::parse(operation.reply, nullptr, false);
+  return reply.is_object() && reply.value("result", std::string()) == result;
+}
+
+// Copies of the target's memory that succeeded, in order.
+std::vector<const ReaderCall*> reads_of(const ReaderQuestion& q, const MemoryRange& part) {
+  std::vector<const ReaderCall*> out;
+  for (const ReaderCall& c : q.calls) {
+    // ptrace returns the word itself.
+    const bool copied = c.result && (c.name == "ptrace" || *c.result > 0);
+    if (!copied || c.name == "mmap") continue;
+    const auto touches = [&](const MemoryRange& r) { return r.touches(part); };
+    if (std::ranges::any_of(c.ranges, touches)) out.push_back(&c);
+  }
+  return out;
+}
+
+// The reads of one question about a process context that was answered with its content.
+struct ContextReads {
+  std::vector<const ReaderCall*> timestamp;
+  std::vector<const ReaderCall*> fields;  // pointer and size
+  std::vector<const ReaderCall*> payload;
+};
+
+// Nothing: the question is not about a context, or the reader answered from what it knew.
+std::optional<ContextReads> context_reads(const Operation& operation) {
+  const ReaderQuestion& q = *operation.question;
+  const ShownMemory* const header = shown(q, "header");
+  const ShownMemory* const payload = shown(q, "payload");
+  if (header == nullptr || payload == nullptr || !has_result(operation, "accept")) return {};
+  // Where the target was moved meanwhile, the payload may be elsewhere.
+  const auto is_held = [](const ReaderCall& c) { return !c.held.empty(); };
+  if (std::ranges::any_of(q.calls, is_held)) return {};
+  constexpr std::uint64_t kTimestamp = 16;
+  constexpr std::uint64_t kPointer = 24;
+  constexpr std::uint64_t kWord = 8;
+  return ContextReads{.timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
+                      .fields = reads_of(q, {header->at + kPointer, kWord}),
+                      .payload = reads_of(q, {payload->at, payload->size})};
+}
+
+bool has_reads(const SceneEvidence& scene) {
+  return std::ranges::any_of(scene.operations, [](const Operation* o) {
+    return std::ranges::any_of(o->question->calls, [](const ReaderCall& c) {
+      return !c.ranges.empty() && c.name != "mmap";
+    });
+  });
+}
+
+// Judges each question of the scene that was answered with a context.
+template <class Problem>
+std::optional<Finding> over_reads(const SceneEvidence& scene, Problem problem_of) {
+  bool judged = false;
+  bool unseen = false;
+  for (const Operation* operation : scene.operations) {
+    const auto reads = context_reads(*operation);
+    if (!reads) continue;
+    if (!has_reads(scene)) {
+      unseen = true;
+      continue;
+    }
+    if (reads->payload.empty()) continue;
+    judged = true;
+    if (auto f = problem_of(*operation, *reads))
+      return at_syscalls(in_scene(scene, *operation, *f));
+  }
+  if (judged) return at_syscalls(passed());
+  if (unseen) return unobservable(kNoReads, kNoReadsRemedy);
+  return std::nullopt;
+}
+
+std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::string_view id) {
+  auto by_answer = answers(scene, id);
+  auto by_reads =
+      over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
+        const std::string signature = "the timestamp is not read before pointer and size";
+        if (reads.timestamp.empty()) return failed("the timestamp was not read", signature);
+        if (reads.fields.empty()) return std::nullopt;
+        const auto* const first = reads.timestamp.front();
+        if (first > reads.fields.front()) {
+          return failed("pointer and size were read before the timestamp", signature);
+        }
+        if (reads.fields.front() > reads.payload.front()) {
+          return failed("the payload was read before pointer and size", signature);
+        }
+        return std::nullopt;
+      });
+  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
+  return by_reads;
+}
+
+std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string_view id) {
+  auto by_answer = answers(scene, id);
+  auto by_reads =
+      over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
+        if (!reads.timestamp.empty() && reads.timestamp.back() > reads.payload.back()) return {};
+        return failed("the timestamp was not read again after the payload",
+                      "no second look at the timestamp");
+      });
+  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
+  return by_reads;
+}
+
+// Any way of reading another process that gives an error instead of a fault.
+std::optional<Finding> fallible_remote_reads(const SceneEvidence& scene, std::string_view /*id*/) {
+  std::map<std::string, std::size_t> used;
+  bool accepts = false;
+  for (const Operation* operation : scene.operations) {
+    accepts = accepts || has_result(*operation, "accept");
+    for (const ReaderCall& c : operation->question->calls) {
+      if (c.name == "mmap") {
+        return at_syscalls(in_scene(
+            scene, *operation,
+            failed("it maps " + c.detail, "the target's memory is mapped and not copied")));
+      }
+      if (!c.ranges.empty()) ++used[c.name];
+    }
+  }
+  if (!accepts) return std::nullopt;
+  if (used.empty()) return unobservable(kNoReads, kNoReadsRemedy);
+  std::string all;
+  for (const auto& [name, count] : used) {
+    all += fmt::format("{}{} times {}", all.empty() ? "" : ", ", count, name);
+  }
+  return at_syscalls(passed(all));
+}
+
+// ---- what a question costs
+
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kUsualMemory = 64 * kMebibyte;  // where the adapter declares no limit
+constexpr std::uint64_t kMostProcessorNs = 500'000'000;
+
+std::optional<Finding> payload_size_bounded(const SceneEvidence& scene, std::string_view id) {
+  auto f = answers(scene, id);
+  if (!f || f->outcome != Outcome::kPass) return f;
+  const std::uint64_t limit = scene.traits.number("memory_bytes", kUsualMemory);
+  for (const Operation* operation : scene.operations) {
+    const ReaderQuestion& q = *operation->question;
+    if (q.claims.empty() || q.peak_bytes <= q.before_bytes + limit) continue;
+    return in_scene(
+        scene, *operation,
+        failed(fmt::format("it used {} MiB more memory for the answer; its limit is {} MiB",
+                           (q.peak_bytes - q.before_bytes) / kMebibyte, limit / kMebibyte),
+               "memory grows with the size field"));
+  }
+  return f;
+}
+
+std::optional<Finding> bounded_retry(const SceneEvidence& scene, std::string_view id) {
+  auto f = answers(scene, id);
+  if (!f || f->outcome != Outcome::kPass) return f;
+  for (const Operation* operation : scene.operations) {
+    const ReaderQuestion& q = *operation->question;
+    if (q.claims.empty() || q.processor_ns <= kMostProcessorNs) continue;
+    return in_scene(
+        scene, *operation,
+        failed(fmt::format("it used the processor for {} ms", q.processor_ns / 1'000'000),
+               "a context that is not ready keeps the processor busy"));
+  }
+  return f;
+}
+
+// Why no scene shows it, on any host that ctxconf runs on.
+std::optional<Finding> other_byte_order(const SceneEvidence& /*scene*/, std::string_view /*id*/) {
+  return unobservable("processes of the other byte order do not run on this machine",
+                      "a machine with big-endian numbers");
+}
+
 // ---- the list
 
 constexpr ReaderRule kRules[] = {
@@ -136,19 +322,19 @@ constexpr ReaderRule kRules[] = {
     {.id = "pctx.reader.no-permission", .rule = answers, .trait = {}},
     {.id = "pctx.reader.default-detection", .rule = answers, .trait = "defaults"},
     {.id = "pctx.reader.survives-bad-header", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.payload-size-bounded", .rule = answers, .trait = {}},
+    {.id = "pctx.reader.payload-size-bounded", .rule = payload_size_bounded, .trait = {}},
     {.id = "pctx.reader.zero-timestamp-not-used", .rule = answers, .trait = {}},
     {.id = "pctx.reader.retries-after-zero", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.bounded-retry", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.timestamp-before-fields", .rule = answers, .trait = {}},
+    {.id = "pctx.reader.bounded-retry", .rule = bounded_retry, .trait = {}},
+    {.id = "pctx.reader.timestamp-before-fields", .rule = timestamp_before_fields, .trait = {}},
     {.id = "pctx.reader.fresh-pointer", .rule = answers, .trait = {}},
     {.id = "pctx.reader.follows-pointer", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.rereads-timestamp", .rule = answers, .trait = {}},
+    {.id = "pctx.reader.rereads-timestamp", .rule = rereads_timestamp, .trait = {}},
     {.id = "pctx.reader.any-difference-counts", .rule = answers, .trait = {}},
     {.id = "pctx.reader.decode-after-check", .rule = answers, .trait = {}},
     {.id = "pctx.reader.fault-during-copy", .rule = answers, .trait = {}},
     {.id = "pctx.reader.reads-memory-not-file", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.fallible-remote-reads", .rule = answers, .trait = {}},
+    {.id = "pctx.reader.fallible-remote-reads", .rule = fallible_remote_reads, .trait = {}},
     {.id = "pctx.reader.new-timestamp-new-read", .rule = answers, .trait = {}},
     {.id = "pctx.reader.timestamp-opaque", .rule = answers, .trait = {}},
     {.id = "pctx.reader.target-may-be-stopped", .rule = answers, .trait = {}},
@@ -165,7 +351,7 @@ constexpr ReaderRule kRules[] = {
     {.id = "pctx.reader.empty-payload", .rule = answers, .trait = {}},
     {.id = "pctx.reader.duplicate-keys", .rule = answers, .trait = {}},
     {.id = "pctx.reader.survives-bad-payload", .rule = answers, .trait = {}},
-    {.id = "pctx.reader.byte-order", .rule = answers, .trait = {}},
+    {.id = "pctx.reader.byte-order", .rule = other_byte_order, .trait = {}},
     {.id = "pctx.reader.thirty-two-bit-target", .rule = answers, .trait = {}},
     {.id = "tctx.reader.model-tlsdesc", .rule = answers, .trait = {}},
     {.id = "tctx.reader.model-general-dynamic", .rule = answers, .trait = {}},
@@ -210,7 +396,7 @@ constexpr ReaderRule kRules[] = {
     {.id = "tctx.reader.large-record-ids", .rule = answers, .trait = {}},
     {.id = "tctx.reader.survives-bad-pointer", .rule = answers, .trait = {}},
     {.id = "tctx.reader.bad-utf8", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.byte-order", .rule = answers, .trait = {}},
+    {.id = "tctx.reader.byte-order", .rule = other_byte_order, .trait = {}},
     {.id = "tctx.reader.authoritative", .rule = answers, .trait = "second_source"},
 };
 
