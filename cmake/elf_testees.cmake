@@ -6,6 +6,8 @@ set(elf_libraries
   "slot_tlsdesc|${desc}|"
   "slot_general_dynamic||"
   "slot_initial_exec|-ftls-model=initial-exec|"
+  "slot_tlsdesc_large|${desc} -DSLOT_LARGE|"
+  "slot_general_dynamic_large|-DSLOT_LARGE|"
   "slot_local_dynamic|-DSLOT_HIDDEN_ALIAS|"
   "slot_only|-DSLOT_ONLY ${desc}|"
   "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"

@@ -5,7 +5,7 @@ install(TARGETS ctxconf-trampoline process_writer
   thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 if(TARGET ctxconf-puppet)
-  install(TARGETS ctxconf-puppet ctxconf-puppet-slot
+  install(TARGETS ${puppet_programs}
     RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
   install(DIRECTORY conformance/puppet/samples
     DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf" COMPONENT programs)

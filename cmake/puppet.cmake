@@ -26,8 +26,29 @@ ctxconf_puppet_program(ctxconf-puppet-slot)
 target_compile_options(ctxconf-puppet-slot PRIVATE -fPIE -DPUPPET_SLOT)
 target_link_options(ctxconf-puppet-slot PRIVATE -static-pie
   -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
+# The same with a C library: NAME|compiler options|linker options.
+set(export_slot -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
+set(puppet_programs ctxconf-puppet ctxconf-puppet-slot)
+foreach(entry IN ITEMS
+    "ctxconf-puppet-libc|-fPIE|-pie"
+    "ctxconf-puppet-libc-slot|-fPIE -DPUPPET_SLOT|-pie ${export_slot}"
+    "ctxconf-puppet-libc-no-pie|-fno-pie -DPUPPET_SLOT|-no-pie ${export_slot}"
+    "ctxconf-puppet-libc-aligned|-fPIE -DPUPPET_SLOT -DPUPPET_ALIGNMENT=4096|-pie ${export_slot}")
+  string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|(.*)$" matched "${entry}")
+  set(name "${CMAKE_MATCH_1}")
+  separate_arguments(compile UNIX_COMMAND "-std=gnu11 -D_GNU_SOURCE -DPUPPET_LIBC -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter ${CMAKE_MATCH_2}")
+  separate_arguments(link UNIX_COMMAND "${CMAKE_MATCH_3}")
+  add_executable(${name} conformance/puppet/puppet.c)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE ${compile})
+  target_link_options(${name} PRIVATE ${link} -Wl,--build-id=sha1)
+  target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
+    EXPORT_COMPILE_COMMANDS OFF)
+  list(APPEND puppet_programs ${name})
+endforeach()
 ctxconf_test(puppet_test
   SRCS conformance/puppet/record_script_test.cc DEPS ctxconf_puppet LABELS ptrace)
-add_dependencies(puppet_test ctxconf-puppet ctxconf-puppet-slot ctxconf-trampoline)
+add_dependencies(puppet_test ${puppet_programs} ctxconf-trampoline)
 ctxconf_script_test(puppet_command_test LABELS ptrace
   conformance/puppet/puppet_command_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

@@ -13,7 +13,9 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
        conformance/reader/scenes_early.cc conformance/reader/scenes_headers.cc
        conformance/reader/scenes_lifetimes.cc conformance/reader/scenes_names.cc
-       conformance/reader/scenes_payloads.cc conformance/reader/scenes_vectors.cc
+       conformance/reader/scenes_payloads.cc conformance/reader/scenes_reference_data.cc
+       conformance/reader/scenes_threads.cc conformance/reader/scenes_tls.cc
+       conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc
        conformance/reader/target.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
   DEPS ctxconf_golden ctxconf_proto ctxconf_puppet ctxconf_testee)

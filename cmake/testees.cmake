@@ -69,3 +69,4 @@ add_custom_command(OUTPUT ${zoo}
   VERBATIM)
 add_custom_target(mutants ALL DEPENDS ${zoo})
 add_dependencies(ctxconf mutants)  # it reads these
+add_dependencies(ctxconf elf_testees)  # targets of `reader` load these

@@ -107,6 +107,7 @@ void members(auto& m, Is<ReaderQuestion> auto& q) {
   m.check("calls", "are more than a question can have",
           [&] { return q.calls.size() <= kMaxReaderCalls; });
   m.number("calls_dropped", q.calls_dropped);
+  if (m.has("counted", q.counted)) m.flag("counted", q.counted);
   m.texts("missed", q.missed);
   m.number("processor_ns", q.processor_ns);
   m.number("peak_bytes", q.peak_bytes);

@@ -29,8 +29,8 @@ enum PuppetCall {
   kPuppetFill,      /* args: at, CopyHow, size; bytes: what is repeated */
   kPuppetCopy,      /* args: to, CopyHow, size, from */
   kPuppetAlternate, /* args: to, CopyHow, size, first, second, times */
-  /* args: times, stores; bytes: for each store four numbers: at, width, value, what is added to the
-   * value in each round */
+  /* args: times, stores, spins after each round; bytes: for each store four numbers: at, width,
+   * value, what is added to the value in each round */
   kPuppetRepeat,
   kPuppetSplit,  /* args: at, size */
   kPuppetCrowd,  /* args: count, records, stride, tids, stacks */
@@ -47,8 +47,12 @@ enum PuppetCall {
   /* bytes: the path, then each of argv, all with their zero byte; args: how many; number: 1 if the
    * channel is one argument more */
   kPuppetExec,
-  kPuppetSlot, /* args: value, StoreOrder */
-  kPuppetSlotAddress,
+  kPuppetSlot,        /* args: value, StoreOrder, library or 0 */
+  kPuppetSlotAddress, /* args: library or 0 */
+  /* args: LoadCopy; bytes: the file, then the copy's name or nothing, both with their zero byte;
+   * result: the library */
+  kPuppetLoadLibrary,
+  kPuppetUnload, /* args: library */
 };
 
 struct PuppetCommand {

@@ -58,6 +58,7 @@ static inline long machine_fork(uint64_t flags) {
   return machine_syscall(__NR_clone, flags, 0, 0, 0, 0, 0);
 }
 
+#ifndef PUPPET_LIBC
 /* The kernel starts a program here: its arguments are on the stack. */
 void machine_main(void* stack);
 __asm__(
@@ -71,6 +72,7 @@ __asm__(
     "  call machine_main\n"
     "  hlt\n"
     ".size _start, . - _start\n");
+#endif
 
 /* Runs entry(argument) on another stack; entry does not return. */
 static inline void machine_go_to(void* stack, void (*entry)(void*), void* argument) {

@@ -94,7 +94,7 @@ Step step_of(std::size_t operation, StepOutcome outcome = StepOutcome::kDone,
 }
 
 bool is_error(std::uint32_t call, std::int64_t result) {
-  if (call == kPuppetLoad || call == kPuppetSlotAddress || call == kPuppetClock) {
+  if (call == kPuppetLoad || call == kPuppetClock) {
     return result < 0 && call == kPuppetClock && result > -4096;
   }
   return result < 0 && result > -4096;
@@ -505,7 +505,7 @@ std::deque<Command> Player::State::commands_of(const Operation& o) {
         } else if constexpr (std::is_same_v<W, Copy>) {
           return own(kPuppetCopy, {n(w.to), word(w.how), n(w.size), n(w.from)});
         } else if constexpr (std::is_same_v<W, Repeat>) {
-          Command c = own_call(kPuppetRepeat, {n(w.times), w.stores.size() / 4});
+          Command c = own_call(kPuppetRepeat, {n(w.times), w.stores.size() / 4, n(w.spins)});
           for (const Value& v : w.stores) {
             const std::uint64_t each = n(v);
             const auto* const bytes = reinterpret_cast<const std::byte*>(&each);
@@ -568,9 +568,17 @@ std::deque<Command> Player::State::commands_of(const Operation& o) {
         } else if constexpr (std::is_same_v<W, Unshare>) {
           return call(SYS_unshare, {w.flags});
         } else if constexpr (std::is_same_v<W, SetSlot>) {
-          return own(kPuppetSlot, {n(w.value), word(w.order)});
+          return own(kPuppetSlot, {n(w.value), word(w.order), n(w.library)});
         } else if constexpr (std::is_same_v<W, SlotAddress>) {
-          return own(kPuppetSlotAddress, {});
+          return own(kPuppetSlotAddress, {n(w.library)});
+        } else if constexpr (std::is_same_v<W, LoadLibrary>) {
+          Command c = own_call(kPuppetLoadLibrary, {word(w.copy)});
+          const bool ours = !w.path.contains('/');
+          add_text(c, ours ? options_.programs + "/" + w.path : w.path);
+          add_text(c, w.to);
+          return one(std::move(c));
+        } else if constexpr (std::is_same_v<W, UnloadLibrary>) {
+          return own(kPuppetUnload, {n(w.library)});
         } else if constexpr (std::is_same_v<W, Print>) {
           std::deque<Command> out;
           for (std::size_t i = 0; i < w.text.size() || i == 0; i += kAtOnce) {
@@ -831,6 +839,16 @@ sys::Result<> Player::wait_for_others() { return state_->wait_for_others(); }
 const Played& Player::played() const { return state_->played(); }
 std::optional<std::uint64_t> Player::value_of(const Value& value) const {
   return state_->value_of(value);
+}
+
+std::vector<std::string> environment_of(const Script& script, const std::string& programs) {
+  if (script.preload.empty()) return {};
+  std::string list;
+  for (const auto& library : script.preload) {
+    if (!list.empty()) list += ':';
+    list += library.contains('/') ? library : programs + "/" + library;
+  }
+  return {"LD_PRELOAD=" + list};
 }
 
 std::string to_string(const Step& step) {

@@ -75,6 +75,9 @@ class PlayerHost {
   virtual Clock::duration late() const { return {}; }  // time for which this process stood still
 };
 
+// The environment of a script's program: "LD_PRELOAD=..."; `programs` as in PlayerOptions.
+std::vector<std::string> environment_of(const Script& script, const std::string& programs);
+
 struct PlayerOptions {
   std::string programs;  // the folder of ctxconf-puppet and ctxconf-puppet-slot
   double timeout_scale = 1;

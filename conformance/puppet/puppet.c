@@ -2,13 +2,23 @@
  * answers with the result. Without a language runtime, so that nothing but the script maps, names,
  * forks or stores to memory that the script has made. It does not know the purpose of the script.
  *
- * With PUPPET_SLOT it exports otel_thread_ctx_v1, and each thread has a TLS block. */
+ * With PUPPET_SLOT it exports otel_thread_ctx_v1, and each thread has a TLS block.
+ *
+ * With PUPPET_LIBC it is an ordinary program of the C library, which has a loader: it loads
+ * libraries, and its threads are those of the library. */
 #include "conformance/puppet/channel.h"
 
 #if defined(__x86_64__)
 #include "conformance/puppet/machine_x86_64.h"
 #else
 #error "this architecture is not supported yet"
+#endif
+
+#ifdef PUPPET_LIBC
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
 #endif
 
 #include <fcntl.h>
@@ -25,16 +35,29 @@ enum { kPlain, kRelease, kSeqCst };
 enum { kFenceCompiler, kFenceRelease, kFenceSeqCst, kFenceMembarrier };
 enum { kDefault, kIgnore, kReturnAtOnce, kServe };
 
+/* As puppet::LoadCopy (script.h). */
+enum { kNoCopy, kMemfdCopy, kFileCopy, kRemovedCopy };
+
 #ifdef PUPPET_SLOT
 __attribute__((visibility("default"))) __thread void* otel_thread_ctx_v1;
 #endif
+#ifdef PUPPET_ALIGNMENT
+/* Moves the block away from the thread pointer. */
+__thread char aligned_variable[64] __attribute__((aligned(PUPPET_ALIGNMENT), used));
+#endif
 
-enum { kStackSize = 40 * 1024, kTlsSize = 512, kAtOnce = 4096 };
+enum { kTlsSize = 512, kAtOnce = 4096 };
+#ifdef PUPPET_LIBC
+enum { kStackSize = 256 * 1024 }; /* the loader needs more */
+#else
+enum { kStackSize = 40 * 1024 };
+#endif
 
 /* The state of a thread, found by its stack pointer. */
 struct Area {
-  _Alignas(64) unsigned char stack[kStackSize];
+  _Alignas(4096) unsigned char stack[kStackSize];
   unsigned char tls[kTlsSize]; /* the block; the pointer points to its middle */
+  volatile int tid;            /* of a thread of the C library */
   int channel;
   int returning; /* from a handler */
   int busy;      /* with an operation */
@@ -53,6 +76,7 @@ static long call3(long number, uint64_t a, uint64_t b, uint64_t c) {
   return machine_syscall(number, a, b, c, 0, 0, 0);
 }
 
+#ifndef PUPPET_LIBC
 /* The compiler may call these. */
 void* memset(void* to, int byte, size_t size) {
   for (volatile unsigned char* p = to; size > 0; --size) *p++ = (unsigned char)byte;
@@ -63,6 +87,7 @@ void* memcpy(void* to, const void* from, size_t size) {
   for (volatile unsigned char* p = to; size > 0; --size) *p++ = *q++;
   return to;
 }
+#endif
 
 static void copy_bytes(uint64_t to, uint64_t from, uint64_t size) {
   for (uint64_t i = 0; i < size; ++i) {
@@ -248,7 +273,7 @@ static int receive(struct Area* area) {
   }
 }
 
-#ifdef PUPPET_SLOT
+#if defined(PUPPET_SLOT) && !defined(PUPPET_LIBC)
 static void* tls_of(struct Area* area) {
   memset(area->tls, 0, sizeof area->tls);
   return machine_thread_pointer(area->tls + kTlsSize / 2);
@@ -267,6 +292,34 @@ static void wipe(struct Area* area) {
   if (area->command.bytes != 0) memset(area->bytes, 0, kPuppetBytes);
 }
 
+#ifdef PUPPET_LIBC
+static void* run_library_thread(void* argument) {
+  struct Area* area = argument;
+  area->tid = (int)call3(__NR_gettid, 0, 0, 0);
+  run_thread(argument);
+  return NULL;
+}
+
+static long new_thread(struct Area* area, int channel) {
+  const uint64_t* args = area->command.args;
+  if (args[0] >= kPuppetAreas || channel < 0) return -EINVAL;
+  struct Area* theirs = &areas[args[0]];
+  theirs->channel = channel;
+  theirs->tid = 0;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  int result = pthread_attr_setstack(&attributes, theirs->stack, kStackSize);
+  if (result == 0) result = pthread_create(&thread, &attributes, run_library_thread, theirs);
+  pthread_attr_destroy(&attributes);
+  if (result != 0) {
+    call3(__NR_close, (uint64_t)channel, 0, 0);
+    return -result;
+  }
+  while (theirs->tid == 0) machine_pause();
+  return theirs->tid;
+}
+#else
 static long new_thread(struct Area* area, int channel) {
   const uint64_t* args = area->command.args;
   if (args[0] >= kPuppetAreas || channel < 0) return -EINVAL;
@@ -282,6 +335,7 @@ static long new_thread(struct Area* area, int channel) {
   if (tid < 0) call3(__NR_close, (uint64_t)channel, 0, 0);
   return tid;
 }
+#endif
 
 /* In a child without shared memory this returns as in the parent, but with 0 and on its own
  * channel. */
@@ -390,29 +444,97 @@ static long fence(uint64_t kind) {
   return 0;
 }
 
-static long set_slot(uint64_t value, uint64_t order) {
+/* The variable of this thread: that of the program, or of a library, which reaches it by its own
+ * model. Not inlined: clang would read %fs:0 before it knows the operation, and a thread may have
+ * no TLS. */
+__attribute__((noinline)) static void** slot_of(uint64_t library) {
+#ifdef PUPPET_LIBC
 #ifdef PUPPET_SLOT
-  if (order == kSeqCst) {
-    __atomic_store_n(&otel_thread_ctx_v1, (void*)value, __ATOMIC_SEQ_CST);
-  } else {
-    __atomic_store_n(&otel_thread_ctx_v1, (void*)value, __ATOMIC_RELEASE);
-  }
-  return 0;
+  if (library == 0) return &otel_thread_ctx_v1;
+#endif
+  void* place = dlsym(library == 0 ? RTLD_DEFAULT : (void*)library, "slot_place");
+  void* (*function)(void);
+  memcpy(&function, &place, sizeof function);
+  return place == NULL ? NULL : function();
+#elif defined(PUPPET_SLOT)
+  (void)library;
+  return &otel_thread_ctx_v1;
 #else
-  (void)value;
-  (void)order;
-  return -ENOTSUP;
+  (void)library;
+  return NULL;
 #endif
 }
 
-/* Not inlined: clang would read %fs:0 before it knows the operation, and a thread may have no
- * TLS. */
-__attribute__((noinline)) static long slot_address(void) {
-#ifdef PUPPET_SLOT
-  return (long)&otel_thread_ctx_v1;
+static long set_slot(uint64_t value, uint64_t order, uint64_t library) {
+  void** slot = slot_of(library);
+  if (slot == NULL) return -ENOTSUP;
+  if (order == kSeqCst) {
+    __atomic_store_n(slot, (void*)value, __ATOMIC_SEQ_CST);
+  } else {
+    __atomic_store_n(slot, (void*)value, __ATOMIC_RELEASE);
+  }
+  return 0;
+}
+
+static long slot_address(uint64_t library) {
+  void** slot = slot_of(library);
+  return slot == NULL ? -ENOTSUP : (long)slot;
+}
+
+#ifdef PUPPET_LIBC
+static long copy_file(const char* from, int to) {
+  const long file = call3(__NR_open, (uint64_t)from, O_RDONLY | O_CLOEXEC, 0);
+  if (file < 0) return file;
+  long sent;
+  do sent = machine_syscall(__NR_sendfile, (uint64_t)to, (uint64_t)file, 0, 1 << 20, 0, 0);
+  while (sent > 0);
+  call3(__NR_close, (uint64_t)file, 0, 0);
+  return sent;
+}
+
+static long load_library(const char* path, const char* copy, uint64_t how) {
+  char link[32] = "/proc/self/fd/";
+  long file = -1;
+  long result = 0;
+  if (how == kMemfdCopy) file = call3(__NR_memfd_create, (uint64_t)copy, 0, 0);
+  if (how == kFileCopy) file = call3(__NR_open, (uint64_t)copy, O_RDWR | O_CREAT | O_EXCL, 0700);
+  if (how == kRemovedCopy) file = call3(__NR_open, (uint64_t)copy, O_RDWR | O_TMPFILE, 0700);
+  if (how != kNoCopy) {
+    if (file < 0) return file;
+    result = copy_file(path, (int)file);
+  }
+  const char* loaded = how == kNoCopy ? path : copy;
+  if (how == kMemfdCopy || how == kRemovedCopy) {
+    char* digit = link + strlen(link);
+    if (file >= 100) *digit++ = (char)('0' + file / 100 % 10);
+    if (file >= 10) *digit++ = (char)('0' + file / 10 % 10);
+    *digit = (char)('0' + file % 10);
+    loaded = link;
+  }
+  if (result == 0) result = (long)dlopen(loaded, RTLD_NOW | RTLD_LOCAL);
+  if (file >= 0) call3(__NR_close, (uint64_t)file, 0, 0);
+  return result == 0 ? -ENOENT : result;
+}
+
+static long unload_library(uint64_t library) {
+  return dlclose((void*)library) == 0 ? 0 : -EINVAL;
+}
 #else
+static long load_library(const char* path, const char* copy, uint64_t how) {
+  (void)path;
+  (void)copy;
+  (void)how;
   return -ENOTSUP;
+}
+static long unload_library(uint64_t library) {
+  (void)library;
+  return -ENOTSUP;
+}
 #endif
+
+static void spin(uint64_t times) {
+  for (volatile uint64_t i = 0; i < times; ++i) {
+  }
 }
 
 static long repeat(const uint64_t* args, const unsigned char* bytes, uint64_t size) {
@@ -425,6 +547,7 @@ static long repeat(const uint64_t* args, const unsigned char* bytes, uint64_t si
       const long result = store(each[0], each[1], kRelease, (const unsigned char*)&value);
       if (result < 0) return result;
     }
+    spin(args[2]);
   }
   return 0;
 }
@@ -438,7 +561,7 @@ static long split(uint64_t at, uint64_t size) {
   return 0;
 }
 
-#ifdef PUPPET_SLOT
+#if defined(PUPPET_SLOT) && !defined(PUPPET_LIBC)
 static void wait_for_ever(void* argument) {
   (void)argument;
   while (1) call3(__NR_pause, 0, 0, 0);
@@ -523,8 +646,7 @@ static void serve(struct Area* area) {
         result = fence(args[0]);
         break;
       case kPuppetSpin:
-        for (volatile uint64_t i = 0; i < args[0]; ++i) {
-        }
+        spin(args[0]);
         break;
       case kPuppetAwait:
         while (load(args[0], args[1]) != args[2]) machine_pause();
@@ -536,6 +658,9 @@ static void serve(struct Area* area) {
         wipe(area);
         answer(area, 0, 0);
         call3(__NR_close, (uint64_t)area->channel, 0, 0);
+#ifdef PUPPET_LIBC
+        if (area != areas) return; /* and from its start routine */
+#endif
         call3(__NR_exit, 0, 0, 0);
         break;
       case kPuppetHandle:
@@ -552,10 +677,20 @@ static void serve(struct Area* area) {
         result = execute(area);
         break;
       case kPuppetSlot:
-        result = set_slot(args[0], args[1]);
+        result = set_slot(args[0], args[1], args[2]);
         break;
       case kPuppetSlotAddress:
-        result = slot_address();
+        result = slot_address(args[0]);
+        break;
+      case kPuppetLoadLibrary: {
+        const char* path = (const char*)area->bytes;
+        const char* end = path;
+        while (*end != '\0') ++end;
+        result = load_library(path, end + 1, args[0]);
+        break;
+      }
+      case kPuppetUnload:
+        result = unload_library(args[0]);
         break;
       default:
         result = -ENOSYS;
@@ -574,6 +709,14 @@ static int number_in(const char* text) {
   return number;
 }
 
+#ifdef PUPPET_LIBC
+int main(int argc, char** argv) {
+  environment = environ;
+  struct Area* area = &areas[0];
+  area->channel = argc > 1 ? number_in(argv[1]) : moved_up(kPuppetChannel);
+  machine_go_to(area->stack + kStackSize, run_thread, area);
+}
+#else
 __attribute__((used)) void machine_main(void* stack) {
   const long count = *(long*)stack;
   char** arguments = (char**)stack + 1;
@@ -585,3 +728,4 @@ __attribute__((used)) void machine_main(void* stack) {
 #endif
   machine_go_to(area->stack + kStackSize, run_thread, area);
 }
+#endif

@@ -69,8 +69,7 @@ sys::Result<std::string> find_puppets() {
 sys::Result<Played> record_script(const Script& script, const PuppetOptions& options,
                                   Timeline& timeline) {
   WrapOptions wrap = options.wrap;
-  wrap.argv = {options.player.programs +
-               (script.program == Program::kSlot ? "/ctxconf-puppet-slot" : "/ctxconf-puppet")};
+  wrap.argv = {options.player.programs + "/" + std::string(file_of(script.program))};
   wrap.looks_by_itself = false;
   timeline.watches_lifetime = wrap.stores && wrap.watch_lifetime;
   timeline.clock_calls = wrap.hide_vdso;
@@ -89,6 +88,7 @@ sys::Result<Played> record_script(const Script& script, const PuppetOptions& opt
   if (!null.is_open()) return sys::fail("open", errno, "/dev/null");
   sys::Launch launch;
   launch.third = theirs.get();
+  launch.extra_env = environment_of(script, options.player.programs);
   launch.stdio = {null.get(), options.shows_output ? -1 : null.get(),
                   options.shows_output ? -1 : null.get()};
   CTX_ASSIGN_OR_RETURN(recording, Recording::start(wrap, launch, timeline));

@@ -165,9 +165,19 @@ constexpr auto kActions = std::to_array<std::pair<std::string_view, SignalAction
     {"return", SignalAction::kReturn},
     {"serve", SignalAction::kServe},
 });
+constexpr auto kLoadCopies = std::to_array<std::pair<std::string_view, LoadCopy>>({
+    {"none", LoadCopy::kNone},
+    {"memfd", LoadCopy::kMemfd},
+    {"file", LoadCopy::kFile},
+    {"removed", LoadCopy::kRemoved},
+});
 constexpr auto kPrograms = std::to_array<std::pair<std::string_view, Program>>({
     {"plain", Program::kPlain},
     {"slot", Program::kSlot},
+    {"libc", Program::kLibc},
+    {"libc_slot", Program::kLibcSlot},
+    {"libc_no_pie", Program::kLibcNoPie},
+    {"libc_aligned", Program::kLibcAligned},
 });
 
 template <class T, std::size_t N>
@@ -334,6 +344,7 @@ void members(Io& io, Alternate& o) {
 template <class Io>
 void members(Io& io, Repeat& o) {
   io.value("times", o.times);
+  io.value("spins", o.spins, Value());
   io.values("stores", o.stores);
 }
 template <class Io>
@@ -432,9 +443,22 @@ template <class Io>
 void members(Io& io, SetSlot& o) {
   io.value("value", o.value);
   io.word("order", o.order, kOrders, StoreOrder::kPlain);
+  io.value("library", o.library, Value());
 }
 template <class Io>
-void members(Io& /*io*/, SlotAddress& /*o*/) {}
+void members(Io& io, SlotAddress& o) {
+  io.value("library", o.library, Value());
+}
+template <class Io>
+void members(Io& io, LoadLibrary& o) {
+  io.text("path", o.path);
+  io.word("copy", o.copy, kLoadCopies, LoadCopy::kNone);
+  io.text("to", o.to, std::string());
+}
+template <class Io>
+void members(Io& io, UnloadLibrary& o) {
+  io.value("library", o.library);
+}
 template <class Io>
 void members(Io& io, Print& o) {
   io.text("text", o.text);
@@ -862,6 +886,10 @@ class Names {
     if (!path && !e.args.empty()) return "only a path has \"args\"";
     return whole(e.program);
   }
+  static std::string own_problem(const LoadLibrary& l) {
+    if ((l.copy == LoadCopy::kNone) != l.to.empty()) return "a copy needs \"to\", and only a copy";
+    return whole(l.path + l.to);
+  }
   static std::string own_problem(const Repeat& r) {
     if (r.stores.empty() || r.stores.size() % 4 != 0 || r.stores.size() > 4 * kMaxRepeated) {
       return "\"stores\" has four values for each of 1 to 16 stores";
@@ -1028,7 +1056,31 @@ std::string_view Operation::name() const {
   return std::visit([](const auto& w) { return std::decay_t<decltype(w)>::kName; }, what);
 }
 
+std::string_view file_of(Program program) {
+  switch (program) {
+    case Program::kPlain:
+      return "ctxconf-puppet";
+    case Program::kSlot:
+      return "ctxconf-puppet-slot";
+    case Program::kLibc:
+      return "ctxconf-puppet-libc";
+    case Program::kLibcSlot:
+      return "ctxconf-puppet-libc-slot";
+    case Program::kLibcNoPie:
+      return "ctxconf-puppet-libc-no-pie";
+    case Program::kLibcAligned:
+      return "ctxconf-puppet-libc-aligned";
+  }
+  return "ctxconf-puppet";
+}
+
+bool has_libc(Program program) { return program != Program::kPlain && program != Program::kSlot; }
+
 std::optional<ScriptProblem> check(const Script& script) {
+  if (!script.preload.empty() && !has_libc(script.program)) {
+    return ScriptProblem{.line = 1,
+                         .text = "only programs of the C library have libraries to \"preload\""};
+  }
   if (script.operations.size() > kMaxOperations) {
     return ScriptProblem{.line = kMaxOperations + 2,
                          .text = "a script has at most 100000 operations"};
@@ -1043,10 +1095,17 @@ std::optional<ScriptProblem> check(const Script& script) {
     }
     const bool slot =
         std::holds_alternative<SetSlot>(o.what) || std::holds_alternative<SlotAddress>(o.what);
-    if (slot && script.program != Program::kSlot && !execs) {
+    if (slot && script.program == Program::kPlain && !execs) {
       return ScriptProblem{
           .line = i + 2,
-          .text = std::string(o.name()) + ": only the program \"slot\" has this operation"};
+          .text = std::string(o.name()) + ": the program \"plain\" does not have this operation"};
+    }
+    const bool loads = std::holds_alternative<LoadLibrary>(o.what) ||
+                       std::holds_alternative<UnloadLibrary>(o.what);
+    if (loads && !has_libc(script.program)) {
+      return ScriptProblem{
+          .line = i + 2,
+          .text = std::string(o.name()) + ": only programs of the C library have this operation"};
     }
   }
   return std::nullopt;
@@ -1061,10 +1120,10 @@ std::string to_json(const Operation& operation) {
 }
 
 std::string to_json(const Script& script) {
-  std::string out = Json{{std::string(kVersionMember), kScriptVersion},
-                         {"program", word_of(kPrograms, script.program)}}
-                        .dump();
-  out += '\n';
+  Json first = {{std::string(kVersionMember), kScriptVersion},
+                {"program", word_of(kPrograms, script.program)}};
+  Writer(first).texts("preload", script.preload);
+  std::string out = first.dump() + '\n';
   for (const auto& o : script.operations) out += to_json(o) + '\n';
   return out;
 }
@@ -1091,6 +1150,7 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
       std::uint64_t version = 0;
       reader.number(std::string(kVersionMember).c_str(), version);
       reader.word("program", out.program, kPrograms, Program::kPlain);
+      reader.texts("preload", out.preload);
       if (version != kScriptVersion) {
         reader.complain(kVersionMember, "is not 1: the first line is {\"ctxconf-script\":1}");
       }
@@ -1224,8 +1284,8 @@ void Builder::fill(Value at, Value size, Bytes pattern, CopyHow how) {
 void Builder::copy(Value to, Value from, Value size, CopyHow how) {
   add(Copy{std::move(to), std::move(from), std::move(size), how});
 }
-void Builder::repeat(Value times, std::vector<Value> stores) {
-  add(Repeat{std::move(times), std::move(stores)});
+void Builder::repeat(Value times, std::vector<Value> stores, Value spins) {
+  add(Repeat{std::move(times), std::move(spins), std::move(stores)});
 }
 void Builder::split(Value at, Value size) { add(Split{std::move(at), std::move(size)}); }
 void Builder::crowd(Crowd crowd) { add(std::move(crowd)); }
@@ -1263,8 +1323,16 @@ void Builder::exec(std::string program, std::vector<std::string> args) {
 void Builder::exit(std::uint64_t code) { add(Exit{code}); }
 Value Builder::wait(Value child) { return add_named(WaitChild{std::move(child)}, "status"); }
 void Builder::unshare(std::uint64_t flags) { add(Unshare{flags}); }
-void Builder::slot(Value value, StoreOrder order) { add(SetSlot{std::move(value), order}); }
-Value Builder::slot_address() { return add_named(SlotAddress{}, "slot"); }
+Value Builder::load_library(std::string path, LoadCopy copy, std::string to) {
+  return add_named(LoadLibrary{std::move(path), copy, std::move(to)}, "library");
+}
+void Builder::unload_library(Value library) { add(UnloadLibrary{std::move(library)}); }
+void Builder::slot(Value value, StoreOrder order, Value library) {
+  add(SetSlot{std::move(value), order, std::move(library)});
+}
+Value Builder::slot_address(Value library) {
+  return add_named(SlotAddress{std::move(library)}, "slot");
+}
 void Builder::print(std::string text) { add(Print{std::move(text)}); }
 Value Builder::syscall(std::uint64_t number, std::vector<Value> args) {
   return add_named(SystemCall{number, std::move(args)}, "result");

@@ -219,6 +219,7 @@ struct Alternate {  // copies two states in turn: a concurrent reader sees both,
 struct Repeat {  // a loop of stores, each with a number that grows in every round
   static constexpr std::string_view kName = "repeat";
   Value times;
+  Value spins;  // of an empty loop after each round
   // Four for each store: the address, the width (1, 2, 4, 8), the value in the first round, and
   // what is added to it in each further one.
   std::vector<Value> stores;
@@ -348,15 +349,37 @@ struct Unshare {
   friend bool operator==(const Unshare&, const Unshare&) = default;
 };
 
-struct SetSlot {  // sets the thread's otel_thread_ctx_v1 with the program's own code; only in
-                  // "slot"
+// How the file of a library comes to where it is loaded from.
+enum class LoadCopy : std::uint8_t {
+  kNone,
+  kMemfd,    // a copy in a memfd of this name
+  kFile,     // a copy in a new file of this path
+  kRemoved,  // a copy in a file in this folder that has no name any more
+};
+struct LoadLibrary {  // dlopen(); result: the library
+  static constexpr std::string_view kName = "load_library";
+  std::string path;  // without a slash: one of ctxconf's
+  LoadCopy copy = LoadCopy::kNone;
+  std::string to;  // the name or the path of the copy
+  friend bool operator==(const LoadLibrary&, const LoadLibrary&) = default;
+};
+struct UnloadLibrary {
+  static constexpr std::string_view kName = "unload_library";
+  Value library;
+  friend bool operator==(const UnloadLibrary&, const UnloadLibrary&) = default;
+};
+// Sets the thread's otel_thread_ctx_v1 with the code of the program or of a library; not in
+// "plain".
+struct SetSlot {
   static constexpr std::string_view kName = "slot";
   Value value;
   StoreOrder order = StoreOrder::kPlain;
+  Value library;  // 0: the program, or a library of `preload`
   friend bool operator==(const SetSlot&, const SetSlot&) = default;
 };
-struct SlotAddress {  // result: the address of the thread's otel_thread_ctx_v1; only in "slot"
+struct SlotAddress {  // result: the address of the thread's otel_thread_ctx_v1; not in "plain"
   static constexpr std::string_view kName = "slot_address";
+  Value library;
   friend bool operator==(const SlotAddress&, const SlotAddress&) = default;
 };
 
@@ -385,9 +408,9 @@ struct Join {  // waits for the answer to an operation with `later`
 using What =
     std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect, Advise,
                  Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy, Alternate, Repeat,
-                 Split, Crowd, Fence, Load, ReadBack, ReadClock, Sleep, Spin, Await, NewThread,
-                 ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit, WaitChild, Unshare,
-                 SetSlot, SlotAddress, Print, SystemCall, SampleNow, Join>;
+                 Split, Crowd, LoadLibrary, UnloadLibrary, Fence, Load, ReadBack, ReadClock, Sleep,
+                 Spin, Await, NewThread, ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit,
+                 WaitChild, Unshare, SetSlot, SlotAddress, Print, SystemCall, SampleNow, Join>;
 
 struct Operation {
   What what;
@@ -407,12 +430,22 @@ struct Operation {
 };
 
 enum class Program : std::uint8_t {
+  // Without a C library.
   kPlain,
   kSlot,  // exports otel_thread_ctx_v1
+  // Programs of the C library, which load libraries.
+  kLibc,
+  kLibcSlot,     // position-independent, exports otel_thread_ctx_v1
+  kLibcNoPie,    // the same, at a fixed address
+  kLibcAligned,  // the same as kLibcSlot, with a TLS block aligned to a page
 };
+// The program's file: "ctxconf-puppet-slot".
+std::string_view file_of(Program program);
+bool has_libc(Program program);
 
 struct Script {
   Program program = Program::kPlain;
+  std::vector<std::string> preload;  // libraries that are loaded when the program starts
   std::vector<Operation> operations;
   friend bool operator==(const Script&, const Script&) = default;
 };
@@ -476,7 +509,7 @@ class Builder {
   void copy(Value to, Value from, Value size, CopyHow how = CopyHow::kBytes);
   void alternate(Value to, Value first, Value second, Value size, Value times,
                  CopyHow how = CopyHow::kBytes);
-  void repeat(Value times, std::vector<Value> stores);
+  void repeat(Value times, std::vector<Value> stores, Value spins = 0);
   void split(Value at, Value size);
   void crowd(Crowd crowd);
   void fence(FenceKind kind = FenceKind::kSeqCst);
@@ -499,8 +532,11 @@ class Builder {
   void exit(std::uint64_t code = 0);
   Value wait(Value child);
   void unshare(std::uint64_t flags);
-  void slot(Value value, StoreOrder order = StoreOrder::kPlain);
-  Value slot_address();
+  void preload(std::string library) { script_.preload.push_back(std::move(library)); }
+  Value load_library(std::string path, LoadCopy copy = LoadCopy::kNone, std::string to = {});
+  void unload_library(Value library);
+  void slot(Value value, StoreOrder order = StoreOrder::kPlain, Value library = 0);
+  Value slot_address(Value library = 0);
   void print(std::string text);
   Value syscall(std::uint64_t number, std::vector<Value> args = {});
   void look();

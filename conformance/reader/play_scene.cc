@@ -229,6 +229,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.process = process;
   out.thread = thread;
   out.shown = shown_by(question, process);
+  out.counted = question.counter.has_value();
   const auto readers = question.records_calls ? testee_.processes() : std::vector<pid_t>();
   forget_peaks(readers);
   out.before_bytes = largest(readers, "VmRSS:");

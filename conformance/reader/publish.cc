@@ -61,15 +61,26 @@ Bytes Message::encoded() const {
     pair->set_key(key);
     pair->mutable_value()->set_string_value(value);
   }
-  if (!schema.empty()) {
+  if (!schema.empty() || schema_number) {
     auto* pair = message.add_attributes();
     pair->set_key(std::string(abi::kSchemaVersionKey));
-    pair->mutable_value()->set_string_value(schema);
+    if (schema_number) {
+      pair->mutable_value()->set_int_value(*schema_number);
+    } else {
+      pair->mutable_value()->set_string_value(schema);
+    }
     if (!no_key_map) {
       auto* map = message.add_attributes();
       map->set_key(std::string(abi::kAttributeKeyMapKey));
       auto* names = map->mutable_value()->mutable_array_value();
-      for (const auto& name : key_map) names->add_values()->set_string_value(name);
+      for (std::size_t i = 0; i < key_map.size(); ++i) {
+        auto* const element = names->add_values();
+        if (number_at == i) {
+          element->set_int_value(static_cast<std::int64_t>(i));
+        } else {
+          element->set_string_value(key_map[i]);
+        }
+      }
     }
   }
   return puppet::bytes_of(message.SerializeAsString());
@@ -154,6 +165,47 @@ Bytes Record::encoded() const {
   }
   append(out, attributes);
   return out;
+}
+
+Message reference_data(std::vector<std::string> key_map) {
+  Message out = service("ctxconf-threads");
+  out.schema = "tlsdesc_v1_dev";
+  out.key_map = std::move(key_map);
+  return out;
+}
+
+Attached attach(puppet::Builder& b, const Bytes& record, InPage where, const Value& library) {
+  Attached out;
+  out.size = record.size();
+  const std::uint64_t pages = whole_pages(std::max<std::uint64_t>(record.size(), 1));
+  // A page without permissions ends what can be read.
+  const Value at = b.map_anonymous(pages + kPage, kReadWrite, MAP_PRIVATE);
+  b.protect(at + pages, kPage, PROT_NONE);
+  // At an even address.
+  out.record = where == InPage::kAtTheEnd ? at + (pages - (record.size() + 1) / 2 * 2) : at;
+  if (!record.empty()) b.write(out.record, record);
+  b.slot(out.record, puppet::StoreOrder::kRelease, library);
+  out.slot = b.slot_address(library);
+  return out;
+}
+
+Question about_thread(const Attached& a, std::vector<AnswerClaim> claims) {
+  Question out;
+  out.about = Question::About::kThread;
+  out.thread = a.thread;
+  out.claims = std::move(claims);
+  out.shown = {{"slot", {a.slot, 8}}, {"record", {a.record, a.size}}};
+  return out;
+}
+
+std::string record_content(const Record& record, const Pairs& names) {
+  Json shown = Json::object();
+  for (const auto& [name, value] : names) shown[name] = value;
+  return Json{{"trace_id", record.trace_id},
+              {"span_id", record.span_id},
+              {"flags", record.flags},
+              {"names", shown}}
+      .dump();
 }
 
 Question about_process(const Published& p, std::vector<AnswerClaim> claims) {

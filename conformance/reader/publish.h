@@ -31,6 +31,8 @@ struct Message {
   std::string schema;                // threadlocal.schema_version; empty: none
   std::vector<std::string> key_map;  // with a schema, unless `no_key_map`
   bool no_key_map = false;
+  std::optional<std::int64_t> schema_number;  // instead of a text
+  std::optional<std::size_t> number_at;       // this element of the key map is a number
   puppet::Bytes encoded() const;
   // The content that a reader reports, as in AllowedAnswer; `exactly`: and nothing else.
   std::string content(bool exactly = true) const;
@@ -77,6 +79,26 @@ struct Record {
   std::optional<std::uint16_t> size;  // instead of that of the entries
   puppet::Bytes encoded() const;
 };
+
+// A message with this key map and the schema of these records.
+Message reference_data(std::vector<std::string> key_map);
+
+// A record that a thread has attached.
+struct Attached {
+  puppet::Value record;
+  std::uint64_t size = 0;
+  puppet::Value slot;                   // address of the variable
+  std::optional<puppet::Value> thread;  // nothing: the first one
+};
+// The current thread of the builder attaches the bytes, which lie alone in a page, at its end or at
+// its beginning. `library`: whose variable.
+enum class InPage { kAtTheBeginning, kAtTheEnd };
+Attached attach(puppet::Builder& b, const puppet::Bytes& record,
+                InPage where = InPage::kAtTheBeginning, const puppet::Value& library = 0);
+Question about_thread(const Attached& a, std::vector<AnswerClaim> claims);
+
+// The content of an answer about a record: exactly these names and their values.
+std::string record_content(const Record& record, const Pairs& names);
 
 // What the question shows of a process context.
 Question about_process(const Published& p, std::vector<AnswerClaim> claims);

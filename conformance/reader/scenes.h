@@ -12,6 +12,10 @@ SceneGroup header_scenes();
 SceneGroup payload_scenes();
 SceneGroup lifetime_scenes();
 SceneGroup window_scenes();
+SceneGroup thread_vectors();  // golden records in a thread
+SceneGroup thread_scenes();
+SceneGroup reference_data_scenes();
+SceneGroup tls_scenes();
 SceneGroup early_scenes();       // published before the reader starts
 SceneGroup permission_scenes();  // processes that the reader may not read
 

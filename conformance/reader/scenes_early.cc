@@ -38,6 +38,31 @@ Scene not_dumpable() {
   return std::move(s).scene();
 }
 
+Scene thread_not_dumpable() {
+  constexpr const char* kNoRight = "tctx.reader.no-permission";
+  SceneBuilder s("thread-not-dumpable",
+                 "a thread that the reader may not stop, next to one that it may",
+                 puppet::Program::kSlot);
+  auto& b = s.script();
+  drop_capabilities(b);
+  const puppet::Value child = b.fork();
+  b.by(child);
+  publish(b, reference_data({}).encoded());
+  Attached hidden = attach(b, Record().encoded());
+  hidden.thread = child;
+  b.syscall(SYS_prctl, {PR_SET_DUMPABLE, 0});
+  b.by_first();
+  publish(b, reference_data({}).encoded());
+  const Attached open = attach(b, Record().encoded());
+  Question q =
+      about_thread(hidden, {claim(kNoRight, not_used(), "a record that the reader may not read")});
+  q.process = child;
+  s.ask(std::move(q));
+  s.ask(about_thread(open, {claim(kNoRight, {accept(record_content(Record(), {}))},
+                                  "a thread that may not be read costs another one its record")}));
+  return std::move(s).scene();
+}
+
 }  // namespace
 
 SceneGroup early_scenes() {
@@ -53,6 +78,7 @@ SceneGroup permission_scenes() {
   out.name = "permissions";
   out.without_ptrace_right = true;
   out.scenes.push_back(not_dumpable());
+  out.scenes.push_back(thread_not_dumpable());
   return out;
 }
 

@@ -113,10 +113,6 @@ void reap_others() {
   });
 }
 
-const char* file_of(puppet::Program program) {
-  return program == puppet::Program::kSlot ? "/ctxconf-puppet-slot" : "/ctxconf-puppet";
-}
-
 puppet::PlayerOptions player_options(const TargetOptions& options) {
   puppet::PlayerOptions out;
   out.programs = options.programs;
@@ -176,7 +172,8 @@ sys::Result<std::unique_ptr<Target>> Target::start(const puppet::Script& script,
   const sys::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.is_open()) return sys::fail("open", errno, "/dev/null");
   sys::Spawn spawn;
-  spawn.path = options.programs + file_of(script.program);
+  spawn.path = options.programs + "/" + std::string(puppet::file_of(script.program));
+  spawn.extra_env = puppet::environment_of(script, options.programs);
   spawn.argv = {spawn.path};
   spawn.stdio = {null.get(), null.get(), null.get()};
   spawn.third = theirs.get();

@@ -235,6 +235,82 @@ std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string
   return by_reads;
 }
 
+// Reads of the asked thread's slot and record, in order.
+std::vector<const ReaderCall*> thread_reads(const ReaderQuestion& q) {
+  std::vector<const ReaderCall*> out;
+  for (const ShownMemory& part : q.shown) {
+    if (part.name != "slot" && part.name != "record") continue;
+    for (const ReaderCall* c : reads_of(q, {part.at, part.size})) out.push_back(c);
+  }
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
+
+// Judges the questions about a thread that counts while it runs.
+template <class Problem>
+std::optional<Finding> over_thread_reads(const SceneEvidence& scene, Problem problem_of) {
+  bool judged = false;
+  bool unseen = false;
+  for (const Operation* operation : scene.operations) {
+    const ReaderQuestion& q = *operation->question;
+    if (!q.counted || !has_result(*operation, "accept")) continue;
+    const auto reads = thread_reads(q);
+    if (reads.empty()) {
+      unseen = true;
+      continue;
+    }
+    judged = true;
+    const ShownMemory* const slot = shown(q, "slot");
+    const MemoryRange at = slot == nullptr ? MemoryRange() : MemoryRange{slot->at, slot->size};
+    if (auto f = problem_of(reads, at)) {
+      return at_syscalls(in_scene(scene, *operation, *std::move(f)));
+    }
+  }
+  if (judged) return at_syscalls(passed());
+  if (unseen) return unobservable(kNoReads, kNoReadsRemedy);
+  return std::nullopt;
+}
+
+// The kernel's letters for a thread that a tracer or a signal has stopped.
+bool is_stopped(const ReaderCall& c) { return c.state == "t" || c.state == "T"; }
+
+std::optional<Finding> only_while_stopped(const SceneEvidence& scene, std::string_view id) {
+  auto by_reads = over_thread_reads(
+      scene,
+      [](const std::vector<const ReaderCall*>& reads,
+         const MemoryRange&) -> std::optional<Finding> {
+        for (const ReaderCall* c : reads) {
+          // A frozen thread has another letter, and does not count.
+          if (is_stopped(*c) || c->ran_before == c->ran_after) continue;
+          return failed("it read the record while the thread was running (state " + c->state + ")",
+                        "the thread is read while it runs");
+        }
+        return std::nullopt;
+      });
+  auto by_answer = answers(scene, id);
+  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
+  return by_reads;
+}
+
+std::optional<Finding> one_stop_per_sample(const SceneEvidence& scene, std::string_view /*id*/) {
+  return over_thread_reads(scene,
+                           [](const std::vector<const ReaderCall*>& reads,
+                              const MemoryRange& slot) -> std::optional<Finding> {
+                             for (std::size_t i = 1; i < reads.size(); ++i) {
+                               if (reads[i]->ran_before == reads[i - 1]->ran_after) continue;
+                               // The reader may begin again in a later stop.
+                               const auto begins = [&](const MemoryRange& r) {
+                                 return r.touches(slot);
+                               };
+                               if (std::ranges::any_of(reads[i]->ranges, begins)) continue;
+                               return failed("the thread ran between two reads of one sample",
+                                             "a sample is read in more than one stop");
+                             }
+                             return std::nullopt;
+                           });
+}
+
 // Any way of reading another process that gives an error instead of a fault.
 std::optional<Finding> fallible_remote_reads(const SceneEvidence& scene, std::string_view /*id*/) {
   std::map<std::string, std::size_t> used;
@@ -370,8 +446,8 @@ constexpr ReaderRule kRules[] = {
     {.id = "tctx.reader.schema-both-values", .rule = answers, .trait = {}},
     {.id = "tctx.reader.no-permission", .rule = answers, .trait = {}},
     {.id = "tctx.reader.fork-key-map", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.only-while-stopped", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.one-stop-per-sample", .rule = answers, .trait = {}},
+    {.id = "tctx.reader.only-while-stopped", .rule = only_while_stopped, .trait = {}},
+    {.id = "tctx.reader.one-stop-per-sample", .rule = one_stop_per_sample, .trait = {}},
     {.id = "tctx.reader.null-slot", .rule = answers, .trait = {}},
     {.id = "tctx.reader.record-layout", .rule = answers, .trait = {}},
     {.id = "tctx.reader.header-read-28", .rule = answers, .trait = {}},

@@ -10,6 +10,11 @@
 // In .tdata, which precedes .tbss: the slot's offset is then not zero.
 static __thread long other = 1;
 
+#ifdef SLOT_LARGE
+// More than the loader has left of static TLS, so that the block is allocated when it is used.
+__thread char slot_large[65536];
+#endif
+
 #if defined(SLOT_ORDINARY)
 VISIBLE void* otel_thread_ctx_v1;
 #elif defined(SLOT_RECORD)
