@@ -33,7 +33,9 @@ foreach(entry IN ITEMS
     "ctxconf-puppet-libc|-fPIE|-pie"
     "ctxconf-puppet-libc-slot|-fPIE -DPUPPET_SLOT|-pie ${export_slot}"
     "ctxconf-puppet-libc-no-pie|-fno-pie -DPUPPET_SLOT|-no-pie ${export_slot}"
-    "ctxconf-puppet-libc-aligned|-fPIE -DPUPPET_SLOT -DPUPPET_ALIGNMENT=4096|-pie ${export_slot}")
+    "ctxconf-puppet-libc-aligned|-fPIE -DPUPPET_SLOT -DPUPPET_ALIGNMENT=4096|-pie ${export_slot}"
+    "ctxconf-puppet-libc-aligned-64|-fPIE -DPUPPET_SLOT -DPUPPET_ALIGNMENT=64|-pie ${export_slot}"
+    "ctxconf-puppet-libc-static-pie|-fPIE -DPUPPET_SLOT -DPUPPET_STATIC|-static-pie ${export_slot}")
   string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|(.*)$" matched "${entry}")
   set(name "${CMAKE_MATCH_1}")
   separate_arguments(compile UNIX_COMMAND "-std=gnu11 -D_GNU_SOURCE -DPUPPET_LIBC -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter ${CMAKE_MATCH_2}")

@@ -688,10 +688,10 @@ bool Player::State::make_child(std::size_t index, Actor& maker, const Fork& fork
 }
 
 bool Player::State::exec(std::size_t index, Actor& actor, const Exec& exec) {
-  const bool again = exec.program == "plain" || exec.program == "slot";
-  const std::string path = !again                    ? exec.program
-                           : exec.program == "plain" ? options_.programs + "/ctxconf-puppet"
-                                                     : options_.programs + "/ctxconf-puppet-slot";
+  const auto program = program_named(exec.program);
+  const bool again = program.has_value();
+  const std::string path =
+      again ? options_.programs + "/" + std::string(file_of(*program)) : exec.program;
   Command command = own_call(kPuppetExec, {});
   add_text(command, path);
   add_text(command, path);
@@ -843,12 +843,10 @@ std::optional<std::uint64_t> Player::value_of(const Value& value) const {
 
 std::vector<std::string> environment_of(const Script& script, const std::string& programs) {
   if (script.preload.empty()) return {};
+  // The path of a folder may contain a space, at which LD_PRELOAD ends an item.
   std::string list;
-  for (const auto& library : script.preload) {
-    if (!list.empty()) list += ':';
-    list += library.contains('/') ? library : programs + "/" + library;
-  }
-  return {"LD_PRELOAD=" + list};
+  for (const auto& library : script.preload) list += (list.empty() ? "" : " ") + library;
+  return {"LD_PRELOAD=" + list, "LD_LIBRARY_PATH=" + programs};
 }
 
 std::string to_string(const Step& step) {

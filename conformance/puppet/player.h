@@ -75,7 +75,8 @@ class PlayerHost {
   virtual Clock::duration late() const { return {}; }  // time for which this process stood still
 };
 
-// The environment of a script's program: "LD_PRELOAD=..."; `programs` as in PlayerOptions.
+// What the environment of a script's program has for its `preload`; `programs` as in
+// PlayerOptions.
 std::vector<std::string> environment_of(const Script& script, const std::string& programs);
 
 struct PlayerOptions {

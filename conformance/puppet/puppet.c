@@ -4,8 +4,8 @@
  *
  * With PUPPET_SLOT it exports otel_thread_ctx_v1, and each thread has a TLS block.
  *
- * With PUPPET_LIBC it is an ordinary program of the C library, which has a loader: it loads
- * libraries, and its threads are those of the library. */
+ * With PUPPET_LIBC it is an ordinary program of the C library, whose threads are those of the
+ * library. It loads libraries, unless PUPPET_STATIC says that there is no loader. */
 #include "conformance/puppet/channel.h"
 
 #if defined(__x86_64__)
@@ -14,8 +14,11 @@
 #error "this architecture is not supported yet"
 #endif
 
-#ifdef PUPPET_LIBC
+#if defined(PUPPET_LIBC) && !defined(PUPPET_STATIC)
+#define PUPPET_LOADS
 #include <dlfcn.h>
+#endif
+#ifdef PUPPET_LIBC
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -391,6 +394,14 @@ static long handle(uint64_t signal, uint64_t action) {
   return machine_syscall(__NR_rt_sigaction, signal, (uint64_t)&wanted, 0, sizeof wanted.mask, 0, 0);
 }
 
+/* Decimal digits and a zero byte. */
+static void write_number(char* to, int number) {
+  int size = 1;
+  for (int rest = number; rest >= 10; rest /= 10) ++size;
+  to[size] = '\0';
+  for (; size > 0; number /= 10) to[--size] = (char)('0' + number % 10);
+}
+
 static long execute(struct Area* area) {
   enum { kMost = 64 };
   char* argv[kMost + 2];
@@ -408,10 +419,8 @@ static long execute(struct Area* area) {
   /* The same program: it must use this channel. */
   char channel[16];
   if (area->command.number != 0) {
-    char* digit = channel + sizeof channel - 1;
-    *digit = '\0';
-    for (int n = area->channel; n > 0; n /= 10) *--digit = (char)('0' + n % 10);
-    argv[count] = digit;
+    write_number(channel, area->channel);
+    argv[count] = channel;
     argv[count + 1] = NULL;
   }
   return call3(__NR_execve, (uint64_t)path, (uint64_t)argv, (uint64_t)environment);
@@ -448,7 +457,7 @@ static long fence(uint64_t kind) {
  * model. Not inlined: clang would read %fs:0 before it knows the operation, and a thread may have
  * no TLS. */
 __attribute__((noinline)) static void** slot_of(uint64_t library) {
-#ifdef PUPPET_LIBC
+#ifdef PUPPET_LOADS
 #ifdef PUPPET_SLOT
   if (library == 0) return &otel_thread_ctx_v1;
 #endif
@@ -481,7 +490,7 @@ static long slot_address(uint64_t library) {
   return slot == NULL ? -ENOTSUP : (long)slot;
 }
 
-#ifdef PUPPET_LIBC
+#ifdef PUPPET_LOADS
 static long copy_file(const char* from, int to) {
   const long file = call3(__NR_open, (uint64_t)from, O_RDONLY | O_CLOEXEC, 0);
   if (file < 0) return file;
@@ -490,6 +499,18 @@ static long copy_file(const char* from, int to) {
   while (sent > 0);
   call3(__NR_close, (uint64_t)file, 0, 0);
   return sent;
+}
+
+/* The loader takes a path that it knows for the library that it has: the number is a new one. */
+static int moved_to_new_number(int file) {
+  enum { kFirst = 100 };
+  static int loaded;
+  const long moved =
+      call3(__NR_fcntl, (uint64_t)file, F_DUPFD_CLOEXEC, (uint64_t)(kFirst + loaded));
+  if (moved < 0) return file;
+  call3(__NR_close, (uint64_t)file, 0, 0);
+  loaded = (int)moved + 1 - kFirst;
+  return (int)moved;
 }
 
 static long load_library(const char* path, const char* copy, uint64_t how) {
@@ -505,20 +526,16 @@ static long load_library(const char* path, const char* copy, uint64_t how) {
   }
   const char* loaded = how == kNoCopy ? path : copy;
   if (how == kMemfdCopy || how == kRemovedCopy) {
-    char* digit = link + strlen(link);
-    if (file >= 100) *digit++ = (char)('0' + file / 100 % 10);
-    if (file >= 10) *digit++ = (char)('0' + file / 10 % 10);
-    *digit = (char)('0' + file % 10);
+    file = moved_to_new_number((int)file);
+    write_number(link + strlen(link), (int)file);
     loaded = link;
   }
   if (result == 0) result = (long)dlopen(loaded, RTLD_NOW | RTLD_LOCAL);
   if (file >= 0) call3(__NR_close, (uint64_t)file, 0, 0);
-  return result == 0 ? -ENOENT : result;
+  return result == 0 ? -ELIBACC : result;
 }
 
-static long unload_library(uint64_t library) {
-  return dlclose((void*)library) == 0 ? 0 : -EINVAL;
-}
+static long unload_library(uint64_t library) { return dlclose((void*)library) == 0 ? 0 : -EINVAL; }
 #else
 static long load_library(const char* path, const char* copy, uint64_t how) {
   (void)path;
@@ -578,8 +595,7 @@ static long crowd(const uint64_t* args) {
     unsigned char* end = (unsigned char*)(args[4] + (i + 1) * kPage - kTlsSize / 2);
     void* tls = machine_thread_pointer(end);
     *(uint64_t*)(end - offset) = args[1] + i * args[2];
-    const long tid =
-        machine_clone(flags, end - kTlsSize / 2, tls, wait_for_ever, NULL);
+    const long tid = machine_clone(flags, end - kTlsSize / 2, tls, wait_for_ever, NULL);
     if (tid < 0) return tid;
     *(int*)(args[3] + i * sizeof(int)) = (int)tid;
   }

@@ -178,6 +178,8 @@ constexpr auto kPrograms = std::to_array<std::pair<std::string_view, Program>>({
     {"libc_slot", Program::kLibcSlot},
     {"libc_no_pie", Program::kLibcNoPie},
     {"libc_aligned", Program::kLibcAligned},
+    {"libc_aligned_64", Program::kLibcAligned64},
+    {"libc_static_pie", Program::kLibcStaticPie},
 });
 
 template <class T, std::size_t N>
@@ -880,8 +882,8 @@ class Names {
       if (auto problem = whole(a); !problem.empty()) return problem;
     }
     const bool path = e.program.find('/') != std::string::npos;
-    if (!path && e.program != "plain" && e.program != "slot") {
-      return "\"program\" must be plain, slot or a path";
+    if (!path && !program_named(e.program)) {
+      return "\"program\" must be a path or one of " + choices(kPrograms);
     }
     if (!path && !e.args.empty()) return "only a path has \"args\"";
     return whole(e.program);
@@ -1070,16 +1072,28 @@ std::string_view file_of(Program program) {
       return "ctxconf-puppet-libc-no-pie";
     case Program::kLibcAligned:
       return "ctxconf-puppet-libc-aligned";
+    case Program::kLibcAligned64:
+      return "ctxconf-puppet-libc-aligned-64";
+    case Program::kLibcStaticPie:
+      return "ctxconf-puppet-libc-static-pie";
   }
   return "ctxconf-puppet";
 }
 
-bool has_libc(Program program) { return program != Program::kPlain && program != Program::kSlot; }
+std::optional<Program> program_named(std::string_view name) {
+  const auto at = std::ranges::find(kPrograms, name, &decltype(kPrograms)::value_type::first);
+  return at == kPrograms.end() ? std::nullopt : std::optional(at->second);
+}
+
+bool has_loader(Program program) {
+  return program != Program::kPlain && program != Program::kSlot &&
+         program != Program::kLibcStaticPie;
+}
 
 std::optional<ScriptProblem> check(const Script& script) {
-  if (!script.preload.empty() && !has_libc(script.program)) {
+  if (!script.preload.empty() && !has_loader(script.program)) {
     return ScriptProblem{.line = 1,
-                         .text = "only programs of the C library have libraries to \"preload\""};
+                         .text = "only programs with a loader have libraries to \"preload\""};
   }
   if (script.operations.size() > kMaxOperations) {
     return ScriptProblem{.line = kMaxOperations + 2,
@@ -1102,10 +1116,10 @@ std::optional<ScriptProblem> check(const Script& script) {
     }
     const bool loads = std::holds_alternative<LoadLibrary>(o.what) ||
                        std::holds_alternative<UnloadLibrary>(o.what);
-    if (loads && !has_libc(script.program)) {
+    if (loads && !has_loader(script.program) && !execs) {
       return ScriptProblem{
           .line = i + 2,
-          .text = std::string(o.name()) + ": only programs of the C library have this operation"};
+          .text = std::string(o.name()) + ": only programs with a loader have this operation"};
     }
   }
   return std::nullopt;

@@ -327,8 +327,8 @@ struct Fork {  // result: the child's pid; later operations name it in `in`
 };
 struct Exec {
   static constexpr std::string_view kName = "exec";
-  // "plain", "slot": executes the scripted process again, which continues the script as the first
-  // thread of its process. A path: executes that program, which gets no further operations.
+  // One of the programs that run scripts: continues the script as the first thread of its process.
+  // A path: executes that program, which gets no further operations.
   std::string program = "plain";
   std::vector<std::string> args;  // for a path: the arguments after argv[0]
   friend bool operator==(const Exec&, const Exec&) = default;
@@ -435,13 +435,16 @@ enum class Program : std::uint8_t {
   kSlot,  // exports otel_thread_ctx_v1
   // Programs of the C library, which load libraries.
   kLibc,
-  kLibcSlot,     // position-independent, exports otel_thread_ctx_v1
-  kLibcNoPie,    // the same, at a fixed address
-  kLibcAligned,  // the same as kLibcSlot, with a TLS block aligned to a page
+  kLibcSlot,       // position-independent, exports otel_thread_ctx_v1
+  kLibcNoPie,      // the same, at a fixed address
+  kLibcAligned,    // the same as kLibcSlot, with a TLS block aligned to a page
+  kLibcAligned64,  // the same, aligned to 64 bytes
+  kLibcStaticPie,  // the same as kLibcSlot, without a loader
 };
 // The program's file: "ctxconf-puppet-slot".
 std::string_view file_of(Program program);
-bool has_libc(Program program);
+std::optional<Program> program_named(std::string_view name);  // as in a script: "libc_slot"
+bool has_loader(Program program);                             // which loads libraries
 
 struct Script {
   Program program = Program::kPlain;
