@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "conformance/rules/reader_findings.h"
+#include "conformance/rules/reader_thread_rules.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -14,140 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostCalls = 12;  // that a finding lists
-
-// ---- what a finding shows
-
-std::string range_text(const MemoryRange& r) { return fmt::format("{:#x}+{}", r.at, r.size); }
-
-// "process_vm_readv(4711) of 0x7f0000001000+32 (header) = 32"
-std::string call_text(const ReaderCall& c, const ReaderQuestion& q) {
-  std::string out = c.name;
-  if (!c.detail.empty()) out += " " + c.detail;
-  if (c.target != 0) out += fmt::format(" of {}", c.target);
-  for (const MemoryRange& r : c.ranges) {
-    out += " " + range_text(r);
-    const auto part = std::ranges::find_if(
-        q.shown, [&](const ShownMemory& s) { return r.touches({.at = s.at, .size = s.size}); });
-    if (part != q.shown.end()) out += " (" + part->name + ")";
-  }
-  if (!c.state.empty()) out += ", thread state " + c.state;
-  out += c.result ? fmt::format(" = {}", *c.result) : " did not return";
-  if (!c.held.empty()) out += "; held: " + c.held;
-  return out;
-}
-
-void add_calls(const ReaderQuestion& q, std::vector<std::string>& lines) {
-  if (q.calls.empty()) return;
-  lines.push_back(fmt::format("{} of the reader's calls:", q.calls.size()));
-  for (std::size_t i = 0; i < std::min(kMostCalls, q.calls.size()); ++i) {
-    lines.push_back("  " + call_text(q.calls[i], q));
-  }
-  if (q.calls.size() > kMostCalls) lines.emplace_back("  ...");
-}
-
-Hexdump dump_of(const ShownMemory& memory) {
-  Hexdump out;
-  out.title = fmt::format("{} at {:#x}", memory.name, memory.at);
-  out.address = memory.at;
-  for (const std::byte b : memory.bytes) out.bytes.push_back(std::to_integer<std::uint8_t>(b));
-  return out;
-}
-
-// What the reader was shown, and what it made of it.
-void add_evidence(const SceneEvidence& scene, const Operation& operation, Finding& f) {
-  const ReaderQuestion& q = *operation.question;
-  f.evidence.push_back(fmt::format("scene {}/{}", scene.session->group, scene.scene->name));
-  const Json reply = Json::parse(operation.reply, nullptr, false);
-  f.evidence.push_back("it answered " + shown_answer(reply));
-  add_calls(q, f.evidence);
-  for (const ShownMemory& memory : q.shown) {
-    if (!memory.bytes.empty()) f.hexdumps.push_back(dump_of(memory));
-  }
-}
-
-Finding in_scene(const SceneEvidence& scene, const Operation& operation, Finding f) {
-  f.level = "puppet";
-  add_evidence(scene, operation, f);
-  return f;
-}
-
-// ---- answers
-
-Finding not_shown(const SceneEvidence& scene) {
-  return unobservable(scene.scene->unshown, scene.scene->remedy);
-}
-
-Finding window_missed(const std::string& hold) {
-  return unobservable(fmt::format("the moment \"{}\" did not come", hold),
-                      "a reader whose reads of the target are system calls");
-}
-
-// The answers that the scene claims for the requirement.
-std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requirement) {
-  std::optional<Finding> best;
-  const auto is_worse = [&](const Finding& f) { return !best || f.outcome > best->outcome; };
-  for (const Operation* operation : scene.operations) {
-    const ReaderQuestion& q = *operation->question;
-    for (const AnswerClaim& c : q.claims) {
-      if (c.requirement != requirement || operation->reply.empty()) continue;
-      const Json reply = Json::parse(operation->reply, nullptr, false);
-      const auto problem = problem_with(c, reply, scene.traits);
-      Finding f;
-      if (!q.missed.empty()) {
-        f = window_missed(q.missed.front());
-      } else if (problem.empty()) {
-        f = passed();
-        f.level = "puppet";
-      } else {
-        f = c.info ? info(problem, c.otherwise) : failed(problem, c.otherwise);
-        f.saw = c.otherwise + ": " + problem;
-        f = in_scene(scene, *operation, std::move(f));
-      }
-      if (is_worse(f)) best = std::move(f);
-    }
-  }
-  const auto is_named = [&](const std::string& id) { return id == requirement; };
-  if (!best && !scene.scene->unshown.empty() &&
-      std::ranges::any_of(scene.scene->requirements, is_named)) {
-    return not_shown(scene);
-  }
-  return best;
-}
-
 // ---- reads, level syscalls
-
-constexpr const char* kNoReads = "the reader made no system call that reads the target";
-constexpr const char* kNoReadsRemedy =
-    "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace";
-
-Finding at_syscalls(Finding f) {
-  f.level = "syscalls";
-  return f;
-}
-
-const ShownMemory* shown(const ReaderQuestion& q, std::string_view name) {
-  const auto at = std::ranges::find(q.shown, name, &ShownMemory::name);
-  return at == q.shown.end() ? nullptr : &*at;
-}
-
-bool has_result(const Operation& operation, std::string_view result) {
-  const Json reply = Json::parse(operation.reply, nullptr, false);
-  return reply.is_object() && reply.value("result", std::string()) == result;
-}
-
-// Copies of the target's memory that succeeded, in order.
-std::vector<const ReaderCall*> reads_of(const ReaderQuestion& q, const MemoryRange& part) {
-  std::vector<const ReaderCall*> out;
-  for (const ReaderCall& c : q.calls) {
-    // ptrace returns the word itself.
-    const bool copied = c.result && (c.name == "ptrace" || *c.result > 0);
-    if (!copied || c.name == "mmap") continue;
-    const auto touches = [&](const MemoryRange& r) { return r.touches(part); };
-    if (std::ranges::any_of(c.ranges, touches)) out.push_back(&c);
-  }
-  return out;
-}
 
 // The reads of one question about a process context that was answered with its content.
 struct ContextReads {
@@ -204,7 +73,6 @@ std::optional<Finding> over_reads(const SceneEvidence& scene, Problem problem_of
 }
 
 std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::string_view id) {
-  auto by_answer = answers(scene, id);
   auto by_reads =
       over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
         const std::string signature = "the timestamp is not read before pointer and size";
@@ -219,96 +87,17 @@ std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::
         }
         return std::nullopt;
       });
-  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
-  return by_reads;
+  return worse(std::move(by_reads), answers(scene, id));
 }
 
 std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string_view id) {
-  auto by_answer = answers(scene, id);
   auto by_reads =
       over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
         if (!reads.timestamp.empty() && reads.timestamp.back() > reads.payload.back()) return {};
         return failed("the timestamp was not read again after the payload",
                       "no second look at the timestamp");
       });
-  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
-  return by_reads;
-}
-
-// Reads of the asked thread's slot and record, in order.
-std::vector<const ReaderCall*> thread_reads(const ReaderQuestion& q) {
-  std::vector<const ReaderCall*> out;
-  for (const ShownMemory& part : q.shown) {
-    if (part.name != "slot" && part.name != "record") continue;
-    for (const ReaderCall* c : reads_of(q, {part.at, part.size})) out.push_back(c);
-  }
-  std::ranges::sort(out);
-  out.erase(std::ranges::unique(out).begin(), out.end());
-  return out;
-}
-
-// Judges the questions about a thread that counts while it runs.
-template <class Problem>
-std::optional<Finding> over_thread_reads(const SceneEvidence& scene, Problem problem_of) {
-  bool judged = false;
-  bool unseen = false;
-  for (const Operation* operation : scene.operations) {
-    const ReaderQuestion& q = *operation->question;
-    if (!q.counted || !has_result(*operation, "accept")) continue;
-    const auto reads = thread_reads(q);
-    if (reads.empty()) {
-      unseen = true;
-      continue;
-    }
-    judged = true;
-    const ShownMemory* const slot = shown(q, "slot");
-    const MemoryRange at = slot == nullptr ? MemoryRange() : MemoryRange{slot->at, slot->size};
-    if (auto f = problem_of(reads, at)) {
-      return at_syscalls(in_scene(scene, *operation, *std::move(f)));
-    }
-  }
-  if (judged) return at_syscalls(passed());
-  if (unseen) return unobservable(kNoReads, kNoReadsRemedy);
-  return std::nullopt;
-}
-
-// The kernel's letters for a thread that a tracer or a signal has stopped.
-bool is_stopped(const ReaderCall& c) { return c.state == "t" || c.state == "T"; }
-
-std::optional<Finding> only_while_stopped(const SceneEvidence& scene, std::string_view id) {
-  auto by_reads = over_thread_reads(
-      scene,
-      [](const std::vector<const ReaderCall*>& reads,
-         const MemoryRange&) -> std::optional<Finding> {
-        for (const ReaderCall* c : reads) {
-          // A frozen thread has another letter, and does not count.
-          if (is_stopped(*c) || c->ran_before == c->ran_after) continue;
-          return failed("it read the record while the thread was running (state " + c->state + ")",
-                        "the thread is read while it runs");
-        }
-        return std::nullopt;
-      });
-  auto by_answer = answers(scene, id);
-  if (by_answer && (!by_reads || by_answer->outcome > by_reads->outcome)) return by_answer;
-  return by_reads;
-}
-
-std::optional<Finding> one_stop_per_sample(const SceneEvidence& scene, std::string_view /*id*/) {
-  return over_thread_reads(scene,
-                           [](const std::vector<const ReaderCall*>& reads,
-                              const MemoryRange& slot) -> std::optional<Finding> {
-                             for (std::size_t i = 1; i < reads.size(); ++i) {
-                               if (reads[i]->ran_before == reads[i - 1]->ran_after) continue;
-                               // The reader may begin again in a later stop.
-                               const auto begins = [&](const MemoryRange& r) {
-                                 return r.touches(slot);
-                               };
-                               if (std::ranges::any_of(reads[i]->ranges, begins)) continue;
-                               return failed("the thread ran between two reads of one sample",
-                                             "a sample is read in more than one stop");
-                             }
-                             return std::nullopt;
-                           });
+  return worse(std::move(by_reads), answers(scene, id));
 }
 
 // Any way of reading another process that gives an error instead of a fault.
@@ -446,12 +235,9 @@ constexpr ReaderRule kRules[] = {
     {.id = "tctx.reader.schema-both-values", .rule = answers, .trait = {}},
     {.id = "tctx.reader.no-permission", .rule = answers, .trait = {}},
     {.id = "tctx.reader.fork-key-map", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.only-while-stopped", .rule = only_while_stopped, .trait = {}},
-    {.id = "tctx.reader.one-stop-per-sample", .rule = one_stop_per_sample, .trait = {}},
     {.id = "tctx.reader.null-slot", .rule = answers, .trait = {}},
     {.id = "tctx.reader.record-layout", .rule = answers, .trait = {}},
     {.id = "tctx.reader.header-read-28", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.attrs-read-when-needed", .rule = answers, .trait = {}},
     {.id = "tctx.reader.valid-other-values", .rule = answers, .trait = {}},
     {.id = "tctx.reader.trace-flags", .rule = answers, .trait = {}},
     {.id = "tctx.reader.zero-ids-no-link", .rule = answers, .trait = {}},
@@ -469,7 +255,6 @@ constexpr ReaderRule kRules[] = {
     {.id = "tctx.reader.zero-length-value", .rule = answers, .trait = {}},
     {.id = "tctx.reader.bytes-beyond-size", .rule = answers, .trait = {}},
     {.id = "tctx.reader.large-record-survives", .rule = answers, .trait = {}},
-    {.id = "tctx.reader.large-record-ids", .rule = answers, .trait = {}},
     {.id = "tctx.reader.survives-bad-pointer", .rule = answers, .trait = {}},
     {.id = "tctx.reader.bad-utf8", .rule = answers, .trait = {}},
     {.id = "tctx.reader.byte-order", .rule = other_byte_order, .trait = {}},
@@ -496,7 +281,15 @@ std::vector<SceneEvidence> scenes_of(const Session& session) {
   return out;
 }
 
-std::span<const ReaderRule> reader_rules() { return kRules; }
+std::span<const ReaderRule> reader_rules() {
+  static const auto* const kAll = [] {
+    auto* const all = new std::vector<ReaderRule>(std::begin(kRules), std::end(kRules));
+    const auto threads = reader_thread_rules();
+    all->insert(all->end(), threads.begin(), threads.end());
+    return all;
+  }();
+  return *kAll;
+}
 
 const ReaderRule* reader_rule_of(std::string_view id) {
   const auto rules = reader_rules();

@@ -1,0 +1,37 @@
+// What the rules about readers have in common: the answers that a scene claims, the reads of a
+// question, and what a finding shows of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/rules/reader_rules.h"
+
+namespace ctxconf::conformance {
+
+// With the answer, the calls and the memory of the question.
+Finding in_scene(const SceneEvidence& scene, const Operation& operation, Finding f);
+// "process_vm_readv of 4711 0x7f0000001000+32 (header) = 32"
+std::string call_text(const ReaderCall& c, const ReaderQuestion& q);
+
+// The answers that the scene claims for the requirement.
+std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requirement);
+// The one that says more.
+std::optional<Finding> worse(std::optional<Finding> a, std::optional<Finding> b);
+
+inline constexpr const char* kNoReads = "the reader made no system call that reads the target";
+inline constexpr const char* kNoReadsRemedy =
+    "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace";
+
+Finding at_syscalls(Finding f);
+// Null: the question does not show it.
+const ShownMemory* shown(const ReaderQuestion& q, std::string_view name);
+bool has_result(const Operation& operation, std::string_view result);
+// Whether the call copied something.
+bool is_copy(const ReaderCall& c);
+// Copies of the target's memory that succeeded, in order.
+std::vector<const ReaderCall*> reads_of(const ReaderQuestion& q, const MemoryRange& part);
+
+}  // namespace ctxconf::conformance

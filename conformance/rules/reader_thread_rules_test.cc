@@ -1,0 +1,336 @@
+#include "conformance/rules/reader_thread_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/evidence/session.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+constexpr std::uint64_t kSlot = 0x1000;
+constexpr std::uint64_t kRecord = 0x2000;
+constexpr std::int32_t kThread = 21;
+constexpr const char* kStopped = "tctx.reader.only-while-stopped";
+constexpr const char* kOneStop = "tctx.reader.one-stop-per-sample";
+constexpr const char* kNeeded = "tctx.reader.attrs-read-when-needed";
+constexpr const char* kLargeIds = "tctx.reader.large-record-ids";
+
+// One question about thread 21 of process 20, which has a record.
+class LiteralScene {
+ public:
+  LiteralScene() {
+    session_.group = "threads";
+    session_.checks.emplace_back().name = "running-thread";
+    session_.checks.back().requirements = {kStopped};
+    operation_.request = R"({"op":"reader.thread"})";
+    operation_.reply = R"({"ok":true,"result":"accept"})";
+    operation_.question.emplace();
+    question().process = 20;
+    question().thread = kThread;
+    question().counted = true;
+    question().shown = {{.name = "slot", .at = kSlot, .size = 8, .bytes = {}},
+                        {.name = "record", .at = kRecord, .size = 40, .bytes = {}}};
+  }
+
+  ReaderQuestion& question() { return *operation_.question; }
+  void answer(const std::string& reply) { operation_.reply = reply; }
+  void declare(const std::string& member, const nlohmann::json& value) {
+    traits_["reader"][member] = value;
+  }
+  // The fixed part of a record of 12 bytes of attributes.
+  void has_record(std::uint8_t valid, std::uint8_t size) {
+    auto& bytes = question().shown.back().bytes;
+    bytes.assign(28, std::byte{0x11});
+    bytes[24] = std::byte{valid};
+    bytes[26] = std::byte{size};
+    bytes[27] = std::byte{0};
+  }
+
+  ReaderCall& call(std::string name, std::string detail = {}) {
+    ReaderCall& c = question().calls.emplace_back();
+    c.name = std::move(name);
+    c.detail = std::move(detail);
+    c.result = 0;
+    c.state = "t";
+    c.ran_before = c.ran_after = count_;
+    return c;
+  }
+  LiteralScene& copies(std::uint64_t at, std::uint64_t size) {
+    ReaderCall& c = call("process_vm_readv");
+    c.target = 20;
+    c.ranges = {{at, size}};
+    c.result = static_cast<std::int64_t>(size);
+    return *this;
+  }
+  LiteralScene& slot() { return copies(kSlot, 8); }
+  LiteralScene& fixed() { return copies(kRecord, 28); }
+  LiteralScene& attributes() { return copies(kRecord + 28, 12); }
+  LiteralScene& traces(const std::string& request) {
+    call("ptrace", request).target = kThread;
+    return *this;
+  }
+  LiteralScene& thread_runs() {
+    count_ += 100;
+    return *this;
+  }
+  LiteralScene& last_has(const std::string& state, std::uint64_t counted = 0) {
+    question().calls.back().state = state;
+    question().calls.back().ran_after += counted;
+    count_ += counted;
+    return *this;
+  }
+
+  std::optional<Finding> judge(const char* id) {
+    session_.operations = {operation_};
+    SceneEvidence scene;
+    scene.session = &session_;
+    scene.scene = &session_.checks.front();
+    scene.operations = {&session_.operations.front()};
+    scene.traits = ReaderTraits(traits_);
+    return reader_rule_of(id)->rule(scene, id);
+  }
+  Outcome outcome(const char* id) {
+    const auto f = judge(id);
+    EXPECT_TRUE(f.has_value());
+    return f ? f->outcome : Outcome::kHarnessError;
+  }
+
+ private:
+  Session session_;
+  Operation operation_;
+  nlohmann::json traits_ = nlohmann::json::object();
+  std::uint64_t count_ = 5;
+};
+
+LiteralScene correct() {
+  LiteralScene s;
+  s.traces("PTRACE_SEIZE").traces("PTRACE_INTERRUPT");
+  s.slot().fixed().attributes();
+  s.traces("PTRACE_DETACH").thread_runs();
+  return s;
+}
+
+TEST(ReaderThreadRules, ReadsOfAStoppedThreadPass) {
+  LiteralScene s = correct();
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
+  EXPECT_EQ(s.judge(kStopped)->level, "syscalls");
+}
+
+TEST(ReaderThreadRules, AReadOfARunningThreadFails) {
+  LiteralScene s;
+  s.slot().fixed().last_has("R");
+  const auto f = s.judge(kStopped);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw,
+            "it read while the thread was running: process_vm_readv of 20 0x2000+28 (record), "
+            "thread state R = 28");
+  // The thread had no processor, and would have gone on at any moment.
+  EXPECT_EQ(f->signature, "the thread is read while it runs");
+}
+
+TEST(ReaderThreadRules, AThreadThatCountsDuringTheReadIsRunningWhateverItsState) {
+  LiteralScene s;
+  s.slot().last_has("S", 3).fixed();
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, AFrozenThreadIsStopped) {
+  LiteralScene s;
+  s.slot().last_has("D").fixed().last_has("D");
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, ReadsOfOtherMemoryMayComeWhileItRuns) {
+  LiteralScene s = correct();
+  s.copies(0x9000, 32).last_has("R", 50);
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, AReadThatFailedCopiedNothing) {
+  LiteralScene s = correct();
+  s.slot().last_has("R");
+  s.question().calls.back().result = -14;
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, AReaderThatSaysSoIsOnlyMentioned) {
+  LiteralScene s;
+  s.declare("unsynchronised", true);
+  s.slot().last_has("R");
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kInfo);
+}
+
+TEST(ReaderThreadRules, ReadsWithoutSystemCallsAreNotObserved) {
+  LiteralScene s;
+  for (const char* id : {kStopped, kOneStop}) {
+    const auto f = s.judge(id);
+    ASSERT_TRUE(f);
+    EXPECT_EQ(f->outcome, Outcome::kUnobservable);
+    EXPECT_FALSE(f->saw.empty());
+    EXPECT_FALSE(f->remedy.empty());
+  }
+  s.answer(R"({"ok":true,"result":"absent"})");
+  EXPECT_FALSE(s.judge(kOneStop));
+}
+
+TEST(ReaderThreadRules, CallsThatWereNotKeptMayBeTheWrongOnes) {
+  LiteralScene s = correct();
+  s.question().calls_dropped = 1;
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+}
+
+TEST(ReaderThreadRules, AThreadThatDoesNotCountSaysNothing) {
+  LiteralScene s;
+  s.question().counted = false;
+  s.slot().last_has("R");
+  EXPECT_FALSE(s.judge(kOneStop));
+}
+
+TEST(ReaderThreadRules, AttributesInALaterStopFail) {
+  LiteralScene s;
+  s.slot().fixed().thread_runs().attributes();
+  const auto f = s.judge(kOneStop);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw,
+            "the thread ran between the read of ids and size and that of the attributes: "
+            "slot at 5, record at 5, attributes at 105");
+}
+
+TEST(ReaderThreadRules, AContinuationCountsEvenIfTheThreadHadNoProcessor) {
+  LiteralScene s;
+  s.slot().fixed().traces("PTRACE_CONT").attributes();
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, TheContinuationOfAnotherThreadDoesNotCount) {
+  LiteralScene s;
+  s.slot().fixed();
+  s.call("ptrace", "PTRACE_DETACH").target = kThread + 1;
+  s.attributes();
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, ARecordInALaterStopThanTheSlotFails) {
+  LiteralScene s;
+  s.slot().thread_runs().fixed();
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, AReaderMayStartOver) {
+  LiteralScene with_slot;
+  with_slot.slot().fixed().thread_runs().slot().fixed().attributes();
+  EXPECT_EQ(with_slot.outcome(kOneStop), Outcome::kPass);
+  LiteralScene with_fixed_part;
+  with_fixed_part.slot().fixed().thread_runs().fixed().attributes();
+  EXPECT_EQ(with_fixed_part.outcome(kOneStop), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, OneReadMayCoverEverything) {
+  LiteralScene s;
+  s.slot().copies(kRecord, 640);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, WhetherReadsOfARunningThreadBelongTogetherIsNotAsked) {
+  LiteralScene s;
+  s.slot().last_has("R").thread_runs().fixed().last_has("R");
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+}
+
+TEST(ReaderThreadRules, WordsAreReadOneByOne) {
+  LiteralScene s;
+  s.slot();
+  for (std::uint64_t at = kRecord; at < kRecord + 40; at += 8) {
+    ReaderCall& c = s.call("ptrace", "PTRACE_PEEKDATA");
+    c.target = kThread;
+    c.ranges = {{at, 8}};
+  }
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
+  s.traces("PTRACE_DETACH");
+  s.question().calls.push_back(s.question().calls[5]);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
+}
+
+LiteralScene about_need(std::uint8_t valid, std::uint8_t size) {
+  LiteralScene s;
+  s.question().counted = false;
+  s.question().claims = {
+      {.requirement = kNeeded,
+       .allowed = {{.result = "accept", .content = {}}, {.result = "absent", .content = {}}},
+       .never = {},
+       .otherwise = "it fails"}};
+  s.has_record(valid, size);
+  s.slot().fixed();
+  return s;
+}
+
+TEST(ReaderThreadRules, AttributesOfAValidRecordAreNeeded) {
+  LiteralScene s = about_need(1, 12);
+  s.attributes();
+  EXPECT_EQ(s.outcome(kNeeded), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, AttributesOfARecordThatIsNotValidAreNotNeeded) {
+  LiteralScene s = about_need(0, 12);
+  EXPECT_EQ(s.outcome(kNeeded), Outcome::kPass);
+  s.attributes();
+  // The memory need not be there.
+  s.question().calls.back().result = -14;
+  EXPECT_EQ(s.outcome(kNeeded), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, MoreThanTheSizeIsNotNeeded) {
+  LiteralScene s = about_need(1, 12);
+  s.copies(kRecord + 28, 65535);
+  EXPECT_EQ(s.outcome(kNeeded), Outcome::kFail);
+  LiteralScene in_pieces = about_need(1, 12);
+  for (std::uint64_t done = 0; done < 4096; done += 64) in_pieces.copies(kRecord + 28 + done, 64);
+  EXPECT_EQ(in_pieces.outcome(kNeeded), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, OneLargerReadAndTheRecommendedSizeAreNoFault) {
+  LiteralScene larger = about_need(0, 255);
+  larger.copies(kRecord, 65563);
+  EXPECT_EQ(larger.outcome(kNeeded), Outcome::kPass);
+  LiteralScene usual = about_need(1, 12);
+  usual.copies(kRecord + 28, 612);
+  EXPECT_EQ(usual.outcome(kNeeded), Outcome::kPass);
+  // Of something else.
+  usual.copies(kRecord + 0x1000, 32);
+  EXPECT_EQ(usual.outcome(kNeeded), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, AWrongAnswerFailsWhateverWasRead) {
+  LiteralScene s = about_need(1, 12);
+  s.answer(R"({"ok":false,"error":{"kind":"failed","message":"EFAULT"}})");
+  const auto f = s.judge(kNeeded);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "it fails: it refused to answer: \"EFAULT\"");
+}
+
+TEST(ReaderThreadRules, AttributesOfALargeRecordAreOnlyMentioned) {
+  LiteralScene s;
+  s.question().claims = {
+      {.requirement = kLargeIds,
+       .allowed = {{.result = "accept", .content = R"({"names_has":{"http_method":"GET"}})"}},
+       .never = {},
+       .otherwise = "an attribute is not reported",
+       .info = true}};
+  EXPECT_EQ(s.outcome(kLargeIds), Outcome::kInfo);
+  s.declare("attribute_bytes", 612U);
+  EXPECT_EQ(s.outcome(kLargeIds), Outcome::kPass);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
