@@ -13,6 +13,7 @@ set(elf_libraries
   "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"
   "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
   "slot_hidden_only|${desc} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
+  "slot_hidden_general_dynamic|-DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
   "slot_ordinary|${desc} -DSLOT_ORDINARY|"
   "slot_undefined|${desc} -DSLOT_WEAK|"
   "slot_record|${desc} -DSLOT_RECORD|"

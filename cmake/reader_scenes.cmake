@@ -13,7 +13,8 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
        conformance/reader/scenes_early.cc conformance/reader/scenes_headers.cc
        conformance/reader/scenes_lifetimes.cc conformance/reader/scenes_names.cc
-       conformance/reader/scenes_payloads.cc conformance/reader/scenes_reference_data.cc
+       conformance/reader/scenes_payloads.cc conformance/reader/scenes_records.cc
+       conformance/reader/scenes_reference_data.cc
        conformance/reader/scenes_threads.cc conformance/reader/scenes_tls.cc
        conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc

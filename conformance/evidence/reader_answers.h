@@ -1,14 +1,15 @@
 // Whether a reader's answer is one of those that are right.
 //
-// The content of an AllowedAnswer is a JSON object. Members that it lacks are not compared:
-// * resource, attributes: of a process context, exactly these, {KEY: AnyValue as in OTLP/JSON}
-// * resource_has, attributes_has: at least these
-// * defaults, true: it reports something that it found out otherwise
-// * trace_id, span_id, flags: of a record
-// * link, false: the answer names no trace
-// * names: of a record, exactly these attributes, {NAME: text}
-// * names_has: at least these
-// * names_any, {NAME: [text, ...]}: where the name is there, one of these
+// The content of an AllowedAnswer is a JSON object. Members that it lacks are not compared.
+// Of a process context:
+//   resource, attributes          exactly these, {KEY: AnyValue as in OTLP/JSON}
+//   resource_has, attributes_has  at least these
+// Of a record:
+//   trace_id, span_id, flags
+//   link                          false: the answer has no ids, not even ids of zeros
+//   names                         {NAME: text}: exactly these attributes
+//   names_has                     at least these
+//   names_any                     {NAME: [text, ...]}: where the name is there, one of these
 // A value may be left out or shown otherwise where the adapter does not declare its kind.
 #pragma once
 

@@ -84,10 +84,11 @@ class Stage {
   ReaderCallRecorder::Watch watch_of(const Question& question, pid_t process, pid_t thread);
   std::vector<ShownMemory> shown_by(const Question& question, pid_t process) const;
   Testee::Answer<Json> ask_once(const Question& question, pid_t process, pid_t thread,
-                                const std::vector<AnswerClaim>& claims, ReaderQuestion& out);
+                                ReaderQuestion& out);
   Testee::Answer<Json> request(const Question& question, pid_t process, pid_t thread);
-  Testee::Answer<Json> watch(pid_t process, pid_t thread, const std::vector<AnswerClaim>& claims);
-  bool is_satisfied(const std::vector<AnswerClaim>& claims, const Json& reply) const;
+  Testee::Answer<Json> watch(const Question& question, pid_t process, pid_t thread);
+  bool is_satisfied(const AnswerClaim& claim, const Json& reply) const;
+  bool is_satisfied(const Question& question, const Json& reply) const;
   Driven ask(const Question& question, pid_t process, pid_t thread);
 
   const Scene& scene_;
@@ -174,20 +175,24 @@ std::vector<ShownMemory> Stage::shown_by(const Question& question, pid_t process
   return out;
 }
 
-bool Stage::is_satisfied(const std::vector<AnswerClaim>& claims, const Json& reply) const {
-  const ReaderTraits traits(testee_.capabilities());
-  return std::ranges::all_of(claims, [&](const AnswerClaim& c) {
-    return c.info || problem_with(c, reply, traits).empty();
-  });
+bool Stage::is_satisfied(const AnswerClaim& claim, const Json& reply) const {
+  return problem_with(claim, reply, ReaderTraits(testee_.capabilities())).empty();
 }
 
+bool Stage::is_satisfied(const Question& question, const Json& reply) const {
+  if (question.premise && !is_satisfied(*question.premise, reply)) return false;
+  return std::ranges::all_of(
+      question.claims, [&](const AnswerClaim& c) { return c.info || is_satisfied(c, reply); });
+}
+
+// A refusal is an answer that no claim allows.
 Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid_t thread) {
   switch (question.about) {
     case Question::About::kRecord:
-      return testee_.request("reader.record",
-                             {{"hex", question.record}, {"key_map", question.key_map}});
+      return testee_.ask("reader.record",
+                         {{"hex", question.record}, {"key_map", question.key_map}});
     case Question::About::kProcess:
-      return testee_.request("reader.process", {{"pid", process}});
+      return testee_.ask("reader.process", {{"pid", process}});
     case Question::About::kThread:
       break;
   }
@@ -196,27 +201,26 @@ Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid
     members["second_source"] = {{"trace_id", question.second_trace_id},
                                 {"span_id", question.second_span_id}};
   }
-  return testee_.request("reader.thread", std::move(members));
+  return testee_.ask("reader.thread", std::move(members));
 }
 
 // What a reader reports by itself, once it has looked twice.
-Testee::Answer<Json> Stage::watch(pid_t process, pid_t thread,
-                                  const std::vector<AnswerClaim>& claims) {
+Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t thread) {
   if (!std::exchange(watched_[process], true)) {
     CTX_RETURN_IF_ERROR(testee_.request("reader.watch", {{"pid", process}}));
   }
   const std::pair key(process, thread);
   const auto take = [&] {
     for (Json& event : testee_.take_events()) {
-      const auto tid = static_cast<pid_t>(event.value("tid", 0));
-      believed_[{static_cast<pid_t>(event.value("pid", 0)), tid}] = std::move(event);
+      const std::pair about(event.value("pid", pid_t{0}), event.value("tid", pid_t{0}));
+      believed_[about] = std::move(event);
     }
   };
   const Json& declared = testee_.capabilities()["reader.watch"];
   const auto looks = milliseconds(2 * declared.value("poll_ms", 1000)) + kBesidePolling;
   const auto is_known = [&] {
     take();
-    return believed_.contains(key) && is_satisfied(claims, believed_[key]);
+    return believed_.contains(key) && is_satisfied(question, believed_[key]);
   };
   CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
   const Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
@@ -225,7 +229,7 @@ Testee::Answer<Json> Stage::watch(pid_t process, pid_t thread,
 }
 
 Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pid_t thread,
-                                     const std::vector<AnswerClaim>& claims, ReaderQuestion& out) {
+                                     ReaderQuestion& out) {
   out.process = process;
   out.thread = thread;
   out.shown = shown_by(question, process);
@@ -238,7 +242,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   const bool asks =
       question.about == Question::About::kRecord ||
       testee_.can(question.about == Question::About::kThread ? "reader.thread" : "reader.process");
-  auto reply = asks ? request(question, process, thread) : watch(process, thread, claims);
+  auto reply = asks ? request(question, process, thread) : watch(question, process, thread);
   options_.calls->end(out);
   out.processor_ns = processor_ns(readers) - before;
   out.peak_bytes = largest(readers, "VmHWM:");
@@ -248,9 +252,8 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
 Driven Stage::ask(const Question& question, pid_t process, pid_t thread) {
   for (unsigned attempt = 1;; ++attempt) {
     ReaderQuestion recorded;
-    const auto reply = ask_once(question, process, thread, question.claims, recorded);
-    const bool is_last = !reply || attempt >= question.attempts ||
-                         is_satisfied(question.claims, *reply) ||
+    const auto reply = ask_once(question, process, thread, recorded);
+    const bool is_last = !reply || attempt >= question.attempts || is_satisfied(question, *reply) ||
                          reply->value("result", "") == "accept";
     if (is_last) recorded.claims = question.claims;
     if (Operation* const operation = testee_.last_operation()) {
@@ -258,6 +261,10 @@ Driven Stage::ask(const Question& question, pid_t process, pid_t thread) {
     }
     if (!reply) return std::unexpected(reply.error());
     if (stopped_) return std::unexpected(*stopped_);
+    if (is_last && question.premise && !is_satisfied(*question.premise, *reply)) {
+      testee_.check().unshown = question.premise->otherwise;
+      testee_.check().remedy = "a reader that satisfies " + question.premise->requirement;
+    }
     if (is_last) return {};
     CTX_RETURN_IF_ERROR(on(Wait{question.pause}));
   }
@@ -338,6 +345,10 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
       return {.what = "it needs another user, and ctxconf does not run as root",
               .remedy = "run ctxconf as root"};
     }
+    if (fact.ends_with(".so") && access((stage.programs + "/" + fact).c_str(), R_OK) != 0) {
+      return {.what = "ctxconf was built without the library " + fact,
+              .remedy = "build ctxconf where lld is installed"};
+    }
   }
   return {};
 }
@@ -375,6 +386,7 @@ std::vector<Group> groups_of(const std::deque<SceneGroup>& scenes, const StageOp
       check.name = scene.name;
       check.needs.assign(scene.needs.begin(), scene.needs.end());
       check.requirements.assign(scene.requirements.begin(), scene.requirements.end());
+      check.also.assign(scene.also.begin(), scene.also.end());
       check.drive = [&scene, &stage](Testee& t) { return reader::play(scene, stage, t); };
       g.checks.push_back(std::move(check));
     }

@@ -175,14 +175,16 @@ Message reference_data(std::vector<std::string> key_map) {
 }
 
 Attached attach(puppet::Builder& b, const Bytes& record, InPage where, const Value& library) {
+  constexpr std::uint64_t kLargest = 28 + 65535;
   Attached out;
   out.size = record.size();
-  const std::uint64_t pages = whole_pages(std::max<std::uint64_t>(record.size(), 1));
-  // A page without permissions ends what can be read.
-  const Value at = b.map_anonymous(pages + kPage, kReadWrite, MAP_PRIVATE);
-  b.protect(at + pages, kPage, PROT_NONE);
+  const bool at_end = where == InPage::kAtTheEnd;
+  const std::uint64_t pages =
+      whole_pages(std::max<std::uint64_t>(record.size(), at_end ? 1 : kLargest));
+  const Value at = b.map_anonymous(pages + (at_end ? kPage : 0), kReadWrite, MAP_PRIVATE);
+  if (at_end) b.unmap(at + pages, kPage);
   // At an even address.
-  out.record = where == InPage::kAtTheEnd ? at + (pages - (record.size() + 1) / 2 * 2) : at;
+  out.record = at_end ? at + (pages - (record.size() + 1) / 2 * 2) : at;
   if (!record.empty()) b.write(out.record, record);
   b.slot(out.record, puppet::StoreOrder::kRelease, library);
   out.slot = b.slot_address(library);
@@ -195,17 +197,58 @@ Question about_thread(const Attached& a, std::vector<AnswerClaim> claims) {
   out.thread = a.thread;
   out.claims = std::move(claims);
   out.shown = {{"slot", {a.slot, 8}}, {"record", {a.record, a.size}}};
+  // A busy machine may keep a thread from stopping in time.
+  out.attempts = 4;
+  out.pause = std::chrono::milliseconds(50);
   return out;
 }
 
 std::string record_content(const Record& record, const Pairs& names) {
   Json shown = Json::object();
   for (const auto& [name, value] : names) shown[name] = value;
-  return Json{{"trace_id", record.trace_id},
-              {"span_id", record.span_id},
-              {"flags", record.flags},
-              {"names", shown}}
-      .dump();
+  return Json{{"trace_id", record.trace_id}, {"span_id", record.span_id}, {"names", shown}}.dump();
+}
+
+std::string ids_content(const Record& record) {
+  return Json{{"trace_id", record.trace_id}, {"span_id", record.span_id}}.dump();
+}
+
+Record numbered_record(unsigned number) {
+  Record out;
+  const std::string digits = std::to_string(1'000 + number);
+  out.trace_id.replace(28, 4, digits);
+  out.span_id.replace(12, 4, digits);
+  return out;
+}
+
+void require_plain_record(SceneBuilder& s, const std::optional<Value>& thread,
+                          const char* requirement) {
+  const Record plain = numbered_record(thread ? 8000 : 8001);
+  if (thread) s.script().by(*thread);
+  Attached a = attach(s.script(), plain.encoded());
+  a.thread = thread;
+  if (thread) s.script().by_first();
+  Question q = about_thread(a, {});
+  q.premise = claim(requirement, {accept(ids_content(plain))},
+                    "the reader does not report a plain record of the same process");
+  s.ask(std::move(q));
+}
+
+void require_plain_child(SceneBuilder& s, const PlainChild& child) {
+  auto& b = s.script();
+  const Record plain = numbered_record(8002);
+  const Value pid = b.fork();
+  b.by(pid);
+  publish(b, child.message.encoded());
+  const Value library = child.library.empty() ? Value(0) : b.load_library(child.library);
+  Attached a = attach(b, plain.encoded(), InPage::kAtTheBeginning, library);
+  a.thread = pid;
+  b.by_first();
+  Question q = about_thread(a, {});
+  q.process = pid;
+  q.premise = claim(child.requirement, {accept(ids_content(plain))},
+                    "the reader does not report a plain record of a process of this kind");
+  s.ask(std::move(q));
 }
 
 Question about_process(const Published& p, std::vector<AnswerClaim> claims) {

@@ -90,15 +90,35 @@ struct Attached {
   puppet::Value slot;                   // address of the variable
   std::optional<puppet::Value> thread;  // nothing: the first one
 };
-// The current thread of the builder attaches the bytes, which lie alone in a page, at its end or at
-// its beginning. `library`: whose variable.
-enum class InPage { kAtTheBeginning, kAtTheEnd };
+// The current thread of the builder attaches the bytes, which lie alone in new memory. `library`:
+// whose variable.
+enum class InPage {
+  kAtTheBeginning,  // zeros follow, as many as a record can announce
+  kAtTheEnd,        // of what is mapped. A later mapping of one page may close the gap
+};
 Attached attach(puppet::Builder& b, const puppet::Bytes& record,
                 InPage where = InPage::kAtTheBeginning, const puppet::Value& library = 0);
 Question about_thread(const Attached& a, std::vector<AnswerClaim> claims);
 
-// The content of an answer about a record: exactly these names and their values.
+// The content of an answer about a record: its ids, and exactly these names and their values. The
+// flags are not compared.
 std::string record_content(const Record& record, const Pairs& names);
+std::string ids_content(const Record& record);
+
+// Ids that no other number has.
+Record numbered_record(unsigned number);
+
+// The first thread, or another one, attaches a plain record and the reader is asked about it. If it
+// does not report the ids, the rest of the scene says nothing: `requirement` does.
+void require_plain_record(SceneBuilder& s, const std::optional<puppet::Value>& thread = {},
+                          const char* requirement = "tctx.reader.model-local-exec");
+// The same of a child with this key map, schema, and a library of its own.
+struct PlainChild {
+  Message message;
+  std::string library = {};  // one of ctxconf; empty: the program has the variable
+  const char* requirement = "tctx.reader.model-local-exec";
+};
+void require_plain_child(SceneBuilder& s, const PlainChild& child);
 
 // What the question shows of a process context.
 Question about_process(const Published& p, std::vector<AnswerClaim> claims);

@@ -41,9 +41,14 @@ void SceneBuilder::ask(Question question) {
   constexpr const char* kNeeds[] = {"reader.process|reader.watch",
                                     "reader.thread|reader.watch_threads", "reader.record"};
   add_new(kNeeds[static_cast<std::size_t>(question.about)], scene_.needs);
-  for (const AnswerClaim& c : question.claims) add_new(c.requirement, scene_.requirements);
+  for (const AnswerClaim& c : question.claims) {
+    if (std::ranges::find(scene_.also, c.requirement) != scene_.also.end()) continue;
+    add_new(c.requirement, scene_.requirements);
+  }
   scene_.acts.emplace_back(std::move(question));
 }
+
+void SceneBuilder::also_shows(const std::string& requirement) { add_new(requirement, scene_.also); }
 
 void SceneBuilder::needs(const std::string& capability) { add_new(capability, scene_.needs); }
 

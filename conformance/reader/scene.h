@@ -53,6 +53,9 @@ struct Question {
   std::string second_span_id;
 
   std::vector<AnswerClaim> claims;
+  // What the rest of the scene rests on. Where the answer does not satisfy it, the rest is not
+  // played and decides nothing: the reader lacks what the requirement of this claim is about.
+  std::optional<AnswerClaim> premise;
   std::vector<Hold> holds;
   // It is asked again while the answer is `retry`, or any answer that satisfies not all claims and
   // is not `accept`: at most this often, with pauses.
@@ -83,8 +86,10 @@ struct Scene {
   puppet::Script script;
   std::vector<Act> acts;
   std::vector<std::string> needs;         // capabilities, as in is_declared()
-  std::vector<std::string> requirements;  // that a crash, a hang or a refusal decides
-  // What the host must have: "names" (of anonymous memory), "shmem-names", "root".
+  std::vector<std::string> requirements;  // that a crash or a hang decides
+  std::vector<std::string> also;          // that it shows as well
+  // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or a library of
+  // ctxconf: "slot_symbolic.so".
   std::vector<std::string> host;
 };
 
@@ -113,6 +118,8 @@ class SceneBuilder {
   void wait(std::chrono::milliseconds duration);
   void ask_witness(std::vector<std::string> requirements);
   void forget();
+  // It shows the requirement, but a crash or a hang does not decide that. Call it before ask().
+  void also_shows(const std::string& requirement);
   void needs(const std::string& capability);
   void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
 

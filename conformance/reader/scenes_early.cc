@@ -48,17 +48,21 @@ Scene thread_not_dumpable() {
   const puppet::Value child = b.fork();
   b.by(child);
   publish(b, reference_data({}).encoded());
-  Attached hidden = attach(b, Record().encoded());
+  const Record secret = numbered_record(1);
+  Attached hidden = attach(b, secret.encoded());
   hidden.thread = child;
   b.syscall(SYS_prctl, {PR_SET_DUMPABLE, 0});
   b.by_first();
   publish(b, reference_data({}).encoded());
-  const Attached open = attach(b, Record().encoded());
-  Question q =
-      about_thread(hidden, {claim(kNoRight, not_used(), "a record that the reader may not read")});
+  require_plain_record(s);
+  const Record plain = numbered_record(2);
+  const Attached open = attach(b, plain.encoded());
+  auto c = claim(kNoRight, not_used(), "a record that the reader may not read");
+  c.never = {secret.trace_id};
+  Question q = about_thread(hidden, {std::move(c)});
   q.process = child;
   s.ask(std::move(q));
-  s.ask(about_thread(open, {claim(kNoRight, {accept(record_content(Record(), {}))},
+  s.ask(about_thread(open, {claim(kNoRight, {accept(ids_content(plain))},
                                   "a thread that may not be read costs another one its record")}));
   return std::move(s).scene();
 }

@@ -14,6 +14,7 @@
 #include "conformance/reader/builtin_vectors.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
+#include "conformance/text/json_text.h"
 #include "golden/vector.h"
 
 namespace ctxconf::conformance::reader {
@@ -26,6 +27,7 @@ using Json = nlohmann::json;
 using puppet::Bytes;
 using puppet::Value;
 
+constexpr const char* kSurvivesLarge = "tctx.reader.large-record-survives";
 constexpr std::string_view kTimestamp = "monotonic_published_at_ns";
 
 std::string hex(std::string_view bytes) {
@@ -97,37 +99,71 @@ bool is_text(const std::string& bytes) {
   }
 }
 
+// What the answer about a record decides for one requirement: a mistake in something else must not
+// show there.
+struct Compared {
+  bool ids = true;
+  bool flags = false;
+  bool names = true;
+};
+
+Compared compared_for(std::string_view requirement) {
+  constexpr std::string_view kOnlyIds[] = {
+      "tctx.reader.attrs-read-when-needed", "tctx.reader.header-read-28",
+      "tctx.reader.key-map-missing", "tctx.reader.large-record-ids",
+      "tctx.reader.zero-ids-no-link"};
+  if (std::ranges::find(kOnlyIds, requirement) != std::end(kOnlyIds)) return {.names = false};
+  if (requirement == "tctx.reader.trace-flags") return {.flags = true, .names = false};
+  if (requirement == "tctx.reader.zero-ids-keep-attributes") return {.ids = false};
+  return {};
+}
+
 // How a value that is not UTF-8 is shown is left to the reader.
-std::string content_of(const golden::RecordContent& c) {
+std::string content_of(const golden::RecordContent& c, const Compared& compared) {
+  Json out = Json::object();
+  const bool links = c.trace_id.find_first_not_of('0') != std::string::npos;
+  if (compared.ids && links) out = {{"trace_id", c.trace_id}, {"span_id", c.span_id}};
+  if (compared.ids && !links) out["link"] = false;
+  if (compared.flags) out["flags"] = c.flags;
+  if (!compared.names) return out.dump();
   Json names = Json::object();
   bool all_text = true;
   for (const auto& [name, value] : c.attributes) {
     all_text = all_text && is_text(value);
     if (is_text(value)) names[name] = value;
   }
-  Json out = {{"trace_id", c.trace_id}, {"span_id", c.span_id}, {"flags", c.flags}};
   out[all_text ? "names" : "names_has"] = std::move(names);
   return out.dump();
 }
 
-template <class Contents>
-std::vector<AllowedAnswer> allowed_by(const Vector& v, const Contents& expect) {
+template <class Contents, class... Compare>
+std::vector<AllowedAnswer> allowed_by(const Vector& v, const Contents& expect,
+                                      const Compare&... compare) {
   std::vector<AllowedAnswer> out;
   for (const Result result : v.results) {
     if (result != Result::kAccept) {
       for (auto& none : result == Result::kRetry ? not_used() : no_context()) out.push_back(none);
       continue;
     }
-    for (const auto& content : expect) out.push_back(accept(content_of(content)));
+    for (const auto& content : expect) out.push_back(accept(content_of(content, compare...)));
+  }
+  return out;
+}
+
+// Those about readers.
+std::vector<std::string> requirements_of(const Vector& v) {
+  std::vector<std::string> out;
+  for (const std::string& id : v.requirements) {
+    // No process has the other byte order here.
+    if (id.contains(".reader.") && !id.ends_with(".byte-order")) out.push_back(id);
   }
   return out;
 }
 
 // The requirement that an answer decides: the first one about readers.
 std::string requirement_of(const Vector& v) {
-  const auto at = std::ranges::find_if(
-      v.requirements, [](const std::string& id) { return id.contains(".reader."); });
-  return at == v.requirements.end() ? std::string() : *at;
+  const auto all = requirements_of(v);
+  return all.empty() ? std::string() : all.front();
 }
 
 bool is_mask(const golden::ProcessContextVector& v, std::string_view name) {
@@ -170,46 +206,136 @@ Scene process_scene(const Vector& v) {
   return std::move(s).scene();
 }
 
+constexpr std::size_t kHead = 28;
+
+std::size_t byte_at(const golden::ThreadRecordVector& r, std::size_t at) {
+  return static_cast<unsigned char>(r.record[at]);
+}
+std::size_t announced(const golden::ThreadRecordVector& r) {
+  return byte_at(r, 26) | byte_at(r, 27) << 8U;
+}
+
+bool is_large(const golden::ThreadRecordVector& r) {
+  constexpr std::size_t kUsual = 612;
+  return r.record.size() >= kHead && byte_at(r, 24) == abi::kRecordValid && announced(r) > kUsual;
+}
+
+// Whether what a reader may copy of the record is there.
+bool is_whole(const golden::ThreadRecordVector& r) {
+  return r.record.size() >= kHead &&
+         (byte_at(r, 24) != abi::kRecordValid || r.record.size() >= kHead + announced(r));
+}
+
+// Whether it matters that nothing can be read after it.
+bool ends_memory(const Vector& v) {
+  constexpr std::string_view kAboutTheEnd[] = {"tctx.reader.attrs-read-when-needed",
+                                               "tctx.reader.header-read-28"};
+  const auto requirement = requirement_of(v);
+  return !is_whole(v.thread_record) ||
+         std::ranges::find(kAboutTheEnd, requirement) != std::end(kAboutTheEnd);
+}
+
+// What an answer about the record decides.
+std::vector<AnswerClaim> claims_of(const Vector& v) {
+  const auto allowed = [&](const std::string& requirement) {
+    return allowed_by(v, v.thread_record.expect, compared_for(requirement));
+  };
+  auto any = no_context();
+  any.push_back(accept());
+  constexpr const char* kOdd = "tctx.reader.last-occurrence-odd";
+  constexpr const char* kLargeIds = "tctx.reader.large-record-ids";
+  const auto all = requirements_of(v);
+  const std::string& first = all.front();
+  // Each of the other requirements is broken in a way of its own.
+  if (first == kOdd && all.size() > 1) {
+    return {claim(kOdd, any, v.comment), claim(all[1], allowed(all[1]), v.comment)};
+  }
+  if (first == kLargeIds || first == kSurvivesLarge) {
+    std::vector<AnswerClaim> out = {claim(kSurvivesLarge, any, v.comment)};
+    const bool has_ids = std::ranges::find(all, kLargeIds) != all.end();
+    if (has_ids) out.push_back(claim(kLargeIds, allowed(kLargeIds), v.comment));
+    return out;
+  }
+  std::vector<AnswerClaim> out;
+  if (is_large(v.thread_record)) out.push_back(claim(kSurvivesLarge, any, v.comment));
+  out.push_back(claim(first, allowed(first), v.comment));
+  return out;
+}
+
+// A record that is not valid and announces more than is there; a reader leaves that alone.
+constexpr const char* kNotRead = "the reader reads attributes of a record that is not valid";
+Record left_alone() {
+  Record out;
+  out.valid = 0;
+  out.size = 65535;
+  return out;
+}
+AnswerClaim leaves_alone() {
+  return claim("tctx.reader.attrs-read-when-needed", no_context(), kNotRead);
+}
+
+// A crash is a matter of another requirement.
+void show_also(SceneBuilder& s) {
+  s.also_shows("tctx.reader.large-record-ids");
+  s.also_shows("tctx.reader.zero-length-value");
+  s.also_shows("tctx.reader.survives-bad-pointer");
+}
+
 Scene record_scene(const Vector& v) {
+  constexpr std::size_t kPadded = 1024;
   SceneBuilder s("record-" + std::string(v.name()), v.comment);
+  if (claims_of(v).size() > 1) show_also(s);
   Question q;
   q.about = Question::About::kRecord;
-  q.record = hex(v.thread_record.record);
   q.key_map = v.thread_record.key_map;
-  q.claims = {claim(requirement_of(v), allowed_by(v, v.thread_record.expect), v.comment)};
+  if (!is_whole(v.thread_record)) {
+    Question before = q;
+    before.record = conformance::hex(left_alone().encoded());
+    before.premise = leaves_alone();
+    s.ask(std::move(before));
+  }
+  q.record = hex(v.thread_record.record);
+  // Zeros follow in the memory of a process.
+  if (!ends_memory(v)) {
+    const std::size_t size = std::max(kPadded, kHead + announced(v.thread_record));
+    if (q.record.size() < 2 * size) q.record.resize(2 * size, '0');
+  }
+  q.claims = claims_of(v);
   s.ask(std::move(q));
   return std::move(s).scene();
 }
 
 // Memory ends with a page, and records are at even addresses.
 bool ends_at_an_odd_byte(const golden::ThreadRecordVector& r) {
-  constexpr std::size_t kHead = 28;
-  if (r.record.size() % 2 == 0) return false;
-  if (r.record.size() < kHead) return true;
-  const auto size = static_cast<std::size_t>(static_cast<unsigned char>(r.record[26])) |
-                    static_cast<std::size_t>(static_cast<unsigned char>(r.record[27])) << 8U;
-  return r.record.size() < kHead + size;
+  return r.record.size() % 2 != 0 && !is_whole(r);
 }
 
 // Whether a scene of its own shows it: the answers that a vector permits decide nothing about half
 // ids, and another schema shows only in a process.
 bool is_shown_otherwise(const Vector& v, bool alone) {
   return v.name() == "span-without-trace" || v.name() == "trace-without-span" ||
-         (alone && !abi::is_thread_schema(v.thread_record.schema)) ||
+         v.name() == "schema-empty" || (alone && !abi::is_thread_schema(v.thread_record.schema)) ||
          (!alone && v.kind == Kind::kThreadRecord && ends_at_an_odd_byte(v.thread_record));
 }
 
-// The record of a vector, attached by a thread of a process that publishes its key map. Nothing
-// that can be read follows it.
+// The record of a vector, attached by a thread of a process that publishes its key map.
 Scene thread_scene(const Vector& v) {
   const auto& r = v.thread_record;
   SceneBuilder s("thread-" + std::string(v.name()), v.comment, puppet::Program::kSlot);
+  if (claims_of(v).size() > 1) show_also(s);
   auto& b = s.script();
   Message message = reference_data(r.key_map);
   message.schema = r.schema;
   publish(b, message.encoded());
-  const Attached a = attach(b, puppet::bytes_of(r.record), InPage::kAtTheEnd);
-  s.ask(about_thread(a, {claim(requirement_of(v), allowed_by(v, r.expect), v.comment)}));
+  const bool expects_absence = std::ranges::find(v.results, Result::kAccept) == v.results.end();
+  if (!expects_absence && message.schema == reference_data({}).schema) require_plain_record(s);
+  if (!is_whole(v.thread_record)) {
+    Question q = about_thread(attach(b, left_alone().encoded(), InPage::kAtTheEnd), {});
+    q.premise = leaves_alone();
+    s.ask(std::move(q));
+  }
+  const auto where = ends_memory(v) ? InPage::kAtTheEnd : InPage::kAtTheBeginning;
+  s.ask(about_thread(attach(b, puppet::bytes_of(r.record), where), claims_of(v)));
   return std::move(s).scene();
 }
 
@@ -226,6 +352,10 @@ SceneGroup vectors_of(Kind kind, std::string name, Scene (*scene_of)(const Vecto
     if (is_shown_otherwise(*v, scene_of == record_scene)) continue;
     out.scenes.push_back(scene_of(*v));
   }
+  // A reader that does not survive large records is not asked for the rest of a group.
+  std::ranges::stable_partition(out.scenes, [](const Scene& s) {
+    return std::ranges::find(s.requirements, kSurvivesLarge) == s.requirements.end();
+  });
   return out;
 }
 
