@@ -51,6 +51,6 @@ foreach(entry IN ITEMS
 endforeach()
 ctxconf_test(puppet_test
   SRCS conformance/puppet/record_script_test.cc DEPS ctxconf_puppet LABELS ptrace)
-add_dependencies(puppet_test ${puppet_programs} ctxconf-trampoline)
+add_dependencies(puppet_test ${puppet_programs} ctxconf-trampoline elf_testees)
 ctxconf_script_test(puppet_command_test LABELS ptrace
   conformance/puppet/puppet_command_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)

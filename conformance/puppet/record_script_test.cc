@@ -256,6 +256,111 @@ TEST(RecordScriptTest, TheReaderFindsTheSlotOfEachThread) {
   EXPECT_EQ(static_cast<std::uint64_t>(r.step(asked + 1).result), at + 64);
 }
 
+// What a reader of the recording finds in a thread.
+struct Found {
+  std::uint64_t slot = 0;
+  std::uint64_t value = 0;
+  friend bool operator==(const Found&, const Found&) = default;
+};
+std::vector<Found> found_in(const Recorded& r, std::int64_t tid) {
+  std::vector<Found> out;
+  for (const auto& t : r.root().images.back().threads) {
+    if (t.tid == tid) out.push_back({t.slot, t.value});
+  }
+  return out;
+}
+
+TEST(RecordScriptTest, TheReaderFindsTheSlotInEachProgramOfTheCLibrary) {
+  for (const Program program : {Program::kLibcSlot, Program::kLibcNoPie, Program::kLibcAligned,
+                                Program::kLibcAligned64, Program::kLibcStaticPie}) {
+    SCOPED_TRACE(file_of(program));
+    Builder b(program);
+    const Value record = b.map_anonymous(4096, kRw, MAP_PRIVATE);
+    const Value thread = b.thread();
+    b.slot(record);
+    b.slot_address();
+    b.by(thread).slot(record + 64);
+    b.slot_address();
+    b.look();
+    b.by_first().exit();
+    const Recorded r = run(b.script());
+    ASSERT_EQ(r.problem(), "none");
+    const auto at = static_cast<std::uint64_t>(r.step(0).result);
+    EXPECT_THAT(found_in(r, r.root().pid),
+                Contains(Found{static_cast<std::uint64_t>(r.step(3).result), at}));
+    EXPECT_THAT(found_in(r, r.step(1).result),
+                Contains(Found{static_cast<std::uint64_t>(r.step(5).result), at + 64}));
+  }
+}
+
+TEST(RecordScriptTest, LibrariesAreLoadedAtStartAndLater) {
+  struct Case {
+    std::string preload;
+    std::string file;
+    LoadCopy copy = LoadCopy::kNone;
+    std::string to = {};
+  };
+  const Case cases[] = {
+      {"slot_tlsdesc.so", ""},
+      {"slot_general_dynamic.so", ""},
+      {"slot_initial_exec.so", ""},
+      {"", "slot_tlsdesc.so"},
+      {"", "slot_tlsdesc_large.so"},
+      {"", "slot_general_dynamic_large.so"},
+      {"", "slot_tlsdesc.so", LoadCopy::kMemfd, "a \xc3\xbc"},
+      {"", "slot_tlsdesc.so", LoadCopy::kRemoved, "/tmp"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.preload + c.file + c.to);
+    Builder b(Program::kLibc);
+    if (!c.preload.empty()) b.preload(c.preload);
+    const Value record = b.map_anonymous(4096, kRw, MAP_PRIVATE);
+    const Value thread = b.thread();
+    const Value library = c.file.empty() ? Value(0) : b.load_library(c.file, c.copy, c.to);
+    b.by(thread).slot(record, StoreOrder::kPlain, library);
+    const std::size_t asked = b.size();
+    b.slot_address(library);
+    b.look();
+    b.by_first().exit();
+    const Recorded r = run(b.script());
+    ASSERT_EQ(r.problem(), "none");
+    EXPECT_THAT(found_in(r, r.step(1).result),
+                Contains(Found{static_cast<std::uint64_t>(r.step(asked).result),
+                               static_cast<std::uint64_t>(r.step(0).result)}));
+  }
+}
+
+TEST(RecordScriptTest, EachCopyOfALibraryIsALibraryOfItsOwn) {
+  Builder b(Program::kLibc);
+  const Value one = b.load_library("slot_tlsdesc.so", LoadCopy::kMemfd, "one");
+  const Value two = b.load_library("slot_tlsdesc.so", LoadCopy::kMemfd, "one");
+  const Value three = b.load_library("slot_tlsdesc.so", LoadCopy::kRemoved, "/tmp");
+  for (const Value& library : {one, two, three}) b.slot_address(library);
+  b.unload_library(two);
+  const std::size_t missing = b.size();
+  b.may_fail().load_library("slot_of_nobody.so");
+  b.exit();
+  const Recorded r = run(b.script());
+  ASSERT_EQ(r.problem(), "none");
+  EXPECT_NE(r.step(0).result, r.step(1).result);
+  EXPECT_NE(r.step(3).result, r.step(4).result);
+  EXPECT_NE(r.step(4).result, r.step(5).result);
+  EXPECT_EQ(r.step(missing).outcome, StepOutcome::kRefused);
+}
+
+TEST(RecordScriptTest, AFileOfALibraryIsNotWrittenOver) {
+  const std::string path = testing::TempDir() + "ctxconf_copy of a library.so";
+  (void)unlink(path.c_str());
+  Builder b(Program::kLibc);
+  b.slot_address(b.load_library("slot_tlsdesc.so", LoadCopy::kFile, path));
+  b.may_fail().load_library("slot_tlsdesc.so", LoadCopy::kFile, path);
+  b.exit();
+  const Recorded r = run(b.script());
+  EXPECT_EQ(unlink(path.c_str()), 0);
+  EXPECT_EQ(r.problem(), "none");
+  EXPECT_EQ(r.step(2).result, -EEXIST);
+}
+
 TEST(RecordScriptTest, ChildrenAreMovedByTheirNames) {
   Builder b;
   const Value at = b.map_anonymous(4096, kRw, MAP_PRIVATE);
@@ -309,6 +414,9 @@ TEST(RecordScriptTest, ExecGoesOnAsTheFirstThreadOfItsProcess) {
   const Value worker = b.thread();
   b.by(worker).exec("slot");
   b.by_first().slot(0);
+  b.exec("libc");
+  b.slot(0, StoreOrder::kPlain, b.load_library("slot_tlsdesc.so"));
+  b.exec("plain");
   const Value fd = b.memfd("OTEL_CTX", 0);
   b.exec("/bin/sh", {"-c", "exit 6"});
   const Recorded r = run(b.script());

@@ -1150,7 +1150,7 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
   if (text.size() > kLongestScript) return fail(1, "the script is longer than 64 MiB");
   Script out;
   std::vector<std::size_t> lines;  // of the operations
-  bool begun = false;
+  std::size_t begun = 0;  // the number of the first line
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -1158,8 +1158,8 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
     if (begin == std::string_view::npos || line[begin] == '#') continue;
     auto object = object_from(line);
     if (!object) return fail(number, object.error());
-    if (!begun) {
-      begun = true;
+    if (begun == 0) {
+      begun = number;
       Reader reader(*object);
       std::uint64_t version = 0;
       reader.number(std::string(kVersionMember).c_str(), version);
@@ -1179,8 +1179,10 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
     out.operations.push_back(*std::move(operation));
     lines.push_back(number);
   }
-  if (!begun) return fail(1, "the script is empty: its first line is {\"ctxconf-script\":1}");
-  if (auto problem = check(out)) return fail(lines[problem->line - 2], std::move(problem->text));
+  if (begun == 0) return fail(1, "the script is empty: its first line is {\"ctxconf-script\":1}");
+  if (auto problem = check(out)) {
+    return fail(problem->line < 2 ? begun : lines[problem->line - 2], std::move(problem->text));
+  }
   if (numbers != nullptr) *numbers = std::move(lines);
   return out;
 }

@@ -30,7 +30,9 @@ std::string problem(std::string_view lines) {
 
 // One of each operation, with every member.
 Script everything() {
-  Builder b(Program::kSlot);
+  Builder b(Program::kLibc);
+  b.preload("slot_tlsdesc.so");
+  b.preload("/opt/other.so");
   const Value fd = b.memfd("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING | 8U);
   b.truncate(fd, 4096);
   b.seal(fd, F_SEAL_GROW | F_SEAL_SHRINK);
@@ -74,6 +76,10 @@ Script everything() {
   b.mask(SIGUSR1, false);
   b.slot(header, StoreOrder::kRelease);
   b.store(b.slot_address(), 8, 0);
+  const Value library = b.load_library("slot_tlsdesc.so", LoadCopy::kMemfd, "a \xc3\xbc");
+  b.slot(header, StoreOrder::kPlain, library);
+  b.slot_address(library);
+  b.unload_library(library);
   b.by_first().signal(SIGUSR1, thread);
   b.by(thread).return_from_handler();
   b.later().sleep(5);
@@ -181,7 +187,10 @@ TEST(ScriptTest, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(problem("{\"op\":\"thread\",\"as\":\"t\"}\n{\"op\":\"fork\",\"as\":\"t\"}"),
               HasSubstr("3: fork: \"as\": another thread or child"));
   EXPECT_THAT(problem(R"({"op":"clock","clock":"BOOTTIME","as":"a-b"})"), HasSubstr("a name has"));
-  EXPECT_THAT(problem(R"({"op":"exec","program":"ls"})"), HasSubstr("plain, slot or a path"));
+  EXPECT_THAT(problem(R"({"op":"exec","program":"ls"})"),
+              HasSubstr("a path or one of plain, slot,"));
+  EXPECT_THAT(problem(R"({"op":"load_library","path":"slot_tlsdesc.so","as":"l"})"),
+              HasSubstr("only programs with a loader"));
   EXPECT_THAT(problem(R"({"op":"memfd","name":{"hex":"6100"}})"), HasSubstr("zero byte"));
   EXPECT_THAT(problem(R"({"op":"syscall","number":1,"args":[1,2,3,4,5,6,7]})"), HasSubstr("6"));
   EXPECT_EQ(problem("[]"), "2: the line is not a JSON object");
@@ -203,7 +212,29 @@ TEST(ScriptTest, TheFirstLineSaysTheVersion) {
               HasSubstr("not one of plain, slot"));
   EXPECT_EQ(said("{\"ctxconf-script\":1}"), "none");
   EXPECT_THAT(said("{\"ctxconf-script\":1}\n{\"op\":\"slot\",\"value\":0}"),
-              HasSubstr("only the program \"slot\""));
+              HasSubstr("the program \"plain\" does not have this operation"));
+  EXPECT_THAT(said("{\"ctxconf-script\":1,\"preload\":[\"slot_tlsdesc.so\"]}"),
+              HasSubstr("only programs with a loader"));
+  constexpr std::string_view kLibc = "{\"ctxconf-script\":1,\"program\":\"libc\"}\n";
+  EXPECT_EQ(said(std::string(kLibc) + R"({"op":"load_library","path":"a.so","as":"l"})"), "none");
+  EXPECT_THAT(
+      said(std::string(kLibc) + R"({"op":"load_library","path":"a.so","copy":"memfd","as":"l"})"),
+      HasSubstr("a copy needs \"to\""));
+}
+
+TEST(ScriptTest, EachProgramHasANameAndAFile) {
+  std::set<std::string_view> files;
+  for (const char* name : {"plain", "slot", "libc", "libc_slot", "libc_no_pie", "libc_aligned",
+                           "libc_aligned_64", "libc_static_pie"}) {
+    const auto program = program_named(name);
+    ASSERT_TRUE(program) << name;
+    files.insert(file_of(*program));
+    Script script;
+    script.program = *program;
+    EXPECT_EQ(script_from_json(to_json(script))->program, *program);
+  }
+  EXPECT_THAT(files, SizeIs(8));
+  EXPECT_EQ(program_named("libc-slot"), std::nullopt);
 }
 
 TEST(ScriptTest, ScriptsAreBounded) {

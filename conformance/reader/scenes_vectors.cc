@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -153,10 +154,11 @@ std::vector<AllowedAnswer> allowed_by(const Vector& v, const Contents& expect,
 // Those about readers.
 std::vector<std::string> requirements_of(const Vector& v) {
   std::vector<std::string> out;
-  for (const std::string& id : v.requirements) {
-    // No process has the other byte order here.
-    if (id.contains(".reader.") && !id.ends_with(".byte-order")) out.push_back(id);
-  }
+  std::ranges::copy_if(v.requirements, std::back_inserter(out),
+                       [](const std::string& id) { return id.contains(".reader."); });
+  // No process has the other byte order here: what else the vector is about decides.
+  std::ranges::stable_partition(out,
+                                [](const std::string& id) { return !id.ends_with(".byte-order"); });
   return out;
 }
 

@@ -1,0 +1,161 @@
+#include "conformance/reader/scenes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/reader/play_scene.h"
+#include "conformance/reader/target.h"
+#include "conformance/requirements/catalogue.h"
+#include "conformance/rules/reader_rules.h"
+#include "sys/memory_reader.h"
+#include "sys/thread_stop.h"
+#include "sys/tls_variable.h"
+
+namespace ctxconf::conformance::reader {
+namespace {
+
+using testing::Contains;
+using testing::IsEmpty;
+
+std::vector<const Scene*> all_scenes() {
+  std::vector<const Scene*> out;
+  for (const SceneGroup& group : scene_groups()) {
+    for (const Scene& scene : group.scenes) out.push_back(&scene);
+  }
+  return out;
+}
+
+std::vector<const Question*> questions_of(const Scene& scene) {
+  std::vector<const Question*> out;
+  for (const Act& act : scene.acts) {
+    if (const auto* q = std::get_if<Question>(&act)) out.push_back(q);
+  }
+  return out;
+}
+
+TEST(ScenesTest, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const Scene* s : all_scenes()) EXPECT_TRUE(names.insert(s->name).second) << s->name;
+}
+
+TEST(ScenesTest, ScriptsCanBeWrittenAndReadAgain) {
+  for (const Scene* s : all_scenes()) {
+    if (s->script.operations.empty()) continue;
+    const auto again = puppet::script_from_json(to_json(s->script));
+    ASSERT_TRUE(again) << s->name << ": " << again.error().text;
+    EXPECT_EQ(*again, s->script) << s->name;
+  }
+}
+
+TEST(ScenesTest, ARuleJudgesWhatAClaimIsAbout) {
+  for (const Scene* s : all_scenes()) {
+    for (const Question* q : questions_of(*s)) {
+      for (const AnswerClaim& c : q->claims) {
+        EXPECT_NE(reader_rule_of(c.requirement), nullptr) << s->name << ": " << c.requirement;
+        EXPECT_FALSE(c.otherwise.empty()) << s->name;
+      }
+      if (q->premise) {
+        EXPECT_NE(reader_rule_of(q->premise->requirement), nullptr) << s->name;
+        EXPECT_FALSE(q->premise->allowed.empty()) << s->name;
+      }
+    }
+  }
+}
+
+TEST(ScenesTest, EachRequirementAboutReadersOfThreadsIsShown) {
+  std::set<std::string> shown;
+  for (const Scene* s : all_scenes()) {
+    shown.insert(s->requirements.begin(), s->requirements.end());
+    shown.insert(s->also.begin(), s->also.end());
+  }
+  for (const Specification& specification : Catalogue::builtin().specifications()) {
+    for (const Requirement& r : specification.requirements) {
+      if (!r.id.starts_with("tctx.reader.") || r.modes.empty()) continue;
+      if (r.id == "tctx.reader.byte-order") continue;  // no process has another one here
+      EXPECT_THAT(shown, Contains(r.id));
+    }
+  }
+}
+
+// Where a reader that is known to be right finds the variable.
+class RightReader {
+ public:
+  std::vector<std::uint64_t> slots_of(pid_t pid, pid_t tid) {
+    std::vector<std::uint64_t> out;
+    auto modules = sys::modules_of(pid, files_);
+    if (!modules) return out;
+    const auto definitions = sys::find_tls_variable(*modules, "otel_thread_ctx_v1");
+    if (!definitions) return out;
+    const sys::ProcessMemory memory(pid);
+    const auto stop = sys::ThreadStop::stop(tid, std::chrono::seconds(5), pid);
+    if (!stop || !stop->thread_pointer()) return out;
+    for (const sys::TlsDefinition& d : *definitions) {
+      const auto at = sys::tls_address(*modules, d, *stop->thread_pointer(), memory);
+      if (at && *at) out.push_back((*at)->raw());
+    }
+    return out;
+  }
+
+ private:
+  sys::ElfCache files_;
+};
+
+// The address that the program says against the one that a reader finds.
+void check_slots(const Scene& scene, const StageOptions& stage, RightReader& reader) {
+  auto target = Target::start(
+      scene.script,
+      {.programs = stage.programs, .timeout_scale = 4, .meanwhile = {}, .wake_for = {}});
+  ASSERT_TRUE(target) << sys::to_string(target.error());
+  for (const Act& act : scene.acts) {
+    if (const auto* play = std::get_if<Play>(&act)) {
+      const auto played = (*target)->play(play->operations.from, play->operations.to);
+      ASSERT_TRUE(played && *played) << (*target)->problem();
+    }
+    const auto* q = std::get_if<Question>(&act);
+    if (q == nullptr || q->about != Question::About::kThread) continue;
+    const auto number = [&](const std::optional<puppet::Value>& v) {
+      return v ? static_cast<pid_t>((*target)->value_of(*v).value_or(0)) : (*target)->pid();
+    };
+    for (const auto& [name, part] : q->shown) {
+      if (name != "slot") continue;
+      const pid_t process = number(q->process);
+      const pid_t thread = q->thread ? number(q->thread) : process;
+      EXPECT_THAT(reader.slots_of(process, thread),
+                  Contains((*target)->value_of(part.at).value_or(0)));
+    }
+  }
+}
+
+TEST(ScenesTest, AReaderFindsTheVariableWhereTheProgramHasIt) {
+  StageOptions stage;
+  stage.programs = CTXCONF_BIN_DIR;
+  RightReader reader;
+  std::size_t checked = 0;
+  for (const SceneGroup& group : scene_groups()) {
+    if (group.name != "tls" && group.name != "threads" && group.name != "reference-data") continue;
+    for (const Scene& scene : group.scenes) {
+      SCOPED_TRACE(scene.name);
+      const auto questions = questions_of(scene);
+      // A thread that has ended, and one that a debugger holds, cannot be looked at; others have
+      // no variable yet.
+      constexpr std::string_view kOthers[] = {"threads-that-come-and-go", "thread-of-a-debugger",
+                                              "late-library"};
+      if (std::ranges::find(kOthers, scene.name) != std::end(kOthers)) continue;
+      if (!lacking(scene, stage).what.empty()) continue;
+      check_slots(scene, stage, reader);
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 30U);
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance::reader
