@@ -380,6 +380,7 @@ std::vector<Group> groups_of(const std::deque<SceneGroup>& scenes, const StageOp
     Group& g = out.emplace_back();
     g.name = group.name;
     g.without_ptrace_right = group.without_ptrace_right;
+    g.full_speed = group.full_speed;
     if (group.early) g.before = [&group, &stage] { start_early(group, stage); };
     for (const Scene& scene : group.scenes) {
       Check check;

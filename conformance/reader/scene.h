@@ -97,6 +97,7 @@ struct SceneGroup {
   std::string name;
   std::vector<Scene> scenes;
   bool without_ptrace_right = false;  // the reader has no CAP_SYS_PTRACE
+  bool full_speed = false;            // the reader's calls are not recorded, and it is not held
   // The targets are started, and all their operations made, before the reader.
   bool early = false;
 };

@@ -14,6 +14,7 @@ SceneGroup lifetime_scenes();
 SceneGroup window_scenes();
 SceneGroup thread_vectors();  // golden records in a thread
 SceneGroup thread_scenes();
+SceneGroup crowd_scenes();   // very many threads
 SceneGroup record_scenes();  // what is in a record
 SceneGroup reference_data_scenes();
 SceneGroup tls_scenes();

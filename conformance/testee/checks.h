@@ -45,6 +45,8 @@ struct Group {
   // At each step of a request ctxconf forks the testee and looks at the child's memory.
   bool forks = false;
   bool without_ptrace_right = false;  // as in TesteeOptions
+  // System calls are not recorded, so that the testee runs at its own speed.
+  bool full_speed = false;
   // The testee is process 1 of a pid namespace. The group is left out if the host does not allow
   // that.
   bool pid_namespace = false;

@@ -176,6 +176,10 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
       calls_.stepping(group.name, steps, seconds);
     };
   }
+  if (group.full_speed) {
+    recording.no_filter = true;
+    recording.no_calls = "in this group the testee runs at its own speed";
+  }
   options.without_ptrace_right = group.without_ptrace_right;
   recording.forks = group.forks;
   recording.pid_namespace = group.pid_namespace;
