@@ -66,6 +66,9 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
   // A process that cannot be read is unreachable; that does not mean that it has no context.
   std::string unreachable;
   for (const auto& p : timeline.processes) {
+    const bool unseen = std::ranges::all_of(
+        p.images, [](const Image& image) { return image.snapshots.empty(); });
+    if (!all && unseen) unreachable = fmt::format("process {} ended before a look at it", p.pid);
     for (const auto& image : p.images) {
       for (const auto& note : image.notes) {
         if (!all && note.find("cannot be") != std::string::npos) {

@@ -73,6 +73,27 @@ int read_floor(const JudgeOptions& options, Floor& floor) {
   return kExitClean;
 }
 
+int check_told_values(const JudgeOptions& options) {
+  for (const auto& pair : options.expect_resource) {
+    if (pair.find('=') == std::string::npos || pair.starts_with('=')) {
+      return complain(kExitUsage, "--expect-resource: " + pair + " is not KEY=VALUE");
+    }
+  }
+  for (const auto& id : options.expect_trace_id) {
+    if (!trace_id_from(id)) {
+      return complain(kExitUsage, "--expect-trace-id: " + id + " is not a trace id",
+                      "32 hexadecimal digits, as in a traceparent");
+    }
+  }
+  for (const auto& id : options.expect_span_id) {
+    if (!span_id_from(id)) {
+      return complain(kExitUsage, "--expect-span-id: " + id + " is not a span id",
+                      "16 hexadecimal digits, as in a traceparent");
+    }
+  }
+  return kExitClean;
+}
+
 Prepared prepare(const JudgeOptions& options, Role role) {
   Prepared p;
   const Catalogue& catalogue = Catalogue::builtin();
@@ -105,26 +126,8 @@ Prepared prepare(const JudgeOptions& options, Role role) {
   }
   p.selected = std::move(*selected);
   p.spec = selection.spec;
-  for (const auto& pair : options.expect_resource) {
-    if (pair.find('=') == std::string::npos || pair.starts_with('=')) {
-      p.exit_code = complain(kExitUsage, "--expect-resource: " + pair + " is not KEY=VALUE");
-      return p;
-    }
-  }
-  for (const auto& id : options.expect_trace_id) {
-    if (!trace_id_from(id)) {
-      p.exit_code = complain(kExitUsage, "--expect-trace-id: " + id + " is not a trace id",
-                             "32 hexadecimal digits, as in a traceparent");
-      return p;
-    }
-  }
-  for (const auto& id : options.expect_span_id) {
-    if (!span_id_from(id)) {
-      p.exit_code = complain(kExitUsage, "--expect-span-id: " + id + " is not a span id",
-                             "16 hexadecimal digits, as in a traceparent");
-      return p;
-    }
-  }
+  p.exit_code = check_told_values(options);
+  if (p.exit_code != 0) return p;
   p.exit_code = read_floor(options, p.floor);
   if (p.exit_code != 0) return p;
   if (!options.expect.empty()) {

@@ -38,6 +38,10 @@ Prepared prepare(const JudgeOptions& options, Role role = Role::kWriter);
 // Reads --require-observable and --baseline. Returns 0, or the exit code after a complaint.
 int read_floor(const JudgeOptions& options, Floor& floor);
 
+// Checks the form of --expect-resource, --expect-trace-id and --expect-span-id. Returns 0, or the
+// exit code after a complaint.
+int check_told_values(const JudgeOptions& options);
+
 // Adds the trace and span ids of the options to a timeline.
 void add_told_ids(const JudgeOptions& options, Timeline& timeline);
 

@@ -13,6 +13,7 @@ namespace ctxconf::conformance {
 namespace {
 
 int replay(const JudgeOptions& options, const std::string& file) {
+  if (const int code = check_told_values(options); code != kExitClean) return code;
   const auto text = read_file(file, kLongestTimeline);
   if (!text) return complain(kExitUsage, "replay: " + sys::to_string(text.error()));
   auto timeline = timeline_from_json(*text);

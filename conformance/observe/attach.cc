@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr std::chrono::milliseconds kStopDeadline{500};
 constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
-struct TracedProcess {
+struct AttachedProcess {
   sys::ProcessFacts facts;
   std::unique_ptr<SnapshotRecorder> recorder;  // null: the process is gone
   std::unique_ptr<ThreadRecorder> threads;     // one for each recorder
@@ -46,7 +46,7 @@ Identity identity_of(const sys::ProcessFacts& was) {
   return now->executable == was.executable ? Identity::kSame : Identity::kExeced;
 }
 
-void look_at_thread(TracedProcess& w, pid_t tid) {
+void look_at_thread(AttachedProcess& w, pid_t tid) {
   const auto known = w.pointers.find(tid);
   if (known != w.pointers.end() && w.threads->sample_if_asleep(tid, known->second)) return;
   const auto stop = sys::ThreadStop::stop(tid, kStopDeadline, w.facts.pid);
@@ -63,7 +63,7 @@ void look_at_thread(TracedProcess& w, pid_t tid) {
 
 // Stops threads that are running or whose TLS is not known yet. When the time of a round is over it
 // ends, and the next round continues there.
-void look_at_threads(TracedProcess& w) {
+void look_at_threads(AttachedProcess& w) {
   w.threads->look_at_modules();
   if (!w.threads->wants_threads()) return;
   const auto tids = sys::thread_list(w.facts.pid);
@@ -79,7 +79,7 @@ void look_at_threads(TracedProcess& w) {
   }
 }
 
-void start_image(TracedProcess& w, ImageKey key, const SnapshotLimits& limits,
+void start_image(AttachedProcess& w, ImageKey key, const SnapshotLimits& limits,
                  ModuleCache& modules) {
   w.recorder = std::make_unique<SnapshotRecorder>(key, limits);
   w.threads = std::make_unique<ThreadRecorder>(key.pid, modules, *w.recorder);
@@ -90,7 +90,7 @@ void start_image(TracedProcess& w, ImageKey key, const SnapshotLimits& limits,
   w.recorder->take(Moment::kPeriodic, SnapshotDepth::kQuick);
 }
 
-void end_image(TracedProcess& w, std::string ending) {
+void end_image(AttachedProcess& w, std::string ending) {
   w.process.images.push_back(std::move(*w.recorder).finish(std::move(ending)));
   w.process.images.back().calls_unseen = "attach sees no system calls";
   w.threads->add_to(w.process.images.back(), true);
@@ -99,7 +99,7 @@ void end_image(TracedProcess& w, std::string ending) {
 }
 
 // Checks what happened to the process; the evidence of a new image must not be mixed with the old.
-void follow(TracedProcess& w, const SnapshotLimits& limits, ModuleCache& modules) {
+void follow(AttachedProcess& w, const SnapshotLimits& limits, ModuleCache& modules) {
   const Identity identity = identity_of(w.facts);
   if (identity == Identity::kSame) return;
   if (identity == Identity::kExeced) w.recorder->replaced_unseen();
@@ -185,7 +185,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   Attached out;
   // What the work uses must live as long as the work, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
-  std::vector<std::shared_ptr<TracedProcess>> watched;
+  std::vector<std::shared_ptr<AttachedProcess>> watched;
   const auto comes_back = [&](pid_t pid, const std::function<void()>& work) {
     if (!all) {
       work();
@@ -198,14 +198,14 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
                              "(userfaultfd, FUSE)");
     return false;
   };
-  const auto each = [&](const std::function<void(TracedProcess&)>& work) {
-    std::erase_if(watched, [&](const std::shared_ptr<TracedProcess>& w) {
+  const auto each = [&](const std::function<void(AttachedProcess&)>& work) {
+    std::erase_if(watched, [&](const std::shared_ptr<AttachedProcess>& w) {
       return !comes_back(w->facts.pid, [w, modules, work] { work(*w); });
     });
   };
 
   for (const pid_t pid : pids) {
-    auto w = std::make_shared<TracedProcess>();
+    auto w = std::make_shared<AttachedProcess>();
     auto missing = std::make_shared<std::optional<sys::Error>>();
     const auto start = [w, missing, modules, pid, limits = options.limits] {
       auto facts = sys::process_facts(pid);
@@ -222,7 +222,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   }
   const auto end = Clock::now() + options.watch_for;
   auto took = Clock::duration::zero();
-  const auto look = [modules, limits = options.limits](TracedProcess& w) {
+  const auto look = [modules, limits = options.limits](AttachedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);
@@ -237,7 +237,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     each(look);
     took = Clock::now() - from;
   }
-  each([modules, limits = options.limits](TracedProcess& w) {
+  each([modules, limits = options.limits](AttachedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);

@@ -1150,7 +1150,7 @@ std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
   if (text.size() > kLongestScript) return fail(1, "the script is longer than 64 MiB");
   Script out;
   std::vector<std::size_t> lines;  // of the operations
-  std::size_t begun = 0;  // the number of the first line
+  std::size_t begun = 0;           // the number of the first line
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
