@@ -66,8 +66,8 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
   // A process that cannot be read is unreachable; that does not mean that it has no context.
   std::string unreachable;
   for (const auto& p : timeline.processes) {
-    const bool unseen = std::ranges::all_of(
-        p.images, [](const Image& image) { return image.snapshots.empty(); });
+    const bool unseen =
+        std::ranges::all_of(p.images, [](const Image& image) { return image.snapshots.empty(); });
     if (!all && unseen) unreachable = fmt::format("process {} ended before a look at it", p.pid);
     for (const auto& image : p.images) {
       for (const auto& note : image.notes) {

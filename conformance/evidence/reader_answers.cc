@@ -280,7 +280,7 @@ std::string problem_with(const AnswerClaim& claim, const Json& reply, const Read
   for (const AllowedAnswer& a : claim.allowed) {
     auto wrong = difference(a, reply, traits);
     if (wrong.empty()) return {};
-    if (first.empty() || a.result == member(reply, "result")) first = std::move(wrong);
+    if (first.empty() || member(reply, "result") == Json(a.result)) first = std::move(wrong);
   }
   return first;
 }

@@ -151,14 +151,23 @@ std::vector<AllowedAnswer> allowed_by(const Vector& v, const Contents& expect,
   return out;
 }
 
+// Keeps the order within both parts.
+template <typename T, typename Predicate>
+void move_to_end(std::vector<T>& list, Predicate goes_last) {
+  std::vector<T> first;
+  std::vector<T> last;
+  for (T& each : list) (goes_last(each) ? last : first).push_back(std::move(each));
+  std::ranges::move(last, std::back_inserter(first));
+  list = std::move(first);
+}
+
 // Those about readers.
 std::vector<std::string> requirements_of(const Vector& v) {
   std::vector<std::string> out;
   std::ranges::copy_if(v.requirements, std::back_inserter(out),
                        [](const std::string& id) { return id.contains(".reader."); });
   // No process has the other byte order here: what else the vector is about decides.
-  std::ranges::stable_partition(out,
-                                [](const std::string& id) { return !id.ends_with(".byte-order"); });
+  move_to_end(out, [](const std::string& id) { return id.ends_with(".byte-order"); });
   return out;
 }
 
@@ -355,8 +364,8 @@ SceneGroup vectors_of(Kind kind, std::string name, Scene (*scene_of)(const Vecto
     out.scenes.push_back(scene_of(*v));
   }
   // A reader that does not survive large records is not asked for the rest of a group.
-  std::ranges::stable_partition(out.scenes, [](const Scene& s) {
-    return std::ranges::find(s.requirements, kSurvivesLarge) == s.requirements.end();
+  move_to_end(out.scenes, [](const Scene& s) {
+    return std::ranges::find(s.requirements, kSurvivesLarge) != s.requirements.end();
   });
   return out;
 }
