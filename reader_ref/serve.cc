@@ -217,7 +217,8 @@ bool serve(std::istream& in, std::ostream& out) {
     if (!request.is_object() || !request.contains("id")) continue;
     Json reply = server.answer(request);
     reply["id"] = request["id"];
-    out << reply.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) << std::endl;
+    out << reply.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) << '\n'
+        << std::flush;
     if (!out) return false;
     if (request.value("op", std::string()) == "bye") break;
   }

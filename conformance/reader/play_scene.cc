@@ -223,7 +223,7 @@ Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t
     return believed_.contains(key) && is_satisfied(question, believed_[key]);
   };
   CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
-  const Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
+  Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
   testee_.last_operation()->reply = reply.dump(-1, ' ', true, Json::error_handler_t::replace);
   return reply;
 }

@@ -115,6 +115,7 @@ void require_plain_record(SceneBuilder& s, const std::optional<puppet::Value>& t
 // The same of a child with this key map, schema, and a library of its own.
 struct PlainChild {
   Message message;
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
   std::string library = {};  // one of ctxconf; empty: the program has the variable
   const char* requirement = "tctx.reader.model-local-exec";
 };

@@ -13,7 +13,7 @@ namespace {
 using puppet::Value;
 using std::chrono::milliseconds;
 
-constexpr const char* kSurvives = "pctx.reader.survives-bad-header";
+constexpr const char* kSurvivesHeader = "pctx.reader.survives-bad-header";
 
 // A complete header, but for the pointer and the size.
 Published with_pointer(puppet::Builder& b, const Value& pointer, std::uint64_t size) {
@@ -28,11 +28,11 @@ Scene bad_pointer(const std::string& name, const std::string& about, const Value
                   std::uint64_t size = 64) {
   SceneBuilder s("pointer-" + name, about);
   const Published p = with_pointer(s.script(), pointer, size);
-  Question q = about_process(
-      p, {claim(kSurvives, not_used(), "a context is reported although its payload is not there")});
+  Question q = about_process(p, {claim(kSurvivesHeader, not_used(),
+                                       "a context is reported although its payload is not there")});
   q.shown.pop_back();
   s.ask(std::move(q));
-  s.ask_witness({kSurvives});
+  s.ask_witness({kSurvivesHeader});
   return std::move(s).scene();
 }
 
@@ -42,11 +42,11 @@ Scene into_a_guard_page() {
   const Value at = b.map_anonymous(2 * kPage, kReadWrite, MAP_PRIVATE);
   b.protect(at + kPage, kPage, PROT_NONE);
   const Published p = with_pointer(b, at + kPage - 16, 64);
-  Question q =
-      about_process(p, {claim(kSurvives, not_used(), "a payload is reported that ends early")});
+  Question q = about_process(
+      p, {claim(kSurvivesHeader, not_used(), "a payload is reported that ends early")});
   q.shown.pop_back();
   s.ask(std::move(q));
-  s.ask_witness({kSurvives});
+  s.ask_witness({kSurvivesHeader});
   return std::move(s).scene();
 }
 
@@ -60,10 +60,10 @@ Scene beyond_a_file() {
   b.unmap(p.header, kPage);
   Question q;
   q.claims = {
-      claim(kSurvives, not_used(), "a context is reported from memory that cannot be read")};
+      claim(kSurvivesHeader, not_used(), "a context is reported from memory that cannot be read")};
   q.shown = {{"header", {at, 32}}};
   s.ask(std::move(q));
-  s.ask_witness({kSurvives});
+  s.ask_witness({kSurvivesHeader});
   return std::move(s).scene();
 }
 

@@ -172,6 +172,7 @@ Scene no_key_map() {
 
 Scene long_key_map() {
   std::vector<std::string> names;
+  names.reserve(300);
   for (int i = 0; i < 300; ++i) names.push_back("key" + std::to_string(i));
   SceneBuilder s = begin_names("key-map-of-300", "a key map of 300 names", reference_data(names));
   Record r = numbered_record(1);

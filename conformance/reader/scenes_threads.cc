@@ -18,7 +18,7 @@ using puppet::Program;
 using puppet::Value;
 
 constexpr const char* kOwn = "tctx.reader.own-thread-pointer";
-constexpr const char* kSurvives = "tctx.reader.survives-bad-pointer";
+constexpr const char* kSurvivesPointer = "tctx.reader.survives-bad-pointer";
 
 std::vector<AllowedAnswer> ids_of(const Record& r) { return {accept(ids_content(r))}; }
 
@@ -63,6 +63,7 @@ Scene own_thread_pointer() {
   SceneBuilder s = begin_threads("eight-threads", "eight threads with records of their own");
   auto& b = s.script();
   std::vector<Attached> attached;
+  attached.reserve(8);
   for (unsigned i = 0; i < 8; ++i) {
     attached.push_back(attach_in(b, b.thread(), numbered_record(i)));
   }
@@ -154,12 +155,12 @@ Scene bad_pointers() {
   for (const Value& value :
        {Value(1), Value(0xffffffff81000000), page + kPage, page + kPage - 10, odd}) {
     b.slot(value);
-    Question q = about_thread(
-        bad, {claim(kSurvives, no_context(), "a record is made of a slot that points nowhere")});
+    Question q = about_thread(bad, {claim(kSurvivesPointer, no_context(),
+                                          "a record is made of a slot that points nowhere")});
     q.shown.pop_back();
     s.ask(std::move(q));
     s.ask(about_thread(
-        good, {claim(kSurvives, ids_of(r), "a bad slot costs another thread its record")}));
+        good, {claim(kSurvivesPointer, ids_of(r), "a bad slot costs another thread its record")}));
   }
   return std::move(s).scene();
 }
@@ -189,9 +190,9 @@ Scene attributes_not_mapped() {
   auto either = no_context();
   either.push_back(accept(ids_content(r)));
   s.ask(about_thread(attach(b, r.encoded(), InPage::kAtTheEnd),
-                     {claim(kSurvives, either, "attributes that cannot be read do harm")}));
+                     {claim(kSurvivesPointer, either, "attributes that cannot be read do harm")}));
   s.ask(
-      about_thread(good, {claim(kSurvives, ids_of(numbered_record(1)),
+      about_thread(good, {claim(kSurvivesPointer, ids_of(numbered_record(1)),
                                 "attributes that cannot be read cost another thread its record")}));
   return std::move(s).scene();
 }

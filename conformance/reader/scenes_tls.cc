@@ -115,8 +115,8 @@ void hide(puppet::Builder& b, const std::string& folder) {
   constexpr std::uint64_t kPrivateRecursive = 0x44000;
   b.unshare(CLONE_NEWNS);
   const Value texts = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
-  b.write(texts, puppet::bytes_of(std::string("/", 2)));
-  b.write(texts + 16, puppet::bytes_of(std::string("tmpfs", 6)));
+  b.write(texts, puppet::bytes_of(std::string("/") + '\0'));
+  b.write(texts + 16, puppet::bytes_of(std::string("tmpfs") + '\0'));
   b.write(texts + 32, puppet::bytes_of(folder + '\0'));
   b.syscall(SYS_mount, {0, texts, 0, kPrivateRecursive, 0});
   b.syscall(SYS_mount, {texts + 16, texts + 32, texts + 16, 0, 0});

@@ -89,7 +89,7 @@ Scene other_timestamp(const std::string& name, const std::string& about_it,
   return std::move(s).scene();
 }
 
-Scene zero_timestamp() {
+Scene to_zero_and_on() {
   SceneBuilder s("window-timestamp-zero", "an update begins during the read, and ends later");
   Versions v = lay_out(s);
   auto& b = s.script();
@@ -220,7 +220,7 @@ SceneGroup window_scenes() {
       other_timestamp("earlier", "one less", [](const Value& old) { return old - 1; }));
   out.scenes.push_back(other_timestamp("greatest", "the greatest number",
                                        [](const Value&) { return Value(UINT64_MAX); }));
-  out.scenes.push_back(zero_timestamp());
+  out.scenes.push_back(to_zero_and_on());
   out.scenes.push_back(garbage());
   out.scenes.push_back(unmapped());
   out.scenes.push_back(exec_meanwhile());

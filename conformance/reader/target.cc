@@ -66,6 +66,7 @@ class FreeHost : public puppet::PlayerHost {
       return true;
     }
     std::vector<pollfd> polled;
+    polled.reserve(woken_for_.size());
     for (const auto& [fd, events] : woken_for_) {
       polled.push_back({.fd = fd, .events = events, .revents = 0});
     }
