@@ -324,8 +324,13 @@ std::vector<LoadedAt> loaded_at(const ElfImage& image, std::span<const MapEntry>
 
 Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits) {
   CTX_ASSIGN_OR_RETURN(text, read_maps_text(pid));
+  return modules_of(pid, text, cache, limits);
+}
+
+Result<Modules> modules_of(pid_t pid, std::string_view maps, ElfCache& cache,
+                           const ElfLimits& limits) {
   ModuleFinder finder(pid, cache, limits);
-  for (const MappedFile& file : group_by_file(text)) finder.add(file);
+  for (const MappedFile& file : group_by_file(maps)) finder.add(file);
   Modules modules = std::move(finder).take();
   add_load_order(modules, ProcessMemory(pid));
   return modules;

@@ -1,8 +1,6 @@
 #include "sys/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -14,13 +12,13 @@
 #include <charconv>
 #include <climits>
 #include <functional>
-#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
 
 #include "sys/access_watchdog.h"
 #include "sys/fd.h"
+#include "sys/proc_dir.h"
 #include "sys/proc_text.h"
 
 namespace ctxconf::sys {
@@ -31,150 +29,16 @@ constexpr std::uint64_t kSmapsLimit = 1ULL << 30U;
 constexpr std::size_t kCommandLineLimit = 64U << 10U;
 constexpr std::size_t kSmallFileLimit = 64U << 10U;
 constexpr std::size_t kEnvironmentLimit = 256U << 10U;
-constexpr std::size_t kReadStep = 64U << 10U;
 // A process can add mappings as fast as they are walked, so the walk is bounded; so is the text.
 constexpr std::uint64_t kMostQueries = kMapsLimit / 64;
 constexpr int kWalksTried = 5;
 constexpr std::string_view kVmFlagsKey = "VmFlags:";
-constexpr std::size_t kListLimit = 65536;
 constexpr std::size_t kProcessListLimit = 1U << 22U;  // PID_MAX_LIMIT of the kernel
-
-// A directory of /proc, for a process or one of its threads. It stays with that process: when the
-// process is gone, every name in it gives ESRCH, even if the id is used again.
-struct ProcDir {
-  Fd fd;
-  pid_t id = 0;
-};
-
-std::string subject(pid_t pid) { return "pid " + std::to_string(pid); }
-
-std::unexpected<Error> process_error(const char* op, int err, pid_t pid) {
-  return fail(op, err == ENOENT ? ESRCH : err, subject(pid));
-}
-
-// Finds the errno for a process that /proc does not show. hidepid= hides processes; a signal still
-// tells whether it exists, and reaches those of the same user that must not be inspected.
-int error_of_absent(pid_t pid) { return kill(pid, 0) == 0 || errno == EPERM ? EPERM : ESRCH; }
-
-Result<ProcDir> open_process(pid_t pid) {
-  if (pid <= 0) return fail("open /proc/PID", ESRCH, subject(pid));
-  const std::string path = "/proc/" + std::to_string(pid);
-  Fd fd(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (fd.is_open()) return ProcDir{std::move(fd), pid};
-  int err = errno;
-  if (err == ENOENT) {
-    if (access("/proc/self/stat", F_OK) != 0) return fail("open /proc", ENOENT, "is it mounted?");
-    err = error_of_absent(pid);
-  }
-  return process_error("open /proc/PID", err, pid);
-}
-
-// ENOENT when the process exists and the file does not.
-Result<Fd> open_in(const ProcDir& dir, const char* name) {
-  // O_NONBLOCK: the executable of a process may be any file.
-  Fd fd(openat(dir.fd.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.is_open()) return fd;
-  int err = errno;
-  // A hidden directory can still be opened with O_PATH.
-  if (err == ENOENT && faccessat(dir.fd.get(), "stat", F_OK, 0) != 0) err = error_of_absent(dir.id);
-  return fail("open in /proc/PID", err, subject(dir.id) + ": " + name);
-}
-
-// All bytes from /proc come through here. 0 is the end.
-Result<std::size_t> read_piece(const Fd& fd, std::span<char> out) {
-  while (true) {
-    const ssize_t n = read(fd.get(), out.data(), out.size());
-    if (n >= 0) return static_cast<std::size_t>(n);
-    if (errno != EINTR) return fail("read /proc/PID", errno == ENOENT ? ESRCH : errno, "");
-  }
-}
-
-// The first `limit` bytes of a file.
-Result<std::string> read_start(const Fd& fd, std::size_t limit) {
-  std::string out;
-  while (out.size() < limit) {
-    const std::size_t had = out.size();
-    Result<std::size_t> n = 0;
-    out.resize_and_overwrite(had + std::min(kReadStep, limit - had),
-                             [&](char* text, std::size_t size) {
-                               n = read_piece(fd, std::span(text, size).subspan(had));
-                               return had + n.value_or(0);
-                             });
-    if (!n) return std::unexpected(std::move(n).error());
-    if (*n == 0) break;
-  }
-  return out;
-}
-
-Result<std::string> read_start(const ProcDir& dir, const char* name, std::size_t limit) {
-  CTX_ASSIGN_OR_RETURN(fd, open_in(dir, name));
-  return read_start(fd, limit);
-}
-
-Result<std::string> read_link(const ProcDir& dir, const char* name) {
-  std::array<char, PATH_MAX> buffer;
-  const ssize_t n = readlinkat(dir.fd.get(), name, buffer.data(), buffer.size());
-  if (n < 0) return fail("readlink in /proc/PID", errno, subject(dir.id));
-  return std::string(buffer.data(), static_cast<std::size_t>(n));
-}
 
 template <class T>
 bool to_number(std::string_view text, int base, T& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, base);
   return error == std::errc() && end == text.data() + text.size();
-}
-
-// The names in a directory of /proc that are numbers, ascending.
-Result<std::vector<int>> numbers_in(const ProcDir& dir, const char* name, std::size_t limit) {
-  const int fd = openat(dir.fd.get(), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return process_error("list in /proc/PID", errno, dir.id);
-  const std::unique_ptr<DIR, int (*)(DIR*)> list(fdopendir(fd), closedir);
-  if (!list) {
-    const int err = errno;
-    close(fd);
-    return process_error("list in /proc/PID", err, dir.id);
-  }
-  std::vector<int> out;
-  while (out.size() < limit) {
-    errno = 0;
-    const dirent* entry = readdir(list.get());
-    if (entry == nullptr) {
-      if (errno != 0) return process_error("list in /proc/PID", errno, dir.id);
-      break;
-    }
-    int number = 0;
-    if (to_number(entry->d_name, 10, number)) out.push_back(number);
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-constexpr std::uint64_t kKernelThread = 0x200000;  // PF_KTHREAD, which no user-space header has
-
-Result<ProcessStat> read_stat(const ProcDir& dir) {
-  CTX_ASSIGN_OR_RETURN(text, read_start(dir, "stat", kSmallFileLimit));
-  const auto stat = parse_stat(text);
-  if (!stat) return fail("parse /proc/PID/stat", 0, subject(dir.id));
-  return *stat;
-}
-
-bool has_ended(const ProcessStat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
-
-// The process itself, or its first live thread if only the leader has ended.
-Result<ProcDir> open_living(pid_t pid) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
-  CTX_ASSIGN_OR_RETURN(stat, read_stat(process));
-  if (!has_ended(stat)) return std::move(process);
-  CTX_ASSIGN_OR_RETURN(threads, numbers_in(process, "task", kListLimit));
-  for (const pid_t tid : threads) {
-    const std::string name = "task/" + std::to_string(tid);
-    Fd fd(openat(process.fd.get(), name.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.is_open()) continue;
-    ProcDir thread{std::move(fd), tid};
-    const auto thread_stat = read_stat(thread);
-    if (thread_stat && !has_ended(*thread_stat)) return thread;
-  }
-  return std::move(process);
 }
 
 // How a walk over the mappings of one program image ended.
@@ -184,27 +48,34 @@ enum class Walk {
   kLost,      // the image disappeared: the process ended or executed another program
 };
 
+// One open in the usual case; the rest finds the right errno.
+Result<Fd> open_file_of(pid_t pid, const char* name) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/" + name;
+  if (Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)); fd.is_open()) return fd;
+  CTX_ASSIGN_OR_RETURN(dir, ProcDir::open(pid));
+  return dir.open_file(name);
+}
+
 // Opens `name` and walks it; starts again if an exec replaced the image meanwhile.
 Result<> walk_image(pid_t pid, const char* name,
                     const std::function<Result<Walk>(const Fd&)>& walk) {
   for (int attempt = 0; attempt < kWalksTried; ++attempt) {
-    CTX_ASSIGN_OR_RETURN(dir, open_process(pid));
-    CTX_ASSIGN_OR_RETURN(fd, open_in(dir, name));
+    CTX_ASSIGN_OR_RETURN(fd, open_file_of(pid, name));
     CTX_ASSIGN_OR_RETURN(outcome, walk(fd));
     // Most leaders live: check the leader only if it shows no memory.
     if (outcome == Walk::kNoMemory) {
-      CTX_ASSIGN_OR_RETURN(living, open_living(pid));
-      CTX_ASSIGN_OR_RETURN(its, open_in(living, name));
+      CTX_ASSIGN_OR_RETURN(living, ProcDir::open_living(pid));
+      CTX_ASSIGN_OR_RETURN(its, living.open_file(name));
       CTX_ASSIGN_OR_RETURN(again, walk(its));
       outcome = again;
     }
     if (outcome == Walk::kComplete) return {};
     if (outcome == Walk::kNoMemory && attempt == 0) return {};
     if (outcome == Walk::kNoMemory) {
-      return fail("read mappings", ESRCH, subject(pid) + " ended while it was read");
+      return fail("read mappings", ESRCH, process_subject(pid) + " ended while it was read");
     }
   }
-  return fail("read mappings", EAGAIN, subject(pid) + " keeps executing new programs");
+  return fail("read mappings", EAGAIN, process_subject(pid) + " keeps executing new programs");
 }
 
 // A descriptor of maps stays with the memory that it was opened for. When that memory is gone, a
@@ -343,7 +214,7 @@ std::string_view take_word(std::string_view& text) {
 
 // CLOCK_BOOTTIME in the time namespace for the children of `dir`, relative to the machine's.
 std::int64_t boottime_offset(const ProcDir& dir) {
-  const auto text = read_start(dir, "timens_offsets", kSmallFileLimit);
+  const auto text = dir.read_file("timens_offsets", kSmallFileLimit);
   if (!text) return 0;
   std::string_view line = line_after(*text, "boottime ");
   std::int64_t seconds = 0;
@@ -362,10 +233,10 @@ std::int64_t boottime_offset(const ProcDir& dir) {
 // Theirs - ours. The kernel gives the offsets of the namespace for children. That is the process's
 // own namespace unless it has unshared one without executing a program since.
 std::int64_t boottime_difference(const ProcDir& dir) {
-  const auto self = open_process(getpid());
+  const auto self = ProcDir::open(getpid());
   if (!self) return 0;
-  const auto theirs = read_link(dir, "ns/time");
-  const auto ours = read_link(*self, "ns/time");
+  const auto theirs = dir.read_link("ns/time");
+  const auto ours = self->read_link("ns/time");
   if (!theirs || !ours || *theirs == *ours) return 0;
   std::int64_t difference = 0;
   return __builtin_sub_overflow(boottime_offset(dir), boottime_offset(*self), &difference)
@@ -448,10 +319,10 @@ std::uint64_t now_ns(clockid_t clock) {
 }  // namespace
 
 Result<ProcessFacts> process_facts(pid_t pid) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
-  CTX_ASSIGN_OR_RETURN(stat, read_stat(process));
-  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
-  CTX_ASSIGN_OR_RETURN(living_stat, read_stat(living));
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(pid));
+  CTX_ASSIGN_OR_RETURN(stat, process.read_stat());
+  CTX_ASSIGN_OR_RETURN(living, ProcDir::open_living(pid));
+  CTX_ASSIGN_OR_RETURN(living_stat, living.read_stat());
 
   ProcessFacts facts;
   facts.pid = pid;
@@ -459,40 +330,40 @@ Result<ProcessFacts> process_facts(pid_t pid) {
   facts.start_ticks = stat.start_ticks;
   facts.state = living_stat.state;
 
-  auto executable = read_link(living, "exe");
+  auto executable = living.read_link("exe");
   if (executable) {
     facts.executable = std::move(*executable);
   } else if (const int err = executable.error().err; err == EACCES || err == EPERM) {
     return std::unexpected(std::move(executable).error());
-  } else if (err == ENOENT && (living_stat.flags & kKernelThread) == 0) {
+  } else if (err == ENOENT && !is_kernel_thread(living_stat)) {
     // A process that is becoming a zombie has lost its memory, and with it this link.
     facts.state = 'Z';
   }  // else a kernel thread or a path longer than PATH_MAX: no name
 
-  if (const auto ident = read_start(living, "exe", 6); ident && ident->starts_with("\177ELF")) {
+  if (const auto ident = living.read_file("exe", 6); ident && ident->starts_with("\177ELF")) {
     facts.elf64 = ident->size() <= 4 || (*ident)[4] != 1;          // ELFCLASS32
     facts.little_endian = ident->size() <= 5 || (*ident)[5] != 2;  // ELFDATA2MSB
   }
   const ProcessAccess access(pid);  // its command line is in its memory
-  if (const auto text = read_start(living, "cmdline", kCommandLineLimit)) {
+  if (const auto text = living.read_file("cmdline", kCommandLineLimit)) {
     facts.command_line = split_at_nul(*text);
   }
-  if (const auto text = read_start(living, "personality", kSmallFileLimit)) {
+  if (const auto text = living.read_file("personality", kSmallFileLimit)) {
     const std::string_view digits = std::string_view(*text).substr(0, text->find('\n'));
     if (!to_number(digits, 16, facts.personality)) facts.personality = 0;
   }
   facts.boottime_offset_ns = boottime_difference(living);
 
   CTX_RETURN_IF_ERROR(
-      read_stat(process));  // check that nothing was missing above only because the process ended
+      process.read_stat());  // check that nothing was missing above only because the process ended
   return facts;
 }
 
 std::optional<std::string> environment_variable(pid_t pid, std::string_view name) {
-  const auto living = open_living(pid);
+  const auto living = ProcDir::open_living(pid);
   if (!living) return std::nullopt;
   const ProcessAccess access(pid);
-  const auto text = read_start(*living, "environ", kEnvironmentLimit);
+  const auto text = living->read_file("environ", kEnvironmentLimit);
   if (!text) return std::nullopt;
   for (std::string& variable : split_at_nul(*text)) {
     if (variable.starts_with(name) && variable.substr(name.size(), 1) == "=") {
@@ -592,8 +463,8 @@ Result<std::vector<std::optional<std::string>>> vm_flags(pid_t pid,
 
 Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
   constexpr std::uint64_t present_or_swapped = std::uint64_t{3} << 62U;
-  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
-  CTX_ASSIGN_OR_RETURN(pagemap, open_in(living, "pagemap"));
+  CTX_ASSIGN_OR_RETURN(living, ProcDir::open_living(pid));
+  CTX_ASSIGN_OR_RETURN(pagemap, living.open_file("pagemap"));
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::array<std::uint64_t, 4096> words;
   std::vector<RemoteRange> out;
@@ -603,9 +474,9 @@ Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
     const auto ask = std::min<std::uint64_t>(left, words.size());
     const ssize_t n = pread(pagemap.get(), words.data(), ask * sizeof words[0],
                             static_cast<off_t>(at / page * sizeof words[0]));
-    if (n < 0) return fail("read pagemap", errno, subject(pid));
+    if (n < 0) return fail("read pagemap", errno, process_subject(pid));
     const auto got = static_cast<std::size_t>(n) / sizeof words[0];
-    if (got == 0) return fail("read pagemap", ESRCH, subject(pid));
+    if (got == 0) return fail("read pagemap", ESRCH, process_subject(pid));
     for (std::size_t i = 0; i < got; ++i, at += page) {
       if ((words[i] & present_or_swapped) == 0) continue;
       const auto begin = std::max(RemoteAddr(at), range.begin());
@@ -621,11 +492,11 @@ Result<std::vector<RemoteRange>> filled_pages(pid_t pid, RemoteRange range) {
 }
 
 Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
-  CTX_ASSIGN_OR_RETURN(living, open_living(pid));
-  CTX_ASSIGN_OR_RETURN(descriptors, numbers_in(living, "fd", kListLimit));
+  CTX_ASSIGN_OR_RETURN(living, ProcDir::open_living(pid));
+  CTX_ASSIGN_OR_RETURN(descriptors, living.numbers_in("fd", kMostListed));
   std::vector<FdLink> out;
   for (const int fd : descriptors) {
-    auto link = read_link(living, ("fd/" + std::to_string(fd)).c_str());
+    auto link = living.read_link(("fd/" + std::to_string(fd)).c_str());
     // Closed meanwhile, or a path longer than PATH_MAX.
     if (link && link->starts_with(prefix)) out.push_back({fd, std::move(*link)});
   }
@@ -633,59 +504,58 @@ Result<std::vector<FdLink>> descriptors_to(pid_t pid, std::string_view prefix) {
 }
 
 Result<std::string> descriptor_link(pid_t pid, int fd) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
-  return read_link(process, ("fd/" + std::to_string(fd)).c_str());
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(pid));
+  return process.read_link(("fd/" + std::to_string(fd)).c_str());
 }
 
 Result<unsigned> seccomp_filters(pid_t tid) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(tid));
-  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(tid));
+  CTX_ASSIGN_OR_RETURN(status, process.read_file("status", kSmallFileLimit));
   const auto count = status_number<unsigned>(status, "Seccomp_filters");
-  if (!count) return fail("count seccomp filters", ENOTSUP, subject(tid));
+  if (!count) return fail("count seccomp filters", ENOTSUP, process_subject(tid));
   return *count;
 }
 
 Result<pid_t> own_number(pid_t pid) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
-  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(pid));
+  CTX_ASSIGN_OR_RETURN(status, process.read_file("status", kSmallFileLimit));
   // One number per namespace, its own last.
   const std::string_view numbers = status_field(status, "NSpid").value_or("");
   const auto number = leading_number<pid_t>(numbers.substr(numbers.rfind('\t') + 1));
-  if (!number) return fail("number in a pid namespace", ENOTSUP, subject(pid));
+  if (!number) return fail("number in a pid namespace", ENOTSUP, process_subject(pid));
   return *number;
 }
 
 Result<bool> has_default_action(pid_t tid, int signo) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(tid));
-  CTX_ASSIGN_OR_RETURN(status, read_start(process, "status", kSmallFileLimit));
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(tid));
+  CTX_ASSIGN_OR_RETURN(status, process.read_file("status", kSmallFileLimit));
   for (const std::string_view key : {"SigIgn", "SigCgt"}) {
     const auto set = status_number<std::uint64_t>(status, key, 16);
-    if (!set) return fail("action of a signal", ENOTSUP, subject(tid));
+    if (!set) return fail("action of a signal", ENOTSUP, process_subject(tid));
     if ((*set >> (static_cast<unsigned>(signo) - 1) & 1U) != 0) return false;
   }
   return true;
 }
 
 Result<std::vector<pid_t>> thread_list(pid_t pid) {
-  CTX_ASSIGN_OR_RETURN(process, open_process(pid));
-  return numbers_in(process, "task", kListLimit);
+  CTX_ASSIGN_OR_RETURN(process, ProcDir::open(pid));
+  return process.numbers_in("task", kMostListed);
 }
 
 // The kernel counts each thread as a link to the directory, in addition to its own two.
 Result<std::size_t> thread_count(pid_t tid) {
   struct stat directory{};
-  if (tid <= 0) return fail("count threads", ESRCH, subject(tid));
+  if (tid <= 0) return fail("count threads", ESRCH, process_subject(tid));
   if (stat(("/proc/" + std::to_string(tid) + "/task").c_str(), &directory) != 0) {
-    return fail("count threads", errno == ENOENT ? ESRCH : errno, subject(tid));
+    return fail("count threads", errno == ENOENT ? ESRCH : errno, process_subject(tid));
   }
-  if (directory.st_nlink <= 2) return fail("count threads", ENOTSUP, subject(tid));
+  if (directory.st_nlink <= 2) return fail("count threads", ENOTSUP, process_subject(tid));
   return directory.st_nlink - 2;
 }
 
 Result<std::vector<pid_t>> process_list() {
-  Fd fd(open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.is_open()) return fail("open /proc", errno, "");
-  return numbers_in({std::move(fd), 0}, ".", kProcessListLimit);
+  CTX_ASSIGN_OR_RETURN(all, ProcDir::open_root());
+  return all.numbers_in(".", kProcessListLimit);
 }
 
 std::uint64_t boottime_now_ns() { return now_ns(CLOCK_BOOTTIME); }

@@ -4,104 +4,26 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
-#include <fstream>
-#include <functional>
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "sys/forked_child.h"
 #include "sys/process.h"
 
 namespace ctxconf::sys {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kLong = 20s;
-
-// A fork of this test that runs the body, passes its value here, and then sleeps.
-class Forked {
- public:
-  explicit Forked(const std::function<std::uint64_t(int answer)>& body) {
-    std::array<int, 2> answer{};
-    if (pipe(answer.data()) != 0) abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const std::uint64_t value = body(answer[1]);
-      if (write(answer[1], &value, sizeof value) != sizeof value) _exit(99);
-      while (true) pause();
-    }
-    close(answer[1]);
-    if (read(answer[0], &value_, sizeof value_) != sizeof value_) value_ = 0;
-    close(answer[0]);
-  }
-  Forked(const Forked&) = delete;
-  Forked& operator=(const Forked&) = delete;
-  ~Forked() {
-    if (pid_ > 0) kill(pid_, SIGKILL);
-    wait();
-  }
-  pid_t pid() const { return pid_; }
-  std::uint64_t value() const { return value_; }
-  int wait() {
-    int status = -1;
-    if (pid_ > 0 && waitpid(pid_, &status, 0) != pid_) ADD_FAILURE() << errno;
-    pid_ = 0;
-    return status;
-  }
-
- private:
-  pid_t pid_ = 0;
-  std::uint64_t value_ = 0;
-};
-
-std::uint64_t own_thread_pointer() {
-  return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer());
-}
-
-char state_of(pid_t tid) {
-  std::ifstream status("/proc/" + std::to_string(tid) + "/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with("State:\t")) return line[7];
-  }
-  return '-';
-}
-
-bool comes_to(pid_t tid, char state) {
-  const auto latest = std::chrono::steady_clock::now() + kLong;
-  while (state_of(tid) != state) {
-    if (std::chrono::steady_clock::now() > latest) return false;
-    usleep(1000);
-  }
-  return true;
-}
-
-// The thread that is not the leader.
-pid_t other_thread(pid_t pid) {
-  const std::vector<pid_t> threads = thread_list(pid).value();
-  for (const pid_t tid : threads) {
-    if (tid != pid) return tid;
-  }
-  return 0;
-}
-
-void spin(std::uint64_t value, int answer) {
-  if (write(answer, &value, sizeof value) != sizeof value) _exit(99);
-  for (volatile bool go_on = true; go_on;) {
-  }
-}
 
 TEST(ThreadStop, KnowsTheThreadPointerOfASleeperAndOfARunner) {
   const Forked sleeper([](int) { return own_thread_pointer(); });
@@ -282,20 +204,8 @@ TEST(ThreadStop, AThreadThatIsKilledMeanwhileIsNoTrouble) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
-// The parent of a vfork child sleeps uninterruptibly.
 TEST(ThreadStop, LetsGoOfAThreadThatDoesNotStop) {
-  Forked child([](int answer) {
-    const std::uint64_t ready = 1;
-    if (write(answer, &ready, sizeof ready) != sizeof ready) _exit(99);
-    if (vfork() == 0) {  // NOLINT(bugprone-unsafe-functions)
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      pause();
-      _exit(0);
-    }
-    _exit(7);
-    return ready;
-  });
-  ASSERT_TRUE(comes_to(child.pid(), 'D'));
+  Unstoppable child;
   for (int i = 0; i < 3; ++i) {
     const auto stopped = ThreadStop::stop(child.pid(), 5ms);
     ASSERT_FALSE(stopped);
@@ -303,11 +213,7 @@ TEST(ThreadStop, LetsGoOfAThreadThatDoesNotStop) {
         << "the second time it would be EPERM if it were still traced";
   }
   // It continues when it can, without a stop that nobody handles.
-  std::ifstream children("/proc/" + std::to_string(child.pid()) + "/task/" +
-                         std::to_string(child.pid()) + "/children");
-  pid_t grandchild = 0;
-  if (!(children >> grandchild)) GTEST_SKIP() << "no list of children";
-  kill(grandchild, SIGKILL);
+  if (!child.release()) GTEST_SKIP() << "no list of children";
   const int status = child.wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }

@@ -387,15 +387,22 @@ Result<Location> location_of(const Modules& modules, const TlsAccess& access,
 Result<std::optional<RemoteAddr>> glibc_block(const DynamicLocation& location, std::uint64_t dtv,
                                               const MemoryReader& memory) {
   constexpr std::uint64_t kEntry = 16;
-  CTX_ASSIGN_OR_RETURN(length, read_words(memory, dtv - kEntry));
-  if (length[0] == 0 || length[0] > kMostModuleIds) {
-    return untrue("a DTV of " + std::to_string(length[0]) + " entries");
+  std::array<std::uint64_t, 4> head{};  // length, -, generation, -
+  Words block{};
+  CTX_ASSIGN_OR_RETURN(
+      copied, memory.read_two({RemoteAddr(dtv - kEntry), std::as_writable_bytes(std::span(head))},
+                              {RemoteAddr(dtv + location.module_id * kEntry),
+                               std::as_writable_bytes(std::span(block))}));
+  const auto unreadable = [&] { return fail("find TLS variable", EFAULT, "a DTV"); };
+  if (copied[0] < sizeof head) return unreadable();
+  const std::uint64_t length = head[0];
+  if (length == 0 || length > kMostModuleIds) {
+    return untrue("a DTV of " + std::to_string(length) + " entries");
   }
-  if (location.module_id > length[0]) return std::nullopt;  // has not grown for this module yet
-  CTX_ASSIGN_OR_RETURN(generation, read_words(memory, dtv));
-  if (generation[0] < location.generation)
-    return std::nullopt;  // the entry belongs to an older module
-  CTX_ASSIGN_OR_RETURN(block, read_words(memory, dtv + location.module_id * kEntry));
+  if (location.module_id > length) return std::nullopt;  // has not grown for this module yet
+  // The entry belongs to an older module.
+  if (head[2] < location.generation) return std::nullopt;
+  if (copied[1] < sizeof block) return unreadable();
   if (block[0] == 0 || block[0] == kUnallocated) return std::nullopt;
   return RemoteAddr(block[0]);
 }

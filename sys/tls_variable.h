@@ -75,6 +75,9 @@ std::vector<LoadedAt> loaded_at(const ElfImage& image, std::span<const MapEntry>
                                 ElfBudget& budget);
 
 Result<Modules> modules_of(pid_t pid, ElfCache& cache, const ElfLimits& limits = {});
+// The same, from the text of /proc/PID/maps.
+Result<Modules> modules_of(pid_t pid, std::string_view maps, ElfCache& cache,
+                           const ElfLimits& limits = {});
 // A part of modules_of: Module::load_order, from the memory of the process.
 void add_load_order(Modules& modules, const MemoryReader& memory);
 
