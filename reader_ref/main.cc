@@ -61,9 +61,11 @@ struct Command {
   bool verbose = false;
   bool no_threads = false;
   std::string interval_text = "1s";
+  std::string relist_text = "1s";
   std::string for_text;
   std::string timeout_text = "30s";
   milliseconds interval{0};
+  milliseconds relist{0};
   milliseconds timeout{0};
   std::optional<milliseconds> run_for;
 };
@@ -159,9 +161,9 @@ ReaderOptions options_of(const Command& command) {
 }
 
 Answer read_process(const Command& command, const ReaderOptions& options, pid_t pid,
-                    sys::ElfCache& files) {
+                    ReaderTools& tools) {
   Answer answer;
-  const auto report = ProcessReader(pid, options, files).read();
+  const auto report = ProcessReader(pid, options, tools).read();
   if (!report) {
     answer.err = report.error().err;
     answer.error = sys::to_string(report.error());
@@ -180,8 +182,8 @@ class Asker {
  public:
   Asker(const Command& command, ReaderOptions options)
       : timeout_(command.timeout),
-        child_([&command, options = std::move(options), files = std::make_shared<sys::ElfCache>()](
-                   pid_t pid) { return encode(read_process(command, options, pid, *files)); },
+        child_([&command, options = std::move(options), tools = std::make_shared<ReaderTools>()](
+                   pid_t pid) { return encode(read_process(command, options, pid, *tools)); },
                command.timeout) {}
 
   Answer ask(pid_t pid) {
@@ -440,14 +442,21 @@ int watch(const Command& command) {
   Ending ending(command.run_for);
   auto options = options_of(command);
   options.sleep = [&](milliseconds delay) { return ending.sleep(delay); };
-  sys::ElfCache files;
-  ProcessReader reader(command.pid, options, files);
+  options.relist = command.relist;
+  ReaderTools tools;
+  ProcessReader reader(command.pid, options, tools);
   ChangePrinter printer(command);
   const bool was_there = exists(command.pid);
   bool found = false;
+  std::optional<std::uint64_t> start_ticks;
   for (bool first = true;; first = false) {
     const auto report = reader.read();
+    if (report && start_ticks.value_or(report->start_ticks) != report->start_ticks) {
+      printer.ended();  // another process has its id
+      break;
+    }
     if (report) {
+      start_ticks = report->start_ticks;
       found = found || report->context;
       if (found) ending.found();
       // A context read before an update stays in use until the update is complete.
@@ -465,21 +474,19 @@ int watch(const Command& command) {
   return finish(ending.code());
 }
 
-// What is wrong with the command line, or nothing.
-std::optional<std::string> settle(Command& command, bool watching) {
-  if (command.all && !command.pid_text.empty()) return "--all and a PID cannot be used together";
-  if (!command.all) {
-    if (command.pid_text.empty()) return watching ? "give a PID" : "give a PID or --all";
-    const auto pid = parse_pid(command.pid_text);
-    if (!pid) return command.pid_text + " is not a process id";
-    command.pid = *pid;
-  }
+// What is wrong with the times of the command line, or nothing.
+std::optional<std::string> settle_times(Command& command) {
   const auto interval = parse_duration(command.interval_text);
   if (!interval || *interval < kShortestInterval) {
     return "--interval: " + command.interval_text +
            " is not a duration of at least 10ms, such as 500ms or 2s";
   }
   command.interval = *interval;
+  const auto relist = parse_duration(command.relist_text);
+  if (!relist) {
+    return "--relist: " + command.relist_text + " is not a duration, such as 0, 500ms or 10s";
+  }
+  command.relist = *relist;
   const auto timeout = parse_duration(command.timeout_text);
   if (!timeout || *timeout <= milliseconds(0)) {
     return "--timeout: " + command.timeout_text + " is not a duration, such as 500ms or 30s";
@@ -490,6 +497,26 @@ std::optional<std::string> settle(Command& command, bool watching) {
   if (!command.run_for)
     return "--for: " + command.for_text + " is not a duration, such as 500ms, 10s or 2m";
   return std::nullopt;
+}
+
+// What is wrong with the command line, or nothing.
+std::optional<std::string> settle(Command& command, bool watching) {
+  if (command.all && !command.pid_text.empty()) return "--all and a PID cannot be used together";
+  if (!command.all) {
+    if (command.pid_text.empty()) return watching ? "give a PID" : "give a PID or --all";
+    const auto pid = parse_pid(command.pid_text);
+    if (!pid) return command.pid_text + " is not a process id";
+    command.pid = *pid;
+  }
+  return settle_times(command);
+}
+
+int serve_requests(Command& command) {
+  if (const auto wrong = settle_times(command)) return complain(kExitUsage, *wrong);
+  ServeOptions options;
+  options.watch = {command.interval, command.relist};
+  if (serve(std::cin, std::cout, options)) return kExitFound;
+  return complain(kExitInternal, "standard output cannot be written");
 }
 
 int run(int argc, char** argv) {
@@ -516,9 +543,16 @@ int run(int argc, char** argv) {
   auto* watching = app.add_subcommand("watch", "read repeatedly and print what changes");
   add_common(watching);
   watching->add_option("--interval", command.interval_text, "time between two reads; default 1s");
+  watching->add_option("--relist", command.relist_text,
+                       "how often the mappings are listed again; 0: at each read; default 1s");
   watching->add_option("--for", command.for_text, "end after this time; default: at SIGINT");
   auto* serving = app.add_subcommand(
       "serve", "answer the requests of `ctxconf reader -- reader_ref serve` on standard input");
+  std::string serve_interval = "100ms";
+  serving->add_option("--interval", serve_interval,
+                      "time between two looks at a process that is watched; default 100ms");
+  serving->add_option("--relist", command.relist_text,
+                      "how often its mappings are listed again; 0: at each look; default 1s");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -526,8 +560,8 @@ int run(int argc, char** argv) {
     return complain(kExitUsage, std::string(e.what()) + "; see reader_ref --help");
   }
   if (serving->parsed()) {
-    if (serve(std::cin, std::cout)) return kExitFound;
-    return complain(kExitInternal, "standard output cannot be written");
+    command.interval_text = serve_interval;
+    return serve_requests(command);
   }
   const bool is_watch = watching->parsed();
   if (const auto wrong = settle(command, is_watch)) return complain(kExitUsage, *wrong);

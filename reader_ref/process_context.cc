@@ -84,30 +84,31 @@ Result<Taken<std::vector<std::byte>>> read_payload(const MemoryReader& memory,
   return payload;
 }
 
-Result<Taken<Copy>> copy_context(const MemoryReader& memory, const MapEntry& mapping) {
-  CTX_ASSIGN_OR_RETURN(before, read_header(memory, mapping));
-  if (!before) return Taken<Copy>(std::unexpect, std::move(before.error()));
+// `before` is what read_header() has just returned.
+Result<Taken<Copy>> copy_context(const MemoryReader& memory, const MapEntry& mapping,
+                                 const abi::ProcessHeader& before) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  CTX_ASSIGN_OR_RETURN(payload, read_payload(memory, *before));
+  CTX_ASSIGN_OR_RETURN(payload, read_payload(memory, before));
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // Compares the whole header, not only the timestamp: nothing guarantees the order in which the
   // kernel copies 32 bytes, so the first copy may hold the old pointer and the new timestamp.
   CTX_ASSIGN_OR_RETURN(after, read_header(memory, mapping));
-  if (!after || *after != *before) {
+  if (!after || *after != before) {
     return Taken<Copy>(std::unexpect, true, "was changed while it was copied");
   }
   if (!payload) return Taken<Copy>(std::unexpect, std::move(payload.error()));
-  return Copy{*before, std::move(*payload)};
+  return Copy{before, std::move(*payload)};
 }
 
 using Found = std::shared_ptr<const ProcessContext>;
 
 Result<Taken<Found>> take(const MemoryReader& memory, const MapEntry& mapping, const Found& known) {
-  if (known && known->mapping.range.begin() == mapping.range.begin()) {
-    CTX_ASSIGN_OR_RETURN(header, read_header(memory, mapping));
-    if (header && *header == known->header) return known;
+  CTX_ASSIGN_OR_RETURN(header, read_header(memory, mapping));
+  if (!header) return Taken<Found>(std::unexpect, std::move(header.error()));
+  if (known && known->mapping.range.begin() == mapping.range.begin() && *header == known->header) {
+    return known;
   }
-  CTX_ASSIGN_OR_RETURN(copy, copy_context(memory, mapping));
+  CTX_ASSIGN_OR_RETURN(copy, copy_context(memory, mapping, *header));
   if (!copy) return Taken<Found>(std::unexpect, std::move(copy.error()));
   auto decoded = decode_payload(copy->payload);
   if (!decoded) return Taken<Found>(std::unexpect, false, decoded.error().detail);
@@ -129,6 +130,10 @@ KeyMap key_map_of(const AnyValue& value) {
     keys.push_back(element.string_value());
   }
   return keys;
+}
+
+std::vector<std::string> name_prefixes() {
+  return {abi::kMappingNamePrefixes.begin(), abi::kMappingNamePrefixes.end()};
 }
 
 // protobuf reports on stderr which string is not UTF-8.
@@ -163,6 +168,11 @@ Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte
     context->keys = key_map_of(keys->value());
   }
   return context;
+}
+
+Result<bool> is_unchanged(const MemoryReader& memory, const ProcessContext& known) {
+  CTX_ASSIGN_OR_RETURN(header, read_header(memory, known.mapping));
+  return header && *header == known.header;
 }
 
 Result<ContextSample> sample_once(const MemoryReader& memory, std::span<const MapEntry> candidates,
@@ -210,8 +220,12 @@ Result<ContextSample> read_process_context(const MemoryReader& memory, const Lis
 }
 
 Result<std::vector<MapEntry>> candidates_of(pid_t pid) {
-  static const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
-                                                 abi::kMappingNamePrefixes.end());
+  return sys::find_all_mappings(pid, name_prefixes());
+}
+
+Result<std::vector<MapEntry>> candidates_and_files_of(pid_t pid) {
+  auto prefixes = name_prefixes();
+  prefixes.emplace_back("/");
   return sys::find_all_mappings(pid, prefixes);
 }
 

@@ -46,6 +46,11 @@ const KeyValue* find_attribute(const KeyValues& attributes, std::string_view key
 // The message and what the thread context needs from it. The error says why it cannot be decoded.
 sys::Result<std::shared_ptr<ProcessContext>> decode_payload(std::span<const std::byte> payload);
 
+// Whether its header is still the same, so that it need not be copied again: one read. Errors are
+// about the process. An exec, an munmap and other data at the address change the header or make it
+// unreadable.
+sys::Result<bool> is_unchanged(const sys::MemoryReader& memory, const ProcessContext& known);
+
 // What one sample of all candidates showed.
 struct ContextSample {
   std::shared_ptr<const ProcessContext> context;  // null: no usable context
@@ -83,5 +88,7 @@ sys::Result<ContextSample> read_process_context(const sys::MemoryReader& memory,
 
 // The mappings of a live process whose name begins like that of a context.
 sys::Result<std::vector<sys::MapEntry>> candidates_of(pid_t pid);
+// These, and those of files; by address. One list costs less than two.
+sys::Result<std::vector<sys::MapEntry>> candidates_and_files_of(pid_t pid);
 
 }  // namespace ctxconf::reader

@@ -6,6 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "abi/process_header.h"
+#include "abi/thread_record.h"
+#include "sys/map_table.h"
 #include "sys/process.h"
 
 namespace ctxconf::reader {
@@ -28,19 +31,23 @@ std::string thread_name(pid_t pid, pid_t tid) {
   return name;
 }
 
+bool is_file(const sys::MapEntry& mapping) { return mapping.name.starts_with('/'); }
+
 // Loading a library maps a file, which changes this number; the file need not contain code, because
 // it may contain only the variable.
-Result<std::uint64_t> fingerprint_of_files(pid_t pid) {
-  CTX_ASSIGN_OR_RETURN(mappings, sys::find_all_mappings(pid, {"/"}));
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a, by words
-  for (const sys::MapEntry& m : mappings) {
+class FilesHash {
+ public:
+  void add(const sys::MapEntry& m) {
     for (const std::uint64_t word : {m.range.begin().raw(), m.range.end().raw(), m.inode,
                                      std::uint64_t{m.dev_major} << 32U | m.dev_minor}) {
-      hash = (hash ^ word) * 0x100000001b3U;
+      hash_ = (hash_ ^ word) * 0x100000001b3U;
     }
   }
-  return hash;
-}
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325U;  // FNV-1a, by words
+};
 
 // Why the variable is not read; empty: it is read.
 std::string why_no_threads(const ProcessContext& context) {
@@ -71,113 +78,159 @@ std::vector<VariableReport> describe_variables(const ThreadVariable& found) {
 
 }  // namespace
 
-ProcessReader::ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& files)
-    : pid_(pid), options_(std::move(options)), files_(&files), memory_(pid) {
+ProcessReader::ProcessReader(pid_t pid, ReaderOptions options, ReaderTools& tools)
+    : pid_(pid), options_(std::move(options)), tools_(&tools), memory_(pid) {
   if (!options_.sleep) options_.sleep = sleep_here;
 }
 
-Result<ContextSample> ProcessReader::sample_context() {
-  return read_process_context(
-      memory_, [&] { return candidates_of(pid_); }, known_, options_.patience, options_.sleep);
-}
-
-Result<ProcessReport> ProcessReader::read() {
-  CTX_ASSIGN_OR_RETURN(report, read_once());
-  CTX_ASSIGN_OR_RETURN(same, still_holds(report));
-  if (same) return std::move(report);
-  CTX_ASSIGN_OR_RETURN(second, read_once());
-  CTX_ASSIGN_OR_RETURN(same_now, still_holds(second));
-  if (same_now) return std::move(second);
+Result<ProcessReport> ProcessReader::read(const Wanted& wanted) {
+  constexpr int kTries = 2;
+  for (int i = 0; i < kTries; ++i) {
+    CTX_ASSIGN_OR_RETURN(report, read_once(wanted));
+    CTX_ASSIGN_OR_RETURN(same, still_holds(report));
+    if (same) return std::move(report);
+    listing_.reset();
+  }
   return sys::fail(
       "read process", EAGAIN,
       "pid " + std::to_string(pid_) + ": its context was replaced twice while it was read");
 }
 
-// Whether executable, context and threads belong to one program. A process that ends meanwhile
-// loses threads; after an exec, the same id has other threads.
-Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
-  if (!report.context) return true;
-  CTX_ASSIGN_OR_RETURN(facts, sys::process_facts(pid_));
-  if (facts.start_ticks != report.start_ticks || facts.executable != report.executable ||
-      facts.state == 'Z') {
-    return false;
+// The process that has the id now. Nothing is kept of another one that had it.
+Result<> ProcessReader::open_process() {
+  if (process_ && process_->lives()) return {};
+  process_.reset();
+  executable_.reset();
+  listing_.reset();
+  known_ = {};
+  loaded_.reset();
+  names_.clear();
+  CTX_ASSIGN_OR_RETURN(process, sys::ProcessHandle::open(pid_));
+  if (!process.lives()) {
+    return sys::fail("read process", ESRCH, "pid " + std::to_string(pid_) + " has ended");
   }
-  CTX_ASSIGN_OR_RETURN(candidates, candidates_of(pid_));
-  const sys::MapEntry& mapping = report.context->mapping;
-  return std::ranges::any_of(candidates, [&](const sys::MapEntry& m) {
+  process_ = std::move(process);
+  return {};
+}
+
+Result<ProcessReport> ProcessReader::read_once(const Wanted& wanted) {
+  is_fresh_ = false;
+  CTX_RETURN_IF_ERROR(open_process());
+  CTX_RETURN_IF_ERROR(sample_context());
+  if (is_fresh_ || !executable_) {
+    CTX_ASSIGN_OR_RETURN(executable, process_->executable());
+    executable_ = std::move(executable);
+    names_.clear();
+  }
+  ProcessReport report;
+  report.pid = pid_;
+  report.start_ticks = process_->start_ticks();
+  report.executable = *executable_;
+  report.context = known_.context;
+  report.busy = known_.busy;
+  report.notes = known_.notes;
+  if (report.context && wanted.threads) read_threads(report, wanted.only);
+  return report;
+}
+
+// Whether executable, context and threads belong to one program, and that to the process. An exec
+// and a process that is ending take the header away; a process that has ended has lost its id.
+Result<bool> ProcessReader::still_holds(const ProcessReport& report) {
+  // What was known before has been checked by the sample of the context.
+  if (report.context && (is_fresh_ || report.threads_read)) {
+    CTX_ASSIGN_OR_RETURN(same, is_unchanged(memory_, *report.context));
+    if (!same) {
+      CTX_ASSIGN_OR_RETURN(updated, is_listed(report.context->mapping));
+      CTX_ASSIGN_OR_RETURN(executable, process_->executable());
+      if (!updated || executable != report.executable) return false;
+    }
+  }
+  return process_->lives();
+}
+
+Result<bool> ProcessReader::is_listed(const sys::MapEntry& mapping) {
+  CTX_RETURN_IF_ERROR(list_mappings());
+  return std::ranges::any_of(listing_->candidates, [&](const sys::MapEntry& m) {
     return m.range == mapping.range && m.inode == mapping.inode;
   });
 }
 
-Result<ProcessReport> ProcessReader::read_once() {
-  CTX_ASSIGN_OR_RETURN(facts, sys::process_facts(pid_));
-  if (facts.state == 'Z') {
-    return sys::fail("read process", ESRCH, "pid " + std::to_string(pid_) + " has ended");
+// Usually one read: of the header.
+Result<> ProcessReader::sample_context() {
+  const auto begin = Clock::now();
+  if (known_.context && listing_ && begin - listing_->at < options_.relist) {
+    CTX_ASSIGN_OR_RETURN(same, is_unchanged(memory_, *known_.context));
+    if (same) return {};
+    listing_.reset();  // an update, or something else lies there now
   }
-  if (facts.start_ticks != start_ticks_) {  // the first time, or the id was reused
-    start_ticks_ = facts.start_ticks;
-    known_.reset();
-    loaded_.reset();
+  CTX_ASSIGN_OR_RETURN(sample, sample_candidates());
+  // Believe nothing new at an address that was listed earlier: sample what is listed now.
+  if (sample.context && sample.context != known_.context && listing_->at < begin) {
+    listing_.reset();
+    CTX_ASSIGN_OR_RETURN(again, sample_candidates());
+    sample = std::move(again);
   }
-  CTX_ASSIGN_OR_RETURN(sample, sample_context());
-  CTX_ASSIGN_OR_RETURN(facts_after, sys::process_facts(pid_));
-  // A process that is ending loses its memory, and the link to its executable, before it is a
-  // zombie.
-  const bool lost = !facts.executable.empty() && facts_after.executable.empty();
-  if (facts_after.start_ticks != start_ticks_ || facts_after.state == 'Z' || lost) {
-    return sys::fail("read process", ESRCH,
-                     "pid " + std::to_string(pid_) + " ended while it was read");
-  }
-  known_ = sample.context;
-  ProcessReport report;
-  report.pid = pid_;
-  report.start_ticks = start_ticks_;
-  report.executable = std::move(facts_after.executable);
-  report.context = std::move(sample.context);
-  report.busy = sample.busy;
-  report.notes = std::move(sample.notes);
-  if (report.context && options_.threads) read_threads(report);
-  return report;
-}
-
-Result<> ProcessReader::find_variable() {
-  CTX_ASSIGN_OR_RETURN(mappings, fingerprint_of_files(pid_));
-  const std::uint64_t timestamp = known_->header.monotonic_published_at_ns;
-  if (loaded_ && loaded_->mappings == mappings && loaded_->context_timestamp == timestamp) {
-    return {};
-  }
-  loaded_.reset();
-  CTX_ASSIGN_OR_RETURN(variable, find_thread_variable(pid_, *files_));
-  loaded_ = Loaded{mappings, timestamp, std::move(variable)};
+  known_ = std::move(sample);
   return {};
 }
 
-// Nothing: the thread has ended.
-std::optional<ProcessReader::Sampled> ProcessReader::sample(pid_t tid, Clock::time_point end) {
-  Sampled out;
-  out.thread.tid = tid;
-  out.thread.name = thread_name(pid_, tid);
-  const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-  if (left <= milliseconds(0)) {
-    out.thread.why = "not read: time is up";
-    return out;
-  }
-  auto sampled = sample_thread(tid, loaded_->variable, memory_, options_.attributes,
-                               std::min(options_.stop_deadline, left));
-  if (!sampled && sampled.error().err == ESRCH) return std::nullopt;
-  if (!sampled) {
-    out.thread.why = sys::to_string(sampled.error());
-  } else if (!sampled->record) {
-    out.thread.why = std::move(sampled->why);
-  } else if (sampled->record->state != RecordState::kValid) {
-    out.thread.why = describe(sampled->record->state);
-  } else {
-    out.record = std::move(sampled->record);
-  }
-  return out;
+Result<ContextSample> ProcessReader::sample_candidates() {
+  const auto list = [this]() -> Result<std::vector<sys::MapEntry>> {
+    const bool is_due = !listing_ || Clock::now() - listing_->at >= options_.relist;
+    if (is_due) CTX_RETURN_IF_ERROR(list_mappings());
+    return listing_->candidates;
+  };
+  return read_process_context(memory_, list, known_.context, options_.patience, options_.sleep);
 }
 
-void ProcessReader::read_threads(ProcessReport& report) {
+Result<> ProcessReader::list_mappings() {
+  Listing listing;
+  listing.at = Clock::now();
+  if (wants_variable()) {
+    CTX_ASSIGN_OR_RETURN(mappings, candidates_and_files_of(pid_));
+    FilesHash files;
+    for (sys::MapEntry& m : mappings) {
+      if (abi::is_candidate_name(m.name)) {
+        listing.candidates.push_back(std::move(m));
+      } else {
+        files.add(m);
+      }
+    }
+    listing.files = files.value();
+  } else {
+    CTX_ASSIGN_OR_RETURN(candidates, candidates_of(pid_));
+    listing.candidates = std::move(candidates);
+  }
+  listing_ = std::move(listing);
+  is_fresh_ = true;
+  return {};
+}
+
+bool ProcessReader::wants_variable() const {
+  return options_.threads && known_.context && why_no_threads(*known_.context).empty();
+}
+
+// Again if the loaded files may have changed, or what the context says of the variable.
+Result<> ProcessReader::find_variable() {
+  const std::uint64_t timestamp = known_.context->header.monotonic_published_at_ns;
+  if (loaded_ && loaded_->context_timestamp == timestamp &&
+      (!listing_->files || *listing_->files == loaded_->files)) {
+    return {};
+  }
+  loaded_.reset();
+  CTX_ASSIGN_OR_RETURN(maps, sys::read_maps_text(pid_));
+  FilesHash files;
+  sys::for_each_mapping(maps, [&](const Result<sys::MapEntry>& m) {
+    if (m && is_file(*m) && !abi::is_candidate_name(m->name)) files.add(*m);
+    return true;
+  });
+  CTX_ASSIGN_OR_RETURN(variable, find_thread_variable(pid_, maps, tools_->files));
+  if (listing_->files) listing_->files = files.value();
+  loaded_ = Loaded{files.value(), timestamp, std::move(variable)};
+  return {};
+}
+
+void ProcessReader::read_threads(ProcessReport& report, std::optional<pid_t> only) {
   report.threads_why = why_no_threads(*report.context);
   if (!report.threads_why.empty()) return;
   if (const auto found = find_variable(); !found) {
@@ -193,37 +246,60 @@ void ProcessReader::read_threads(ProcessReport& report) {
   }
   report.variables = describe_variables(variable);
   find_locations(loaded_->variable, memory_);
-  const auto tids = sys::thread_list(pid_);
+  const auto tids = only ? Result<std::vector<pid_t>>(std::in_place, {*only}) : process_->threads();
   if (!tids) {
     report.threads_why = "the threads cannot be listed: " + sys::to_string(tids.error());
     return;
   }
   report.threads_read = true;
-  std::vector<Sampled> samples;
-  const auto end = Clock::now() + options_.stop_budget;
-  for (const pid_t tid : *tids) {
-    if (auto sampled = sample(tid, end)) samples.push_back(std::move(*sampled));
-  }
+  add_threads(report, *tids);
+}
+
+// Without those that have ended.
+void ProcessReader::add_threads(ProcessReport& report, const std::vector<pid_t>& tids) {
+  const sys::StopLimits limits{options_.stop_deadline, Clock::now() + options_.stop_budget};
+  auto samples = sample_threads(tools_->stopper, tids, loaded_->variable, memory_,
+                                options_.attributes, limits);
   // All threads run again: from here on only copies are used.
+  std::vector<std::optional<RecordCopy>> records;
   bool unknown = false;
-  for (Sampled& s : samples) {
-    if (s.record) s.thread.context = parse_record(*s.record, report.context->keys);
-    unknown = unknown || (s.thread.context && !s.thread.context->unknown.empty());
+  for (std::size_t i = 0; i < tids.size(); ++i) {
+    auto& sample = samples[i];
+    if (!sample && sample.error().err == ESRCH) continue;
+    ThreadReport& t = report.threads.emplace_back();
+    t.tid = tids[i];
+    t.name = name_of(t.tid);
+    auto& record = records.emplace_back();
+    if (!sample) {
+      t.why = sample.error().err == ETIME ? "not read: time is up" : sys::to_string(sample.error());
+    } else if (!sample->record) {
+      t.why = std::move(sample->why);
+    } else if (sample->record->state != RecordState::kValid) {
+      t.why = describe(sample->record->state);
+    } else {
+      record = std::move(sample->record);
+      t.context = parse_record(*record, report.context->keys);
+      unknown = unknown || !t.context->unknown.empty();
+    }
   }
-  if (unknown) refresh_names(report, samples);
-  for (Sampled& s : samples) report.threads.push_back(std::move(s.thread));
+  if (unknown) refresh_names(report, records);
 }
 
 // An index is not in the map, which may have grown since it was read. Tries once: leaves out
 // indexes that the new map does not name either.
-void ProcessReader::refresh_names(ProcessReport& report, std::vector<Sampled>& samples) {
-  const auto fresh = sample_context();
-  if (!fresh || !fresh->context || fresh->context == known_) return;
-  known_ = fresh->context;
-  report.context = fresh->context;
-  for (Sampled& s : samples) {
-    if (s.record) s.thread.context = parse_record(*s.record, report.context->keys);
+void ProcessReader::refresh_names(ProcessReport& report,
+                                  const std::vector<std::optional<RecordCopy>>& records) {
+  if (!sample_context() || !known_.context || known_.context == report.context) return;
+  report.context = known_.context;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i]) report.threads[i].context = parse_record(*records[i], report.context->keys);
   }
+}
+
+const std::string& ProcessReader::name_of(pid_t tid) {
+  const auto [at, is_new] = names_.try_emplace(tid);
+  if (is_new) at->second = thread_name(pid_, tid);
+  return at->second;
 }
 
 }  // namespace ctxconf::reader

@@ -1,12 +1,13 @@
 // A profiler's view of one process: its context and the context of each of its threads, read
-// repeatedly. Caches the decoded context while its header stays the same, and the loaded files
-// while the mappings stay the same.
+// repeatedly. Keeps the decoded context while its header stays the same, and the loaded files while
+// the mappings stay the same. An unchanged process costs one remote read, and one stop per thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,9 @@
 #include "reader_ref/process_context.h"
 #include "reader_ref/thread_context.h"
 #include "reader_ref/thread_sample.h"
+#include "sys/process_handle.h"
 #include "sys/result.h"
+#include "sys/threads_stopper.h"
 #include "sys/tls_variable.h"
 
 namespace ctxconf::reader {
@@ -25,8 +28,12 @@ struct ReaderOptions {
   Attributes attributes = Attributes::kRead;
   Patience patience;
   Sleep sleep;  // empty: really sleeps
-  // A thread that does not stop costs this much. All threads of a process together have the second
-  // limit, in wall time; the remaining threads are not read.
+  // How often the mappings are listed again, and names of threads and the executable are read
+  // again. 0: each time. A change of the known context is noticed each time in any case
+  // (docs/reader.md).
+  std::chrono::milliseconds relist{0};
+  // How long to wait for a thread to stop; others are read meanwhile. All threads of a process
+  // together have the second limit, in wall time; the remaining threads are not read.
   std::chrono::milliseconds stop_deadline{500};
   std::chrono::milliseconds stop_budget{10'000};
 };
@@ -58,44 +65,77 @@ struct ProcessReport {
   std::vector<ThreadReport> threads;  // by thread id; without those that vanished
 };
 
+// What the readers of many processes share. For one thread.
+struct ReaderTools {
+  sys::ElfCache files;
+  sys::ThreadsStopper stopper;
+};
+
 class ProcessReader {
  public:
-  // `files` is shared by the readers of many processes and must outlive them.
-  ProcessReader(pid_t pid, ReaderOptions options, sys::ElfCache& files);
+  // `tools` must outlive this.
+  ProcessReader(pid_t pid, ReaderOptions options, ReaderTools& tools);
 
   // ESRCH: no such process, or it ended meanwhile. EPERM, EACCES: it may not be read. EAGAIN: its
   // context or its program was replaced while it was read, and once more. Stops each thread for the
   // moment in which its record is copied.
-  sys::Result<ProcessReport> read();
+  //
+  // If the id belongs to another process than at the last call, that one is read, and nothing of
+  // the former is used: start_ticks differs.
+  sys::Result<ProcessReport> read() { return read({.threads = options_.threads, .only = {}}); }
+  // Without the threads, or with one thread: it is left out if there is no such thread.
+  sys::Result<ProcessReport> read_context() { return read({.threads = false, .only = {}}); }
+  sys::Result<ProcessReport> read_thread(pid_t tid) { return read({.threads = true, .only = tid}); }
+
+  // The next read lists the mappings.
+  void relist() { listing_.reset(); }
+  bool knows_context() const { return known_.context != nullptr; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Wanted {
+    bool threads = true;
+    std::optional<pid_t> only;
+  };
+  struct Listing {
+    std::vector<sys::MapEntry> candidates;
+    // Changes when a file is mapped or unmapped; nothing if it was not needed.
+    std::optional<std::uint64_t> files;
+    Clock::time_point at;
+  };
   struct Loaded {
-    std::uint64_t mappings = 0;  // the mappings in which it was found
+    std::uint64_t files = 0;  // as in Listing, when the variable was looked for
     std::uint64_t context_timestamp = 0;
     ThreadVariable variable;
   };
-  struct Sampled {
-    ThreadReport thread;
-    std::optional<RecordCopy> record;  // a valid one
-  };
 
-  using Clock = std::chrono::steady_clock;
-
-  sys::Result<ProcessReport> read_once();
+  sys::Result<> open_process();
+  sys::Result<ProcessReport> read(const Wanted& wanted);
+  sys::Result<ProcessReport> read_once(const Wanted& wanted);
   sys::Result<bool> still_holds(const ProcessReport& report);
-  sys::Result<ContextSample> sample_context();
+  sys::Result<bool> is_listed(const sys::MapEntry& mapping);
+  sys::Result<> sample_context();
+  sys::Result<ContextSample> sample_candidates();
+  sys::Result<> list_mappings();
+  bool wants_variable() const;
   sys::Result<> find_variable();
-  void read_threads(ProcessReport& report);
-  void refresh_names(ProcessReport& report, std::vector<Sampled>& samples);
-  std::optional<Sampled> sample(pid_t tid, Clock::time_point end);
+  void read_threads(ProcessReport& report, std::optional<pid_t> only);
+  void add_threads(ProcessReport& report, const std::vector<pid_t>& tids);
+  void refresh_names(ProcessReport& report, const std::vector<std::optional<RecordCopy>>& records);
+  const std::string& name_of(pid_t tid);
 
   pid_t pid_;
   ReaderOptions options_;
-  sys::ElfCache* files_;
+  ReaderTools* tools_;
   sys::ProcessMemory memory_;
-  std::uint64_t start_ticks_ = 0;
-  std::shared_ptr<const ProcessContext> known_;
+  std::optional<sys::ProcessHandle> process_;
+  std::optional<std::string> executable_;
+  std::optional<Listing> listing_;
+  bool is_fresh_ = false;  // something was listed in this read()
+  ContextSample known_;    // the last one
   std::optional<Loaded> loaded_;
+  std::map<pid_t, std::string> names_;
 };
 
 }  // namespace ctxconf::reader

@@ -2,60 +2,24 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
+#include <sys/ptrace.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <string>
+#include <cerrno>
+#include <chrono>
+#include <memory>
 
-#include "sys/fd.h"
+#include "reader_ref/target_child.h"
 
 namespace ctxconf::reader {
 namespace {
 
-// reader_test_target with one good thread.
-class Target {
- public:
-  Target() {
-    std::array<int, 2> in{};
-    std::array<int, 2> out{};
-    if (pipe(in.data()) != 0 || pipe(out.data()) != 0) return;
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      dup2(in[0], STDIN_FILENO);
-      dup2(out[1], STDOUT_FILENO);
-      execl(CTXCONF_BIN_DIR "/reader_test_target", "reader_test_target", "good", nullptr);
-      _exit(1);
-    }
-    orders_ = sys::Fd(in[1]);
-    close(in[0]);
-    close(out[1]);
-    std::string text;
-    for (char c = 0; !text.ends_with("ready\n") && read(out[0], &c, 1) == 1;) text += c;
-    close(out[0]);
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  ~Target() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = 0;
-  sys::Fd orders_;  // its stdin
-};
-
 TEST(ProcessReader, ThreadsThatTheTimeDoesNotSufficeForAreNamed) {
   const Target target;
-  sys::ElfCache files;
+  ReaderTools tools;
   ReaderOptions options;
   options.stop_budget = std::chrono::milliseconds(0);
-  const auto report = ProcessReader(target.pid(), options, files).read();
+  const auto report = ProcessReader(target.pid(), options, tools).read();
   ASSERT_TRUE(report) << sys::to_string(report.error());
   ASSERT_TRUE(report->threads_read) << report->threads_why;
   ASSERT_EQ(report->threads.size(), 2);
@@ -63,6 +27,110 @@ TEST(ProcessReader, ThreadsThatTheTimeDoesNotSufficeForAreNamed) {
     EXPECT_FALSE(thread.context);
     EXPECT_EQ(thread.why, "not read: time is up");
   }
+}
+
+TEST(ProcessReader, NamesTheThreadsThatAnotherProcessTraces) {
+  const Target target;
+  const pid_t debugger = fork();
+  if (debugger == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The reader may have it at that moment.
+    while (ptrace(PTRACE_SEIZE, target.pid(), nullptr, nullptr) != 0) usleep(100);
+    while (true) pause();
+  }
+  ReaderTools tools;
+  ProcessReader reader(target.pid(), {}, tools);
+  sys::Result<ProcessReport> report;
+  // Until the debugger has seized it.
+  do {
+    report = reader.read();
+    ASSERT_TRUE(report) << sys::to_string(report.error());
+    ASSERT_EQ(report->threads.size(), 2U);
+    EXPECT_TRUE(report->threads[1].context) << report->threads[1].why;
+  } while (report->threads[0].why == "the slot is null");
+  EXPECT_EQ(report->threads[0].why, "PTRACE_SEIZE: thread " + std::to_string(target.pid()) +
+                                        " is traced by process " + std::to_string(debugger) +
+                                        ": Operation not permitted");
+  kill(debugger, SIGKILL);
+  waitpid(debugger, nullptr, 0);
+}
+
+// Many times: the one may have a thread while the other wants it.
+TEST(ProcessReader, TwoReadersSeeAllThreads) {
+  const Target target;
+  const pid_t other = fork();
+  if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ReaderTools tools;
+    ProcessReader reader(target.pid(), {}, tools);
+    while (reader.read()) {
+    }
+    _exit(1);
+  }
+  ReaderTools tools;
+  ReaderOptions options;
+  options.relist = std::chrono::hours(1);
+  ProcessReader reader(target.pid(), options, tools);
+  for (int i = 0; i < 300; ++i) {
+    const auto report = reader.read();
+    ASSERT_TRUE(report) << sys::to_string(report.error());
+    ASSERT_EQ(report->threads.size(), 2U);
+    EXPECT_EQ(report->threads[0].why, "the slot is null");
+    EXPECT_TRUE(report->threads[1].context) << report->threads[1].why;
+  }
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+}
+
+TEST(ProcessReader, ReadsOneThreadOrNone) {
+  Target target;
+  ReaderTools tools;
+  ProcessReader reader(target.pid(), {}, tools);
+  EXPECT_FALSE(reader.knows_context());
+  const auto context = reader.read_context();
+  ASSERT_TRUE(context && context->context);
+  EXPECT_FALSE(context->threads_read);
+  EXPECT_TRUE(context->threads.empty());
+  EXPECT_TRUE(reader.knows_context());
+  const auto leader = reader.read_thread(target.pid());
+  ASSERT_TRUE(leader);
+  ASSERT_EQ(leader->threads.size(), 1U);
+  EXPECT_EQ(leader->threads[0].tid, target.pid());
+  EXPECT_TRUE(reader.read_thread(getpid())->threads.empty()) << "of another process";
+  target.end();
+  EXPECT_EQ(reader.read().error().err, ESRCH);
+}
+
+// A reader that lists mappings once sees an update, and that the context has gone, all the same.
+TEST(ProcessReader, SeesChangesBetweenTwoLists) {
+  const Target target;
+  ReaderTools tools;
+  ReaderOptions options;
+  options.relist = std::chrono::hours(1);
+  ProcessReader reader(target.pid(), options, tools);
+  const auto first = reader.read_context();
+  ASSERT_TRUE(first && first->context);
+  EXPECT_EQ(reader.read_context()->context, first->context) << "not decoded again";
+  const auto until = [&](const auto& condition) {
+    for (int i = 0; i < 20'000; ++i) {
+      const auto report = reader.read_context();
+      if (report && condition(*report)) return true;
+      usleep(1000);
+    }
+    return false;
+  };
+  target.order("grow name");
+  EXPECT_TRUE(until([&](const ProcessReport& r) {
+    return r.context && r.context->keys.size() > first->context->keys.size();
+  }));
+  target.order("drop");
+  EXPECT_TRUE(until([](const ProcessReport& r) { return !r.context; }));
+  reader.relist();
+  target.order("publish");
+  EXPECT_TRUE(until([&](const ProcessReport& r) {
+    reader.relist();
+    return r.context != nullptr;
+  }));
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
-// One sample of one thread (stop, slot, record, attributes, resume) compared with the system calls
-// that stop a thread and resume it. Both run in turn within each iteration; the result is the
-// difference of their medians.
+// What it costs to sample the threads of a process, compared with a loop that stops each thread,
+// copies the same bytes and resumes it, and does nothing else. Both run in turn within each
+// iteration; the ratio is that of their medians.
 #include <benchmark/benchmark.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +16,16 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "abi/process_header.h"
 #include "abi/thread_record.h"
-#include "reader_ref/thread_sample.h"
+#include "reader_ref/process_reader.h"
+#include "sys/process.h"
 
 // Exported by this program, as a publisher does.
 extern "C" {
@@ -28,7 +36,10 @@ namespace ctxconf::reader {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kDeadline{1000};
+// On a busy machine a running thread stops when its turn comes.
+constexpr std::chrono::seconds kDeadline{30};
+constexpr std::chrono::hours kNeverAgain{1};
+constexpr std::size_t kSmallStack = 64U << 10U;
 
 struct Record {
   abi::ThreadRecordHead head{};
@@ -45,28 +56,67 @@ void fill(Record& record, std::size_t entries) {
   record.head.attrs_data_size = static_cast<std::uint16_t>(encoder.size());
 }
 
-// A child with one thread and a record.
+// All threads publish it.
+Record record;
+
+// With field 2 saying that there are thread contexts, with 20 names.
+void publish_context() {
+  opentelemetry::proto::processcontext::v1development::ProcessContext message;
+  auto* schema = message.add_attributes();
+  schema->set_key(std::string(abi::kSchemaVersionKey));
+  schema->mutable_value()->set_string_value(std::string(abi::kThreadSchemaVersions[0]));
+  auto* names = message.add_attributes();
+  names->set_key(std::string(abi::kAttributeKeyMapKey));
+  for (int i = 0; i < 20; ++i) {
+    names->mutable_value()->mutable_array_value()->add_values()->set_string_value(
+        "key." + std::to_string(i));
+  }
+  static const std::string payload = message.SerializeAsString();
+  const int fd = memfd_create(abi::kMemfdName.data(), MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, 4096) != 0) _exit(1);
+  void* const at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  if (at == MAP_FAILED) _exit(1);
+  const abi::ProcessHeader header{abi::kSignature, abi::kVersion,
+                                  static_cast<std::uint32_t>(payload.size()), 1,
+                                  reinterpret_cast<std::uintptr_t>(payload.data())};
+  std::memcpy(at, &header, sizeof header);
+}
+
+void* live(void* spins) {
+  otel_thread_ctx_v1 = &record;
+  while (true) {
+    if (spins == nullptr) pause();
+    benchmark::ClobberMemory();
+  }
+}
+
+// A child that publishes a context. All its threads have a record; they sleep or run.
 class Target {
  public:
-  Target(bool spins, std::size_t entries) {
+  Target(std::size_t threads, bool spins, std::size_t entries) {
     std::array<int, 2> ready{};
     if (pipe(ready.data()) != 0) abort();
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      static Record record;
       fill(record, entries);
-      otel_thread_ctx_v1 = &record;
-      if (write(ready[1], "r", 1) != 1) _exit(1);
-      while (true) {
-        if (!spins) pause();
-        benchmark::ClobberMemory();
+      publish_context();
+      pthread_attr_t small;
+      pthread_attr_init(&small);
+      pthread_attr_setstacksize(&small, kSmallStack);
+      for (std::size_t i = 1; i < threads; ++i) {
+        pthread_t thread;
+        if (pthread_create(&thread, &small, live, spins ? this : nullptr) != 0) _exit(1);
       }
+      if (write(ready[1], "r", 1) != 1) _exit(1);
+      live(spins ? this : nullptr);
     }
     close(ready[1]);
     char c = 0;
     if (read(ready[0], &c, 1) != 1) abort();
     close(ready[0]);
+    threads_ = sys::thread_list(pid_).value();
+    while (!all_are_ready()) usleep(1000);
   }
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
@@ -75,9 +125,22 @@ class Target {
     waitpid(pid_, nullptr, 0);
   }
   pid_t pid() const { return pid_; }
+  const std::vector<pid_t>& threads() const { return threads_; }
 
  private:
+  bool all_are_ready() const {
+    ReaderTools tools;
+    ReaderOptions options;
+    options.stop_deadline = kDeadline;
+    options.stop_budget = 2 * kDeadline;
+    const auto report = ProcessReader(pid_, options, tools).read();
+    return report && std::ranges::all_of(report->threads, [](const ThreadReport& t) {
+             return t.context.has_value();
+           });
+  }
+
   pid_t pid_ = 0;
+  std::vector<pid_t> threads_;
 };
 
 double median(std::vector<double>& values) {
@@ -86,75 +149,159 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-template <class F>
-double microseconds(F work) {
+double microseconds(const std::function<void()>& work) {
   const auto begin = Clock::now();
   work();
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// The minimum: a tracer that waits for the stop.
-bool stop_and_let_go(pid_t tid) {
-  int status = 0;
-  return ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0 &&
-         ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) == 0 &&
-         waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status) &&
-         ptrace(PTRACE_DETACH, tid, nullptr, nullptr) == 0;
+bool copy(pid_t pid, const void* from, std::size_t size) {
+  static std::array<std::byte, sizeof(Record)> to;
+  const iovec ours{to.data(), size};
+  const iovec theirs{const_cast<void*>(from), size};
+  return process_vm_readv(pid, &ours, 1, &theirs, 1, 0) == static_cast<ssize_t>(size);
 }
 
-void BM_Sample(benchmark::State& state) {
-  const auto entries = static_cast<std::size_t>(state.range(1));
-  const Target target(state.range(0) != 0, entries);
-  sys::ElfCache files;
-  const auto variable = find_thread_variable(target.pid(), files);
+// The minimum: what a tracer has to call that waits for each stop. The address of the slot is
+// somebody else's, which costs the same.
+bool stop_read_and_resume(pid_t pid, const std::vector<pid_t>& threads, std::size_t attributes) {
+  for (const pid_t tid : threads) {
+    int status = 0;
+    const bool stopped = ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0 &&
+                         ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) == 0 &&
+                         waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status);
+    const bool copied = stopped && copy(pid, &record, sizeof(std::uint64_t)) &&
+                        copy(pid, &record, sizeof record.head) &&
+                        (attributes == 0 || copy(pid, &record.area, attributes));
+    if (!copied || ptrace(PTRACE_DETACH, tid, nullptr, nullptr) != 0) return false;
+  }
+  return true;
+}
+
+// Repeated in turn; the first is what the others are compared with.
+struct Way {
+  const char* name;
+  std::function<bool()> run;
+  std::vector<double> times = {};
+};
+
+// Counters: the time of each way for each thread, and the ratio of the others to the first.
+void compare(benchmark::State& state, std::vector<Way> ways, std::size_t threads) {
+  bool good = true;
+  std::size_t first = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      Way& way = ways[(first + i) % ways.size()];
+      way.times.push_back(microseconds([&] { good = way.run() && good; }));
+    }
+    ++first;
+    state.SetIterationTime(ways[1].times.back() / 1e6);
+  }
+  if (!good) return state.SkipWithError("a sample failed");
+  const double base = median(ways[0].times);
+  for (Way& way : ways) {
+    const double time = median(way.times);
+    state.counters[std::string(way.name) + "_us"] = time / static_cast<double>(threads);
+    if (&way != ways.data()) state.counters[std::string(way.name) + "_ratio"] = time / base;
+  }
+}
+
+// `sample`: the pass over the threads alone. `read`: all of ProcessReader::read() in a process that
+// has not changed, with the list of threads and the parsed records.
+void BM_Threads(benchmark::State& state) {
+  const auto entries = static_cast<std::size_t>(state.range(2));
+  const Target target(static_cast<std::size_t>(state.range(0)), state.range(1) != 0, entries);
+  ReaderTools tools;
+  const auto maps = sys::read_maps_text(target.pid());
+  const auto variable = find_thread_variable(target.pid(), maps.value_or(""), tools.files);
   if (!variable || variable->definitions.empty()) {
-    state.SkipWithError("the variable was not found");
-    return;
+    return state.SkipWithError("the variable was not found");
   }
   const sys::ProcessMemory memory(target.pid());
-  bool good = true;
-  const auto bare = [&] { good = stop_and_let_go(target.pid()) && good; };
   const auto sample = [&] {
-    const auto taken = sample_thread(target.pid(), *variable, memory, Attributes::kRead, kDeadline);
-    good = good && taken && taken->record && taken->record->state == RecordState::kValid &&
-           taken->record->area.size() == entries * 30;
+    const auto samples = sample_threads(tools.stopper, target.threads(), *variable, memory,
+                                        Attributes::kRead, {.deadline = kDeadline});
+    return std::ranges::all_of(samples, [&](const auto& s) {
+      return s && s->record && s->record->state == RecordState::kValid &&
+             s->record->area.size() == entries * 30;
+    });
   };
-  std::vector<double> bare_times;
-  std::vector<double> sample_times;
-  for ([[maybe_unused]] auto _ : state) {
-    const bool swapped = bare_times.size() % 2 == 1;
-    if (swapped) sample_times.push_back(microseconds(sample));
-    bare_times.push_back(microseconds(bare));
-    if (!swapped) sample_times.push_back(microseconds(sample));
-    state.SetIterationTime(sample_times.back() / 1e6);
-  }
-  if (!good) {
-    state.SkipWithError("a sample failed");
-    return;
-  }
-  state.counters["bare_us"] = median(bare_times);
-  state.counters["sample_us"] = median(sample_times);
-  state.counters["ratio"] = state.counters["sample_us"] / state.counters["bare_us"];
+  ReaderOptions options;
+  options.relist = kNeverAgain;
+  options.stop_deadline = kDeadline;
+  options.stop_budget = 2 * kDeadline;
+  ProcessReader reader(target.pid(), options, tools);
+  const auto read = [&] {
+    const auto report = reader.read();
+    return report && report->threads.size() == target.threads().size() &&
+           std::ranges::all_of(report->threads, [&](const ThreadReport& t) {
+             return t.context && t.context->attributes.size() == entries;
+           });
+  };
+  const auto bare = [&] {
+    return stop_read_and_resume(target.pid(), target.threads(), entries * 30);
+  };
+  if (!read()) return state.SkipWithError("the first read failed");
+  compare(state, {{"bare", bare}, {"sample", sample}, {"read", read}}, target.threads().size());
 }
 
-// Asleep or running; without attributes and with 600 bytes of them.
-BENCHMARK(BM_Sample)
-    ->ArgNames({"running", "entries"})
-    ->ArgsProduct({{0, 1}, {0, 20}})
-    ->Iterations(2001)
-    ->UseManualTime()
-    ->Unit(benchmark::kMicrosecond);
+// Without the threads: `read` is ProcessReader::read_context() of a process that has not changed,
+// compared with one copy of a header.
+void BM_UnchangedContext(benchmark::State& state) {
+  const Target target(static_cast<std::size_t>(state.range(0)), false, 0);
+  ReaderTools tools;
+  ReaderOptions options;
+  options.relist = kNeverAgain;
+  ProcessReader reader(target.pid(), options, tools);
+  const auto bare = [&] { return copy(target.pid(), &record, abi::kHeaderBytes); };
+  const auto read = [&] {
+    const auto report = reader.read_context();
+    return report && report->context;
+  };
+  compare(state, {{"bare", bare}, {"read", read}}, 1);
+}
 
-// Only copying and parsing, from memory of this process.
+void pass(benchmark::internal::Benchmark* b, std::int64_t threads, std::int64_t running,
+          std::int64_t entries, std::int64_t iterations) {
+  b->ArgNames({"threads", "running", "entries"})
+      ->Args({threads, running, entries})
+      ->Iterations(iterations)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+[[maybe_unused]] const bool kRegistered = [] {
+  struct Case {
+    std::int64_t threads, running, entries, iterations;
+  };
+  constexpr Case kCases[] = {{1, 0, 0, 2001},   {1, 0, 20, 2001},  {1, 1, 20, 501},
+                             {10, 0, 20, 1001}, {100, 0, 20, 201}, {20, 1, 20, 5},
+                             {1000, 0, 20, 31}, {10000, 0, 20, 7}};
+  for (const Case& c : kCases) {
+    pass(benchmark::RegisterBenchmark("BM_Threads", BM_Threads), c.threads, c.running, c.entries,
+         c.iterations);
+  }
+  for (const std::int64_t threads : {1, 10000}) {
+    benchmark::RegisterBenchmark("BM_UnchangedContext", BM_UnchangedContext)
+        ->ArgName("threads")
+        ->Arg(threads)
+        ->Iterations(2001)
+        ->UseManualTime()
+        ->Unit(benchmark::kMicrosecond);
+  }
+  return true;
+}();
+
+// Only parsing, from memory of this process.
 void BM_Parse(benchmark::State& state) {
-  RecordCopy copy;
-  Record record;
-  fill(record, 20);
-  copy.head = record.head;
-  copy.area.assign(record.area.begin(), record.area.begin() + record.head.attrs_data_size);
+  Record own;
+  RecordCopy copied;
+  fill(own, 20);
+  copied.head = own.head;
+  copied.area.assign(own.area.begin(), own.area.begin() + own.head.attrs_data_size);
   KeyMap keys;
   for (int i = 0; i < 20; ++i) keys.push_back("key." + std::to_string(i));
-  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(parse_record(copy, keys));
+  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(parse_record(copied, keys));
 }
 BENCHMARK(BM_Parse);
 

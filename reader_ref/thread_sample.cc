@@ -3,33 +3,16 @@
 #include <utility>
 
 #include "abi/thread_record.h"
-#include "sys/thread_stop.h"
 
 namespace ctxconf::reader {
 
 using sys::Result;
 
-Result<ThreadVariable> find_thread_variable(pid_t pid, sys::ElfCache& files) {
-  CTX_ASSIGN_OR_RETURN(modules, sys::modules_of(pid, files));
-  CTX_ASSIGN_OR_RETURN(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
-  ThreadVariable variable{pid, std::move(modules), std::move(definitions), {}};
-  find_locations(variable, sys::ProcessMemory(pid));
-  return variable;
-}
+namespace {
 
-void find_locations(ThreadVariable& variable, const sys::MemoryReader& memory) {
-  variable.locations.clear();
-  for (const sys::TlsDefinition& definition : variable.definitions) {
-    variable.locations.push_back(sys::tls_location(variable.modules, definition, memory));
-  }
-}
-
-Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
-                                   const sys::MemoryReader& memory, Attributes attributes,
-                                   std::chrono::milliseconds deadline) {
-  const auto stop = sys::ThreadStop::stop(tid, deadline, variable.pid);
-  if (!stop) return std::unexpected(stop.error());
-  CTX_ASSIGN_OR_RETURN(tp, stop->thread_pointer());
+// Of a thread that stands still.
+Result<ThreadSample> sample_at(sys::RemoteAddr tp, const ThreadVariable& variable,
+                               const sys::MemoryReader& memory, Attributes attributes) {
   ThreadSample sample;
   if (tp.raw() == 0) {
     sample.why = "the thread has no thread pointer";
@@ -54,6 +37,36 @@ Result<ThreadSample> sample_thread(pid_t tid, const ThreadVariable& variable,
     if (valid) break;
   }
   return sample;
+}
+
+}  // namespace
+
+Result<ThreadVariable> find_thread_variable(pid_t pid, std::string_view maps,
+                                            sys::ElfCache& files) {
+  CTX_ASSIGN_OR_RETURN(modules, sys::modules_of(pid, maps, files));
+  CTX_ASSIGN_OR_RETURN(definitions, sys::find_tls_variable(modules, abi::kThreadSlotSymbol));
+  ThreadVariable variable{pid, std::move(modules), std::move(definitions), {}};
+  find_locations(variable, sys::ProcessMemory(pid));
+  return variable;
+}
+
+void find_locations(ThreadVariable& variable, const sys::MemoryReader& memory) {
+  variable.locations.clear();
+  for (const sys::TlsDefinition& definition : variable.definitions) {
+    variable.locations.push_back(sys::tls_location(variable.modules, definition, memory));
+  }
+}
+
+std::vector<Result<ThreadSample>> sample_threads(
+    sys::ThreadsStopper& stopper, std::span<const pid_t> tids, const ThreadVariable& variable,
+    const sys::MemoryReader& memory, Attributes attributes, const sys::StopLimits& limits) {
+  std::vector<Result<ThreadSample>> samples(tids.size());
+  stopper.visit_each(
+      variable.pid, tids, limits, [&](std::size_t i, const Result<sys::RemoteAddr>& tp) {
+        samples[i] =
+            tp ? sample_at(*tp, variable, memory, attributes) : std::unexpected(tp.error());
+      });
+  return samples;
 }
 
 }  // namespace ctxconf::reader
