@@ -21,6 +21,8 @@ import jsonschema
 SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 DEADLINE_S = 60  # generous: it only ends what hangs
 NO_CONTEXT = 4
+NO_CONTEXT_WHY = ("the thread has never touched the variable", "the slot is null",
+                  "the record is not valid")
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACE_2, SPAN_2 = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -165,8 +167,11 @@ class Adapter:
         code, said = look(self.pid)
         if code != 0:
             return {}
-        return {one["tid"]: one["context"] for one in said["thread_contexts"]["threads"]
-                if one["context"]}
+        threads = said["thread_contexts"]["threads"]
+        unread = [one for one in threads if not one["context"] and one["why"] not in NO_CONTEXT_WHY]
+        if unread:
+            raise AssertionError(f"reader_ref could not read {unread}")
+        return {one["tid"]: one["context"] for one in threads if one["context"]}
 
     def wait_for(self, condition):
         end = time.monotonic() + DEADLINE_S
