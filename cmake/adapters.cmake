@@ -12,7 +12,7 @@ ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 ctxconf_program(adapter_c SRCS conformance/testees/adapter_c.c
   DEPS ctxconf_writer Threads::Threads PLAIN)
-foreach(script IN ITEMS adapter.py adapter.sh)
+foreach(script IN ITEMS adapter.py adapter.sh reader.py)
   configure_file(conformance/testees/${script} bin/${script} COPYONLY)
 endforeach()
 
@@ -27,6 +27,9 @@ ctxconf_script_test(on_fail_test LABELS ptrace
 ctxconf_script_test(replay_test LABELS ptrace conformance/end_to_end/replay_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(adapters_test LABELS process
   conformance/testees/adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+
+ctxconf_script_test(reader_adapters_test LABELS ptrace
+  conformance/end_to_end/reader_adapters_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
 # Mutants and legal variants for run
 ctxconf_testee_sources(driven_process_sources driven_process children content context sdk)
