@@ -58,6 +58,11 @@ class Judged(unittest.TestCase):
         self.assertEqual(ids["unobservable"] - NOT_HERE, set())
         self.assertGreaterEqual(len(ids["pass"]), 66)
 
+    def test_the_smallest_one(self):
+        ids = self.outcomes(0, "reader_stub.py")
+        self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
+        self.assertGreaterEqual(len(ids["pass"]), 20)
+
 
 class Lines(unittest.TestCase):
     def ask(self, adapter, *requests):
@@ -79,7 +84,7 @@ class Lines(unittest.TestCase):
     def test_replies_follow_the_schema(self):
         record = {"op": "reader.record", "hex": "01" * 24 + "01030500" + "0003616263", "key_map": ["a"]}
         expected = {"trace_id": "01" * 16, "span_id": "01" * 8, "flags": 3, "attributes": {"a": "abc"}}
-        for adapter in ("reader.py",):
+        for adapter in ("reader.py", "reader_stub.py"):
             with self.subTest(adapter):
                 replies = self.ask(adapter, record, {"op": "reader.process", "pid": os.getpid()},
                                    {"op": "process.publish", "resource": {"attributes": []}})
@@ -89,7 +94,7 @@ class Lines(unittest.TestCase):
                 self.assertEqual(replies[2]["error"]["kind"], "unsupported")
 
     def test_end_with_their_input(self):
-        for adapter in ("reader.py",):
+        for adapter in ("reader.py", "reader_stub.py"):
             ran = subprocess.run([os.path.join(BIN, adapter)], stdin=subprocess.DEVNULL,
                                  timeout=DEADLINE_S, check=False)
             self.assertEqual(ran.returncode, 0)
