@@ -8,6 +8,7 @@ usage: reader_adapters_test.py SOURCE_DIR BIN_DIR
 import collections
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ def validator(definition):
         {"$ref": f"#/definitions/{definition}", "definitions": DEFINITIONS})
 
 
-class Judged(unittest.TestCase):
+class Reader(unittest.TestCase):
     def outcomes(self, code, adapter, *arguments, options=()):
         """The ids by outcome."""
         with tempfile.TemporaryDirectory() as out:
@@ -38,7 +39,8 @@ class Judged(unittest.TestCase):
                  sys.executable, os.path.join(BIN, adapter), *arguments],
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S,
                 check=False)
-            self.assertEqual(ran.returncode, code, ran.stdout + ran.stderr)
+            self.text = ran.stdout + ran.stderr
+            self.assertEqual(ran.returncode, code, self.text)
             with open(os.path.join(out, "result.json"), encoding="utf-8") as file:
                 result = json.load(file)
         ids = collections.defaultdict(set)
@@ -46,6 +48,8 @@ class Judged(unittest.TestCase):
             ids[one["outcome"]].add(one["id"])
         return ids
 
+
+class Judged(Reader):
     def test_a_reader_of_process_contexts_and_records(self):
         ids = self.outcomes(0, "reader.py")
         self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
@@ -62,6 +66,116 @@ class Judged(unittest.TestCase):
         ids = self.outcomes(0, "reader_stub.py")
         self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
         self.assertGreaterEqual(len(ids["pass"]), 20)
+
+
+# An adapter that only hands lines over to a reader that was started before it.
+MESSENGER = """
+import sys
+with open(sys.argv[1], "w") as to, open(sys.argv[2]) as back:
+    for line in sys.stdin:
+        to.write(line)
+        to.flush()
+        print(back.readline(), end="", flush=True)
+        if '"bye"' in line:
+            break
+"""
+# Reads and answers for one conversation after the other.
+DAEMON = """
+import os, subprocess, sys
+reader, to, back = sys.argv[1:]
+while True:
+    with open(to) as requests, open(back, "w") as replies:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(requests.fileno(), 0)
+            os.dup2(replies.fileno(), 1)
+            os.execv(sys.executable, [sys.executable, reader])
+    os.waitpid(pid, 0)
+"""
+# Traces the program that it starts, and all that this starts.
+TRACER = """
+import ctypes, os, sys
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+pid = os.fork()
+if pid == 0:
+    ptrace(0, 0, None, None)  # PTRACE_TRACEME
+    os.execv(sys.argv[1], sys.argv[1:])
+os.waitpid(pid, 0)
+ptrace(0x4200, pid, None, 0x10000e)  # PTRACE_SETOPTIONS: exit-kill, fork, vfork, clone
+ptrace(7, pid, None, None)  # PTRACE_CONT
+while True:
+    pid, status = os.waitpid(-1, 0x40000000)
+    if os.WIFSTOPPED(status):
+        signo = os.WSTOPSIG(status)
+        ptrace(7, pid, None, signo if signo not in (5, 19) else 0)
+"""
+
+
+class WhoReads(Reader):
+    """The process that reads was there before its adapter: ctxconf cannot trace that."""
+
+    ONLY = ("pctx.reader.decodes-process-context", "pctx.reader.rereads-timestamp",
+            "pctx.reader.fallible-remote-reads")
+
+    def judged(self, *before):
+        with tempfile.TemporaryDirectory() as folder:
+            to, back = os.path.join(folder, "to"), os.path.join(folder, "back")
+            for path in (to, back):
+                os.mkfifo(path)
+            messenger = os.path.join(folder, "messenger.py")
+            with open(messenger, "w", encoding="utf-8") as file:
+                file.write(MESSENGER)
+            daemon = subprocess.Popen(
+                [*before, sys.executable, "-c", DAEMON, os.path.join(BIN, "reader.py"), to, back],
+                start_new_session=True)
+            try:
+                return self.outcomes(0, messenger, to, back,
+                                     options=[f"--only={one}" for one in self.ONLY])
+            finally:
+                self.assertIsNone(daemon.poll(), "the reader has ended with its adapter")
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()
+
+    def test_a_reader_that_was_there_before(self):
+        ids = self.judged()
+        self.assertEqual(ids["pass"], {self.ONLY[0]})
+        self.assertEqual(ids["unobservable"], set(self.ONLY[1:]))
+        self.assertIn("the reader made no system call that reads the target", self.text)
+
+    def test_a_reader_that_another_process_traces(self):
+        ids = self.judged(sys.executable, "-c", TRACER)
+        self.assertEqual(ids["pass"], {self.ONLY[0]})
+        self.assertEqual(ids["unobservable"], set(self.ONLY[1:]))
+
+    def test_what_a_reader_saw_follows_the_schema(self):
+        with tempfile.TemporaryDirectory() as folder:
+            adapter = os.path.join(folder, "adapter.py")
+            with open(adapter, "w", encoding="utf-8") as file:
+                file.write(SEES_WRONG)
+            for wrong in ('"pid": "x", "result": "absent"', '"result": "absent"',
+                          '"pid": PID, "result": 7', '"pid": PID, "result": "accept", "context": 1',
+                          '"pid": 1e30, "result": "absent"'):
+                with self.subTest(wrong):
+                    self.outcomes(3, adapter, wrong, options=["--only=pctx.reader.name-prefix-only"])
+                    self.assertIn("sent an event that breaks the protocol", self.text)
+
+
+# Reports what its argument has about each process that it is to watch.
+SEES_WRONG = """
+import json, os, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    reply = {"id": request["id"], "ok": True}
+    if request["op"] == "hello":
+        reply |= {"v": 1, "pid": os.getpid(), "adapter": {"name": "x", "version": "1"},
+                  "caps": {"reader.watch": {"poll_ms": 10}}}
+    print(json.dumps(reply), flush=True)
+    if request["op"] == "reader.watch":
+        print('{"ev": "saw", ' + sys.argv[1].replace("PID", str(request["pid"])) + '}', flush=True)
+    if request["op"] == "bye":
+        break
+"""
 
 
 class Lines(unittest.TestCase):

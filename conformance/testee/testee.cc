@@ -175,6 +175,17 @@ struct Testee::State {
     fd.reset();
   }
 
+  // What a reader saw; the harness takes it later.
+  void see(Json event) {
+    if (events.size() >= kMostEvents) return;
+    if (const auto problem = problem_of(event, Definition::kEvent)) {
+      blame("sent an event that breaks the protocol (" + *problem +
+            "): " + cut(dumped(event), 200));
+      return;
+    }
+    events.push_back(std::move(event));
+  }
+
   // Noise is dropped at once, so a flood of it uses no memory.
   void hear(std::string_view bytes) {
     lines.add(bytes);
@@ -184,7 +195,7 @@ struct Testee::State {
       if (next.kind == LineKind::kNoise) {
         note_noise(*line);
       } else if (options.reader && next.kind == LineKind::kEvent && next.value["ev"] == "saw") {
-        if (events.size() < kMostEvents) events.push_back(std::move(next.value));
+        see(std::move(next.value));
       } else if (said.size() < kMostLinesAhead) {
         said.push_back(std::move(next));
       } else {
@@ -733,8 +744,8 @@ Testee::Answer<void> Testee::start() {
     if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
     image = known();
   }
-  if (!image && s.options.reader && kill(static_cast<pid_t>(pid), 0) == 0) {
-    // A process that was there before reads for it.
+  if (!image && s.options.reader && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM)) {
+    // A process that was there before reads for it, perhaps that of another user.
     image = s.recording->image_of(s.recording->root());
   }
   if (!image) {
