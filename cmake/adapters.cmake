@@ -57,6 +57,10 @@ ctxconf_script_test(driven_thread_testees_test LABELS process
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
   DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
-  conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+  conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin
+  BadAdapters Jobs ByHand)
+ctxconf_script_test(bad_reader_test LABELS ptrace
+  conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin
+  BadReaders)
 ctxconf_script_test(signals_test LABELS ptrace
   conformance/end_to_end/signals_test.py ${PROJECT_BINARY_DIR}/bin)

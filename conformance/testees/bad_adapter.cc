@@ -1,5 +1,6 @@
-// The program bad_adapter: an adapter that publishes as it should and, in one way that its argument
-// names, does what no adapter should. docs/testee-protocol.md says how `ctxconf run` ends for each.
+// The program bad_adapter: an adapter that publishes as it should, is a reader that finds nothing,
+// and, in one way that its argument names, does what no adapter should. docs/testee-protocol.md
+// says how `ctxconf run` and `ctxconf reader` end for each.
 //
 // usage: bad_adapter KIND | --list
 #include <errno.h>
@@ -209,6 +210,12 @@ std::string with_raw(std::string reply, std::string_view member) {
   return reply;
 }
 
+std::optional<std::string> with_member(const std::string& reply, const char* name, json value) {
+  json changed = json::parse(reply);
+  if (changed.contains("result")) changed[name] = std::move(value);
+  return changed.dump() + "\n";
+}
+
 constexpr Kind kKinds[] =
     {
         {.name = "none"},
@@ -377,6 +384,12 @@ constexpr Kind kKinds[] =
              [](const json&, const std::string& r) {
                return std::optional(with_raw(r, "\"x\":" + nested(5'000)));
              }},
+        {.name = "reply-huge",
+         .reply =
+             [](const json&, const std::string& r) {
+               return std::optional(
+                   with_raw(r, "\"x\":\"" + std::string(std::size_t{2} << 20U, 'x') + '"'));
+             }},
         {.name = "event-unasked",
          .reply =
              [](const json& q, const std::string& r) {
@@ -519,6 +532,63 @@ constexpr Kind kKinds[] =
                return std::optional(r);
              }},
 
+        // A reader
+        {.name = "answers-with-wrong-types",
+         .reply =
+             [](const json&, const std::string& r) {
+               return with_member(r, "result", {{"accept", true}});
+             }},
+        {.name = "context-of-wrong-types",
+         .reply =
+             [](const json&, const std::string& r) {
+               return with_member(r, "context", json::array({1, "attributes", nullptr}));
+             }},
+        {.name = "answers-without-a-result",
+         .reply =
+             [](const json&, const std::string& r) {
+               json reply = json::parse(r);
+               reply.erase("result");
+               return std::optional(reply.dump() + "\n");
+             }},
+        {.name = "answers-for-another-process",
+         .reply =
+             [](const json&, const std::string& r) {
+               const json name = {{"key", "service.name"}, {"value", {{"stringValue", "another"}}}};
+               json reply = json::parse(r);
+               reply["result"] = "accept";
+               reply["context"] = {{"resource", {{"attributes", json::array({name})}}}};
+               return std::optional(reply.dump() + "\n");
+             }},
+        {.name = "sees-without-a-watch",
+         .reply =
+             [](const json&, const std::string& r) {
+               const json saw = {{"ev", "saw"}, {"pid", getppid()}, {"result", "absent"}};
+               for (int i = 0; i < 20'000; ++i) say(saw.dump() + "\n");
+               return std::optional(r);
+             }},
+        {.name = "ends-its-target",
+         .begin =
+             [](const json& q, const std::string& r) {
+               if (q.contains("pid")) kill(q.at("pid").get<pid_t>(), SIGKILL);
+               return std::optional(r);
+             }},
+        {.name = "stops-its-target",
+         .begin =
+             [](const json& q, const std::string& r) {
+               if (q.contains("pid")) kill(q.at("pid").get<pid_t>(), SIGSTOP);
+               return std::optional(r);
+             }},
+        {.name = "keeps-its-target-stopped",
+         .begin =
+             [](const json& q, const std::string& r) {
+               const pid_t pid = q.value("pid", 0);
+               if (pid != 0 && ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) == 0) {
+                 ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
+                 waitpid(pid, nullptr, __WALL);
+               }
+               return std::optional(r);
+             }},
+
         // Its context
         {.name = "unmaps-before-reply",
          .reply =
@@ -556,7 +626,12 @@ std::string payload_of(const json& resource) {
   return field(1, attributes);
 }
 
+bool is_for_a_reader(const json& request) {
+  return request.at("op").get<std::string>().starts_with("reader.");
+}
+
 std::string done(const json& request) {
+  if (is_for_a_reader(request)) return ok(request, {{"result", "absent"}});
   if (request.contains("attributes")) return refusal(request, "rejected", "only a Resource");
   otel_ctx_error error{};
   const std::string payload = payload_of(request.at("resource"));
@@ -586,12 +661,17 @@ int run(const Kind& kind) {
            ok(request, {{"v", 1},
                         {"pid", getpid()},
                         {"adapter", {{"name", "bad_adapter"}, {"version", "1"}}},
-                        {"caps", {{"process.publish", empty}, {"process.update", empty}}}}));
+                        {"caps",
+                         {{"process.publish", empty},
+                          {"process.update", empty},
+                          {"reader.process", empty},
+                          {"reader.record", empty}}}}));
     } else if (op == "bye") {
       pass(kind.bye, request, ok(request));
       if (kind.end != nullptr) kind.end();
       _exit(0);
-    } else if (op == "process.publish" || op == "process.update") {
+    } else if (op == "process.publish" || op == "process.update" || op == "reader.process" ||
+               op == "reader.record") {
       if (kind.begin != nullptr && !kind.begin(request, {})) continue;
       pass(kind.reply, request, done(request));
       if (kind.after != nullptr) kind.after();
