@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 
 #include "conformance/command/by_hand.h"
 #include "conformance/command/command.h"
+#include "conformance/command/files.h"
 #include "conformance/command/print.h"
 #include "conformance/report/escape.h"
 #include "conformance/testee/line_session.h"
@@ -24,6 +26,7 @@
 #include "conformance/verdict/exit_code.h"
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
+#include "sys/proc_text.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -34,6 +37,12 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kQuoted = 200;
 constexpr std::string_view kSeed = "5eed";
+constexpr std::size_t kStatusSize = 65536;
+constexpr pid_t kNoProcess = 4'194'304;  // ids are smaller
+// What `ctxconf reader` asks with; one is enough.
+constexpr std::string_view kReads = "reader.process|reader.thread|reader.record|reader.watch";
+constexpr milliseconds kNextToPolling{500};
+constexpr milliseconds kWatchedFor{3000};  // at most
 
 Json resource() {
   const Json name = {{"key", "service.name"}, {"value", {{"stringValue", "ctxconf-lint"}}}};
@@ -121,6 +130,9 @@ class Lint {
   void find(std::string what) {
     if (std::ranges::find(findings_, what) == findings_.end()) findings_.push_back(std::move(what));
   }
+  void note(std::string what) {
+    if (std::ranges::find(notes_, what) == notes_.end()) notes_.push_back(std::move(what));
+  }
   static std::string quoted(const Json& value) {
     std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return text.size() > kQuoted ? text.substr(0, kQuoted) + "..." : text;
@@ -133,6 +145,34 @@ class Lint {
     return std::nullopt;
   }
 
+  // The next line that is not about a watched process.
+  std::optional<Json> receive(LineSession& session, Clock::time_point until) {
+    auto line = session.receive(until);
+    while (watches_ && line && line->value("ev", Json()) == "saw") {
+      see(*line);
+      line = session.receive(until);
+    }
+    return line;
+  }
+
+  void see(const Json& event) {
+    if (const auto problem = problem_of(event, Definition::kEvent)) {
+      find("reader.watch: an event that breaks the protocol (" + *problem + "): " + quoted(event));
+    } else if (event["pid"] != getpid()) {
+      find("reports process " + quoted(event["pid"]) + ", which it was not told to watch");
+    } else {
+      find_without_content("an event after reader.watch",
+                           event.contains("tid") ? "record" : "context", event);
+    }
+  }
+
+  // An answer about a context or a record that is there has to show it.
+  void find_without_content(const std::string& what, const std::string& content,
+                            const Json& answer) {
+    if (answer.value("result", Json()) != "accept" || answer.contains(content)) return;
+    find(what + " says \"accept\" and has no " + content + ": " + quoted(answer));
+  }
+
   // The reply, if it arrived and follows the protocol.
   std::optional<Json> ask(LineSession& session, const Json& request,
                           milliseconds within = kReplyWithin) {
@@ -140,13 +180,13 @@ class Lint {
     const auto id = session.send(request);
     ++asked_;
     const auto until = Clock::now() + scaled(within);
-    auto reply = session.receive(until);
+    auto reply = receive(session, until);
     if (reply && request.contains("gate") && reply->contains("ev")) {
       if (const auto problem = problem_of(*reply, Definition::kEvent)) {
         find(op + " with a gate: an event that breaks the protocol: " + *problem);
       }
       session.send({{"op", "go"}, {"id", id}});
-      reply = session.receive(until);
+      reply = receive(session, until);
     }
     if (!reply) {
       find(op +
@@ -195,12 +235,39 @@ class Lint {
     }
     ++right_;
     declared_ = (*reply)["caps"];
-    const auto pid = (*reply)["pid"].get<std::int64_t>();
-    if (!std::in_range<pid_t>(pid) || !session.has_started(static_cast<pid_t>(pid))) {
-      find("says that its process is " + quoted((*reply)["pid"]) +
-           ", but neither the adapter nor a process that it started has this id");
-    }
+    check_process(session, (*reply)["pid"].get<std::int64_t>());
     return true;
+  }
+
+  // The process that publishes or reads. That of a reader may have been there before.
+  void check_process(LineSession& session, std::int64_t pid) {
+    const auto process = std::in_range<pid_t>(pid) ? static_cast<pid_t>(pid) : 0;
+    const auto status = read_file("/proc/" + std::to_string(process) + "/status", kStatusSize);
+    const pid_t tracer =
+        status ? sys::status_number<pid_t>(*status, "TracerPid").value_or(0) : pid_t{0};
+    if (session.has_started(process)) {
+      if (tracer == 0) return;
+      find(fmt::format("process {} traces its process {}: ctxconf has to trace that itself", tracer,
+                       process));
+    } else if (status && only_reads()) {
+      note(
+          fmt::format("its process {} was there before the adapter: ctxconf reader does not see "
+                      "its system calls, so some requirements are unobservable",
+                      process));
+    } else {
+      find(
+          fmt::format("says that its process is {}, but neither the adapter nor a process that it "
+                      "started has this id",
+                      pid));
+    }
+  }
+
+  bool is_reader() const { return is_declared(declared_, kReads); }
+  bool only_reads() const {
+    return is_reader() && std::ranges::none_of(declared_.items(), [](const auto& capability) {
+             return capability.key().starts_with("process.") ||
+                    capability.key().starts_with("thread");
+           });
   }
 
   void forks(LineSession& session) {
@@ -216,14 +283,68 @@ class Lint {
     }
   }
 
-  void readers(LineSession& session) {
-    ask_declared(session, {"reader.process", {{"op", "reader.process"}, {"pid", getpid()}}});
-    ask_declared(session, {"reader.thread",
-                           {{"op", "reader.thread"}, {"pid", getpid()}, {"tid", getpid()}}});
-    const std::string record = "0af7651916cd43dd8448eb211c80319cb7ad6b716920333101000000";
-    ask_declared(session, {"reader.record",
-                           {{"op", "reader.record"}, {"hex", record}, {"key_map", Json::array()}}});
+  void ask_reader(LineSession& session, const std::string& op, Json members,
+                  const std::string& content) {
+    members["op"] = op;
+    Json reply;
+    if (ask_declared(session, {op, std::move(members)}, &reply) && reply.is_object()) {
+      find_without_content(op, content, reply);
+    }
   }
+
+  void readers(LineSession& session) {
+    for (const pid_t pid : {getpid(), kNoProcess}) {
+      ask_reader(session, "reader.process", {{"pid", pid}}, "context");
+      ask_reader(session, "reader.thread", {{"pid", pid}, {"tid", pid}}, "record");
+    }
+    const std::string record = "0af7651916cd43dd8448eb211c80319cb7ad6b716920333101000000";
+    for (const std::string& hex : {record, std::string()}) {
+      ask_reader(session, "reader.record", {{"hex", hex}, {"key_map", Json::array()}}, "record");
+    }
+    watches_ = declared_.contains("reader.watch");
+    ask_declared(session, {"reader.watch", {{"op", "reader.watch"}, {"pid", getpid()}}});
+    if (watches_) {
+      const milliseconds poll(declared_["reader.watch"].value("poll_ms", 1000));
+      const auto until = Clock::now() + scaled(std::min(poll + kNextToPolling, kWatchedFor));
+      if (const auto line = receive(session, until)) {
+        find("sends a line without a request: " + quoted(*line));
+      }
+    }
+    ask_declared(session, {"reader.forget", {{"op", "reader.forget"}, {"pid", getpid()}}});
+    note_capabilities();
+  }
+
+  // What `ctxconf reader` makes of the capabilities, where that may surprise.
+  void note_capabilities() {
+    const auto has = [&](const char* name) { return declared_.contains(name); };
+    if ((has("reader") || has("reader.forget")) && !is_reader()) {
+      note(
+          "ctxconf reader asks nothing: declare reader.process, reader.thread, reader.record or "
+          "reader.watch");
+    }
+    if (has("reader.watch") && has("reader.process")) {
+      note("ctxconf reader asks by reader.process, and does not use reader.watch for that");
+    }
+    if (has("reader.watch") && !declared_["reader.watch"].contains("poll_ms")) {
+      note("reader.watch has no poll_ms: ctxconf reader waits as for a look each second");
+    }
+    if (has("reader.watch_threads") && !has("reader.watch")) {
+      note("reader.watch_threads means nothing without reader.watch");
+    }
+    for (const auto& [name, value] : declared_.items()) {
+      if (name.starts_with("reader") && !is_known(name)) {
+        note(fmt::format("there is no capability {}", cut_name(name)));
+      }
+    }
+  }
+
+  static bool is_known(const std::string& name) {
+    constexpr std::array<std::string_view, 7> kNames = {
+        "reader",       "reader.process",       "reader.thread", "reader.record",
+        "reader.watch", "reader.watch_threads", "reader.forget"};
+    return std::ranges::find(kNames, name) != kNames.end();
+  }
+  static std::string cut_name(const std::string& name) { return name.substr(0, kQuoted); }
 
   void unknown_operation(LineSession& session) {
     const auto reply = ask(session, {{"op", "example.no-such-operation"}});
@@ -329,6 +450,7 @@ class Lint {
   int asked_ = 0;
   int right_ = 0;
   bool noisy_ = false;
+  bool watches_ = false;  // reader.watch was asked for
 };
 
 int lint(const AdapterCommand& command) {

@@ -362,6 +362,35 @@ def with_argument(argument):
     return found
 
 
+# Answers and reports the same again and again. Its process is its own, one that was there before,
+# or a child that it traces.
+LINTED_READER = """
+import ctypes, json, os, sys
+caps, answer, event, reads = (*HOW, "itself")[:4]
+pid = {"itself": os.getpid, "another": lambda: 1, "traced": os.fork}[reads]()
+if pid == 0:
+    ctypes.CDLL(None).ptrace(0, 0, 0, 0)  # PTRACE_TRACEME
+    ctypes.CDLL(None).prctl(1, 9)  # ends with its parent
+    os.kill(os.getpid(), 19)
+if reads == "traced":
+    os.waitpid(pid, 2)
+for line in sys.stdin:
+    request = json.loads(line)
+    reply = {"id": request["id"], "ok": True}
+    if request["op"] == "hello":
+        reply |= {"v": 1, "pid": pid, "adapter": {"name": "x", "version": "1"}, "caps": caps}
+    elif request["op"].startswith("example."):
+        reply |= {"ok": False, "error": {"kind": "unsupported", "message": "no"}}
+    elif request["op"] in ("reader.process", "reader.thread", "reader.record"):
+        reply |= answer
+    if event is not None and request["op"].startswith("reader."):
+        print(json.dumps({"ev": "saw", "pid": request.get("pid"), **event}), flush=True)
+    print(json.dumps(reply), flush=True)
+    if request["op"] == "bye":
+        break
+"""
+
+
 class ByHand(unittest.TestCase):
     """adapter-lint and repl."""
 
@@ -395,8 +424,62 @@ class ByHand(unittest.TestCase):
                 self.assertEqual(code, 1, text)
                 self.assertRegex(text, "FINDING .*" + said)
 
+    def test_lint_finds_what_a_reader_does_wrong(self):
+        text = {"key": "a", "value": {"stringValue": "b"}}
+        process, watch = {"reader.process": {}}, {"reader.watch": {"poll_ms": 1}}
+        for caps, answer, event, said in (
+                (process, {}, None, r"reader.process got a reply that breaks the protocol \(.*result"),
+                (process, {"result": "maybe"}, None, "reader.process got a reply that breaks"),
+                (process, {"result": "accept", "context": [text]}, None, "got a reply that breaks"),
+                (process, {"result": "accept"}, None, 'process says "accept" and has no context'),
+                ({"reader.record": {}}, {"result": "accept"}, None, "record says .* no record"),
+                ({"reader.process": []}, {}, None, "hello got a reply that breaks the protocol"),
+                (watch, {}, {"pid": "x", "result": "absent"}, "reader.watch: an event that breaks"),
+                (watch, {}, {"pid": 1, "result": "absent"}, "1, which it was not told to watch"),
+                (watch, {}, {"pid": 0, "result": 1}, "reader.watch: an event that breaks"),
+                (watch, {}, {"result": "accept"}, 'watch says "accept" and has no context'),
+                (process, {"result": "absent"}, {"pid": 0, "result": "absent"},
+                 "reader.process got a reply that breaks")):
+            with self.subTest((caps, answer, event)):
+                code, text_of = self.lint_reader(caps, answer, event)
+                self.assertEqual(code, 1, text_of)
+                self.assertRegex(text_of, "FINDING .*" + said)
+
+    def test_lint_notes_what_a_reader_declares_in_vain(self):
+        for caps, said in (
+                ({"reader": {}}, "ctxconf reader asks nothing: declare reader.process"),
+                ({"reader.proces": {}}, "there is no capability reader.proces\n"),
+                ({"reader.watch": {}}, "reader.watch has no poll_ms"),
+                ({"reader.watch": {"poll_ms": 1}, "reader.process": {}}, "does not use reader.watch"),
+                ({"reader.process": {}, "reader.watch_threads": {}}, "means nothing without")):
+            with self.subTest(caps):
+                code, text = self.lint_reader(caps, {"result": "absent"}, None)
+                self.assertEqual(code, 0, text)
+                self.assertRegex(text, "note .*" + said)
+
+    def test_lint_tells_whose_process_reads(self):
+        absent = {"result": "absent"}
+        code, text = self.lint_reader({"reader.process": {}}, absent, None, "another")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"note .*process \d+ was there before the adapter")
+        code, text = self.lint_reader({"process.drop": {}}, absent, None, "another")
+        self.assertEqual(code, 1, text)
+        self.assertIn("neither the adapter nor a process that it started", text)
+        code, text = self.lint_reader({"reader.process": {}}, absent, None, "traced")
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, r"FINDING .*process \d+ traces its process \d+")
+
+    def lint_reader(self, *how):
+        with tempfile.TemporaryDirectory() as folder:
+            adapter = os.path.join(folder, "reader")
+            with open(adapter, "w", encoding="utf-8") as file:
+                file.write(f"#!{sys.executable}\nHOW = {how!r}\n{LINTED_READER}")
+            os.chmod(adapter, 0o755)
+            return self.ctxconf("adapter-lint", adapter)
+
     def test_lint_is_silent_about_right_adapters(self):
-        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp")):
+        for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp"),
+                        os.path.join(BIN, "reader.py"), os.path.join(BIN, "reader_stub.py")):
             with self.subTest(adapter):
                 code, text = self.ctxconf("adapter-lint", adapter)
                 self.assertEqual(code, 0, text)

@@ -106,11 +106,18 @@ std::optional<std::string> problem_of(const Json& line, Definition definition) {
                          &results)) {
     return std::nullopt;
   }
-  // The last error is about the innermost wrong member.
+  // The last error is about the innermost wrong member. One that only says that a part of the
+  // schema does not hold is of no use next to that.
+  const auto is_vague = [](const valijson::ValidationResults::Error& e) {
+    return e.description.empty() || e.description.contains("child schema") ||
+           e.description.contains("conditional schema");
+  };
   valijson::ValidationResults::Error error;
   valijson::ValidationResults::Error next;
   while (results.popError(next)) {
-    if (next.context.size() >= error.context.size()) error = next;
+    const bool as_deep = next.context.size() == error.context.size();
+    const bool better = is_vague(error) || !is_vague(next);
+    if (next.context.size() > error.context.size() || (as_deep && better)) error = next;
   }
   std::string where;
   for (const auto& part : error.context) {
