@@ -12,7 +12,8 @@ ctxconf_program(adapter_cpp SRCS conformance/testees/adapter_cpp.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 ctxconf_program(adapter_c SRCS conformance/testees/adapter_c.c
   DEPS ctxconf_writer Threads::Threads PLAIN)
-foreach(script IN ITEMS adapter.py adapter.sh reader.py reader_stub.py)
+foreach(script IN ITEMS adapter.py adapter.sh reader.py reader_stub.py
+    reader_threads.py)
   configure_file(conformance/testees/${script} bin/${script} COPYONLY)
 endforeach()
 

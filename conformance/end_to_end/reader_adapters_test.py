@@ -8,6 +8,7 @@ usage: reader_adapters_test.py SOURCE_DIR BIN_DIR
 import collections
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ DEADLINE_S = 240
 # What no scene shows on this host decides nothing.
 NOT_HERE = {"pctx.reader.name-anon-shmem", "pctx.reader.name-anon", "pctx.reader.byte-order",
             "tctx.reader.byte-order", "pctx.reader.thirty-two-bit-target"}
+# reader.py finds the records of threads on this processor.
+MOST = 87 if platform.machine() == "x86_64" else 66
 with open(os.path.join(SOURCE, "conformance/testee/protocol.schema.json"), encoding="utf-8") as file:
     DEFINITIONS = json.load(file)["definitions"]
 
@@ -50,17 +53,17 @@ class Reader(unittest.TestCase):
 
 
 class Judged(Reader):
-    def test_a_reader_of_process_contexts_and_records(self):
+    def test_a_reader_of_both_contexts(self):
         ids = self.outcomes(0, "reader.py")
         self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
         self.assertEqual(ids["unobservable"] - NOT_HERE, set())
-        self.assertGreaterEqual(len(ids["pass"]), 66)
+        self.assertGreaterEqual(len(ids["pass"]), MOST)
 
     def test_one_that_looks_by_itself(self):
         ids = self.outcomes(0, "reader.py", "--watch", "0.05", options=("--jobs", "2"))
         self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
         self.assertEqual(ids["unobservable"] - NOT_HERE, set())
-        self.assertGreaterEqual(len(ids["pass"]), 66)
+        self.assertGreaterEqual(len(ids["pass"]), MOST)
 
     def test_the_smallest_one(self):
         ids = self.outcomes(0, "reader_stub.py")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An adapter for `ctxconf reader`, and the reader of contexts (OTEP 4719, and the records of OTEP
-4947) that it drives.
+"""An adapter for `ctxconf reader`, and the reader of process contexts (OTEP 4719) that it drives.
+Thread contexts (OTEP 4947) are in reader_threads.py.
 
 The first half stands where your reader would be; the second half is the adapter. Neither needs
 more than the standard library.
@@ -20,6 +20,8 @@ import select
 import struct
 import sys
 import time
+
+import reader_threads
 
 NAMES = (b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]", b"/memfd:OTEL_CTX")
 HEADER = struct.Struct("=8sIIQQ")  # signature, version, size, timestamp, pointer
@@ -42,18 +44,23 @@ class Memory:
     def close(self):
         os.close(self.fd)
 
-    def copy(self, address, size):
-        """All of the bytes, or None."""
+    def some(self, address, size):
+        """As many of the bytes as there are."""
         out = b""
         while len(out) < size:
             try:
                 part = os.pread(self.fd, size - len(out), address + len(out))
             except (OSError, OverflowError):  # an address above 2^63 is not a file position
-                return None
+                break
             if not part:
-                return None
+                break
             out += part
         return out
+
+    def copy(self, address, size):
+        """All of the bytes, or None."""
+        out = self.some(address, size)
+        return out if len(out) == size else None
 
 
 def candidates(pid):
@@ -212,23 +219,22 @@ def any_value(data, depth):
     return {name: show(content, depth)}
 
 
-def thread_record(data, key_map):
-    """A record: trace id, span id, valid, flags, size of the attributes, attributes."""
-    if len(data) < 28 or data[24] != 1:
-        return "absent", None
-    trace_id, span_id = data[:16], data[16:24]
-    record = {"attributes": {}}
-    if any(trace_id) and any(span_id):
-        record |= {"trace_id": trace_id.hex(), "span_id": span_id.hex(), "flags": data[25]}
-    area = data[28:28 + int.from_bytes(data[26:28], "little")]
-    while len(area) >= 2 and len(area) >= 2 + area[1]:
-        index, value, area = area[0], area[2:2 + area[1]], area[2 + area[1]:]
-        if index < len(key_map):
-            try:
-                record["attributes"][key_map[index]] = value.decode()
-            except UnicodeDecodeError:
-                record["attributes"][key_map[index]] = {"hex": value.hex()}
-    return "accept", record
+def read_thread(pid, tid):
+    """Result and record of a thread. A name that is not known yet is looked up once more."""
+    for _ in range(2):
+        result, context = read_process(pid)
+        key_map = reader_threads.key_map(context) if result == "accept" else None
+        if key_map is None:
+            return "retry" if result == "retry" else "absent", None
+        try:
+            with contextlib.closing(Memory(pid)) as memory:
+                data = reader_threads.read_record(memory, pid, tid)
+        except OSError:  # it has ended, or cannot be stopped
+            return "absent", None
+        result, record, unknown = reader_threads.parse(data, key_map)
+        if not unknown:
+            break
+    return result, record
 
 
 # What follows is the adapter: one function for each operation of docs/testee-protocol.md.
@@ -241,9 +247,12 @@ def hello(request):
     process = {"reader.process": {}}
     if POLL_S is not None:
         process = {"reader.watch": {"poll_ms": max(1, round(POLL_S * 1000))}}
+    if reader_threads.HERE:
+        process["reader.thread"] = {}
     return {"v": 1, "pid": os.getpid(), "adapter": {"name": "reader.py", "version": "1"},
             "sdk": {"name": "reader.py", "version": "1", "language": "python"},
-            "sources": {"process": "conformance/testees/reader.py"},
+            "sources": {"process": "conformance/testees/reader.py",
+                        "thread": "conformance/testees/reader_threads.py"},
             "caps": {"reader": {"payload_bytes": PAYLOAD_LIMIT}, "reader.record": {},
                      "reader.forget": {}, **process}}
 
@@ -255,8 +264,10 @@ def shown(name, result, content):
 OPERATIONS = {
     "hello": hello, "bye": lambda request: {},
     "reader.process": lambda request: shown("context", *read_process(request["pid"])),
+    "reader.thread": lambda request: shown(
+        "record", *read_thread(request["pid"], request["tid"])),
     "reader.record": lambda request: shown(
-        "record", *thread_record(bytes.fromhex(request["hex"]), request["key_map"])),
+        "record", *reader_threads.parse(bytes.fromhex(request["hex"]), request["key_map"])[:2]),
     "reader.watch": lambda request: WATCHED.update({request["pid"]: None}) or {},
     "reader.forget": lambda request: WATCHED.pop(request["pid"], None) and {},
 }
