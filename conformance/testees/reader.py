@@ -240,21 +240,20 @@ def read_thread(pid, tid):
 # What follows is the adapter: one function for each operation of docs/testee-protocol.md.
 
 POLL_S = float(sys.argv[2]) if sys.argv[1:2] == ["--watch"] else None
-WATCHED = {}  # what was reported last, by process
+WATCHED = {}  # by process: what was reported last, by thread; None is the process itself
 
 
 def hello(request):
-    process = {"reader.process": {}}
+    process, thread = {"reader.process": {}}, {"reader.thread": {}}
     if POLL_S is not None:
         process = {"reader.watch": {"poll_ms": max(1, round(POLL_S * 1000))}}
-    if reader_threads.HERE:
-        process["reader.thread"] = {}
+        thread = {"reader.watch_threads": {}}
     return {"v": 1, "pid": os.getpid(), "adapter": {"name": "reader.py", "version": "1"},
             "sdk": {"name": "reader.py", "version": "1", "language": "python"},
             "sources": {"process": "conformance/testees/reader.py",
                         "thread": "conformance/testees/reader_threads.py"},
             "caps": {"reader": {"payload_bytes": PAYLOAD_LIMIT}, "reader.record": {},
-                     "reader.forget": {}, **process}}
+                     "reader.forget": {}, **process, **(thread if reader_threads.HERE else {})}}
 
 
 def shown(name, result, content):
@@ -268,7 +267,7 @@ OPERATIONS = {
         "record", *read_thread(request["pid"], request["tid"])),
     "reader.record": lambda request: shown(
         "record", *reader_threads.parse(bytes.fromhex(request["hex"]), request["key_map"])[:2]),
-    "reader.watch": lambda request: WATCHED.update({request["pid"]: None}) or {},
+    "reader.watch": lambda request: WATCHED.update({request["pid"]: {}}) or {},
     "reader.forget": lambda request: WATCHED.pop(request["pid"], None) and {},
 }
 
@@ -286,12 +285,18 @@ def say(line):
     print(json.dumps(line), flush=True)
 
 
+def report(pid, thread, seen):
+    if seen != WATCHED[pid].get(thread):
+        WATCHED[pid][thread] = seen
+        say({"ev": "saw", "pid": pid, **({} if thread is None else {"tid": thread}), **seen})
+
+
 def poll():
     for pid in list(WATCHED):
-        seen = shown("context", *read_process(pid))
-        if seen != WATCHED[pid]:
-            WATCHED[pid] = seen
-            say({"ev": "saw", "pid": pid, **seen})
+        report(pid, None, shown("context", *read_process(pid)))
+        with contextlib.suppress(OSError):
+            for tid in map(int, os.listdir(f"/proc/{pid}/task") if reader_threads.HERE else []):
+                report(pid, tid, shown("record", *read_thread(pid, tid)))
 
 
 def main():
