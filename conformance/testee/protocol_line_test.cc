@@ -120,6 +120,9 @@ TEST(ProblemOfTest, NamesTheMember) {
   EXPECT_THAT(problem_of(reply, Definition::kReply).value_or(""), HasSubstr("ok"));
   EXPECT_THAT(problem_of({{"id", 1}, {"ok", false}}, Definition::kReply).value_or(""),
               testing::Not(IsEmpty()));
+  EXPECT_THAT(
+      problem_of({{"id", 1}, {"ok", true}}, definition_of_reply("reader.record")).value_or(""),
+      HasSubstr("result"));
   EXPECT_THAT(problem_of({{"id", 1}, {"op", "no.such"}}, Definition::kRequest).value_or(""),
               HasSubstr("op"));
 }
