@@ -10,6 +10,7 @@ add_custom_command(
   VERBATIM)
 ctxconf_library(ctxconf_scenes
   SRCS conformance/reader/call_recorder.cc conformance/reader/play_scene.cc
+       conformance/reader/premises.cc
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
        conformance/reader/scenes_early.cc conformance/reader/scenes_headers.cc
        conformance/reader/scenes_lifetimes.cc conformance/reader/scenes_names.cc

@@ -55,10 +55,13 @@ struct ShownMemory {
 
 inline constexpr std::size_t kMaxShownBytes = 1024;  // of one name
 
+// The result of a reply with `ok` false.
+inline constexpr const char* kRefusedAnswer = "refused";
+
 // One answer that is right.
 struct AllowedAnswer {
-  std::string result;   // as in a reply: "accept", "absent", "reject", "retry"
-  std::string content;  // JSON, see rules/reader_answers.h; empty: any
+  std::string result;   // as in a reply: "accept", "absent", "reject", "retry"; or kRefusedAnswer
+  std::string content;  // JSON, see reader_answers.h; empty: any
   friend bool operator==(const AllowedAnswer&, const AllowedAnswer&) = default;
 };
 

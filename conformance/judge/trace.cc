@@ -1,6 +1,8 @@
 #include "conformance/judge/trace.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -17,11 +19,53 @@ std::set<ImageKey> images_of(const RequirementResult& result) {
   return out;
 }
 
-// Everything of a recording but its processes.
-Timeline without_processes(Timeline& timeline) {
+// Everything of a recording but its processes and sessions.
+Timeline without_parts(Timeline& timeline) {
   auto processes = std::exchange(timeline.processes, {});
+  auto sessions = std::exchange(timeline.sessions, {});
   Timeline out = timeline;
   timeline.processes = std::move(processes);
+  timeline.sessions = std::move(sessions);
+  return out;
+}
+
+// The session with those of its scenes that the result names.
+Session named_scenes(const Session& session, const RequirementResult& result) {
+  const auto is_named = [&](const CheckRun& c) {
+    return std::ranges::any_of(result.findings, [&](const Finding& f) {
+      return f.outcome == result.outcome && f.image_name == session.group + "/" + c.name;
+    });
+  };
+  Session out;
+  out.group = session.group;
+  out.repeat = session.repeat;
+  out.root = session.root;
+  out.hello = session.hello;
+  out.faults = session.faults;
+  out.ending = session.ending;
+  std::map<std::size_t, std::uint32_t> numbers;  // of the checks that are kept, by those before
+  for (std::size_t i = 0; i < session.checks.size(); ++i) {
+    if (!is_named(session.checks[i])) continue;
+    numbers.emplace(i, static_cast<std::uint32_t>(out.checks.size()));
+    out.checks.push_back(session.checks[i]);
+  }
+  for (const Operation& o : session.operations) {
+    const bool is_hello = &o == &session.operations.front();
+    const auto number = numbers.find(o.check);
+    if (number == numbers.end() && !is_hello) continue;
+    out.operations.push_back(o);
+    out.operations.back().check = number == numbers.end() ? 0 : number->second;
+  }
+  return out;
+}
+
+// Of a reader: the scenes that the result names.
+std::vector<Session> scenes_with(const std::vector<Session>& all, const RequirementResult& result) {
+  std::vector<Session> out;
+  for (const Session& s : all) {
+    Session kept = named_scenes(s, result);
+    if (!kept.checks.empty()) out.push_back(std::move(kept));
+  }
   return out;
 }
 
@@ -62,8 +106,14 @@ bool is_judged_alike(const Timeline& timeline, const RequirementResult& result) 
 std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult& result,
                                     std::size_t limit) {
   const auto images = images_of(result);
-  Timeline part = without_processes(timeline);
+  Timeline part = without_parts(timeline);
   part.partial = true;
+  if (timeline.mode == Mode::kReader) {
+    part.sessions = scenes_with(timeline.sessions, result);
+    part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
+    if (is_judged_alike(part, result)) return to_json(part, limit);
+  }
+  part.sessions = timeline.sessions;
   for (const bool only_these : {true, false}) {
     part.processes = processes_with(timeline.processes, images, only_these);
     if (!is_judged_alike(part, result)) continue;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "conformance/evidence/reader_answers.h"
+#include "conformance/reader/premises.h"
 #include "conformance/reader/publish.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
@@ -89,7 +90,8 @@ class Stage {
   Testee::Answer<Json> watch(const Question& question, pid_t process, pid_t thread);
   bool is_satisfied(const AnswerClaim& claim, const Json& reply) const;
   bool is_satisfied(const Question& question, const Json& reply) const;
-  Driven ask(const Question& question, pid_t process, pid_t thread);
+  Driven ask(Question question, pid_t process, pid_t thread);
+  Driven check_premises();
 
   const Scene& scene_;
   const StageOptions& options_;
@@ -249,23 +251,31 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   return reply;
 }
 
-Driven Stage::ask(const Question& question, pid_t process, pid_t thread) {
+Driven Stage::ask(Question question, pid_t process, pid_t thread) {
   for (unsigned attempt = 1;; ++attempt) {
     ReaderQuestion recorded;
     const auto reply = ask_once(question, process, thread, recorded);
     const bool is_last = !reply || attempt >= question.attempts || is_satisfied(question, *reply) ||
                          reply->value("result", "") == "accept";
-    if (is_last) recorded.claims = question.claims;
+    const bool hit = recorded.missed.empty();
+    // A reader that keeps the target stopped sees it as it was.
+    const bool played = testee_.check().unshown.empty();
+    if (is_last && played) recorded.claims = question.claims;
     if (Operation* const operation = testee_.last_operation()) {
       operation->question = std::move(recorded);
     }
     if (!reply) return std::unexpected(reply.error());
     if (stopped_) return std::unexpected(*stopped_);
+    if (is_last && played && !hit) {
+      testee_.check().unshown = "a moment of the reader's reading did not come";
+      testee_.check().remedy = "a reader whose reads of the target are system calls";
+    }
     if (is_last && question.premise && !is_satisfied(*question.premise, *reply)) {
       testee_.check().unshown = question.premise->otherwise;
       testee_.check().remedy = "a reader that satisfies " + question.premise->requirement;
     }
     if (is_last) return {};
+    if (hit) question.holds.clear();  // the target has moved: it would not do that again
     CTX_RETURN_IF_ERROR(on(Wait{question.pause}));
   }
 }
@@ -275,6 +285,25 @@ Driven Stage::on(const Question& act) {
   const auto process = act.process ? static_cast<pid_t>(number(*act.process)) : target_->pid();
   const auto thread = act.thread ? static_cast<pid_t>(number(*act.thread)) : process;
   return ask(act, process, act.about == Question::About::kThread ? thread : 0);
+}
+
+// Each premise is shown once to a reader, before the first scene that rests on it.
+Driven Stage::check_premises() {
+  CheckRun& check = testee_.check();
+  if (scene_.script.operations.empty()) return {};
+  for (const Premise p : scene_.rests_on) {
+    const Scene& premise = premise_scene(p);
+    auto known = options_.premises->find(p);
+    if (known == options_.premises->end()) {
+      CTX_RETURN_IF_ERROR(Stage(premise, options_, testee_).play());
+      known = options_.premises->emplace(p, check.unshown.empty()).first;
+    }
+    if (known->second) continue;
+    check.unshown = "the reader does not report " + premise.about;
+    check.remedy = "a reader that does: see the requirements that it fails";
+    break;
+  }
+  return {};
 }
 
 Driven Stage::on(const AskWitness& act) {
@@ -305,6 +334,8 @@ Driven Stage::play() {
     check.remedy = lack.remedy;
     return {};
   }
+  CTX_RETURN_IF_ERROR(check_premises());
+  if (!check.unshown.empty()) return {};
   if (!scene_.script.operations.empty()) {
     check.script = to_json(scene_.script);
     if (const auto early = options_.early->find(scene_.name); early != options_.early->end()) {

@@ -24,6 +24,8 @@ struct StageOptions {
   bool names_shmem = true;   // and a private mapping of a memfd
   // Targets of scenes that were started before the reader, by the name of the scene.
   std::shared_ptr<std::map<std::string, std::unique_ptr<Target>>> early;
+  // What is known of the reader: whether it is so.
+  std::shared_ptr<std::map<Premise, bool>> premises = std::make_shared<std::map<Premise, bool>>();
 };
 
 // What a scene needs and this host lacks; empty: nothing.

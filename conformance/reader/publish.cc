@@ -45,7 +45,8 @@ void append(Bytes& out, const Bytes& more) { out.insert(out.end(), more.begin(),
 
 Message service(const std::string& name) {
   Message out;
-  out.resource = {{"service.name", name}};
+  out.resource = {{"service.name", name},
+                  {"service.instance.id", "627cc493-f310-47de-96bd-71410b7dec09"}};
   return out;
 }
 
@@ -100,6 +101,11 @@ std::string Message::content(bool exactly) const {
   }
   out[exactly ? "attributes" : "attributes_has"] = std::move(extra);
   return out.dump();
+}
+
+void publish_without_signature(puppet::Builder& b) {
+  const Published p = publish(b, service("ctxconf-no-signature").encoded(), {.names = false});
+  b.store(p.header, 8, 0);
 }
 
 Value place(puppet::Builder& b, const Bytes& bytes) {

@@ -38,7 +38,7 @@ struct Message {
   std::string content(bool exactly = true) const;
 };
 
-// A Resource with this service.name alone.
+// A Resource with this service.name and a service.instance.id.
 Message service(const std::string& name);
 
 struct Published {
@@ -63,6 +63,8 @@ struct PublishOptions {
 
 // As OTEP 4719 describes it: map, MADV_DONTFORK, fields, timestamp, name.
 Published publish(puppet::Builder& b, const puppet::Bytes& payload, const PublishOptions& how = {});
+// A candidate that is not a context.
+void publish_without_signature(puppet::Builder& b);
 // Memory for a message, outside the mapping of the header.
 puppet::Value place(puppet::Builder& b, const puppet::Bytes& bytes);
 // As OTEP 4719 describes it: timestamp 0, fields, another timestamp.

@@ -90,6 +90,15 @@ std::vector<AllowedAnswer> no_context() {
   return {{.result = "absent", .content = {}}, {.result = "reject", .content = {}}};
 }
 
+std::vector<AllowedAnswer> found_answers() {
+  return {accept(), {.result = "reject", .content = {}}};
+}
+
+std::vector<AllowedAnswer> or_refused(std::vector<AllowedAnswer> allowed) {
+  allowed.push_back({.result = kRefusedAnswer, .content = {}});
+  return allowed;
+}
+
 std::vector<AllowedAnswer> not_used() {
   auto out = no_context();
   out.push_back({.result = "retry", .content = {}});

@@ -80,6 +80,24 @@ struct AskWitness {
 struct Forget {};  // the reader is told to forget what it knows of the process
 using Act = std::variant<Play, Question, Wait, AskWitness, Forget>;
 
+// What a scene takes for granted. A reader for which this does not hold is not judged by the scene,
+// but by the scenes that are about it.
+enum class Premise {
+  kFound,          // it finds the mapping of a plain context
+  kInline,         // it reports such a context, whose payload comes after the header
+  kElsewhere,      // also one whose payload is elsewhere
+  kKinds,          // it skips values of kinds that it does not show
+  kFewAttributes,  // it needs neither service.name nor service.instance.id
+  kNoResource,     // nor a Resource
+  kField2,         // it reports field 2
+  kOtherOrder,     // nor fields in the usual order
+  kSkipsInvalid,   // it finds a context next to an invalid candidate
+  kAfterZero,      // it finds a context whose timestamp was zero at first
+  kUpdate,         // it reports an update to another payload
+  kUpdateInPlace,  // and to the same one
+  kWindow,         // it does not use a copy that an update has overtaken
+};
+
 struct Scene {
   std::string name;   // "name-memfd", unique
   std::string about;  // one line for people
@@ -91,6 +109,7 @@ struct Scene {
   // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or a library of
   // ctxconf: "slot_symbolic.so".
   std::vector<std::string> host;
+  std::vector<Premise> rests_on = {Premise::kInline, Premise::kElsewhere};  // in this order
 };
 
 struct SceneGroup {
@@ -123,6 +142,9 @@ class SceneBuilder {
   void also_shows(const std::string& requirement);
   void needs(const std::string& capability);
   void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
+  void rests_on(Premise premise) { scene_.rests_on.push_back(premise); }
+  // Instead of on plain contexts, as other scenes do.
+  void rests_only_on(std::vector<Premise> premises) { scene_.rests_on = std::move(premises); }
 
   Scene scene() &&;
 
@@ -140,5 +162,8 @@ AnswerClaim claim(std::string requirement, std::vector<AllowedAnswer> allowed,
 AllowedAnswer accept(std::string content = {});
 std::vector<AllowedAnswer> no_context();  // absent or reject: a reader cannot always tell
 std::vector<AllowedAnswer> not_used();    // these, or retry
+// Where an error instead of an answer says nothing about the requirement.
+std::vector<AllowedAnswer> or_refused(std::vector<AllowedAnswer> allowed);
+std::vector<AllowedAnswer> found_answers();  // accept or reject: it has found something
 
 }  // namespace ctxconf::conformance::reader

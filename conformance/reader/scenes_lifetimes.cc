@@ -46,6 +46,7 @@ Scene late() {
   SceneBuilder s(
       "published-late",
       "a process publishes after the first look, without naming the mapping, and updates");
+  s.rests_on(Premise::kUpdate);
   auto& b = s.script();
   b.fence();
   s.ask({});
@@ -63,9 +64,10 @@ Scene late() {
 
 Scene new_buffer() {
   const Message first = service("ctxconf-buffer-1");
-  const Message second = service("ctxconf-buffer-2");
+  const Message second = service("ctxconf-buffer-2-longer");
   const Message decoy = service("ctxconf-buffer-3");
   SceneBuilder s("update-new-buffer", "an update to a new buffer; the old one has another message");
+  s.rests_on(Premise::kUpdateInPlace);
   auto& b = s.script();
   const Published p = publish(b, first.encoded());
   constexpr const char* kFresh = "pctx.reader.fresh-pointer";
@@ -106,7 +108,7 @@ Scene replaced_by_exec() {
   const Published p = publish(b, message.encoded());
   s.ask(about_process(p, {}));
   b.exec("plain");
-  auto c = claim("pctx.reader.exec-drops-context", no_context(),
+  auto c = claim("pctx.reader.exec-drops-context", or_refused(no_context()),
                  "attributes of the program before the exec are still used");
   c.never = {"ctxconf-before-exec"};
   Question q;
@@ -133,7 +135,7 @@ Scene other_data_there() {
   b.store(there + 12, 4, p.size);
   b.store(there + 24, 8, p.payload);
   b.store(there + 16, 8, timestamp);
-  auto c = claim("pctx.reader.reused-address", no_context(),
+  auto c = claim("pctx.reader.reused-address", or_refused(no_context()),
                  "other data at the address of a former context is used as one");
   c.never = {"ctxconf-reused"};
   ask_until(s, about_process(p, {c}));
@@ -143,7 +145,7 @@ Scene other_data_there() {
 Scene parent_and_child() {
   constexpr const char* kOwn = "pctx.reader.applies-to-this-process";
   SceneBuilder s("parent-and-child",
-                 "a forked child without a context, which then publishes its own");
+                 "a forked child without a context, and one that publishes its own");
   auto& b = s.script();
   const Message parents = service("ctxconf-parent");
   const Message childs = service("ctxconf-child");
@@ -152,15 +154,17 @@ Scene parent_and_child() {
   const Value child = b.fork();
   Question none;
   none.process = child;
-  none.claims = {claim(kOwn, no_context(), "a child is given the context of its parent")};
+  none.claims = {
+      claim(kOwn, or_refused(no_context()), "a child is given the context of its parent")};
   none.claims.front().never = {"ctxconf-parent"};
   s.ask(std::move(none));
-  b.by(child);
+  const Value other = b.fork();
+  b.by(other);
   const Published own = publish(b, childs.encoded());
   b.by_first();
   Question q = about_process(
       own, {claim(kOwn, {accept(childs.content())}, "the context of a child is not its own")});
-  q.process = child;
+  q.process = other;
   ask_until(s, std::move(q));
   ask_until(s, about_process(p, {claim(kOwn, {accept(parents.content())},
                                        "the context of a parent is not its own any more")}));
@@ -186,7 +190,7 @@ Scene reused_pid() {
   const Value second = b.fork(puppet::ForkHow::kFork, 0, first);
   Question other;
   other.process = second;
-  other.claims = {claim(kOwn, no_context(),
+  other.claims = {claim(kOwn, or_refused(no_context()),
                         "a process is given the context of another one that had its number")};
   other.claims.front().never = {"ctxconf-former"};
   ask_until(s, std::move(other));
@@ -242,7 +246,7 @@ Scene without_defaults(bool broken) {
     b.fence();
   }
   Question q;
-  auto allowed = no_context();
+  auto allowed = or_refused(no_context());
   for (auto& a : allowed) a.content = R"({"defaults":true})";
   q.claims = {claim(kDefault, allowed, "the reader reports nothing at all about the process")};
   s.ask(std::move(q));

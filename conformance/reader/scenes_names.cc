@@ -28,8 +28,10 @@ Scene memfd_unnamed() {
   const Message message = service("ctxconf-memfd");
   SceneBuilder s("name-memfd",
                  "a memfd whose mapping has no other name: /memfd:OTEL_CTX (deleted)");
-  const Published p = publish(s.script(), message.encoded(), {.names = false});
-  s.ask(about_process(p, {claim("pctx.reader.name-memfd", {accept(message.content())},
+  s.rests_only_on({});
+  const Published p =
+      publish(s.script(), message.encoded(), {.names = false, .inline_payload = true});
+  s.ask(about_process(p, {claim("pctx.reader.name-memfd", found_answers(),
                                 "a mapping named /memfd:OTEL_CTX (deleted) is not found")}));
   return std::move(s).scene();
 }
@@ -38,8 +40,9 @@ Scene memfd_named() {
   const Message message = service("ctxconf-anon-shmem");
   SceneBuilder s("name-anon-shmem", "a named memfd: [anon_shmem:OTEL_CTX]");
   s.needs_host("shmem-names");
-  const Published p = publish(s.script(), message.encoded());
-  s.ask(about_process(p, {claim("pctx.reader.name-anon-shmem", {accept(message.content())},
+  s.rests_only_on({});
+  const Published p = publish(s.script(), message.encoded(), {.inline_payload = true});
+  s.ask(about_process(p, {claim("pctx.reader.name-anon-shmem", found_answers(),
                                 "a mapping named [anon_shmem:OTEL_CTX] is not found")}));
   return std::move(s).scene();
 }
@@ -50,8 +53,10 @@ Scene anonymous_named() {
   s.needs_host("names");
   PublishOptions how;
   how.anonymous = true;
+  how.inline_payload = true;
+  s.rests_only_on({});
   const Published p = publish(s.script(), message.encoded(), how);
-  s.ask(about_process(p, {claim("pctx.reader.name-anon", {accept(message.content())},
+  s.ask(about_process(p, {claim("pctx.reader.name-anon", found_answers(),
                                 "a mapping named [anon:OTEL_CTX] is not found")}));
   return std::move(s).scene();
 }
@@ -63,7 +68,7 @@ Scene inside_a_path() {
     publish_decoy(s, name);
   }
   Question q;
-  q.claims = {claim("pctx.reader.name-prefix-only", no_context(),
+  q.claims = {claim("pctx.reader.name-prefix-only", or_refused(no_context()),
                     "a context is taken from a mapping whose name only contains the text")};
   q.claims.front().never = {kDecoy};
   s.ask(std::move(q));

@@ -27,6 +27,7 @@ Scene placed(const std::string& name, const std::string& about,
              const std::function<Value(puppet::Builder& b, const Bytes& message)>& where) {
   const Message message = service("ctxconf-" + name);
   SceneBuilder s("payload-" + name, about);
+  s.rests_only_on({Premise::kInline});
   auto& b = s.script();
   Published p = publish(b, message.encoded(), {.leave_zero = true});
   p = moved(b, p, where(b, message.encoded()), message.encoded().size());
@@ -64,6 +65,7 @@ Scene large() {
     message.resource.emplace_back("ctxconf.key" + std::to_string(i), std::string(100, 'x'));
   }
   SceneBuilder s("payload-of-25-kib", "a payload of several pages");
+  s.rests_only_on({Premise::kInline});
   const Published p = publish(s.script(), message.encoded());
   s.ask(about_process(p, {claim("pctx.reader.follows-pointer", {accept(message.content())},
                                 "a payload of several pages is not read as a whole")}));

@@ -72,6 +72,8 @@ Scene without_entries() {
 Scene late_entries() {
   SceneBuilder s("schema-late", "the threadlocal entries come with the second update",
                  Program::kSlot);
+  s.rests_on(Premise::kUpdate);
+  s.rests_on(Premise::kUpdateInPlace);
   auto& b = s.script();
   require_plain_child(s, {.message = reference_data({})});
   const puppet::Bytes first = service("ctxconf-threads").encoded();
@@ -98,6 +100,8 @@ Scene late_entries() {
 Scene new_name() {
   constexpr const char* kRefreshes = "tctx.reader.unknown-index-refreshes";
   SceneBuilder s("key-map-grows", "a name is added, and a record uses it at once", Program::kSlot);
+  s.rests_on(Premise::kUpdate);
+  s.rests_on(Premise::kUpdateInPlace);
   auto& b = s.script();
   const Published p = publish(b, reference_data({"http_route"}).encoded());
   Record r = numbered_record(1);

@@ -181,9 +181,53 @@ bool is_mask(const golden::ProcessContextVector& v, std::string_view name) {
   return std::ranges::any_of(v.masks, [&](const golden::Mask& m) { return m.name == name; });
 }
 
+bool has_only_text(const golden::Attributes& attributes) {
+  return std::ranges::all_of(
+      attributes, [](const auto& pair) { return pair.second.starts_with(R"({"string")"); });
+}
+
+bool has_key(const golden::Attributes& attributes, std::string_view key) {
+  return std::ranges::any_of(attributes, [&](const auto& pair) { return pair.first == key; });
+}
+
+// What the vector takes for granted, and is not itself about.
+std::vector<Premise> premises_of(const Vector& v) {
+  const auto requirement = requirement_of(v);
+  const bool is_usual = requirement == "pctx.reader.decodes-process-context";
+  std::vector<Premise> out = {is_usual ? Premise::kFound : Premise::kInline};
+  const auto add = [&](Premise premise, std::string_view about) {
+    if (requirement != about) out.push_back(premise);
+  };
+  for (const auto& content : v.process_context.expect) {
+    if (!has_only_text(content.resource) || !has_only_text(content.attributes)) {
+      add(Premise::kKinds, "pctx.reader.any-value-kinds");
+    }
+    const bool has_usual_keys = has_key(content.resource, "service.name") &&
+                                has_key(content.resource, "service.instance.id");
+    if (!has_usual_keys) add(Premise::kFewAttributes, "pctx.reader.no-required-attributes");
+    if (!content.attributes.empty()) {
+      add(Premise::kField2, "pctx.reader.decodes-process-context");
+    }
+    if (content.resource.empty()) add(Premise::kNoResource, "pctx.reader.resource-absent");
+  }
+  if (v.name() == "resource-split-around-attributes") out.push_back(Premise::kOtherOrder);
+  return out;
+}
+
+std::vector<AnswerClaim> process_claims_of(const Vector& v) {
+  const auto requirement = requirement_of(v);
+  if (requirement != "pctx.reader.survives-bad-payload") {
+    return {claim(requirement, allowed_by(v, v.process_context.expect), v.comment)};
+  }
+  auto any = not_used();
+  any.push_back(accept());  // a reader may report what comes before the mistake
+  return {claim(requirement, any, v.comment)};
+}
+
 Scene process_scene(const Vector& v) {
   const auto& c = v.process_context;
   SceneBuilder s("vector-" + std::string(v.name()), v.comment);
+  s.rests_only_on(premises_of(v));
   auto& b = s.script();
   const Value fd = b.memfd("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   b.truncate(fd, c.mapping_size);
@@ -212,7 +256,7 @@ Scene process_scene(const Vector& v) {
   b.may_fail().name(header, c.mapping_size, "OTEL_CTX");
   Question q;
   q.shown = {{"header", {header, 32}}, {"payload", {c.payload_at, c.payload.size()}}};
-  q.claims = {claim(requirement_of(v), allowed_by(v, c.expect), v.comment)};
+  q.claims = process_claims_of(v);
   s.ask(std::move(q));
   return std::move(s).scene();
 }

@@ -50,6 +50,13 @@ Finding not_shown(const SceneEvidence& scene) {
   return unobservable(scene.scene->unshown, scene.scene->remedy);
 }
 
+// The reader refuses a payload that is larger than its adapter says it takes.
+bool is_beyond_limit(const Operation& operation, const ReaderTraits& traits) {
+  const ShownMemory* const payload = shown(*operation.question, "payload");
+  return payload != nullptr && payload->size > traits.number("payload_bytes", payload->size) &&
+         has_result(operation, "reject");
+}
+
 Finding window_missed(const std::string& hold) {
   return unobservable(fmt::format("the moment \"{}\" did not come", hold),
                       "a reader whose reads of the target are system calls");
@@ -92,7 +99,10 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
       const Json reply = Json::parse(operation->reply, nullptr, false);
       const auto problem = problem_with(c, reply, scene.traits);
       Finding f;
-      if (!q.missed.empty()) {
+      if (is_beyond_limit(*operation, scene.traits)) {
+        f = not_applicable(NaReason::kCapability,
+                           "the payload is larger than the adapter declares as its limit");
+      } else if (!q.missed.empty()) {
         f = window_missed(q.missed.front());
       } else if (problem.empty()) {
         f = passed();
