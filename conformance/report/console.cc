@@ -15,6 +15,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/fault_table.h"
 #include "conformance/report/wording.h"
+#include "conformance/verdict/exit_code.h"
 #include "golden/hexdump.h"
 
 namespace ctxconf::conformance {
@@ -211,11 +212,11 @@ void Page::images(const RunResult& run) {
     if (image.published) {
       text +=
           "; a reader sees " + paint(Style::kStrong, or_else(inert(image.context), "(nothing)"));
-    } else {
+    } else if (!is_about_readers(run)) {
       text += "; published nothing";
     }
-    text += fmt::format("; {}", counted(image.snapshots, "snapshot"));
-    verbatim("image", text);
+    if (!is_about_readers(run)) text += fmt::format("; {}", counted(image.snapshots, "snapshot"));
+    verbatim(is_about_readers(run) ? "reader" : "image", text);
     if (verbosity_ > 0 && !image.command_line.empty()) {
       verbatim("", command_of(image));
     }
@@ -519,7 +520,7 @@ void Page::passed(const RunResult& run) {
 void Page::summary(const RunResult& run) {
   if (!quiet_) line("");
   const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
-  if (!published && !is_about_files(run)) {
+  if (!published && !is_about_files(run) && !is_about_readers(run)) {
     const Totals& t = run.totals;
     const bool judged =
         t.pass + t.fail + t.warn + t.info + t.crash + t.timeout + t.harness_error > 0;

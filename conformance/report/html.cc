@@ -17,6 +17,7 @@
 #include "conformance/report/operation_figure.h"
 #include "conformance/report/page_parts.h"
 #include "conformance/report/wording.h"
+#include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -779,9 +780,12 @@ class HtmlPage {
     if (file) {
       out_ += code(quote(image.executable, 300));
     } else {
-      out_ += fmt::format(
-          "<span class=\"badge {}\">{}</span> {}", image.published ? "o-pass" : "plain",
-          image.published ? "PUBLISHED" : "NOTHING PUBLISHED", code(markup(image_label(image))));
+      if (!is_about_readers(run_)) {
+        out_ +=
+            fmt::format("<span class=\"badge {}\">{}</span> ", image.published ? "o-pass" : "plain",
+                        image.published ? "PUBLISHED" : "NOTHING PUBLISHED");
+      }
+      out_ += code(markup(image_label(image)));
       if (image.published) {
         out_ += fmt::format("<br>a reader sees <strong>{}</strong>",
                             or_else(quote(image.context), "nothing"));

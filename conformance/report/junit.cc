@@ -11,6 +11,7 @@
 #include "conformance/report/console.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/wording.h"
+#include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -143,7 +144,7 @@ std::map<ImageKey, ImageName> image_names(const RunResult& run) {
     const int nth = ++seen[{image.executable, image.published}];
     std::string name = escape(image.executable, Escape::kTerminal, 300);
     if (name.empty()) name = "(unknown executable)";
-    if (!image.published) name += " (published nothing)";
+    if (!image.published && !is_about_readers(run)) name += " (published nothing)";
     if (nth > 1) name += fmt::format(" ({})", nth);
     out.emplace(image.key, ImageName{std::move(name), image.published});
   }

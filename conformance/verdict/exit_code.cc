@@ -109,7 +109,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
     return {kExitNotJudged,
             "none" + of + " could be judged" +
                 (judged.empty() ? "" : " except " + names(judged) + ", judged without a context") +
-                (published ? "" : ": no published context was seen")};
+                (published || is_about_readers(run) ? "" : ": no published context was seen")};
   }
   if (!run.floor.empty()) return {kExitNotJudged, below(run.floor)};
   if (!options.incomplete.empty()) return {kExitNotJudged, options.incomplete};
@@ -130,6 +130,12 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
 
 int unwritten_code(int code) {
   return code == kExitHarnessError || code == kExitUsage ? code : kExitUnreachable;
+}
+
+bool is_about_readers(const RunResult& run) {
+  return !run.results.empty() && std::ranges::all_of(run.results, [](const auto& r) {
+    return r.requirement->role == Role::kReader;
+  });
 }
 
 Totals count(const RunResult& run) {
