@@ -54,6 +54,14 @@ ctxconf_script_test(driven_thread_testees_test LABELS process
   conformance/testees/driven_thread_testees_test.py
   ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
+# Readers: a correct one, its mutants and legal variants
+ctxconf_testee_sources(reader_sources reader
+  agent answer_json context_copy context_reader elf_module header mappings memory payload record
+  reference_data ring stopped_thread text thread_sample variable)
+ctxconf_program(bad_reader SRCS conformance/testees/bad_reader.cc ${reader_sources}
+  DEPS ctxconf_adapter_loop PLAIN)
+ctxconf_unity(bad_reader)
+
 # Testees that end badly
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
   DEPS ${json} Threads::Threads ctxconf_writer PLAIN)

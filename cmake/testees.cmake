@@ -56,7 +56,7 @@ endforeach()
 configure_file(conformance/testees/ctypes_writer.py bin/ctypes_writer.py COPYONLY)
 
 # What `ctxconf selftest` runs, from the tables of cases and the files next to them
-set(zoo mutants driven_process_mutants driven_record_mutants driven_thread_mutants)
+set(zoo mutants driven_process_mutants driven_record_mutants driven_thread_mutants reader_mutants)
 list(TRANSFORM zoo APPEND ".json")
 list(TRANSFORM zoo PREPEND "${PROJECT_BINARY_DIR}/bin/")
 file(GLOB tables CONFIGURE_DEPENDS

@@ -27,6 +27,7 @@
 #include "conformance/judge/judge.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/result_json.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/child.h"
@@ -40,8 +41,9 @@ namespace {
 struct SelftestCommand {
   std::string directory;  // where the programs and mutants.json are; empty: next to ctxconf
   std::vector<std::string> only;
-  std::vector<std::string> commands;    // wrap, run, elf; empty: all
-  unsigned jobs = 0;                    // 0: kJobsPerProcessor
+  std::vector<std::string> commands;  // those of kCommands; empty: all
+  unsigned jobs = 0;                  // 0: kJobsPerProcessor
+  bool all_scenes = false;
   std::optional<std::uint64_t> shaken;  // the seed
   bool verbose = false;
 };
@@ -49,9 +51,11 @@ struct SelftestCommand {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Programs for wrap and elf; adapters for run, by OTEP.
+// Programs for wrap and elf; adapters for run, by OTEP; adapters of readers.
 constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
-                             "driven_thread_mutants.json", "driven_record_mutants.json"};
+                             "driven_thread_mutants.json", "driven_record_mutants.json",
+                             "reader_mutants.json"};
+constexpr std::array kCommands = {"wrap", "run", "elf", "reader"};
 constexpr int kCannotBeShownHere = 77;
 // Most programs wait for time to pass, and use little of it.
 constexpr unsigned kJobsPerProcessor = 3;
@@ -59,7 +63,8 @@ constexpr unsigned kJobsPerProcessor = 3;
 struct Entry {
   std::string name;
   bool mutant = false;
-  std::string command;  // "wrap" runs the program, "run" drives it, "elf" reads the file
+  std::string
+      command;  // "wrap" runs the program, "run" and "reader" drive it, "elf" reads the file
   std::string program;
   std::vector<std::string> args;
   std::vector<std::string> wrap_args;
@@ -78,7 +83,8 @@ struct Outcomes {
   std::string report;   // of ctxconf
 };
 
-sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* file) {
+sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* file,
+                                          bool all_scenes) {
   const Json doc = Json::parse(text, nullptr, false);
   const auto wrong = [&](const std::string& what) { return sys::fail(file, EINVAL, what); };
   if (!doc.is_object() || doc.value("version", 0) != 1 || !doc.contains("mutants") ||
@@ -104,10 +110,13 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* f
     e.program = p.value("program", "");
     e.args = strings(p, "args");
     e.wrap_args = strings(p, "wrap_args");
+    if (all_scenes && e.command == "reader") {
+      std::erase_if(e.wrap_args, [](const std::string& a) { return a.starts_with("--only="); });
+    }
     e.requirements = strings(p, "requirements");
     e.may_skip = p.value("may_skip", false);
     if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
-    if (e.command != "wrap" && e.command != "run" && e.command != "elf") {
+    if (std::ranges::find(kCommands, e.command) == kCommands.end()) {
       return wrong(e.name + ": unknown command " + e.command);
     }
     for (const auto& [member, to] :
@@ -368,14 +377,21 @@ struct RequirementCounts {
   int not_shown = 0;  // have none that is broken on this host
 };
 
-// Prints what was proven of every writer requirement.
+// Whether a rule judges the requirement.
+bool has_check(const Requirement& r) {
+  if (r.role == Role::kReader) {
+    return is_recorded(r, Mode::kReader) && reader_rule_of(r.id) != nullptr;
+  }
+  return is_recorded(r, Mode::kRun) && rule_of(r.id) != nullptr;
+}
+
+// Prints what was proven of every requirement.
 RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
   RequirementCounts out;
   fmt::print("\n{:<44} {:<9} {:<8} {}\n", "requirement", "level", "killed", "clean");
   for (const auto& spec : Catalogue::builtin().specifications()) {
     for (const auto& r : spec.requirements) {
-      if (r.role != Role::kWriter) continue;
-      if (!is_recorded(r, Mode::kRun) || rule_of(r.id) == nullptr) {
+      if (!has_check(r)) {
         const auto why = r.excluded.value_or("there is no check for it yet");
         fmt::print("{:<44} {:<9} not checked: {}\n", r.id, to_string(r.level), why);
         continue;
@@ -414,7 +430,7 @@ int selftest(const SelftestCommand& c) {
       return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
                       "--dir DIR names the directory with mutants.json and its programs");
     }
-    auto entries = parse_zoo(*text, name);
+    auto entries = parse_zoo(*text, name, c.all_scenes);
     if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));
     zoo.insert(zoo.end(), entries->begin(), entries->end());
   }
@@ -521,12 +537,14 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
                   "run only programs whose name matches this glob (repeatable)")
       ->allow_extra_args(false);
   sub->add_option("--command", o->selftest.commands,
-                  "run only programs for this command: wrap, run or elf (repeatable)")
+                  "run only programs for this command: wrap, run, elf or reader (repeatable)")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"wrap", "run", "elf"}));
+      ->check(CLI::IsMember({"wrap", "run", "elf", "reader"}));
   sub->add_option("--jobs", o->selftest.jobs,
                   "run N programs at once, at most 64; default: three per processor, one with\n"
                   "--generate");
+  sub->add_flag("--all-scenes", o->selftest.all_scenes,
+                "show all scenes to each reader, not only those about what is next to its mistake");
   sub->add_option("--shake", o->selftest.shaken,
                   "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
       ->type_name("SEED");

@@ -53,6 +53,13 @@ LISTS = {
     "driven_record_mutants": ([
         Program("driven_record_writer", ["driven_record_writer"], "record_", {"command": "run"}),
     ], []),
+    "reader_mutants": ([
+        Program("bad_reader", [
+            "reader/agent", "reader/context_reader", "reader/context_copy", "reader/header", "reader/mappings",
+            "reader/memory", "reader/payload", "reader/record", "reader/reference_data", "reader/thread_sample",
+            "reader/variable"],
+            "reader_", {"command": "reader"}),
+    ], []),
 }
 
 
@@ -68,7 +75,8 @@ def cases_of(source):
 
 def entry_of(program, kind, case, more, severities):
     mutant = more.get("kind", "mutant" if kind == "bad" else "variant") == "mutant"
-    words = re.sub(r"^[pt]ctx\.", "", case) if kind == "bad" else case
+    # Readers of both OTEPs have requirements of one name.
+    words = case.replace("ctx.reader.", "ctx.") if program.name == "bad_reader" else re.sub(r"^[pt]ctx\.", "", case)
     entry = {
         "name": ("bad_" if mutant else "good_") + program.prefix + re.sub(r"[^a-z0-9]", "_", words),
         "kind": "mutant" if mutant else "variant", "program": program.name,
@@ -83,6 +91,15 @@ def entry_of(program, kind, case, more, severities):
     return entry
 
 
+def scenes_of(cases, more_of):
+    """The options by which a reader sees the scenes of what its topic is about."""
+    about = {name.split(":")[0] for kind, name in cases if kind == "bad"}
+    for more in more_of.values():
+        for entry in more if isinstance(more, list) else [more]:
+            about.update(entry.get("requirements", []))
+    return [f"--only={requirement}" for requirement in sorted(about)]
+
+
 def whole_list(folder, programs, others, severities):
     entries, not_here = [], []
     for program in programs:
@@ -91,7 +108,10 @@ def whole_list(folder, programs, others, severities):
             if (folder / f"{topic}.json").exists():
                 more_of = json.loads((folder / f"{topic}.json").read_text(encoding="utf-8"))
             not_here += more_of.pop("not_here", [])
-            for kind, case in cases_of(folder / f"{topic}.cc"):
+            cases = cases_of(folder / f"{topic}.cc")
+            if program.members.get("command") == "reader":
+                program.members["wrap_args"] = scenes_of(cases, more_of)
+            for kind, case in cases:
                 more = more_of.pop(case, {})
                 entries += [entry_of(program, kind, case, m, severities)
                             for m in (more if isinstance(more, list) else [more])]

@@ -1,0 +1,40 @@
+// The header of a process context: 32 bytes at the start of its mapping.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "conformance/testees/reader/mappings.h"
+#include "conformance/testees/reader/memory.h"
+#include "conformance/testees/writer/choice.h"
+
+namespace ctxconf::testees {
+
+extern const Choices kHeaderChoices;
+
+struct Header {
+  std::array<char, 8> signature{};
+  std::uint32_t version = 0;
+  std::uint32_t size = 0;
+  std::uint64_t timestamp = 0;
+  std::uint64_t pointer = 0;
+  friend bool operator==(const Header&, const Header&) = default;
+};
+static_assert(sizeof(Header) == 32);
+
+// Of a process, in which the header is the start of a mapping.
+struct HeaderPlace {
+  pid_t pid = 0;
+  Mapping mapping;
+};
+
+std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place);
+// With the signature and a version that this reader knows.
+bool is_context(const Header& header);
+// Whether the reader would use a context with this timestamp, which is not zero.
+bool is_plausible(const Header& header, pid_t pid);
+// Whether nothing was changed from the first look at a header to the second.
+bool is_unchanged(const Header& first, const Header& second);
+
+}  // namespace ctxconf::testees

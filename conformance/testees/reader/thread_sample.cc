@@ -1,0 +1,173 @@
+#include "conformance/testees/reader/thread_sample.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "conformance/testees/reader/memory.h"
+#include "conformance/testees/reader/stopped_thread.h"
+
+namespace ctxconf::testees {
+namespace {
+
+constexpr Choice kBadSample[] = {
+    {"tctx.reader.own-thread-pointer", "uses the thread pointer of the first thread for all"},
+    {"tctx.reader.no-permission", "ends when a thread cannot be stopped or looked into"},
+    {"tctx.reader.only-while-stopped", "reads slot and record of a thread that runs"},
+    {"tctx.reader.only-while-stopped:slot", "reads the slot before it stops the thread"},
+    {"tctx.reader.only-while-stopped:attributes", "lets the thread run before it reads attributes"},
+    {"tctx.reader.one-stop-per-sample", "reads attributes in another stop"},
+    {"tctx.reader.one-stop-per-sample:slot", "reads the record in another stop than the slot"},
+    {"tctx.reader.null-slot", "reads 28 bytes at address 0 and reports an error"},
+    {"tctx.reader.survives-bad-pointer", "samples a process no more after a failing read"},
+    {"tctx.reader.survives-bad-pointer:odd", "reads a record at an odd address"},
+};
+
+constexpr Choice kGoodSample[] = {
+    {"starts-over", "reads a record with attributes again from the start, in another stop"},
+    {"stops-all-threads", "stops all threads of a process for a sample"},
+};
+
+}  // namespace
+
+const Choices kSampleChoices{kBadSample, kGoodSample};
+
+namespace {
+
+// A sample of one thread, and how often it is stopped for that.
+class Sampler {
+ public:
+  Sampler(pid_t pid, pid_t tid) : pid_(pid), tid_(tid) {}
+
+  SampleState run(const std::vector<Access>& accesses, RecordCopy& out);
+
+ private:
+  bool stop();
+  void resume() {
+    memory_.reset();
+    stopped_.reset();
+  }
+  bool stop_again() {
+    resume();
+    return stop();
+  }
+  bool learn_thread_pointer();
+  SampleState look_at(const Access& access, RecordCopy& out);
+  SampleState copy_at(std::uint64_t record, RecordCopy& out);
+  bool copy(std::uint64_t record, std::size_t offset, void* to, std::size_t size);
+
+  pid_t pid_;
+  pid_t tid_;
+  std::unique_ptr<StoppedThread> stopped_;
+  std::vector<std::unique_ptr<StoppedThread>> others_;
+  std::unique_ptr<Memory> memory_;
+  std::uint64_t thread_pointer_ = 0;
+  bool started_over_ = false;
+};
+
+bool Sampler::stop() {
+  stopped_ = StoppedThread::stop(tid_);
+  if (!stopped_) {
+    if (errno == EPERM && is_bad("tctx.reader.no-permission")) _exit(1);
+    return false;
+  }
+  memory_ = std::make_unique<Memory>(pid_, tid_);
+  return true;
+}
+
+bool Sampler::learn_thread_pointer() {
+  std::optional<std::uint64_t> pointer;
+  if (is_bad("tctx.reader.own-thread-pointer") && tid_ != pid_) {
+    if (const auto first = StoppedThread::stop(pid_)) pointer = first->thread_pointer();
+  } else {
+    pointer = stopped_->thread_pointer();
+  }
+  thread_pointer_ = pointer.value_or(0);
+  return pointer.has_value();
+}
+
+bool Sampler::copy(std::uint64_t record, std::size_t offset, void* to, std::size_t size) {
+  const bool attributes = offset >= kFixedSize;
+  if (attributes && is_bad("tctx.reader.one-stop-per-sample") && !stop_again()) return false;
+  if (attributes && is_bad("tctx.reader.only-while-stopped:attributes")) stopped_.reset();
+  if (attributes && is_good("starts-over") && !started_over_) {
+    started_over_ = true;
+    return false;
+  }
+  return memory_ != nullptr && memory_->copy(record + offset, to, size);
+}
+
+SampleState Sampler::copy_at(std::uint64_t record, RecordCopy& out) {
+  const auto state = copy_record([&](std::size_t offset, void* to,
+                                     std::size_t size) { return copy(record, offset, to, size); },
+                                 out);
+  if (state == CopyState::kFailed) return SampleState::kFailed;
+  if (state == CopyState::kUnreadable && is_bad("tctx.reader.survives-bad-pointer")) {
+    return SampleState::kGivenUp;
+  }
+  return state == CopyState::kValid ? SampleState::kRecord : SampleState::kNone;
+}
+
+SampleState Sampler::look_at(const Access& access, RecordCopy& out) {
+  std::uint64_t slot_at = 0;
+  switch (slot_address(*memory_, access, thread_pointer_, slot_at)) {
+    case SlotState::kFailed:
+      return SampleState::kGivenUp;
+    case SlotState::kNoBlock:
+      return SampleState::kNone;
+    case SlotState::kFound:
+      break;
+  }
+  if (is_bad("tctx.reader.only-while-stopped:slot")) stopped_.reset();
+  const auto slot = memory_->value<std::uint64_t>(slot_at);
+  if (!slot) return SampleState::kNone;
+  if (*slot == 0) {
+    if (!is_bad("tctx.reader.null-slot")) return SampleState::kNone;
+    RecordCopy nothing;
+    (void)copy_at(0, nothing);
+    return SampleState::kFailed;
+  }
+  if (*slot % 2 != 0 && !is_bad("tctx.reader.survives-bad-pointer:odd")) return SampleState::kNone;
+  const bool again = is_bad("tctx.reader.only-while-stopped:slot") ||
+                     is_bad("tctx.reader.one-stop-per-sample:slot");
+  if (again && !stop_again()) return SampleState::kNone;
+  auto state = copy_at(*slot, out);
+  if (started_over_ && state == SampleState::kNone) {
+    // The slot as well: the record may be another one.
+    if (!stop_again()) return SampleState::kNone;
+    const auto newer = memory_->value<std::uint64_t>(slot_at);
+    if (!newer || *newer == 0 || *newer % 2 != 0) return SampleState::kNone;
+    state = copy_at(*newer, out);
+  }
+  return state;
+}
+
+SampleState Sampler::run(const std::vector<Access>& accesses, RecordCopy& out) {
+  if (is_good("stops-all-threads")) {
+    for (const pid_t tid : threads_of(pid_)) {
+      if (tid != tid_) others_.push_back(StoppedThread::stop(tid));
+    }
+    std::erase(others_, nullptr);
+  }
+  if (!stop() || !learn_thread_pointer()) return SampleState::kNone;
+  if (is_bad("tctx.reader.only-while-stopped")) stopped_.reset();
+  for (const Access& access : accesses) {
+    started_over_ = false;
+    const auto state = look_at(access, out);
+    if (state != SampleState::kNone) return state;
+    if (memory_ == nullptr) return SampleState::kNone;
+  }
+  return SampleState::kNone;
+}
+
+}  // namespace
+
+SampleState sample(pid_t pid, pid_t tid, const std::vector<Access>& accesses, RecordCopy& out) {
+  return Sampler(pid, tid).run(accesses, out);
+}
+
+}  // namespace ctxconf::testees
