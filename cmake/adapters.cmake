@@ -21,6 +21,8 @@ ctxconf_script_test(run_test LABELS ptrace
   conformance/end_to_end/run_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(run_expectations_test LABELS ptrace
   conformance/end_to_end/run_expectations_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(reader_command_test LABELS ptrace
+  conformance/end_to_end/reader_command_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(run_reports_test LABELS ptrace
   conformance/end_to_end/run_reports_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(on_fail_test LABELS ptrace

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""`ctxconf reader` as its users see it: what it prints, its reports, exit codes, expectations, replay.
+
+usage: reader_command_test.py BIN_DIR
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from xml.etree import ElementTree
+
+from leftovers import marked
+
+BIN = os.path.abspath(sys.argv.pop(1))
+CTXCONF = os.path.join(BIN, "ctxconf")
+REFERENCE = (os.path.join(BIN, "reader_ref"), "serve")
+BAD_READER = os.path.join(BIN, "bad_reader")
+DEADLINE_S = 300
+CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
+REREADS = "pctx.reader.rereads-timestamp"
+# A few seconds of scenes.
+SOME = ("--only", "pctx.reader.*timestamp*", "--only", "tctx.reader.half-ids")
+
+
+class ReaderTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.out = os.path.join(folder.name, "out")
+        self.env = os.environ | {"CTXCONF_TEST_MARK": self.folder}
+
+    def ctxconf(self, code, *words):
+        done = subprocess.run([CTXCONF, *words], cwd=self.folder, stdin=subprocess.DEVNULL, env=self.env,
+                              capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        self.assertEqual(done.returncode, code, (done.stdout + done.stderr)[-4000:])
+        self.assert_nothing_runs()
+        return done
+
+    def assert_nothing_runs(self):
+        end = time.monotonic() + 10
+        while marked("CTXCONF_TEST_MARK=" + self.folder):
+            self.assertLess(time.monotonic(), end, marked("CTXCONF_TEST_MARK=" + self.folder))
+            time.sleep(0.01)
+
+    def result(self):
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def outcomes(self):
+        return {row["id"]: row["outcome"] for row in self.result()["results"]}
+
+    def test_the_reference_reader_is_green(self):
+        done = self.ctxconf(CLEAN, "reader", "--out", self.out, "--", *REFERENCE)
+        self.assertRegex(done.stdout, r"(?m)^\d+ passed, 0 failed")
+        self.assertNotIn("published", done.stdout)
+        rows = self.outcomes()
+        self.assertTrue(all(".reader." in row for row in rows))
+        self.assertGreater(list(rows.values()).count("pass"), 80, rows)
+        self.assertNotIn("warn", rows.values())
+        # The reports of all other commands.
+        for name in ("timeline.json", "report.html", "summary.md"):
+            self.assertGreater(os.path.getsize(os.path.join(self.out, name)), 400, name)
+        cases = ElementTree.parse(os.path.join(self.out, "junit.xml")).getroot().findall(".//testcase")
+        self.assertGreaterEqual(len(cases), len(rows))
+        self.assertEqual([c.get("name") for c in cases if c.find("failure") is not None], [])
+        # The recording is judged again, without the reader.
+        timeline = os.path.join(self.out, "timeline.json")
+        self.out = os.path.join(self.folder, "again")
+        self.ctxconf(CLEAN, "replay", timeline, "--out", self.out)
+        self.assertEqual(self.outcomes(), rows)
+
+    def test_a_failure_shows_scene_calls_and_answer(self):
+        done = self.ctxconf(FAILED, "reader", *SOME, "--out", self.out, "--", BAD_READER, "--bad", REREADS)
+        self.assertRegex(done.stdout, f"(?m)^FAIL +{REREADS}")
+        self.assertIn("the timestamp was not read again after the payload", done.stdout)
+        self.assertRegex(done.stdout, r"process_vm_readv of \d+ 0x[0-9a-f]+\+32 \(header\)")
+        self.assertIn("it answered accept", done.stdout)
+        failed = [row for row, outcome in self.outcomes().items() if outcome == "fail"]
+        self.assertEqual(failed, [REREADS])
+        trace = next(row["trace"] for row in self.result()["results"] if row["id"] == REREADS)
+        self.ctxconf(FAILED, "replay", trace)
+
+    def test_expectations(self):
+        broken = (BAD_READER, "--bad", REREADS)
+        self.ctxconf(FAILED, "reader", *SOME, "--out", self.out, "--", *broken)
+        expected = os.path.join(self.folder, "expected.txt")
+        self.ctxconf(CLEAN, "expect", "init", expected, "--from", os.path.join(self.out, "result.json"))
+        with open(expected, encoding="utf-8") as file:
+            text = file.read()
+        with open(expected, "w", encoding="utf-8") as file:
+            file.write(text.replace("issue=TODO", "issue=https://bugs.example/1"))
+        self.ctxconf(CLEAN, "reader", *SOME, "--expect", expected, "--", *broken)
+        self.ctxconf(STALE, "reader", *SOME, "--expect", expected, "--", BAD_READER)
+
+    def test_a_reader_that_watches(self):
+        self.ctxconf(CLEAN, "reader", "--only", "pctx.reader.late-publication", "--only",
+                     "tctx.reader.late-libraries", "--out", self.out, "--", BAD_READER, "--watch")
+        self.assertEqual(set(self.outcomes().values()), {"pass"})
+
+    def test_a_reader_that_dies(self):
+        done = self.ctxconf(FAILED, "reader", "--only", "pctx.reader.duplicate-keys", "--out", self.out, "--",
+                            BAD_READER, "--bad", "pctx.reader.duplicate-keys")
+        self.assertIn("SIGABRT", done.stdout)
+        self.assertEqual(self.outcomes(), {"pctx.reader.duplicate-keys": "crash"})
+
+    def test_requirements_that_readers_do_not_have(self):
+        done = self.ctxconf(USAGE, "reader", "--only", "pctx.header.*", "--", *REFERENCE)
+        self.assertIn("about writers", done.stderr)
+
+    def test_programs_that_are_no_adapters(self):
+        self.assertIn("reader: no adapter", self.ctxconf(USAGE, "reader").stderr)
+        for words in (["/bin/true"], ["/bin/echo", "hello"], ["/no/such/program"]):
+            with self.subTest(words):
+                done = self.ctxconf(UNREACHABLE, "reader", "--", *words)
+                self.assertRegex(done.stdout + done.stderr, "hello|cannot be started|No such file")
+
+    def test_an_adapter_of_a_writer(self):
+        done = self.ctxconf(NOT_JUDGED, "reader", "--", os.path.join(BIN, "adapter_cpp"))
+        self.assertIn("reader.process", done.stdout + done.stderr)
+
+    def test_interrupted(self):
+        child = subprocess.Popen([CTXCONF, "reader", "--out", self.out, "--", *REFERENCE], cwd=self.folder,
+                                 env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+        # It has started a reader and a target.
+        end = time.monotonic() + DEADLINE_S
+        while len(marked("CTXCONF_TEST_MARK=" + self.folder)) < 3:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        output, _ = child.communicate(timeout=DEADLINE_S)
+        self.assertIn(child.returncode, (NOT_JUDGED, 128 + signal.SIGTERM), output[-3000:])
+        self.assert_nothing_runs()
+
+
+if __name__ == "__main__":
+    unittest.main()

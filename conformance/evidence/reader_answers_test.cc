@@ -1,0 +1,228 @@
+#include "conformance/evidence/reader_answers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ctxconf::conformance {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+ReaderTraits no_traits() { return ReaderTraits(json::object()); }
+
+ReaderTraits traits(const json& reader) { return ReaderTraits({{"reader", reader}}); }
+
+json pair(const std::string& key, const json& value) { return {{"key", key}, {"value", value}}; }
+
+json text(const std::string& value) { return {{"stringValue", value}}; }
+
+json process_reply(const json& resource, const json& attributes = json::array()) {
+  return {{"ok", true},
+          {"result", "accept"},
+          {"context", {{"resource", {{"attributes", resource}}}, {"attributes", attributes}}}};
+}
+
+json record_reply(const json& record) {
+  return {{"ok", true}, {"result", "accept"}, {"record", record}};
+}
+
+AllowedAnswer accepting(const json& content) {
+  return {.result = "accept", .content = content.dump()};
+}
+
+constexpr const char* kTrace = "4bf92f3577b34da6a3ce929d0e0e4736";
+constexpr const char* kSpan = "00f067aa0ba902b7";
+
+TEST(ReaderAnswers, TheResultIsCompared) {
+  const json absent = {{"ok", true}, {"result", "absent"}};
+  EXPECT_EQ(difference({.result = "absent", .content = {}}, absent, no_traits()), "");
+  EXPECT_EQ(difference({.result = "accept", .content = {}}, absent, no_traits()),
+            "it says \"absent\", expected accept");
+}
+
+TEST(ReaderAnswers, ARefusalIsNoAnswer) {
+  const json refused = {{"ok", false},
+                        {"error", {{"kind", "failed"}, {"message", "EFAULT\x1b[2J"}}}};
+  EXPECT_EQ(difference({.result = "absent", .content = {}}, refused, no_traits()),
+            "it refused to answer: \"EFAULT\\u001b[2J\"");
+}
+
+TEST(ReaderAnswers, AResourceIsComparedExactlyOrAtLeast) {
+  const json reply = process_reply({pair("a", text("1")), pair("b", text("2"))});
+  const json both = {{"a", text("1")}, {"b", text("2")}};
+  const json one = {{"a", text("1")}};
+  EXPECT_EQ(difference(accepting({{"resource", both}}), reply, no_traits()), "");
+  EXPECT_EQ(difference(accepting({{"resource_has", one}}), reply, no_traits()), "");
+  EXPECT_EQ(difference(accepting({{"resource", one}}), reply, no_traits()),
+            "the Resource has b, which is not there");
+  EXPECT_EQ(difference(accepting({{"resource", {{"a", text("x")}}}}), reply, no_traits()),
+            R"(the Resource has a = {"stringValue":"1"}, expected {"stringValue":"x"})");
+  EXPECT_EQ(difference(accepting({{"resource_has", {{"c", text("3")}}}}), reply, no_traits()),
+            "the Resource lacks c");
+}
+
+TEST(ReaderAnswers, Field2IsComparedByItself) {
+  const json reply = process_reply(json::array(), {pair("a", text("1"))});
+  EXPECT_EQ(
+      difference(accepting({{"resource", json::object()}, {"attributes", {{"a", text("1")}}}}),
+                 reply, no_traits()),
+      "");
+  EXPECT_EQ(difference(accepting({{"attributes", json::object()}}), reply, no_traits()),
+            "field 2 has a, which is not there");
+}
+
+TEST(ReaderAnswers, AnEmptyKeyIsAKey) {
+  const json reply = process_reply({pair("", text("x"))});
+  EXPECT_EQ(difference(accepting({{"resource", {{"", text("x")}}}}), reply, no_traits()), "");
+}
+
+TEST(ReaderAnswers, AKeyWithTwoValuesIsNowhereRight) {
+  const json reply = process_reply({pair("a", text("1")), pair("a", text("2"))});
+  for (const char* value : {"1", "2"}) {
+    EXPECT_EQ(difference(accepting({{"resource", {{"a", text(value)}}}}), reply, no_traits()),
+              "the Resource has a twice");
+  }
+}
+
+TEST(ReaderAnswers, OneNumberHasSeveralTexts) {
+  const json wanted = {{"resource", {{"i", {{"intValue", "7"}}}, {"d", {{"doubleValue", 0.5}}}}}};
+  EXPECT_EQ(
+      difference(accepting(wanted),
+                 process_reply({pair("i", {{"intValue", 7}}), pair("d", {{"doubleValue", "0.5"}})}),
+                 no_traits()),
+      "");
+  EXPECT_NE(
+      difference(accepting(wanted),
+                 process_reply({pair("i", {{"intValue", 8}}), pair("d", {{"doubleValue", 0.5}})}),
+                 no_traits()),
+      "");
+  // An integer is no string.
+  EXPECT_NE(difference(accepting({{"resource", {{"i", {{"intValue", "7"}}}}}}),
+                       process_reply({pair("i", text("7"))}), no_traits()),
+            "");
+}
+
+TEST(ReaderAnswers, AListOfPairsHasNoOrder) {
+  const auto list = [](const json& a, const json& b) {
+    return json{{"kvlistValue", {{"values", {a, b}}}}};
+  };
+  const json a = pair("a", text("1"));
+  const json b = pair("b", text("2"));
+  EXPECT_EQ(difference(accepting({{"resource", {{"l", list(a, b)}}}}),
+                       process_reply({pair("l", list(b, a))}), no_traits()),
+            "");
+  const json array = {{"arrayValue", {{"values", {text("1"), text("2")}}}}};
+  const json turned = {{"arrayValue", {{"values", {text("2"), text("1")}}}}};
+  EXPECT_NE(difference(accepting({{"resource", {{"l", array}}}}),
+                       process_reply({pair("l", turned)}), no_traits()),
+            "");
+}
+
+TEST(ReaderAnswers, WhatTheAdapterDoesNotDeclareMayBeMissing) {
+  const json wanted = {{"resource", {{"i", {{"intValue", "7"}}}, {"s", text("x")}}},
+                       {"attributes", {{"k", text("v")}}}};
+  const json reply = process_reply({pair("s", text("x")), pair("i", text("7"))});
+  EXPECT_NE(difference(accepting(wanted), reply, no_traits()), "");
+  EXPECT_EQ(difference(accepting(wanted), reply,
+                       traits({{"kinds", {"string"}}, {"fields", {"resource"}}})),
+            "");
+}
+
+TEST(ReaderAnswers, IdsAndFlagsOfARecord) {
+  const json wanted = {{"trace_id", kTrace}, {"span_id", kSpan}, {"flags", 3}};
+  const json right = {{"trace_id", kTrace}, {"span_id", kSpan}, {"flags", 3}};
+  EXPECT_EQ(difference(accepting(wanted), record_reply(right), no_traits()), "");
+  json other = right;
+  other["flags"] = 1;
+  EXPECT_EQ(difference(accepting(wanted), record_reply(other), no_traits()),
+            "flags are 1, expected 3");
+  EXPECT_EQ(difference(accepting(wanted), record_reply(other), traits({{"flags", false}})), "");
+  other = right;
+  other["span_id"] = kTrace;
+  EXPECT_THAT(difference(accepting(wanted), record_reply(other), no_traits()),
+              HasSubstr("span_id is"));
+}
+
+TEST(ReaderAnswers, IdsOfZerosAreALinkWhereNoneIsAllowed) {
+  const std::string zeros(32, '0');
+  const json wanted = {{"link", false}};
+  EXPECT_EQ(difference(accepting(wanted), record_reply(json::object()), no_traits()), "");
+  EXPECT_THAT(difference(accepting(wanted), record_reply({{"trace_id", zeros}}), no_traits()),
+              HasSubstr("it names trace"));
+  // To have none, or zeros, is the same where no link is at stake.
+  EXPECT_EQ(difference(accepting({{"trace_id", zeros}}), record_reply(json::object()), no_traits()),
+            "");
+}
+
+TEST(ReaderAnswers, AttributesOfARecord) {
+  const json reply = record_reply({{"attributes", {{"a", "1"}, {"b", "2"}}}});
+  EXPECT_EQ(difference(accepting({{"names", {{"a", "1"}, {"b", "2"}}}}), reply, no_traits()), "");
+  EXPECT_EQ(difference(accepting({{"names_has", {{"a", "1"}}}}), reply, no_traits()), "");
+  EXPECT_EQ(difference(accepting({{"names", {{"a", "1"}}}}), reply, no_traits()),
+            "attribute b = \"2\" is not in the record");
+  EXPECT_EQ(difference(accepting({{"names_has", {{"c", "3"}}}}), reply, no_traits()),
+            "attribute c is missing");
+  EXPECT_EQ(
+      difference(accepting({{"names_any", {{"a", {"0", "1"}}, {"c", {"3"}}}}}), reply, no_traits()),
+      "");
+  EXPECT_EQ(difference(accepting({{"names_any", {{"a", {"0"}}}}}), reply, no_traits()),
+            "attribute a is \"1\"");
+}
+
+TEST(ReaderAnswers, AClaimIsSatisfiedByAnyOfItsAnswers) {
+  AnswerClaim claim;
+  claim.allowed = {{.result = "absent", .content = {}},
+                   accepting({{"resource", {{"a", text("1")}}}})};
+  EXPECT_EQ(problem_with(claim, {{"ok", true}, {"result", "absent"}}, no_traits()), "");
+  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text("1"))}), no_traits()), "");
+  // The one with the same result is the nearest.
+  EXPECT_EQ(problem_with(claim, process_reply(json::array()), no_traits()), "the Resource lacks a");
+  EXPECT_EQ(problem_with(claim, {{"ok", true}, {"result", "retry"}}, no_traits()),
+            "it says \"retry\", expected absent");
+}
+
+TEST(ReaderAnswers, TextsThatMustNotOccur) {
+  AnswerClaim claim;
+  claim.allowed = {accepting(json::object())};
+  claim.never = {"secret"};
+  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text("my secret"))}), no_traits()),
+            "it has \"secret\"");
+}
+
+TEST(ReaderAnswers, HostileRepliesAreCompared) {
+  const AllowedAnswer wanted = accepting({{"resource", {{"a", text("1")}}},
+                                          {"attributes", json::object()},
+                                          {"trace_id", kTrace},
+                                          {"names", {{"a", "1"}}}});
+  for (const json& reply :
+       {json(), json(7), json::array(), json{{"result", json::array()}},
+        json{{"result", "accept"}, {"context", 7}},
+        json{{"result", "accept"}, {"context", {{"resource", {{"attributes", 7}}}}}},
+        json{{"result", "accept"},
+             {"context", {{"resource", {{"attributes", {7, {{"key", 7}}}}}}}}}}) {
+    EXPECT_NE(difference(wanted, reply, no_traits()), "") << reply;
+    EXPECT_FALSE(shown_answer(reply).empty()) << reply;
+  }
+  // As deep as a hostile reader wants.
+  json deep = text("x");
+  for (int i = 0; i < 2000; ++i) deep = {{"arrayValue", {{"values", {deep}}}}};
+  EXPECT_NE(difference(wanted, process_reply({pair("a", deep)}), no_traits()), "");
+}
+
+TEST(ReaderAnswers, TheKindOfAValue) {
+  EXPECT_EQ(kind_of_value(text("x")), "string");
+  EXPECT_EQ(kind_of_value({{"bytesValue", "AA=="}}), "bytes");
+  EXPECT_EQ(kind_of_value(json::object()), "empty");
+  EXPECT_EQ(kind_of_value(7), "");
+}
+
+TEST(ReaderAnswers, AnAnswerInALine) {
+  EXPECT_EQ(shown_answer(process_reply({pair("service.name", text("shop"))})),
+            "accept, Resource service.name=\"shop\"");
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance

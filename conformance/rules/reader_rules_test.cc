@@ -1,0 +1,309 @@
+#include "conformance/rules/reader_rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "conformance/requirements/catalogue.h"
+
+namespace ctxconf::conformance {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kHeader = 0x1000;
+constexpr std::uint64_t kPayload = 0x2000;
+constexpr std::uint64_t kTimestampAt = kHeader + 16;
+constexpr std::uint64_t kPointerAt = kHeader + 24;
+constexpr const char* kAnswered = "pctx.reader.skip-and-continue";
+constexpr const char* kFirst = "pctx.reader.timestamp-before-fields";
+constexpr const char* kSecond = "pctx.reader.rereads-timestamp";
+constexpr const char* kCopies = "pctx.reader.fallible-remote-reads";
+constexpr const char* kBounded = "pctx.reader.payload-size-bounded";
+constexpr const char* kRetries = "pctx.reader.bounded-retry";
+
+// One question about the context of process 20, which is answered.
+class LiteralScene {
+ public:
+  LiteralScene() {
+    session_.group = "headers";
+    session_.checks.emplace_back().name = "plain";
+    operation_.reply = R"({"ok":true,"result":"accept"})";
+    operation_.question.emplace();
+    question().process = 20;
+    question().shown = {{.name = "header", .at = kHeader, .size = 32, .bytes = {}},
+                        {.name = "payload", .at = kPayload, .size = 100, .bytes = {}}};
+  }
+
+  ReaderQuestion& question() { return *operation_.question; }
+  CheckRun& scene() { return session_.checks.front(); }
+  void answer(const std::string& result) {
+    operation_.reply = nlohmann::json{{"ok", true}, {"result", result}}.dump();
+  }
+  void declare(const std::string& member, const nlohmann::json& value) {
+    traits_["reader"][member] = value;
+  }
+  AnswerClaim& claim(const char* requirement, std::string result = "accept") {
+    AnswerClaim& c = question().claims.emplace_back();
+    c.requirement = requirement;
+    c.allowed = {{.result = std::move(result), .content = {}}};
+    c.otherwise = "the search stopped";
+    return c;
+  }
+  LiteralScene& copies(std::uint64_t at, std::uint64_t size) {
+    ReaderCall& c = question().calls.emplace_back();
+    c.name = "process_vm_readv";
+    c.target = 20;
+    c.ranges = {{.at = at, .size = size}};
+    c.result = static_cast<std::int64_t>(size);
+    return *this;
+  }
+  LiteralScene& header() { return copies(kHeader, 32); }
+  LiteralScene& payload() { return copies(kPayload, 100); }
+
+  std::optional<Finding> judge(const char* id) {
+    session_.operations = {operation_};
+    SceneEvidence out;
+    out.session = &session_;
+    out.scene = &session_.checks.front();
+    out.operations = {&session_.operations.front()};
+    out.traits = ReaderTraits(traits_);
+    return reader_rule_of(id)->rule(out, id);
+  }
+  Outcome outcome(const char* id) {
+    const auto f = judge(id);
+    EXPECT_TRUE(f.has_value());
+    return f ? f->outcome : Outcome::kHarnessError;
+  }
+
+ private:
+  Session session_;
+  Operation operation_;
+  nlohmann::json traits_ = nlohmann::json::object();
+};
+
+TEST(ReaderRules, EachRequirementOfReadersHasOne) {
+  std::set<std::string> judged;
+  for (const ReaderRule& rule : reader_rules()) {
+    EXPECT_TRUE(judged.insert(std::string(rule.id)).second) << rule.id;
+  }
+  std::set<std::string> wanted;
+  for (const Requirement& r : Catalogue::builtin().requirements()) {
+    if (r.role == Role::kReader) wanted.insert(r.id);
+  }
+  EXPECT_EQ(judged, wanted);
+  EXPECT_EQ(reader_rule_of("pctx.header.version"), nullptr);
+}
+
+TEST(ReaderRules, AnAnswerThatIsClaimedPasses) {
+  LiteralScene s;
+  s.claim(kAnswered);
+  const auto f = s.judge(kAnswered);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kPass);
+  EXPECT_EQ(f->level, "puppet");
+}
+
+TEST(ReaderRules, AnotherAnswerFailsWithWhatWasShownAndWhatWasAnswered) {
+  LiteralScene s;
+  s.claim(kAnswered);
+  s.answer("absent");
+  s.header();
+  s.question().shown.front().bytes = {std::byte{'O'}};
+  const auto f = s.judge(kAnswered);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "the search stopped: it says \"absent\", expected accept");
+  EXPECT_THAT(f->evidence, Contains("scene headers/plain"));
+  EXPECT_THAT(f->evidence, Contains("it answered absent"));
+  EXPECT_THAT(f->evidence, Contains(HasSubstr("process_vm_readv of 20 0x1000+32 (header) = 32")));
+  ASSERT_EQ(f->hexdumps.size(), 1U);
+  EXPECT_EQ(f->hexdumps.front().address, kHeader);
+}
+
+TEST(ReaderRules, AnAnswerWithoutAClaimSaysNothing) {
+  LiteralScene s;
+  s.claim(kRetries);
+  EXPECT_FALSE(s.judge(kAnswered));
+}
+
+TEST(ReaderRules, AClaimMayBeMentionedOnly) {
+  LiteralScene s;
+  s.claim(kAnswered).info = true;
+  s.answer("reject");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kInfo);
+}
+
+TEST(ReaderRules, TheWorstOfSeveralAnswersCounts) {
+  LiteralScene s;
+  s.claim(kAnswered);
+  s.claim(kAnswered, "retry");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
+}
+
+TEST(ReaderRules, AMomentThatDidNotComeIsNoFailure) {
+  LiteralScene s;
+  s.claim(kAnswered, "retry");
+  s.question().missed = {"after the first read of the payload"};
+  const auto f = s.judge(kAnswered);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kUnobservable);
+  EXPECT_EQ(f->saw, "the moment \"after the first read of the payload\" did not come");
+}
+
+TEST(ReaderRules, ASceneThatCouldNotBeShownIsNoFailure) {
+  LiteralScene s;
+  s.scene().requirements = {kAnswered};
+  s.scene().unshown = "the kernel gives no such name";
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kUnobservable);
+  EXPECT_FALSE(s.judge(kRetries));
+}
+
+TEST(ReaderRules, APayloadAboveTheDeclaredLimitMayBeRefused) {
+  LiteralScene s;
+  s.claim(kAnswered);
+  s.answer("reject");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
+  s.declare("payload_bytes", 99);
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kNa);
+  // It does not excuse another answer, or a smaller payload.
+  s.declare("payload_bytes", 100);
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
+  s.declare("payload_bytes", 99);
+  s.answer("absent");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
+}
+
+TEST(ReaderRules, OneReadOfTheHeaderThePayloadAndTheHeaderAgain) {
+  LiteralScene s;
+  s.header().payload().header();
+  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kCopies), Outcome::kPass);
+  EXPECT_EQ(s.judge(kFirst)->level, "syscalls");
+}
+
+TEST(ReaderRules, FieldsThatAreReadBeforeTheTimestamp) {
+  LiteralScene s;
+  s.copies(kPointerAt, 8).copies(kTimestampAt, 8).payload().copies(kTimestampAt, 8);
+  const auto f = s.judge(kFirst);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "pointer and size were read before the timestamp");
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kPass);
+}
+
+TEST(ReaderRules, FieldsThatAreReadAfterThePayload) {
+  LiteralScene s;
+  s.copies(kTimestampAt, 8).payload().copies(kPointerAt, 8);
+  EXPECT_EQ(s.outcome(kFirst), Outcome::kFail);
+}
+
+TEST(ReaderRules, NoSecondLookAtTheTimestamp) {
+  LiteralScene s;
+  s.header().payload();
+  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
+  const auto f = s.judge(kSecond);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "the timestamp was not read again after the payload");
+}
+
+TEST(ReaderRules, ALookAtOtherFieldsIsNoSecondLook) {
+  LiteralScene s;
+  s.header().payload().copies(kPointerAt, 8);
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kFail);
+}
+
+TEST(ReaderRules, AReaderWithoutSystemCallsIsNotSeen) {
+  LiteralScene s;
+  EXPECT_EQ(s.outcome(kFirst), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kCopies), Outcome::kUnobservable);
+}
+
+TEST(ReaderRules, WhatIsAnsweredWithoutAContextSaysNothingAboutReads) {
+  LiteralScene s;
+  s.header();
+  s.answer("retry");
+  EXPECT_FALSE(s.judge(kFirst));
+  EXPECT_FALSE(s.judge(kCopies));
+}
+
+TEST(ReaderRules, TheTargetMovedDuringTheQuestion) {
+  LiteralScene s;
+  s.header().payload();
+  s.question().calls.back().held = "after the first read of the payload";
+  EXPECT_FALSE(s.judge(kSecond));
+}
+
+TEST(ReaderRules, MappedMemoryIsNoCopy) {
+  LiteralScene s;
+  s.header().payload().header();
+  ReaderCall& map = s.question().calls.emplace_back();
+  map.name = "mmap";
+  map.detail = "/proc/20/map_files/1000-2000";
+  const auto f = s.judge(kCopies);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "it maps /proc/20/map_files/1000-2000");
+}
+
+TEST(ReaderRules, MemoryThatGrowsWithTheSizeField) {
+  LiteralScene s;
+  s.claim(kBounded);
+  s.question().before_bytes = std::uint64_t{10} << 20U;
+  s.question().peak_bytes = std::uint64_t{74} << 20U;
+  EXPECT_EQ(s.outcome(kBounded), Outcome::kPass);
+  ++s.question().peak_bytes;
+  EXPECT_EQ(s.outcome(kBounded), Outcome::kFail);
+  s.declare("memory_bytes", std::uint64_t{100} << 20U);
+  EXPECT_EQ(s.outcome(kBounded), Outcome::kPass);
+}
+
+TEST(ReaderRules, AProcessorThatIsKeptBusy) {
+  LiteralScene s;
+  s.claim(kRetries);
+  s.question().processor_ns = 500'000'000;
+  EXPECT_EQ(s.outcome(kRetries), Outcome::kPass);
+  ++s.question().processor_ns;
+  const auto f = s.judge(kRetries);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->saw, "it used the processor for 500 ms");
+}
+
+TEST(ReaderRules, TheOtherByteOrderIsShownNowhere) {
+  LiteralScene s;
+  EXPECT_EQ(s.outcome("pctx.reader.byte-order"), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome("tctx.reader.byte-order"), Outcome::kUnobservable);
+}
+
+TEST(ReaderRules, ScenesOfASession) {
+  Session session;
+  session.hello = R"({"caps":{"reader":{"flags":false}}})";
+  session.checks.resize(2);
+  session.operations.resize(3);
+  session.operations[0].check = 1;
+  session.operations[0].question.emplace();
+  session.operations[1].check = 1;  // a reader.forget
+  session.operations[2].check = 0;
+  session.operations[2].question.emplace();
+  const auto scenes = scenes_of(session);
+  ASSERT_EQ(scenes.size(), 2U);
+  ASSERT_EQ(scenes[0].operations.size(), 1U);
+  EXPECT_EQ(scenes[0].operations.front(), &session.operations[2]);
+  ASSERT_EQ(scenes[1].operations.size(), 1U);
+  EXPECT_EQ(scenes[1].operations.front(), &session.operations[0]);
+  EXPECT_FALSE(scenes[1].traits.shows_flags());
+  session.hello = "not JSON";
+  EXPECT_TRUE(scenes_of(session).front().traits.shows_flags());
+}
+
+}  // namespace
+}  // namespace ctxconf::conformance
