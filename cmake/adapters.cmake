@@ -63,6 +63,8 @@ ctxconf_testee_sources(reader_sources reader
 ctxconf_program(bad_reader SRCS conformance/testees/bad_reader.cc ${reader_sources}
   DEPS ctxconf_adapter_loop PLAIN)
 ctxconf_unity(bad_reader)
+ctxconf_script_test(reader_testees_test LABELS process
+  conformance/testees/reader_testees_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
 # Testees that end badly
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc

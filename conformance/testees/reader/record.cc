@@ -13,6 +13,7 @@ namespace ctxconf::testees {
 namespace {
 
 constexpr Choice kBadRecord[] = {
+    {"tctx.reader.record-layout", "takes the length of an entry for a signed number"},
     {"tctx.reader.header-read-28", "reads 640 bytes, and gives up on a failure"},
     {"tctx.reader.attrs-read-when-needed",
      "reads attributes before the valid byte, and reports errors"},
@@ -132,6 +133,7 @@ Entries entries_of(const RecordCopy& copy) {
       return out;
     }
     const std::size_t length = area[at + 1];
+    if (length > INT8_MAX && is_bad("tctx.reader.record-layout")) return out;
     if (length == 0 && is_bad("tctx.reader.zero-length-value")) return out;
     if (length > left - 1) {
       out.is_cut = true;

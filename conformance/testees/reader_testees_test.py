@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""The table of readers against the catalogue and their program.
+
+    reader_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
+"""
+
+import sys
+import unittest
+
+from driven_table import BIN, SOURCE, TableTests, requirements, run, table
+
+PROGRAM = "bad_reader"
+TABLE = table("reader_mutants.json")
+ALL = requirements("4719-2026-04-07.json") | requirements("4947-2026-07-17.json")
+ROWS = {name: row for name, row in ALL.items() if row["role"] == "reader" and row["observe"]["modes"]}
+OWN = [e for e in TABLE["mutants"] if e["program"] == PROGRAM]
+MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
+
+
+class Table(TableTests, unittest.TestCase):
+    table = TABLE
+
+    def test_each_mutant_breaks_the_requirement_that_it_is_named_after(self):
+        # No process of the other byte order runs here, and no kernel gives all names.
+        unseen = {"pctx.reader.byte-order", "tctx.reader.byte-order"}
+        for entry in MUTANTS:
+            [row] = entry["requirements"]
+            option, broken = entry["args"][:2]
+            self.assertEqual((option, broken.partition(":")[0]), ("--bad", row))
+            self.assertIn(row, entry["expect"])
+            self.assertEqual(entry["expect"][row] == "unobservable", row in unseen)
+        self.assertEqual(set(ROWS), {e["requirements"][0] for e in MUTANTS})
+
+    def test_every_variant_is_shown_or_excused(self):
+        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
+        shown = set()
+        for entry in OWN:
+            for text in entry.get("variants", []):
+                rows = {(row, text) for row in entry["requirements"]} & texts
+                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
+                shown |= rows
+        excused = {(e["requirement"], e["variant"]) for e in TABLE["not_here"]}
+        self.assertEqual(excused & shown, set(), "it is shown")
+        self.assertEqual(shown | excused, texts)
+
+
+class Program(unittest.TestCase):
+    def test_it_and_the_table_know_the_same_cases(self):
+        listed = {" ".join(line.split()[:2]) for line in run(PROGRAM, "--help").stderr.splitlines()[1:]}
+        self.assertEqual(listed, {" ".join(e["args"][:2]) for e in OWN})
+
+    def test_mistakes_are_answered_with_the_usage(self):
+        for arguments in (["--bad"], ["--bad", "x"], ["--good", "pctx.reader.byte-order"], ["x"]):
+            done = run(PROGRAM, *arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("usage: bad_reader", done.stderr)
+
+
+if __name__ == "__main__":
+    if not SOURCE or not BIN:
+        sys.exit(__doc__)
+    unittest.main(argv=sys.argv[:1])
