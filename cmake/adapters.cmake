@@ -67,7 +67,7 @@ ctxconf_script_test(reader_testees_test LABELS process
   conformance/testees/reader_testees_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 
 # Testees that end badly
-ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
+ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc ${reader_sources}
   DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
   conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin

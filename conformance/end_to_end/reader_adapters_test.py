@@ -134,7 +134,7 @@ class WhoReads(Reader):
                 start_new_session=True)
             try:
                 return self.outcomes(0, messenger, to, back,
-                                     options=[f"--only={one}" for one in self.ONLY])
+                                     options=["--timeout-scale=4", *(f"--only={one}" for one in self.ONLY)])
             finally:
                 self.assertIsNone(daemon.poll(), "the reader has ended with its adapter")
                 os.killpg(daemon.pid, signal.SIGKILL)

@@ -254,6 +254,16 @@ void ReaderCallRecorder::hold(ReaderCall& call, bool before) {
   }
 }
 
+std::optional<std::uint64_t> ReaderCallRecorder::looks() const {
+  if (!is_seen_) return std::nullopt;
+  if (dropped_ > 0) return kMaxReaderCalls;
+  return static_cast<std::uint64_t>(std::ranges::count_if(calls_, [&](const ReaderCall& c) {
+    const ReaderCall& first = calls_.front();
+    return c.name == first.name && c.detail == first.detail && c.target == first.target &&
+           c.ranges == first.ranges;
+  }));
+}
+
 bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
   if (!watch_) return false;
   auto call = describe(e);
@@ -266,6 +276,7 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
     look_at_thread(*call, call->ran_before);
     hold(*call, /*before=*/true);
   }
+  is_seen_ = true;
   in_progress_[e.tid] = calls_.size();
   calls_.push_back(std::move(*call));
   return true;

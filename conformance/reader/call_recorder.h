@@ -39,6 +39,10 @@ class ReaderCallRecorder : public CallObserver {
   // Ends it; adds calls, and the holds whose moment did not come.
   void end(ReaderQuestion& question);
 
+  // The number of times that the question's first call was made: a reader that polls makes it once
+  // in each look. Nothing: it has never made a call that is seen.
+  std::optional<std::uint64_t> looks() const;
+
   bool entered(const sys::SyscallEntry& e) override;
   void left(const sys::SyscallExit& e) override;
 
@@ -54,6 +58,7 @@ class ReaderCallRecorder : public CallObserver {
   std::map<pid_t, std::size_t> in_progress_;  // index into calls_
   std::vector<ReaderCall> calls_;
   std::uint64_t dropped_ = 0;
+  bool is_seen_ = false;  // a call of this reader was recorded at some time
 };
 
 }  // namespace ctxconf::conformance::reader

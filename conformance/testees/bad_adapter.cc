@@ -30,6 +30,8 @@
 #include <string_view>
 #include <thread>
 
+#include "conformance/testees/reader/agent.h"
+#include "conformance/testees/reader/answer_json.h"
 #include "writer_ref/otel_ctx.h"
 
 namespace {
@@ -631,6 +633,10 @@ bool is_for_a_reader(const json& request) {
 }
 
 std::string done(const json& request) {
+  if (request.at("op") == "reader.process") {
+    static auto* const agent = new ctxconf::testees::Agent();
+    return ok(request, ctxconf::testees::json_of(agent->process(request.at("pid").get<pid_t>())));
+  }
   if (is_for_a_reader(request)) return ok(request, {{"result", "absent"}});
   if (request.contains("attributes")) return refusal(request, "rejected", "only a Resource");
   otel_ctx_error error{};
