@@ -142,6 +142,8 @@ void ReaderCallRecorder::begin(Watch watch) {
   in_progress_.clear();
   calls_.clear();
   dropped_ = 0;
+  first_.reset();
+  looks_ = 0;
 }
 
 void ReaderCallRecorder::end(ReaderQuestion& question) {
@@ -255,19 +257,23 @@ void ReaderCallRecorder::hold(ReaderCall& call, bool before) {
 }
 
 std::optional<std::uint64_t> ReaderCallRecorder::looks() const {
-  if (!is_seen_) return std::nullopt;
-  if (dropped_ > 0) return kMaxReaderCalls;
-  return static_cast<std::uint64_t>(std::ranges::count_if(calls_, [&](const ReaderCall& c) {
-    const ReaderCall& first = calls_.front();
-    return c.name == first.name && c.detail == first.detail && c.target == first.target &&
-           c.ranges == first.ranges;
-  }));
+  return is_seen_ ? std::optional(looks_) : std::nullopt;
+}
+
+void ReaderCallRecorder::count_looks(const ReaderCall& call) {
+  is_seen_ = true;
+  if (call.target != watch_->process && (call.target != watch_->thread || call.target == 0)) return;
+  if (!first_) first_ = call;
+  const bool same = call.name == first_->name && call.detail == first_->detail &&
+                    call.target == first_->target && call.ranges == first_->ranges;
+  if (same) ++looks_;
 }
 
 bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
   if (!watch_) return false;
   auto call = describe(e);
   if (!call) return false;
+  count_looks(*call);
   if (calls_.size() >= kMaxReaderCalls) {
     ++dropped_;
     return false;
@@ -276,7 +282,6 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
     look_at_thread(*call, call->ran_before);
     hold(*call, /*before=*/true);
   }
-  is_seen_ = true;
   in_progress_[e.tid] = calls_.size();
   calls_.push_back(std::move(*call));
   return true;

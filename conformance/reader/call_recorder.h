@@ -39,8 +39,8 @@ class ReaderCallRecorder : public CallObserver {
   // Ends it; adds calls, and the holds whose moment did not come.
   void end(ReaderQuestion& question);
 
-  // The number of times that the question's first call was made: a reader that polls makes it once
-  // in each look. Nothing: it has never made a call that is seen.
+  // The number of times that the question's first call about its process was made: a reader that
+  // polls makes it once in each look. Nothing: it has never made a call that is seen.
   std::optional<std::uint64_t> looks() const;
 
   bool entered(const sys::SyscallEntry& e) override;
@@ -51,6 +51,7 @@ class ReaderCallRecorder : public CallObserver {
   std::optional<ReaderCall> describe(const sys::SyscallEntry& e) const;
   void look_at_thread(ReaderCall& call, std::uint64_t& ran) const;
   void hold(ReaderCall& call, bool before);
+  void count_looks(const ReaderCall& call);
 
   std::optional<Watch> watch_;
   std::map<std::string, unsigned> matched_;  // calls that match a hold, by its name
@@ -58,7 +59,9 @@ class ReaderCallRecorder : public CallObserver {
   std::map<pid_t, std::size_t> in_progress_;  // index into calls_
   std::vector<ReaderCall> calls_;
   std::uint64_t dropped_ = 0;
-  bool is_seen_ = false;  // a call of this reader was recorded at some time
+  bool is_seen_ = false;             // a call of this reader was recorded at some time
+  std::optional<ReaderCall> first_;  // about the process or the thread
+  std::uint64_t looks_ = 0;
 };
 
 }  // namespace ctxconf::conformance::reader

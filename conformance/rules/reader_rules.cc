@@ -72,6 +72,16 @@ std::optional<Finding> over_reads(const SceneEvidence& scene, Problem problem_of
   return std::nullopt;
 }
 
+// What the reads say, and the answers. These alone do not show how the reader reads.
+std::optional<Finding> with_answers(std::optional<Finding> by_reads, const SceneEvidence& scene,
+                                    std::string_view id) {
+  auto by_answers = answers(scene, id);
+  if (!by_reads && by_answers && !has_reads(scene)) {
+    by_reads = unobservable(kNoReads, kNoReadsRemedy);
+  }
+  return worse(std::move(by_reads), std::move(by_answers));
+}
+
 std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::string_view id) {
   auto by_reads =
       over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
@@ -87,7 +97,7 @@ std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::
         }
         return std::nullopt;
       });
-  return worse(std::move(by_reads), answers(scene, id));
+  return with_answers(std::move(by_reads), scene, id);
 }
 
 std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string_view id) {
@@ -97,7 +107,7 @@ std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string
         return failed("the timestamp was not read again after the payload",
                       "no second look at the timestamp");
       });
-  return worse(std::move(by_reads), answers(scene, id));
+  return with_answers(std::move(by_reads), scene, id);
 }
 
 // Any way of reading another process that gives an error instead of a fault.

@@ -227,6 +227,15 @@ TEST(ReaderRules, AReaderWithoutSystemCallsIsNotSeen) {
   EXPECT_EQ(s.outcome(kCopies), Outcome::kUnobservable);
 }
 
+TEST(ReaderRules, RightAnswersOfAReaderWithoutSystemCallsDoNotShowHowItReads) {
+  LiteralScene s;
+  s.claim(kSecond, "retry");
+  s.answer("retry");
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kUnobservable);
+  s.answer("accept");
+  EXPECT_EQ(s.outcome(kSecond), Outcome::kFail);
+}
+
 TEST(ReaderRules, WhatIsAnsweredWithoutAContextSaysNothingAboutReads) {
   LiteralScene s;
   s.header();
