@@ -118,6 +118,23 @@ std::string counted(const InRepeats& in_repeats, std::uint64_t count, std::strin
   return count == 1 ? fmt::format("1 {}", one) : fmt::format("{} {}", count, many);
 }
 
+// How often the target was moved at a moment of the reader's reading, and how often not.
+std::string moments_note(const Timeline& t) {
+  std::uint64_t came = 0;
+  std::uint64_t missed = 0;
+  for (const Session& s : t.sessions) {
+    for (const Operation& o : s.operations) {
+      if (!o.question) continue;
+      missed += o.question->missed.size();
+      came += static_cast<std::uint64_t>(std::ranges::count_if(
+          o.question->calls, [](const ReaderCall& c) { return !c.held.empty(); }));
+    }
+  }
+  if (missed == 0) return {};
+  return fmt::format("{} of {} moments between two reads of the reader were hit, {} missed", came,
+                     came + missed, missed);
+}
+
 // What is odd about the adapter and decides nothing.
 void add_adapter_notes(const Timeline& t, RunResult& out) {
   const InRepeats in_repeats(t);
@@ -443,6 +460,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   add_hangs(t, out);
   add_ended_adapters(t, told.checks, out);
   add_adapter_notes(t, out);
+  if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
   add_pictures(evidence, out);
   out.faults = fault_matrix(t, told.tallies, out);
   join_problems_of_cells(t, out);

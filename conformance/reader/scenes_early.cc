@@ -23,12 +23,15 @@ Scene published_before() {
   return std::move(s).scene();
 }
 
-Scene not_dumpable() {
+// `becomes_other`: if ctxconf is root, it is also a process of another user.
+Scene protected_process(const char* name, const char* about, bool becomes_other) {
   constexpr const char* kNoRight = "pctx.reader.no-permission";
-  SceneBuilder s("not-dumpable", "a process that the reader may not read, next to one that it may");
+  constexpr std::uint64_t kNobody = 65534;
+  SceneBuilder s(name, about);
   auto& b = s.script();
   publish(b, service("ctxconf-protected").encoded());
   b.syscall(SYS_prctl, {PR_SET_DUMPABLE, 0});
+  if (becomes_other) b.syscall(SYS_setresuid, {kNobody, kNobody, kNobody});
   auto c = claim(kNoRight, not_used(), "a context that the reader may not read");
   c.never = {"ctxconf-protected"};
   Question q;
@@ -81,7 +84,10 @@ SceneGroup permission_scenes() {
   SceneGroup out;
   out.name = "permissions";
   out.without_ptrace_right = true;
-  out.scenes.push_back(not_dumpable());
+  out.scenes.push_back(protected_process(
+      "not-dumpable", "a process that the reader may not read, next to one that it may", false));
+  out.scenes.push_back(protected_process(
+      "another-user", "a process of another user, next to one that the reader may read", true));
   out.scenes.push_back(thread_not_dumpable());
   return out;
 }

@@ -228,6 +228,10 @@ Scene process_scene(const Vector& v) {
   const auto& c = v.process_context;
   SceneBuilder s("vector-" + std::string(v.name()), v.comment);
   s.rests_only_on(premises_of(v));
+  if (requirement_of(v) == "pctx.reader.decodes-process-context") {
+    s.also_shows("pctx.reader.timestamp-before-fields");
+    s.also_shows("pctx.reader.fallible-remote-reads");
+  }
   auto& b = s.script();
   const Value fd = b.memfd("OTEL_CTX", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   b.truncate(fd, c.mapping_size);

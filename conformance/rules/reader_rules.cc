@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 
 // The reads of one question about a process context that was answered with its content.
 struct ContextReads {
+  bool asked = false;  // these are all reads of the answer; otherwise of looks that begin before it
   std::vector<const ReaderCall*> timestamp;
   std::vector<const ReaderCall*> fields;  // pointer and size
   std::vector<const ReaderCall*> payload;
@@ -37,9 +38,20 @@ std::optional<ContextReads> context_reads(const Operation& operation) {
   constexpr std::uint64_t kTimestamp = 16;
   constexpr std::uint64_t kPointer = 24;
   constexpr std::uint64_t kWord = 8;
-  return ContextReads{.timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
-                      .fields = reads_of(q, {header->at + kPointer, kWord}),
-                      .payload = reads_of(q, {payload->at, payload->size})};
+  const Json request = Json::parse(operation.request, nullptr, false);
+  ContextReads out{
+      .asked = request.is_object() && request.value("op", std::string()) == "reader.process",
+      .timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
+      .fields = reads_of(q, {header->at + kPointer, kWord}),
+      .payload = reads_of(q, {payload->at, payload->size})};
+  if (!out.asked) {
+    // What comes before the first timestamp is of a look that had begun.
+    const ReaderCall* const first = out.timestamp.empty() ? nullptr : out.timestamp.front();
+    const auto is_before = [&](const ReaderCall* c) { return first == nullptr || c < first; };
+    std::erase_if(out.fields, is_before);
+    std::erase_if(out.payload, is_before);
+  }
+  return out;
 }
 
 bool has_reads(const SceneEvidence& scene) {
@@ -50,9 +62,10 @@ bool has_reads(const SceneEvidence& scene) {
   });
 }
 
-// Judges each question of the scene that was answered with a context.
+// Judges each question of the scene that was answered with a context. `asked`: not those whose
+// answer a reader gives by itself.
 template <class Problem>
-std::optional<Finding> over_reads(const SceneEvidence& scene, Problem problem_of) {
+std::optional<Finding> over_reads(const SceneEvidence& scene, bool asked, Problem problem_of) {
   bool judged = false;
   bool unseen = false;
   for (const Operation* operation : scene.operations) {
@@ -62,7 +75,7 @@ std::optional<Finding> over_reads(const SceneEvidence& scene, Problem problem_of
       unseen = true;
       continue;
     }
-    if (reads->payload.empty()) continue;
+    if (reads->payload.empty() || (asked && !reads->asked)) continue;
     judged = true;
     if (auto f = problem_of(*operation, *reads))
       return at_syscalls(in_scene(scene, *operation, *f));
@@ -83,8 +96,9 @@ std::optional<Finding> with_answers(std::optional<Finding> by_reads, const Scene
 }
 
 std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::string_view id) {
-  auto by_reads =
-      over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
+  auto by_reads = over_reads(
+      scene, /*asked=*/false,
+      [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
         const std::string signature = "the timestamp is not read before pointer and size";
         if (reads.timestamp.empty()) return failed("the timestamp was not read", signature);
         if (reads.fields.empty()) return std::nullopt;
@@ -100,13 +114,16 @@ std::optional<Finding> timestamp_before_fields(const SceneEvidence& scene, std::
   return with_answers(std::move(by_reads), scene, id);
 }
 
+// The next look of a reader that polls reads the timestamp as well, so that its reads say nothing.
 std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string_view id) {
   auto by_reads =
-      over_reads(scene, [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
-        if (!reads.timestamp.empty() && reads.timestamp.back() > reads.payload.back()) return {};
-        return failed("the timestamp was not read again after the payload",
-                      "no second look at the timestamp");
-      });
+      over_reads(scene, /*asked=*/true,
+                 [](const Operation&, const ContextReads& reads) -> std::optional<Finding> {
+                   if (!reads.timestamp.empty() && reads.timestamp.back() > reads.payload.back())
+                     return {};
+                   return failed("the timestamp was not read again after the payload",
+                                 "no second look at the timestamp");
+                 });
   return with_answers(std::move(by_reads), scene, id);
 }
 
@@ -115,6 +132,7 @@ std::optional<Finding> fallible_remote_reads(const SceneEvidence& scene, std::st
   std::map<std::string, std::size_t> used;
   bool accepts = false;
   for (const Operation* operation : scene.operations) {
+    if (operation->question->process == 0) continue;  // about bytes that it was given
     accepts = accepts || has_result(*operation, "accept");
     for (const ReaderCall& c : operation->question->calls) {
       if (c.name == "mmap") {

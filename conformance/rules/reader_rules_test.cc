@@ -33,6 +33,7 @@ class LiteralScene {
   LiteralScene() {
     session_.group = "headers";
     session_.checks.emplace_back().name = "plain";
+    operation_.request = R"({"op":"reader.process","pid":20})";
     operation_.reply = R"({"ok":true,"result":"accept"})";
     operation_.question.emplace();
     question().process = 20;
@@ -45,6 +46,8 @@ class LiteralScene {
   void answer(const std::string& result) {
     operation_.reply = nlohmann::json{{"ok", true}, {"result", result}}.dump();
   }
+  // The reader answers by itself.
+  void is_watched() { operation_.request = R"({"op":"reader.watch","pid":20})"; }
   void declare(const std::string& member, const nlohmann::json& value) {
     traits_["reader"][member] = value;
   }
@@ -93,8 +96,10 @@ TEST(ReaderRules, EachRequirementOfReadersHasOne) {
     EXPECT_TRUE(judged.insert(std::string(rule.id)).second) << rule.id;
   }
   std::set<std::string> wanted;
-  for (const Requirement& r : Catalogue::builtin().requirements()) {
-    if (r.role == Role::kReader) wanted.insert(r.id);
+  for (const Specification& specification : Catalogue::builtin().specifications()) {
+    for (const Requirement& r : specification.requirements) {
+      if (r.role == Role::kReader && !r.modes.empty()) wanted.insert(r.id);
+    }
   }
   EXPECT_EQ(judged, wanted);
   EXPECT_EQ(reader_rule_of("pctx.header.version"), nullptr);
@@ -169,12 +174,12 @@ TEST(ReaderRules, APayloadAboveTheDeclaredLimitMayBeRefused) {
   s.claim(kAnswered);
   s.answer("reject");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
-  s.declare("payload_bytes", 99);
+  s.declare("payload_bytes", 99U);
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kNa);
   // It does not excuse another answer, or a smaller payload.
-  s.declare("payload_bytes", 100);
+  s.declare("payload_bytes", 100U);
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
-  s.declare("payload_bytes", 99);
+  s.declare("payload_bytes", 99U);
   s.answer("absent");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
 }
@@ -249,6 +254,18 @@ TEST(ReaderRules, TheTargetMovedDuringTheQuestion) {
   s.header().payload();
   s.question().calls.back().held = "after the first read of the payload";
   EXPECT_FALSE(s.judge(kSecond));
+}
+
+TEST(ReaderRules, AReaderThatPollsIsSeenFromTheMiddleOfALook) {
+  LiteralScene s;
+  s.is_watched();
+  s.payload().header().header().payload();
+  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
+  EXPECT_FALSE(s.judge(kSecond)) << "its last look goes on";
+  LiteralScene late;
+  late.is_watched();
+  late.copies(kTimestampAt, 8).payload().copies(kPointerAt, 8);
+  EXPECT_EQ(late.outcome(kFirst), Outcome::kFail);
 }
 
 TEST(ReaderRules, MappedMemoryIsNoCopy) {
