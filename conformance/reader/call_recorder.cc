@@ -143,7 +143,8 @@ void ReaderCallRecorder::begin(Watch watch) {
   calls_.clear();
   dropped_ = 0;
   first_.reset();
-  looks_ = 0;
+  firsts_ = 0;
+  copies_ = 0;
 }
 
 void ReaderCallRecorder::end(ReaderQuestion& question) {
@@ -256,8 +257,15 @@ void ReaderCallRecorder::hold(ReaderCall& call, bool before) {
   }
 }
 
-std::optional<std::uint64_t> ReaderCallRecorder::looks() const {
-  return is_seen_ ? std::optional(looks_) : std::nullopt;
+std::optional<bool> ReaderCallRecorder::has_looked() const {
+  if (!is_seen_) return std::nullopt;
+  // The first copies may be of a look that had begun before.
+  constexpr std::uint64_t kOfSlot = 3;
+  constexpr std::uint64_t kOfHeader = 6;
+  // The same calls, some of them several times in one look.
+  constexpr std::uint64_t kOfOthers = 20;
+  if (copies_ == 0) return firsts_ >= kOfOthers;
+  return copies_ >= (watch_ && watch_->thread != 0 ? kOfSlot : kOfHeader);
 }
 
 void ReaderCallRecorder::count_looks(const ReaderCall& call) {
@@ -266,7 +274,9 @@ void ReaderCallRecorder::count_looks(const ReaderCall& call) {
   if (!first_) first_ = call;
   const bool same = call.name == first_->name && call.detail == first_->detail &&
                     call.target == first_->target && call.ranges == first_->ranges;
-  if (same) ++looks_;
+  if (same) ++firsts_;
+  const auto touches = [&](const MemoryRange& r) { return r.touches(watch_->looked_at); };
+  if (std::ranges::any_of(call.ranges, touches)) ++copies_;
 }
 
 bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {

@@ -34,14 +34,16 @@ class ReaderCallRecorder : public CallObserver {
     pid_t thread = 0;                      // not 0: its state is recorded with each copy
     std::optional<std::uint64_t> counter;  // address of a number that this thread increases
     std::vector<ArmedHold> holds;
+    // Of the target, which a look reads: the header twice, or the slot once. Size 0: not known.
+    MemoryRange looked_at;
   };
   void begin(Watch watch);
   // Ends it; adds calls, and the holds whose moment did not come.
   void end(ReaderQuestion& question);
 
-  // The number of times that the question's first call about its process was made: a reader that
-  // polls makes it once in each look. Nothing: it has never made a call that is seen.
-  std::optional<std::uint64_t> looks() const;
+  // Whether a reader that polls has begun and ended a look since the question. Nothing: it has
+  // never made a call that is seen.
+  std::optional<bool> has_looked() const;
 
   bool entered(const sys::SyscallEntry& e) override;
   void left(const sys::SyscallExit& e) override;
@@ -61,7 +63,8 @@ class ReaderCallRecorder : public CallObserver {
   std::uint64_t dropped_ = 0;
   bool is_seen_ = false;             // a call of this reader was recorded at some time
   std::optional<ReaderCall> first_;  // about the process or the thread
-  std::uint64_t looks_ = 0;
+  std::uint64_t firsts_ = 0;         // calls like this one
+  std::uint64_t copies_ = 0;         // of what is looked at
 };
 
 }  // namespace ctxconf::conformance::reader

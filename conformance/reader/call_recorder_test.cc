@@ -30,7 +30,11 @@ std::uint64_t word(const void* pointer) { return reinterpret_cast<std::uint64_t>
 class CallRecorderTest : public testing::Test {
  protected:
   void begin(std::vector<ArmedHold> holds = {}) {
-    recorder_.begin({.process = kTarget, .thread = 0, .counter = {}, .holds = std::move(holds)});
+    recorder_.begin({.process = kTarget,
+                     .thread = 0,
+                     .counter = {},
+                     .holds = std::move(holds),
+                     .looked_at = {.at = kHeader, .size = 32}});
   }
   bool enter(long nr, std::array<std::uint64_t, 6> args) {
     return recorder_.entered(
@@ -147,20 +151,37 @@ TEST_F(CallRecorderTest, CallsBeyondTheLimitAreCounted) {
   EXPECT_EQ(q.calls_dropped, 1U);
 }
 
-TEST_F(CallRecorderTest, LooksAreTheRepeatsOfTheFirstCallAboutTheProcess) {
-  EXPECT_EQ(recorder_.looks(), std::nullopt);
+TEST_F(CallRecorderTest, ALookReadsTheHeaderTwice) {
+  EXPECT_EQ(recorder_.has_looked(), std::nullopt);
   begin();
-  EXPECT_EQ(recorder_.looks(), std::nullopt) << "its calls may not be seen";
+  EXPECT_EQ(recorder_.has_looked(), std::nullopt) << "its calls may not be seen";
   EXPECT_TRUE(enter(SYS_kill, {kTarget + 1, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(recorder_.looks(), 0U) << "about another process";
-  for (std::uint64_t i = 1; i <= 3; ++i) {
+  EXPECT_EQ(recorder_.has_looked(), false) << "about another process";
+  copy(kHeader, 32, 32);  // of a look that had begun
+  for (int look = 0; look < 2; ++look) {
+    EXPECT_EQ(recorder_.has_looked(), false);
     copy(kHeader, 32, 32);
     copy(kHeader + 4096, 100, 100);
-    EXPECT_EQ(recorder_.looks(), i);
+    copy(kHeader + 16, 8, 8);
   }
+  copy(kHeader, 32, 32);
+  EXPECT_EQ(recorder_.has_looked(), true);
   end();
   begin();
-  EXPECT_EQ(recorder_.looks(), 0U);
+  EXPECT_EQ(recorder_.has_looked(), false);
+}
+
+TEST_F(CallRecorderTest, ALookThatDoesNotFindTheHeaderRepeatsItsFirstCall) {
+  begin();
+  const std::string path = "/proc/4711/maps";
+  const auto look = [&] {
+    EXPECT_TRUE(
+        enter(SYS_openat, {static_cast<std::uint64_t>(AT_FDCWD), word(path.c_str()), 0, 0, 0, 0}));
+  };
+  look();
+  EXPECT_EQ(recorder_.has_looked(), false);
+  for (int i = 0; i < 20; ++i) look();
+  EXPECT_EQ(recorder_.has_looked(), true);
 }
 
 }  // namespace

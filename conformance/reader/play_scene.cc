@@ -26,7 +26,6 @@ using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
-constexpr std::uint64_t kLooks = 3;          // at the third the first two are over
 constexpr milliseconds kLatestLook{20'000};
 constexpr milliseconds kBetweenChecks{50};
 
@@ -153,6 +152,9 @@ ReaderCallRecorder::Watch Stage::watch_of(const Question& question, pid_t proces
   out.process = process;
   out.thread = thread;
   if (question.counter) out.counter = number(*question.counter);
+  for (const auto& [name, part] : question.shown) {
+    if (name == (thread != 0 ? "slot" : "header")) out.looked_at = range(part);
+  }
   for (const Hold& h : question.holds) {
     out.holds.push_back({.name = h.name,
                          .before = h.when == Hold::When::kBefore,
@@ -230,8 +232,7 @@ Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t
   CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
   // On a busy machine it looks later than it says.
   const auto latest = Clock::now() + kLatestLook;
-  while (!is_known() && options_.calls->looks().value_or(kLooks) < kLooks &&
-         Clock::now() < latest) {
+  while (!is_known() && !options_.calls->has_looked().value_or(true) && Clock::now() < latest) {
     CTX_RETURN_IF_ERROR(testee_.wait_until(kBetweenChecks, is_known));
   }
   Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
