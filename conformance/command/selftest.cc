@@ -41,7 +41,7 @@ namespace {
 struct SelftestCommand {
   std::string directory;  // where the programs and mutants.json are; empty: next to ctxconf
   std::vector<std::string> only;
-  std::vector<std::string> commands;  // those of kCommands; empty: all
+  std::vector<std::string> commands;  // those of kZooCommands; empty: all
   unsigned jobs = 0;                  // 0: kJobsPerProcessor
   bool all_scenes = false;
   std::optional<std::uint64_t> shaken;  // the seed
@@ -55,7 +55,7 @@ using Json = nlohmann::json;
 constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
                              "driven_thread_mutants.json", "driven_record_mutants.json",
                              "reader_mutants.json"};
-constexpr std::array kCommands = {"wrap", "run", "elf", "reader"};
+constexpr std::array kZooCommands = {"wrap", "run", "elf", "reader"};
 constexpr int kCannotBeShownHere = 77;
 // Most programs wait for time to pass, and use little of it.
 constexpr unsigned kJobsPerProcessor = 3;
@@ -116,7 +116,7 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* f
     e.requirements = strings(p, "requirements");
     e.may_skip = p.value("may_skip", false);
     if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
-    if (std::ranges::find(kCommands, e.command) == kCommands.end()) {
+    if (std::ranges::find(kZooCommands, e.command) == kZooCommands.end()) {
       return wrong(e.name + ": unknown command " + e.command);
     }
     for (const auto& [member, to] :
