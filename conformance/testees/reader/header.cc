@@ -54,7 +54,6 @@ const Choices kHeaderChoices{kBadHeader, kGoodHeader};
 
 namespace {
 
-constexpr std::size_t kVersionAt = offsetof(Header, version);
 constexpr std::size_t kSizeAt = offsetof(Header, size);
 constexpr std::size_t kTimestampAt = offsetof(Header, timestamp);
 constexpr std::size_t kPointerAt = offsetof(Header, pointer);
