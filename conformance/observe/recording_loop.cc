@@ -439,13 +439,23 @@ void RecordingLoop::step_until(Clock::time_point deadline, Condition is_done) {
   }
 }
 
+void RecordingLoop::await_new_threads(Clock::time_point deadline) {
+  auto unreported = sampler_.unreported_threads();
+  step_until(deadline, [&] {
+    sampler_.leave_out_reported(unreported);
+    return unreported.empty();
+  });
+}
+
 std::vector<ImageView> RecordingLoop::look(SnapshotDepth depth, Clock::time_point deadline) {
+  await_new_threads(deadline);
   sampler_.begin_look();
   step_until(deadline, [&] { return sampler_.is_look_over(); });
   return sampler_.end_look(depth);
 }
 
 void RecordingLoop::look_around(Clock::time_point deadline) {
+  await_new_threads(deadline);
   sampler_.tick();
   step_until(deadline, [&] { return sampler_.is_tick_over(); });
 }

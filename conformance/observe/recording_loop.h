@@ -80,6 +80,8 @@ class RecordingLoop {
   // by the time for which threads stood still for us.
   template <class Condition>
   void step_until(Clock::time_point deadline, Condition is_done);
+  // Until each thread that was made has had its first stop.
+  void await_new_threads(Clock::time_point deadline);
   ImageRecorder* image(pid_t pid) const { return processes_.image(pid); }
   void end_image(TracedProcess& w, const std::string& ending);
   void finish(TracedProcess& w, const std::string& ending);

@@ -2,6 +2,9 @@
 
 #include <cerrno>
 #include <utility>
+#include <vector>
+
+#include "sys/process.h"
 
 namespace ctxconf::conformance {
 
@@ -67,6 +70,24 @@ void Sampler::look_at_threads(const TracedProcess& w) {
     if (thread.pointer && w.image->threads().sample_if_asleep(tid, *thread.pointer)) continue;
     if (tracer_.interrupt(tid)) interrupted_[pid].insert(tid);
   }
+}
+
+std::vector<pid_t> Sampler::unreported_threads() const {
+  std::vector<pid_t> out;
+  for (const auto& [pid, w] : processes_.alive()) {
+    if (!w.image || processes_.is_in_exec(pid)) continue;
+    if (const auto tids = sys::thread_list(pid)) out.insert(out.end(), tids->begin(), tids->end());
+  }
+  leave_out_reported(out);
+  return out;
+}
+
+void Sampler::leave_out_reported(std::vector<pid_t>& tids) const {
+  std::erase_if(tids, [&](pid_t tid) {
+    if (processes_.threads().contains(tid)) return true;
+    const auto facts = sys::process_facts(tid);
+    return !facts || facts->state == 'Z' || facts->state == 'X';
+  });
 }
 
 void Sampler::begin_look() {

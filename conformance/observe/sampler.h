@@ -45,6 +45,12 @@ class Sampler {
   // No snapshot waits for threads of this process any more.
   void stop_waiting(pid_t pid) { interrupted_.erase(pid); }
 
+  // Threads that were made and have not had their first stop, so that the tracer has not reported
+  // them yet.
+  std::vector<pid_t> unreported_threads() const;
+  // Takes out those that are reported now, or have ended.
+  void leave_out_reported(std::vector<pid_t>& tids) const;
+
   // Looks at all threads. It is over when the running ones have stopped.
   void begin_look();
   bool is_look_over() const { return awaited_.empty(); }
