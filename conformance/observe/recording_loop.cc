@@ -440,11 +440,19 @@ void RecordingLoop::step_until(Clock::time_point deadline, Condition is_done) {
 }
 
 void RecordingLoop::await_new_threads(Clock::time_point deadline) {
+  // One that ends goes without an event, if its exit was reported before.
+  constexpr std::chrono::milliseconds kBetweenChecks{2};
+  constexpr std::chrono::seconds kMost{5};  // it has its first stop as soon as it gets a processor
+  deadline = std::min(deadline, Clock::now() + kMost);
   auto unreported = sampler_.unreported_threads();
-  step_until(deadline, [&] {
+  const auto is_done = [&] {
     sampler_.leave_out_reported(unreported);
     return unreported.empty();
-  });
+  };
+  while (!unreported.empty() && Clock::now() < deadline) {
+    step_until(std::min(deadline, Clock::now() + kBetweenChecks), is_done);
+    if (!runaway_.empty() || tracer_.interrupted() || paused_) return;
+  }
 }
 
 std::vector<ImageView> RecordingLoop::look(SnapshotDepth depth, Clock::time_point deadline) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "sys/proc_dir.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -85,8 +86,9 @@ std::vector<pid_t> Sampler::unreported_threads() const {
 void Sampler::leave_out_reported(std::vector<pid_t>& tids) const {
   std::erase_if(tids, [&](pid_t tid) {
     if (processes_.threads().contains(tid)) return true;
-    const auto facts = sys::process_facts(tid);
-    return !facts || facts->state == 'Z' || facts->state == 'X';
+    const auto folder = sys::ProcDir::open(tid);
+    const auto stat = folder ? folder->read_stat() : std::unexpected(folder.error());
+    return !stat || sys::has_ended(*stat);
   });
 }
 
