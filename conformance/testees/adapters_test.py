@@ -164,14 +164,18 @@ class Adapter:
 
     def threads(self):
         """Context of each thread that shows one, by its tid."""
-        code, said = look(self.pid)
-        if code != 0:
-            return {}
-        threads = said["thread_contexts"]["threads"]
-        unread = [one for one in threads if not one["context"] and one["why"] not in NO_CONTEXT_WHY]
-        if unread:
-            raise AssertionError(f"reader_ref could not read {unread}")
-        return {one["tid"]: one["context"] for one in threads if one["context"]}
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            code, said = look(self.pid)
+            if code != 0:
+                return {}
+            threads = said["thread_contexts"]["threads"]
+            unread = [one for one in threads if not one["context"] and one["why"] not in NO_CONTEXT_WHY]
+            if not unread:
+                return {one["tid"]: one["context"] for one in threads if one["context"]}
+            # On a busy machine a thread may get no processor on which it could stop.
+            if time.monotonic() > end or any("timed out" not in one["why"] for one in unread):
+                raise AssertionError(f"reader_ref could not read {unread}")
 
     def wait_for(self, condition):
         end = time.monotonic() + DEADLINE_S
