@@ -89,6 +89,26 @@ ExpectedResource without_changed(ExpectedResource expected, const ExpectedResour
   return expected;
 }
 
+// A record may bring names, for which the program publishes its context anew.
+bool may_publish_names(const DrivenOperation& d) {
+  return d.ok && (d.op == "thread.attach" || d.op == "thread.append");
+}
+
+// What was given and was published before the operation, and is not any more.
+std::optional<Finding> lost_with_names(const DrivenOperation& d, const ExpectedResource& given,
+                                       const Published& was, const Published& now) {
+  if (was.payload == nullptr || was.contexts != 1 || was.image != now.image) return std::nullopt;
+  if (now.payload == nullptr || is_unchanged(*was.context, *now.context)) return std::nullopt;
+  const ExpectedResource there = without_changed(given, given, was);
+  const Attribute* lost = first_missing(there, now);
+  if (lost == nullptr) return std::nullopt;
+  Finding f = failed(
+      fmt::format("after {} {}, where {} was given", d.op, shown(now.find(lost->key)), shown(lost)),
+      "what was given is lost with new names");
+  f.evidence = {request_line(d), "before: " + shown(was.find(lost->key)), maps_line(*now.context)};
+  return f;
+}
+
 Finding update_visible(const ImageEvidence& e) {
   constexpr const char* kSignature = "an accepted change is not visible";
   ExpectedResource expected;
@@ -118,6 +138,10 @@ Finding update_visible(const ImageEvidence& e) {
                          kSignature);
       f.evidence = {request_line(d), maps_line(*before.context)};
       return f;
+    }
+    if (may_publish_names(d)) {
+      if (auto lost = lost_with_names(d, expected, was, before)) return *std::move(lost);
+      continue;
     }
     const bool updates_it = d.op == "process.update";
     const bool publishes = d.op == "process.publish" && had_begun && is_of_first_sdk(d);

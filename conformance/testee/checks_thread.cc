@@ -282,14 +282,33 @@ Driven attach_first(Testee& t) {
   return detach(t, "main");
 }
 
+// With pairs next to the Resource, which an SDK may refuse.
+Driven publish_with_pairs(Testee& t) {
+  const auto reply =
+      t.ask("process.publish", {{"resource", resource_named(kThreadsService)},
+                                {"attributes",
+                                 {text_attribute("ctxconf.extra.first", "canary-1"),
+                                  text_attribute("ctxconf.extra.second", "canary-2")}}});
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] == true) return {};
+  CTX_RETURN_IF_ERROR(
+      t.request("process.publish", {{"resource", resource_named(kThreadsService)}}));
+  return {};
+}
+
 Driven new_names(Testee& t) {
-  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(publish_with_pairs(t));
   CTX_RETURN_IF_ERROR(attach_first(t));
   CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "one-more", 0xc02,
                                          Json::array({text_attribute("user_tier", "gold"),
                                                       text_attribute("http_route", "/pay")}))));
   CTX_RETURN_IF_ERROR(detach(t, "main"));
+  // The next names come after a change of the Resource.
+  if (t.can("process.update")) {
+    CTX_RETURN_IF_ERROR(
+        t.ask("process.update", {{"resource", resource_named("ctxconf-threads-updated")}}));
+  }
   CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "two-more", 0xc03,
                                          Json::array({text_attribute("db_table", "carts"),
@@ -467,7 +486,7 @@ const Group kThreadGroups[] = {
      {{"new-names",
        {"process.publish", "thread.attach"},
        {"tctx.keymap.append-updates-context", "tctx.keymap.update-protocol"},
-       {"tctx.keymap.never-*"},
+       {"tctx.keymap.never-*", "pctx.update.visible"},
        new_names},
       {"other-update",
        {"process.publish", "process.update", "thread.attach"},

@@ -11,9 +11,10 @@ from driven_table import BIN, SOURCE, TableTests, requirements, run, table
 
 PROGRAM = "driven_thread_writer"
 TABLE = table("driven_thread_mutants.json")
-ALL = requirements("4947-2026-07-17.json")
+THREAD = requirements("4947-2026-07-17.json")
+ALL = requirements("4719-2026-04-07.json") | THREAD
 # Records that are watched have a program of their own.
-ROWS = {name: row for name, row in ALL.items()
+ROWS = {name: row for name, row in THREAD.items()
         if row["observe"]["modes"] == ["run"] and row["role"] == "writer"
         and (row["observe"]["level"] == "snapshot"
              or (row["observe"]["level"] == "stores" and name.startswith("tctx.keymap.")))}

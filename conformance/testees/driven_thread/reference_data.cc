@@ -24,6 +24,9 @@ constexpr Choice kBadReferenceData[] = {
     {"tctx.keymap.single-writer", "gives two threads the same index"},
     {"tctx.keymap.at-most-256", "checks the number of names once for several"},
     {"tctx.keymap.index-not-wrapped", "gives index 256 as 0"},
+    {"pctx.update.visible:names-alone", "publishes new names without the Resource"},
+    {"pctx.update.visible:names-first-resource", "publishes new names with the first Resource"},
+    {"pctx.update.visible:names-without-pairs", "publishes new names without the extra pairs"},
 };
 
 constexpr Choice kGoodReferenceData[] = {
@@ -56,11 +59,9 @@ Process::Process() {
 }
 
 Reply Process::publish(const json& request) {
-  if (!request.value("attributes", json::array()).empty()) {
-    return refuse("rejected", "it takes no pairs outside the Resource");
-  }
   const std::lock_guard guard(lock_);
-  resource_ = attributes_of(request);
+  first_resource_ = resource_ = attributes_of(request);
+  pairs_ = pairs_of(request.value("attributes", json::array()));
   send(is_good("reference-data-later") && names_.empty() ? without_threads() : whole());
   return json();
 }
@@ -69,6 +70,7 @@ Reply Process::update(const json& request) {
   std::unique_lock guard(lock_);
   if (!is_published()) return refuse("failed", "nothing is published");
   if (request.contains("resource")) resource_ = attributes_of(request);
+  if (request.contains("attributes")) pairs_ = pairs_of(request["attributes"]);
   if (is_good("names-in-the-same-update")) {
     names_.push_back("with_update_" + std::to_string(names_.size()));
   }
@@ -121,7 +123,7 @@ std::vector<int> Process::indexes_of(const std::vector<std::string>& names) {
   }
   const bool once = is_bad("tctx.keymap.append-updates-context") && published_names_ > 0;
   if (news && is_published() && !once) {
-    send(whole());
+    send(with_new_names());
     said_ = true;
     published_names_ = names_.size();
   }
@@ -138,6 +140,7 @@ void Process::say_now() {
 void Process::publish_in_child(const json& request) {
   region_ = {};
   resource_ = attributes_of(request);
+  pairs_.clear();
   send(whole());
 }
 
@@ -177,9 +180,13 @@ std::vector<int> Process::indexes_without_lock(const std::vector<std::string>& n
 }
 
 Process::Pairs Process::attributes_of(const json& request) {
+  if (!request.contains("resource")) return {};
+  return pairs_of(request["resource"].at("attributes"));
+}
+
+Process::Pairs Process::pairs_of(const json& attributes) {
   Pairs out;
-  if (!request.contains("resource")) return out;
-  for (const auto& a : request["resource"].at("attributes")) {
+  for (const auto& a : attributes) {
     out.emplace_back(a.at("key"), a.at("value").value("stringValue", ""));
   }
   return out;
@@ -188,7 +195,16 @@ Process::Pairs Process::attributes_of(const json& request) {
 Bytes Process::without_threads() const {
   Bytes attributes;
   for (const auto& [key, value] : resource_) attributes += field(1, pair(key, text(value)));
-  return field(1, attributes);
+  Bytes out = field(1, attributes);
+  for (const auto& [key, value] : pairs_) out += field(2, pair(key, text(value)));
+  return out;
+}
+
+Bytes Process::with_new_names() {
+  if (is_bad("pctx.update.visible:names-alone")) resource_.clear();
+  if (is_bad("pctx.update.visible:names-first-resource")) resource_ = first_resource_;
+  if (is_bad("pctx.update.visible:names-without-pairs")) pairs_.clear();
+  return whole();
 }
 
 Bytes Process::whole() const {

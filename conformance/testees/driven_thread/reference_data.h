@@ -43,11 +43,13 @@ class Process {
   // Every thread takes the next index before any has used it. Where fewer come, they wait a while.
   std::vector<int> indexes_without_lock(const std::vector<std::string>& names);
   static Pairs attributes_of(const json& request);
+  static Pairs pairs_of(const json& attributes);
   bool is_published() const { return region_.at != nullptr; }
   Region publish_in_room(const Bytes& bytes);
   void rewrite(const Bytes& bytes);
   Bytes without_threads() const;
   Bytes whole() const;
+  Bytes with_new_names();
   void send(const Bytes& bytes);
 
   std::mutex lock_;               // from a new name to the end of its publication
@@ -59,6 +61,8 @@ class Process {
   Region region_;  // without an address where nothing is published
   Buffer payload_;
   Pairs resource_;
+  Pairs first_resource_;
+  Pairs pairs_;  // next to the Resource
   std::vector<std::string> names_;
   std::size_t published_names_ = 0;
   bool said_ = false;  // the map that is published is the last one
