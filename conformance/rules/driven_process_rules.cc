@@ -214,19 +214,23 @@ Finding update_complete_state(const ImageEvidence& e) {
   Published before;
   std::size_t removals = 0;
   std::set<std::uint64_t> sizes;
-  for (const DrivenOperation& d : e.session->operations) {
+  for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
+    const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
-    const Published now = before = published_at(*e.session, d);
+    before = published_at(*e.session, d);
     expected.apply(d);
-    if (d.op != "process.update" || !d.ok || now.context == nullptr || !expected.is_known())
-      continue;
+    const bool replaces = d.op == "process.publish" && is_of_first_sdk(d) && was.contexts == 1 &&
+                          was.image != nullptr;
+    if ((d.op != "process.update" && !replaces) || !d.ok) continue;
+    const Published now = replaces ? shown_at_last(*e.session, i) : before;
+    if (now.context == nullptr || now.image != was.image || !expected.is_known()) continue;
     const Context& c = *now.context;
     const auto size_line = [&] {
       return fmt::format("payload_size {}, before {}", c.header.payload_size,
                          was.context == nullptr ? 0 : was.context->header.payload_size);
     };
     const bool broken = c.payload != nullptr && c.payload->problem != PayloadProblem::kNone;
-    if (broken && was.payload != nullptr) {
+    if (broken && !replaces && was.payload != nullptr) {
       Finding f = failed("after an update the message does not decode: " + c.payload->detail,
                          "the state after an update does not decode");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
@@ -235,13 +239,14 @@ Finding update_complete_state(const ImageEvidence& e) {
     }
     // Whether it shows at all is pctx.update.visible.
     if (now.payload == nullptr || first_missing(expected, now, /*every=*/true) != nullptr) continue;
-    sizes.insert(c.header.payload_size);
+    if (!replaces) sizes.insert(c.header.payload_size);
     for (const Attribute& gone : expected.removed) {
-      ++removals;
+      if (!replaces) ++removals;
       const Attribute* still = now.find(gone.key);
       // The SDK may have a value of its own for what is not given.
       if (still == nullptr || !is_same(*still, gone)) continue;
-      Finding f = failed(fmt::format("{} was removed and is still published", shown(still)),
+      Finding f = failed(fmt::format("{} was {} and is still published", shown(still),
+                                     replaces ? "not given again" : "removed"),
                          "a removed attribute is still published");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
       f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};

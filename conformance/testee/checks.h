@@ -63,6 +63,8 @@ struct Group {
 
 // Publishes once per process: publishing again may set up the SDK again.
 Driven publish_once(Testee& t, const std::string& service_name);
+// Publishes this Resource with pairs next to it, or without them where an SDK refuses them.
+Driven publish_with_pairs(Testee& t, const nlohmann::json& resource);
 
 std::span<const Group> process_groups();
 std::span<const Group> thread_groups();

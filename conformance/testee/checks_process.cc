@@ -119,18 +119,23 @@ Driven extra_pairs(Testee& t) {
   return {};
 }
 
-// Updates the extra pairs while the Resource stays. An SDK may refuse it.
+Json two_pairs() {
+  return {text_attribute("ctxconf.extra.first", "canary-1"),
+          text_attribute("ctxconf.extra.second", "canary-2")};
+}
+
+// Updates the extra pairs while the Resource stays, then the Resource while they stay. An SDK may
+// refuse it.
 Driven update_extra_pairs(Testee& t) {
-  const Json first = {text_attribute("ctxconf.extra.first", "canary-1"),
-                      text_attribute("ctxconf.extra.second", "canary-2")};
   const auto published =
-      t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", first}});
+      t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", two_pairs()}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
   CTX_RETURN_IF_ERROR(t.wait_for_context(kInitialised));
   const Json next = {text_attribute("ctxconf.extra.first", "canary-3"),
                      text_attribute("ctxconf.extra.third", "canary-4")};
   CTX_RETURN_IF_ERROR(t.ask("process.update", {{"attributes", next}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named("ctxconf-next-to-pairs")}}));
   return {};
 }
 
@@ -153,8 +158,9 @@ Driven offer_publication(Testee& t, const Json& resource) {
   return t.wait_for_change(*reply, kIdle);
 }
 
+// The first one has pairs next to the Resource, which the others do not give.
 Driven publish_again(Testee& t) {
-  CTX_RETURN_IF_ERROR(publish(t));
+  CTX_RETURN_IF_ERROR(publish_with_pairs(t, plain_resource()));
   CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-again")));
   const Json more = Json::array({text_attribute("ctxconf.padding", std::string(9000, 'p'))});
   return offer_publication(t, named("ctxconf-larger", more));
@@ -832,6 +838,15 @@ const Group kProcessGroups[] = {
 };
 
 }  // namespace
+
+Driven publish_with_pairs(Testee& t, const Json& resource) {
+  const auto reply =
+      t.ask("process.publish", {{"resource", resource}, {"attributes", two_pairs()}});
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] == true) return {};
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", resource}}));
+  return {};
+}
 
 std::span<const Group> process_groups() { return kProcessGroups; }
 

@@ -282,22 +282,8 @@ Driven attach_first(Testee& t) {
   return detach(t, "main");
 }
 
-// With pairs next to the Resource, which an SDK may refuse.
-Driven publish_with_pairs(Testee& t) {
-  const auto reply =
-      t.ask("process.publish", {{"resource", resource_named(kThreadsService)},
-                                {"attributes",
-                                 {text_attribute("ctxconf.extra.first", "canary-1"),
-                                  text_attribute("ctxconf.extra.second", "canary-2")}}});
-  if (!reply) return std::unexpected(reply.error());
-  if ((*reply)["ok"] == true) return {};
-  CTX_RETURN_IF_ERROR(
-      t.request("process.publish", {{"resource", resource_named(kThreadsService)}}));
-  return {};
-}
-
 Driven new_names(Testee& t) {
-  CTX_RETURN_IF_ERROR(publish_with_pairs(t));
+  CTX_RETURN_IF_ERROR(publish_with_pairs(t, resource_named(kThreadsService)));
   CTX_RETURN_IF_ERROR(attach_first(t));
   CTX_RETURN_IF_ERROR(
       t.request("thread.attach", context("main", "one-more", 0xc02,

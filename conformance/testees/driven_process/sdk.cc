@@ -38,9 +38,12 @@ constexpr Choice kBadSdk[] = {
     {"pctx.update.same-mapping:elsewhere", "does the same, and leaves the old mapping"},
     {"pctx.update.visible", "ignores updates"},
     {"pctx.update.visible:extra-pairs", "ignores updates of the extra pairs"},
+    {"pctx.update.visible:pairs-lost", "loses the extra pairs in an update of the Resource"},
     {"pctx.update.visible:second-publish", "ignores a second publication"},
     {"pctx.update.visible:publish-after-drop", "ignores a publication after a withdrawal"},
     {"pctx.update.visible:drop", "ignores withdrawals"},
+    {"pctx.update.complete-state:second-publish",
+     "keeps the extra pairs of an earlier publication"},
     {"pctx.update.one-writer-at-a-time", "lets two threads make one update"},
     {"pctx.update.one-writer-at-a-time:mixed", "mixes the content of two updates"},
 };
@@ -85,7 +88,8 @@ Reply Sdk::publish(const json& request) {
   if (is_bad("pctx.update.visible:second-publish") && context_.exists()) return json();
   if (is_bad("pctx.update.visible:publish-after-drop") && dropped_) return json();
   publisher_ = getpid();
-  content_ = given({}, request);
+  const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
+  content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
   if (is_good("background")) {
     std::thread([this] {
@@ -258,6 +262,9 @@ bool Sdk::at_once(const json& requests) {
 
 Reply Sdk::update_locked(const json& request, const Gate& gate) {
   auto next = given(content_, request);
+  if (is_bad("pctx.update.visible:pairs-lost") && !request.contains("attributes")) {
+    next.attributes = json::array();
+  }
   if (is_bad("pctx.update.complete-state") || is_bad("pctx.update.complete-state:few-keys")) {
     for (const json& old : content_.resource) {
       const auto is_old = [&](const json& a) { return a["key"] == old["key"]; };
