@@ -87,7 +87,10 @@ void append_json(std::string& out, const AnyValue& value, std::size_t limit) {
       break;
     case AnyValue::kDoubleValue:
       if (std::isfinite(value.double_value())) {
+        const std::size_t begin = out.size();
         append_double(out, value.double_value());
+        // 3.0 is another value than the integer 3.
+        if (out.find_first_of(".e", begin) == std::string::npos) out += ".0";
       } else {
         out += '"';
         append_double(out, value.double_value());

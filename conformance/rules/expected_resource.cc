@@ -132,7 +132,7 @@ bool may_be_left_out(const Attribute& expected, std::size_t count) {
   constexpr std::size_t kUsualCount = 128;
   constexpr std::size_t kUsualSize = 127;
   return expected.kind != ValueKind::kString || expected.value.empty() ||
-         expected.value.size() > kUsualSize || count > kUsualCount;
+         expected.value.contains('\0') || expected.value.size() > kUsualSize || count > kUsualCount;
 }
 
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,

@@ -44,31 +44,64 @@ Driven initialise(Testee& t) {
 
 // ---- values
 
+// Attributes with these keys and values: {"double", {{"doubleValue", 0.1}}}.
+Json with_prefix(const std::string& prefix, const Json& values) {
+  Json out = Json::array();
+  for (const Json& v : values) out.push_back(attribute(prefix + v[0].get<std::string>(), v[1]));
+  return out;
+}
+
+Json array_of(Json values) { return {{"arrayValue", {{"values", std::move(values)}}}}; }
+Json pairs_of(Json pairs) { return {{"kvlistValue", {{"values", std::move(pairs)}}}}; }
+Json string_of(std::string text) { return {{"stringValue", std::move(text)}}; }
+
 // An update replaces values_of_every_kind() by these, each of the same kind.
 Json other_values(const std::string& prefix) {
-  const auto key = [&](const char* name) { return prefix + name; };
-  const Json words = {{"values", {{{"stringValue", "three"}}}}};
-  const Json pairs = {{"values", Json::array({text_attribute("inner", "another value")})}};
-  return {attribute(key("true"), {{"boolValue", false}}),
-          attribute(key("false"), {{"boolValue", true}}),
-          attribute(key("integer"), {{"intValue", "9007199254740995"}}),
-          attribute(key("double"), {{"doubleValue", -0.3}}),
-          attribute(key("words"), {{"arrayValue", words}}),
-          attribute(key("bytes"), {{"bytesValue", "/gAB"}}),
-          attribute(key("pairs"), {{"kvlistValue", pairs}})};
+  const Json mixed = Json::array({{{"intValue", "-8"}},
+                                  {{"boolValue", false}},
+                                  {{"doubleValue", 5.0}},
+                                  {{"bytesValue", "/wA="}}});
+  return with_prefix(
+      prefix,
+      Json::array(
+          {Json::array({"true", {{"boolValue", false}}}),
+           Json::array({"false", {{"boolValue", true}}}),
+           Json::array({"integer", {{"intValue", "9007199254740995"}}}),
+           Json::array({"double", {{"doubleValue", -0.3}}}),
+           Json::array({"whole", {{"doubleValue", 4.0}}}),
+           Json::array({"nan", {{"doubleValue", "Infinity"}}}),
+           Json::array({"words", array_of(Json::array({string_of("three")}))}),
+           Json::array({"mixed", array_of(mixed)}),
+           Json::array({"bytes", {{"bytesValue", "/gAB"}}}),
+           Json::array({"spaces", string_of("  outer spaces, again\t")}),
+           Json::array({"pairs", pairs_of(Json::array({text_attribute("inner", "another value"),
+                                                       attribute("count", mixed[0])}))})}));
 }
 
 Json values_of_every_kind(const std::string& prefix) {
-  const auto key = [&](const char* name) { return prefix + name; };
-  const Json words = {{"values", {{{"stringValue", "one"}}, {{"stringValue", "two"}}}}};
-  const Json pairs = {{"values", Json::array({text_attribute("inner", "value")})}};
-  return {attribute(key("true"), {{"boolValue", true}}),
-          attribute(key("false"), {{"boolValue", false}}),
-          attribute(key("integer"), {{"intValue", "-9007199254740993"}}),
-          attribute(key("double"), {{"doubleValue", 0.1}}),
-          attribute(key("words"), {{"arrayValue", words}}),
-          attribute(key("bytes"), {{"bytesValue", "AAH+/w=="}}),
-          attribute(key("pairs"), {{"kvlistValue", pairs}})};
+  const Json mixed = Json::array({{{"intValue", "7"}},
+                                  {{"boolValue", true}},
+                                  {{"doubleValue", 3.0}},
+                                  {{"bytesValue", "AP8="}}});
+  const Json pairs = Json::array({text_attribute("inner", "value"), attribute("count", mixed[0]),
+                                  attribute("flag", mixed[1]), attribute("ratio", mixed[2]),
+                                  attribute("raw", mixed[3])});
+  return with_prefix(
+      prefix,
+      Json::array(
+          {Json::array({"true", {{"boolValue", true}}}),
+           Json::array({"false", {{"boolValue", false}}}),
+           Json::array({"integer", {{"intValue", "-9007199254740993"}}}),
+           Json::array({"double", {{"doubleValue", 0.1}}}),
+           Json::array({"whole", {{"doubleValue", 3.0}}}),
+           Json::array({"negative-zero", {{"doubleValue", -0.0}}}),
+           Json::array({"nan", {{"doubleValue", "NaN"}}}), Json::array({"none", Json::object()}),
+           Json::array({"words", array_of(Json::array({string_of("one"), string_of("two")}))}),
+           Json::array({"mixed", array_of(mixed)}),
+           Json::array({"bytes", {{"bytesValue", "AAH+/w=="}}}),
+           Json::array({"spaces", string_of(" outer spaces ")}),
+           Json::array({"nul", string_of(std::string("before\0after", 12))}),
+           Json::array({"pairs", pairs_of(pairs)})}));
 }
 
 Driven resource_kinds(Testee& t) {

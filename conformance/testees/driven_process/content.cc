@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <utility>
@@ -20,6 +21,14 @@ constexpr Choice kBadContent[] = {
     {"pctx.payload.resource-matches-sdk:16-bits", "keeps 16 bits of the length of a value"},
     {"pctx.payload.resource-matches-sdk:integer-as-text", "publishes integers as text"},
     {"pctx.payload.resource-matches-sdk:double-as-integer", "publishes 0 for each double"},
+    {"pctx.payload.resource-matches-sdk:whole-double", "publishes the double 3.0 as the integer 3"},
+    {"pctx.payload.resource-matches-sdk:zero", "publishes 0.0 for -0.0"},
+    {"pctx.payload.resource-matches-sdk:inner-double",
+     "does the same inside arrays and lists of pairs"},
+    {"pctx.payload.resource-matches-sdk:one-pair", "keeps one pair of a list of pairs"},
+    {"pctx.payload.resource-matches-sdk:trims", "removes outer spaces"},
+    {"pctx.payload.resource-matches-sdk:nul", "ends a string at its first NUL"},
+    {"pctx.payload.resource-matches-sdk:none-as-text", "publishes empty text for an empty value"},
     {"pctx.payload.resource-matches-sdk:bytes-as-text", "publishes bytes as text"},
     {"pctx.payload.resource-matches-sdk:field-2", "puts the Resource into field 2"},
     {"pctx.payload.resource-matches-sdk:taken",
@@ -96,6 +105,35 @@ void keep_own_keys(json& resource) {
   resource = std::move(kept);
 }
 
+void change_text(std::string& text) {
+  if (is_bad("pctx.payload.resource-matches-sdk:nul")) text = text.substr(0, text.find('\0'));
+  if (!is_bad("pctx.payload.resource-matches-sdk:trims")) return;
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+}
+
+// The SDK's language has one type of numbers.
+void change_number(json& value, const char* name) {
+  if (!value.contains("doubleValue") || !value["doubleValue"].is_number()) return;
+  const auto number = value["doubleValue"].get<double>();
+  if (number == 0 && is_bad("pctx.payload.resource-matches-sdk:zero")) value["doubleValue"] = 0.0;
+  if (number != 0 && number == std::trunc(number) && is_bad(name)) {
+    value = {{"intValue", std::to_string(static_cast<long long>(number))}};
+  }
+}
+
+void change_inner(json& value) {
+  constexpr const char* kName = "pctx.payload.resource-matches-sdk:inner-double";
+  if (value.contains("arrayValue")) {
+    for (json& v : value["arrayValue"]["values"]) change_number(v, kName);
+  } else if (value.contains("kvlistValue")) {
+    json& pairs = value["kvlistValue"]["values"];
+    for (json& a : pairs) change_number(a["value"], kName);
+    if (is_bad("pctx.payload.resource-matches-sdk:one-pair"))
+      pairs.erase(pairs.begin() + 1, pairs.end());
+  }
+}
+
 // This SDK has attributes of fewer kinds.
 void change_kind(json& value) {
   if (value.contains("intValue") && is_bad("pctx.payload.resource-matches-sdk:integer-as-text")) {
@@ -106,6 +144,14 @@ void change_kind(json& value) {
   } else if (value.contains("bytesValue") &&
              is_bad("pctx.payload.resource-matches-sdk:bytes-as-text")) {
     value = {{"stringValue", value["bytesValue"].get<std::string>()}};
+  } else if (value.is_object() && value.empty() &&
+             is_bad("pctx.payload.resource-matches-sdk:none-as-text")) {
+    value = {{"stringValue", ""}};
+  } else if (value.contains("stringValue")) {
+    change_text(value["stringValue"].get_ref<std::string&>());
+  } else {
+    change_number(value, "pctx.payload.resource-matches-sdk:whole-double");
+    change_inner(value);
   }
 }
 
@@ -174,10 +220,9 @@ Content given(Content content, const json& request) {
     json kept = json::array();
     for (const json& a : content.resource) {
       const json& value = a.at("value");
-      if (value.contains("stringValue") && kept.size() < kMost &&
-          value["stringValue"].get_ref<const std::string&>().size() <= kLongest) {
-        kept.push_back(a);
-      }
+      if (!value.contains("stringValue") || kept.size() >= kMost) continue;
+      const auto& text = value["stringValue"].get_ref<const std::string&>();
+      if (text.size() <= kLongest && !text.contains('\0')) kept.push_back(a);
     }
     const json own = text("telemetry.sdk.name", "ctxconf");
     if (std::ranges::find(kept, own) == kept.end()) kept.push_back(own);
