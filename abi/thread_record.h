@@ -47,7 +47,8 @@ inline constexpr std::size_t kEntryHeadBytes = 2;
 inline constexpr std::array<std::string_view, 2> kThreadSchemaVersions = {"tlsdesc_v1_dev",
                                                                           "tls_v1"};
 inline constexpr std::string_view kGoSchemaVersion = "go_pprof_labels_v1";
-inline constexpr std::string_view kNodeSchemaVersion = "nodejs_v1_dev";
+inline constexpr std::array<std::string_view, 2> kNodeSchemaVersions = {"nodejs_v1_dev",
+                                                                        "nodejs_v1"};
 constexpr bool is_thread_schema(std::string_view v) {
   return v == kThreadSchemaVersions[0] || v == kThreadSchemaVersions[1];
 }

@@ -175,15 +175,12 @@ Finding schema_version_present(const ImageEvidence& e) {
   return f;
 }
 
-bool is_go(const ImageEvidence& e) {
-  return std::ranges::any_of(e.image->modules, &ModuleFacts::go);
-}
-
 // The runtime announces a mechanism of its own, and records next to it are a native component's.
-bool is_of_a_runtime(const ImageEvidence& e, const ThreadlocalEntry& version) {
-  if (version.kind != ValueKind::kString) return false;
-  return version.text == abi::kNodeSchemaVersion ||
-         (version.text == abi::kGoSchemaVersion && is_go(e));
+bool is_of_a_runtime(const ThreadlocalEntry& version) {
+  return version.kind == ValueKind::kString &&
+         (version.text == abi::kGoSchemaVersion ||
+          std::ranges::find(abi::kNodeSchemaVersions, version.text) !=
+              abi::kNodeSchemaVersions.end());
 }
 
 Finding key_map_present(const ImageEvidence& e) {
@@ -212,7 +209,7 @@ Finding key_map_present(const ImageEvidence& e) {
   if (record == nullptr) {
     return info("no key map, and no record carries attributes", "no key map, none needed");
   }
-  if (is_of_a_runtime(e, *versions.back().entry)) {
+  if (is_of_a_runtime(*versions.back().entry)) {
     Finding f = info(fmt::format("no key map next to {}, and a native component has records with "
                                  "attributes",
                                  versions.back().entry->text),
@@ -257,7 +254,7 @@ Finding schema_version_value(const ImageEvidence& e) {
     if (s.entry->kind != ValueKind::kString) continue;
     judged = s.entry;
     if (abi::is_thread_schema(s.entry->text)) continue;
-    if (is_of_a_runtime(e, *s.entry)) {
+    if (is_of_a_runtime(*s.entry)) {
       of_a_runtime = s.entry;
       continue;
     }

@@ -321,7 +321,7 @@ class Variants(unittest.TestCase):
         self.assertNotIn(KEY_MAP, program.resource)
         # Node's schema describes its own layout: the records are those of a native component.
         if "_node_" in name:
-            self.assertEqual(program.attributes[SCHEMA], "nodejs_v1_dev")
+            self.assertIn(program.attributes[SCHEMA], ("nodejs_v1_dev", "nodejs_v1"))
         elif any(record.valid for record in program.records):
             self.assertIn(program.attributes[SCHEMA],
                           ("tlsdesc_v1_dev", "tls_v1", "go_pprof_labels_v1"))

@@ -98,6 +98,12 @@ void good_no_key_map() {
 // Node.js has a native component, whose names are there or not.
 void good_node_native_records() { play_context(reference_data(usual_names(), "nodejs_v1_dev")); }
 
+void good_node_stable_native_records() { play_context(reference_data(usual_names(), "nodejs_v1")); }
+
+void good_go_labels_native_records() {
+  play_context(reference_data(usual_names(), "go_pprof_labels_v1"));
+}
+
 void good_node_no_key_map() { play_context({version_entry(text("nodejs_v1_dev"))}); }
 
 void good_other_schema() {
@@ -176,6 +182,10 @@ constexpr Case kGoodReferenceData[] = {
     {"no-key-map", "has no key map and no attributes", good_no_key_map},
     {"node-native-records", "has Node's schema, and a native component with records",
      good_node_native_records},
+    {"node-stable-native-records", "does the same with the name without _dev",
+     good_node_stable_native_records},
+    {"go-labels-native-records", "has Go's schema, and a native component with records",
+     good_go_labels_native_records},
     {"node-no-key-map", "does the same without a key map", good_node_no_key_map},
     {"other-schema", "announces its own mechanism", good_other_schema},
     {"256-names", "has as many names as there may be", good_256_names},
