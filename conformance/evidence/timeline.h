@@ -161,6 +161,9 @@ struct Store {
   // Stores that make the timestamp zero: threads of the process that may have run since. Nothing:
   // not known.
   std::optional<std::uint32_t> threads;
+  // Stores that make the timestamp zero: afterwards, with the timestamp still zero, their thread
+  // slept for some tenths of a second without a break, or ended.
+  bool rested = false;
 };
 
 // While it lasts, every store to the 32 bytes at `header` by a thread of the process is in

@@ -19,9 +19,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -603,6 +605,25 @@ int republished() {
   return 0;
 }
 
+// The thread sleeps, ends or computes while the timestamp is zero.
+int zero_for_a_while(const std::string& how) {
+  Header* h = publish();
+  const auto zero = [h] { h->timestamp = 0; };
+  if (how == "ends") {
+    std::thread(zero).join();
+  } else {
+    zero();
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  if (how == "sleeps") std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  while (how == "computes" &&
+         std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(600)) {
+  }
+  h->timestamp = now();
+  name(h);
+  return 0;
+}
+
 // Builds the message after the zero, in memory that is mapped after it; or before it, in memory
 // that was never touched; or copies it from elsewhere.
 int prepared_late(const std::string& where) {
@@ -700,6 +721,7 @@ int main(int argc, char** argv) {
   if (mode == "republished") return republished();
   if (mode == "withheld") return withheld();
   if (mode == "prepared") return prepared_late(text);
+  if (mode == "zero") return zero_for_a_while(text);
   if (mode == "exec") {
     publish();
     execl(kSelf, "store_target", "updates", "0", static_cast<char*>(nullptr));

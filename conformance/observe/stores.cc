@@ -21,8 +21,9 @@ constexpr std::uint8_t kTimestampWord = 1U << 2U;
 constexpr std::uint64_t kLargestCandidate = std::uint64_t{128} << 10U;
 constexpr std::size_t kKnownMemfds = 4096;
 constexpr std::size_t kPutAside = 16;
-constexpr std::size_t kClaimable = 256;         // how many stores to check
-constexpr unsigned kStoresAfterValid = 64;      // --watch publication: a writer that never names it
+constexpr std::size_t kClaimable = 256;     // how many stores to check
+constexpr unsigned kStoresAfterValid = 64;  // --watch publication: a writer that never names it
+constexpr unsigned kTicksAtRest = 3;        // a shorter sleep may be a lock, or a page from a disk
 constexpr std::uint32_t kLargestVersion = 255;  // of anything that may become a header
 
 using Header = std::vector<std::byte>;
@@ -184,6 +185,7 @@ void StoreRecorder::end(const std::string& because) {
     watches_[*current_->watch].ended_because = because;
   }
   current_.reset();
+  at_zero_.reset();
   forget_copy();
 }
 
@@ -193,6 +195,7 @@ void StoreRecorder::drop() {
     watches_.resize(*current_->watch);
   }
   current_.reset();
+  at_zero_.reset();
   forget_copy();
 }
 
@@ -304,6 +307,25 @@ void StoreRecorder::resumed(pid_t tid) {
 void StoreRecorder::ended(pid_t tid) {
   resumed_.erase(tid);
   last_ended_ = order_->last();
+  if (at_zero_ && at_zero_->tid == tid) has_rested();
+}
+
+void StoreRecorder::ticked() {
+  if (!at_zero_) return;
+  const auto now = sys::thread_activity(at_zero_->tid, at_zero_->tid);
+  if (!now || !now->sleeping || at_zero_->activity != *now) {
+    at_zero_->unchanged = 0;
+    at_zero_->activity.reset();
+    if (now) at_zero_->activity = *now;
+  } else if (++at_zero_->unchanged == kTicksAtRest) {
+    has_rested();
+  }
+}
+
+void StoreRecorder::has_rested() {
+  const auto zeroing = std::ranges::lower_bound(stores_, at_zero_->order, {}, &Store::order);
+  if (zeroing != stores_.end() && zeroing->order == at_zero_->order) zeroing->rested = true;
+  at_zero_.reset();
 }
 
 void StoreRecorder::catch_up(pid_t tid) {
@@ -389,7 +411,9 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
   const bool is_set = after.monotonic_published_at_ns != 0;
   if (!was_set && !is_set) return;
   store.payload = payload_of(tid, store.after);
+  at_zero_.reset();
   if (was_set && !is_set) {
+    if (store.tid != 0) at_zero_ = {.order = store.order, .tid = store.tid, .activity = {}};
     store.threads = threads_since(tid);
     if (zeroed_ || copies_ >= limits_.copies || budget_->left == 0) return;
     ++copies_;

@@ -21,6 +21,7 @@
 #include "conformance/observe/instrument.h"
 #include "conformance/observe/memory_copy.h"
 #include "sys/map_table.h"
+#include "sys/thread_stop.h"
 #include "sys/tracer.h"
 
 namespace ctxconf::conformance {
@@ -68,6 +69,7 @@ class StoreRecorder : public Instrument {
   bool is_to_be_armed() const override { return current_ && !current_->armed; }
   void watch_failed(const std::string& why) override { unseen(why); }
   void stored(const sys::WatchpointHit& e, StoppedAt at) override { hit(e, at.alone); }
+  void ticked() override;
   CodeLocations& locations() { return locations_; }
 
   // A call that concerns a publication begins or has returned; `tid` is stopped there.
@@ -114,6 +116,13 @@ class StoreRecorder : public Instrument {
     std::uint64_t order = 0;
     MemoryCopy memory;
   };
+  // The timestamp is zero because of this store.
+  struct AtZero {
+    std::uint64_t order = 0;
+    pid_t tid = 0;
+    std::optional<sys::ThreadActivity> activity;  // at the last tick
+    unsigned unchanged = 0;                       // ticks in a row that found the same, asleep
+  };
 
   void begin(pid_t tid, std::uint64_t address, const std::string& because, bool memfd);
   void end(const std::string& because);
@@ -141,6 +150,7 @@ class StoreRecorder : public Instrument {
                                           const Store& store) const;
   std::optional<std::uint32_t> threads_since(pid_t tid) const;
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
+  void has_rested();
   void forget_copy();
 
   bool elf64_;
@@ -164,6 +174,7 @@ class StoreRecorder : public Instrument {
   std::map<pid_t, std::uint64_t> resumed_;   // last place in the order before the thread continued
   std::optional<std::uint64_t> last_ended_;  // last place in the order when a thread ended
   std::optional<Zeroed> zeroed_;
+  std::optional<AtZero> at_zero_;  // until the timestamp returns, or the thread has rested
   std::size_t copies_ = 0;
   CodeLocations locations_;
   std::set<std::array<std::uint64_t, 3>> payloads_;  // address, size and hash of those kept

@@ -383,6 +383,15 @@ TEST_F(StoresTest, KnowsThePayloadBeforeTheTimestampWasZero) {
   }
 }
 
+TEST_F(StoresTest, KnowsThatTheThreadRestedWhileTheTimestampWasZero) {
+  for (const char* how : {"sleeps", "ends"}) {
+    record({"zero", how});
+    EXPECT_TRUE(zeroing(image()).rested) << how;
+  }
+  record({"zero", "computes"});
+  EXPECT_FALSE(zeroing(image()).rested);
+}
+
 TEST_F(StoresTest, IsNotRecordedUnlessItIsAskedFor) {
   WrapOptions o;
   o.argv = {std::string(CTXCONF_BIN_DIR) + "/store_target", "updates", "1"};

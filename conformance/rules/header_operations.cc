@@ -162,12 +162,10 @@ class Reader {
   }
 
   // Nothing but what the program does next tells a withdrawal by zero alone from the beginning of
-  // an update: a publisher stores the signature again, and a writer who is done leaves zero at
-  // rest.
+  // an update: a publisher stores the signature again, and a writer who is done sleeps or ends.
   bool may_be_withdrawn(std::size_t zero, std::size_t announcing) const {
-    constexpr std::uint64_t kRest = 2'000'000'000;
     constexpr std::uint8_t kSignatureWord = 1;
-    if (steps_[announcing].store->at_ns - steps_[zero].store->at_ns >= kRest) return true;
+    if (steps_[zero].store->rested) return true;
     const std::span window(steps_.data() + zero + 1, announcing - zero - 1);
     return std::ranges::none_of(window, &HeaderStore::changes_identity) &&
            std::ranges::any_of(window, [](const HeaderStore& s) {

@@ -709,11 +709,14 @@ TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
   const auto signed_again = again([](Recording& r) { r.signature(); });
   EXPECT_EQ(broken(signed_again), Ids{});
   EXPECT_EQ(signed_again.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
-  const auto at_rest = again([](Recording& r) { r.now += 2'000'000'000; });
+  const auto slow = again([](Recording& r) { r.now += 5'000'000'000; });
+  EXPECT_EQ(broken(slow), Ids{"pctx.update.prepare-before-zero"});
+  const auto at_rest = again([](Recording& r) { r.image().stores.back().rested = true; });
   EXPECT_EQ(broken(at_rest), Ids{});
+  EXPECT_EQ(at_rest.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
   const auto cleared = again([](Recording& r) {
+    r.image().stores.back().rested = true;
     r.signature(std::string_view("\0\0\0\0\0\0\0\0", 8));
-    r.now += 2'000'000'000;
     r.signature();
   });
   EXPECT_EQ(broken(cleared), Ids{});

@@ -81,6 +81,15 @@ void good_withdrawn_zero_again() {
   hold(r);
 }
 
+void good_withdrawn_zero_soon_again() {
+  const Region r = publish();
+  pause();
+  set_timestamp(r, 0);
+  sleep_ms(600);
+  publish_in(r, numbered_payload(1));
+  hold(r);
+}
+
 void good_withdrawn_unnamed_again() {
   const Region r = publish();
   pause();
@@ -120,6 +129,8 @@ constexpr Case kGoodWithdrawal[] = {
      good_withdrawn_for_other_use},
     {"withdrawn-zero-again", "withdraws by zero, then publishes in the same mapping",
      good_withdrawn_zero_again},
+    {"withdrawn-zero-soon-again", "does the same 0.6 seconds after the zero",
+     good_withdrawn_zero_soon_again},
     {"withdrawn-unnamed-again", "does the same, without a name meanwhile",
      good_withdrawn_unnamed_again},
     {"withdrawn-zero-republish", "withdraws by zero, then publishes elsewhere",
