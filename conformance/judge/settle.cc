@@ -178,8 +178,7 @@ std::optional<Finding> refused_by_design(const std::vector<ImageEvidence>& evide
   for (const ImageEvidence& e : evidence) {
     if (e.session == nullptr || !e.session->session->faults.empty()) continue;
     for (const DrivenOperation& d : e.session->operations) {
-      if (!d.op.starts_with("process.") || d.check == nullptr) continue;
-      if (!is_for(*d.check, r)) continue;
+      if (d.check == nullptr || !is_for(*d.check, r)) continue;
       const bool by_design = d.error_kind == "rejected" || d.error_kind == "unsupported";
       refuses[d.check] = refuses[d.check] || by_design;
       if (by_design && refused == nullptr) refused = &d;

@@ -38,8 +38,8 @@ Driven detach_main(Testee& t) {
 
 Driven append_text(Testee& t, const std::string& key, const std::string& value) {
   CTX_RETURN_IF_ERROR(
-      t.request("thread.append",
-                {{"thread", "main"}, {"attributes", Json::array({text_attribute(key, value)})}}));
+      t.offer("thread.append",
+              {{"thread", "main"}, {"attributes", Json::array({text_attribute(key, value)})}}));
   return {};
 }
 
@@ -95,7 +95,7 @@ Driven shrink(Testee& t) {
       attach_numbered(t, 8,
                       {text_attribute("http_route", "/cart"), text_attribute("user", "42"),
                        text_attribute("path", "/a/longer/one/that/goes/on")}));
-  CTX_RETURN_IF_ERROR(t.request("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
+  CTX_RETURN_IF_ERROR(t.offer("thread.shrink", {{"thread", "main"}, {"keep", 1}}));
   if (t.can("thread.append")) CTX_RETURN_IF_ERROR(append_text(t, "path", "/another"));
   CTX_RETURN_IF_ERROR(detach_main(t));
   return {};
@@ -110,7 +110,7 @@ Driven trace(Testee& t) {
       attach_numbered(t, 10, {text_attribute("http_route", "/pay"), text_attribute("user", "42")}));
   if (t.can("thread.append")) CTX_RETURN_IF_ERROR(append_text(t, "path", "/a/b"));
   if (t.can("thread.shrink")) {
-    CTX_RETURN_IF_ERROR(t.request("thread.shrink", {{"thread", "main"}, {"keep", 2}}));
+    CTX_RETURN_IF_ERROR(t.offer("thread.shrink", {{"thread", "main"}, {"keep", 2}}));
   }
   // The new value is as long as the old one.
   if (t.can("thread.append")) CTX_RETURN_IF_ERROR(append_text(t, "user", "43"));
@@ -140,8 +140,9 @@ const Group kRecordGroups[] = {
     {"record-stores",
      {{"switch",
        {"thread.attach", "thread.detach"},
-       {"tctx.attach.valid-cleared-first", "tctx.attach.valid-set-last", "tctx.attach.one-switch"},
-       {"tctx.attach.same-thread-writes"},
+       {"tctx.attach.valid-cleared-first", "tctx.attach.valid-set-last", "tctx.attach.one-switch",
+        "tctx.attach.same-thread-writes"},
+       {},
        switch_contexts},
       {"append",
        {"thread.attach", "thread.detach", "thread.append"},

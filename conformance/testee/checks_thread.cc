@@ -180,11 +180,11 @@ Driven append(Testee& t) {
       t.request("thread.attach", context("main", "grows", 0x601,
                                          Json::array({text_attribute("http_route", "/a"),
                                                       text_attribute("user_tier", "free")}))));
-  CTX_RETURN_IF_ERROR(t.request(
+  CTX_RETURN_IF_ERROR(t.offer(
       "thread.append", {{"thread", "main"},
                         {"attributes", Json::array({text_attribute("http_route", "/b"),
                                                     text_attribute("db_table", "carts")})}}));
-  CTX_RETURN_IF_ERROR(t.request(
+  CTX_RETURN_IF_ERROR(t.offer(
       "thread.append", {{"thread", "main"},
                         {"attributes", Json::array({text_attribute("http_route", "/checkout")})}}));
   return detach(t, "main");
@@ -208,7 +208,7 @@ Driven fresh_threads(Testee& t) {
   CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("from-busy")));
   // Later changes on one thread must not show on the other.
   if (t.can("thread.append")) {
-    CTX_RETURN_IF_ERROR(t.request(
+    CTX_RETURN_IF_ERROR(t.offer(
         "thread.append", {{"thread", "main"},
                           {"attributes", Json::array({text_attribute("http_route", "/later")})}}));
   }
@@ -258,9 +258,10 @@ Driven move(Testee& t) {
   CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("target")));
   CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "moving", 0xa01)));
-  CTX_RETURN_IF_ERROR(
-      t.request("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}}));
-  CTX_RETURN_IF_ERROR(detach(t, "target"));
+  const auto moved =
+      t.offer("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}});
+  if (!moved) return std::unexpected(moved.error());
+  CTX_RETURN_IF_ERROR(detach(t, (*moved)["ok"] == true ? "target" : "main"));
   CTX_RETURN_IF_ERROR(t.request("thread.exit", on("target")));
   return {};
 }
@@ -443,8 +444,8 @@ const Group kThreadGroups[] = {
        nested},
       {"attributes-only",
        {"thread.attach", "thread.detach"},
-       {"tctx.record.ids-zero-when-none"},
-       {"tctx.record.trace-flags-without-ids"},
+       {"tctx.record.ids-zero-when-none", "tctx.record.trace-flags-without-ids"},
+       {},
        attributes_only},
       {"append",
        {"thread.attach", "thread.append"},

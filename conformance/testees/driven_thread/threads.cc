@@ -32,6 +32,7 @@ constexpr Choice kBadThreads[] = {
     {"tctx.attach.fixed-record-pointer", "uses the valid byte and another record each time"},
     {"tctx.attach.restores-outer", "has null where an outer context is there again"},
     {"tctx.detach.hidden", "leaves the last context in place"},
+    {"tctx.detach.hidden:attributes", "leaves the attributes of the last context in place"},
     {"tctx.exit.no-dangling", "unmaps the record of a thread that ends"},
     {"tctx.exit.no-dangling:freed", "frees the record of a thread that ends"},
     {"tctx.exit.no-dangling:cleared-late", "frees the record, then clears the slot"},
@@ -48,6 +49,7 @@ constexpr Choice kGoodThreads[] = {
     {"ids-of-its-own", "makes its own ids, and says so"},
     {"hidden-without-a-trace", "shows nothing for a context without a trace"},
     {"no-context-without-a-trace", "refuses contexts without a trace"},
+    {"contexts-never-change", "refuses to change a context or to move it to another thread"},
     {"knows-two-flags", "refuses flags that it does not know"},
     {"zeros-instead-of-none", "shows zeros where there is no context"},
     {"outer-anew", "writes a new record when an outer context is there again"},
@@ -170,6 +172,7 @@ Reply Threads::attach(const json& request) {
 }
 
 Reply Threads::append(const json& request) {
+  if (is_good("contexts-never-change")) return refuse("rejected", "a context never changes");
   const std::lock_guard guard(lock_);
   Stack& stack = stack_of(request);
   if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
@@ -212,6 +215,7 @@ Reply Threads::append(const json& request) {
 }
 
 Reply Threads::shrink(const json& request) {
+  if (is_good("contexts-never-change")) return refuse("rejected", "a context never changes");
   const std::lock_guard guard(lock_);
   Stack& stack = stack_of(request);
   if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
@@ -236,6 +240,15 @@ Reply Threads::detach(const json& request) {
   stack.ended = std::move(stack.contexts.back().entries);
   stack.contexts.pop_back();
   if (stack.contexts.empty() && is_bad("tctx.detach.hidden")) return json();
+  if (stack.contexts.empty() && is_bad("tctx.detach.hidden:attributes")) {
+    Content left;
+    left.entries = stack.ended;
+    char* const record = new_record();
+    fill(record, left);
+    set_valid(record, 1);
+    point_at(record);
+    return json();
+  }
   if (is_bad("tctx.attach.matches-context:zeros") && !stack.contexts.empty()) {
     char* const record = new_record();
     set_valid(record, 1);
@@ -257,6 +270,7 @@ Reply Threads::detach(const json& request) {
 }
 
 Reply Threads::move(Loop& loop, const json& request) {
+  if (is_good("contexts-never-change")) return refuse("rejected", "a context never changes");
   const auto from = request.at("from").get<std::string>();
   const auto to = request.at("to").get<std::string>();
   const auto name = request.at("ctx").get<std::string>();
