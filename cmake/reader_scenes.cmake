@@ -19,7 +19,7 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/scenes_threads.cc conformance/reader/scenes_tls.cc
        conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc
-       conformance/reader/target.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
+       conformance/reader/target.cc conformance/reader/target_harm.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
   DEPS ctxconf_golden ctxconf_proto ctxconf_puppet ctxconf_testee)
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
 ctxconf_test(scenes_test SRCS conformance/reader/scenes_test.cc DEPS ctxconf_judge ctxconf_scenes

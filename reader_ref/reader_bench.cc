@@ -1,5 +1,6 @@
 // What it costs to sample the threads of a process, compared with a loop that stops each thread,
-// copies the same bytes and resumes it, and does nothing else. Both run in turn within each
+// copies the same bytes and resumes it, and does nothing else. `handed` is that loop in another
+// thread, to which it is handed over and which is waited for. All run in turn within each
 // iteration; the ratio is that of their medians.
 #include <benchmark/benchmark.h>
 #include <pthread.h>
@@ -20,12 +21,15 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "abi/process_header.h"
 #include "abi/thread_record.h"
 #include "reader_ref/process_reader.h"
 #include "sys/process.h"
+#include "sys/thread_stop.h"
+#include "sys/tracing_thread.h"
 
 // Exported by this program, as a publisher does.
 extern "C" {
@@ -162,14 +166,15 @@ bool copy(pid_t pid, const void* from, std::size_t size) {
   return process_vm_readv(pid, &ours, 1, &theirs, 1, 0) == static_cast<ssize_t>(size);
 }
 
-// The minimum: what a tracer has to call that waits for each stop. The address of the slot is
-// somebody else's, which costs the same.
+// The minimum: what a tracer has to call that waits for each stop. The thread pointer tells where
+// the slot is; the address here is another one, which costs the same.
 bool stop_read_and_resume(pid_t pid, const std::vector<pid_t>& threads, std::size_t attributes) {
   for (const pid_t tid : threads) {
     int status = 0;
     const bool stopped = ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0 &&
                          ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) == 0 &&
-                         waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status);
+                         waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status) &&
+                         sys::stopped_thread_pointer(tid);
     const bool copied = stopped && copy(pid, &record, sizeof(std::uint64_t)) &&
                         copy(pid, &record, sizeof record.head) &&
                         (attributes == 0 || copy(pid, &record.area, attributes));
@@ -177,6 +182,39 @@ bool stop_read_and_resume(pid_t pid, const std::vector<pid_t>& threads, std::siz
   }
   return true;
 }
+
+// A thread that waits for work, does it and says so.
+class OtherThread {
+ public:
+  explicit OtherThread(std::function<bool()> work) : work_(std::move(work)) {
+    const auto run = [this] {
+      for (begin_.wait(); !ends_; begin_.wait()) {
+        good_ = work_();
+        done_.happen();
+      }
+    };
+    if (thread_.start(kOtherStack, run) != 0) abort();
+  }
+  OtherThread(const OtherThread&) = delete;
+  OtherThread& operator=(const OtherThread&) = delete;
+  ~OtherThread() {
+    ends_ = true;
+    begin_.happen();
+  }
+  bool work() {
+    begin_.happen();
+    return done_.wait_for(kDeadline) && good_;
+  }
+
+ private:
+  static constexpr std::size_t kOtherStack = 256U << 10U;
+  std::function<bool()> work_;
+  sys::Event begin_;
+  sys::Event done_;
+  bool ends_ = false;
+  bool good_ = false;
+  sys::TracingThread thread_;
+};
 
 // Repeated in turn; the first is what the others are compared with.
 struct Way {
@@ -241,8 +279,14 @@ void BM_Threads(benchmark::State& state) {
   const auto bare = [&] {
     return stop_read_and_resume(target.pid(), target.threads(), entries * 30);
   };
+  OtherThread other([&] {
+    sys::ignore_stop_signals();
+    return bare();
+  });
   if (!read()) return state.SkipWithError("the first read failed");
-  compare(state, {{"bare", bare}, {"sample", sample}, {"read", read}}, target.threads().size());
+  compare(state,
+          {{"bare", bare}, {"sample", sample}, {"handed", [&] { return other.work(); }}, {"read", read}},
+          target.threads().size());
 }
 
 // Without the threads: `read` is ProcessReader::read_context() of a process that has not changed,

@@ -41,8 +41,8 @@ std::vector<sock_filter> trace_filter(ExtraCalls extra = {});
 std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls extra);
 
 // Returns SECCOMP_RET_TRACE for the native calls with which a program reads another one, and for
-// those that show what it reads: process_vm_readv and process_vm_writev; read, readv, pread64 and
-// preadv; ptrace; open, openat and openat2; mmap of a file; kill, tkill, tgkill and
+// those that show what it reads and writes: process_vm_readv and process_vm_writev; read, readv,
+// pread64 and preadv; write, writev, pwrite64 and pwritev; ptrace; open, openat and openat2; mmap of a file; kill, tkill, tgkill and
 // pidfd_send_signal; and for execve and execveat. Returns SECCOMP_RET_ALLOW for all other calls.
 std::vector<sock_filter> reader_filter();
 

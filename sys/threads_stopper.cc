@@ -264,6 +264,7 @@ void ThreadsStopper::Worker::run() {
   while (true) {
     begin.wait();
     if (ends) return;
+    ignore_stop_signals();
     pass->work();
     const bool last = pass->worker_ends;
     done.happen();

@@ -111,6 +111,16 @@ void TracingThread::join() {
   }
 }
 
+void ignore_stop_signals() {
+  struct sigaction action {};
+  if (sigaction(SIGCHLD, nullptr, &action) != 0) return;
+  const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL;
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  pthread_sigmask(handled ? SIG_BLOCK : SIG_UNBLOCK, &child, nullptr);
+}
+
 Result<siginfo_t> wait_for_event(pid_t tid) {
   constexpr int kEvents = WSTOPPED | WEXITED | WNOWAIT;
   siginfo_t event{};

@@ -48,8 +48,8 @@ class TracingThread {
   TracingThread& operator=(const TracingThread&) = delete;
   ~TracingThread() { join(); }
 
-  // Returns errno. All signals are blocked in the thread, and it can be cancelled only in
-  // wait_for_event().
+  // Returns errno. All signals are blocked in the thread, see also ignore_stop_signals(), and it can
+  // be cancelled only in wait_for_event().
   int start(std::size_t stack_bytes, std::function<void()> body);
   // Ends the thread if it is in wait_for_event(), or when it comes there. There the frames of
   // `body` need no destructor but those that may run while the thread is cancelled.
@@ -65,6 +65,11 @@ class TracingThread {
   bool started_ = false;
   pid_t own_tid_ = 0;
 };
+
+// In a tracing thread, before it traces: Linux sends a SIGCHLD for each stop. If this process does
+// not handle that, Linux drops it at once where the tracing thread does not block it; otherwise it
+// wakes another thread of this process, for nothing.
+void ignore_stop_signals();
 
 // In a tracing thread: waits until a tracee of this thread, one or all (0), stops or ends. Takes
 // nothing: not the stop, whose signal would be lost if this process were killed before the detach,

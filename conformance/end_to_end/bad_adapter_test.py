@@ -130,6 +130,10 @@ KINDS = {
     "ends-its-target": (FINE, ""),
     "stops-its-target": (FINE, ""),
     "keeps-its-target-stopped": (FINE, ""),
+    "stays-tracer-of-its-target": (FINE, ""),
+    "writes-into-its-target": (FINE, ""),
+    "restores-its-target": (FINE, ""),
+    "stays-tracer-as-declared": (FINE, ""),
     "bye-twice": (BROKEN, "a message without a request"),
     "bye-then-exits-5": (FINE, "warning: after bye the adapter exited 5"),
     "bye-then-stays": (FINE, "warning: the adapter did not exit in time after bye"),
@@ -168,10 +172,18 @@ READER_OTHER = {
     "dies-after-reply": ((1,), ("crash",), ("crash",), "killed by SIGSEGV in"),
     "closes-stdin": ((1,), ("timeout",), ("timeout",), "no reply to reader.process in time"),
     "stops-reading": ((1,), ("timeout",), ("timeout",), "no reply to reader.process in time"),
-    # It moves its target after the first question.
-    "stops-its-target": ((0,), ("pass",), (UNSEEN,), UNPLAYED + r"load: no answer in \d+ ms"),
+    # The second scene moves its target after the first question.
+    "stops-its-target": (
+        (1,), ("pass",), (UNSEEN,), r"(?s)left its target stopped by a signal; in .*" + UNPLAYED +
+        r"load: no answer in \d+ ms; the reader left its target"),
     "keeps-its-target-stopped": (
-        (0,), ("pass",), (UNSEEN,), UNPLAYED + r"load: no answer in \d+ ms"),
+        (1,), ("pass",), (UNSEEN,), r"(?s)left its target stopped, as its tracer; in .*" + UNPLAYED +
+        r"load: no answer in \d+ ms; the reader left its target"),
+    "ends-its-target": ((1,), (UNSEEN,), (UNSEEN,), "the reader ended its target; in"),
+    "stays-tracer-of-its-target": (
+        (1,), ("pass",), ("pass",), "the reader stays the tracer of its target"),
+    "writes-into-its-target": (
+        (1,), ("pass",), ("pass",), "wrote into its target, and left the memory changed"),
     "bye-ignored": OTHER["bye-ignored"],
     "bye-then-dies": OTHER["bye-then-dies"],
 }
@@ -187,7 +199,6 @@ READER_KINDS = {
     "answers-for-another-process": (UNSEEN, BLIND),
     "changes-root": (UNSEEN, BLIND),
     "changes-user": (UNSEEN, BLIND),
-    "ends-its-target": (UNSEEN, BLIND),
     "exhausts-descriptors": (UNSEEN, BLIND),
     "publishes-nothing": (BROKEN, "a reply to reader.process that breaks the protocol"),
     "dies-in-update": (FINE, ""),

@@ -73,6 +73,7 @@ struct CheckRun {
   std::string script;
   std::string unshown;
   std::string remedy;
+  std::string harm;  // reader: what it did to a target: "left its target stopped, as its tracer"
   friend bool operator==(const CheckRun&, const CheckRun&) = default;
 };
 

@@ -135,6 +135,7 @@ void members(auto& m, Is<CheckRun> auto& c) {
     m.text("unshown", c.unshown);
     m.text("remedy", c.remedy);
   }
+  if (m.has("harm", !c.harm.empty())) m.text("harm", c.harm);
 }
 
 void members(auto& m, Is<Session> auto& s) {

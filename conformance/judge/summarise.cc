@@ -192,6 +192,37 @@ void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told
   }
 }
 
+// Adds what a reader did to its targets: once, with the scenes.
+void add_harm(const Timeline& t, RunResult& out) {
+  constexpr std::size_t kMostScenes = 3;  // that are named
+  struct Harm {
+    ImageKey reader;
+    std::vector<std::string> scenes;
+  };
+  std::map<std::string, Harm> all;
+  for (const Session& s : t.sessions) {
+    for (const CheckRun& c : s.checks) {
+      if (c.harm.empty()) continue;
+      Harm& harm = all[c.harm];
+      if (harm.scenes.empty()) harm.reader = s.root;
+      const std::string scene = s.group + "/" + c.name;
+      if (std::ranges::find(harm.scenes, scene) == harm.scenes.end()) harm.scenes.push_back(scene);
+    }
+  }
+  for (const auto& [what, harm] : all) {
+    std::string scenes;
+    for (std::size_t i = 0; i < std::min(kMostScenes, harm.scenes.size()); ++i) {
+      scenes += (i == 0 ? "" : ", ") + harm.scenes[i];
+    }
+    if (harm.scenes.size() > kMostScenes) {
+      scenes += fmt::format(" and {} more", harm.scenes.size() - kMostScenes);
+    }
+    out.problems.push_back({.outcome = Outcome::kFail,
+                            .image = harm.reader,
+                            .text = fmt::format("the reader {}; in {}", what, scenes)});
+  }
+}
+
 bool is_fault_signal(int signo) {
   return signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE ||
          signo == SIGABRT || signo == SIGSYS || signo == SIGTRAP;
@@ -459,6 +490,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   add_crashes(t, evidence, out);
   add_hangs(t, out);
   add_ended_adapters(t, told.checks, out);
+  add_harm(t, out);
   add_adapter_notes(t, out);
   if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
   add_pictures(evidence, out);

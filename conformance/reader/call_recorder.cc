@@ -10,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <fstream>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -17,17 +18,24 @@
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/remote_addr.h"
+#include "sys/tracing_thread.h"
 
 namespace ctxconf::conformance::reader {
 namespace {
 
 constexpr std::size_t kMostRanges = 64;    // of one call
+constexpr std::size_t kMostWritten = 4096;  // bytes, of one call and of all of a scene
 constexpr std::size_t kLongestPath = 512;  // what is kept of it
 constexpr std::string_view kProc = "/proc/";
 
-constexpr std::array<std::pair<long, std::string_view>, 16> kNames = {{
+constexpr std::array<std::pair<long, std::string_view>, 21> kNames = {{
     {SYS_process_vm_readv, "process_vm_readv"},
     {SYS_process_vm_writev, "process_vm_writev"},
+    {SYS_write, "write"},
+    {SYS_writev, "writev"},
+    {SYS_pwrite64, "pwrite64"},
+    {SYS_pwritev, "pwritev"},
+    {SYS_pwritev2, "pwritev2"},
     {SYS_read, "read"},
     {SYS_readv, "readv"},
     {SYS_pread64, "pread64"},
@@ -140,6 +148,7 @@ void ReaderCallRecorder::begin(Watch watch) {
   matched_.clear();
   held_.clear();
   in_progress_.clear();
+  writing_.clear();
   calls_.clear();
   dropped_ = 0;
   first_.reset();
@@ -168,12 +177,25 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
   const int fd = static_cast<int>(args[0]);
   switch (e.nr) {
     case SYS_process_vm_readv:
-    case SYS_process_vm_writev:
       call.target = static_cast<pid_t>(args[0]);
       for (const iovec& v : vectors_at(e.process, args[3], args[4])) {
         call.ranges.push_back({reinterpret_cast<std::uint64_t>(v.iov_base), v.iov_len});
       }
       return call;
+    case SYS_process_vm_writev:
+      call.target = static_cast<pid_t>(args[0]);
+      return call;
+    case SYS_write:
+    case SYS_writev:
+    case SYS_pwrite64:
+    case SYS_pwritev:
+    case SYS_pwritev2: {
+      const auto link = sys::descriptor_link(e.tid, fd);
+      if (!link || !is_memory_file(*link)) return std::nullopt;
+      call.detail = *link;
+      call.target = process_of_file(*link);
+      return call;
+    }
     case SYS_read:
     case SYS_readv:
     case SYS_pread64:
@@ -279,6 +301,80 @@ void ReaderCallRecorder::count_looks(const ReaderCall& call) {
   if (std::ranges::any_of(call.ranges, touches)) ++copies_;
 }
 
+std::optional<ReaderCallRecorder::Write> ReaderCallRecorder::write_of(const sys::SyscallEntry& e) {
+  Write out;
+  const auto& args = e.args;
+  if (e.nr == SYS_process_vm_writev) {
+    out.target = static_cast<pid_t>(args[0]);
+    for (const iovec& v : vectors_at(e.process, args[3], args[4])) {
+      out.ranges.push_back({reinterpret_cast<std::uint64_t>(v.iov_base), v.iov_len});
+    }
+  } else if (e.nr == SYS_ptrace && (args[0] == PTRACE_POKETEXT || args[0] == PTRACE_POKEDATA)) {
+    out.target = static_cast<pid_t>(args[1]);
+    out.ranges.push_back({args[2], sizeof(long)});
+  } else if (e.nr == SYS_write || e.nr == SYS_pwrite64 || e.nr == SYS_writev ||
+             e.nr == SYS_pwritev || e.nr == SYS_pwritev2) {
+    const int fd = static_cast<int>(args[0]);
+    const auto link = sys::descriptor_link(e.tid, fd);
+    if (!link || !is_memory_file(*link)) return std::nullopt;
+    out.target = process_of_file(*link);
+    const bool has_vectors = e.nr != SYS_write && e.nr != SYS_pwrite64;
+    std::uint64_t size = has_vectors ? 0 : args[2];
+    if (has_vectors) {
+      for (const iovec& v : vectors_at(e.process, args[1], args[2])) size += v.iov_len;
+    }
+    const bool at_position = e.nr == SYS_write || e.nr == SYS_writev;
+    out.ranges.push_back({at_position ? file_position(e.tid, fd) : args[3], size});
+  } else {
+    return std::nullopt;
+  }
+  const sys::ProcessMemory memory(out.target);
+  for (MemoryRange& r : out.ranges) {
+    r.size = std::min<std::uint64_t>(r.size, kMostWritten - out.before.size());
+    std::vector<std::uint8_t> bytes(r.size);
+    const auto got =
+        memory.read_some(sys::RemoteAddr(r.at), std::as_writable_bytes(std::span(bytes)));
+    r.size = got.value_or(0);
+    out.before.insert(out.before.end(), bytes.begin(),
+                      bytes.begin() + static_cast<std::ptrdiff_t>(r.size));
+  }
+  return out;
+}
+
+void ReaderCallRecorder::keep_write(const Write& write) {
+  const sys::ProcessMemory memory(write.target);
+  std::size_t begin = 0;
+  for (const MemoryRange& r : write.ranges) {
+    std::vector<std::uint8_t> now(r.size);
+    const auto got =
+        memory.read_some(sys::RemoteAddr(r.at), std::as_writable_bytes(std::span(now)));
+    for (std::size_t i = 0; i < got.value_or(0); ++i) {
+      const std::pair key(write.target, r.at + i);
+      if (const auto known = written_.find(key); known != written_.end()) {
+        known->second.after = now[i];
+      } else if (written_.size() < kMostWritten) {
+        written_[key] = {.before = write.before[begin + i], .after = now[i]};
+      }
+    }
+    begin += r.size;
+  }
+}
+
+std::size_t ReaderCallRecorder::changed_by_reader(pid_t process) const {
+  std::size_t out = 0;
+  for (const auto& [key, bytes] : written_) {
+    const auto& [target, at] = key;
+    if (target != process && !sys::is_thread_of(target, process)) continue;
+    std::uint8_t now = 0;
+    const sys::ProcessMemory memory(process);
+    const auto got =
+        memory.read_some(sys::RemoteAddr(at), std::as_writable_bytes(std::span(&now, 1)));
+    // Another value is what the process itself has written since.
+    if (got.value_or(0) == 1 && now == bytes.after && now != bytes.before) ++out;
+  }
+  return out;
+}
+
 bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
   if (!watch_) return false;
   auto call = describe(e);
@@ -292,6 +388,7 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
     look_at_thread(*call, call->ran_before);
     hold(*call, /*before=*/true);
   }
+  if (auto write = write_of(e)) writing_[e.tid] = std::move(*write);
   in_progress_[e.tid] = calls_.size();
   calls_.push_back(std::move(*call));
   return true;
@@ -300,6 +397,9 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
 void ReaderCallRecorder::left(const sys::SyscallExit& e) {
   const auto at = in_progress_.find(e.tid);
   if (!watch_ || at == in_progress_.end()) return;
+  if (const auto writing = writing_.extract(e.tid); writing && !sys::is_error_result(e.result)) {
+    keep_write(writing.mapped());
+  }
   ReaderCall& call = calls_[at->second];
   in_progress_.erase(at);
   call.result = e.result;

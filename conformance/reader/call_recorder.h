@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/evidence/reader_evidence.h"
@@ -41,6 +42,11 @@ class ReaderCallRecorder : public CallObserver {
   // Ends it; adds calls, and the holds whose moment did not come.
   void end(ReaderQuestion& question);
 
+  // Since forget_writes(): bytes that the reader wrote into a process, or one of its threads, and
+  // that still have another value than before.
+  std::size_t changed_by_reader(pid_t process) const;
+  void forget_writes() { written_.clear(); }
+
   // Whether a reader that polls has begun and ended a look since the question. Nothing: it has
   // never made a call that is seen.
   std::optional<bool> has_looked() const;
@@ -54,11 +60,25 @@ class ReaderCallRecorder : public CallObserver {
   void look_at_thread(ReaderCall& call, std::uint64_t& ran) const;
   void hold(ReaderCall& call, bool before);
   void count_looks(const ReaderCall& call);
+  // A call that writes into another process: where. Nothing: another call.
+  struct Write {
+    pid_t target = 0;
+    std::vector<MemoryRange> ranges;
+    std::vector<std::uint8_t> before;  // of all ranges, one after the other
+  };
+  static std::optional<Write> write_of(const sys::SyscallEntry& e);
+  void keep_write(const Write& write);
 
   std::optional<Watch> watch_;
   std::map<std::string, unsigned> matched_;  // calls that match a hold, by its name
   std::set<std::string> held_;
   std::map<pid_t, std::size_t> in_progress_;  // index into calls_
+  std::map<pid_t, Write> writing_;            // by the thread that makes the call
+  struct Written {
+    std::uint8_t before = 0;
+    std::uint8_t after = 0;
+  };
+  std::map<std::pair<pid_t, std::uint64_t>, Written> written_;  // by target and address
   std::vector<ReaderCall> calls_;
   std::uint64_t dropped_ = 0;
   bool is_seen_ = false;             // a call of this reader was recorded at some time

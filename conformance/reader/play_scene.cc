@@ -9,11 +9,13 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "conformance/evidence/reader_answers.h"
 #include "conformance/reader/premises.h"
 #include "conformance/reader/publish.h"
+#include "conformance/reader/target_harm.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/remote_addr.h"
@@ -28,6 +30,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
 constexpr milliseconds kBetweenChecks{50};
+constexpr milliseconds kLettingGo{3000};  // of a target
 
 // Of all processes of the adapter.
 std::uint64_t processor_ns(const std::vector<pid_t>& processes) {
@@ -94,6 +97,12 @@ class Stage {
   bool is_satisfied(const Question& question, const Json& reply) const;
   Driven ask(Question question, pid_t process, pid_t thread);
   Driven check_premises();
+  TargetHarm harm_to(const puppet::Script& script) const {
+    return {script, ReaderTraits(testee_.capabilities()).says("keeps_tracing")};
+  }
+  // What the reader has done to the target.
+  Driven look_for_harm();
+  Driven wait_for_release(TargetHarm::Found& found);
 
   const Scene& scene_;
   const StageOptions& options_;
@@ -102,6 +111,8 @@ class Stage {
   std::optional<Stop> stopped_;                       // the adapter, while a target was moved
   std::map<std::pair<pid_t, pid_t>, Json> believed_;  // by a reader that is only watched
   std::map<pid_t, bool> watched_;
+  std::optional<TargetHarm> harm_;
+  std::set<pid_t> asked_;  // processes
 };
 
 TargetOptions Stage::target_options() {
@@ -250,6 +261,10 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   forget_peaks(readers);
   out.before_bytes = largest(readers, "VmRSS:");
   const std::uint64_t before = processor_ns(readers);
+  if (process != 0 && harm_) {
+    harm_->begin(process);
+    asked_.insert(process);
+  }
   if (question.records_calls) options_.calls->begin(watch_of(question, process, thread));
   const bool asks =
       question.about == Question::About::kRecord ||
@@ -331,10 +346,51 @@ Driven Stage::on(const AskWitness& act) {
     return {};
   }
   std::swap(target_, *witness);
+  auto harm = std::exchange(harm_, harm_to(kWitness.script));
+  auto others = std::exchange(asked_, {});
   Driven asked;
   if (move({0, kWitness.script.operations.size()})) asked = on(question);
+  if (asked) asked = look_for_harm();
   std::swap(target_, *witness);
+  harm_ = std::move(harm);
+  asked_ = std::move(others);
   return asked;
+}
+
+// A reader that looks by itself is in the middle of something at any moment, and another one may
+// let go a little after it has answered.
+Driven Stage::wait_for_release(TargetHarm::Found& found) {
+  const auto scaled =
+      std::chrono::duration_cast<Clock::duration>(kLettingGo * options_.timeout_scale);
+  const auto until = Clock::now() + scaled;
+  while (!found.what.empty() && found.may_end && Clock::now() < until) {
+    CTX_RETURN_IF_ERROR(on(Wait{kBetweenChecks}));
+    found = harm_->look();
+  }
+  return {};
+}
+
+Driven Stage::look_for_harm() {
+  if (!harm_ || !target_) return {};
+  TargetHarm::Found found = harm_->look();
+  CTX_RETURN_IF_ERROR(wait_for_release(found));
+  if (!found.what.empty() && found.may_end && testee_.can("reader.forget")) {
+    CTX_RETURN_IF_ERROR(on(Forget{}));
+    found = harm_->look();
+    CTX_RETURN_IF_ERROR(wait_for_release(found));
+  }
+  CheckRun& check = testee_.check();
+  for (const pid_t process : asked_) {
+    if (!found.what.empty()) break;
+    if (const std::size_t bytes = options_.calls->changed_by_reader(process); bytes > 0) {
+      found.what = "wrote into its target, and left the memory changed";
+    }
+  }
+  if (found.what.empty()) return {};
+  check.harm = found.what;
+  if (check.unshown.empty()) return {};
+  check.unshown += "; the reader " + found.what;
+  return {};
 }
 
 Driven Stage::play() {
@@ -362,12 +418,16 @@ Driven Stage::play() {
     }
     target_ = std::move(*target);
   }
+  if (target_) {
+    harm_ = harm_to(scene_.script);
+    options_.calls->forget_writes();
+  }
   for (const Act& act : scene_.acts) {
     auto done = std::visit([this](const auto& a) { return on(a); }, act);
     if (!done) return done;
     if (!testee_.check().unshown.empty()) break;
   }
-  return {};
+  return look_for_harm();
 }
 
 }  // namespace

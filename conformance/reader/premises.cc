@@ -152,6 +152,18 @@ Scene window() {
   return out;
 }
 
+// As many as three hundred libraries have.
+Scene many_mappings() {
+  SceneBuilder s = begin("many-mappings", "a context after many other mappings");
+  auto& b = s.script();
+  const Message m = service(kService);
+  const Published p = publish(b, m.encoded());
+  constexpr std::uint64_t kPages = 4'000;
+  const Value many = b.map_anonymous(kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+  b.split(many, kPages * kPage);
+  return asked_at_last(std::move(s), p, accept(m.content()));
+}
+
 Scene updated_in_place() {
   SceneBuilder s = begin("update-in-place", "an update in the same payload");
   auto& b = s.script();
@@ -198,9 +210,11 @@ Scene make(Premise premise) {
     case Premise::kUpdateInPlace:
       return updated_in_place();
     case Premise::kWindow:
+      return window();
+    case Premise::kManyMappings:
       break;
   }
-  return window();
+  return many_mappings();
 }
 
 }  // namespace
@@ -212,7 +226,8 @@ const Scene& premise_scene(Premise premise) {
     for (const Premise p : {Premise::kFound, Premise::kInline, Premise::kElsewhere, Premise::kKinds,
                             Premise::kFewAttributes, Premise::kNoResource, Premise::kField2,
                             Premise::kOtherOrder, Premise::kSkipsInvalid, Premise::kAfterZero,
-                            Premise::kUpdate, Premise::kUpdateInPlace, Premise::kWindow}) {
+                            Premise::kUpdate, Premise::kUpdateInPlace, Premise::kWindow,
+                            Premise::kManyMappings}) {
       all->emplace(p, premises::make(p));
     }
     return all;

@@ -96,6 +96,7 @@ enum class Premise {
   kUpdate,         // it reports an update to another payload
   kUpdateInPlace,  // and to the same one
   kWindow,         // it does not use a copy that an update has overtaken
+  kManyMappings,   // it finds a context that is listed after many other mappings
 };
 
 struct Scene {

@@ -125,6 +125,7 @@ Scene threads_that_come_and_go() {
 Scene exec_between() {
   SceneBuilder s("exec-between", "the process executes another program with the variable",
                  Program::kLibcAligned);
+  s.rests_on(Premise::kUpdate);
   auto& b = s.script();
   publish(b, reference_data({}).encoded());
   require_plain_record(s);

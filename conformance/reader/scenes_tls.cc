@@ -160,6 +160,7 @@ Scene replaced_library() {
 Scene many_libraries() {
   SceneBuilder s = begin_loading("three-hundred-libraries",
                                  "the variable in the last of three hundred libraries");
+  s.rests_on(Premise::kManyMappings);
   auto& b = s.script();
   for (int i = 0; i < 300; ++i) {
     b.load_library("slot_hidden_general_dynamic.so", LoadCopy::kMemfd,
@@ -270,6 +271,7 @@ Scene unallocated(const std::string& name, const std::string& about, const char*
 Scene late_library() {
   SceneBuilder s("late-library", "the library is loaded after the reader has looked at the process",
                  Program::kLibc);
+  s.rests_on(Premise::kUpdate);
   auto& b = s.script();
   require_plain_child(
       s, {.message = reference_data({}), .library = kLibrary, .requirement = kTlsdesc});
@@ -292,6 +294,7 @@ Scene late_library() {
 Scene unloaded_library() {
   SceneBuilder s("library-unloaded", "a library is unloaded, and another one loaded",
                  Program::kLibc);
+  s.rests_on(Premise::kUpdate);
   auto& b = s.script();
   const Published p = publish(b, reference_data({}).encoded());
   const Value first = b.load_library(kLibrary);

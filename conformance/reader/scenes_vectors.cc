@@ -210,6 +210,10 @@ std::vector<Premise> premises_of(const Vector& v) {
     }
     if (content.resource.empty()) add(Premise::kNoResource, "pctx.reader.resource-absent");
   }
+  const auto& c = v.process_context;
+  if (c.payload_at - c.mapping_address >= c.mapping_size && !is_usual) {
+    add(Premise::kElsewhere, "pctx.reader.follows-pointer");
+  }
   if (v.name() == "resource-split-around-attributes") out.push_back(Premise::kOtherOrder);
   return out;
 }

@@ -93,6 +93,7 @@ Scene other_timestamp(const std::string& name, const std::string& about_it,
 Scene to_zero_and_on() {
   SceneBuilder s("window-timestamp-zero", "an update begins during the read, and ends later");
   s.rests_on(Premise::kWindow);
+  s.rests_on(Premise::kAfterZero);
   Versions v = lay_out(s);
   auto& b = s.script();
   constexpr const char* kAny = "pctx.reader.any-difference-counts";
@@ -149,7 +150,7 @@ Scene exec_meanwhile() {
   const Versions v = lay_out(s);
   Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(),
                      [&] { s.script().exec("plain"); });
-  auto c = claim("pctx.reader.exec-drops-context", not_used(),
+  auto c = claim("pctx.reader.exec-drops-context", or_refused(not_used()),
                  "a copy of the program before the exec is used");
   c.never = {"ctxconf-window-1"};
   Question q = about(v, std::move(c), std::move(hold));

@@ -25,6 +25,9 @@ inline constexpr const char* kNoReads = "the reader made no system call that rea
 inline constexpr const char* kNoReadsRemedy =
     "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace";
 
+inline constexpr const char* kTooManyCalls = "the reader made more calls than are recorded";
+inline constexpr const char* kTooManyCallsRemedy = "a reader that copies more in one call";
+
 Finding at_syscalls(Finding f);
 // Null: the question does not show it.
 const ShownMemory* shown(const ReaderQuestion& q, std::string_view name);

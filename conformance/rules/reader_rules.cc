@@ -68,6 +68,7 @@ template <class Problem>
 std::optional<Finding> over_reads(const SceneEvidence& scene, bool asked, Problem problem_of) {
   bool judged = false;
   bool unseen = false;
+  bool dropped = false;
   for (const Operation* operation : scene.operations) {
     const auto reads = context_reads(*operation);
     if (!reads) continue;
@@ -76,12 +77,18 @@ std::optional<Finding> over_reads(const SceneEvidence& scene, bool asked, Proble
       continue;
     }
     if (reads->payload.empty() || (asked && !reads->asked)) continue;
+    // What was not kept may be the read that is missed.
+    if (operation->question->calls_dropped > 0) {
+      dropped = true;
+      continue;
+    }
     judged = true;
     if (auto f = problem_of(*operation, *reads))
       return at_syscalls(in_scene(scene, *operation, *f));
   }
   if (judged) return at_syscalls(passed());
   if (unseen) return unobservable(kNoReads, kNoReadsRemedy);
+  if (dropped) return unobservable(kTooManyCalls, kTooManyCallsRemedy);
   return std::nullopt;
 }
 

@@ -24,6 +24,7 @@
 #include <array>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -81,6 +82,28 @@ std::string ok(const json& request, json members = json::object()) {
 std::string refusal(const json& request, const char* kind, const std::string& message) {
   const json error = {{"kind", kind}, {"message", message}};
   return json({{"id", request.at("id")}, {"ok", false}, {"error", error}}).dump() + "\n";
+}
+
+// Writes another byte at the end of the code of a process, where no instruction is.
+void write_last_of_code(pid_t pid, bool restores) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::ifstream maps(folder + "/maps");
+  std::string range;
+  std::string rights;
+  std::string rest;
+  while (maps >> range >> rights && std::getline(maps, rest) && rights[2] != 'x') {
+  }
+  const auto dash = range.find('-');
+  if (dash == std::string::npos) return;
+  const auto at = static_cast<off_t>(std::stoull(range.substr(dash + 1), nullptr, 16)) - 1;
+  const int fd = open((folder + "/mem").c_str(), O_RDWR | O_CLOEXEC);
+  unsigned char was = 0;
+  if (pread(fd, &was, 1, at) == 1) {
+    const auto other = static_cast<unsigned char>(~was);
+    (void)!pwrite(fd, &other, 1, at);
+    if (restores) (void)!pwrite(fd, &was, 1, at);
+  }
+  close(fd);
 }
 
 // What a kind does instead of a legal adapter. If it returns nothing, nothing more is sent.
@@ -588,6 +611,37 @@ constexpr Kind kKinds[] =
                  ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
                  waitpid(pid, nullptr, __WALL);
                }
+               return std::optional(r);
+             }},
+
+        {.name = "stays-tracer-of-its-target",
+         .begin =
+             [](const json& q, const std::string& r) {
+               ptrace(PTRACE_SEIZE, q.value("pid", 0), nullptr, nullptr);
+               return std::optional(r);
+             }},
+        {.name = "writes-into-its-target",
+         .begin =
+             [](const json& q, const std::string& r) {
+               write_last_of_code(q.value("pid", 0), /*restores=*/false);
+               return std::optional(r);
+             }},
+        {.name = "restores-its-target",
+         .begin =
+             [](const json& q, const std::string& r) {
+               write_last_of_code(q.value("pid", 0), /*restores=*/true);
+               return std::optional(r);
+             }},
+        {.name = "stays-tracer-as-declared",
+         .hello =
+             [](const json&, const std::string& r) {
+               json reply = json::parse(r);
+               reply["caps"]["reader"] = {{"keeps_tracing", true}};
+               return std::optional(reply.dump() + "\n");
+             },
+         .begin =
+             [](const json& q, const std::string& r) {
+               ptrace(PTRACE_SEIZE, q.value("pid", 0), nullptr, nullptr);
                return std::optional(r);
              }},
 

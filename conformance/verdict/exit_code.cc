@@ -174,6 +174,7 @@ Totals count(const RunResult& run) {
     }
   }
   for (const RunProblem& p : run.problems) {
+    if (p.outcome == Outcome::kFail) ++t.fail;
     if (p.outcome == Outcome::kCrash) ++t.crash;
     if (p.outcome == Outcome::kTimeout) ++t.timeout;
     if (p.outcome == Outcome::kHarnessError) ++t.harness_error;

@@ -57,9 +57,10 @@ struct ImageSummary {
   std::vector<std::string> notes;  // "memory cannot be read: EPERM"
 };
 
-// A problem of the run itself, not of one requirement: a crash, a hang, a fault of ctxconf.
+// A problem of the run itself, not of one requirement: a crash, a hang, a fault of ctxconf, harm
+// that a reader did to a process.
 struct RunProblem {
-  Outcome outcome = Outcome::kCrash;  // kCrash, kTimeout or kHarnessError
+  Outcome outcome = Outcome::kCrash;  // kFail, kCrash, kTimeout or kHarnessError
   ImageKey image;                     // pid 0: the whole run
   std::string text;                   // hostile
 };
@@ -113,7 +114,7 @@ struct RunResult {
   std::vector<RequirementResult> results;    // catalogue order
   std::vector<OperationSummary> operations;  // a publication and an update, if both were seen
   std::vector<FaultOutcome> faults;          // the fault matrix, or empty
-  std::vector<RunProblem> problems;          // counted in `totals` as crash, timeout, harness_error
+  std::vector<RunProblem> problems;          // counted in `totals` by outcome
   std::vector<ExpectationProblem> expectation_problems;
   std::vector<FloorProblem> floor;  // what had to be judged but was not: exit code 4
   std::vector<std::string> notes;   // about the run: "stopped after --for 10s"; may be hostile

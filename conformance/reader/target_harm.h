@@ -1,0 +1,44 @@
+// What a reader may have done to the processes that it was asked about, seen from outside: it ended
+// one, left one stopped, or is still the tracer of one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "conformance/puppet/script.h"
+
+namespace ctxconf::conformance::reader {
+
+class TargetHarm {
+ public:
+  // `script` says what its processes do to themselves. `keeps_tracing`: the reader declares that it
+  // stays the tracer of what it has looked at.
+  TargetHarm(const puppet::Script& script, bool keeps_tracing);
+
+  // Before a question about the process.
+  void begin(pid_t process);
+  // Looks at all of them. A thread that was once seen to be well is well.
+  struct Found {
+    std::string what;     // "ended its target: killed by SIGKILL"; empty: nothing
+    bool may_end = true;  // it may be only for a moment
+  };
+  Found look();
+
+ private:
+  struct Before {
+    std::string state;  // the letter
+    pid_t tracer = 0;
+  };
+  Found look_at(pid_t process, const Before& before);
+
+  bool ends_ = false;   // a process of the script may end
+  bool stops_ = false;  // and may be stopped
+  bool keeps_tracing_ = false;
+  std::map<pid_t, Before> processes_;
+  std::set<pid_t> well_;  // threads
+};
+
+}  // namespace ctxconf::conformance::reader
