@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -418,7 +419,39 @@ ImageSummary summary(const Process& p, const Image& i, const std::vector<ImageEv
   return s;
 }
 
+// The images that read. A shell script in front of an adapter runs many others in each session.
+void add_readers(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  constexpr std::size_t kMostPrograms = 5;  // that are named
+  std::set<ImageKey> readers;
+  for (const Session& s : t.sessions) readers.insert(s.root);
+  std::map<std::string, std::size_t> others;
+  std::size_t count = 0;
+  for (const Process& p : t.processes) {
+    for (const Image& i : p.images) {
+      if (readers.contains(i.key)) {
+        out.images.push_back(summary(p, i, evidence));
+      } else {
+        ++others[i.executable];
+        ++count;
+      }
+    }
+  }
+  if (count == 0) return;
+  std::vector<std::pair<std::size_t, std::string>> most;
+  for (auto& [executable, times] : others) most.emplace_back(times, executable);
+  std::ranges::stable_sort(most, std::greater(), [](const auto& one) { return one.first; });
+  std::string names;
+  for (std::size_t i = 0; i < std::min(kMostPrograms, most.size()); ++i) {
+    names += fmt::format("{}{} ({})", i == 0 ? "" : ", ", most[i].second, most[i].first);
+  }
+  if (most.size() > kMostPrograms) {
+    names += fmt::format(" and {} more programs", most.size() - kMostPrograms);
+  }
+  out.notes.push_back(fmt::format("the adapter also ran {}", names));
+}
+
 void add_images(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+  if (t.mode == Mode::kReader) return add_readers(t, evidence, out);
   for (const Process& p : t.processes) {
     if (!t.cells.empty() && p.session != 0) continue;  // its cell says what became of it
     for (const Image& i : p.images) out.images.push_back(summary(p, i, evidence));

@@ -21,9 +21,8 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
 // The one that says more.
 std::optional<Finding> worse(std::optional<Finding> a, std::optional<Finding> b);
 
-inline constexpr const char* kNoReads = "the reader made no system call that reads the target";
-inline constexpr const char* kNoReadsRemedy =
-    "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace";
+// Why no read was seen.
+Finding no_reads(const SceneEvidence& scene);
 
 inline constexpr const char* kTooManyCalls = "the reader made more calls than are recorded";
 inline constexpr const char* kTooManyCallsRemedy = "a reader that copies more in one call";

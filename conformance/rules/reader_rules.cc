@@ -87,7 +87,7 @@ std::optional<Finding> over_reads(const SceneEvidence& scene, bool asked, Proble
       return at_syscalls(in_scene(scene, *operation, *f));
   }
   if (judged) return at_syscalls(passed());
-  if (unseen) return unobservable(kNoReads, kNoReadsRemedy);
+  if (unseen) return no_reads(scene);
   if (dropped) return unobservable(kTooManyCalls, kTooManyCallsRemedy);
   return std::nullopt;
 }
@@ -97,7 +97,7 @@ std::optional<Finding> with_answers(std::optional<Finding> by_reads, const Scene
                                     std::string_view id) {
   auto by_answers = answers(scene, id);
   if (!by_reads && by_answers && !has_reads(scene)) {
-    by_reads = unobservable(kNoReads, kNoReadsRemedy);
+    by_reads = no_reads(scene);
   }
   return worse(std::move(by_reads), std::move(by_answers));
 }
@@ -151,7 +151,7 @@ std::optional<Finding> fallible_remote_reads(const SceneEvidence& scene, std::st
     }
   }
   if (!accepts) return std::nullopt;
-  if (used.empty()) return unobservable(kNoReads, kNoReadsRemedy);
+  if (used.empty()) return no_reads(scene);
   std::string all;
   for (const auto& [name, count] : used) {
     all += fmt::format("{}{} times {}", all.empty() ? "" : ", ", count, name);

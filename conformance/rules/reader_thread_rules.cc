@@ -84,12 +84,12 @@ Samples samples_of(const SceneEvidence& scene) {
 }
 
 // Where no sample is wrong.
-std::optional<Finding> nothing_wrong(const Samples& samples) {
+std::optional<Finding> nothing_wrong(const SceneEvidence& scene, const Samples& samples) {
   if (samples.dropped) {
-    return unobservable("the reader made more calls than are recorded", "fewer threads");
+    return unobservable(kTooManyCalls, "fewer threads");
   }
   if (!samples.all.empty()) return at_syscalls(passed());
-  if (samples.unseen) return unobservable(kNoReads, kNoReadsRemedy);
+  if (samples.unseen) return no_reads(scene);
   return std::nullopt;
 }
 
@@ -106,7 +106,7 @@ std::optional<Finding> only_while_stopped(const SceneEvidence& scene, std::strin
         scene.traits.says("unsynchronised") ? info(saw, kSignature) : failed(saw, kSignature);
     return at_syscalls(in_scene(scene, *s.operation, std::move(f)));
   }
-  return worse(nothing_wrong(samples), answers(scene, id));
+  return worse(nothing_wrong(scene, samples), answers(scene, id));
 }
 
 // Whether the call lets the thread run.
@@ -179,7 +179,7 @@ std::optional<Finding> one_stop_per_sample(const SceneEvidence& scene, std::stri
         in_scene(scene, *s.operation,
                  failed(*torn + order_of(s), "a sample is read in more than one stop")));
   }
-  return nothing_wrong(samples);
+  return nothing_wrong(scene, samples);
 }
 
 std::uint64_t byte_at(const ShownMemory& record, std::uint64_t at) {

@@ -37,7 +37,8 @@ class LineBuffer {
 
 enum class LineKind { kNoise, kReply, kEvent };
 // A reply is an object with an integer `id` and `ok`; an event is an object with `ev`. `out` is the
-// object.
+// object. Readers recurse: one that nests too deeply has null for its lists and objects, and breaks
+// the protocol because `ok`, or `pid` of an event, is a text that says so.
 LineKind classify_line(const std::string& line, nlohmann::json& out);
 
 // The part of conformance/testee/protocol.schema.json that a line must follow.

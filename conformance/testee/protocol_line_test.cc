@@ -93,9 +93,24 @@ std::string reply_with(std::size_t depth, const std::string& inner = {}) {
 
 TEST(ClassifyLineTest, DepthHasALimit) {
   EXPECT_EQ(kind_of(reply_with(kDeepestLine - 1)), LineKind::kReply);
-  EXPECT_EQ(kind_of(reply_with(kDeepestLine)), LineKind::kNoise);
-  EXPECT_EQ(kind_of(reply_with(kLongestLine / 4)), LineKind::kNoise);
+  EXPECT_EQ(kind_of("{\"a\":" + std::string(200, '[') + std::string(200, ']') + "}"),
+            LineKind::kNoise);
   EXPECT_EQ(kind_of(std::string(kLongestLine, '[')), LineKind::kNoise);
+}
+
+TEST(ClassifyLineTest, WhatNestsTooDeeplyBreaksTheProtocol) {
+  for (const std::size_t depth : {kDeepestLine, kLongestLine / 4}) {
+    json out;
+    EXPECT_EQ(classify_line(reply_with(depth, R"("]\"]")"), out), LineKind::kReply);
+    EXPECT_EQ(out["id"], 3);
+    EXPECT_TRUE(out["x"].is_null());
+    EXPECT_NE(problem_of(out, Definition::kReply), std::nullopt);
+  }
+  json out;
+  const std::string deep = std::string(200, '[') + std::string(200, ']');
+  EXPECT_EQ(classify_line(R"({"ev":"saw","pid":7,"result":"accept","context":)" + deep + "}", out),
+            LineKind::kEvent);
+  EXPECT_NE(problem_of(out, Definition::kEvent), std::nullopt);
 }
 
 TEST(ClassifyLineTest, BracketsInStringsAreNoDepth) {

@@ -14,7 +14,7 @@ namespace ctxconf::conformance {
 inline constexpr std::size_t kDeepestJson = 64;
 inline constexpr std::size_t kMostJsonValues = std::size_t{1} << 24U;
 
-// A line of the testee protocol that nests deeper is noise, because its readers recurse.
+// A line of the testee protocol that nests deeper is not parsed, because its readers recurse.
 inline constexpr std::size_t kDeepestLine = 100;
 
 // Whether lists and objects nest deeper than `depth`. To copy such a value recurses once per level.
