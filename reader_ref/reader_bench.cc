@@ -285,7 +285,10 @@ void BM_Threads(benchmark::State& state) {
   });
   if (!read()) return state.SkipWithError("the first read failed");
   compare(state,
-          {{"bare", bare}, {"sample", sample}, {"handed", [&] { return other.work(); }}, {"read", read}},
+          {{"bare", bare},
+           {"sample", sample},
+           {"handed", [&] { return other.work(); }},
+           {"read", read}},
           target.threads().size());
 }
 

@@ -97,7 +97,8 @@ inline bool comes_to(pid_t tid, char state) {
 
 // The thread that is not the leader.
 inline pid_t other_thread(pid_t pid) {
-  for (const pid_t tid : thread_list(pid).value()) {
+  const auto threads = thread_list(pid).value();
+  for (const pid_t tid : threads) {
     if (tid != pid) return tid;
   }
   return 0;

@@ -112,7 +112,7 @@ void TracingThread::join() {
 }
 
 void ignore_stop_signals() {
-  struct sigaction action {};
+  struct sigaction action{};
   if (sigaction(SIGCHLD, nullptr, &action) != 0) return;
   const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || action.sa_handler != SIG_DFL;
   sigset_t child;

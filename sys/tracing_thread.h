@@ -48,8 +48,8 @@ class TracingThread {
   TracingThread& operator=(const TracingThread&) = delete;
   ~TracingThread() { join(); }
 
-  // Returns errno. All signals are blocked in the thread, see also ignore_stop_signals(), and it can
-  // be cancelled only in wait_for_event().
+  // Returns errno. All signals are blocked in the thread, see also ignore_stop_signals(), and it
+  // can be cancelled only in wait_for_event().
   int start(std::size_t stack_bytes, std::function<void()> body);
   // Ends the thread if it is in wait_for_event(), or when it comes there. There the frames of
   // `body` need no destructor but those that may run while the thread is cancelled.

@@ -23,9 +23,9 @@
 namespace ctxconf::conformance::reader {
 namespace {
 
-constexpr std::size_t kMostRanges = 64;    // of one call
+constexpr std::size_t kMostRanges = 64;     // of one call
 constexpr std::size_t kMostWritten = 4096;  // bytes, of one call and of all of a scene
-constexpr std::size_t kLongestPath = 512;  // what is kept of it
+constexpr std::size_t kLongestPath = 512;   // what is kept of it
 constexpr std::string_view kProc = "/proc/";
 
 constexpr std::array<std::pair<long, std::string_view>, 21> kNames = {{

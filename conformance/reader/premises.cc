@@ -223,11 +223,11 @@ Scene make(Premise premise) {
 const Scene& premise_scene(Premise premise) {
   static const auto* const kAll = [] {
     auto* const all = new std::map<Premise, Scene>();
-    for (const Premise p : {Premise::kFound, Premise::kInline, Premise::kElsewhere, Premise::kKinds,
-                            Premise::kFewAttributes, Premise::kNoResource, Premise::kField2,
-                            Premise::kOtherOrder, Premise::kSkipsInvalid, Premise::kAfterZero,
-                            Premise::kUpdate, Premise::kUpdateInPlace, Premise::kWindow,
-                            Premise::kManyMappings}) {
+    for (const Premise p :
+         {Premise::kFound, Premise::kInline, Premise::kElsewhere, Premise::kKinds,
+          Premise::kFewAttributes, Premise::kNoResource, Premise::kField2, Premise::kOtherOrder,
+          Premise::kSkipsInvalid, Premise::kAfterZero, Premise::kUpdate, Premise::kUpdateInPlace,
+          Premise::kWindow, Premise::kManyMappings}) {
       all->emplace(p, premises::make(p));
     }
     return all;

@@ -187,6 +187,9 @@ Scene reused_pid() {
   b.by(first).exit();
   b.by_first();
   b.wait(first);
+  // The start time that the kernel shows counts hundredths of a second.
+  constexpr std::chrono::milliseconds kOtherStartTime{20};
+  s.wait(kOtherStartTime);
   const Value second = b.fork(puppet::ForkHow::kFork, 0, first);
   Question other;
   other.process = second;

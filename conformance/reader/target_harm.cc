@@ -57,11 +57,11 @@ TargetHarm::TargetHarm(const puppet::Script& script, bool keeps_tracing)
 void TargetHarm::begin(pid_t process) {
   if (process <= 0 || processes_.contains(process)) return;
   const auto status = read_of(process, "status");
-  const std::string state(sys::status_field(status.value_or(""), "State").value_or("").substr(0, 1));
+  const std::string state(
+      sys::status_field(status.value_or(""), "State").value_or("").substr(0, 1));
   if (has_ended(state)) return;
-  processes_[process] = {
-      .state = state,
-      .tracer = sys::status_number<pid_t>(*status, "TracerPid").value_or(0)};
+  processes_[process] = {.state = state,
+                         .tracer = sys::status_number<pid_t>(*status, "TracerPid").value_or(0)};
 }
 
 TargetHarm::Found TargetHarm::look_at(pid_t process, const Before& before) {
@@ -74,7 +74,8 @@ TargetHarm::Found TargetHarm::look_at(pid_t process, const Before& before) {
   if (has_ended(state)) {
     if (ends_) return {};
     const int status = wait_status(process);
-    const std::string how = WIFSIGNALED(status) ? ": killed by " + signal_name(WTERMSIG(status)) : "";
+    const std::string how =
+        WIFSIGNALED(status) ? ": killed by " + signal_name(WTERMSIG(status)) : "";
     return {.what = "ended its target" + how, .may_end = false};
   }
   if (before.state == "T" && state != "T" && state != "t") {
@@ -92,8 +93,9 @@ TargetHarm::Found TargetHarm::look_at(pid_t process, const Before& before) {
       return {.what = "left its target stopped by a signal"};
     }
     if (traced && !keeps_tracing_) {
-      return {.what = "stays the tracer of its target, so that no debugger and no other reader "
-                      "can stop that"};
+      return {.what =
+                  "stays the tracer of its target, so that no debugger and no other reader "
+                  "can stop that"};
     }
     well_.insert(tid);
   }

@@ -73,10 +73,9 @@ constexpr const char* kStartIt = "an adapter that starts the process that reads"
 
 Finding window_missed(const SceneEvidence& scene, const std::string& hold) {
   const auto foreign = foreign_reader(*scene.session);
-  return unobservable(
-      fmt::format("the moment \"{}\" did not come{}", hold,
-                  foreign ? ": " + not_started(*foreign) : std::string()),
-      foreign ? kStartIt : "a reader whose reads of the target are system calls");
+  return unobservable(fmt::format("the moment \"{}\" did not come{}", hold,
+                                  foreign ? ": " + not_started(*foreign) : std::string()),
+                      foreign ? kStartIt : "a reader whose reads of the target are system calls");
 }
 
 }  // namespace
