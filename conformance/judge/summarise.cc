@@ -438,6 +438,7 @@ void add_readers(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   }
   if (count == 0) return;
   std::vector<std::pair<std::size_t, std::string>> most;
+  most.reserve(others.size());
   for (auto& [executable, times] : others) most.emplace_back(times, executable);
   std::ranges::stable_sort(most, std::greater(), [](const auto& one) { return one.first; });
   std::string names;
