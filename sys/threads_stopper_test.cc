@@ -74,7 +74,9 @@ std::map<pid_t, Result<RemoteAddr>> visit(ThreadsStopper& stopper, pid_t pid,
   std::map<pid_t, Result<RemoteAddr>> seen;
   stopper.visit_each(pid, tids, limits, [&](std::size_t i, const Result<RemoteAddr>& pointer) {
     EXPECT_FALSE(seen.contains(tids[i])) << "twice";
-    if (pointer) EXPECT_EQ(state_of(tids[i]), 't');
+    if (pointer) {
+      EXPECT_EQ(state_of(tids[i]), 't');
+    }
     seen.emplace(tids[i], pointer);
   });
   EXPECT_EQ(seen.size(), tids.size());
@@ -330,7 +332,9 @@ TEST(ThreadsStopper, TimeInWhichTheReaderDoesNotRunDoesNotCount) {
   ASSERT_TRUE(comes_to(reader.pid(), 'T'));
   std::this_thread::sleep_for(kDeadline);
   const bool released = target.release();
-  if (released) ASSERT_TRUE(comes_to(target.pid(), 't'));
+  if (released) {
+    ASSERT_TRUE(comes_to(target.pid(), 't'));
+  }
   kill(reader.pid(), SIGCONT);
   const int status = reader.wait();
   if (!released) GTEST_SKIP() << "no list of children";

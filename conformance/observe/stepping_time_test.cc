@@ -35,9 +35,7 @@ class SteppingTimeTest : public testing::Test {
   std::vector<Told> told_;
   WrapOptions options_ = [this] {
     WrapOptions options;
-    options.stepping = [this](std::uint64_t steps, double seconds) {
-      told_.push_back({steps, seconds});
-    };
+    options.stepping = [this](std::uint64_t steps, double took) { told_.push_back({steps, took}); };
     return options;
   }();
   SteppingTime stepping_{options_};
