@@ -9,7 +9,7 @@
 namespace ctxconf::sys {
 namespace {
 
-constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 }  // namespace
 

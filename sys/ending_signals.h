@@ -1,4 +1,4 @@
-// The signals that ask a program to end: SIGINT, SIGTERM and SIGHUP.
+// The signals that ask a program to end: SIGINT, SIGTERM, SIGHUP and SIGQUIT.
 #pragma once
 
 #include <signal.h>

@@ -13,7 +13,7 @@
 namespace ctxconf::sys {
 namespace {
 
-constexpr std::array kSignals = {SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+constexpr std::array kSignals = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 
 struct Kept {
   int terminal = -1;

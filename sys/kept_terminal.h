@@ -4,8 +4,8 @@
 
 namespace ctxconf::sys {
 
-// Create one at a time. While it exists, SIGQUIT and crash signals restore the terminal before
-// their usual effect; SIGINT, SIGTERM and SIGHUP are for EndingSignals. It saves nothing if this
+// Create one at a time. While it exists, crash signals restore the terminal before their usual
+// effect; the signals that ask to end are for EndingSignals. It saves nothing if this
 // process has no terminal or is not in the foreground. It restores nothing if another job has taken
 // the foreground.
 class KeptTerminal {

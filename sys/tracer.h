@@ -133,8 +133,8 @@ class Tracer {
   // Starts the program, traced from its first instruction. The error is that of the exec (ENOENT,
   // EACCES, ENOEXEC, ...) with argv[0] as detail, or of ptrace. `trampoline` is the path of
   // ctxconf-trampoline; see find_trampoline(). The first event is the Execed of the program. Only
-  // one Tracer at a time (EBUSY), used by the thread that launched it; SIGCHLD, SIGINT, SIGTERM and
-  // SIGHUP are blocked in this thread until it is destroyed.
+  // one Tracer at a time (EBUSY), used by the thread that launched it; SIGCHLD and the signals
+  // of EndingSignals are blocked in this thread until it is destroyed.
   static Result<Tracer> launch(const Launch& launch, const std::string& trampoline);
 
   Tracer(Tracer&&) noexcept;
@@ -143,8 +143,8 @@ class Tracer {
 
   pid_t root() const;  // the process that was launched
 
-  // The next event. Nothing if the deadline passed, a wake-up signal came (SIGINT, SIGTERM, SIGHUP
-  // to this process: see interrupted()), or a descriptor of wake_for() is ready. An error (ECHILD)
+  // The next event. Nothing if the deadline passed, a wake-up signal came (one of
+  // EndingSignals to this process: see interrupted()), or a descriptor of wake_for() is ready. An error (ECHILD)
   // when nothing is left.
   Result<std::optional<TraceEvent>> next(std::chrono::steady_clock::time_point deadline);
   bool interrupted() const;

@@ -1309,7 +1309,7 @@ TEST_F(TracerTest, EndsWhatEscapedTheTracer) {
 TEST_F(TracerTest, AWakeUpSignalInterruptsTheWait) {
   auto tracer = Tracer::launch(target({"kill-self", std::to_string(SIGSTOP)}), kTrampoline);
   ASSERT_TRUE(tracer) << to_string(tracer.error());
-  for (const int signo : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     kill(getpid(), signo);
     const auto next = tracer->next(Clock::now() + 30s);
     ASSERT_TRUE(next);

@@ -29,8 +29,8 @@ class OutputFolder {
   bool has(const std::string& name) const;
   std::vector<std::string> regular_files() const;
 
-  // Replaces the file atomically, through a new file with an unpredictable name. SIGINT, SIGTERM
-  // and SIGHUP leave no such file.
+  // Replaces the file atomically, through a new file with an unpredictable name. The signals of
+  // EndingSignals leave no such file.
   sys::Result<> write(const std::string& name, std::string_view text) const;
   // Replaces the file by a new, empty one.
   sys::Result<sys::Fd> create(const std::string& name) const;

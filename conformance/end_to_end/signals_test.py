@@ -10,6 +10,7 @@ import contextlib
 import os
 import pty
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,8 @@ import uuid
 
 from leftovers import marked
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CODES = (0, 1, 2, 3, 4, 5)
 DEADLINE_S = 60
 REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "summary.md",
@@ -65,6 +67,11 @@ class Host:
             "run": ("run", *out, "--", adapter),
             "run --jobs": ("run", "--jobs", "2", *out, "--", adapter),
             "run of one that leaves children": ("run", *out, "--", leaving, "leaves-children"),
+            "reader": ("reader", *out, "--", self.program("reader.py")),
+            "reader --jobs": ("reader", "--jobs", "2", *out, "--", self.program("reader.py")),
+            "reader of one that leaves children": ("reader", *out, "--", leaving, "leaves-children"),
+            "puppet": ("puppet", *out, os.path.join(
+                SOURCE, "conformance/puppet/samples/process_context.jsonl")),
             "adapter-lint": ("adapter-lint", "--", adapter),
             "adapter-lint of one that leaves children":
                 ("adapter-lint", "--", leaving, "leaves-clean-children"),
@@ -160,6 +167,7 @@ def main():
     chance = random.Random(given.seed)
     failures = 0
     ended = {}
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
     with tempfile.TemporaryDirectory() as folder:
         host = Host(os.path.abspath(given.bin), folder)
         try:

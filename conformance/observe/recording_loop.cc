@@ -274,8 +274,8 @@ void RecordingLoop::on(const sys::Gone& e) {
       forks_.is_held_up(e.process) ||
       (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
       // Ctrl-C goes to the whole foreground group; the user meant ctxconf.
-      (tracer_.interrupted() &&
-       (e.killed_by == SIGINT || e.killed_by == SIGTERM || e.killed_by == SIGHUP));
+      (tracer_.interrupted() && (e.killed_by == SIGINT || e.killed_by == SIGTERM ||
+                                 e.killed_by == SIGHUP || e.killed_by == SIGQUIT));
   finish(w, e.exit_code ? "exited " + std::to_string(*e.exit_code)
                         : "killed by signal " + std::to_string(e.killed_by.value_or(0)));
   processes_.alive().erase(it);

@@ -27,7 +27,7 @@ struct Jobs {
 };
 
 struct JobsEnding {
-  bool interrupted = false;   // by SIGINT, SIGTERM or SIGHUP; everything was ended
+  bool interrupted = false;   // by SIGINT, SIGTERM, SIGHUP or SIGQUIT; everything was ended
   std::string harness_fault;  // not of a unit
   bool unreachable = false;   // a child printed why and exited with kExitUnreachable
   unsigned stops = 0;         // of our processes by others; they were continued
