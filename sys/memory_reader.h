@@ -64,9 +64,9 @@ class ProcessMemory : public MemoryReader {
   pid_t pid_;
 };
 
-// Copies into the memory of a stopped thread that the caller traces, with process_vm_writev or,
-// where that call is refused, through /proc/PID/mem. EFAULT: the process itself may not write
-// there.
+// Copies into the memory of a stopped thread that the caller traces, with process_vm_writev.
+// Where that call is refused, it writes through /proc/PID/mem, or word by word with ptrace. EFAULT:
+// the process itself may not write there.
 Result<> write_memory(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes);
 
 // Bytes from a recording, a test or a fuzzer. Blocks may touch or overlap; the last one put wins.

@@ -1,11 +1,13 @@
 #include "sys/memory_reader.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -182,25 +184,34 @@ TEST(ProcessMemory, ReadsTwoPartsAndWhatCanBeReadOfEach) {
   EXPECT_THAT(read(pages.end(), pages.end()), testing::ElementsAre(0, 0));
 }
 
-// As in a container whose filter gives one answer for every call that it does not list.
-bool refuse_process_vm_readv() {
-  std::array<sock_filter, 4> code{{
+// What a filter refuses, as in a container.
+enum class Refused { kReadCall, kWriteCall, kWriteCallAndWritableFiles };
+
+bool refuse(Refused what) {
+  const bool files = what == Refused::kWriteCallAndWritableFiles;
+  const std::uint32_t mode = files ? O_WRONLY : O_ACCMODE;  // which nobody uses
+  const std::uint32_t call =
+      what == Refused::kReadCall ? SYS_process_vm_readv : SYS_process_vm_writev;
+  std::array<sock_filter, 8> code{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 5, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, O_ACCMODE),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, mode, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
   }};
   const sock_fprog program{code.size(), code.data()};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// Runs `body` in a child that may not call process_vm_readv. Returns 0, or the number of the wrong
-// claim.
+// Runs `body` in a child with such a filter. Returns 0, or the number of the wrong claim.
 template <class Body>
-int claims_while_refused(const Body& body) {
+int claims_while_refused(Refused what, const Body& body) {
   const pid_t pid = fork();
-  if (pid == 0) _exit(refuse_process_vm_readv() ? body() : 100);
+  if (pid == 0) _exit(refuse(what) ? body() : 100);
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
@@ -208,7 +219,7 @@ int claims_while_refused(const Body& body) {
 
 TEST(ProcessMemory, ReadsTheSameWhereTheCallIsRefused) {
   const Pages pages(300);
-  const auto wrong = claims_while_refused([&] {
+  const auto wrong = claims_while_refused(Refused::kReadCall, [&] {
     const ProcessMemory self(getpid());
     if (readable(self, pages.end() - 10, 100).size() != 10) return 1;
     if (!readable(self, pages.end(), 100).empty()) return 2;
@@ -231,7 +242,7 @@ TEST(ProcessMemory, ReadsTheSameWhereTheCallIsRefused) {
 }
 
 TEST(ProcessMemory, FailsForAProcessThatIsGoneAlsoWhereTheCallIsRefused) {
-  const auto wrong = claims_while_refused([] {
+  const auto wrong = claims_while_refused(Refused::kReadCall, [] {
     std::byte out{};
     const auto of = [&](pid_t pid) {
       const auto read = ProcessMemory(pid).read_some(
@@ -300,6 +311,63 @@ TEST(ProcessMemory, FailsWithoutPermission) {
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), EPERM);
+}
+
+// Writes into a stopped child that this process traces.
+int claims_of_writes(const Pages& pages) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const std::size_t page = Pages::page_size();
+    // Two mappings that touch, and one that may not be written.
+    if (madvise(pages.data(), page, MADV_DONTDUMP) != 0) _exit(1);
+    if (mprotect(pages.data() + 2 * page, page, PROT_READ) != 0) _exit(1);
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  int status = 0;
+  if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status)) return 1;
+  const auto claims = [&] {
+    const ProcessMemory memory(pid);
+    std::vector<std::byte> text;
+    for (int i = 0; i < 45; ++i) text.push_back(static_cast<std::byte>(200 - i));
+    const std::uint64_t middle = pages.begin() + Pages::page_size() - 21;
+    for (const std::uint64_t at : {pages.begin(), pages.begin() + 3, middle}) {
+      for (const std::size_t size : {0, 1, 5, 8, 13, 45}) {
+        auto wanted = readable(memory, pages.begin(), 2 * Pages::page_size());
+        if (wanted.size() != 2 * Pages::page_size()) return 2;
+        std::memcpy(wanted.data() + (at - pages.begin()), text.data(), size);
+        if (!write_memory(pid, RemoteAddr(at), std::span(text).first(size))) return 3;
+        if (readable(memory, pages.begin(), wanted.size()) != wanted) return 4;
+        for (std::byte& b : text) b ^= std::byte{0x5a};
+      }
+    }
+    const auto error_at = [&](std::uint64_t at) {
+      const auto wrote = write_memory(pid, RemoteAddr(at), text);
+      return wrote ? 0 : wrote.error().err;
+    };
+    const std::uint64_t read_only = pages.begin() + 2 * Pages::page_size();
+    const auto before = readable(memory, read_only, 45);
+    for (const std::uint64_t at : {read_only, std::uint64_t{0}, 0xffffffffffffff00U}) {
+      if (error_at(at) != EFAULT) return 5;
+    }
+    if (error_at(read_only - 10) != EFAULT) return 6;
+    return readable(memory, read_only, 45) == before ? 0 : 7;
+  };
+  const int wrong = claims();
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  return wrong;
+}
+
+TEST(WriteMemory, WritesTheSameWhereTheCallOrItsSubstituteIsRefused) {
+  const Pages pages(4);
+  EXPECT_EQ(claims_of_writes(pages), 0);
+  EXPECT_EQ(claims_while_refused(Refused::kWriteCall, [&] { return claims_of_writes(pages); }), 0);
+  EXPECT_EQ(claims_while_refused(Refused::kWriteCallAndWritableFiles,
+                                 [&] { return claims_of_writes(pages); }),
+            0);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include <fcntl.h>
+#include <sys/ptrace.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -68,22 +70,6 @@ ssize_t copy_from_file(pid_t tid, std::uint64_t from, std::span<std::byte> out) 
   return static_cast<ssize_t>(done);
 }
 
-// Through the same file, which also writes where the process itself may not write.
-Result<> write_to_file(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
-  const auto first = mapping_at(tid, to);
-  const auto range = RemoteRange::from_size(to, bytes.size());
-  if (!first || !first->writable || !range || range->end() > first->range.end()) {
-    return fail("write memory", EFAULT, "pid " + std::to_string(tid));
-  }
-  const ProcessAccess access(tid);
-  const Fd memory(open(("/proc/" + std::to_string(tid) + "/mem").c_str(), O_WRONLY | O_CLOEXEC));
-  if (!memory.is_open()) return fail("open mem", errno, "pid " + std::to_string(tid));
-  const ssize_t n = pwrite(memory.get(), bytes.data(), bytes.size(), static_cast<off_t>(to.raw()));
-  if (n < 0) return fail("write mem", errno, "pid " + std::to_string(tid));
-  if (static_cast<std::size_t>(n) == bytes.size()) return {};
-  return fail("write mem", EFAULT, "pid " + std::to_string(tid));
-}
-
 // The same, but only for memory that the process itself may read.
 ssize_t copy_readable(pid_t tid, std::uint64_t from, std::span<std::byte> out) {
   const auto text = read_maps_text(tid);
@@ -115,6 +101,55 @@ Result<std::size_t> copy_memory(pid_t tid, RemoteAddr from, std::span<std::byte>
     done += static_cast<std::size_t>(copied);
   }
   return done;
+}
+
+// Whether the process itself may write to all of it; EFAULT: it may not.
+Result<> check_writable(pid_t tid, RemoteAddr to, std::size_t size) {
+  CTX_ASSIGN_OR_RETURN(text, read_maps_text(tid));
+  std::uint64_t end = to.raw();
+  for_each_mapping(text, [&](const Result<MapEntry>& e) {
+    if (!e || e->range.end().raw() <= end) return true;
+    if (e->range.begin().raw() > end || !e->writable) return false;
+    end = e->range.end().raw();
+    return end - to.raw() < size;
+  });
+  if (end - to.raw() >= size) return {};
+  return fail("write memory", EFAULT, "pid " + std::to_string(tid));
+}
+
+Result<> write_to_file(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
+  const ProcessAccess access(tid);
+  const Fd memory(open(("/proc/" + std::to_string(tid) + "/mem").c_str(), O_WRONLY | O_CLOEXEC));
+  if (!memory.is_open()) return fail("open mem", errno, "pid " + std::to_string(tid));
+  const ssize_t n = pwrite(memory.get(), bytes.data(), bytes.size(), static_cast<off_t>(to.raw()));
+  if (n < 0) return fail("write mem", errno, "pid " + std::to_string(tid));
+  if (static_cast<std::size_t>(n) == bytes.size()) return {};
+  return fail("write mem", EFAULT, "pid " + std::to_string(tid));
+}
+
+// Whole aligned words, which never cross a page.
+Result<> write_words(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes) {
+  constexpr std::size_t kWord = sizeof(long);
+  const ProcessAccess access(tid);
+  for (std::size_t done = 0; done < bytes.size();) {
+    const std::uint64_t at = to.raw() + done;
+    const std::size_t skipped = at % kWord;
+    const std::size_t count = std::min(kWord - skipped, bytes.size() - done);
+    long word = 0;
+    if (count < kWord) {
+      errno = 0;
+      word = ptrace(PTRACE_PEEKDATA, tid, at - skipped, nullptr);
+      if (word == -1 && errno != 0) {
+        return fail("PTRACE_PEEKDATA", errno, "pid " + std::to_string(tid));
+      }
+    }
+    std::memcpy(reinterpret_cast<std::byte*>(&word) + skipped, bytes.data() + done, count);
+    if (ptrace(PTRACE_POKEDATA, tid, at - skipped, word) != 0) {
+      return fail("PTRACE_POKEDATA", errno, "pid " + std::to_string(tid));
+    }
+    done += count;
+  }
+  return {};
 }
 
 }  // namespace
@@ -172,7 +207,12 @@ Result<> write_memory(pid_t tid, RemoteAddr to, std::span<const std::byte> bytes
     const ProcessAccess access(tid);
     wrote = process_vm_writev(tid, &ours, 1, &theirs, 1, 0);
   }
-  if (wrote < 0 && is_refused(-errno)) return write_to_file(tid, to, bytes);
+  if (wrote < 0 && is_refused(-errno)) {
+    // What follows also writes where the process itself may not.
+    if (auto writable = check_writable(tid, to, bytes.size()); !writable) return writable;
+    if (write_to_file(tid, to, bytes)) return {};
+    return write_words(tid, to, bytes);
+  }
   if (wrote < 0) return fail("process_vm_writev", errno, "pid " + std::to_string(tid));
   if (static_cast<std::size_t>(wrote) == bytes.size()) return {};
   return fail("process_vm_writev", EFAULT, "pid " + std::to_string(tid));
