@@ -384,9 +384,10 @@ struct Image {
   std::vector<LargePayload> payloads;   // distinct; those of blocks that hold only their beginning
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
-  std::string calls_unseen;    // why they were not recorded; empty: they were
-  std::vector<Watch> watches;  // level stores; in order
-  std::vector<Store> stores;   // at most kMaxStores, in order
+  std::uint64_t other_calls_dropped = 0;  // munmap, mprotect and new processes, over their limit
+  std::string calls_unseen;               // why they were not recorded; empty: they were
+  std::vector<Watch> watches;             // level stores; in order
+  std::vector<Store> stores;              // at most kMaxStores, in order
   std::uint64_t stores_dropped = 0;
   std::string stores_unseen;                   // why they were not recorded; empty: they were
   std::vector<InstructionLocation> locations;  // distinct

@@ -571,6 +571,9 @@ void members(auto& m, Is<Image> auto& i) {
   if (m.has("snapshots_judged", true)) m.number("snapshots_judged", i.snapshots_judged);
   m.list("calls", i.calls);
   m.number("calls_dropped", i.calls_dropped);
+  if (m.has("other_calls_dropped", i.other_calls_dropped > 0)) {
+    m.number("other_calls_dropped", i.other_calls_dropped);
+  }
   m.text("calls_unseen", i.calls_unseen);
   m.list("watches", i.watches);
   m.list("stores", i.stores);

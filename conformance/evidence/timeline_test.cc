@@ -119,6 +119,7 @@ Timeline example() {
   i.snapshots_judged = 8;
   i.calls = {call, never_returned};
   i.calls_dropped = 7;
+  i.other_calls_dropped = 8;
   i.calls_unseen = "a filter";
   Watch w;
   w.header = 0x7f0000000000;

@@ -26,15 +26,6 @@ Outcome by_severity(Severity s) {
   return Outcome::kFail;
 }
 
-// Why a pass would rest on system calls that were not kept.
-std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& r) {
-  if (image.calls_dropped == 0 || r.level != Level::kSyscalls || is_about_threads(r)) return {};
-  return unobservable(
-      fmt::format("{} system call{} not kept: there were too many", image.calls_dropped,
-                  image.calls_dropped == 1 ? " was" : "s were"),
-      "a program that makes fewer calls for its context while it is observed");
-}
-
 // An image of a cell is asked if its fault came. If none could come, only the clock is different.
 bool is_asked_in_its_cell(const ImageEvidence& e, const RequirementRule& rule) {
   if (e.cell == nullptr) return true;

@@ -127,6 +127,32 @@ TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {
   EXPECT_EQ(reason(image, "tctx.attrs.packed"), "");
 }
 
+TEST(Judge, NoPassRestsOnCallsThatWereNotKept) {
+  const auto reason = [](const Image& image, std::string_view id) {
+    const auto f = rests_on_dropped_calls(image, *Catalogue::builtin().find(id));
+    EXPECT_TRUE(!f || f->outcome == Outcome::kUnobservable);
+    return f ? f->saw : "";
+  };
+  Image image;
+  EXPECT_EQ(reason(image, "pctx.publish.memfd-name"), "");
+  image.calls_dropped = 1;
+  // Of the levels syscalls, stores and steps, and what is known of a child's memory.
+  for (const char* id : {"pctx.publish.memfd-name", "pctx.update.zero-timestamp-first",
+                         "pctx.publish.timestamp-last", "pctx.update.fence-after-zero",
+                         "pctx.fork.child-has-none", "pctx.update.same-mapping"}) {
+    EXPECT_EQ(reason(image, id), "1 system call was not kept: there were too many") << id;
+  }
+  for (const char* id : {"pctx.header.signature", "pctx.update.no-mixed-read", "tctx.attrs.utf8"}) {
+    EXPECT_EQ(reason(image, id), "") << id;
+  }
+  image.other_calls_dropped = 2;
+  EXPECT_EQ(reason(image, "pctx.publish.memfd-name").substr(0, 8), "1 system");
+  for (const char* id : {"pctx.publish.existing-becomes-update", "pctx.update.same-mapping",
+                         "pctx.update.old-payload-until-zero"}) {
+    EXPECT_EQ(reason(image, id).substr(0, 8), "3 system") << id;
+  }
+}
+
 TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
   LiteralRecording r;
   Candidate c =

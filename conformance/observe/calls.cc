@@ -402,6 +402,7 @@ void CallRecorder::add_to(Image& image, bool saw_context) {
                     [](const SystemCall& c) { return std::pair(location_of(c), c.entered_order); });
   image.calls = std::move(calls_);
   image.calls_dropped = dropped_;
+  image.other_calls_dropped = others_dropped_;
   for (SystemCall& c : image.calls) {
     // A state that was replaced by a later one is not the state that the call found.
     if (c.snapshot && (*c.snapshot >= image.snapshots.size() ||

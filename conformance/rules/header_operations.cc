@@ -155,10 +155,19 @@ class Reader {
       return c.args[2] == watch_->header && c.entered_order > from && c.entered_order < to &&
              is_naming(c) && !is_context_naming(c);
     });
-    if (renamed || e_.session == nullptr) return renamed;
+    if (renamed || is_unknown(announcing)) return true;
+    if (e_.session == nullptr) return false;
     const std::size_t asked = operation_of(e_, from);
     return asked < e_.session->operations.size() && asked != operation_of(e_, to) &&
            e_.session->operations[asked].op == "process.drop";
+  }
+
+  // Calls over the limit are the last ones: such a call may have removed the name.
+  bool is_unknown(const HeaderStore& announcing) const {
+    const Image& image = *e_.image;
+    if (image.calls_dropped == 0) return false;
+    const auto last = std::ranges::max_element(image.calls, {}, &SystemCall::entered_order);
+    return last == image.calls.end() || last->entered_order < announcing.store->order;
   }
 
   // Nothing but what the program does next tells a withdrawal by zero alone from the beginning of

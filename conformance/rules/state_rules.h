@@ -9,6 +9,7 @@
 
 namespace ctxconf::conformance {
 
+struct Requirement;      // requirements/catalogue.h
 struct RequirementRule;  // rules/rule.h
 
 // Judges the states that a recording cannot keep.
@@ -17,5 +18,7 @@ const StateJudge& state_judge();
 // Why a pass of the requirement would rest on states or samples of the image that nobody has
 // judged; nothing: it does not.
 std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRule& rule);
+// The same for system calls that were not kept.
+std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& requirement);
 
 }  // namespace ctxconf::conformance

@@ -726,6 +726,12 @@ TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
   EXPECT_EQ(broken(unnamed), Ids{});
   EXPECT_EQ(silent(unnamed), kOfUpdates);
   EXPECT_EQ(unnamed.judge("pctx.publish.timestamp-last").evidence, Ids{});
+  // A call that was not kept may have removed the name; it came after the calls that were kept.
+  auto not_kept = again([](Recording&) {});
+  not_kept.image().calls_dropped = 1;
+  EXPECT_EQ(broken(not_kept), Ids{"pctx.update.prepare-before-zero"});
+  not_kept.image().calls.pop_back();
+  EXPECT_EQ(broken(not_kept), Ids{});
 }
 
 TEST(StoreRules, FieldsThatChangeBeforeAZeroThatStays) {
