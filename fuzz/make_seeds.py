@@ -133,6 +133,41 @@ def protocol_seeds():
     yield "long", b'\x01\x01\x01\x01\n{"id":1,"ok":true}\n\x01\x01\x01 \n'
 
 
+def reader_answer_seeds():
+    service = {"key": "service.name", "value": {"stringValue": "checkout"}}
+    kinds = [{"boolValue": True}, {"intValue": "-7"}, {"intValue": 7}, {"doubleValue": 0.5}, {"doubleValue": "NaN"},
+             {"bytesValue": "AAE="}, {"arrayValue": {"values": [{"stringValue": "a"}, {}]}},
+             {"kvlistValue": {"values": [service, {"key": "b", "value": {"intValue": 1}}]}}, {}]
+    values = [{"key": f"k{number}", "value": value} for number, value in enumerate(kinds)]
+    record = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7", "flags": 1,
+              "attributes": {"http_route": "/cart"}}
+    few = {"reader": {"fields": ["attributes"], "kinds": ["string", "int"], "flags": False, "largest": 4096}}
+    resource = {"resource": {"attributes": [service, *values]}, "attributes": values[:2]}
+    replies = {"context": {"ok": True, "result": "accept", "context": resource},
+               "twice": {"ok": True, "result": "accept",
+                         "context": {"resource": {"attributes": [service, service | {"value": {}}]}}},
+               "record": {"ok": True, "result": "accept", "record": record},
+               "no-link": {"ok": True, "result": "accept", "record": {"attributes": {}}},
+               "absent": {"ok": True, "result": "absent"},
+               "refused": {"ok": False, "error": {"kind": "unsupported", "message": "not in this build"}}}
+    wanted = {"resource": {"service.name": service["value"]}, "attributes_has": {"k1": {"intValue": -7}},
+              "trace_id": record["trace_id"], "flags": 1, "link": False, "names_has": {"http_route": "/cart"},
+              "names_any": {"http_route": ["/cart", "/"]}, "defaults": True}
+    for name, reply in replies.items():
+        reply = {"id": 1} | reply
+        yield name, compact({"caps": {"reader": {}}, "reply": reply, "wanted": {}})
+        yield f"{name}-few", compact({"caps": few, "reply": reply, "wanted": wanted})
+
+
+def script_seeds():
+    for folder in ("regressions", "samples"):
+        for path in sorted((ROOT / "conformance/puppet" / folder).glob("*.jsonl")):
+            lines = path.read_bytes().splitlines(keepends=True)
+            yield path.stem, b"".join(lines[:60])
+    # One of each operation.
+    yield "everything", (ROOT / "fuzz/seeds/script_fuzzer/everything.jsonl").read_bytes()
+
+
 def vector_seeds(golden):
     for path in sorted(golden.glob("*/*.json")):
         vector = json.loads(path.read_text(encoding="utf-8"))
@@ -201,6 +236,8 @@ OTHER_SEEDS = {
     "protocol_fuzzer": protocol_seeds,
     "session_fuzzer": session_seeds,
     "catalogue_fuzzer": catalogue_seeds,
+    "reader_answer_fuzzer": reader_answer_seeds,
+    "script_fuzzer": script_seeds,
     "elf_fuzzer": elf_seeds,
     "modules_fuzzer": modules_seeds,
     "code_location_fuzzer": elf_seeds,

@@ -56,7 +56,7 @@ void check_line(const std::string& line) {
   for (const Definition definition :
        {Definition::kRequest, Definition::kReply, Definition::kEvent, Definition::kHelloReply,
         Definition::kSpawnReply, Definition::kForkReply, Definition::kReapReply,
-        Definition::kTlsAddressReply, Definition::kParallelReply}) {
+        Definition::kTlsAddressReply, Definition::kParallelReply, Definition::kReaderReply}) {
     const auto problem = problem_of(value, definition);
     if (problem) FUZZ_CHECK(!problem->empty());
     if (definition != Definition::kHelloReply || problem) continue;

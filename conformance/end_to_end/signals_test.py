@@ -168,6 +168,10 @@ def main():
     failures = 0
     ended = {}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
+    # A shell starts background jobs with some of them ignored, and nohup does; ctxconf would ignore them too.
+    for signo in SIGNALS:
+        if signal.getsignal(signo) == signal.SIG_IGN:
+            signal.signal(signo, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as folder:
         host = Host(os.path.abspath(given.bin), folder)
         try:

@@ -49,7 +49,9 @@ Json canonical_number(const Json& value) {
     if (text == "NaN" || text == "Infinity" || text == "-Infinity") return text;
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
-    return !text.empty() && *end == '\0' ? Json(number) : Json(text);
+    // "inf" and "nan" are not numbers here: NaN would differ from itself.
+    const bool is_number = !text.empty() && *end == '\0' && std::isfinite(number);
+    return is_number ? Json(number) : Json(text);
   }
   return value.is_number() ? Json(value.get<double>()) : value;
 }

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 ReaderTraits no_traits() { return ReaderTraits(json::object()); }
 
-ReaderTraits traits(const json& reader) { return ReaderTraits({{"reader", reader}}); }
+ReaderTraits traits(const json& reader) { return ReaderTraits(json{{"reader", reader}}); }
 
 json pair(const std::string& key, const json& value) { return {{"key", key}, {"value", value}}; }
 
@@ -51,6 +51,20 @@ TEST(ReaderAnswers, ARefusalIsNoAnswer) {
                         {"error", {{"kind", "failed"}, {"message", "EFAULT\x1b[2J"}}}};
   EXPECT_EQ(difference({.result = "absent", .content = {}}, refused, no_traits()),
             "it refused to answer: \"EFAULT\\u001b[2J\"");
+}
+
+// NaN would differ from itself, and a list with it could not be sorted.
+TEST(ReaderAnswers, ATextThatIsNoFiniteNumberIsComparedAsText) {
+  for (const char* text : {"NaN", "Infinity", "-Infinity", "nan", "-nan(1)", "inf", "1e999"}) {
+    const json value = {{"doubleValue", text}};
+    const json list = {{"kvlistValue", {{"values", {pair("b", value), pair("a", value)}}}}};
+    const json same = {{"kvlistValue", {{"values", {pair("a", value), pair("b", value)}}}}};
+    EXPECT_EQ(difference(accepting({{"resource", {{"k", value}, {"l", list}}}}),
+                         process_reply({pair("k", value), pair("k", value), pair("l", same)}),
+                         no_traits()),
+              "")
+        << text;
+  }
 }
 
 TEST(ReaderAnswers, AResourceIsComparedExactlyOrAtLeast) {
