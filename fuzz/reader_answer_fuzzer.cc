@@ -18,13 +18,13 @@ using namespace ctxconf::conformance;
 using namespace ctxconf::fuzz;
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 100;
-constexpr const char* kText = "a text that no answer has";
+constexpr int kDeepestAnswer = 100;
+constexpr const char* kNoAnswer = "a text that no answer has";
 
-int depth_of(const Json& value) {
+int depth_of_answer(const Json& value) {
   int deepest = 0;
   if (!value.is_structured()) return 0;
-  for (const Json& inner : value) deepest = std::max(deepest, depth_of(inner));
+  for (const Json& inner : value) deepest = std::max(deepest, depth_of_answer(inner));
   return deepest + 1;
 }
 
@@ -44,8 +44,8 @@ std::string difference_from(const Json& content, const Json& reply, const Reader
 }
 
 // An answer fits itself; with a pair less or another value it does not.
-void check_list(const std::string& name, const Json& list, bool shown, const Json& reply,
-                const ReaderTraits& traits) {
+void check_attributes(const std::string& name, const Json& list, bool shown, const Json& reply,
+                      const ReaderTraits& traits) {
   const auto own = slow_attributes(list);
   if (!own) return;
   const auto differs = [&](const std::string& member, const Json& wanted) {
@@ -61,26 +61,26 @@ void check_list(const std::string& name, const Json& list, bool shown, const Jso
   FUZZ_CHECK(differs(name, less) == shown);
   FUZZ_CHECK(!differs(name + "_has", less));
   Json changed = *own;
-  changed[key] = {{"stringValue", kText}};
+  changed[key] = {{"stringValue", kNoAnswer}};
   FUZZ_CHECK(differs(name, changed) == (shown && traits.shows_kind("string")));
   Json more = *own;
-  more[kText] = {{"stringValue", kText}};
+  more[kNoAnswer] = {{"stringValue", kNoAnswer}};
   FUZZ_CHECK(differs(name, more) == (shown && traits.shows_kind("string")));
   FUZZ_CHECK(differs(name + "_has", more) == (shown && traits.shows_kind("string")));
 }
 
-void check_context(const Json& reply, const ReaderTraits& traits) {
+void check_reader_context(const Json& reply, const ReaderTraits& traits) {
   const Json& context = reply["context"];
   if (context.contains("resource") && context["resource"].contains("attributes")) {
-    check_list("resource", context["resource"]["attributes"], traits.shows_resource(), reply,
-               traits);
+    check_attributes("resource", context["resource"]["attributes"], traits.shows_resource(), reply,
+                     traits);
   }
   if (context.contains("attributes")) {
-    check_list("attributes", context["attributes"], traits.shows_attributes(), reply, traits);
+    check_attributes("attributes", context["attributes"], traits.shows_attributes(), reply, traits);
   }
 }
 
-void check_record(const Json& reply, const ReaderTraits& traits) {
+void check_reader_record(const Json& reply, const ReaderTraits& traits) {
   const Json& record = reply["record"];
   Json own = Json::object();
   for (const char* name : {"trace_id", "span_id", "flags"}) {
@@ -91,17 +91,17 @@ void check_record(const Json& reply, const ReaderTraits& traits) {
   for (const char* name : {"trace_id", "span_id"}) {
     if (!own.contains(name)) continue;
     Json other = own;
-    other[name] = kText;
+    other[name] = kNoAnswer;
     FUZZ_CHECK(!difference_from(other, reply, traits).empty());
   }
   if (own.contains("names")) {
     Json other = own;
-    other["names"][kText] = kText;
+    other["names"][kNoAnswer] = kNoAnswer;
     FUZZ_CHECK(!difference_from(other, reply, traits).empty());
   }
 }
 
-void check_reply(const Json& reply, const ReaderTraits& traits, const Json& wanted) {
+void check_answer(const Json& reply, const ReaderTraits& traits, const Json& wanted) {
   const std::string whole =
       reply.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   AnswerClaim claim;
@@ -119,9 +119,9 @@ void check_reply(const Json& reply, const ReaderTraits& traits, const Json& want
     FUZZ_CHECK(!fits || problem_with(claim, reply, traits).empty());
   }
   const bool right = problem_with(claim, reply, traits).empty();
-  claim.never = {kText};
+  claim.never = {kNoAnswer};
   FUZZ_CHECK(problem_with(claim, reply, traits).empty() ==
-             (right && whole.find(kText) == whole.npos));
+             (right && whole.find(kNoAnswer) == whole.npos));
   FUZZ_CHECK(shown_answer(reply).size() < 400);
 }
 
@@ -129,16 +129,16 @@ void check_reply(const Json& reply, const ReaderTraits& traits, const Json& want
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Json input = Json::parse(text_of(data, size), nullptr, false);
-  if (!input.is_object() || depth_of(input) > kDeepest) return 0;
+  if (!input.is_object() || depth_of_answer(input) > kDeepestAnswer) return 0;
   const Json reply = input.value("reply", Json());
   if (!reply.is_object()) return 0;
   const ReaderTraits traits(input.value("caps", Json::object()));
-  check_reply(reply, traits, input.value("wanted", Json()));
+  check_answer(reply, traits, input.value("wanted", Json()));
   // What is asked of a line that follows the schema.
   if (problem_of(reply, Definition::kReaderReply)) return 0;
   if (!reply.contains("result") || reply["ok"] == false) return 0;
-  if (reply.dump().find(kText) != std::string::npos) return 0;
-  if (reply.contains("context")) check_context(reply, traits);
-  if (reply.contains("record")) check_record(reply, traits);
+  if (reply.dump().find(kNoAnswer) != std::string::npos) return 0;
+  if (reply.contains("context")) check_reader_context(reply, traits);
+  if (reply.contains("record")) check_reader_record(reply, traits);
   return 0;
 }

@@ -144,8 +144,8 @@ class Tracer {
   pid_t root() const;  // the process that was launched
 
   // The next event. Nothing if the deadline passed, a wake-up signal came (one of
-  // EndingSignals to this process: see interrupted()), or a descriptor of wake_for() is ready. An error (ECHILD)
-  // when nothing is left.
+  // EndingSignals to this process: see interrupted()), or a descriptor of wake_for() is ready. An
+  // error (ECHILD) when nothing is left.
   Result<std::optional<TraceEvent>> next(std::chrono::steady_clock::time_point deadline);
   bool interrupted() const;
 
