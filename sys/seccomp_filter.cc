@@ -201,12 +201,10 @@ std::vector<sock_filter> reader_filter() {
   a.load(offsetof(seccomp_data, arch));
   a.unless_equal(arch::native::kSyscalls.audit_arch, Target::kAllow);
   a.load(offsetof(seccomp_data, nr));
-  for (const long nr : {SYS_execve,  SYS_execveat, SYS_process_vm_readv, SYS_process_vm_writev,
-                        SYS_read,    SYS_readv,    SYS_pread64,          SYS_preadv,
-                        SYS_preadv2, SYS_ptrace,   SYS_openat,           SYS_openat2,
-                        SYS_kill,    SYS_tkill,    SYS_tgkill,           SYS_pidfd_send_signal,
-                        SYS_write,   SYS_writev,   SYS_pwrite64,         SYS_pwritev,
-                        SYS_pwritev2}) {
+  for (const long nr :
+       {SYS_execve, SYS_execveat, SYS_process_vm_readv, SYS_process_vm_writev, SYS_read, SYS_readv,
+        SYS_pread64, SYS_preadv, SYS_preadv2, SYS_ptrace, SYS_openat, SYS_openat2, SYS_kill,
+        SYS_tkill, SYS_tgkill, SYS_pidfd_send_signal, SYS_pwrite64, SYS_pwritev, SYS_pwritev2}) {
     a.if_equal(static_cast<std::uint32_t>(nr), Target::kTrace);
   }
 #ifdef SYS_open

@@ -28,11 +28,9 @@ constexpr std::size_t kMostWritten = 4096;  // bytes, of one call and of all of 
 constexpr std::size_t kLongestPath = 512;   // what is kept of it
 constexpr std::string_view kProc = "/proc/";
 
-constexpr std::array<std::pair<long, std::string_view>, 21> kNames = {{
+constexpr std::array<std::pair<long, std::string_view>, 19> kNames = {{
     {SYS_process_vm_readv, "process_vm_readv"},
     {SYS_process_vm_writev, "process_vm_writev"},
-    {SYS_write, "write"},
-    {SYS_writev, "writev"},
     {SYS_pwrite64, "pwrite64"},
     {SYS_pwritev, "pwritev"},
     {SYS_pwritev2, "pwritev2"},
@@ -185,8 +183,6 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
     case SYS_process_vm_writev:
       call.target = static_cast<pid_t>(args[0]);
       return call;
-    case SYS_write:
-    case SYS_writev:
     case SYS_pwrite64:
     case SYS_pwritev:
     case SYS_pwritev2: {
@@ -312,19 +308,17 @@ std::optional<ReaderCallRecorder::Write> ReaderCallRecorder::write_of(const sys:
   } else if (e.nr == SYS_ptrace && (args[0] == PTRACE_POKETEXT || args[0] == PTRACE_POKEDATA)) {
     out.target = static_cast<pid_t>(args[1]);
     out.ranges.push_back({args[2], sizeof(long)});
-  } else if (e.nr == SYS_write || e.nr == SYS_pwrite64 || e.nr == SYS_writev ||
-             e.nr == SYS_pwritev || e.nr == SYS_pwritev2) {
+  } else if (e.nr == SYS_pwrite64 || e.nr == SYS_pwritev || e.nr == SYS_pwritev2) {
     const int fd = static_cast<int>(args[0]);
     const auto link = sys::descriptor_link(e.tid, fd);
     if (!link || !is_memory_file(*link)) return std::nullopt;
     out.target = process_of_file(*link);
-    const bool has_vectors = e.nr != SYS_write && e.nr != SYS_pwrite64;
+    const bool has_vectors = e.nr != SYS_pwrite64;
     std::uint64_t size = has_vectors ? 0 : args[2];
     if (has_vectors) {
       for (const iovec& v : vectors_at(e.process, args[1], args[2])) size += v.iov_len;
     }
-    const bool at_position = e.nr == SYS_write || e.nr == SYS_writev;
-    out.ranges.push_back({at_position ? file_position(e.tid, fd) : args[3], size});
+    out.ranges.push_back({args[3], size});
   } else {
     return std::nullopt;
   }

@@ -22,6 +22,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <fstream>
@@ -210,8 +211,11 @@ void change_root() {
 }
 
 // The process goes on in a child of a child, and the one that was started ends.
+// Answers when its parent is gone, so that nobody can take the answer for the parent's.
 void daemonise() {
+  const pid_t parent = getpid();
   if (fork() != 0) _exit(0);
+  while (getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   setsid();
   if (fork() != 0) _exit(0);
 }
