@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -440,7 +439,9 @@ void add_readers(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
   std::vector<std::pair<std::size_t, std::string>> most;
   most.reserve(others.size());
   for (auto& [executable, times] : others) most.emplace_back(times, executable);
-  std::ranges::stable_sort(most, std::greater(), [](const auto& one) { return one.first; });
+  std::ranges::sort(most, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
   std::string names;
   for (std::size_t i = 0; i < std::min(kMostPrograms, most.size()); ++i) {
     names += fmt::format("{}{} ({})", i == 0 ? "" : ", ", most[i].second, most[i].first);
