@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 
 namespace ctxconf::sys {
@@ -12,6 +13,8 @@ namespace {
 constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 }  // namespace
+
+bool is_ending_signal(int signo) { return std::ranges::find(kEnding, signo) != kEnding.end(); }
 
 EndingSignals::EndingSignals() {
   sigemptyset(&set_);

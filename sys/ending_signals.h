@@ -7,6 +7,8 @@
 
 namespace ctxconf::sys {
 
+bool is_ending_signal(int signo);
+
 // While it exists, they are blocked in this thread and stay pending until taken. Signals that this
 // process ignores (nohup) stay ignored: if blocked, they would become pending as well.
 class EndingSignals {

@@ -42,9 +42,9 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
 
 // Returns SECCOMP_RET_TRACE for the native calls with which a program reads another one, and for
 // those that show what it reads and writes: process_vm_readv and process_vm_writev; read, readv,
-// pread64 and preadv; pwrite64 and pwritev; ptrace; open, openat and openat2; mmap
-// of a file; kill, tkill, tgkill and pidfd_send_signal; and for execve and execveat. Returns
-// SECCOMP_RET_ALLOW for all other calls.
+// pread64 and preadv; pwrite64 and pwritev; ptrace; open, openat and openat2; mmap of a file; kill,
+// tkill, tgkill and pidfd_send_signal; and for execve and execveat. Returns SECCOMP_RET_ALLOW for
+// all other calls.
 std::vector<sock_filter> reader_filter();
 
 // The native number of call `nr` made through `audit_arch` (AUDIT_ARCH_*); -1 for a foreign call

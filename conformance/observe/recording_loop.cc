@@ -10,6 +10,7 @@
 #include <csignal>
 #include <span>
 
+#include "sys/ending_signals.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -274,8 +275,7 @@ void RecordingLoop::on(const sys::Gone& e) {
       forks_.is_held_up(e.process) ||
       (ending_ && (e.killed_by == SIGTERM || e.killed_by == SIGKILL)) ||
       // Ctrl-C goes to the whole foreground group; the user meant ctxconf.
-      (tracer_.interrupted() && (e.killed_by == SIGINT || e.killed_by == SIGTERM ||
-                                 e.killed_by == SIGHUP || e.killed_by == SIGQUIT));
+      (tracer_.interrupted() && e.killed_by && sys::is_ending_signal(*e.killed_by));
   finish(w, e.exit_code ? "exited " + std::to_string(*e.exit_code)
                         : "killed by signal " + std::to_string(e.killed_by.value_or(0)));
   processes_.alive().erase(it);

@@ -323,9 +323,13 @@ void StoreRecorder::ticked() {
 }
 
 void StoreRecorder::has_rested() {
-  const auto zeroing = std::ranges::lower_bound(stores_, at_zero_->order, {}, &Store::order);
-  if (zeroing != stores_.end() && zeroing->order == at_zero_->order) zeroing->rested = true;
+  if (Store* const zeroing = store_of(at_zero_->order)) zeroing->rested = true;
   at_zero_.reset();
+}
+
+Store* StoreRecorder::store_of(std::uint64_t order) {
+  const auto it = std::ranges::lower_bound(stores_, order, {}, &Store::order);
+  return it != stores_.end() && it->order == order ? &*it : nullptr;
 }
 
 void StoreRecorder::catch_up(pid_t tid) {
@@ -423,8 +427,7 @@ void StoreRecorder::look_at_timestamp(pid_t tid, Store& store) {
     --budget_->left;
     zeroed_ = Zeroed{store.order, *std::move(memory)};
   } else if (!was_set && zeroed_) {
-    const auto zeroing = std::ranges::lower_bound(stores_, zeroed_->order, {}, &Store::order);
-    if (zeroing != stores_.end() && zeroing->order == zeroed_->order) {
+    if (Store* const zeroing = store_of(zeroed_->order)) {
       zeroing->prepared = prepared_for(tid, decoded(zeroing->before), store);
     }
     forget_copy();

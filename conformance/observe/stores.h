@@ -151,6 +151,7 @@ class StoreRecorder : public Instrument {
   std::optional<std::uint32_t> threads_since(pid_t tid) const;
   std::optional<MemoryBlock> payload_of(pid_t tid, const Header& header);
   void has_rested();
+  Store* store_of(std::uint64_t order);  // null: it is not kept
   void forget_copy();
 
   bool elf64_;

@@ -109,6 +109,12 @@ std::vector<iovec> vectors_at(pid_t process, std::uint64_t at, std::uint64_t cou
   return out;
 }
 
+bool writes(const sys::SyscallEntry& e) {
+  return e.nr == SYS_process_vm_writev || e.nr == SYS_pwrite64 || e.nr == SYS_pwritev ||
+         e.nr == SYS_pwritev2 ||
+         (e.nr == SYS_ptrace && (e.args[0] == PTRACE_POKETEXT || e.args[0] == PTRACE_POKEDATA));
+}
+
 std::string text_at(pid_t process, std::uint64_t at) {
   std::array<char, kLongestPath> text{};
   const sys::ProcessMemory memory(process);
@@ -175,14 +181,17 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
   const int fd = static_cast<int>(args[0]);
   switch (e.nr) {
     case SYS_process_vm_readv:
+    case SYS_process_vm_writev:
       call.target = static_cast<pid_t>(args[0]);
       for (const iovec& v : vectors_at(e.process, args[3], args[4])) {
         call.ranges.push_back({reinterpret_cast<std::uint64_t>(v.iov_base), v.iov_len});
       }
       return call;
-    case SYS_process_vm_writev:
-      call.target = static_cast<pid_t>(args[0]);
-      return call;
+    case SYS_read:
+    case SYS_readv:
+    case SYS_pread64:
+    case SYS_preadv:
+    case SYS_preadv2:
     case SYS_pwrite64:
     case SYS_pwritev:
     case SYS_pwritev2: {
@@ -190,19 +199,8 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
       if (!link || !is_memory_file(*link)) return std::nullopt;
       call.detail = *link;
       call.target = process_of_file(*link);
-      return call;
-    }
-    case SYS_read:
-    case SYS_readv:
-    case SYS_pread64:
-    case SYS_preadv:
-    case SYS_preadv2: {
-      const auto link = sys::descriptor_link(e.tid, fd);
-      if (!link || !is_memory_file(*link)) return std::nullopt;
-      call.detail = *link;
-      call.target = process_of_file(*link);
       std::uint64_t size = args[2];
-      if (e.nr == SYS_readv || e.nr == SYS_preadv || e.nr == SYS_preadv2) {
+      if (e.nr != SYS_read && e.nr != SYS_pread64 && e.nr != SYS_pwrite64) {
         size = 0;
         for (const iovec& v : vectors_at(e.process, args[1], args[2])) size += v.iov_len;
       }
@@ -213,7 +211,7 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
     case SYS_ptrace:
       call.detail = word_for(kRequests, args[0]);
       call.target = static_cast<pid_t>(args[1]);
-      if (args[0] == PTRACE_PEEKDATA || args[0] == PTRACE_PEEKTEXT) {
+      if (args[0] == PTRACE_PEEKDATA || args[0] == PTRACE_PEEKTEXT || writes(e)) {
         call.ranges.push_back({args[2], sizeof(long)});
       }
       return call;
@@ -297,31 +295,9 @@ void ReaderCallRecorder::count_looks(const ReaderCall& call) {
   if (std::ranges::any_of(call.ranges, touches)) ++copies_;
 }
 
-std::optional<ReaderCallRecorder::Write> ReaderCallRecorder::write_of(const sys::SyscallEntry& e) {
-  Write out;
-  const auto& args = e.args;
-  if (e.nr == SYS_process_vm_writev) {
-    out.target = static_cast<pid_t>(args[0]);
-    for (const iovec& v : vectors_at(e.process, args[3], args[4])) {
-      out.ranges.push_back({reinterpret_cast<std::uint64_t>(v.iov_base), v.iov_len});
-    }
-  } else if (e.nr == SYS_ptrace && (args[0] == PTRACE_POKETEXT || args[0] == PTRACE_POKEDATA)) {
-    out.target = static_cast<pid_t>(args[1]);
-    out.ranges.push_back({args[2], sizeof(long)});
-  } else if (e.nr == SYS_pwrite64 || e.nr == SYS_pwritev || e.nr == SYS_pwritev2) {
-    const int fd = static_cast<int>(args[0]);
-    const auto link = sys::descriptor_link(e.tid, fd);
-    if (!link || !is_memory_file(*link)) return std::nullopt;
-    out.target = process_of_file(*link);
-    const bool has_vectors = e.nr != SYS_pwrite64;
-    std::uint64_t size = has_vectors ? 0 : args[2];
-    if (has_vectors) {
-      for (const iovec& v : vectors_at(e.process, args[1], args[2])) size += v.iov_len;
-    }
-    out.ranges.push_back({args[3], size});
-  } else {
-    return std::nullopt;
-  }
+ReaderCallRecorder::Write ReaderCallRecorder::before_write(pid_t target,
+                                                           std::vector<MemoryRange> ranges) {
+  Write out{.target = target, .ranges = std::move(ranges), .before = {}};
   const sys::ProcessMemory memory(out.target);
   for (MemoryRange& r : out.ranges) {
     r.size = std::min<std::uint64_t>(r.size, kMostWritten - out.before.size());
@@ -373,6 +349,9 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
   if (!watch_) return false;
   auto call = describe(e);
   if (!call) return false;
+  // The ranges of a call are what it reads.
+  std::vector<MemoryRange> written;
+  if (writes(e)) written.swap(call->ranges);
   count_looks(*call);
   if (calls_.size() >= kMaxReaderCalls) {
     ++dropped_;
@@ -382,7 +361,7 @@ bool ReaderCallRecorder::entered(const sys::SyscallEntry& e) {
     look_at_thread(*call, call->ran_before);
     hold(*call, /*before=*/true);
   }
-  if (auto write = write_of(e)) writing_[e.tid] = std::move(*write);
+  if (writes(e)) writing_[e.tid] = before_write(call->target, std::move(written));
   in_progress_[e.tid] = calls_.size();
   calls_.push_back(std::move(*call));
   return true;

@@ -60,13 +60,13 @@ class ReaderCallRecorder : public CallObserver {
   void look_at_thread(ReaderCall& call, std::uint64_t& ran) const;
   void hold(ReaderCall& call, bool before);
   void count_looks(const ReaderCall& call);
-  // A call that writes into another process: where. Nothing: another call.
+  // A call that writes into another process.
   struct Write {
     pid_t target = 0;
     std::vector<MemoryRange> ranges;
     std::vector<std::uint8_t> before;  // of all ranges, one after the other
   };
-  static std::optional<Write> write_of(const sys::SyscallEntry& e);
+  static Write before_write(pid_t target, std::vector<MemoryRange> ranges);
   void keep_write(const Write& write);
 
   std::optional<Watch> watch_;

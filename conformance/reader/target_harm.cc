@@ -39,8 +39,6 @@ int wait_status(pid_t pid) {
   return status;
 }
 
-bool has_ended(const std::string& state) { return state.empty() || state == "Z" || state == "X"; }
-
 }  // namespace
 
 TargetHarm::TargetHarm(const puppet::Script& script, bool keeps_tracing)
@@ -54,42 +52,44 @@ TargetHarm::TargetHarm(const puppet::Script& script, bool keeps_tracing)
   }
 }
 
-void TargetHarm::begin(pid_t process) {
-  if (process <= 0 || processes_.contains(process)) return;
-  const auto status = read_of(process, "status");
-  const std::string state(
-      sys::status_field(status.value_or(""), "State").value_or("").substr(0, 1));
-  if (has_ended(state)) return;
-  processes_[process] = {.state = state,
-                         .tracer = sys::status_number<pid_t>(*status, "TracerPid").value_or(0)};
+std::optional<TargetHarm::Condition> TargetHarm::condition_of(pid_t tid) {
+  const auto status = read_of(tid, "status");
+  if (!status) return std::nullopt;
+  return Condition{
+      .state = std::string(sys::status_field(*status, "State").value_or("").substr(0, 1)),
+      .tracer = sys::status_number<pid_t>(*status, "TracerPid").value_or(0)};
 }
 
-TargetHarm::Found TargetHarm::look_at(pid_t process, const Before& before) {
+bool TargetHarm::Condition::has_ended() const {
+  return state.empty() || state == "Z" || state == "X";
+}
+
+void TargetHarm::begin(pid_t process) {
+  if (process <= 0 || processes_.contains(process)) return;
+  auto now = condition_of(process);
+  if (now && !now->has_ended()) processes_[process] = *std::move(now);
+}
+
+TargetHarm::Found TargetHarm::look_at(pid_t process, const Condition& before) {
   const auto threads = sys::thread_list(process);
-  const auto leader = read_of(process, "status");
-  const auto state_of = [](const std::string& status) {
-    return std::string(sys::status_field(status, "State").value_or("").substr(0, 1));
-  };
-  const std::string state = state_of(leader.value_or(""));
-  if (has_ended(state)) {
+  const auto leader = condition_of(process);
+  if (!leader || leader->has_ended()) {
     if (ends_) return {};
     const int status = wait_status(process);
     const std::string how =
         WIFSIGNALED(status) ? ": killed by " + signal_name(WTERMSIG(status)) : "";
     return {.what = "ended its target" + how, .may_end = false};
   }
-  if (before.state == "T" && state != "T" && state != "t") {
+  if (before.state == "T" && leader->state != "T" && leader->state != "t") {
     return {.what = "made its target run, which was stopped"};
   }
   for (const pid_t tid : threads.value_or(std::vector<pid_t>{process})) {
     if (well_.contains(tid)) continue;
-    const auto status = read_of(tid, "status");
-    if (!status) continue;  // it has ended
-    const std::string now = state_of(*status);
-    const auto tracer = sys::status_number<pid_t>(*status, "TracerPid").value_or(0);
-    const bool traced = tracer != 0 && tracer != before.tracer;
-    if (now == "t" && traced) return {.what = "left its target stopped, as its tracer"};
-    if (now == "T" && before.state != "T" && !stops_) {
+    const auto now = condition_of(tid);
+    if (!now) continue;
+    const bool traced = now->tracer != 0 && now->tracer != before.tracer;
+    if (now->state == "t" && traced) return {.what = "left its target stopped, as its tracer"};
+    if (now->state == "T" && before.state != "T" && !stops_) {
       return {.what = "left its target stopped by a signal"};
     }
     if (traced && !keeps_tracing_) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -28,17 +29,19 @@ class TargetHarm {
   Found look();
 
  private:
-  struct Before {
+  struct Condition {
     std::string state;  // the letter
     pid_t tracer = 0;
+    bool has_ended() const;
   };
-  Found look_at(pid_t process, const Before& before);
+  static std::optional<Condition> condition_of(pid_t tid);  // nothing: it is gone
+  Found look_at(pid_t process, const Condition& before);
 
   bool ends_ = false;   // a process of the script may end
   bool stops_ = false;  // and may be stopped
   bool keeps_tracing_ = false;
-  std::map<pid_t, Before> processes_;
-  std::set<pid_t> well_;  // threads
+  std::map<pid_t, Condition> processes_;  // as they were at first
+  std::set<pid_t> well_;                  // threads
 };
 
 }  // namespace ctxconf::conformance::reader

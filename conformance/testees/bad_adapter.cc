@@ -107,6 +107,11 @@ void write_last_of_code(pid_t pid, bool restores) {
   close(fd);
 }
 
+std::optional<std::string> become_tracer(const json& request, const std::string& reply) {
+  ptrace(PTRACE_SEIZE, request.value("pid", 0), nullptr, nullptr);
+  return reply;
+}
+
 // What a kind does instead of a legal adapter. If it returns nothing, nothing more is sent.
 using Step = std::optional<std::string> (*)(const json& request, const std::string& reply);
 
@@ -618,12 +623,7 @@ constexpr Kind kKinds[] =
                return std::optional(r);
              }},
 
-        {.name = "stays-tracer-of-its-target",
-         .begin =
-             [](const json& q, const std::string& r) {
-               ptrace(PTRACE_SEIZE, q.value("pid", 0), nullptr, nullptr);
-               return std::optional(r);
-             }},
+        {.name = "stays-tracer-of-its-target", .begin = become_tracer},
         {.name = "writes-into-its-target",
          .begin =
              [](const json& q, const std::string& r) {
@@ -643,11 +643,7 @@ constexpr Kind kKinds[] =
                reply["caps"]["reader"] = {{"keeps_tracing", true}};
                return std::optional(reply.dump() + "\n");
              },
-         .begin =
-             [](const json& q, const std::string& r) {
-               ptrace(PTRACE_SEIZE, q.value("pid", 0), nullptr, nullptr);
-               return std::optional(r);
-             }},
+         .begin = become_tracer},
 
         // Its context
         {.name = "unmaps-before-reply",
