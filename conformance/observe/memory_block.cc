@@ -6,9 +6,10 @@
 namespace ctxconf::conformance {
 
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
-  for (const std::byte b : bytes) {
-    hash = (hash ^ std::to_integer<std::uint64_t>(b)) * 0x100000001b3U;
-  }
+  // Without optimisation, iterators would take most of the time for a payload of 64 MiB.
+  const auto* const data = reinterpret_cast<const unsigned char*>(bytes.data());
+  const std::size_t size = bytes.size();
+  for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 0x100000001b3U;
   return hash;
 }
 
