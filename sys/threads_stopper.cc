@@ -32,7 +32,7 @@ constexpr milliseconds kShortestTick{1};
 // How often a thread is tried at least that another tracer has.
 constexpr int kFewestTries = 4;
 
-// A thread that was seized and interrupted.
+// A thread that is seized and interrupted.
 struct Turn {
   std::size_t index = 0;
   pid_t tid = 0;
@@ -115,13 +115,21 @@ void ThreadsStopper::Pass::work() {
 
 void ThreadsStopper::Pass::begin(std::size_t index) {
   const pid_t tid = tids[index];
-  if (auto seized = seize(tid); !seized) return refuse(index, std::move(seized).error());
+  in_flight.push_back({index, tid, /*foreign=*/false, Clock::now()});
+  last_begun = in_flight.back().begun;
+  // An exec of the process keeps this waiting until we have let go of its other threads.
+  waiting = true;
+  auto seized = seize(tid);
+  waiting = false;
+  ++events;
+  if (!seized) {
+    in_flight.pop_back();
+    return refuse(index, std::move(seized).error());
+  }
   shake();
-  const bool foreign = !is_thread_of(tid, pid);
+  in_flight.back().foreign = !is_thread_of(tid, pid);
   // If this fails, the thread has ended, and an event says so.
   ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
-  in_flight.push_back({index, tid, foreign, Clock::now()});
-  last_begun = in_flight.back().begun;
   shake();
 }
 

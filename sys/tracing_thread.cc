@@ -139,7 +139,14 @@ bool is_stop(const siginfo_t& event) { return event.si_code == CLD_TRAPPED; }
 
 Result<> seize(pid_t tid) {
   if (tid <= 0) return fail("PTRACE_SEIZE", ESRCH, thread_subject(tid));
-  if (ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0) return {};
+  // The thread may be cancelled at any instruction of the call, which by itself is not a place for
+  // that: it waits as long as the process is in an exec.
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+  const bool seized = ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) == 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, nullptr);
+  if (seized) return {};
   if (errno == EPERM) return why_not_permitted(tid);
   return fail("PTRACE_SEIZE", errno, thread_subject(tid));
 }

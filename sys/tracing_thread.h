@@ -49,9 +49,9 @@ class TracingThread {
   ~TracingThread() { join(); }
 
   // Returns errno. All signals are blocked in the thread, see also ignore_stop_signals(), and it
-  // can be cancelled only in wait_for_event().
+  // can be cancelled only in wait_for_event() and seize().
   int start(std::size_t stack_bytes, std::function<void()> body);
-  // Ends the thread if it is in wait_for_event(), or when it comes there. There the frames of
+  // Ends the thread if it is in one of these, or when it comes there. There the frames of
   // `body` need no destructor but those that may run while the thread is cancelled.
   void cancel() const;
   // Returns when the kernel has let go of everything that the thread traced.
@@ -76,7 +76,8 @@ void ignore_stop_signals();
 // and not the exit status, which belongs to the parent. Errors are those of waitid.
 Result<siginfo_t> wait_for_event(pid_t tid);
 bool is_stop(const siginfo_t& event);
-// ESRCH: gone, or a zombie. EPERM: no permission, or "is traced by process N".
+// ESRCH: gone, or a zombie. EPERM: no permission, or "is traced by process N". Waits as long as the
+// process is in an exec, which in turn waits until those who trace its other threads let go.
 Result<> seize(pid_t tid);
 // The id of a thread may have been reused by a thread of another process. Ask about a tracee, whose
 // id is not reused. One call; sends nothing.
