@@ -38,6 +38,9 @@ struct Turn {
   pid_t tid = 0;
   bool foreign = false;  // a thread of another process that has the id now
   Clock::time_point begun;
+  // Visited, and then killed before we let go of it: its end must be taken, or an exec that kills
+  // it waits for us.
+  bool told = false;
 };
 
 // A thread that another process traces, or did at that moment.
@@ -92,6 +95,7 @@ struct ThreadsStopper::Pass {
   bool take_end(const siginfo_t& event);
   Turn take_turn(pid_t tid);
   void report(std::size_t index, const Result<RemoteAddr>& result);
+  void report(const Turn& turn, int err);
   void report_all(const Error& error);
 
   // In the caller, after a worker has ended.
@@ -115,7 +119,7 @@ void ThreadsStopper::Pass::work() {
 
 void ThreadsStopper::Pass::begin(std::size_t index) {
   const pid_t tid = tids[index];
-  in_flight.push_back({index, tid, /*foreign=*/false, Clock::now()});
+  in_flight.push_back({.index = index, .tid = tid, .begun = Clock::now()});
   last_begun = in_flight.back().begun;
   // An exec of the process keeps this waiting until we have let go of its other threads.
   waiting = true;
@@ -177,13 +181,16 @@ bool ThreadsStopper::Pass::take_event() {
 }
 
 void ThreadsStopper::Pass::take_stop(const siginfo_t& event) {
-  const Turn turn = take_turn(event.si_pid);
+  Turn turn = take_turn(event.si_pid);
   if (turn.foreign) {
-    report(turn.index, fail("stop thread", ESRCH, thread_subject(turn.tid)));
-  } else if (turn.tid != 0) {
+    report(turn, ESRCH);
+  } else if (turn.tid != 0 && !turn.told) {
     report(turn.index, stopped_thread_pointer(turn.tid));
   }
-  let_go(event);
+  if (let_go(event)) return;
+  turn.tid = event.si_pid;
+  turn.told = true;
+  in_flight.push_back(turn);
 }
 
 // The end of a thread other than the leader concerns nobody else: it is taken, so that an exec and
@@ -191,7 +198,7 @@ void ThreadsStopper::Pass::take_stop(const siginfo_t& event) {
 // may be this process; the worker leaves it there by ending.
 bool ThreadsStopper::Pass::take_end(const siginfo_t& event) {
   const Turn turn = take_turn(event.si_pid);
-  if (turn.tid != 0) report(turn.index, fail("stop thread", ESRCH, thread_subject(turn.tid)));
+  if (turn.tid != 0) report(turn, ESRCH);
   if (event.si_pid == pid || turn.foreign) {
     worker_ends = true;
     return false;
@@ -221,8 +228,13 @@ void ThreadsStopper::Pass::report(std::size_t index, const Result<RemoteAddr>& r
   }
 }
 
+void ThreadsStopper::Pass::report(const Turn& turn, int err) {
+  if (!turn.told) report(turn.index, fail("stop thread", err, thread_subject(turn.tid)));
+}
+
 void ThreadsStopper::Pass::report_all(const Error& error) {
   for (const Turn& turn : std::exchange(in_flight, {})) {
+    if (turn.told) continue;
     report(turn.index, fail(error.op, error.err, thread_subject(turn.tid) + error.detail));
   }
 }
@@ -231,8 +243,9 @@ void ThreadsStopper::Pass::report_all(const Error& error) {
 void ThreadsStopper::Pass::put_off() {
   const auto now = Clock::now();
   for (const Turn& turn : std::exchange(in_flight, {})) {
+    if (turn.told) continue;
     if (now - turn.begun >= limits.deadline || now >= limits.end) {
-      report(turn.index, fail("stop thread", ETIMEDOUT, thread_subject(turn.tid)));
+      report(turn, ETIMEDOUT);
     } else {
       todo.push_back(turn.index);
     }

@@ -155,12 +155,11 @@ bool is_thread_of(pid_t tid, pid_t pid) {
   return syscall(SYS_tgkill, pid, tid, 0) == 0 || errno != ESRCH;
 }
 
-void let_go(const siginfo_t& stop) {
+bool let_go(const siginfo_t& stop) {
   // An event stop, including that of a group-stopped thread, is not a signal.
   const auto status = static_cast<unsigned>(stop.si_status);
   const std::uintptr_t signal = status >> 8U == 0 ? status : 0;
-  // ESRCH: killed meanwhile.
-  ptrace(PTRACE_DETACH, stop.si_pid, nullptr, signal);
+  return ptrace(PTRACE_DETACH, stop.si_pid, nullptr, signal) == 0;
 }
 
 }  // namespace ctxconf::sys

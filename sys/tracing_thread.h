@@ -82,8 +82,9 @@ Result<> seize(pid_t tid);
 // The id of a thread may have been reused by a thread of another process. Ask about a tracee, whose
 // id is not reused. One call; sends nothing.
 bool is_thread_of(pid_t tid, pid_t pid);
-// Lets go of a stopped tracee, with a signal that was pending for it.
-void let_go(const siginfo_t& stop);
+// Lets go of a stopped tracee, with a signal that was pending for it. False: it was killed
+// meanwhile, and is traced until its end is taken or the tracing thread ends.
+bool let_go(const siginfo_t& stop);
 
 std::string thread_subject(pid_t tid);
 
