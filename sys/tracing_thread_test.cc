@@ -43,6 +43,73 @@ TEST(TracingThread, BlocksSignals) {
   EXPECT_EQ(sigismember(&ours, SIGTERM), 0);
 }
 
+// Whether SIGCHLD, with which Linux tells of a stop, reaches the tracing thread.
+bool is_child_signal_blocked_with(void (*handler)(int)) {
+  struct sigaction before{};
+  struct sigaction action{};
+  action.sa_handler = handler;
+  EXPECT_EQ(sigaction(SIGCHLD, &action, &before), 0);
+  sigset_t blocked;
+  TracingThread thread;
+  EXPECT_EQ(thread.start(kStack,
+                         [&] {
+                           ignore_stop_signals();
+                           pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+                         }),
+            0);
+  thread.join();
+  sigaction(SIGCHLD, &before, nullptr);
+  EXPECT_EQ(sigismember(&blocked, SIGTERM), 1) << "only this one is changed";
+  return sigismember(&blocked, SIGCHLD) == 1;
+}
+
+TEST(IgnoreStopSignals, ASignalThatNobodyHandlesWakesNobody) {
+  EXPECT_FALSE(is_child_signal_blocked_with(SIG_DFL));
+}
+
+TEST(IgnoreStopSignals, AHandlerDoesNotRunInTheTracingThread) {
+  EXPECT_TRUE(is_child_signal_blocked_with([](int) {}));
+}
+
+// Linux sends none for a stop then.
+TEST(IgnoreStopSignals, OneThatIsIgnoredIsLeftBlocked) {
+  EXPECT_TRUE(is_child_signal_blocked_with(SIG_IGN));
+}
+
+// Counts the SIGCHLD that come to this process while a thread stops `stops` times.
+int child_signals_of_stops(int stops, bool handles_later) {
+  static std::atomic<int> count;
+  count = 0;
+  const Forked child([](int) { return std::uint64_t{1}; });
+  struct sigaction before{};
+  struct sigaction action{};
+  action.sa_handler = [](int) { ++count; };
+  // A process may come to have a handler later.
+  if (!handles_later) sigaction(SIGCHLD, &action, &before);
+  TracingThread thread;
+  EXPECT_EQ(thread.start(kStack,
+                         [&] {
+                           ignore_stop_signals();
+                           if (handles_later) {
+                             sigaction(SIGCHLD, &action, &before);
+                             ignore_stop_signals();
+                           }
+                           for (int i = 0; i < stops && seize(child.pid()); ++i) {
+                             ptrace(PTRACE_INTERRUPT, child.pid(), nullptr, nullptr);
+                             if (const auto stop = wait_for_event(child.pid())) let_go(*stop);
+                           }
+                         }),
+            0);
+  thread.join();
+  sigaction(SIGCHLD, &before, nullptr);
+  return count;
+}
+
+TEST(IgnoreStopSignals, AHandlerOfThisProcessStillRunsElsewhere) {
+  EXPECT_GT(child_signals_of_stops(3, /*handles_later=*/false), 0);
+  EXPECT_GT(child_signals_of_stops(3, /*handles_later=*/true), 0) << "it came later";
+}
+
 TEST(TracingThread, LetsGoOfWhatItTracesWhenItHasEnded) {
   const Forked child([](int) { return std::uint64_t{1}; });
   TracingThread thread;

@@ -71,6 +71,7 @@ struct Entry {
   std::vector<std::string> requirements;
   std::map<std::string, std::string> expect;  // id: outcome
   std::map<std::string, std::string> host_may_add;
+  std::string harm;         // what the run must say that a reader does to its target
   bool all_scenes = false;  // a reader that ends or hangs does so in scenes of other topics too
   bool may_skip = false;
 };
@@ -116,6 +117,7 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* f
     }
     e.requirements = strings(p, "requirements");
     e.all_scenes = all_scenes;
+    e.harm = p.value("harm", "");
     e.may_skip = p.value("may_skip", false);
     if (e.name.empty() || e.program.empty()) return wrong("a program has no name or file");
     if (std::ranges::find(kZooCommands, e.command) == kZooCommands.end()) {
@@ -133,8 +135,9 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* f
         (*to)[id] = outcome.get<std::string>();
       }
     }
-    if (e.mutant == e.expect.empty() && e.mutant)
-      return wrong(e.name + ": a mutant that breaks no requirement");
+    if (e.mutant && e.expect.empty() && e.harm.empty()) {
+      return wrong(e.name + ": a mutant that breaks no requirement and does no harm");
+    }
     out.push_back(std::move(e));
   }
   return out;
@@ -305,9 +308,18 @@ Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
       unseen.push_back(id);
     }
   }
+  bool harmed = false;
   for (const auto& p : run->problems) {
     if (ends && is_end(p.outcome)) continue;
+    if (!entry.harm.empty() && p.text.starts_with("the reader " + entry.harm + "; in ")) {
+      harmed = true;
+      continue;
+    }
     unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
+  }
+  if (!entry.harm.empty() && !harmed) {
+    missed.push_back(fmt::format("the run does not say that the reader {}", entry.harm));
+    all_unseen = false;
   }
   const bool shows_nothing =
       entry.expect.empty() ? !unseen.empty() : missed.size() == entry.expect.size();
@@ -505,8 +517,11 @@ int selftest(const SelftestCommand& c) {
     for (const auto& [id, outcome] : e.expect) {
       requirements += fmt::format("{}{} {}", requirements.empty() ? "" : ", ", id, outcome);
     }
-    if (requirements.empty() && !e.requirements.empty())
+    if (!e.harm.empty()) {
+      requirements += (requirements.empty() ? "" : ", ") + e.harm;
+    } else if (requirements.empty() && !e.requirements.empty()) {
       requirements = "keeps " + e.requirements.front();
+    }
     fmt::print(" {}\n", requirements);
     if (!o.text.empty()) {
       fmt::print("            {}\n", escape(o.text, Escape::kTerminal));

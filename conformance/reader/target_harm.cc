@@ -45,8 +45,11 @@ TargetHarm::TargetHarm(const puppet::Script& script, bool keeps_tracing)
     : keeps_tracing_(keeps_tracing) {
   for (const puppet::Operation& o : script.operations) {
     const auto* const signal = std::get_if<puppet::Signal>(&o.what);
-    if (signal != nullptr && signal->signal == SIGSTOP) stops_ = true;
-    ends_ = ends_ || (signal != nullptr && signal->signal != SIGSTOP) ||
+    const bool stops = signal != nullptr && signal->signal == SIGSTOP;
+    const bool continues = signal != nullptr && signal->signal == SIGCONT;
+    stops_ = stops_ || stops;
+    continues_ = continues_ || continues;
+    ends_ = ends_ || (signal != nullptr && !stops && !continues) ||
             std::holds_alternative<puppet::Exit>(o.what) ||
             std::holds_alternative<puppet::ExitThread>(o.what);
   }
@@ -80,7 +83,7 @@ TargetHarm::Found TargetHarm::look_at(pid_t process, const Condition& before) {
         WIFSIGNALED(status) ? ": killed by " + signal_name(WTERMSIG(status)) : "";
     return {.what = "ended its target" + how, .may_end = false};
   }
-  if (before.state == "T" && leader->state != "T" && leader->state != "t") {
+  if (before.state == "T" && leader->state != "T" && leader->state != "t" && !continues_) {
     return {.what = "made its target run, which was stopped"};
   }
   for (const pid_t tid : threads.value_or(std::vector<pid_t>{process})) {

@@ -1,5 +1,5 @@
 // What a reader may have done to the processes that it was asked about, seen from outside: it ended
-// one, left one stopped, or is still the tracer of one.
+// one, left one stopped, made a stopped one run, or is still the tracer of one.
 #pragma once
 
 #include <sys/types.h>
@@ -37,8 +37,9 @@ class TargetHarm {
   static std::optional<Condition> condition_of(pid_t tid);  // nothing: it is gone
   Found look_at(pid_t process, const Condition& before);
 
-  bool ends_ = false;   // a process of the script may end
-  bool stops_ = false;  // and may be stopped
+  bool ends_ = false;       // a process of the script may end
+  bool stops_ = false;      // and may be stopped
+  bool continues_ = false;  // and may be made to run again
   bool keeps_tracing_ = false;
   std::map<pid_t, Condition> processes_;  // as they were at first
   std::set<pid_t> well_;                  // threads

@@ -27,6 +27,8 @@ class Table(TableTests, unittest.TestCase):
             [row] = entry["requirements"]
             option, broken = entry["args"][:2]
             self.assertEqual((option, broken.partition(":")[0]), ("--bad", row))
+            if "harm" in entry:
+                continue
             self.assertIn(row, entry["expect"])
             self.assertEqual(entry["expect"][row] == "unobservable", row in unseen)
         self.assertEqual(set(ROWS), {e["requirements"][0] for e in MUTANTS})

@@ -1,6 +1,7 @@
 #include "conformance/testees/reader/agent.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "conformance/testees/reader/mappings.h"
 #include "conformance/testees/reader/memory.h"
+#include "conformance/testees/reader/stopped_thread.h"
 #include "conformance/testees/reader/thread_sample.h"
 
 namespace ctxconf::testees {
@@ -23,6 +25,7 @@ constexpr Choice kBadAgent[] = {
     {"pctx.reader.default-detection:absent", "gives no defaults without a context"},
     {"pctx.reader.target-may-be-stopped", "passes over a process whose threads wait for a lock"},
     {"pctx.reader.target-may-be-stopped:state", "passes over a process that is stopped"},
+    {"pctx.reader.target-may-be-stopped:resumes", "lets a process run that is stopped"},
     {"pctx.reader.applies-to-this-process", "gives a child the attributes of its parent"},
     {"tctx.reader.late-reference-data", "decides once whether there are thread contexts"},
     {"tctx.reader.late-libraries", "keeps its first list of mappings"},
@@ -38,6 +41,7 @@ constexpr Choice kGoodAgent[] = {
     {"one-shot", "keeps nothing from one request to the next"},
     {"defaults", "finds out about a process in other ways as well"},
     {"second-source", "uses another source where a thread has no context"},
+    {"traces-stopped", "traces a process that is stopped while it looks at it"},
     {"64-bit-only", "passes over 32-bit processes"},
     {"early-modules", "looks for the variable before there is reference data"},
     {"renews-on-update", "looks for the variable again when the process context changes"},
@@ -97,6 +101,11 @@ void Agent::end_request(pid_t pid) {
 Look Agent::look(pid_t pid) {
   if (is_bad("pctx.reader.target-may-be-stopped:state") && state_of(pid) == 'T') return {};
   if (is_bad("pctx.reader.target-may-be-stopped") && waits_for_lock(pid)) return {};
+  if (is_bad("pctx.reader.target-may-be-stopped:resumes") && state_of(pid) == 'T') {
+    kill(pid, SIGCONT);
+  }
+  const bool traces = is_good("traces-stopped") && state_of(pid) == 'T';
+  const auto traced = traces ? StoppedThread::stop(pid) : nullptr;
   if (is_good("64-bit-only") && is_32_bit(pid)) return {};
   return known(pid).context.read();
 }
