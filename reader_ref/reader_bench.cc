@@ -1,9 +1,11 @@
 // What it costs to sample the threads of a process, compared with a loop that stops each thread,
 // copies the same bytes and resumes it, and does nothing else. `handed` is that loop in another
 // thread, to which it is handed over and which is waited for. All run in turn within each
-// iteration; the ratio is that of their medians.
+// iteration; the ratio is that of their medians. `apart`: the process runs on one processor and the
+// reader on another.
 #include <benchmark/benchmark.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -19,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -93,6 +96,30 @@ void* live(void* spins) {
     benchmark::ClobberMemory();
   }
 }
+
+// This thread, and what it starts, runs on one of the processors that it may use: the first or the
+// last.
+class OnProcessor {
+ public:
+  explicit OnProcessor(bool first) {
+    CPU_ZERO(&before_);
+    if (sched_getaffinity(0, sizeof before_, &before_) != 0) abort();
+    int at = -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &before_) && (at < 0 || !first)) at = cpu;
+    }
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(at, &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) abort();
+  }
+  OnProcessor(const OnProcessor&) = delete;
+  OnProcessor& operator=(const OnProcessor&) = delete;
+  ~OnProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
 
 // A child that publishes a context. All its threads have a record; they sleep or run.
 class Target {
@@ -248,7 +275,11 @@ void compare(benchmark::State& state, std::vector<Way> ways, std::size_t threads
 // has not changed, with the list of threads and the parsed records.
 void BM_Threads(benchmark::State& state) {
   const auto entries = static_cast<std::size_t>(state.range(2));
+  const bool apart = state.range(3) != 0;
+  auto there = apart ? std::make_optional<OnProcessor>(/*first=*/true) : std::nullopt;
   const Target target(static_cast<std::size_t>(state.range(0)), state.range(1) != 0, entries);
+  there.reset();
+  const auto here = apart ? std::make_optional<OnProcessor>(/*first=*/false) : std::nullopt;
   ReaderTools tools;
   const auto maps = sys::read_maps_text(target.pid());
   const auto variable = find_thread_variable(target.pid(), maps.value_or(""), tools.files);
@@ -309,9 +340,9 @@ void BM_UnchangedContext(benchmark::State& state) {
 }
 
 void pass(benchmark::internal::Benchmark* b, std::int64_t threads, std::int64_t running,
-          std::int64_t entries, std::int64_t iterations) {
-  b->ArgNames({"threads", "running", "entries"})
-      ->Args({threads, running, entries})
+          std::int64_t entries, std::int64_t apart, std::int64_t iterations) {
+  b->ArgNames({"threads", "running", "entries", "apart"})
+      ->Args({threads, running, entries, apart})
       ->Iterations(iterations)
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond);
@@ -319,14 +350,15 @@ void pass(benchmark::internal::Benchmark* b, std::int64_t threads, std::int64_t 
 
 [[maybe_unused]] const bool kRegistered = [] {
   struct Case {
-    std::int64_t threads, running, entries, iterations;
+    std::int64_t threads, running, entries, apart, iterations;
   };
-  constexpr Case kCases[] = {{1, 0, 0, 2001},   {1, 0, 20, 2001},  {1, 1, 20, 501},
-                             {10, 0, 20, 1001}, {100, 0, 20, 201}, {20, 1, 20, 5},
-                             {1000, 0, 20, 31}, {10000, 0, 20, 7}};
+  constexpr Case kCases[] = {{1, 0, 0, 0, 2001},   {1, 0, 20, 0, 2001},  {1, 0, 20, 1, 2001},
+                             {1, 1, 20, 0, 501},   {1, 1, 20, 1, 501},   {10, 0, 20, 0, 1001},
+                             {10, 0, 20, 1, 1001}, {100, 0, 20, 0, 201}, {20, 1, 20, 0, 5},
+                             {1000, 0, 20, 0, 31}, {10000, 0, 20, 0, 7}};
   for (const Case& c : kCases) {
     pass(benchmark::RegisterBenchmark("BM_Threads", BM_Threads), c.threads, c.running, c.entries,
-         c.iterations);
+         c.apart, c.iterations);
   }
   for (const std::int64_t threads : {1, 10000}) {
     benchmark::RegisterBenchmark("BM_UnchangedContext", BM_UnchangedContext)
