@@ -240,6 +240,9 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no call shows where a context's memory comes from");
 }
 
+// By a process that shares this one's memory, whose calls are not recorded.
+bool is_made_elsewhere(const Publication& p) { return p.map == nullptr && p.dontfork == nullptr; }
+
 bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }
 
 // A call with the right text for memory of no publication, meant for this one or another.
@@ -273,11 +276,35 @@ const SystemCall* misnaming(const Publication& p) {
   return last;
 }
 
-// The naming calls of its updates alone are there, and none for the publication itself.
-bool is_named_later_alone(const Publication& p) {
-  if (p.sights.size() < 2 || p.namings.size() >= p.sights.size()) return false;
+// The one thread that stored to the header; nothing: not known, or several.
+std::optional<std::int32_t> only_writer(const ImageEvidence& e, const Publication& p) {
+  std::optional<std::int32_t> tid;
+  const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
+  for (const Store& s : e.image->stores) {
+    if (s.header != p.start || s.order < since) continue;
+    if (s.tid == 0 || (tid && *tid != s.tid)) return std::nullopt;
+    tid = s.tid;
+  }
+  return tid;
+}
+
+// The call found no valid header, and its thread alone can have ended what was seen before: the
+// call is not for that. With several writers, another one may have begun an update before the call.
+bool follows_own_end(const Naming& n, std::optional<std::int32_t> only_writer, const Sight& sight) {
+  return !n.valid() && only_writer == n.call->tid && n.call->entered_ns > sight.first_ns;
+}
+
+// The naming calls of what came after it alone are there, and none for the publication itself.
+bool is_named_later_alone(const ImageEvidence& e, const Publication& p) {
+  if (p.sights.size() < 2) return false;
+  const Sight& first = p.sights.front();
+  const auto writer = only_writer(e, p);
+  const auto early = static_cast<std::size_t>(std::ranges::count_if(
+      p.namings, [&](const Naming& n) { return follows_own_end(n, writer, first); }));
+  if (p.namings.size() - early >= p.sights.size()) return false;
   return std::ranges::all_of(p.namings, [&](const Naming& n) {
-    return n.valid() && n.before->monotonic_published_at_ns != p.sights.front().timestamp &&
+    if (!n.valid()) return follows_own_end(n, writer, first);
+    return n.before->monotonic_published_at_ns != first.timestamp &&
            n.call->entered_ns > p.sights[1].first_ns;
   });
 }
@@ -286,12 +313,13 @@ Finding name_always(const ImageEvidence& e, const Publications& all) {
   bool judged = false;
   for (const Publication& p : all) {
     if (!p.own() || p.sights.empty()) continue;
-    const bool named = !p.namings.empty() && !is_named_later_alone(p);
+    const bool named = !p.namings.empty() && !is_named_later_alone(e, p);
     if (named || misnaming(p) != nullptr ||
         (p.namings.empty() && stray_naming(all, p) != nullptr)) {
       judged = true;
       continue;
     }
+    if (is_made_elsewhere(p)) continue;
     if (!is_complete(*e.image) || !is_past(e, p, p.sights.front())) continue;
     Finding f = failed("a context was published without a naming call", "no naming call");
     f.evidence = call_lines({p.create, p.map, p.dontfork});
@@ -419,9 +447,10 @@ bool may_be_deferred(const Publication& p, std::size_t sight) {
 }
 
 // Or one that is being changed again.
-bool may_be_overtaken(const Publication& p, const Sight& sight) {
+bool may_be_overtaken(const ImageEvidence& e, const Publication& p, const Sight& sight) {
+  const auto writer = only_writer(e, p);
   return std::ranges::any_of(p.namings, [&](const Naming& n) {
-    return !n.valid() && n.call->entered_ns > sight.first_ns;
+    return !n.valid() && n.call->entered_ns > sight.first_ns && !follows_own_end(n, writer, sight);
   });
 }
 
@@ -431,13 +460,14 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const Sight& s = p.sights[sight];
   const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
   if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
+  if (is_made_elsewhere(p)) return Announced::kUnknown;
   const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
   const std::uint64_t stored = ordered_by(*e.image, p, s.timestamp);
   const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
   });
   if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight) ||
-      may_be_overtaken(p, s)) {
+      may_be_overtaken(e, p, s)) {
     return Announced::kUnknown;
   }
   const bool early = std::ranges::any_of(p.namings, [&](const Naming& n) {

@@ -11,6 +11,7 @@
 #include "conformance/elf/tls_access.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/ending.h"
+#include "conformance/rules/publications.h"
 #include "conformance/text/json_text.h"
 
 namespace ctxconf::conformance {
@@ -98,6 +99,47 @@ bool is_narrow(const Image& image, const abi::ProcessHeader& h) {
   const auto lower = static_cast<std::uint32_t>(h.payload);
   if (image.elf64 || upper == 0) return false;
   return upper != 0xffffffffU || (lower >> 31U) == 0;
+}
+
+using Announcements = std::set<std::pair<std::uint64_t, std::vector<std::byte>>>;
+
+// The headers that naming calls found, with their addresses.
+Announcements announcements_of(const Image& image) {
+  Announcements out;
+  for (const SystemCall& c : image.calls) {
+    if (!is_context_naming(c) || c.before.size() < sizeof(abi::ProcessHeader)) continue;
+    const std::span head = std::span(c.before).first(sizeof(abi::ProcessHeader));
+    out.emplace(c.args[2], std::vector(head.begin(), head.end()));
+  }
+  return out;
+}
+
+bool is_broken(HeaderState state) {
+  return state != HeaderState::kUnreadable && state != HeaderState::kBlank &&
+         state != HeaderState::kUnknown && state != HeaderState::kValid;
+}
+
+// The broken contexts of an image that also had a usable one: announced by a naming call as they
+// are, with a timestamp, while nothing else was active, and never mended.
+std::set<const Context*> broken_publications(const ImageEvidence& e) {
+  std::set<const Context*> out;
+  const Announcements announced = announcements_of(*e.image);
+  std::set<std::uint64_t> mended;
+  for (auto list = e.contexts.rbegin(); list != e.contexts.rend(); ++list) {
+    bool active = false;
+    for (const Context& c : *list) {
+      if (!c.candidate->named || !c.usable()) continue;
+      active = true;
+      mended.insert(c.start());
+    }
+    for (const Context& c : *list) {
+      if (active || !c.candidate->named || !c.candidate->stable || !is_broken(c.state)) continue;
+      if (c.header.monotonic_published_at_ns == 0 || mended.contains(c.start())) continue;
+      const std::span head = std::span(c.head->bytes).first(sizeof(abi::ProcessHeader));
+      if (announced.contains({c.start(), std::vector(head.begin(), head.end())})) out.insert(&c);
+    }
+  }
+  return out;
 }
 
 HeaderState classify(const Image& image, const Context& context) {
@@ -307,10 +349,14 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       const bool silent = !e.published() && !e.uses_threads && !e.faulted;
       if (silent && timeline.mode != Mode::kRun) continue;
       std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t>> seen;
+      std::set<const Context*> broken;
+      if (e.has_usable) broken = broken_publications(e);
       for (const auto& list : e.contexts) {
         for (const Context& context : list) {
           if (!context.candidate->named) continue;
-          if (e.has_usable ? context.usable() : context.candidate->stable) {
+          const bool is_judged = e.has_usable ? context.usable() || broken.contains(&context)
+                                              : context.candidate->stable;
+          if (is_judged) {
             e.judged.push_back(&context);
           }
           const auto& h = context.header;

@@ -81,7 +81,8 @@ struct ImageEvidence {
 
   // The contexts that rules judge: the usable ones, and where the image never had a
   // usable one all that are named. A candidate that is not active next to one that is
-  // active is legal whatever it holds.
+  // active is legal whatever it holds; one that a naming call announced while nothing was
+  // active is judged.
   std::vector<const Context*> judged;
   // The usable ones, each distinct (mapping, timestamp, pointer, size) once, at first sight.
   std::vector<const Context*> first_sights;

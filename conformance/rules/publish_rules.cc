@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -39,6 +40,12 @@ Finding mapping_protection(const ImageEvidence& e) {
                     fmt::format("personality: {:#x}", e.image->personality)};
       return f;
     }
+  }
+  for (const Publication& p : publications_of(e)) {
+    if (p.map == nullptr || p.map->name != "mmap" || (p.map->args[2] & PROT_EXEC) == 0) continue;
+    Finding f = failed("the mapping of the context was created executable", "executable mapping");
+    f.evidence = call_lines({p.create, p.map});
+    return f;
   }
   if (e.judged.empty()) return no_valid_header();
   if (read_only)

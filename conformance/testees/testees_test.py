@@ -382,6 +382,7 @@ def of_message(condition):
 SEEN = {
     "bad_header_signature": lambda s: s.one().signature == b"OTEL-CTX",
     "bad_header_version": lambda s: s.one().version == 0 and is_message(s.one()),
+    "bad_header_version_second": lambda s: s.one().version == 0 and is_message(s.one()),
     "bad_header_version_development": lambda s: s.one().version == 1 and is_message(s.one()),
     "bad_header_payload_size": failed_with(BadMessage),
     "bad_header_payload_size_short": failed_with(BadMessage),
@@ -451,6 +452,7 @@ SEEN_OTHERWISE = {
 # Only their system calls show that these are broken; they leave a legal context.
 SEEN_IN_CALLS = {
     "bad_publish_memfd_flags", "bad_publish_name_always", "bad_publish_name_arguments",
+    "bad_publish_mapping_protection_created",
     "bad_publish_name_arguments_later",
     "bad_publish_name_whole_mapping", "bad_publish_name_after_timestamp",
     "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_after_timestamp",

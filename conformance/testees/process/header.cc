@@ -1,6 +1,8 @@
 // Cases about the header: its fields, and when it is filled in.
 #include "conformance/testees/writer/header.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +33,15 @@ void bad_version() {
   set_payload(r, address_of(payload.at), payload.size);
   set_timestamp(r, next_timestamp());
   name_and_hold(r);
+}
+
+// Nothing but the first publication is as it should be.
+void bad_version_of_the_second() {
+  const Region old = publish();
+  pause();
+  set_timestamp(old, 0);
+  munmap(old.at, old.size);
+  bad_version();
 }
 
 void bad_version_development() {
@@ -190,6 +201,7 @@ constexpr Case kBadHeader[] = {
     {"pctx.header.signature", "stores OTEL-CTX", bad_signature},
     {"pctx.header.version", "overwrites version 2 with the terminator of the signature",
      bad_version},
+    {"pctx.header.version:second", "does so when it publishes again", bad_version_of_the_second},
     {"pctx.header.version-development", "announces version 1", bad_version_development},
     {"pctx.header.payload-size", "counts a terminating zero", bad_payload_size},
     {"pctx.header.payload-size:short", "leaves out the last byte", bad_payload_size_short},

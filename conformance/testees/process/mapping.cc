@@ -28,6 +28,13 @@ void bad_mapping_protection() {
   publish_and_hold(usual_message(), {.protection = PROT_READ | PROT_WRITE | PROT_EXEC});
 }
 
+void bad_mapping_protection_created() {
+  const Region r = make_region({.protection = PROT_READ | PROT_WRITE | PROT_EXEC});
+  if (mprotect(r.at, r.size, PROT_READ | PROT_WRITE) != 0) die("mprotect");
+  publish_in(r, on_heap(usual_message()));
+  hold(r);
+}
+
 void bad_memfd_closed() { publish_and_hold(usual_message(), {.close_memfd = false}); }
 
 void bad_survives_file_size_limit() {
@@ -216,6 +223,8 @@ void good_publish_from_thread() {
 constexpr Case kBadMapping[] = {
     {"pctx.publish.mapping-private", "maps with MAP_SHARED", bad_mapping_private},
     {"pctx.publish.mapping-protection", "maps with PROT_EXEC", bad_mapping_protection},
+    {"pctx.publish.mapping-protection:created", "maps with PROT_EXEC, which mprotect takes away",
+     bad_mapping_protection_created},
     {"pctx.publish.memfd-closed", "keeps the descriptor open", bad_memfd_closed},
     {"pctx.publish.survives-file-size-limit", "calls ftruncate without a look at the limit",
      bad_survives_file_size_limit},

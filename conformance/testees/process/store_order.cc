@@ -338,6 +338,16 @@ void in_a_process_with_our_memory(Work work) {
   if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die("clone");
 }
 
+void good_published_by_process_with_our_memory() {
+  Region r;
+  in_a_process_with_our_memory([&] { r = publish(); });
+  pause();
+  in_a_process_with_our_memory([&] { update(r, numbered_payload(1)); });
+  pause();
+  update(r, numbered_payload(2));
+  hold(r);
+}
+
 void good_fields_from_process_with_our_memory() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
@@ -456,6 +466,9 @@ constexpr Case kGoodStoreOrder[] = {
      50},
     {"header-by-read", "lets read(2) store the fields", good_header_by_read, 50},
     {"all-by-read", "lets read(2) store the fields, then the timestamp", good_all_by_read, 50},
+    {"published-by-process-with-our-memory",
+     "lets CLONE_VM children publish and update, with their naming calls",
+     good_published_by_process_with_our_memory, 50},
     {"fields-from-process-with-our-memory", "lets a CLONE_VM child store the fields",
      good_fields_from_process_with_our_memory, 50},
     {"timestamps-in-halves", "on 32 bits, stores timestamps in two stores of four bytes",
