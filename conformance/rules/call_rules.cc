@@ -240,7 +240,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no call shows where a context's memory comes from");
 }
 
-// By a process that shares this one's memory, whose calls are not recorded.
+// By calls that were not recorded, so others may be missing as well.
 bool is_made_elsewhere(const Publication& p) { return p.map == nullptr && p.dontfork == nullptr; }
 
 bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }

@@ -455,8 +455,8 @@ SEEN_IN_CALLS = {
     "bad_publish_mapping_protection_created",
     "bad_publish_name_arguments_later",
     "bad_publish_name_whole_mapping", "bad_publish_name_after_timestamp",
-    "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_after_timestamp",
-    "bad_fork_dontfork_before_header"}
+    "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_always_in_our_memory",
+    "bad_update_name_after_timestamp", "bad_fork_dontfork_before_header"}
 # ... and these in the order of their stores.
 SEEN_IN_STORES = {
     "bad_publish_timestamp_last", "bad_publish_timestamp_last_memcpy",

@@ -73,6 +73,15 @@ void bad_update_name_always() {
   hold(r);
 }
 
+void bad_update_name_always_in_our_memory() {
+  const Region r = publish();
+  for (int i = 1; i <= 3; ++i) {
+    pause();
+    in_a_process_with_our_memory([&] { change(r, numbered_payload(i)); });
+  }
+  hold(r);
+}
+
 void bad_update_name_after_timestamp() {
   const Region r = publish();
   for (int i = 1; i <= 3; ++i) {
@@ -145,6 +154,18 @@ void good_naming_denied() {
   publish_and_hold(usual_message());
 }
 
+void good_named_in_our_memory() {
+  const Region r = make_region();
+  fill(r, on_heap(usual_message()));
+  in_a_process_with_our_memory([&] { set_name(r); });
+  pause();
+  in_a_process_with_our_memory([&] { update(r, numbered_payload(1)); });
+  pause();
+  change(r, numbered_payload(2));
+  in_a_process_with_our_memory([&] { set_name(r); });
+  hold(r);
+}
+
 constexpr Case kBadNaming[] = {
     {"pctx.publish.discoverable", "calls the mapping otel", bad_discoverable},
     {"pctx.publish.memfd-name", "calls the memfd otel_ctx", bad_memfd_name},
@@ -159,6 +180,9 @@ constexpr Case kBadNaming[] = {
      bad_name_after_timestamp},
     {"pctx.update.name-always", "makes three updates without a naming call",
      bad_update_name_always},
+    {"pctx.update.name-always:in-our-memory",
+     "lets CLONE_VM children make three updates without a naming call",
+     bad_update_name_always_in_our_memory},
     {"pctx.update.name-after-timestamp", "makes the naming call while the timestamp is zero",
      bad_update_name_after_timestamp},
 };
@@ -170,6 +194,8 @@ constexpr Case kGoodNaming[] = {
     {"named-twice", "makes two naming calls each time, one of them early in updates",
      good_named_twice},
     {"names-other-memory", "gives other memory other names", good_names_other_memory},
+    {"named-in-our-memory", "lets CLONE_VM children make the naming calls, and an update",
+     good_named_in_our_memory},
     {"naming-denied", "has a seccomp filter that refuses the naming call", good_naming_denied},
 };
 
