@@ -119,6 +119,10 @@ void RecordingLoop::on(const sys::SyscallEntry& e) {
     processes_.threads()[e.tid].process = e.process;
     processes_.threads()[e.tid].pointer = pointer;
   }
+  if (!execs && begin_call_in_lent_memory(e)) {
+    (void)tracer_.resume_to_exit(e.tid);
+    return;
+  }
   const bool recorded = begin_call(e);
   const bool unmarks = e.nr == SYS_madvise && static_cast<int>(e.args[2]) == MADV_DOFORK &&
                        may_be_of_context(e.process, e.args[0], e.args[1]);
@@ -142,7 +146,10 @@ void RecordingLoop::on(const sys::SyscallExit& e) {
   }
   catch_up(e.process, e.tid);
   ImageRecorder* const i = image(e.process);
-  if (i == nullptr) return go_on(e.process, e.tid);
+  if (i == nullptr) {
+    if (ImageRecorder* const lender = processes_.lender(e.process)) lender->calls().left(e);
+    return go_on(e.process, e.tid);
+  }
   const auto name = i->calls().left(e);
   if (!name.empty()) probe_fork(e.process, e.tid, "after " + name);
   const bool reading = name == "clock_gettime";
@@ -167,6 +174,7 @@ void RecordingLoop::on(const sys::Execed& e) {
     if (options_.no_filter && it->second.image) it->second.image->snapshots().replaced_unseen();
     end_image(it->second, "replaced by exec");
     it->second.shares_memory = false;
+    it->second.memory_of.reset();
     processes_.start_image(it->second);
   }
   processes_.forget_threads(e.process);
@@ -191,6 +199,9 @@ void RecordingLoop::on(const sys::Exiting& e) {
   processes_.threads().erase(e.tid);
   sampler_.arrived(e.process, e.tid);
   look_at_filters(e.process, e.tid);
+  if (ImageRecorder* const lender = processes_.lender(e.process)) {
+    lender->calls().look_at_filters(e.tid);
+  }
   end_steps(e.process, e.tid, "the thread ended");
   if (e.whole_process) {
     sampler_.stop_waiting(e.process);
@@ -297,6 +308,18 @@ bool RecordingLoop::begin_call(const sys::SyscallEntry& e) {
   const auto answer = i->injector().entered(*call, injecting_);
   call->injected = answer && give(e, *answer);
   i->calls().entered(*std::move(call), e.short_time);
+  return true;
+}
+
+// A vfork child, or another process with the same memory, works on the context of the image to
+// which that belongs. Its calls are recorded there; none is made to fail.
+bool RecordingLoop::begin_call_in_lent_memory(const sys::SyscallEntry& e) {
+  ImageRecorder* const lender = processes_.lender(e.process);
+  if (lender == nullptr || e.nr == SYS_ptrace) return false;
+  auto call = lender->calls().describe(e);
+  if (!call) return false;
+  for (const auto& instrument : lender->instruments()) instrument->catch_up(e.tid);
+  lender->calls().entered(*std::move(call), e.short_time);
   return true;
 }
 

@@ -85,7 +85,8 @@ class RecordingLoop {
   ImageRecorder* image(pid_t pid) const { return processes_.image(pid); }
   void end_image(TracedProcess& w, const std::string& ending);
   void finish(TracedProcess& w, const std::string& ending);
-  bool begin_call(const sys::SyscallEntry& e);  // true: its result is wanted
+  bool begin_call(const sys::SyscallEntry& e);                 // true: its result is wanted
+  bool begin_call_in_lent_memory(const sys::SyscallEntry& e);  // the same
   bool give(const sys::SyscallEntry& e, const InjectResult& answer);
   bool may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size) const;
   void look_at_filters(pid_t pid, pid_t tid);

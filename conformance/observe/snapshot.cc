@@ -257,7 +257,10 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     s.candidates.resize(limits_.candidates);
   }
 
-  if (s.candidates.empty() && depth == SnapshotDepth::kThorough && !saw_candidate_) {
+  // After a context, once: a later one may have another name.
+  const bool may_be_hidden =
+      !saw_candidate_ || moment == Moment::kExit || moment == Moment::kExecEntry;
+  if (s.candidates.empty() && depth == SnapshotDepth::kThorough && may_be_hidden) {
     if (const auto text = sys::read_maps_text(pid)) {
       std::size_t looked_at = 0;
       sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {

@@ -19,6 +19,14 @@ ImageRecorder* TracedProcesses::image(pid_t pid) const {
   return it == alive_.end() ? nullptr : it->second.image.get();
 }
 
+ImageRecorder* TracedProcesses::lender(pid_t pid) const {
+  const auto it = alive_.find(pid);
+  if (it == alive_.end() || !it->second.memory_of) return nullptr;
+  // By an exec of its own, the lender got other memory.
+  ImageRecorder* const i = image(it->second.memory_of->pid);
+  return i != nullptr && i->image().key == *it->second.memory_of ? i : nullptr;
+}
+
 std::optional<ImageKey> TracedProcesses::image_of(pid_t pid) const {
   const ImageRecorder* const i = image(pid);
   return i == nullptr ? std::nullopt : std::optional(i->image().key);
@@ -56,6 +64,12 @@ void TracedProcesses::add(pid_t pid, pid_t parent, bool shares_memory) {
   w.process.session = options_.session;
   if (options_.pid_namespace) w.process.own_pid = sys::own_number(pid).value_or(0);
   w.shares_memory = shares_memory;
+  if (shares_memory) {
+    w.memory_of = image_of(parent);
+    if (const auto it = alive_.find(parent); !w.memory_of && it != alive_.end()) {
+      w.memory_of = it->second.memory_of;
+    }
+  }
   if (!shares_memory) start_image(w);
 }
 

@@ -25,7 +25,8 @@ struct TracedProcess {
   Process process;
   std::unique_ptr<ImageRecorder> image;  // null: not recorded
   std::uint32_t next_image = 0;
-  bool shares_memory = false;  // a vfork child sees its parent's memory until it execs
+  bool shares_memory = false;         // a vfork child sees its parent's memory until it execs
+  std::optional<ImageKey> memory_of;  // while it shares memory: the image to which that belongs
 };
 
 class TracedProcesses {
@@ -40,6 +41,8 @@ class TracedProcesses {
   std::size_t started() const { return started_; }  // in total
   // The image that a process runs now; null: not recorded.
   ImageRecorder* image(pid_t pid) const;
+  // The image of another process whose memory this one works in; null: none, or not recorded.
+  ImageRecorder* lender(pid_t pid) const;
   std::optional<ImageKey> image_of(pid_t pid) const;
   // See Recording::process_of().
   std::optional<pid_t> process_of(std::int64_t number) const;

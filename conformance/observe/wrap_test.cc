@@ -328,6 +328,18 @@ TEST_F(WrapTest, RecordsTheThreadThatCalls) {
   for (const auto& c : only_image().calls) EXPECT_NE(c.tid, root().pid) << c.name;
 }
 
+TEST_F(WrapTest, RecordsTheCallsOfAProcessWithTheSameMemory) {
+  record(running(writer("good", "named-in-our-memory", 0ms)));
+  const auto named = [](const SystemCall& c) { return c.name == "prctl"; };
+  const Image& image = root().images.front();
+  ASSERT_EQ(std::ranges::count_if(image.calls, named), 3);
+  for (const SystemCall& c : image.calls) {
+    if (named(c)) {
+      EXPECT_NE(c.tid, root().pid);
+    }
+  }
+}
+
 TEST_F(WrapTest, AWrongNameIsRecordedToo) {
   record(running(writer("bad", "pctx.publish.discoverable", 0ms)));
   ASSERT_NE(first_call(only_image(), "memfd_create"), nullptr);

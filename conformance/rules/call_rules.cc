@@ -204,14 +204,17 @@ Finding memfd_sized(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no mapping of a memfd became a context");
 }
 
-// Was a memfd asked for before the memory was mapped, or at least before it was worked on?
-bool tried_memfd(const ImageEvidence& e, const Publication& p) {
+// Was a memfd asked for before the memory was mapped, or at least before it was worked on? One that
+// became another context was for that.
+bool tried_memfd(const ImageEvidence& e, const Publications& all, const Publication& p) {
   const SystemCall* until = p.map;
   if (until == nullptr) until = p.dontfork;
   if (until == nullptr) until = p.namings.front().call;
-  return std::any_of(e.image->calls.data(), until, [](const SystemCall& c) {
-    return c.name == "memfd_create" &&
-           (c.text.starts_with(abi::kMemfdName) || (c.result && *c.result < 0));
+  return std::any_of(e.image->calls.data(), until, [&](const SystemCall& c) {
+    if (c.name != "memfd_create") return false;
+    if (c.result && *c.result < 0) return true;
+    return c.text.starts_with(abi::kMemfdName) &&
+           std::ranges::find(all, &c, &Publication::create) == all.end();
   });
 }
 
@@ -224,7 +227,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
   bool judged = false;
   for (const Publication& p : all) {
     if (!p.own()) continue;
-    if (p.create != nullptr || tried_memfd(e, p)) {
+    if (p.create != nullptr || tried_memfd(e, all, p)) {
       judged = true;
       continue;
     }
@@ -240,7 +243,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no call shows where a context's memory comes from");
 }
 
-// By a process that shares this one's memory, whose calls are not recorded.
+// By calls that were not recorded, so others may be missing as well.
 bool is_made_elsewhere(const Publication& p) { return p.map == nullptr && p.dontfork == nullptr; }
 
 bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }

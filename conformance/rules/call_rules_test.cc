@@ -224,6 +224,23 @@ TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
   EXPECT_EQ(first.judge("pctx.publish.memfd-first").outcome, Outcome::kNa);
 }
 
+TEST(CallRules, TheMemfdOfAnotherContextIsNoTry) {
+  const auto again = [](std::int64_t result) {
+    Recording r;
+    r.published();
+    r.call("munmap", {kAt, kPage}, 0);
+    if (result != 0) r.memfd(kFlags, result);
+    r.file = false;
+    r.call("mmap", {0, kPage, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0}, std::int64_t{kAt});
+    r.marked().named(header(2)).seen(header(2));
+    return failures(r);
+  };
+  EXPECT_EQ(again(0), Ids{"pctx.publish.memfd-first"});
+  EXPECT_EQ(again(-24), Ids{});
+  // It was of no use, maybe because its size could not be set.
+  EXPECT_EQ(again(3), Ids{});
+}
+
 TEST(CallRules, AChildsCopyIsNotItsPublication) {
   Recording r;
   r.memfd(kFlags, 5, "other").seen(header(1)).seen(header(2));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/rules/expected_resource.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -1009,6 +1010,20 @@ TEST(ResourceAsGiven, WhatALimitOrTheApiLeavesOut) {
   cut.state = {w};
   cut.ask("process.publish", request);
   EXPECT_EQ(cut.outcome(kAsGiven), Outcome::kFail);
+}
+
+TEST(ResourceAsGiven, APairIsFoundWhereverItIsInItsList) {
+  const auto list = [](std::string value, ValueKind kind = ValueKind::kKvlist) {
+    return Attribute{.key = "list", .value = std::move(value), .kind = kind};
+  };
+  const Attribute given = list(R"({"a":1,"b":[{"c":3.0,"d":"x"}]})");
+  EXPECT_TRUE(is_same(given, list(R"({"b":[{"d":"x","c":3.0}],"a":1})")));
+  EXPECT_FALSE(is_same(given, list(R"({"b":[{"d":"x","c":3.1}],"a":1})")));
+  EXPECT_FALSE(is_same(list(R"({"a":3.0,"b":10})"), list(R"({"b":3.0,"a":10})")));
+  EXPECT_FALSE(is_same(list(R"({"a":3.0,"b":100})"), list(R"({"b":3.00,"a":10})")));
+  EXPECT_FALSE(is_same(list("[1,2]", ValueKind::kArray), list("[2,1]", ValueKind::kArray)));
+  EXPECT_FALSE(is_same(list(R"({"a":1,"a":2})"), list(R"({"a":2,"a":1})")));
+  EXPECT_FALSE(is_same(list("{1", ValueKind::kString), list("1{", ValueKind::kString)));
 }
 
 TEST(ResourceAsGiven, ASecondPublicationIsForOtherRequirements) {

@@ -16,6 +16,13 @@ bool is_of_second_sdk(const Json& request) {
   return request.is_object() && request.contains("sdk") && request["sdk"] != 1;
 }
 
+// A list as JSON, with the pairs of each list of pairs in the order of their keys: a map has no
+// other order.
+std::string with_sorted_pairs(const std::string& list) {
+  const Json sorted = Json::parse(list, nullptr, /*allow_exceptions=*/false);
+  return sorted.is_discarded() ? list : sorted.dump();
+}
+
 }  // namespace
 
 std::vector<Attribute> resource_of(const Json& request) {
@@ -87,7 +94,11 @@ void ExpectedResource::apply(const DrivenOperation& d) {
 }
 
 bool is_same(const Attribute& a, const Attribute& b) {
-  return a.key == b.key && a.value == b.value && a.kind == b.kind;
+  if (a.key != b.key || a.kind != b.kind) return false;
+  if (a.value == b.value) return true;
+  const bool may_have_pairs = a.kind == ValueKind::kKvlist || a.kind == ValueKind::kArray;
+  return may_have_pairs && a.value.size() == b.value.size() &&
+         with_sorted_pairs(a.value) == with_sorted_pairs(b.value);
 }
 
 const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key) {

@@ -37,6 +37,7 @@ std::vector<Attribute> taken_of(std::vector<Attribute> expected, const nlohmann:
 // Not applicable: the SDK sets its keys itself.
 Finding nothing_was_taken();
 
+// The pairs of a list of pairs may have another order.
 bool is_same(const Attribute& a, const Attribute& b);
 const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <set>
+#include <utility>
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
@@ -44,7 +45,9 @@ Finding mapping_protection(const ImageEvidence& e) {
   for (const Publication& p : publications_of(e)) {
     if (p.map == nullptr || p.map->name != "mmap" || (p.map->args[2] & PROT_EXEC) == 0) continue;
     Finding f = failed("the mapping of the context was created executable", "executable mapping");
+    f.level = "syscalls";
     f.evidence = call_lines({p.create, p.map});
+    f.event = EventLocation{p.start, p.map->entered_order, {}};
     return f;
   }
   if (e.judged.empty()) return no_valid_header();
@@ -90,9 +93,60 @@ Finding memfd_closed(const ImageEvidence& e) {
   return f;
 }
 
+Finding named_otherwise(const Context& c) {
+  Finding f = failed(fmt::format("a valid header is in a mapping named {}, where no reader looks",
+                                 c.candidate->entries.front().name),
+                     "mapping has another name");
+  f.evidence = {maps_line(c), "wanted: [anon_shmem:OTEL_CTX], [anon:OTEL_CTX] or /memfd:OTEL_CTX"};
+  f.hexdumps = {header_dump(c, {})};
+  return f;
+}
+
+bool is_whole(const Context& c) {
+  return c.payload != nullptr && c.payload->problem == PayloadProblem::kNone;
+}
+
+// Whether MADV_DONTFORK was for what was mapped there last.
+bool is_marked(const Image& image, std::uint64_t start) {
+  bool marked = false;
+  for (const SystemCall& c : image.calls) {
+    if (c.name == "mmap" && c.result == static_cast<std::int64_t>(start)) marked = false;
+    if (c.name != "madvise" || c.args[0] != start || c.result != 0) continue;
+    marked = marked || c.args[2] == MADV_DONTFORK;
+  }
+  return marked;
+}
+
+// While no reader can find a context, one that the image prepared for publication has another name
+// at the end, and never had a right one. Other copies of a header are the program's own affair.
+const Context* hidden_after_a_usable_one(const ImageEvidence& e) {
+  const auto memory_of = [](const Context& c) {
+    return std::pair(c.start(), c.candidate->entries.front().inode);
+  };
+  std::set<std::pair<std::uint64_t, std::uint64_t>> named;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (c.candidate->named) named.insert(memory_of(c));
+    }
+  }
+  if (e.contexts.empty()) return nullptr;
+  const auto& last = e.contexts.back();
+  if (std::ranges::any_of(last, [](const Context& c) { return c.candidate->named; })) {
+    return nullptr;
+  }
+  const auto it = std::ranges::find_if(last, [&](const Context& c) {
+    return c.usable() && is_whole(c) && !c.candidate->entries.front().name.empty() &&
+           !named.contains(memory_of(c)) && is_marked(*e.image, c.start());
+  });
+  return it == last.end() ? nullptr : &*it;
+}
+
 Finding discoverable(const ImageEvidence& e) {
+  if (e.has_usable) {
+    const Context* hidden = hidden_after_a_usable_one(e);
+    return hidden == nullptr ? passed() : named_otherwise(*hidden);
+  }
   if (e.has_named) {
-    if (e.has_usable) return passed();
     return unobservable(
         "a mapping has the name, but no valid header: another requirement reports it",
         "a valid header");
@@ -103,19 +157,11 @@ Finding discoverable(const ImageEvidence& e) {
       if (c.candidate->named || !c.usable()) continue;
       // A header in memory that never got a name may be the rest of a publication that
       // failed; a file or a name of its own says that it was meant to be found.
-      const auto& name = c.candidate->entries.front().name;
-      if (name.empty()) {
+      if (c.candidate->entries.front().name.empty()) {
         nameless = true;
         continue;
       }
-      if (c.payload == nullptr || c.payload->problem != PayloadProblem::kNone) continue;
-      Finding f = failed(
-          fmt::format("a valid header is in a mapping named {}, where no reader looks", name),
-          "mapping has another name");
-      f.evidence = {maps_line(c),
-                    "wanted: [anon_shmem:OTEL_CTX], [anon:OTEL_CTX] or /memfd:OTEL_CTX"};
-      f.hexdumps = {header_dump(c, {})};
-      return f;
+      if (is_whole(c)) return named_otherwise(c);
     }
   }
   if (nameless) {

@@ -618,6 +618,30 @@ TEST(PublishRules, AHeaderUnderAnotherName) {
   EXPECT_EQ(both.judge("pctx.publish.discoverable").outcome, Outcome::kFail);
 }
 
+TEST(PublishRules, AHeaderUnderAnotherNameAfterOneThatIsFound) {
+  Candidate hidden = Writer{}.candidate();
+  hidden.named = false;
+  hidden.entries[0].name = "/memfd:otel (deleted)";
+  const auto world = [&](std::int64_t result_of_mark) {
+    World w;
+    w.see({Writer{}.candidate()}, 2, Moment::kNamed, 3);
+    w.see({hidden}, 4, Moment::kExit);
+    SystemCall mark;
+    mark.name = "madvise";
+    mark.args = {hidden.entries[0].range.begin().raw(), 4096, 10};
+    mark.result = result_of_mark;
+    w.image().calls = {mark};
+    return w;
+  };
+  // The context that was found, after its name was taken away.
+  EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
+  ++hidden.entries[0].inode;
+  EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kFail);
+  EXPECT_EQ(world(-22).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
+  hidden.entries[0].name.clear();
+  EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
+}
+
 TEST(PublishRules, NothingToSayInZeroBytes) {
   Writer writer;
   writer.payload.clear();

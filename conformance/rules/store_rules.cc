@@ -232,7 +232,12 @@ std::optional<Finding> signature_untouched(const ImageEvidence& e, const History
                              : "an update changed the signature",
                          "signature or version changed");
     }
-    if (op.is_announced()) ++tally.judged;
+    // What was stored in between, and taken back, is not known.
+    if (any_unordered(op)) {
+      ++tally.unordered;
+    } else if (op.is_announced()) {
+      ++tally.judged;
+    }
   }
   return std::nullopt;
 }

@@ -765,6 +765,7 @@ TEST(StoreRules, ChangesByNobodyAreNotBlamedOnAThread) {
   kernel.vector(whole(kLater, kOtherHeap)).named();
   EXPECT_EQ(broken(kernel), Ids{});
   EXPECT_EQ(kernel.judge("pctx.update.zero-timestamp-first").outcome, Outcome::kUnobservable);
+  EXPECT_EQ(kernel.judge("pctx.update.signature-untouched").outcome, Outcome::kUnobservable);
 
   Recording fields_only;
   fields_only.tid = 0;

@@ -435,6 +435,8 @@ SEEN = {
     "bad_publish_memfd_closed": lambda s: any("OTEL_CTX" in link for link in s.links),
     "bad_publish_discoverable": lambda s: not s.candidates and any(
         re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
+    "bad_publish_discoverable_second": lambda s: not s.candidates and any(
+        re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
     "bad_publish_fields_nonzero": lambda s: (
         s.one().valid and s.one().pointer == 0 and s.one().payload_size == 0),
     "bad_publish_singleton": lambda s: len(s.valid) == 2,
@@ -455,8 +457,8 @@ SEEN_IN_CALLS = {
     "bad_publish_mapping_protection_created",
     "bad_publish_name_arguments_later",
     "bad_publish_name_whole_mapping", "bad_publish_name_after_timestamp",
-    "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_after_timestamp",
-    "bad_fork_dontfork_before_header"}
+    "bad_update_same_mapping", "bad_update_name_always", "bad_update_name_always_in_our_memory",
+    "bad_update_name_after_timestamp", "bad_fork_dontfork_before_header"}
 # ... and these in the order of their stores.
 SEEN_IN_STORES = {
     "bad_publish_timestamp_last", "bad_publish_timestamp_last_memcpy",
@@ -471,7 +473,8 @@ SEEN_IN_STORES = {
 WITHOUT_CONTEXT = {
     "good_publish_nothing", "good_launcher", "good_withdrawn_unmap", "good_withdrawn_zero_unmap",
     "good_withdrawn_zero", "good_ctypes_writer_drop", "good_withdrawn_name_first",
-    "good_withdrawn_unnamed", "good_withdrawn_for_other_use", "good_named_long_before"}
+    "good_withdrawn_unnamed", "good_withdrawn_for_other_use", "good_named_long_before",
+    "good_copy_under_another_name"}
 
 # They leave memory that no reader can find, which is a warning of requirements that are errors otherwise.
 NAMELESS = {"bad_failure_ftruncate_nameless", "bad_failure_mmap_nameless"}

@@ -47,6 +47,7 @@ constexpr Choice kGoodContent[] = {
     {"limits", "has limits for attributes, and adds its own attribute"},
     {"no-extra-pairs", "refuses extra pairs"},
     {"leaves-out-extra-pairs", "leaves out the extra pairs, and says so"},
+    {"pairs-in-another-order", "publishes attributes, and lists of pairs, in another order"},
     {"few-keys", "takes two keys, which it declares"},
     {"says-what-it-takes", "says in each reply which keys it takes"},
     {"no-keys", "takes no key"},
@@ -131,6 +132,17 @@ void change_inner(json& value) {
     for (json& a : pairs) change_number(a["value"], kName);
     if (is_bad("pctx.payload.resource-matches-sdk:one-pair"))
       pairs.erase(pairs.begin() + 1, pairs.end());
+  }
+}
+
+// This SDK keeps pairs in a table without an order.
+void reverse_pairs(json& value) {
+  if (value.contains("kvlistValue")) {
+    json& pairs = value["kvlistValue"]["values"];
+    std::ranges::reverse(pairs);
+    for (json& a : pairs) reverse_pairs(a["value"]);
+  } else if (value.contains("arrayValue")) {
+    for (json& v : value["arrayValue"]["values"]) reverse_pairs(v);
   }
 }
 
@@ -227,6 +239,12 @@ Content given(Content content, const json& request) {
     const json own = text("telemetry.sdk.name", "ctxconf");
     if (std::ranges::find(kept, own) == kept.end()) kept.push_back(own);
     content.resource = std::move(kept);
+  }
+  if (is_good("pairs-in-another-order")) {
+    for (json* list : {&content.resource, &content.attributes}) {
+      std::ranges::reverse(*list);
+      for (json& a : *list) reverse_pairs(a["value"]);
+    }
   }
   return content;
 }

@@ -1,11 +1,13 @@
 // Cases about the naming call, and about names.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <string>
 
@@ -22,6 +24,14 @@ namespace {
 // memfd itself has the wrong name.
 void bad_discoverable() {
   publish_and_hold(usual_message(), {.memfd_name = "otel", .label = "otel"});
+}
+
+void bad_discoverable_second() {
+  const Region old = publish();
+  pause();
+  set_timestamp(old, 0);
+  munmap(old.at, old.size);
+  bad_discoverable();
 }
 
 void bad_memfd_name() { publish_and_hold(usual_message(), {.memfd_name = "otel_ctx"}); }
@@ -69,6 +79,15 @@ void bad_update_name_always() {
   for (int i = 1; i <= 3; ++i) {
     pause();
     change(r, numbered_payload(i));
+  }
+  hold(r);
+}
+
+void bad_update_name_always_in_our_memory() {
+  const Region r = publish();
+  for (int i = 1; i <= 3; ++i) {
+    pause();
+    in_a_process_with_our_memory([&] { change(r, numbered_payload(i)); });
   }
   hold(r);
 }
@@ -145,8 +164,34 @@ void good_naming_denied() {
   publish_and_hold(usual_message());
 }
 
+// The copy is the program's own affair: it was not marked, and no naming call was for it.
+void good_copy_under_another_name() {
+  const Region r = publish();
+  announce(r);
+  pause();
+  const Region copy = make_region({.memfd_name = "state", .advice = MADV_NORMAL});
+  std::memcpy(copy.at, r.at, r.size);
+  set_timestamp(r, 0);
+  munmap(r.at, r.size);
+  wait_for_the_end();
+}
+
+void good_named_in_our_memory() {
+  const Region r = make_region();
+  fill(r, on_heap(usual_message()));
+  in_a_process_with_our_memory([&] { set_name(r); });
+  pause();
+  in_a_process_with_our_memory([&] { update(r, numbered_payload(1)); });
+  pause();
+  change(r, numbered_payload(2));
+  in_a_process_with_our_memory([&] { set_name(r); });
+  hold(r);
+}
+
 constexpr Case kBadNaming[] = {
     {"pctx.publish.discoverable", "calls the mapping otel", bad_discoverable},
+    {"pctx.publish.discoverable:second", "does so when it publishes again",
+     bad_discoverable_second},
     {"pctx.publish.memfd-name", "calls the memfd otel_ctx", bad_memfd_name},
     {"pctx.publish.name-always", "makes no naming call where a memfd has the name",
      bad_name_always},
@@ -159,6 +204,9 @@ constexpr Case kBadNaming[] = {
      bad_name_after_timestamp},
     {"pctx.update.name-always", "makes three updates without a naming call",
      bad_update_name_always},
+    {"pctx.update.name-always:in-our-memory",
+     "lets CLONE_VM children make three updates without a naming call",
+     bad_update_name_always_in_our_memory},
     {"pctx.update.name-after-timestamp", "makes the naming call while the timestamp is zero",
      bad_update_name_after_timestamp},
 };
@@ -170,6 +218,10 @@ constexpr Case kGoodNaming[] = {
     {"named-twice", "makes two naming calls each time, one of them early in updates",
      good_named_twice},
     {"names-other-memory", "gives other memory other names", good_names_other_memory},
+    {"copy-under-another-name", "withdraws its context and keeps a copy of the header",
+     good_copy_under_another_name},
+    {"named-in-our-memory", "lets CLONE_VM children make the naming calls, and an update",
+     good_named_in_our_memory},
     {"naming-denied", "has a seccomp filter that refuses the naming call", good_naming_denied},
 };
 

@@ -1,13 +1,10 @@
 // Cases about the order of stores.
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -323,19 +320,6 @@ void good_all_by_read() {
   store_by_read(r.at + kPointerAt, header.substr(kPointerAt));
   store_by_read(r.at + kTimestampAt, header.substr(kTimestampAt, 8));
   name_and_hold(r);
-}
-
-// Runs `work` in a process that shares our memory, and waits.
-template <class Work>
-void in_a_process_with_our_memory(Work work) {
-  alignas(16) static char stack[64 * 1024];
-  const auto run = [](void* w) {
-    (*static_cast<Work*>(w))();
-    return 0;
-  };
-  const pid_t child = clone(run, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &work);
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die("clone");
 }
 
 void good_published_by_process_with_our_memory() {

@@ -1,6 +1,11 @@
 #include "conformance/testees/process/usual.h"
 
+#include <sched.h>
+#include <sys/wait.h>
+
 #include <cerrno>
+#include <csignal>
+#include <functional>
 
 #include "conformance/testees/writer/program.h"
 
@@ -53,6 +58,17 @@ void name_and_hold(const Region& r) {
   hold(r);
 }
 void publish_and_hold(const Bytes& bytes, const Plan& plan) { hold(publish(bytes, plan)); }
+
+void in_a_process_with_our_memory(std::function<void()> work) {
+  alignas(16) static char stack[64 * 1024];
+  const auto run = [](void* w) {
+    (*static_cast<std::function<void()>*>(w))();
+    return 0;
+  };
+  const pid_t child = clone(run, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &work);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) die("clone");
+}
 
 void needs_32_bits() {
   if (sizeof(void*) == 4) return;

@@ -1,6 +1,7 @@
 // What the programs with a process context publish where their case is not about it.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "conformance/testees/writer/header.h"
@@ -29,6 +30,9 @@ Region publish_inline(const Bytes& bytes, std::size_t gap, const Plan& plan);
 void hold(const Region& r);
 void name_and_hold(const Region& r);
 void publish_and_hold(const Bytes& bytes, const Plan& plan = {});
+
+// Runs `work` in a process that shares our memory, and waits.
+void in_a_process_with_our_memory(std::function<void()> work);
 
 // For cases that are about programs of 32 bits.
 void needs_32_bits();
