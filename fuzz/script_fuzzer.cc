@@ -27,7 +27,7 @@ std::vector<std::size_t> slow_line_numbers(std::string_view text) {
     if (c == '\n') {
       ended();
       ++number;
-    } else {
+    } else if (!line.empty() || (c != ' ' && c != '\t' && c != '\r')) {
       line += c;
     }
   }

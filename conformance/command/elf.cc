@@ -31,6 +31,7 @@ namespace {
 
 constexpr int kThreadContext = 4947;
 constexpr std::size_t kMostRelocations = 12;  // shown per file
+constexpr std::size_t kMostFiles = 2048;      // each is judged with all the others
 
 // The requirements that a file alone can break.
 std::vector<const Requirement*> requirements_about_files(
@@ -252,6 +253,12 @@ int judge_files(const JudgeOptions& options, const std::vector<std::string>& fil
   if (!selected) {
     return complain(kExitUsage, "elf: " + selected.error().detail,
                     "`ctxconf elf --only 'tctx.tls.*' FILE` judges them all");
+  }
+  if (files.size() > kMostFiles) {
+    return complain(
+        kExitUsage,
+        fmt::format("elf: {} files; at most {} are judged together", files.size(), kMostFiles),
+        "name the files of one program, and run the command once for each program");
   }
   Floor floor;
   if (const int code = read_floor(options, floor); code != 0) return code;

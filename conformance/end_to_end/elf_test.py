@@ -165,6 +165,12 @@ class Reports(ElfTest):
         for wrong in ((), ("--only", "pctx.*", self.GOOD), ("--only", "x", self.GOOD), ("--no",)):
             self.check(self.elf(*wrong), USAGE)
 
+    def test_the_number_of_files_has_a_limit(self):
+        self.check(self.elf(*[self.GOOD] * 300), CLEAN, "none failed")
+        done = self.elf(*[self.GOOD] * 2049)
+        self.check(done, USAGE, "2049 files; at most 2048 are judged together")
+        self.assertEqual(done.out, "")
+
     def test_a_selection_leaves_the_verdict_alone(self):
         done = self.elf("--only", "*.is-pointer", self.HIDDEN)
         self.check(done, FAILED, "1 selected", "a profiler will not find otel_thread_ctx_v1")

@@ -419,6 +419,11 @@ bool gives_up_at_once(const ImageEvidence& e, const SystemCall& naming) {
   return at - since < kAtOnce;
 }
 
+// Over a limit the call, store or snapshot is missing that would show what the thread did first.
+bool is_all_kept(const Image& i) {
+  return i.calls_dropped + i.other_calls_dropped + i.stores_dropped + i.snapshots_dropped == 0;
+}
+
 Finding name_failure_ignored(const ImageEvidence& e) {
   constexpr std::uint64_t kRest = 2'000'000'000;
   const bool memfd = std::ranges::any_of(
@@ -451,6 +456,12 @@ Finding name_failure_ignored(const ImageEvidence& e) {
       return c->injected && c->entered_ns < s.first_seen_ns && gives_up_at_once(e, *c);
     });
     if (at_once == refused.end()) continue;
+    if (!is_all_kept(*e.image)) {
+      return unobservable(
+          "the context was withdrawn after its naming call was refused; not all that the program "
+          "did in between was kept: there was too much",
+          "a program that changes its context less often while it is observed");
+    }
     Finding f = failed("the context was withdrawn as soon as its naming call was refused",
                        "context withdrawn because it could not be named");
     f.evidence = call_lines({*at_once});

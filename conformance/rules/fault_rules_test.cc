@@ -399,6 +399,33 @@ TEST(NameFailureIgnored, AContextThatIsTakenAwayLaterMayHaveServedItsTime) {
   EXPECT_EQ(outcome(busy.unmapped(100'000)), Outcome::kUnobservable);
 }
 
+TEST(NameFailureIgnored, WhatCameFirstMayNotHaveBeenKept) {
+  constexpr std::string_view kRequirement = "pctx.publish.name-failure-ignored";
+  const auto finding = [&](std::uint64_t Image::* dropped) {
+    Recording r = refused_name();
+    if (dropped != nullptr) r.image().*dropped = 1;
+    return r.unmapped(100'000).nothing_seen(2'500'000'000).judge(kRequirement);
+  };
+  EXPECT_EQ(finding(nullptr).outcome, Outcome::kFail);
+  for (const auto dropped : {&Image::calls_dropped, &Image::other_calls_dropped,
+                             &Image::stores_dropped, &Image::snapshots_dropped}) {
+    const Finding f = finding(dropped);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable);
+    EXPECT_THAT(f.saw, HasSubstr("kept"));
+  }
+  // An update frees its old payload. If only this call is missing, the next store looks like the
+  // first thing.
+  Recording updated = refused_name();
+  updated.now -= 900'000;
+  updated.call("munmap", {kAt + 4 * kPage, kPage}, 0);
+  updated.zeroed(1, 100'000).nothing_seen(2'500'000'000);
+  EXPECT_EQ(updated.outcome(kRequirement), Outcome::kUnobservable);
+  updated.image().calls.pop_back();
+  EXPECT_EQ(updated.outcome(kRequirement), Outcome::kFail);
+  updated.image().other_calls_dropped = 1;
+  EXPECT_EQ(updated.outcome(kRequirement), Outcome::kUnobservable);
+}
+
 TEST(FailureMadvise, NothingMayBePublished) {
   Recording bad;
   bad.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected().named(1);

@@ -19,6 +19,7 @@ constexpr std::size_t kMaxLine = 4096;
 constexpr std::size_t kMaxPattern = 100;
 constexpr std::size_t kMaxQuoted = 120;
 constexpr std::size_t kMaxValue = 200;
+constexpr int kMaxSuggestions = 64;  // of one file; each compares the pattern with every id
 
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -289,7 +290,8 @@ class Parser {
   }
 
   void unknown(int line, const std::string& pattern) {
-    const std::string near = catalogue_.nearest(pattern);
+    const std::string near =
+        ++unknown_ > kMaxSuggestions ? std::string() : catalogue_.nearest(pattern);
     // Other characters have a meaning in sed or the shell.
     const bool plain =
         pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == pattern.npos;
@@ -366,6 +368,7 @@ class Parser {
 
   Expectations out_;
   const Catalogue& catalogue_;
+  int unknown_ = 0;  // patterns that match no id
 };
 
 bool matches(const Expectation& e, const Observed& o) {

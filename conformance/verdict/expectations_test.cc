@@ -220,6 +220,21 @@ TEST(ParseExpectations, NamesTheNearestIdForAnUnknownOne) {
   EXPECT_EQ(glob.problems.at(0).mend, "sed -E -i '2s/^/# /' '-f'");
 }
 
+TEST(ParseExpectations, NamesTheNearestIdForTheFirstUnknownOnesOnly) {
+  constexpr std::size_t kSuggestions = 64;
+  std::string lines;
+  for (std::size_t i = 0; i < kSuggestions + 2; ++i) lines += "fail pctx.header.versoin issue=x\n";
+  const Expectations e = parsed(lines);
+  ASSERT_EQ(e.problems.size(), kSuggestions + 2);
+  for (std::size_t i = 0; i < e.problems.size(); ++i) {
+    const auto& [line, code, text, mend] = e.problems[i];
+    EXPECT_EQ(line, static_cast<int>(i) + 2);
+    EXPECT_EQ(code, 5);
+    EXPECT_EQ(text.contains("did you mean pctx.header.version?"), i < kSuggestions) << i;
+    EXPECT_TRUE(mend.starts_with("sed ")) << mend;
+  }
+}
+
 TEST(ParseExpectations, RefusesLinesThatRepeatOrContradict) {
   const std::string a = "fail pctx.header.version issue=x";
   const std::string app = " image=\"* /bin/app\"";
