@@ -95,7 +95,7 @@ struct ThreadsStopper::Pass {
   bool take_end(const siginfo_t& event);
   Turn take_turn(pid_t tid);
   void report(std::size_t index, const Result<RemoteAddr>& result);
-  void report(const Turn& turn, int err);
+  void report(const Turn& turn, int err, const char* op = "stop thread");
   void report_all(const Error& error);
 
   // In the caller, after a worker has ended.
@@ -228,14 +228,13 @@ void ThreadsStopper::Pass::report(std::size_t index, const Result<RemoteAddr>& r
   }
 }
 
-void ThreadsStopper::Pass::report(const Turn& turn, int err) {
-  if (!turn.told) report(turn.index, fail("stop thread", err, thread_subject(turn.tid)));
+void ThreadsStopper::Pass::report(const Turn& turn, int err, const char* op) {
+  if (!turn.told) report(turn.index, fail(op, err, thread_subject(turn.tid)));
 }
 
 void ThreadsStopper::Pass::report_all(const Error& error) {
   for (const Turn& turn : std::exchange(in_flight, {})) {
-    if (turn.told) continue;
-    report(turn.index, fail(error.op, error.err, thread_subject(turn.tid) + error.detail));
+    report(turn, error.err, error.op);
   }
 }
 

@@ -318,7 +318,7 @@ bool RecordingLoop::begin_call_in_lent_memory(const sys::SyscallEntry& e) {
   if (lender == nullptr || e.nr == SYS_ptrace) return false;
   auto call = lender->calls().describe(e);
   if (!call) return false;
-  for (const auto& instrument : lender->instruments()) instrument->catch_up(e.tid);
+  catch_up(lender->image().key.pid, e.tid);
   lender->calls().entered(*std::move(call), e.short_time);
   return true;
 }

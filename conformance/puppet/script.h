@@ -464,7 +464,7 @@ std::optional<ScriptProblem> check(const Script& script);
 // JSON lines; the first one has the version and the program.
 std::string to_json(const Script& script);
 std::string to_json(const Operation& operation);  // one line without its newline
-// Also runs check(). Ignores lines of blanks, and those that begin with #, blanks before it or not.
+// Also runs check(). Ignores blank lines, and lines whose first character after blanks is #.
 // `lines` gets the line number of each operation.
 std::expected<Script, ScriptProblem> script_from_json(std::string_view text,
                                                       std::vector<std::size_t>* lines = nullptr);

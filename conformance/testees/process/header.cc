@@ -1,8 +1,6 @@
 // Cases about the header: its fields, and when it is filled in.
 #include "conformance/testees/writer/header.h"
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -39,8 +37,7 @@ void bad_version() {
 void bad_version_of_the_second() {
   const Region old = publish();
   pause();
-  set_timestamp(old, 0);
-  munmap(old.at, old.size);
+  withdraw(old);
   bad_version();
 }
 

@@ -29,8 +29,7 @@ void bad_discoverable() {
 void bad_discoverable_second() {
   const Region old = publish();
   pause();
-  set_timestamp(old, 0);
-  munmap(old.at, old.size);
+  withdraw(old);
   bad_discoverable();
 }
 
@@ -171,8 +170,7 @@ void good_copy_under_another_name() {
   pause();
   const Region copy = make_region({.memfd_name = "state", .advice = MADV_NORMAL});
   std::memcpy(copy.at, r.at, r.size);
-  set_timestamp(r, 0);
-  munmap(r.at, r.size);
+  withdraw(r);
   wait_for_the_end();
 }
 

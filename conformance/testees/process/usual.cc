@@ -1,6 +1,7 @@
 #include "conformance/testees/process/usual.h"
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -58,6 +59,11 @@ void name_and_hold(const Region& r) {
   hold(r);
 }
 void publish_and_hold(const Bytes& bytes, const Plan& plan) { hold(publish(bytes, plan)); }
+
+void withdraw(const Region& r) {
+  set_timestamp(r, 0);
+  munmap(r.at, r.size);
+}
 
 void in_a_process_with_our_memory(std::function<void()> work) {
   alignas(16) static char stack[64 * 1024];

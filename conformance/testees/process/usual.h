@@ -31,6 +31,9 @@ void hold(const Region& r);
 void name_and_hold(const Region& r);
 void publish_and_hold(const Bytes& bytes, const Plan& plan = {});
 
+// Ends its context by a timestamp of zero, and unmaps it.
+void withdraw(const Region& r);
+
 // Runs `work` in a process that shares our memory, and waits.
 void in_a_process_with_our_memory(std::function<void()> work);
 

@@ -25,8 +25,7 @@ void good_withdrawn_zero_unmap() {
   const Region r = publish();
   announce(r);
   pause();
-  set_timestamp(r, 0);
-  munmap(r.at, r.size);
+  withdraw(r);
   wait_for_the_end();
 }
 
@@ -57,8 +56,7 @@ void good_withdrawn_name_first() {
   announce(r);
   pause();
   take_name_away(r);
-  set_timestamp(r, 0);
-  munmap(r.at, r.size);
+  withdraw(r);
   wait_for_the_end();
 }
 
@@ -111,8 +109,7 @@ void good_withdrawn_zero_republish() {
 void good_republish() {
   const Region old = publish();
   pause();
-  set_timestamp(old, 0);
-  munmap(old.at, old.size);
+  withdraw(old);
   pause();
   publish_and_hold(numbered_message(1));
 }
