@@ -1,7 +1,7 @@
 # ctxconf with its helpers; the reference library installs itself (writer.cmake).
 install(TARGETS ctxconf reader_ref RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
 install(TARGETS ctxconf-trampoline process_writer
-  adapter_cpp driven_process_writer driven_record_writer driven_thread_writer
+  adapter_cpp bad_reader driven_process_writer driven_record_writer driven_thread_writer
   thread_writer thread_unexported thread_static thread_static_pie thread_loader thread_go
   RUNTIME DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/ctxconf" COMPONENT programs)
 if(TARGET ctxconf-puppet)

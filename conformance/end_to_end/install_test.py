@@ -14,10 +14,10 @@ import unittest
 
 BUILD, CMAKE = os.path.abspath(sys.argv.pop(1)), sys.argv.pop(1)
 ZOO = ("mutants.json", "driven_process_mutants.json", "driven_thread_mutants.json",
-       "driven_record_mutants.json")
+       "driven_record_mutants.json", "reader_mutants.json")
 # One file of each kind.
 SOME = ("good_default", "good_driven_default", "good_adapter_thread",
-        "bad_record_attach_valid_set_last")
+        "bad_record_attach_valid_set_last", "bad_reader_pctx_no_context")
 
 
 class InstallTest(unittest.TestCase):
