@@ -32,6 +32,7 @@ constexpr std::size_t kAtOnce = 8;
 // After so long without any stop, those that are waited for are put off in favour of others.
 constexpr milliseconds kPatience{20};
 constexpr milliseconds kShortestTick{1};
+constexpr milliseconds kSignalsStay{100};
 // How often a thread is tried at least that another tracer has.
 constexpr int kFewestTries = 4;
 
@@ -39,7 +40,6 @@ constexpr int kFewestTries = 4;
 struct Turn {
   std::size_t index = 0;
   pid_t tid = 0;
-  bool foreign = false;  // a thread of another process that has the id now
   Clock::time_point begun;
   // Visited, and then killed before we let go of it: its end must be taken, or an exec that kills
   // it waits for us.
@@ -99,6 +99,7 @@ struct ThreadsStopper::Passes {
   void take_stop(const siginfo_t& event);
   bool take_end(const siginfo_t& event);
   Turn take_turn(pid_t tid);
+  bool is_foreign(const Turn& turn) const;
   void report(std::size_t index, const Result<RemoteAddr>& result);
   void report(const Turn& turn, int err, const char* op = "stop thread");
   void report_all(const Error& error);
@@ -146,10 +147,14 @@ void ThreadsStopper::Passes::begin_pass(const StopPass& given) {
 void ThreadsStopper::Passes::work() {
   while (true) {
     ignore_stop_signals();
-    work_on_pass();
-    if (worker_ends) return;
-    go_on();
-    if (ended) return;
+    // A handler may be installed meanwhile, but to ask in each pass costs too much.
+    const auto ask_again = Clock::now() + kSignalsStay;
+    do {
+      work_on_pass();
+      if (worker_ends) return;
+      go_on();
+      if (ended) return;
+    } while (Clock::now() < ask_again);
   }
 }
 
@@ -183,7 +188,6 @@ void ThreadsStopper::Passes::begin(std::size_t index) {
     return refuse(index, std::move(seized).error());
   }
   shake();
-  in_flight.back().foreign = !is_thread_of(tid, pass.pid);
   // If this fails, the thread has ended, and an event says so.
   ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
   shake();
@@ -233,10 +237,12 @@ bool ThreadsStopper::Passes::take_event() {
 
 void ThreadsStopper::Passes::take_stop(const siginfo_t& event) {
   Turn turn = take_turn(event.si_pid);
-  if (turn.foreign) {
-    report(turn, ESRCH);
-  } else if (turn.tid != 0 && !turn.told) {
-    report(turn.index, stopped_thread_pointer(turn.tid));
+  if (turn.tid != 0 && !turn.told) {
+    if (is_foreign(turn)) {
+      report(turn, ESRCH);
+    } else {
+      report(turn.index, stopped_thread_pointer(turn.tid));
+    }
   }
   if (let_go(event)) return;
   turn.tid = event.si_pid;
@@ -250,7 +256,7 @@ void ThreadsStopper::Passes::take_stop(const siginfo_t& event) {
 bool ThreadsStopper::Passes::take_end(const siginfo_t& event) {
   const Turn turn = take_turn(event.si_pid);
   if (turn.tid != 0) report(turn, ESRCH);
-  if (event.si_pid == pass.pid || turn.foreign) {
+  if (event.si_pid == pass.pid || is_foreign(turn)) {
     worker_ends = true;
     return false;
   }
@@ -268,6 +274,12 @@ Turn ThreadsStopper::Passes::take_turn(pid_t tid) {
   *at = in_flight.back();
   in_flight.pop_back();
   return turn;
+}
+
+// Another process has the id now. Ask about a tracee, and not before it has come: the less lies
+// between two stops of a thread, the less they cost.
+bool ThreadsStopper::Passes::is_foreign(const Turn& turn) const {
+  return turn.tid != 0 && !is_thread_of(turn.tid, pass.pid);
 }
 
 void ThreadsStopper::Passes::report(std::size_t index, const Result<RemoteAddr>& result) {
