@@ -84,14 +84,14 @@ ProcessReader::ProcessReader(pid_t pid, ReaderOptions options, ReaderTools& tool
 }
 
 Result<ProcessReport> ProcessReader::read(const Wanted& wanted) {
-  Reading reading{.wanted = wanted};
+  Reading reading(wanted);
   auto result = go_on(reading, {});
   while (!result) result = go_on(reading, sample_threads(tools_->stopper, pass_of(reading)));
   return *std::move(result);
 }
 
 void ProcessReader::read_while(const GoesOn& goes_on) {
-  const Reading fresh{.wanted = {.threads = options_.threads, .only = {}}};
+  const Reading fresh({.threads = options_.threads, .only = {}});
   Reading reading = fresh;
   sample_while(tools_->stopper, [&](Samples samples) -> std::optional<SamplePass> {
     auto result = go_on(reading, std::move(samples));
@@ -107,19 +107,17 @@ void ProcessReader::read_while(const GoesOn& goes_on) {
 // Nothing: it needs the samples of `tids` first.
 std::optional<Result<ProcessReport>> ProcessReader::go_on(Reading& reading, Samples samples) {
   constexpr int kTries = 2;
-  bool is_sampled = std::exchange(reading.needs_samples, false);
   while (reading.tries < kTries) {
-    if (!is_sampled) {
+    if (std::exchange(reading.needs_samples, false)) {
+      add_threads(reading, std::exchange(samples, {}));
+    } else {
       CTX_RETURN_IF_ERROR(begin(reading));
       if (reading.needs_samples) return std::nullopt;
-    } else {
-      add_threads(reading, std::move(samples));
     }
     CTX_ASSIGN_OR_RETURN(same, still_holds(reading.report));
     if (same) return std::move(reading.report);
     listing_.reset();
     ++reading.tries;
-    is_sampled = false;
   }
   return sys::fail(
       "read process", EAGAIN,

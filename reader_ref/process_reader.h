@@ -108,11 +108,13 @@ class ProcessReader {
   };
   // A read, up to the samples of the threads and from there on.
   struct Reading {
+    explicit Reading(const Wanted& what) : wanted(what) {}
+
     Wanted wanted;
     int tries = 0;
     bool needs_samples = false;
-    ProcessReport report = {};
-    std::vector<pid_t> tids = {};
+    ProcessReport report;
+    std::vector<pid_t> tids;
   };
   struct Listing {
     std::vector<sys::MapEntry> candidates;
