@@ -84,12 +84,40 @@ ProcessReader::ProcessReader(pid_t pid, ReaderOptions options, ReaderTools& tool
 }
 
 Result<ProcessReport> ProcessReader::read(const Wanted& wanted) {
+  Reading reading(wanted);
+  auto result = go_on(reading, {});
+  while (!result) result = go_on(reading, sample_threads(tools_->stopper, pass_of(reading)));
+  return *std::move(result);
+}
+
+void ProcessReader::read_while(const GoesOn& goes_on) {
+  const Reading fresh({.threads = options_.threads, .only = {}});
+  Reading reading = fresh;
+  sample_while(tools_->stopper, [&](Samples samples) -> std::optional<SamplePass> {
+    auto result = go_on(reading, std::move(samples));
+    while (result) {
+      if (!goes_on(*std::move(result))) return std::nullopt;
+      reading = fresh;
+      result = go_on(reading, {});
+    }
+    return pass_of(reading);
+  });
+}
+
+// Nothing: it needs the samples of `tids` first.
+std::optional<Result<ProcessReport>> ProcessReader::go_on(Reading& reading, Samples samples) {
   constexpr int kTries = 2;
-  for (int i = 0; i < kTries; ++i) {
-    CTX_ASSIGN_OR_RETURN(report, read_once(wanted));
-    CTX_ASSIGN_OR_RETURN(same, still_holds(report));
-    if (same) return std::move(report);
+  while (reading.tries < kTries) {
+    if (std::exchange(reading.needs_samples, false)) {
+      add_threads(reading, std::exchange(samples, {}));
+    } else {
+      CTX_RETURN_IF_ERROR(begin(reading));
+      if (reading.needs_samples) return std::nullopt;
+    }
+    CTX_ASSIGN_OR_RETURN(same, still_holds(reading.report));
+    if (same) return std::move(reading.report);
     listing_.reset();
+    ++reading.tries;
   }
   return sys::fail(
       "read process", EAGAIN,
@@ -113,7 +141,7 @@ Result<> ProcessReader::open_process() {
   return {};
 }
 
-Result<ProcessReport> ProcessReader::read_once(const Wanted& wanted) {
+Result<> ProcessReader::begin(Reading& reading) {
   is_fresh_ = false;
   CTX_RETURN_IF_ERROR(open_process());
   CTX_RETURN_IF_ERROR(sample_context());
@@ -122,15 +150,15 @@ Result<ProcessReport> ProcessReader::read_once(const Wanted& wanted) {
     executable_ = std::move(executable);
     names_.clear();
   }
-  ProcessReport report;
+  ProcessReport& report = reading.report = {};
   report.pid = pid_;
   report.start_ticks = process_->start_ticks();
   report.executable = *executable_;
   report.context = known_.context;
   report.busy = known_.busy;
   report.notes = known_.notes;
-  if (report.context && wanted.threads) read_threads(report, wanted.only);
-  return report;
+  if (report.context && reading.wanted.threads) prepare_threads(reading);
+  return {};
 }
 
 // Whether executable, context and threads belong to one program, and that to the process. An exec
@@ -230,7 +258,9 @@ Result<> ProcessReader::find_variable() {
   return {};
 }
 
-void ProcessReader::read_threads(ProcessReport& report, std::optional<pid_t> only) {
+// All up to the samples.
+void ProcessReader::prepare_threads(Reading& reading) {
+  ProcessReport& report = reading.report;
   report.threads_why = why_no_threads(*report.context);
   if (!report.threads_why.empty()) return;
   if (const auto found = find_variable(); !found) {
@@ -246,20 +276,29 @@ void ProcessReader::read_threads(ProcessReport& report, std::optional<pid_t> onl
   }
   report.variables = describe_variables(variable);
   find_locations(loaded_->variable, memory_);
-  const auto tids = only ? Result<std::vector<pid_t>>(std::in_place, {*only}) : process_->threads();
+  const auto& only = reading.wanted.only;
+  auto tids = only ? Result<std::vector<pid_t>>(std::in_place, {*only}) : process_->threads();
   if (!tids) {
     report.threads_why = "the threads cannot be listed: " + sys::to_string(tids.error());
     return;
   }
   report.threads_read = true;
-  add_threads(report, *tids);
+  reading.needs_samples = true;
+  reading.tids = *std::move(tids);
+}
+
+SamplePass ProcessReader::pass_of(const Reading& reading) const {
+  return {.variable = &loaded_->variable,
+          .memory = &memory_,
+          .attributes = options_.attributes,
+          .tids = reading.tids,
+          .limits = {options_.stop_deadline, Clock::now() + options_.stop_budget}};
 }
 
 // Without those that have ended.
-void ProcessReader::add_threads(ProcessReport& report, const std::vector<pid_t>& tids) {
-  const sys::StopLimits limits{options_.stop_deadline, Clock::now() + options_.stop_budget};
-  auto samples = sample_threads(tools_->stopper, tids, loaded_->variable, memory_,
-                                options_.attributes, limits);
+void ProcessReader::add_threads(Reading& reading, Samples samples) {
+  ProcessReport& report = reading.report;
+  const std::vector<pid_t>& tids = reading.tids;
   // All threads run again: from here on only copies are used.
   std::vector<std::optional<RecordCopy>> records;
   bool unknown = false;

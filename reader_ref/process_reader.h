@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -87,6 +88,13 @@ class ProcessReader {
   sys::Result<ProcessReport> read_context() { return read({.threads = false, .only = {}}); }
   sys::Result<ProcessReport> read_thread(pid_t tid) { return read({.threads = true, .only = tid}); }
 
+  // Reads again and again, as long as `goes_on` says so of each result. In between the tracing
+  // thread goes on, and nothing is handed over to it, which read() does each time. So `goes_on` and
+  // options.sleep may run in another thread: see ThreadsStopper::visit_while(). Use neither this
+  // reader nor `tools` there.
+  using GoesOn = std::function<bool(sys::Result<ProcessReport>)>;
+  void read_while(const GoesOn& goes_on);
+
   // The next read lists the mappings.
   void relist() { listing_.reset(); }
   bool knows_context() const { return known_.context != nullptr; }
@@ -97,6 +105,16 @@ class ProcessReader {
   struct Wanted {
     bool threads = true;
     std::optional<pid_t> only;
+  };
+  // A read, up to the samples of the threads and from there on.
+  struct Reading {
+    explicit Reading(const Wanted& what) : wanted(what) {}
+
+    Wanted wanted;
+    int tries = 0;
+    bool needs_samples = false;
+    ProcessReport report;
+    std::vector<pid_t> tids;
   };
   struct Listing {
     std::vector<sys::MapEntry> candidates;
@@ -112,7 +130,9 @@ class ProcessReader {
 
   sys::Result<> open_process();
   sys::Result<ProcessReport> read(const Wanted& wanted);
-  sys::Result<ProcessReport> read_once(const Wanted& wanted);
+  std::optional<sys::Result<ProcessReport>> go_on(Reading& reading, Samples samples);
+  sys::Result<> begin(Reading& reading);
+  SamplePass pass_of(const Reading& reading) const;
   sys::Result<bool> still_holds(const ProcessReport& report);
   sys::Result<bool> is_listed(const sys::MapEntry& mapping);
   sys::Result<> sample_context();
@@ -120,8 +140,8 @@ class ProcessReader {
   sys::Result<> list_mappings();
   bool wants_variable() const;
   sys::Result<> find_variable();
-  void read_threads(ProcessReport& report, std::optional<pid_t> only);
-  void add_threads(ProcessReport& report, const std::vector<pid_t>& tids);
+  void prepare_threads(Reading& reading);
+  void add_threads(Reading& reading, Samples samples);
   void refresh_names(ProcessReport& report, const std::vector<std::optional<RecordCopy>>& records);
   const std::string& name_of(pid_t tid);
 

@@ -7,7 +7,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <stdexcept>
+#include <vector>
 
 #include "reader_ref/target_child.h"
 
@@ -131,6 +134,79 @@ TEST(ProcessReader, SeesChangesBetweenTwoLists) {
     reader.relist();
     return r.context != nullptr;
   }));
+}
+
+// Each step is taken when its condition holds of a report; all within one loop.
+TEST(ProcessReader, SeesChangesWithinOneLoop) {
+  Target target;
+  ReaderTools tools;
+  ProcessReader reader(target.pid(), {}, tools);
+  struct Step {
+    std::function<bool(const sys::Result<ProcessReport>&)> holds;
+    std::function<void()> change;
+  };
+  std::size_t keys = 0;
+  const std::vector<Step> steps = {
+      {[&](const auto& r) {
+         if (r && r->context) keys = r->context->keys.size();
+         return r && r->threads.size() == 2 && r->threads[0].why == "the slot is null" &&
+                r->threads[1].context;
+       },
+       [&] { target.order("grow name"); }},
+      {[&](const auto& r) { return r && r->context && r->context->keys.size() > keys; },
+       [&] { target.order("drop"); }},
+      {[](const auto& r) { return r && !r->context; }, [&] { target.order("publish"); }},
+      {[](const auto& r) { return r && r->threads.size() == 2 && r->threads[1].context; },
+       [&] { target.end(); }},
+      {[](const auto& r) { return !r && r.error().err == ESRCH; }, [] {}},
+  };
+  std::size_t done = 0;
+  int reads = 0;
+  reader.read_while([&](const sys::Result<ProcessReport>& report) {
+    if (steps[done].holds(report)) {
+      steps[done++].change();
+    } else {
+      usleep(1000);
+    }
+    return done < steps.size() && ++reads < 20'000;
+  });
+  EXPECT_EQ(done, steps.size());
+}
+
+TEST(ProcessReader, ALoopCanDoWithoutThreadsAndWithoutAProcess) {
+  Target target;
+  ReaderTools tools;
+  ReaderOptions options;
+  options.threads = false;
+  ProcessReader reader(target.pid(), options, tools);
+  int reads = 0;
+  reader.read_while([&](const sys::Result<ProcessReport>& report) {
+    EXPECT_TRUE(report && report->context && !report->threads_read);
+    return ++reads < 3;
+  });
+  EXPECT_EQ(reads, 3);
+  target.end();
+  reader.read_while([&](const sys::Result<ProcessReport>& report) {
+    EXPECT_EQ(report.error().err, ESRCH);
+    return ++reads < 6;
+  });
+  EXPECT_EQ(reads, 6);
+}
+
+TEST(ProcessReader, AnExceptionEndsTheLoop) {
+  const Target target;
+  ReaderTools tools;
+  ProcessReader reader(target.pid(), {}, tools);
+  int reads = 0;
+  const auto fails = [&](const sys::Result<ProcessReport>&) {
+    if (++reads == 3) throw std::runtime_error("a bug");
+    return true;
+  };
+  EXPECT_THROW(reader.read_while(fails), std::runtime_error);
+  EXPECT_EQ(reads, 3);
+  const auto report = reader.read();
+  ASSERT_TRUE(report && report->threads.size() == 2);
+  EXPECT_TRUE(report->threads[1].context) << report->threads[1].why;
 }
 
 }  // namespace

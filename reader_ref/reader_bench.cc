@@ -1,8 +1,15 @@
 // What it costs to sample the threads of a process, compared with a loop that stops each thread,
-// copies the same bytes and resumes it, and does nothing else. `handed` is that loop in another
-// thread, to which it is handed over and which is waited for. All run in turn within each
-// iteration; the ratio is that of their medians. `apart`: the process runs on one processor and the
-// reader on another.
+// copies the same bytes and resumes it, and does nothing else (`bare`). All ways run in turn within
+// each iteration, each for several passes; the ratio is that of the median times of a pass.
+//
+// `loop` is sample_while(), where one pass follows the other in the tracing thread, and `sample` is
+// sample_threads(), where each pass is handed over to it and waited for. `handed` is `bare` in
+// another thread, handed over in the same way. `read` and `read_loop` are all of
+// ProcessReader::read() and read_while() in a process that has not changed, with the list of
+// threads and the parsed records.
+//
+// `cpu`: where the process and the reader run. 0: where the scheduler likes; 1: both on one
+// processor; 2: on two.
 #include <benchmark/benchmark.h>
 #include <pthread.h>
 #include <sched.h>
@@ -97,6 +104,8 @@ void* live(void* spins) {
   }
 }
 
+enum class Cpu : std::uint8_t { kAny, kSame, kOther };
+
 // This thread, and what it starts, runs on one of the processors that it may use: the first or the
 // last.
 class OnProcessor {
@@ -174,17 +183,28 @@ class Target {
   std::vector<pid_t> threads_;
 };
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
+// Times of passes one after the other.
+class Times {
+ public:
+  void begin() { last_ = Clock::now(); }
+  // Since the last call, or since begin().
+  void add() {
+    const auto now = Clock::now();
+    microseconds_.push_back(std::chrono::duration<double, std::micro>(now - last_).count());
+    last_ = now;
+  }
+  double last() const { return microseconds_.back(); }
+  double median() {
+    const auto middle =
+        microseconds_.begin() + static_cast<std::ptrdiff_t>(microseconds_.size() / 2);
+    std::nth_element(microseconds_.begin(), middle, microseconds_.end());
+    return *middle;
+  }
 
-double microseconds(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
+ private:
+  Clock::time_point last_;
+  std::vector<double> microseconds_;
+};
 
 bool copy(pid_t pid, const void* from, std::size_t size) {
   static std::array<std::byte, sizeof(Record)> to;
@@ -246,8 +266,8 @@ class OtherThread {
 // Repeated in turn; the first is what the others are compared with.
 struct Way {
   const char* name;
-  std::function<bool()> run;
-  std::vector<double> times = {};
+  std::function<bool(Times&)> run;  // the passes of one iteration
+  Times times = {};
 };
 
 // Counters: the time of each way for each thread, and the ratio of the others to the first.
@@ -257,29 +277,56 @@ void compare(benchmark::State& state, std::vector<Way> ways, std::size_t threads
   for ([[maybe_unused]] auto _ : state) {
     for (std::size_t i = 0; i < ways.size(); ++i) {
       Way& way = ways[(first + i) % ways.size()];
-      way.times.push_back(microseconds([&] { good = way.run() && good; }));
+      way.times.begin();
+      good = way.run(way.times) && good;
     }
     ++first;
-    state.SetIterationTime(ways[1].times.back() / 1e6);
+    state.SetIterationTime(ways[1].times.last() / 1e6);
   }
   if (!good) return state.SkipWithError("a sample failed");
-  const double base = median(ways[0].times);
+  const double base = ways[0].times.median();
   for (Way& way : ways) {
-    const double time = median(way.times);
+    const double time = way.times.median();
     state.counters[std::string(way.name) + "_us"] = time / static_cast<double>(threads);
     if (&way != ways.data()) state.counters[std::string(way.name) + "_ratio"] = time / base;
   }
 }
 
-// `sample`: the pass over the threads alone. `read`: all of ProcessReader::read() in a process that
-// has not changed, with the list of threads and the parsed records.
+// So many passes, as long as they succeed.
+std::function<bool(Times&)> repeated(std::size_t passes, std::function<bool()> pass) {
+  return [passes, pass = std::move(pass)](Times& times) {
+    for (std::size_t i = 0; i < passes; ++i) {
+      if (!pass()) return false;
+      times.add();
+    }
+    return true;
+  };
+}
+
+bool are_good(const Samples& samples, std::size_t entries) {
+  return std::ranges::all_of(samples, [&](const auto& s) {
+    return s && s->record && s->record->state == RecordState::kValid &&
+           s->record->area.size() == entries * 30;
+  });
+}
+
+bool is_good(const sys::Result<ProcessReport>& report, std::size_t threads, std::size_t entries) {
+  return report && report->threads.size() == threads &&
+         std::ranges::all_of(report->threads, [&](const ThreadReport& t) {
+           return t.context && t.context->attributes.size() == entries;
+         });
+}
+
 void BM_Threads(benchmark::State& state) {
+  const auto threads = static_cast<std::size_t>(state.range(0));
   const auto entries = static_cast<std::size_t>(state.range(2));
-  const bool apart = state.range(3) != 0;
-  auto there = apart ? std::make_optional<OnProcessor>(/*first=*/true) : std::nullopt;
-  const Target target(static_cast<std::size_t>(state.range(0)), state.range(1) != 0, entries);
+  const auto cpu = static_cast<Cpu>(state.range(3));
+  const auto passes = static_cast<std::size_t>(state.range(4));
+  const bool pinned = cpu != Cpu::kAny;
+  auto there = pinned ? std::make_optional<OnProcessor>(/*first=*/true) : std::nullopt;
+  const Target target(threads, state.range(1) != 0, entries);
   there.reset();
-  const auto here = apart ? std::make_optional<OnProcessor>(/*first=*/false) : std::nullopt;
+  const auto here = pinned ? std::make_optional<OnProcessor>(cpu == Cpu::kSame) : std::nullopt;
   ReaderTools tools;
   const auto maps = sys::read_maps_text(target.pid());
   const auto variable = find_thread_variable(target.pid(), maps.value_or(""), tools.files);
@@ -287,25 +334,36 @@ void BM_Threads(benchmark::State& state) {
     return state.SkipWithError("the variable was not found");
   }
   const sys::ProcessMemory memory(target.pid());
-  const auto sample = [&] {
-    const auto samples = sample_threads(tools.stopper, target.threads(), *variable, memory,
-                                        Attributes::kRead, {.deadline = kDeadline});
-    return std::ranges::all_of(samples, [&](const auto& s) {
-      return s && s->record && s->record->state == RecordState::kValid &&
-             s->record->area.size() == entries * 30;
+  const SamplePass pass{.variable = &*variable,
+                        .memory = &memory,
+                        .tids = target.threads(),
+                        .limits = {.deadline = kDeadline}};
+  const auto loop = [&](Times& times) {
+    bool good = true;
+    std::size_t asked = 0;
+    sample_while(tools.stopper, [&](const Samples& last) -> std::optional<SamplePass> {
+      good = good && are_good(last, entries);
+      if (asked > 0) times.add();
+      return good && asked++ < passes ? std::make_optional(pass) : std::nullopt;
     });
+    return good;
   };
+  const auto sample = [&] { return are_good(sample_threads(tools.stopper, pass), entries); };
   ReaderOptions options;
   options.relist = kNeverAgain;
   options.stop_deadline = kDeadline;
   options.stop_budget = 2 * kDeadline;
   ProcessReader reader(target.pid(), options, tools);
-  const auto read = [&] {
-    const auto report = reader.read();
-    return report && report->threads.size() == target.threads().size() &&
-           std::ranges::all_of(report->threads, [&](const ThreadReport& t) {
-             return t.context && t.context->attributes.size() == entries;
-           });
+  const auto read = [&] { return is_good(reader.read(), threads, entries); };
+  const auto read_loop = [&](Times& times) {
+    bool good = true;
+    std::size_t left = passes;
+    reader.read_while([&](const auto& report) {
+      good = good && is_good(report, threads, entries);
+      times.add();
+      return good && --left > 0;
+    });
+    return good;
   };
   const auto bare = [&] {
     return stop_read_and_resume(target.pid(), target.threads(), entries * 30);
@@ -316,11 +374,13 @@ void BM_Threads(benchmark::State& state) {
   });
   if (!read()) return state.SkipWithError("the first read failed");
   compare(state,
-          {{"bare", bare},
-           {"sample", sample},
-           {"handed", [&] { return other.work(); }},
-           {"read", read}},
-          target.threads().size());
+          {{"bare", repeated(passes, bare)},
+           {"loop", loop},
+           {"sample", repeated(passes, sample)},
+           {"handed", repeated(passes, [&] { return other.work(); })},
+           {"read_loop", read_loop},
+           {"read", repeated(passes, read)}},
+          threads);
 }
 
 // Without the threads: `read` is ProcessReader::read_context() of a process that has not changed,
@@ -336,29 +396,32 @@ void BM_UnchangedContext(benchmark::State& state) {
     const auto report = reader.read_context();
     return report && report->context;
   };
-  compare(state, {{"bare", bare}, {"read", read}}, 1);
-}
-
-void pass(benchmark::internal::Benchmark* b, std::int64_t threads, std::int64_t running,
-          std::int64_t entries, std::int64_t apart, std::int64_t iterations) {
-  b->ArgNames({"threads", "running", "entries", "apart"})
-      ->Args({threads, running, entries, apart})
-      ->Iterations(iterations)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond);
+  compare(state, {{"bare", repeated(1, bare)}, {"read", repeated(1, read)}}, 1);
 }
 
 [[maybe_unused]] const bool kRegistered = [] {
   struct Case {
-    std::int64_t threads, running, entries, apart, iterations;
+    std::int64_t threads, running, entries, passes, iterations;
+    std::vector<Cpu> cpus;
   };
-  constexpr Case kCases[] = {{1, 0, 0, 0, 2001},   {1, 0, 20, 0, 2001},  {1, 0, 20, 1, 2001},
-                             {1, 1, 20, 0, 501},   {1, 1, 20, 1, 501},   {10, 0, 20, 0, 1001},
-                             {10, 0, 20, 1, 1001}, {100, 0, 20, 0, 201}, {20, 1, 20, 0, 5},
-                             {1000, 0, 20, 0, 31}, {10000, 0, 20, 0, 7}};
-  for (const Case& c : kCases) {
-    pass(benchmark::RegisterBenchmark("BM_Threads", BM_Threads), c.threads, c.running, c.entries,
-         c.apart, c.iterations);
+  const std::vector<Cpu> same = {Cpu::kSame};
+  const std::vector<Cpu> same_and_other = {Cpu::kSame, Cpu::kOther};
+  const Case cases[] = {
+      {1, 0, 0, 20, 201, same},           {1, 0, 20, 20, 201, same_and_other},
+      {1, 1, 20, 20, 51, same_and_other}, {10, 0, 20, 10, 51, same_and_other},
+      {100, 0, 20, 1, 101, same},         {1000, 0, 20, 1, 31, same},
+      {10000, 0, 20, 1, 7, same},         {1000, 0, 20, 1, 31, {Cpu::kAny}},
+      {20, 1, 20, 1, 5, {Cpu::kAny}},
+  };
+  for (const Case& c : cases) {
+    for (const Cpu cpu : c.cpus) {
+      benchmark::RegisterBenchmark("BM_Threads", BM_Threads)
+          ->ArgNames({"threads", "running", "entries", "cpu", "passes"})
+          ->Args({c.threads, c.running, c.entries, static_cast<std::int64_t>(cpu), c.passes})
+          ->Iterations(c.iterations)
+          ->UseManualTime()
+          ->Unit(benchmark::kMicrosecond);
+    }
   }
   for (const std::int64_t threads : {1, 10000}) {
     benchmark::RegisterBenchmark("BM_UnchangedContext", BM_UnchangedContext)

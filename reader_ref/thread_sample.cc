@@ -11,22 +11,21 @@ using sys::Result;
 namespace {
 
 // Of a thread that stands still.
-Result<ThreadSample> sample_at(sys::RemoteAddr tp, const ThreadVariable& variable,
-                               const sys::MemoryReader& memory, Attributes attributes) {
+Result<ThreadSample> sample_at(sys::RemoteAddr tp, const SamplePass& pass) {
   ThreadSample sample;
   if (tp.raw() == 0) {
     sample.why = "the thread has no thread pointer";
     return sample;
   }
-  for (const auto& location : variable.locations) {
-    const auto slot = sys::tls_address(location, tp, memory);
+  for (const auto& location : pass.variable->locations) {
+    const auto slot = sys::tls_address(location, tp, *pass.memory);
     if (!slot) {
       if (sample.why.empty()) sample.why = sys::to_string(slot.error());
       continue;
     }
     RecordCopy copy;  // kNoBlock
     if (*slot) {
-      CTX_ASSIGN_OR_RETURN(copied, copy_record(memory, **slot, attributes));
+      CTX_ASSIGN_OR_RETURN(copied, copy_record(*pass.memory, **slot, pass.attributes));
       copy = std::move(copied);
     }
     const bool valid = copy.state == RecordState::kValid;
@@ -37,6 +36,11 @@ Result<ThreadSample> sample_at(sys::RemoteAddr tp, const ThreadVariable& variabl
     if (valid) break;
   }
   return sample;
+}
+
+Result<ThreadSample> sample_of(const Result<sys::RemoteAddr>& tp, const SamplePass& pass) {
+  if (!tp) return std::unexpected(tp.error());
+  return sample_at(*tp, pass);
 }
 
 }  // namespace
@@ -57,16 +61,27 @@ void find_locations(ThreadVariable& variable, const sys::MemoryReader& memory) {
   }
 }
 
-std::vector<Result<ThreadSample>> sample_threads(
-    sys::ThreadsStopper& stopper, std::span<const pid_t> tids, const ThreadVariable& variable,
-    const sys::MemoryReader& memory, Attributes attributes, const sys::StopLimits& limits) {
-  std::vector<Result<ThreadSample>> samples(tids.size());
+Samples sample_threads(sys::ThreadsStopper& stopper, const SamplePass& pass) {
+  Samples samples(pass.tids.size());
   stopper.visit_each(
-      variable.pid, tids, limits, [&](std::size_t i, const Result<sys::RemoteAddr>& tp) {
-        samples[i] =
-            tp ? sample_at(*tp, variable, memory, attributes) : std::unexpected(tp.error());
-      });
+      pass.variable->pid, pass.tids, pass.limits,
+      [&](std::size_t i, const Result<sys::RemoteAddr>& tp) { samples[i] = sample_of(tp, pass); });
   return samples;
+}
+
+void sample_while(sys::ThreadsStopper& stopper, const NextSamples& next) {
+  SamplePass pass;
+  Samples samples;
+  const auto next_pass = [&]() -> std::optional<sys::StopPass> {
+    const auto given = next(std::exchange(samples, {}));
+    if (!given) return std::nullopt;
+    pass = *given;
+    samples.resize(pass.tids.size());
+    return sys::StopPass{pass.variable->pid, pass.tids, pass.limits};
+  };
+  stopper.visit_while(next_pass, [&](std::size_t i, const Result<sys::RemoteAddr>& tp) {
+    samples[i] = sample_of(tp, pass);
+  });
 }
 
 }  // namespace ctxconf::reader

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,12 +37,27 @@ struct ThreadSample {
   std::string why;  // without a record: the reason
 };
 
+// One pass over threads of a process. All that it points to must live until the pass is over.
+struct SamplePass {
+  const ThreadVariable* variable = nullptr;
+  const sys::MemoryReader* memory = nullptr;
+  Attributes attributes = Attributes::kRead;
+  std::span<const pid_t> tids;
+  sys::StopLimits limits;
+};
+
 // One sample of each thread, by its index in `tids`. Each is made within one stop of the thread,
 // which runs again before the others are done. With several definitions, the first with a valid
 // record counts. The errors are those of ThreadsStopper (ESRCH: the thread has ended) and of the
 // process.
-std::vector<sys::Result<ThreadSample>> sample_threads(
-    sys::ThreadsStopper& stopper, std::span<const pid_t> tids, const ThreadVariable& variable,
-    const sys::MemoryReader& memory, Attributes attributes, const sys::StopLimits& limits);
+using Samples = std::vector<sys::Result<ThreadSample>>;
+Samples sample_threads(sys::ThreadsStopper& stopper, const SamplePass& pass);
+
+// Gets the samples of the pass before, at first none, and gives the next pass; nothing ends it.
+using NextSamples = std::function<std::optional<SamplePass>(Samples last)>;
+
+// The same for one pass after the other, without a hand-over to the tracing thread for each: see
+// ThreadsStopper::visit_while() about where `next` runs.
+void sample_while(sys::ThreadsStopper& stopper, const NextSamples& next);
 
 }  // namespace ctxconf::reader

@@ -1,9 +1,10 @@
 // Stops the threads of another process one after the other, each for a moment: what a profiler does
 // many times per second. The rules of ThreadStop (thread_stop.h) hold here too.
 //
-// A thread of our own traces; it lives until a thread does not stop in time, because only its end
-// releases such a thread. Then another one takes over. Several threads are on their way to their
-// stop at once: each stops when it comes to a processor, and the others are read meanwhile.
+// A thread of our own traces, not the caller's: a thread that does not stop in time is released
+// only by the end of the thread that traces it. Then another one takes over. Several threads are on
+// their way to their stop at once: each stops when it comes to a processor, and the others are read
+// meanwhile.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "sys/remote_addr.h"
@@ -28,7 +30,15 @@ struct StopLimits {
   std::chrono::milliseconds tracer_patience{100};
 };
 
-// Use it in one thread at a time. After a fork, the child needs one of its own.
+// One pass over threads of a process; `tids` must live until the pass is over.
+struct StopPass {
+  pid_t pid = 0;
+  std::span<const pid_t> tids;
+  StopLimits limits;
+};
+
+// Use it in one thread at a time, and not in the callbacks. After a fork, the child needs one of
+// its own.
 class ThreadsStopper {
  public:
   ThreadsStopper();
@@ -48,10 +58,19 @@ class ThreadsStopper {
   void visit_each(pid_t pid, std::span<const pid_t> tids, const StopLimits& limits,
                   const Visit& visit);
 
+  // The pass to make now; nothing: the last one is over.
+  using NextPass = std::function<std::optional<StopPass>()>;
+
+  // The same for one pass after the other, as long as `next` gives one. Between two passes the
+  // tracing thread itself calls `next`, because a hand-over to it costs almost as much as the stop
+  // of a thread (docs/reader.md). No thread is stopped or traced meanwhile, so `next` may also
+  // sleep; it may throw, as `visit` may. The tracing thread has all signals blocked.
+  void visit_while(const NextPass& next, const Visit& visit);
+
  private:
-  struct Pass;
+  struct Passes;
   struct Worker;
-  bool do_part(Pass& pass);
+  void do_part(Passes& passes);
 
   std::unique_ptr<Worker> worker_;  // started when it is first needed
 };
