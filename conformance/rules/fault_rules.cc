@@ -472,14 +472,15 @@ Finding name_failure_ignored(const ImageEvidence& e) {
 }
 
 // What a program that was driven answered when it was last asked to publish.
-enum class Told { kNothing, kPublished, kGaveUp };
-Told told_of_publication(const ImageEvidence& e) {
-  if (e.session == nullptr) return Told::kNothing;
-  Told out = Told::kNothing;
+enum class PublicationReply { kNothing, kPublished, kGaveUp };
+PublicationReply reply_to_publication(const ImageEvidence& e) {
+  if (e.session == nullptr) return PublicationReply::kNothing;
+  PublicationReply out = PublicationReply::kNothing;
   for (const DrivenOperation& o : e.session->operations) {
     if (o.op != "process.publish" || o.operation->reply.empty()) continue;
-    if (out == Told::kPublished && !o.ok) continue;  // the context of the request before stands
-    out = o.ok ? Told::kPublished : Told::kGaveUp;
+    if (out == PublicationReply::kPublished && !o.ok)
+      continue;  // the context of the request before stands
+    out = o.ok ? PublicationReply::kPublished : PublicationReply::kGaveUp;
   }
   return out;
 }
@@ -489,7 +490,8 @@ Told told_of_publication(const ImageEvidence& e) {
 Finding left_without_a_name(const ImageEvidence& e, const SystemCall& refused, const Context& c) {
   Finding f = failed("a valid header is left in memory that no reader can find",
                      "valid header without a name");
-  f.outcome = told_of_publication(e) == Told::kGaveUp ? Outcome::kInfo : Outcome::kWarn;
+  f.outcome =
+      reply_to_publication(e) == PublicationReply::kGaveUp ? Outcome::kInfo : Outcome::kWarn;
   f.evidence = call_lines({&refused});
   add_context(f, c);
   return f;
@@ -719,10 +721,10 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
   if (refused.empty()) return needs(e, "--inject clock_gettime:error=EINVAL");
   if (!is_concluded(e)) return not_concluded(e);
   if (!tried(e)) return not_tried();
-  const Told told = told_of_publication(e);
+  const PublicationReply told = reply_to_publication(e);
   bool unknown = false;
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
-    if (!c->candidate->named || told == Told::kPublished) continue;
+    if (!c->candidate->named || told == PublicationReply::kPublished) continue;
     const bool announced = std::ranges::any_of(e.image->calls, [&](const SystemCall& call) {
       return is_context_naming(call) && call.args[2] >= c->start() &&
              call.args[2] < c->candidate->entries.back().range.end().raw();
@@ -730,11 +732,11 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
     const bool unprotected = std::ranges::any_of(refused, [&](const SystemCall* call) {
       return call->name == "madvise" && is_advice_on(*call, c->start());
     });
-    if (unprotected || (announced && told != Told::kGaveUp)) continue;
+    if (unprotected || (announced && told != PublicationReply::kGaveUp)) continue;
     const bool readable = c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
     const auto names = names_its_contexts(e);
     const char* why = nullptr;
-    if (told == Told::kGaveUp) {
+    if (told == PublicationReply::kGaveUp) {
       why = "it was answered as failed";
     } else if (!readable) {
       why = "its payload cannot be decoded";
