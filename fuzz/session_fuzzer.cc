@@ -1,5 +1,6 @@
 // The requests to an adapter and its replies: one of the sessions of timeline.json. Every image
 // that it names exists and has published.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "conformance/judge/judge.h"
 #include "conformance/report/result_json.h"
 #include "fuzz/agree.h"
+#include "fuzz/all_rows.h"
 #include "sys/result.h"
 
 namespace {
@@ -99,7 +101,10 @@ Timeline recording_of(const Session& session) {
     }
   }
   Timeline out;
-  out.mode = Mode::kRun;
+  const bool asked = std::ranges::any_of(session.operations, [](const Operation& operation) {
+    return operation.question.has_value();
+  });
+  out.mode = asked ? Mode::kReader : Mode::kRun;
   out.arch = "x86_64";
   out.sessions = {session};
   for (const ImageKey& key : images) {
@@ -117,7 +122,6 @@ Timeline recording_of(const Session& session) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto rows = *select(Catalogue::builtin(), Selection{});
   const auto [session, again] = check_read_again(
       text_of(data, size), session_of, [](const Session& s) { return json_of(s).dump(); });
   if (!session) {
@@ -129,7 +133,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto timeline = timeline_from_json(to_json(recording_of(*session)));
   if (!timeline) return 0;
   FUZZ_CHECK(timeline->sessions.front() == *session);
-  FUZZ_CHECK(
-      result_from_json(to_result_json(judge(*timeline, rows)), Catalogue::builtin()).has_value());
+  FUZZ_CHECK(result_from_json(to_result_json(judge(*timeline, all_rows(timeline->mode))),
+                              Catalogue::builtin())
+                 .has_value());
   return 0;
 }

@@ -12,17 +12,25 @@ constexpr std::size_t kBufferSize = kMaxMapsLine + (64U << 10U);
 constexpr std::size_t kShownOfABadLine = 120;
 // Names start in this column, or one space after longer fields.
 constexpr std::size_t kNameColumn = 73;
+// What is before the name: three numbers and a device of 16 digits each at most, an inode of 20.
+constexpr std::size_t kLongestFields = 3 * 16 + 16 + 20 + sizeof("- rwxp  :  ");
 
-// The start of a hostile line, safe to print in a message.
-std::string excerpt(std::string_view line) {
-  std::string out(line.substr(0, kShownOfABadLine));
-  std::ranges::replace_if(out, [](char c) { return c < 0x20 || c >= 0x7f; }, '?');
-  if (line.size() > kShownOfABadLine) out += "...";
-  return out;
-}
-
-std::unexpected<Error> bad(const char* what, std::string_view line) {
-  return fail("parse maps", 0, std::string(what) + " in \"" + excerpt(line) + "\"");
+// With the start of the line, which is hostile, made safe to print.
+std::unexpected<Error> bad(std::string_view what, std::string_view line) {
+  constexpr std::string_view kIn = " in \"";
+  constexpr std::string_view kCut = "...";
+  const std::string_view shown = line.substr(0, kShownOfABadLine);
+  std::string detail;
+  detail.reserve(what.size() + kIn.size() + shown.size() + kCut.size() + 1);
+  detail += what;
+  detail += kIn;
+  detail += shown;
+  std::replace_if(
+      detail.end() - static_cast<std::ptrdiff_t>(shown.size()), detail.end(),
+      [](unsigned char c) { return c - 0x20U >= 0x7fU - 0x20U; }, '?');
+  if (line.size() > shown.size()) detail += kCut;
+  detail += '"';
+  return fail("parse maps", 0, std::move(detail));
 }
 
 // Takes a number off the front of `text`; false if there is none or it is too big.
@@ -77,10 +85,13 @@ std::string permissions(const MapEntry& entry) {
 
 std::string to_maps_line(const MapEntry& entry) {
   std::string out;
+  out.reserve(kLongestFields + entry.name.size());
   append_number(out, entry.range.begin().raw(), 16, 8);
   out += '-';
   append_number(out, entry.range.end().raw(), 16, 8);
-  out += ' ' + permissions(entry) + ' ';
+  out += ' ';
+  out += permissions(entry);
+  out += ' ';
   append_number(out, entry.offset, 16, 8);
   out += ' ';
   append_number(out, entry.dev_major, 16, 2);
@@ -91,7 +102,8 @@ std::string to_maps_line(const MapEntry& entry) {
   out += ' ';
   if (entry.name.empty()) return out;
   out.append(out.size() < kNameColumn ? kNameColumn - out.size() : 1, ' ');
-  return out + entry.name;
+  out += entry.name;
+  return out;
 }
 
 Result<MapEntry> parse_maps_line(std::string_view line) {
@@ -133,6 +145,7 @@ Result<MapEntry> parse_maps_line(std::string_view line) {
 std::string path_of(const MapEntry& entry) {
   constexpr std::string_view kNewline = "\\012";
   std::string out;
+  out.reserve(entry.name.size());
   std::string_view rest = entry.name;
   for (auto at = rest.find(kNewline); at != rest.npos; at = rest.find(kNewline)) {
     out += rest.substr(0, at);
@@ -145,6 +158,7 @@ std::string path_of(const MapEntry& entry) {
 
 std::string map_files_name(const MapEntry& entry) {
   std::string out;
+  out.reserve(sizeof("-") + 2 * 16);
   append_number(out, entry.range.begin().raw(), 16, 1);
   out += '-';
   append_number(out, entry.range.end().raw(), 16, 1);
@@ -208,8 +222,10 @@ void MappingFinder::find_in(std::string_view lines, std::vector<MapEntry>& found
         memmem(lines.data(), lines.size(), needle_.data(), needle_.size()));
     if (hit == nullptr) return;
     const auto at = static_cast<std::size_t>(hit - lines.data());
-    // rfind returns npos on the first line, and npos + 1 is 0.
-    const std::size_t begin = at == 0 ? 0 : lines.rfind('\n', at - 1) + 1;
+    // Unlike rfind(), memrchr() does not go byte by byte, and a path may have thousands of them.
+    const auto* before = static_cast<const char*>(memrchr(lines.data(), '\n', at));
+    const std::size_t begin =
+        before == nullptr ? 0 : static_cast<std::size_t>(before - lines.data()) + 1;
     const std::size_t end = std::min(lines.find('\n', at), lines.size());
     auto entry = parse_maps_line(lines.substr(begin, end - begin));
     if (entry && matches(entry->name)) found.push_back(std::move(*entry));
