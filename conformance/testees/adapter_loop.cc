@@ -298,7 +298,7 @@ void Loop::answer(const json& request) {
         request.value("sdk", 1) != 1) {
       return dispatch(request, gate);
     }
-    // Little is done after the SDK's call, too.
+    // Little is done after the SDK's call, too: it may still be moved by single instructions.
     const bool names_thread = request.contains("thread");
     std::string accepted = R"({"id":)" + std::to_string(id) + R"(,"ok":true)";
     if (names_thread) accepted += R"(,"tid":)" + std::to_string(thread_id());
