@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 #include "conformance/command/fault_runs.h"
 #include "conformance/command/files.h"
@@ -21,6 +22,7 @@
 #include "conformance/judge/judge.h"
 #include "conformance/judge/trace.h"
 #include "conformance/observe/attach.h"
+#include "conformance/observe/known_files.h"
 #include "conformance/observe/wrap.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/result_json.h"
@@ -354,6 +356,8 @@ int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
                     "install ctxconf-trampoline next to ctxconf");
   }
   recording.limits.judge = &state_judge();
+  // A run of an adapter records it many times.
+  recording.known_files = std::make_shared<KnownFiles>();
   const auto& host = sys::Capabilities::of_this_host();
   if (!host.has(sys::kHostPtrace)) {
     return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",

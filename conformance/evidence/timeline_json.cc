@@ -18,8 +18,8 @@
 #include "conformance/evidence/session_json.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/evidence/trace_ids.h"
-#include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
+#include "conformance/text/recording_json.h"
 
 namespace ctxconf::conformance {
 
@@ -761,7 +761,8 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
   OrderedJson out = {{"format", kFormat}, {"version", kTimelineVersion}};
   MemberWriter writer(out);
   members(writer, t);
-  std::string json = out.dump(1);
+  std::string json;
+  append_recording(json, out);
   json.resize(json.size() - std::string_view("\n}").size());
   // As values they would take many times their text, so that there is one of them at a time.
   const auto add = [&](std::string_view name, const auto& list) {
@@ -769,7 +770,7 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
     std::string_view before = "\n";
     for (const auto& one : list) {
       if (json.size() > most) return;
-      json.append(std::exchange(before, ",\n")).append(json_of(one).dump(1));
+      append_recording(json.append(std::exchange(before, ",\n")), json_of(one));
     }
     json += "]";
   };
@@ -788,10 +789,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
       std::string(kFormat), kTimelineVersion,
       "this is not a recording of ctxconf (wrap --out DIR writes DIR/timeline.json)",
       ": record again with this ctxconf"};
-  if (const auto why = JsonLimits::problem_of(json, wanted); !why.empty()) {
-    return sys::fail("read timeline", EINVAL, why);
-  }
-  const OrderedJson value = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto parsed = parse_recording(json, wanted);
+  if (!parsed) return sys::fail("read timeline", EINVAL, parsed.error());
+  const OrderedJson& value = *parsed;
   if (!value.is_object() || !value.contains("format")) {
     return sys::fail("read timeline", EINVAL, wanted.other_format);
   }

@@ -42,6 +42,10 @@ std::shared_ptr<const SessionEvidence> evidence_of(
     if (!d.request.is_object()) d.request = Json::object();
     d.reply = parsed(o.reply);
     d.op = text_member(d.request, "op");
+    if (d.op.starts_with("process.")) {
+      d.resource = resource_of(d.request);
+      if (d.request.contains("attributes")) d.attributes = attributes_of(d.request["attributes"]);
+    }
     if (d.reply.is_object()) {
       d.ok = d.reply.contains("ok") && d.reply["ok"] == true;
       if (!d.ok && d.reply.contains("error")) d.error_kind = text_member(d.reply["error"], "kind");
@@ -143,6 +147,13 @@ std::vector<Attribute> attributes_of(const Json& key_values) {
     if (auto value = attribute_of_json(key, pair["value"].dump())) out.push_back(std::move(*value));
   }
   return out;
+}
+
+std::vector<Attribute> resource_of(const Json& request) {
+  if (!request.is_object() || !request.contains("resource")) return {};
+  const Json& resource = request["resource"];
+  if (!resource.is_object() || !resource.contains("attributes")) return {};
+  return attributes_of(resource["attributes"]);
 }
 
 std::string request_line(const DrivenOperation& d) {

@@ -25,6 +25,9 @@ struct DrivenOperation {
   std::string op;          // "process.update"; empty: none, the program was left alone
   nlohmann::json request;  // an object
   nlohmann::json reply;    // null: none came, or it was cut
+  // What the request gives in its members `resource` and `attributes`, if it is one for a process.
+  std::vector<Attribute> resource;
+  std::vector<Attribute> attributes;
   bool ok = false;         // answered with ok:true
   std::string error_kind;  // of a reply with ok:false: "rejected"
   // The process that hello named; null: no snapshot was taken of it any more.
@@ -76,6 +79,8 @@ std::map<std::string, std::string> attributes_of(const Record& record);
 // Key and AnyValue of a list of KeyValue as requests have it, in the form of Attribute::value;
 // values that are not an AnyValue are left out.
 std::vector<Attribute> attributes_of(const nlohmann::json& key_values);
+// The attributes of a request's, or a child's, member `resource`; none where it has none.
+std::vector<Attribute> resource_of(const nlohmann::json& request);
 
 // "process.update {\"resource\":...}", cut; for a finding's evidence.
 std::string request_line(const DrivenOperation& operation);

@@ -682,8 +682,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
           operations[next].op == "process.update" || operations[next].op == "process.publish";
       tried = tried || (again && !operations[next].reply.is_null());
       const Published there = published_at(*e.session, operations[next]);
-      const auto asked = resource_of(operations[next].request);
-      const Attribute* name = find_key(asked, "service.name");
+      const Attribute* name = find_key(operations[next].resource, "service.name");
       const Attribute* seen = there.payload == nullptr ? nullptr : there.find("service.name");
       recovered = operations[next].ok && again && there.context != nullptr &&
                   (name == nullptr || (seen != nullptr && is_same(*name, *seen)));

@@ -43,7 +43,7 @@ Finding default_resource(const ImageEvidence& e) {
     const Published now = published_at(*e.session, d);
     if (d.op == "process.second_resource" && d.ok && d.request.contains("resource")) {
       if (!second) was = last;
-      second = resource_of(d.request);
+      second = d.resource;
     }
     last = now;
     if (!second || !expected.resource || was.payload == nullptr || now.image != was.image) continue;
@@ -157,7 +157,7 @@ Finding resource_as_given(const ImageEvidence& e) {
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
     if (!first || !expected.resource || now.payload == nullptr) continue;
     nothing_taken = nothing_taken || expected.nothing_taken;
-    for (const Attribute& g : resource_of(d.request)) {
+    for (const Attribute& g : d.resource) {
       if (find_key(*expected.resource, g.key) != nullptr || left_out.size() >= kMaxListed) continue;
       left_out.push_back("not taken by the SDK: " + g.key);
     }

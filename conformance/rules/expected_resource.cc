@@ -25,13 +25,6 @@ std::string with_sorted_pairs(const std::string& list) {
 
 }  // namespace
 
-std::vector<Attribute> resource_of(const Json& request) {
-  if (!request.is_object() || !request.contains("resource")) return {};
-  const Json& resource = request["resource"];
-  if (!resource.is_object() || !resource.contains("attributes")) return {};
-  return attributes_of(resource["attributes"]);
-}
-
 std::vector<Attribute> taken_of(std::vector<Attribute> expected, const Json& reply) {
   if (!reply.is_object()) return expected;
   const auto is_in = [&](const char* list, const std::string& key) {
@@ -76,17 +69,16 @@ void ExpectedResource::apply(const DrivenOperation& d) {
     resource.reset();
     attributes.emplace();
   }
-  const auto asked = resource_of(d.request);
   if (d.request.contains("resource")) {
-    resource = taken_of(asked, d.reply);
+    resource = taken_of(d.resource, d.reply);
     nothing_taken = resource->empty();
   }
   if (d.request.contains("attributes")) {
-    attributes = taken_of(attributes_of(d.request["attributes"]), d.reply);
+    attributes = taken_of(d.attributes, d.reply);
   }
   removed.clear();
   for (auto it = before.rbegin(); it != before.rend(); ++it) {
-    const bool expected = find_key(asked, it->key) != nullptr ||
+    const bool expected = find_key(d.resource, it->key) != nullptr ||
                           (resource && find_key(*resource, it->key) != nullptr) ||
                           (attributes && find_key(*attributes, it->key) != nullptr);
     if (!expected && !is_removed(it->key)) removed.push_back(*it);

@@ -29,9 +29,6 @@ struct ExpectedResource {
   void forget() { *this = {}; }
 };
 
-// The attributes of a request's, or a child's, member `resource`; none where it has none.
-std::vector<Attribute> resource_of(const nlohmann::json& request);
-
 // What the adapter says that the SDK has taken of them: `taken` and `left_out` in its reply.
 std::vector<Attribute> taken_of(std::vector<Attribute> expected, const nlohmann::json& reply);
 // Not applicable: the SDK sets its keys itself.

@@ -128,7 +128,7 @@ Definition definition_of_reply(std::string_view op) {
 }
 
 std::optional<std::string> problem_of(const Json& line, Definition definition) {
-  valijson::Validator validator;
+  static thread_local valijson::Validator validator;  // keeps the regular expressions
   valijson::ValidationResults results;
   if (validator.validate(schema_of(definition), valijson::adapters::NlohmannJsonAdapter(line),
                          &results)) {

@@ -287,12 +287,27 @@ void Loop::answer(const json& request) {
   };
   bool answered = false;
   const auto reply = guarded([&]() -> Reply {
-    if (request.at("op") == "thread.block" && !handlers_.contains("thread.block")) {
+    const auto op = request.at("op").get<std::string>();
+    const auto handler = handlers_.find(op);
+    if (op == "thread.block" && handler == handlers_.end()) {
       block(request, gate);
       answered = true;
       return json();
     }
-    return dispatch(request, gate);
+    if (handler == handlers_.end() || thread_of(request) != "main" ||
+        request.value("sdk", 1) != 1) {
+      return dispatch(request, gate);
+    }
+    // Little is done after the SDK's call, too: it may still be moved by single instructions.
+    const bool names_thread = request.contains("thread");
+    std::string accepted = R"({"id":)" + std::to_string(id) + R"(,"ok":true)";
+    if (names_thread) accepted += R"(,"tid":)" + std::to_string(thread_id());
+    accepted += '}';
+    auto given = handler->second(request, gate);
+    answered = given && given->is_null();
+    if (answered) send_line(accepted);
+    if (!answered && given && names_thread) (*given)["tid"] = thread_id();
+    return given;
   });
   if (answered) return;
   json result = result_of(reply);

@@ -176,7 +176,7 @@ class Writer {
     if (auto published = publish_names(); !published) return published;
     if (map_first) show();
     store_late_flags();
-    return tid();
+    return json();
   }
 
   Reply detach(const json&) {
@@ -184,7 +184,7 @@ class Writer {
     contexts_.pop_back();
     show();
     store_late_flags();
-    return tid();
+    return json();
   }
 
   Reply append(const json& request) {
@@ -195,10 +195,10 @@ class Writer {
     if (auto published = publish_names(); !published) return published;
     if (name_ == "append-switches") {
       show();
-      return tid();
+      return json();
     }
     record& r = *otel_thread_ctx_v1;
-    if (name_ == "tctx.attach.no-change-while-visible:value" && overwrite(r, added)) return tid();
+    if (name_ == "tctx.attach.no-change-while-visible:value" && overwrite(r, added)) return json();
     const bool hides = name_.starts_with("append-hidden") || name_ == "append-by-valid-byte";
     if (hides) store(r.valid, std::uint8_t{0});
     if (name_ == "tctx.attach.same-thread-writes") {
@@ -214,7 +214,7 @@ class Writer {
       store(byte, static_cast<std::uint8_t>(same + 1));
       store(byte, same);
     }
-    return tid();
+    return json();
   }
 
   Reply shrink(const json& request) {
@@ -230,12 +230,10 @@ class Writer {
     }
     store(r.size, static_cast<std::uint16_t>(size));
     if (kind_.by_valid) store(r.valid, std::uint8_t{1});
-    return tid();
+    return json();
   }
 
  private:
-  static json tid() { return {{"tid", gettid()}}; }
-
   // A sampler decides once the span has begun.
   void store_late_flags() {
     if (!has_late_flags() || contexts_.empty()) return;

@@ -26,14 +26,22 @@ inline std::string hex(std::uint64_t value) {
 }
 
 inline std::string hex(std::span<const std::byte> bytes) {
-  std::string out;
-  out.reserve(bytes.size() * 2);
+  std::string out(bytes.size() * 2, '\0');
+  char* to = out.data();
   for (const std::byte b : bytes) {
-    out += kHexDigits[std::to_integer<unsigned>(b) >> 4U];
-    out += kHexDigits[std::to_integer<unsigned>(b) & 15U];
+    *to++ = kHexDigits[std::to_integer<unsigned>(b) >> 4U];
+    *to++ = kHexDigits[std::to_integer<unsigned>(b) & 15U];
   }
   return out;
 }
+
+// The value of each character that is a hexadecimal digit as hex() writes it; 16 for the others.
+inline constexpr auto kHexValues = [] {
+  std::array<std::uint8_t, 256> out{};
+  out.fill(16);
+  for (std::uint8_t i = 0; i < 16; ++i) out[static_cast<unsigned char>(kHexDigits[i])] = i;
+  return out;
+}();
 
 // A testee's text may be any bytes, but JSON holds only UTF-8. Text that is not plain ASCII is
 // stored as {"hex": ...}, so that nothing is lost.
@@ -198,16 +206,18 @@ class JsonReader {
     return {};
   }
   std::vector<std::byte> bytes_of(const std::string& s, const char* name) const {
-    std::vector<std::byte> out;
     if (s.size() % 2 != 0) complain(name, "has an odd number of hex digits");
-    for (std::size_t i = 0; ok() && i < s.size(); i += 2) {
-      const auto high = kHexDigits.find(s[i]);
-      const auto low = kHexDigits.find(s[i + 1]);
-      if (high == std::string_view::npos || low == std::string_view::npos) {
+    if (!ok()) return {};
+    std::vector<std::byte> out(s.size() / 2);
+    const char* from = s.data();
+    for (std::byte& b : out) {
+      const unsigned high = kHexValues[static_cast<unsigned char>(*from++)];
+      const unsigned low = kHexValues[static_cast<unsigned char>(*from++)];
+      if ((high | low) > 15) {
         complain(name, "is not a string of hex digits");
         return {};
       }
-      out.push_back(static_cast<std::byte>(high << 4U | low));
+      b = static_cast<std::byte>(high << 4U | low);
     }
     return out;
   }

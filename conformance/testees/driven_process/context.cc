@@ -148,7 +148,7 @@ Reply Context::publish(const std::string& bytes) {
   return announce(bytes, *now);
 }
 
-Reply Context::update(const std::string& bytes, bool in_bulk) {
+Reply Context::update(std::string next, bool in_bulk) {
   const bool late = is_bad("pctx.update.failure-recoverable");
   const bool allocates_late = is_bad("pctx.update.failure-recoverable:memory");
   const bool withdraws = is_good("withdraws-on-failure");
@@ -160,13 +160,12 @@ Reply Context::update(const std::string& bytes, bool in_bulk) {
     if (withdraws) drop();
     return refuse("failed", "clock_gettime", err);
   }
-  if (is_good("aborts-without-memory") && !can_allocate(bytes.size())) abort();
+  if (is_good("aborts-without-memory") && !can_allocate(next.size())) abort();
   constexpr std::size_t kRoom = 4096;
   const bool by_design = is_good("fixed-room-by-design");
-  if ((by_design || is_good("fixed-room")) && bytes.size() > kRoom) {
+  if ((by_design || is_good("fixed-room")) && next.size() > kRoom) {
     return refuse(by_design ? "rejected" : "failed", "no room for so much", ENOSPC);
   }
-  auto next = bytes;
   if (is_good("unmaps-payloads")) next.reserve(std::size_t{2} * kMapped);
   if (is_bad("pctx.update.complete-state:size") && payload_.size() > next.size()) {
     next.resize(payload_.size());

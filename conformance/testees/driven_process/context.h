@@ -26,7 +26,7 @@ class Context {
   bool exists() const { return at_ != nullptr; }
   Reply publish(const std::string& bytes);
   // `in_bulk`: one of many at once.
-  Reply update(const std::string& bytes, bool in_bulk = false);
+  Reply update(std::string next, bool in_bulk = false);
   // Makes two updates at once: the middle of one comes from another thread.
   void update_with_another(std::string bytes);
   void drop();

@@ -276,7 +276,7 @@ Reply Sdk::update_locked(const json& request, const Gate& gate) {
       if (a["value"].contains("intValue")) make_text(a["value"]);
     }
   }
-  const auto bytes = encode(next);
+  auto bytes = encode(next);
   gate();
   if (is_bad("pctx.update.visible")) return json();
   if (is_bad("pctx.update.visible:extra-pairs") && !request.contains("resource")) return json();
@@ -284,7 +284,7 @@ Reply Sdk::update_locked(const json& request, const Gate& gate) {
     context_.begin_anew(!is_bad("pctx.update.same-mapping:without-zero"),
                         is_bad("pctx.update.same-mapping:elsewhere"));
   }
-  auto reply = context_.exists() ? context_.update(bytes) : context_.publish(bytes);
+  auto reply = context_.exists() ? context_.update(std::move(bytes)) : context_.publish(bytes);
   if (reply) content_ = std::move(next);
   return with_taken(request, std::move(reply));
 }

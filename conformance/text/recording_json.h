@@ -1,0 +1,29 @@
+// Reads and writes the JSON of recordings, most of which is long text of hexadecimal digits.
+// nlohmann::json looks at each character several times; this does so once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ctxconf::conformance {
+
+// The required members "format" and "version". They are checked where they occur, whatever follows.
+struct JsonFormat {
+  std::string format;
+  std::uint64_t version = 0;
+  std::string other_format;  // the complaint about another format
+  std::string mend;          // appended to the complaint about another version
+};
+
+// The value that nlohmann::json::parse returns, or why the text was not read to its end.
+std::expected<nlohmann::ordered_json, std::string> parse_recording(std::string_view text,
+                                                                   const JsonFormat& wanted);
+
+// Appends what value.dump(1) returns.
+void append_recording(std::string& out, const nlohmann::ordered_json& value);
+
+}  // namespace ctxconf::conformance
