@@ -761,8 +761,7 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
   OrderedJson out = {{"format", kFormat}, {"version", kTimelineVersion}};
   MemberWriter writer(out);
   members(writer, t);
-  std::string json;
-  append_recording(json, out);
+  std::string json = out.dump(1);
   json.resize(json.size() - std::string_view("\n}").size());
   // As values they would take many times their text, so that there is one of them at a time.
   const auto add = [&](std::string_view name, const auto& list) {
@@ -770,7 +769,7 @@ std::optional<std::string> to_json(const Timeline& t, std::size_t most) {
     std::string_view before = "\n";
     for (const auto& one : list) {
       if (json.size() > most) return;
-      append_recording(json.append(std::exchange(before, ",\n")), json_of(one));
+      json.append(std::exchange(before, ",\n")).append(json_of(one).dump(1));
     }
     json += "]";
   };

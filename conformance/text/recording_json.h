@@ -1,5 +1,4 @@
-// Reads and writes the JSON of recordings, most of which is long text of hexadecimal digits.
-// nlohmann::json looks at each character several times; this does so once.
+// Reads the JSON of a recording, which is untrusted and large, within the limits of json_limits.h.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +18,8 @@ struct JsonFormat {
   std::string mend;          // appended to the complaint about another version
 };
 
-// The value that nlohmann::json::parse returns, or why the text was not read to its end.
+// The value, or why the text was not read to its end.
 std::expected<nlohmann::ordered_json, std::string> parse_recording(std::string_view text,
                                                                    const JsonFormat& wanted);
-
-// Appends what value.dump(1) returns.
-void append_recording(std::string& out, const nlohmann::ordered_json& value);
 
 }  // namespace ctxconf::conformance
