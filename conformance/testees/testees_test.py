@@ -453,6 +453,7 @@ SEEN_OTHERWISE = {
 
 # Only their system calls show that these are broken; they leave a legal context.
 SEEN_IN_CALLS = {
+    "bad_header_version_first", "bad_header_version_until_update", "bad_header_signature_middle",
     "bad_header_version_clone_vfork",
     "bad_publish_memfd_flags", "bad_publish_name_always", "bad_publish_name_arguments",
     "bad_publish_mapping_protection_created",
