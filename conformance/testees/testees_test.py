@@ -437,6 +437,7 @@ SEEN = {
         re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
     "bad_publish_discoverable_second": lambda s: not s.candidates and any(
         re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
+    "bad_publish_name_always_second": lambda s: not s.valid,
     "bad_publish_fields_nonzero": lambda s: (
         s.one().valid and s.one().pointer == 0 and s.one().payload_size == 0),
     "bad_publish_singleton": lambda s: len(s.valid) == 2,
