@@ -51,6 +51,13 @@ int fork_exec(int count) {
 }
 
 // A vfork child that only execs; the C++ compiler must not see more of it.
+// The kernel reports this as it reports vfork.
+int wait_for_a_copy() {
+  const long pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  if (pid == 0) _exit(3);
+  return exit_code_of(static_cast<pid_t>(pid)) == 3 ? 0 : 1;
+}
+
 int vfork_exec() {
   const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
   if (pid == 0) {
@@ -510,6 +517,7 @@ int main(int argc, char** argv) {
   if (mode == "exec-chain") return exec_chain(number);
   if (mode == "fork-exec") return fork_exec(number);
   if (mode == "vfork") return vfork_exec();
+  if (mode == "vfork-copy") return wait_for_a_copy();
   if (mode == "threads") return threads(number);
   if (mode == "exec-in-thread") return exec_in_thread();
   if (mode == "exec-against-fork") return exec_against_fork(number);

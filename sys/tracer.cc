@@ -183,11 +183,13 @@ Result<CallRegisters> call_in_progress(pid_t tid) {
   return call_registers(tid);
 }
 
-bool shares_memory_with_maker(pid_t maker_tid, int event) {
-  if (event == PTRACE_EVENT_VFORK) return true;
+bool shares_memory_with_maker(pid_t maker_tid) {
   const auto call = call_in_progress(maker_tid);
   if (!call) return false;
   const long nr = native_number(call->audit_arch, call->nr);
+#ifdef SYS_vfork
+  if (nr == SYS_vfork) return true;
+#endif
   std::uint64_t flags = 0;
   if (nr == SYS_clone) {
     flags = call->args[0];
@@ -705,7 +707,7 @@ void Tracer::State::made(pid_t maker_tid, Task& maker, int status) {
       task.at = At::kStarting;
       task.maker = maker.process;
       if (kinship->process == tid) {
-        task.shares_memory = shares_memory_with_maker(maker_tid, event_of(status));
+        task.shares_memory = shares_memory_with_maker(maker_tid);
         task.maker_tid = maker_tid;
         task.how = event_of(status) == PTRACE_EVENT_VFORK  ? "vfork"
                    : event_of(status) == PTRACE_EVENT_FORK ? "fork"

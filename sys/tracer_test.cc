@@ -339,6 +339,15 @@ TEST_F(TracerTest, FollowsVfork) {
   EXPECT_EQ(run.end_of(made[0].tid)->exit_code, 3);
 }
 
+TEST_F(TracerTest, KnowsThatAChildWhoseMakerWaitsMayHaveMemoryOfItsOwn) {
+  const auto run = run_as_alone(target({"vfork-copy"}));
+  const auto made = run.all<NewTask>();
+  ASSERT_EQ(made.size(), 1U);
+  EXPECT_STREQ(made[0].how, "vfork");
+  EXPECT_FALSE(made[0].shares_memory);
+  EXPECT_EQ(run.end_of(made[0].tid)->exit_code, 3);
+}
+
 TEST_F(TracerTest, FollowsAShellPipeline) {
   Launch launch;
   launch.argv = {"sh", "-c", "(echo a; echo b) | cat | { read x; test $x = a; } && exit 4"};

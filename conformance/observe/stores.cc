@@ -296,6 +296,10 @@ void StoreRecorder::on_munmap(const SystemCall& call) {
     return at >= call.args[0] && at - call.args[0] < call.args[1];
   };
   std::erase_if(put_aside_, gone);
+  // Other memory may be mapped there next.
+  std::erase_if(memfds_, [&](Span s) {
+    return gone(s.begin) && s.size <= call.args[1] - (s.begin - call.args[0]);
+  });
   if (without_file_ && gone(*without_file_)) without_file_.reset();
   if (current_ && gone(current_->at.raw())) end("unmapped");
 }

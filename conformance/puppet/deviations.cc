@@ -110,7 +110,8 @@ bool publishes(Plan& plan, Rng& rng, Change change) {
   return true;
 }
 
-// Makes everything that it publishes wrong in this way: a valid context would excuse the others.
+// Makes everything that it publishes wrong in this way, where a valid context would excuse the
+// others.
 template <typename Change>
 bool always_publishes(Plan& plan, Rng& rng, Change change) {
   std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
@@ -126,6 +127,56 @@ bool always_publishes(Plan& plan, Rng& rng, Change change) {
     make_room(act.publication);
   }
   return some(plan, Kind::kPublish, rng) != nullptr;
+}
+
+// Several publications, each withdrawn before the next.
+void publish_several_times(Plan& plan, Rng& rng) {
+  const auto first = std::ranges::find(plan.acts, Kind::kPublish, &Act::kind);
+  if (first == plan.acts.end()) return;
+  Act publish = *first;
+  publish.publication.again_in_place = false;
+  std::vector<Act> before;
+  for (std::uint64_t i = 1 + rng.below(2); i > 0; --i) {
+    publish.seed = rng.next();
+    before.push_back(publish);
+    Act drop = made(Kind::kDrop, rng);
+    drop.drop.how = static_cast<Dropped>(rng.below(5));
+    before.push_back(drop);
+  }
+  first->publication.again_in_place = false;
+  plan.acts.insert(first, before.begin(), before.end());
+}
+
+// Makes all that it publishes wrong in this way, or one of several publications: the first, the
+// last or one between them.
+template <typename Change>
+bool publishes_some(Plan& plan, Rng& rng, Change change) {
+  if (rng.one_in(2)) return always_publishes(plan, rng, change);
+  std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
+  publish_several_times(plan, rng);
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < plan.acts.size(); ++i) {
+    if (plan.acts[i].kind == Kind::kPublish) found.push_back(i);
+  }
+  if (found.empty()) return false;
+  const std::size_t chosen = rng.pick(found);
+  for (std::size_t i = chosen + 1; i < plan.acts.size(); ++i) {
+    Act& act = plan.acts[i];
+    if (act.kind == Kind::kPublish) {
+      act.publication.again_in_place = false;
+      break;
+    }
+    if (act.kind != Kind::kUpdate) continue;
+    act.update.style = Style::kFields;  // else an update may store the right version
+    act.update.same_signature = false;
+  }
+  Act& act = plan.acts[chosen];
+  act.deviant = true;
+  act.publication.again_in_place = false;
+  change(act.publication);
+  make_room(act.publication);
+  plan.acts.insert(plan.acts.begin() + static_cast<std::ptrdiff_t>(chosen) + 1, look(rng));
+  return true;
 }
 
 template <typename Change>
@@ -234,22 +285,22 @@ const std::vector<Deviation>& table() {
       // --- the header ---
       {"signature-with-dash", "stores the signature OTEL-CTX", "pctx.header.signature", kNoHeader,
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.signature = "OTEL-CTX"; });
+         return publishes_some(plan, rng, [](Publication& p) { p.signature = "OTEL-CTX"; });
        }},
       {"version-three", "stores the version 3", "pctx.header.version", kNoHeader,
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.version = 3; });
+         return publishes_some(plan, rng, [](Publication& p) { p.version = 3; });
        }},
       {"version-one", "stores the version 1", "pctx.header.version-development",
        with({"pctx.header.version"}, kNoHeader),
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.version = 1; });
+         return publishes_some(plan, rng, [](Publication& p) { p.version = 1; });
        }},
       {"big-endian", "stores version and size with their bytes swapped",
        "pctx.header.native-byte-order",
        with({"pctx.header.version", "pctx.header.payload-size"}, with(kNoHeader, kNoMessage)),
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.foreign_order = true; });
+         return publishes_some(plan, rng, [](Publication& p) { p.foreign_order = true; });
        }},
       {"size-one-less", "announces one byte too few", "pctx.header.payload-size", kNoMessage,
        [](Plan& plan, Rng& rng) {
@@ -291,7 +342,7 @@ const std::vector<Deviation>& table() {
        }},
       {"version-zero", "stores the version 0", "pctx.header.version", kNoHeader,
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.version = 0; });
+         return publishes_some(plan, rng, [](Publication& p) { p.version = 0; });
        }},
       {"header-inside", "begins the header 64 bytes into its mapping",
        "pctx.header.at-mapping-start",
@@ -498,7 +549,7 @@ const std::vector<Deviation>& table() {
       {"memfd-longer-name", "names the memfd OTEL_CTX_2", "pctx.publish.memfd-name",
        with({"pctx.publish.memfd-first", "pctx.publish.memfd-flags"}, kNoHeader),
        [](Plan& plan, Rng& rng) {
-         return always_publishes(plan, rng, [](Publication& p) { p.memfd_name = "OTEL_CTX_2"; });
+         return publishes_some(plan, rng, [](Publication& p) { p.memfd_name = "OTEL_CTX_2"; });
        }},
       {"memfd-executable",
        "asks for no non-executable seal at once",

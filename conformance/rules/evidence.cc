@@ -120,21 +120,23 @@ bool is_broken(HeaderState state) {
 }
 
 // The broken contexts of an image that also had a usable one: announced by a naming call as they
-// are, with a timestamp, while nothing else was active, and never mended.
+// are, with a timestamp, while nothing else was active. One that becomes usable under the same
+// timestamp was named too early, which another requirement reports.
 std::set<const Context*> broken_publications(const ImageEvidence& e) {
   std::set<const Context*> out;
   const Announcements announced = announcements_of(*e.image);
-  std::set<std::uint64_t> mended;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> mended;  // starts and timestamps
   for (auto list = e.contexts.rbegin(); list != e.contexts.rend(); ++list) {
     bool active = false;
     for (const Context& c : *list) {
       if (!c.candidate->named || !c.usable()) continue;
       active = true;
-      mended.insert(c.start());
+      mended.emplace(c.start(), c.header.monotonic_published_at_ns);
     }
     for (const Context& c : *list) {
       if (active || !c.candidate->named || !c.candidate->stable || !is_broken(c.state)) continue;
-      if (c.header.monotonic_published_at_ns == 0 || mended.contains(c.start())) continue;
+      const std::uint64_t timestamp = c.header.monotonic_published_at_ns;
+      if (timestamp == 0 || mended.contains({c.start(), timestamp})) continue;
       const std::span head = std::span(c.head->bytes).first(sizeof(abi::ProcessHeader));
       if (announced.contains({c.start(), std::vector(head.begin(), head.end())})) out.insert(&c);
     }

@@ -93,6 +93,17 @@ void add_sight(Publication& p, std::uint64_t timestamp, std::uint64_t first, std
   it->at_rest = it->at_rest || at_rest;
 }
 
+// Whether MADV_DONTFORK was for what was mapped there last.
+bool is_marked(const Image& image, std::uint64_t start) {
+  bool marked = false;
+  for (const SystemCall& c : image.calls) {
+    if (c.name == "mmap" && c.result == static_cast<std::int64_t>(start)) marked = false;
+    if (c.name != "madvise" || c.args[0] != start || c.result != 0) continue;
+    marked = marked || c.args[2] == MADV_DONTFORK;
+  }
+  return marked;
+}
+
 bool is_ending(Moment m) { return m == Moment::kExit || m == Moment::kExecEntry; }
 
 void add_memfd(const Image& image, Publication& p) {
@@ -347,8 +358,35 @@ std::uint64_t Publication::end_at(const SystemCall& call, std::uint64_t page) co
   return end;
 }
 
+std::vector<const Context*> hidden_after_usable_ones(const ImageEvidence& e) {
+  const auto memory_of = [](const Context& c) {
+    return std::pair(c.start(), c.candidate->entries.front().inode);
+  };
+  std::vector<const Context*> out;
+  if (!e.has_usable || e.contexts.empty()) return out;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> named_files;
+  for (const auto& list : e.contexts) {
+    for (const Context& c : list) {
+      if (c.candidate->named) named_files.insert(memory_of(c));
+    }
+  }
+  for (const Context& c : e.contexts.back()) {
+    if (c.candidate->named) return {};
+    const bool is_whole = c.payload != nullptr && c.payload->problem == PayloadProblem::kNone;
+    if (!c.usable() || !is_whole || !is_marked(*e.image, c.start())) continue;
+    if (!named_files.contains(memory_of(c))) out.push_back(&c);
+  }
+  return out;
+}
+
 std::vector<const Context*> relevant_contexts(const ImageEvidence& e) {
-  if (e.has_usable) return e.judged;
+  if (e.has_usable) {
+    std::vector<const Context*> out = e.judged;
+    for (const Context* c : hidden_after_usable_ones(e)) {
+      if (c->candidate->entries.front().name.empty()) out.push_back(c);
+    }
+    return out;
+  }
   std::vector<const Context*> hidden;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {

@@ -60,8 +60,13 @@ struct Publication {
   std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
 };
 
-// The contexts that publications are looked for by: what rules judge elsewhere, or the hidden ones
-// where none has a name.
+// Those in the last snapshot after contexts that readers found, if it has none with a name: the
+// image prepared them for publication, and their memory never had a right name. Other copies of a
+// header are the program's own affair.
+std::vector<const Context*> hidden_after_usable_ones(const ImageEvidence& evidence);
+
+// The contexts that publications are looked for by: what rules judge elsewhere, with those that
+// came later and have no name; or the hidden ones where none has a name.
 std::vector<const Context*> relevant_contexts(const ImageEvidence& evidence);
 
 std::vector<Publication> publications_of(const ImageEvidence& evidence);

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <set>
-#include <utility>
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
@@ -106,70 +104,39 @@ bool is_whole(const Context& c) {
   return c.payload != nullptr && c.payload->problem == PayloadProblem::kNone;
 }
 
-// Whether MADV_DONTFORK was for what was mapped there last.
-bool is_marked(const Image& image, std::uint64_t start) {
-  bool marked = false;
-  for (const SystemCall& c : image.calls) {
-    if (c.name == "mmap" && c.result == static_cast<std::int64_t>(start)) marked = false;
-    if (c.name != "madvise" || c.args[0] != start || c.result != 0) continue;
-    marked = marked || c.args[2] == MADV_DONTFORK;
-  }
-  return marked;
-}
-
-// While no reader can find a context, one that the image prepared for publication has another name
-// at the end, and never had a right one. Other copies of a header are the program's own affair.
-const Context* hidden_after_a_usable_one(const ImageEvidence& e) {
-  const auto memory_of = [](const Context& c) {
-    return std::pair(c.start(), c.candidate->entries.front().inode);
-  };
-  std::set<std::pair<std::uint64_t, std::uint64_t>> named;
-  for (const auto& list : e.contexts) {
-    for (const Context& c : list) {
-      if (c.candidate->named) named.insert(memory_of(c));
-    }
-  }
-  if (e.contexts.empty()) return nullptr;
-  const auto& last = e.contexts.back();
-  if (std::ranges::any_of(last, [](const Context& c) { return c.candidate->named; })) {
-    return nullptr;
-  }
-  const auto it = std::ranges::find_if(last, [&](const Context& c) {
-    return c.usable() && is_whole(c) && !c.candidate->entries.front().name.empty() &&
-           !named.contains(memory_of(c)) && is_marked(*e.image, c.start());
-  });
-  return it == last.end() ? nullptr : &*it;
+Finding nameless() {
+  return unobservable(
+      "a valid header is in memory without a name: left over, or published in vain",
+      "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
 }
 
 Finding discoverable(const ImageEvidence& e) {
   if (e.has_usable) {
-    const Context* hidden = hidden_after_a_usable_one(e);
-    return hidden == nullptr ? passed() : named_otherwise(*hidden);
+    const auto hidden = hidden_after_usable_ones(e);
+    if (hidden.empty()) return passed();
+    const auto named = std::ranges::find_if(
+        hidden, [](const Context* c) { return !c->candidate->entries.front().name.empty(); });
+    return named == hidden.end() ? nameless() : named_otherwise(**named);
   }
   if (e.has_named) {
     return unobservable(
         "a mapping has the name, but no valid header: another requirement reports it",
         "a valid header");
   }
-  bool nameless = false;
+  bool is_nameless = false;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       if (c.candidate->named || !c.usable()) continue;
       // A header in memory that never got a name may be the rest of a publication that
       // failed; a file or a name of its own says that it was meant to be found.
       if (c.candidate->entries.front().name.empty()) {
-        nameless = true;
+        is_nameless = true;
         continue;
       }
       if (is_whole(c)) return named_otherwise(c);
     }
   }
-  if (nameless) {
-    return unobservable(
-        "a valid header is in memory without a name: left over, or published in vain",
-        "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
-  }
-  return no_valid_header();
+  return is_nameless ? nameless() : no_valid_header();
 }
 
 Finding fields_nonzero(const ImageEvidence& e) {

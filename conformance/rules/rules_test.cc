@@ -639,7 +639,8 @@ TEST(PublishRules, AHeaderUnderAnotherNameAfterOneThatIsFound) {
   EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kFail);
   EXPECT_EQ(world(-22).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
   hidden.entries[0].name.clear();
-  EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
+  EXPECT_EQ(world(0).judge("pctx.publish.discoverable").outcome, Outcome::kUnobservable);
+  EXPECT_EQ(world(-22).judge("pctx.publish.discoverable").outcome, Outcome::kPass);
 }
 
 TEST(PublishRules, NothingToSayInZeroBytes) {

@@ -437,6 +437,7 @@ SEEN = {
         re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
     "bad_publish_discoverable_second": lambda s: not s.candidates and any(
         re.search("[:]otel\\b", entry["name"]) for entry in s.entries),
+    "bad_publish_name_always_second": lambda s: not s.valid,
     "bad_publish_fields_nonzero": lambda s: (
         s.one().valid and s.one().pointer == 0 and s.one().payload_size == 0),
     "bad_publish_singleton": lambda s: len(s.valid) == 2,
@@ -453,6 +454,8 @@ SEEN_OTHERWISE = {
 
 # Only their system calls show that these are broken; they leave a legal context.
 SEEN_IN_CALLS = {
+    "bad_header_version_first", "bad_header_version_until_update", "bad_header_signature_middle",
+    "bad_header_version_clone_vfork",
     "bad_publish_memfd_flags", "bad_publish_name_always", "bad_publish_name_arguments",
     "bad_publish_mapping_protection_created",
     "bad_publish_name_arguments_later",

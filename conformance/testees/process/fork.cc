@@ -1,10 +1,13 @@
 // Cases about fork, exec and tracing.
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <string>
 
 #include "conformance/testees/process/topics.h"
@@ -34,6 +37,41 @@ void bad_dontfork_partial() {
   if (madvise(r.at + page(), page(), MADV_DONTFORK) != 0) die("madvise");
   publish_in(r, on_heap(usual_message()));
   hold(r);
+}
+
+// Until it ends, its parent waits. They do not share memory: CLONE_VM is not among the flags.
+pid_t fork_and_wait() {
+  const long child = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  if (child < 0) die("clone");
+  return static_cast<pid_t>(child);
+}
+
+void bad_version_of_a_child() {
+  const Region r = publish();
+  const pid_t child = fork_and_wait();
+  if (child == 0) {
+    const Region own = make_region();
+    const Buffer payload = on_heap(usual_message());
+    set_fields(own, address_of(payload.at), payload.size, 3);
+    set_timestamp(own, next_timestamp());
+    set_name(own);
+    return pause();
+  }
+  hold(r);
+  reap(child);
+}
+
+void good_fork_child_keeps_parent_waiting() {
+  const Region r = publish();
+  const pid_t child = fork_and_wait();
+  if (child == 0) {
+    publish(message_with({pair("ctxconf.child", boolean(true))}));
+    return pause();
+  }
+  pause();
+  update(r, numbered_payload(1));
+  hold(r);
+  reap(child);
 }
 
 void good_dontfork_header_page() {
@@ -113,6 +151,9 @@ constexpr Case kBadFork[] = {
     {"pctx.fork.dontfork", "gives the advice MADV_WIPEONFORK instead", bad_dontfork},
     {"pctx.fork.dontfork:partial", "gives MADV_DONTFORK for the second of two pages",
      bad_dontfork_partial},
+    {"pctx.header.version:clone-vfork",
+     "a child with its own memory, for which its parent waits, publishes version 3",
+     bad_version_of_a_child},
 };
 
 constexpr Case kGoodFork[] = {
@@ -123,6 +164,9 @@ constexpr Case kGoodFork[] = {
     {"fork-idle-child", "forks a child that does nothing", good_fork_idle_child},
     {"fork-child-publishes", "forks a child that publishes its own context",
      good_fork_child_publishes},
+    {"fork-child-keeps-parent-waiting",
+     "waits for a child with its own memory that publishes its own context",
+     good_fork_child_keeps_parent_waiting},
     {"traces-itself", "asks to be traced, to find out whether it is", good_traces_itself},
     {"not-dumpable", "makes itself not dumpable", good_not_dumpable},
     {"exec-self", "publishes, executes itself, publishes again", good_exec_self},

@@ -41,6 +41,52 @@ void bad_version_of_the_second() {
   bad_version();
 }
 
+// Where this was, a good one follows.
+void bad_version_of_the_first() {
+  const Buffer payload = on_heap(usual_message());
+  const Region first = make_region();
+  set_fields(first, address_of(payload.at), payload.size, 3);
+  set_timestamp(first, next_timestamp());
+  set_name(first);
+  pause();
+  withdraw(first);
+  const Region second = publish();
+  if (second.at != first.at) die("not at the same address");
+  hold(second);
+}
+
+void bad_signature_of_the_second_of_three() {
+  const Region r = publish();
+  pause();
+  withdraw(r);
+  const Buffer payload = on_heap(usual_message());
+  const Region second = make_region();
+  set_fields(second, address_of(payload.at), payload.size);
+  std::memcpy(second.at + kSignatureAt, "OTEL-CTX", 8);
+  set_timestamp(second, next_timestamp());
+  set_name(second);
+  pause();
+  withdraw(second);
+  const Region third = publish();
+  if (third.at != second.at) die("not at the same address");
+  hold(third);
+}
+
+// By an update, which stores the right version.
+void bad_version_until_the_update() {
+  const Buffer payload = on_heap(usual_message());
+  const Region r = make_region();
+  set_fields(r, address_of(payload.at), payload.size, 3);
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  pause();
+  const Buffer next = numbered_payload(1);
+  set_timestamp(r, 0);
+  set_fields(r, address_of(next.at), next.size);
+  set_timestamp(r, next_timestamp());
+  name_and_hold(r);
+}
+
 void bad_version_development() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
@@ -199,6 +245,12 @@ constexpr Case kBadHeader[] = {
     {"pctx.header.version", "overwrites version 2 with the terminator of the signature",
      bad_version},
     {"pctx.header.version:second", "does so when it publishes again", bad_version_of_the_second},
+    {"pctx.header.version:first", "has version 3 only in the first of two publications",
+     bad_version_of_the_first},
+    {"pctx.header.version:until-update", "has version 3 until an update",
+     bad_version_until_the_update},
+    {"pctx.header.signature:middle", "has OTEL-CTX only in the second of three publications",
+     bad_signature_of_the_second_of_three},
     {"pctx.header.version-development", "announces version 1", bad_version_development},
     {"pctx.header.payload-size", "counts a terminating zero", bad_payload_size},
     {"pctx.header.payload-size:short", "leaves out the last byte", bad_payload_size_short},

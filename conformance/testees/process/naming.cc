@@ -3,6 +3,7 @@
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cstddef>
@@ -39,6 +40,39 @@ void bad_name_always() {
   const Region r = make_region();
   fill(r, on_heap(usual_message()));
   hold(r);
+}
+
+// With anonymous memory: no descriptor is free for a memfd.
+Region make_anonymous_region() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) die("getrlimit");
+  const rlimit none{0, files.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &none) != 0) die("setrlimit");
+  const Region r = make_region();
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) die("setrlimit");
+  return r;
+}
+
+void bad_name_always_second() {
+  const Region old = publish();
+  pause();
+  withdraw(old);
+  const Region r = make_anonymous_region();
+  fill(r, on_heap(usual_message()));
+  announce(r);
+  wait_for_the_end();
+}
+
+// The kernel may refuse the name: then readers find nothing, and the writer knows.
+void good_named_in_vain_second() {
+  const Region old = publish();
+  announce(old);
+  pause();
+  withdraw(old);
+  const Region r = make_anonymous_region();
+  fill(r, on_heap(usual_message()));
+  (void)name_memory(r.at, r.size, r.label);
+  wait_for_the_end();
 }
 
 void bad_name_arguments() {
@@ -193,6 +227,8 @@ constexpr Case kBadNaming[] = {
     {"pctx.publish.memfd-name", "calls the memfd otel_ctx", bad_memfd_name},
     {"pctx.publish.name-always", "makes no naming call where a memfd has the name",
      bad_name_always},
+    {"pctx.publish.name-always:second", "makes none for anonymous memory when it publishes again",
+     bad_name_always_second, 2800},
     {"pctx.publish.name-arguments", "gives the naming call the address of the payload",
      bad_name_arguments},
     {"pctx.publish.name-arguments:later", "gives the context another name later",
@@ -215,6 +251,8 @@ constexpr Case kGoodNaming[] = {
     {"named-early", "makes the naming call before the fields as well", good_named_early},
     {"named-twice", "makes two naming calls each time, one of them early in updates",
      good_named_twice},
+    {"named-in-vain-second", "publishes again in anonymous memory, where the kernel may name none",
+     good_named_in_vain_second, 2800},
     {"names-other-memory", "gives other memory other names", good_names_other_memory},
     {"copy-under-another-name", "withdraws its context and keeps a copy of the header",
      good_copy_under_another_name},

@@ -88,6 +88,15 @@ void good_withdrawn_zero_soon_again() {
   hold(r);
 }
 
+void good_withdrawn_signature_again() {
+  const Region r = publish();
+  pause();
+  store<std::uint64_t>(r.at + kSignatureAt, 0);
+  pause();
+  munmap(r.at, r.size);
+  publish_and_hold(numbered_message(1));
+}
+
 void good_withdrawn_unnamed_again() {
   const Region r = publish();
   pause();
@@ -128,6 +137,9 @@ constexpr Case kGoodWithdrawal[] = {
      good_withdrawn_zero_again},
     {"withdrawn-zero-soon-again", "does the same 0.6 seconds after the zero",
      good_withdrawn_zero_soon_again},
+    {"withdrawn-signature-again",
+     "withdraws by clearing the signature, unmaps, and publishes again",
+     good_withdrawn_signature_again},
     {"withdrawn-unnamed-again", "does the same, without a name meanwhile",
      good_withdrawn_unnamed_again},
     {"withdrawn-zero-republish", "withdraws by zero, then publishes elsewhere",
