@@ -50,7 +50,6 @@ int fork_exec(int count) {
   return 0;
 }
 
-// A vfork child that only execs; the C++ compiler must not see more of it.
 // The kernel reports this as it reports vfork.
 int wait_for_a_copy() {
   const long pid = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
@@ -58,6 +57,7 @@ int wait_for_a_copy() {
   return exit_code_of(static_cast<pid_t>(pid)) == 3 ? 0 : 1;
 }
 
+// A vfork child that only execs; the C++ compiler must not see more of it.
 int vfork_exec() {
   const pid_t pid = vfork();  // NOLINT(bugprone-unsafe-functions)
   if (pid == 0) {
