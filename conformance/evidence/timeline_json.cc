@@ -18,8 +18,8 @@
 #include "conformance/evidence/session_json.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/evidence/trace_ids.h"
+#include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
-#include "conformance/text/recording_json.h"
 
 namespace ctxconf::conformance {
 
@@ -788,9 +788,10 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
       std::string(kFormat), kTimelineVersion,
       "this is not a recording of ctxconf (wrap --out DIR writes DIR/timeline.json)",
       ": record again with this ctxconf"};
-  const auto parsed = parse_recording(json, wanted);
-  if (!parsed) return sys::fail("read timeline", EINVAL, parsed.error());
-  const OrderedJson& value = *parsed;
+  if (const auto why = JsonLimits::problem_of(json, wanted); !why.empty()) {
+    return sys::fail("read timeline", EINVAL, why);
+  }
+  const OrderedJson value = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object() || !value.contains("format")) {
     return sys::fail("read timeline", EINVAL, wanted.other_format);
   }

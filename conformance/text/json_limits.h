@@ -1,8 +1,11 @@
-// Limits of untrusted JSON. Parsed values need up to sixty times the memory of their text, and code
-// that walks through them may recurse.
+// Checks untrusted JSON before it is parsed. Parsed values need up to sixty times the memory of
+// their text, and no message about the file could appear until the parser ends.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace ctxconf::conformance {
@@ -33,5 +36,82 @@ inline bool nests_deeper(std::string_view text, std::size_t depth) {
   }
   return false;
 }
+
+// The required members "format" and "version". They are checked where they occur, whatever follows.
+struct JsonFormat {
+  std::string format;
+  std::uint64_t version = 0;
+  std::string other_format;  // the complaint about another format
+  std::string mend;          // appended to the complaint about another version
+};
+
+// Why a text must not be parsed; empty if it may be.
+class JsonLimits {
+ public:
+  static std::string problem_of(std::string_view text, const JsonFormat& wanted) {
+    JsonLimits limits(wanted);
+    const bool whole = nlohmann::json::sax_parse(text, &limits);
+    if (!whole && limits.problem_.empty()) return "this is not JSON";
+    return limits.problem_;
+  }
+
+  // Called by nlohmann::json::sax_parse; false stops it.
+  bool null() { return value("null"); }
+  bool boolean(bool v) { return value(v ? "true" : "false"); }
+  bool number_integer(std::int64_t v) { return value(std::to_string(v)); }
+  bool number_unsigned(std::uint64_t v) { return value(std::to_string(v)); }
+  bool number_float(double /*v*/, const std::string& text) { return value(text); }
+  bool string(const std::string& v) { return value(member_ == Member::kFormat ? v : "a text"); }
+  bool binary(const nlohmann::json::binary_t& /*v*/) { return value("bytes"); }
+  bool start_object(std::size_t /*members*/) { return value("an object") && enter(); }
+  bool start_array(std::size_t /*elements*/) { return value("a list") && enter(); }
+  bool end_object() { return leave(); }
+  bool end_array() { return leave(); }
+  bool key(const std::string& name) {
+    member_ = depth_ != 1         ? Member::kOther
+              : name == "format"  ? Member::kFormat
+              : name == "version" ? Member::kVersion
+                                  : Member::kOther;
+    return true;
+  }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::json::exception& /*error*/) {
+    return false;
+  }
+
+ private:
+  enum class Member { kOther, kFormat, kVersion };
+
+  explicit JsonLimits(const JsonFormat& wanted) : wanted_(wanted) {}
+
+  bool value(std::string_view text) {
+    if (++values_ > kMostJsonValues) {
+      problem_ = "has more than " + std::to_string(kMostJsonValues) + " values";
+    } else if (member_ == Member::kFormat && text != wanted_.format) {
+      problem_ = wanted_.other_format;
+    } else if (member_ == Member::kVersion && text != std::to_string(wanted_.version)) {
+      problem_ = "version " + std::string(text) + " of the format, but " +
+                 std::to_string(wanted_.version) + " is read here" + wanted_.mend;
+    }
+    member_ = Member::kOther;
+    return problem_.empty();
+  }
+  bool enter() {
+    if (++depth_ > kDeepestJson) {
+      problem_ = "nests more than " + std::to_string(kDeepestJson) + " deep";
+    }
+    return problem_.empty();
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  const JsonFormat& wanted_;
+  Member member_ = Member::kOther;  // whose value comes next
+  std::size_t depth_ = 0;
+  std::size_t values_ = 0;
+  std::string problem_;
+};
 
 }  // namespace ctxconf::conformance
