@@ -4,9 +4,9 @@ program that is wrong on purpose.
 
   check_tidy.py RUN-CLANG-TIDY CLANG-TIDY ROOT BUILD
 
-The sources of a target that the build compiles as several units are linted as one, and what several targets
-compile is linted as the first of them has it. Programs of one source are linted together as well, because most of
-the time goes to headers.
+Sources that the build compiles together are linted together, and what several targets compile is
+linted as the first of them has it. Programs of one source are linted together as well, because most of the time
+goes to headers.
 """
 import json
 import pathlib
@@ -65,16 +65,6 @@ def main():
         return 1
     database = build / "tidy"
     database.mkdir(exist_ok=True)
-    targets = {}
-    for unit in together:
-        targets.setdefault(unit.parent.parent, []).append(unit)
-    for target, units in targets.items():
-        path = database / f"{target.stem}.cc"
-        path.write_text("".join(f'#include "{unit}"\n' for unit in units), encoding="utf-8")
-        parts = [together.pop(unit) for unit in units]
-        entry = {"directory": str(build), "file": str(path),
-                 "command": command_for(path, [entry for entry, _ in parts])}
-        together[path] = entry, set().union(*(sources for _, sources in parts))
     for pattern, function in PROGRAMS:
         sources = [source for source in alone if re.fullmatch(pattern, source.relative_to(root).as_posix())]
         if sources:

@@ -477,7 +477,7 @@ WITHOUT_CONTEXT = {
     "good_publish_nothing", "good_launcher", "good_withdrawn_unmap", "good_withdrawn_zero_unmap",
     "good_withdrawn_zero", "good_ctypes_writer_drop", "good_withdrawn_name_first",
     "good_withdrawn_unnamed", "good_withdrawn_for_other_use", "good_named_long_before",
-    "good_copy_under_another_name"}
+    "good_copy_under_another_name", "good_named_in_vain_second"}
 
 # They leave memory that no reader can find, which is a warning of requirements that are errors otherwise.
 NAMELESS = {"bad_failure_ftruncate_nameless", "bad_failure_mmap_nameless"}
