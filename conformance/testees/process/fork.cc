@@ -50,11 +50,7 @@ void bad_version_of_a_child() {
   const Region r = publish();
   const pid_t child = fork_and_wait();
   if (child == 0) {
-    const Region own = make_region();
-    const Buffer payload = on_heap(usual_message());
-    set_fields(own, address_of(payload.at), payload.size, 3);
-    set_timestamp(own, next_timestamp());
-    set_name(own);
+    publish_version(3);
     return pause();
   }
   hold(r);

@@ -14,14 +14,17 @@
 namespace ctxconf::testees {
 namespace {
 
-void bad_signature() {
+Region publish_with_dash() {
   const Buffer payload = on_heap(usual_message());
   const Region r = make_region();
   set_fields(r, address_of(payload.at), payload.size);
   std::memcpy(r.at + kSignatureAt, "OTEL-CTX", 8);
   set_timestamp(r, next_timestamp());
-  name_and_hold(r);
+  set_name(r);
+  return r;
 }
+
+void bad_signature() { hold(publish_with_dash()); }
 
 void bad_version() {
   const Buffer payload = on_heap(usual_message());
@@ -41,44 +44,27 @@ void bad_version_of_the_second() {
   bad_version();
 }
 
-// Where this was, a good one follows.
-void bad_version_of_the_first() {
-  const Buffer payload = on_heap(usual_message());
-  const Region first = make_region();
-  set_fields(first, address_of(payload.at), payload.size, 3);
-  set_timestamp(first, next_timestamp());
-  set_name(first);
+// Withdraws it after a while, and publishes a good one where it was.
+void replace_and_hold(const Region& old) {
   pause();
-  withdraw(first);
-  const Region second = publish();
-  if (second.at != first.at) die("not at the same address");
-  hold(second);
+  withdraw(old);
+  const Region next = publish();
+  if (next.at != old.at) die("not at the same address");
+  hold(next);
 }
+
+void bad_version_of_the_first() { replace_and_hold(publish_version(3)); }
 
 void bad_signature_of_the_second_of_three() {
   const Region r = publish();
   pause();
   withdraw(r);
-  const Buffer payload = on_heap(usual_message());
-  const Region second = make_region();
-  set_fields(second, address_of(payload.at), payload.size);
-  std::memcpy(second.at + kSignatureAt, "OTEL-CTX", 8);
-  set_timestamp(second, next_timestamp());
-  set_name(second);
-  pause();
-  withdraw(second);
-  const Region third = publish();
-  if (third.at != second.at) die("not at the same address");
-  hold(third);
+  replace_and_hold(publish_with_dash());
 }
 
 // By an update, which stores the right version.
 void bad_version_until_the_update() {
-  const Buffer payload = on_heap(usual_message());
-  const Region r = make_region();
-  set_fields(r, address_of(payload.at), payload.size, 3);
-  set_timestamp(r, next_timestamp());
-  set_name(r);
+  const Region r = publish_version(3);
   pause();
   const Buffer next = numbered_payload(1);
   set_timestamp(r, 0);
@@ -87,13 +73,7 @@ void bad_version_until_the_update() {
   name_and_hold(r);
 }
 
-void bad_version_development() {
-  const Buffer payload = on_heap(usual_message());
-  const Region r = make_region();
-  set_fields(r, address_of(payload.at), payload.size, 1);
-  set_timestamp(r, next_timestamp());
-  name_and_hold(r);
-}
+void bad_version_development() { hold(publish_version(1)); }
 
 void bad_payload_size() {
   Buffer payload = on_heap(usual_message() + '\0');

@@ -50,6 +50,15 @@ Region publish_inline(const Bytes& bytes, std::size_t gap, const Plan& plan) {
   return r;
 }
 
+Region publish_version(std::uint32_t version) {
+  const Buffer payload = on_heap(usual_message());
+  const Region r = make_region();
+  set_fields(r, address_of(payload.at), payload.size, version);
+  set_timestamp(r, next_timestamp());
+  set_name(r);
+  return r;
+}
+
 void hold(const Region& r) {
   announce(r);
   wait_for_the_end();

@@ -1,6 +1,7 @@
 // What the programs with a process context publish where their case is not about it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -25,6 +26,9 @@ inline Region publish() { return publish(usual_message()); }
 
 // The message follows the header after `gap` bytes.
 Region publish_inline(const Bytes& bytes, std::size_t gap, const Plan& plan);
+
+// As publish(), with this version.
+Region publish_version(std::uint32_t version);
 
 // Announces, and stays until the end.
 void hold(const Region& r);
