@@ -110,21 +110,28 @@ bool publishes(Plan& plan, Rng& rng, Change change) {
   return true;
 }
 
+template <typename Change>
+void deviate(Act& act, Change change) {
+  act.deviant = true;
+  act.publication.again_in_place = false;
+  change(act.publication);
+  make_room(act.publication);
+}
+
+// Otherwise an update may store what the publication has wrong.
+void update_by_fields(Act& act) {
+  act.update.style = Style::kFields;
+  act.update.same_signature = false;
+}
+
 // Makes everything that it publishes wrong in this way, where a valid context would excuse the
 // others.
 template <typename Change>
 bool always_publishes(Plan& plan, Rng& rng, Change change) {
   std::erase_if(plan.acts, [](const Act& a) { return a.kind == Kind::kChild; });
   for (Act& act : plan.acts) {
-    if (act.kind == Kind::kUpdate) {
-      act.update.style = Style::kFields;
-      act.update.same_signature = false;
-    }
-    if (act.kind != Kind::kPublish) continue;
-    act.deviant = true;
-    act.publication.again_in_place = false;
-    change(act.publication);
-    make_room(act.publication);
+    if (act.kind == Kind::kUpdate) update_by_fields(act);
+    if (act.kind == Kind::kPublish) deviate(act, change);
   }
   return some(plan, Kind::kPublish, rng) != nullptr;
 }
@@ -166,15 +173,9 @@ bool publishes_some(Plan& plan, Rng& rng, Change change) {
       act.publication.again_in_place = false;
       break;
     }
-    if (act.kind != Kind::kUpdate) continue;
-    act.update.style = Style::kFields;  // else an update may store the right version
-    act.update.same_signature = false;
+    if (act.kind == Kind::kUpdate) update_by_fields(act);
   }
-  Act& act = plan.acts[chosen];
-  act.deviant = true;
-  act.publication.again_in_place = false;
-  change(act.publication);
-  make_room(act.publication);
+  deviate(plan.acts[chosen], change);
   plan.acts.insert(plan.acts.begin() + static_cast<std::ptrdiff_t>(chosen) + 1, look(rng));
   return true;
 }
