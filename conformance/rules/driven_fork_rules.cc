@@ -209,9 +209,8 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   if (child.is("drop")) {
     ++judged;
     // A header that is left over a payload that is gone is for pctx.drop.no-dead-payload.
-    const auto left = std::ranges::find_if(active, [](const Context* c) {
-      return c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
-    });
+    const auto left =
+        std::ranges::find_if(active, [](const Context* c) { return c->is_decoded(); });
     if (left == active.end()) return std::nullopt;
     Finding f = wrong(fmt::format("child {} published, withdrew and has a context", child.pid),
                       "a child with the context that it withdrew");

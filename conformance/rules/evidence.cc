@@ -364,9 +364,8 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
           const auto& h = context.header;
           // Memory of a process that is about to end goes in some order: a payload first
           // seen then, and no longer whole, says nothing of the publication.
-          const bool torn_down =
-              begins_at_exit(*context.snapshot) && h.payload != 0 && h.payload_size != 0 &&
-              (context.payload == nullptr || context.payload->problem != PayloadProblem::kNone);
+          const bool torn_down = begins_at_exit(*context.snapshot) && h.payload != 0 &&
+                                 h.payload_size != 0 && !context.is_decoded();
           if (torn_down) continue;
           if (context.usable() &&
               seen.emplace(context.start(), h.monotonic_published_at_ns, h.payload, h.payload_size)
@@ -385,7 +384,7 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
 std::vector<const Context*> decoded_contexts(const ImageEvidence& e) {
   std::vector<const Context*> out;
   for (const Context* c : e.first_sights) {
-    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) out.push_back(c);
+    if (c->is_decoded()) out.push_back(c);
   }
   return out;
 }
@@ -397,7 +396,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 std::string summary_of(const ImageEvidence& evidence) {
   const Payload* payload = nullptr;
   for (const Context* c : evidence.first_sights) {
-    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) {
+    if (c->is_decoded()) {
       payload = c->payload.get();
     }
   }

@@ -49,6 +49,10 @@ struct Context {
   std::uint64_t start() const { return candidate->entries.front().range.begin().raw(); }
   // Accepted by a reader, copied without a change in between.
   bool usable() const { return state == HeaderState::kValid && candidate->stable; }
+  // The payload is all there, and a message.
+  bool is_decoded() const {
+    return payload != nullptr && payload->problem == PayloadProblem::kNone;
+  }
   // The announced address; a 32-bit process may have sign-extended it.
   std::uint64_t address() const;
   // The mapping that holds the announced address; null when none does.

@@ -683,7 +683,7 @@ Finding failure_other_steps(const ImageEvidence& e) {
   if (!tried(e)) return not_tried();
   for (const Context* c : left_after(e, refused.front()->entered_ns)) {
     if (begins_at_exit(*c->snapshot)) continue;
-    if (c->payload != nullptr && c->payload->problem == PayloadProblem::kNone) continue;
+    if (c->is_decoded()) continue;
     Finding f = failed("a valid header is left whose payload cannot be decoded",
                        "valid header without a payload");
     f.evidence = call_lines({refused.front()});
@@ -733,12 +733,11 @@ Finding failure_leaves_nothing_valid(const ImageEvidence& e) {
       return call->name == "madvise" && is_advice_on(*call, c->start());
     });
     if (unprotected || (announced && told != PublicationReply::kGaveUp)) continue;
-    const bool readable = c->payload != nullptr && c->payload->problem == PayloadProblem::kNone;
     const auto names = names_its_contexts(e);
     const char* why = nullptr;
     if (told == PublicationReply::kGaveUp) {
       why = "it was answered as failed";
-    } else if (!readable) {
+    } else if (!c->is_decoded()) {
       why = "its payload cannot be decoded";
     } else if (names == true) {
       why = "no naming call followed, and the program names what it publishes";

@@ -292,7 +292,7 @@ Finding stays_alive(const ImageEvidence& e) {
   bool judged = false;
   std::optional<Finding> at_exit;
   for (const Context* first : e.first_sights) {
-    if (first->payload == nullptr || first->payload->problem != PayloadProblem::kNone) continue;
+    if (!first->is_decoded()) continue;
     for (const auto& list : e.contexts) {
       for (const Context& c : list) {
         if (!c.usable() || !c.candidate->named || c.start() != first->start() ||

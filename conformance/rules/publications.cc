@@ -362,18 +362,18 @@ std::vector<const Context*> hidden_after_usable_ones(const ImageEvidence& e) {
   const auto memory_of = [](const Context& c) {
     return std::pair(c.start(), c.candidate->entries.front().inode);
   };
-  std::vector<const Context*> out;
-  if (!e.has_usable || e.contexts.empty()) return out;
+  if (!e.has_usable || e.contexts.empty()) return {};
+  const auto& last = e.contexts.back();
+  if (std::ranges::any_of(last, [](const Context& c) { return c.candidate->named; })) return {};
   std::set<std::pair<std::uint64_t, std::uint64_t>> named_files;
   for (const auto& list : e.contexts) {
     for (const Context& c : list) {
       if (c.candidate->named) named_files.insert(memory_of(c));
     }
   }
-  for (const Context& c : e.contexts.back()) {
-    if (c.candidate->named) return {};
-    const bool is_whole = c.payload != nullptr && c.payload->problem == PayloadProblem::kNone;
-    if (!c.usable() || !is_whole || !is_marked(*e.image, c.start())) continue;
+  std::vector<const Context*> out;
+  for (const Context& c : last) {
+    if (!c.usable() || !c.is_decoded() || !is_marked(*e.image, c.start())) continue;
     if (!named_files.contains(memory_of(c))) out.push_back(&c);
   }
   return out;

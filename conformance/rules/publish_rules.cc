@@ -100,10 +100,6 @@ Finding named_otherwise(const Context& c) {
   return f;
 }
 
-bool is_whole(const Context& c) {
-  return c.payload != nullptr && c.payload->problem == PayloadProblem::kNone;
-}
-
 Finding nameless() {
   return unobservable(
       "a valid header is in memory without a name: left over, or published in vain",
@@ -133,7 +129,7 @@ Finding discoverable(const ImageEvidence& e) {
         is_nameless = true;
         continue;
       }
-      if (is_whole(c)) return named_otherwise(c);
+      if (c.is_decoded()) return named_otherwise(c);
     }
   }
   return is_nameless ? nameless() : no_valid_header();

@@ -48,7 +48,7 @@ Finding timestamp_distinct(const ImageEvidence& e) {
 Finding no_silent_change(const ImageEvidence& e) {
   bool judged = false;
   for (const Context* first : e.first_sights) {
-    if (first->payload == nullptr || first->payload->problem != PayloadProblem::kNone) continue;
+    if (!first->is_decoded()) continue;
     for (const auto& list : e.contexts) {
       for (const Context& c : list) {
         if (!c.usable() || !c.candidate->named || c.start() != first->start() ||
