@@ -15,8 +15,8 @@ target_precompile_headers(ctxconf_test_headers PRIVATE
   <string> <vector>)
 
 # ctxconf_test(NAME SRCS file... [DEPS target...] [LABELS unit|process|ptrace|slow...] [SHARDS N])
-# One CTest entry for the whole program, or N that share its tests and run at the same time; the working directory is
-# scratch.
+# One CTest entry for the whole program, or N that share its tests and may run at the same time: the variable
+# NAME_entries has their names. The working directory is scratch.
 function(ctxconf_test name)
   cmake_parse_arguments(arg "" "SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SRCS})
@@ -29,27 +29,27 @@ function(ctxconf_test name)
   endif()
   set(entries ${name})
   if(arg_SHARDS)
-    math(EXPR last "${arg_SHARDS} - 1")
     set(entries "")
+    math(EXPR last "${arg_SHARDS} - 1")
     foreach(shard RANGE ${last})
       list(APPEND entries ${name}_${shard})
     endforeach()
   endif()
+  set(shard 0)
   foreach(entry IN LISTS entries)
     add_test(NAME ${entry} COMMAND ${name} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-    set_tests_properties(${entry} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
     if(arg_SHARDS)
-      string(REGEX REPLACE ".*_" "" shard ${entry})
       set_tests_properties(${entry} PROPERTIES
         ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${shard}")
-    endif()
-    if(NOT CTXCONF_UNIT_TESTS)
-      set_tests_properties(${entry} PROPERTIES DISABLED TRUE)
+      math(EXPR shard "${shard} + 1")
     endif()
   endforeach()
+  set_tests_properties(${entries} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
   if(NOT CTXCONF_UNIT_TESTS)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    set_tests_properties(${entries} PROPERTIES DISABLED TRUE)
   endif()
+  set(${name}_entries ${entries} PARENT_SCOPE)
 endfunction()
 
 # ctxconf_script_test(NAME [LABELS ...] script argument...): a Python script of the source tree.

@@ -292,7 +292,7 @@ void compare(benchmark::State& state, std::vector<Way> ways, std::size_t threads
   }
 }
 
-// So many passes, as long as they succeed.
+// Makes `passes` passes, as long as they succeed.
 std::function<bool(Times&)> repeated(std::size_t passes, std::function<bool()> pass) {
   return [passes, pass = std::move(pass)](Times& times) {
     for (std::size_t i = 0; i < passes; ++i) {

@@ -403,7 +403,7 @@ TEST_P(ThreadsStopperTest, TimeInWhichTheReaderDoesNotRunDoesNotCount) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
-// Gives a pass over all of `tids`, so often.
+// Gives `count` passes over all of `tids`.
 ThreadsStopper::NextPass so_many_passes(int count, pid_t pid, const std::vector<pid_t>& tids) {
   return [=, &tids, left = count]() mutable -> std::optional<StopPass> {
     if (left-- == 0) return std::nullopt;
