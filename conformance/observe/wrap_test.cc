@@ -932,8 +932,7 @@ class PickedSlots : public testing::Test {
       GTEST_SKIP() << "no watchpoints here";
     }
   }
-  const Image& record(std::vector<std::string> argv) {
-    auto options = running(std::move(argv));
+  const Image& record(WrapOptions options) {
     options.slot_steps = options.picks_slots = true;
     EXPECT_TRUE(record_wrap(options, timeline_));
     static const Image none;
@@ -944,7 +943,7 @@ class PickedSlots : public testing::Test {
 };
 
 TEST_F(PickedSlots, AreOfOneThreadAfterTheOther) {
-  const Image& image = record(thread_writer("good", "default"));
+  const Image& image = record(running(thread_writer("good", "default")));
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
   ASSERT_FALSE(image.slot_step_traces.empty());
   // It publishes, and then attaches.
@@ -956,7 +955,7 @@ TEST_F(PickedSlots, AreOfOneThreadAfterTheOther) {
 }
 
 TEST_F(PickedSlots, AreFoundInARunningThread) {
-  const Image& image = record(thread_writer("good", "toggled"));
+  const Image& image = record(running(thread_writer("good", "toggled")));
   const auto& step_traces = image.slot_step_traces;
   EXPECT_TRUE(std::ranges::any_of(step_traces, [&](const SlotStepTrace& w) {
     return w.tid != timeline_.processes.front().pid;
@@ -965,13 +964,34 @@ TEST_F(PickedSlots, AreFoundInARunningThread) {
       std::ranges::all_of(step_traces, [](const SlotStepTrace& w) { return w.steps <= 10'000; }));
 }
 
-// Arguments: the number of threads that never use the variable, and of threads that use it all the
-// time.
-std::vector<std::string> slot_threads(int idle, int busy, std::chrono::milliseconds time) {
-  const std::string bin = CTXCONF_BIN_DIR;
-  return {bin + "/slot_threads", bin + "/slot_general_dynamic.so", std::to_string(idle),
-          std::to_string(busy), std::to_string(time.count())};
-}
+// Threads that never use the variable, and threads that use it all the time, until so many step
+// traces have begun.
+class SlotThreads {
+ public:
+  SlotThreads(int idle, int busy, int step_traces)
+      : step_traces_(step_traces),
+        options_(running({std::string(CTXCONF_BIN_DIR) + "/slot_threads",
+                          std::string(CTXCONF_BIN_DIR) + "/slot_general_dynamic.so",
+                          std::to_string(idle), std::to_string(busy), file_.path()})) {
+    options_.run_for = 100s;
+    options_.timeout_scale = 10;  // with sanitizers, on a busy machine, steps are slow
+    options_.stepping = [this](std::uint64_t steps, double) { progress(steps); };
+  }
+  const WrapOptions& options() const { return options_; }
+
+ private:
+  void progress(std::uint64_t steps) {
+    if (steps > 0 && (steps < steps_ || steps_ == 0)) ++begun_;
+    steps_ = steps;
+    if (begun_ > step_traces_) std::ofstream(file_.path()) << "done";
+  }
+
+  TemporaryFile file_;
+  int step_traces_;
+  int begun_ = 0;
+  std::uint64_t steps_ = 0;
+  WrapOptions options_;
+};
 
 std::set<std::int32_t> stepped_threads(const Image& image) {
   std::set<std::int32_t> out;
@@ -980,15 +1000,17 @@ std::set<std::int32_t> stepped_threads(const Image& image) {
 }
 
 TEST_F(PickedSlots, GoOnBehindAThreadThatHasNoVariable) {
-  const Image& image = record(slot_threads(/*idle=*/2, /*busy=*/1, 1500ms));
+  const SlotThreads program(/*idle=*/2, /*busy=*/1, /*step_traces=*/1);
+  const Image& image = record(program.options());
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
   EXPECT_THAT(stepped_threads(image), SizeIs(1)) << image.slot_steps_unseen;
 }
 
 TEST_F(PickedSlots, OneThreadLeavesInstructionsForTheOthers) {
-  const Image& image = record(slot_threads(/*idle=*/0, /*busy=*/6, 6s));
+  // A turn has four.
+  const SlotThreads program(/*idle=*/0, /*busy=*/6, /*step_traces=*/5);
+  const Image& image = record(program.options());
   EXPECT_EQ(timeline_.processes.front().exit_code, 0);
-  // Out of six; a turn takes long on a busy machine.
   EXPECT_THAT(stepped_threads(image), SizeIs(testing::Ge(2)));
   std::uint64_t steps = 0;
   for (const SlotStepTrace& w : image.slot_step_traces) steps += w.steps;
@@ -1007,7 +1029,8 @@ std::optional<std::uint64_t> calls_of_read() {
 }
 
 TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
-  auto options = running(slot_threads(/*idle=*/0, /*busy=*/1, 1s));
+  const SlotThreads program(/*idle=*/0, /*busy=*/1, /*step_traces=*/2);
+  auto options = program.options();
   options.slot_steps = options.picks_slots = true;
   options.ids_from_output = true;
   const auto before = calls_of_read();
@@ -1023,13 +1046,12 @@ TEST_F(PickedSlots, WhatItPrintsIsNotReadAtEachInstruction) {
 }
 
 TEST_F(PickedSlots, NobodyHasAny) {
-  EXPECT_THAT(record({"true"}).slot_steps_unseen, HasSubstr("no thread stored"));
+  EXPECT_THAT(record(running({"true"})).slot_steps_unseen, HasSubstr("no thread stored"));
 }
 
 TEST_F(PickedSlots, SigtrapIsTheProgramsOwn) {
-  record({"/bin/sh", "-c",
-          "trap '' TRAP; exec " + thread_writer("good", "default").front() +
-              " --good default --quiet --hold 350"});
+  record(script("trap '' TRAP; exec " + thread_writer("good", "default").front() +
+                " --good default --quiet --hold 350"));
   const Image& last = timeline_.processes.front().images.back();
   EXPECT_THAT(last.slot_step_traces, IsEmpty());
   EXPECT_THAT(last.slot_steps_unseen, HasSubstr("SIGTRAP"));
