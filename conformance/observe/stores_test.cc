@@ -533,7 +533,7 @@ TEST_F(ClaimTest, AStoreOfTheSameBytesHasNoPlaceAroundTheTimestampEither) {
 
 TEST_F(ClaimTest, AThreadThatIsAloneStoredLast) {
   header_ = {1, 2, 3, 4};
-  recorder_.hit({tids_[0], getpid(), 4, 1}, /*alone=*/true);
+  recorder_.hit({tids_[0], getpid(), 4, 1}, {.alone = true});
   const auto all = stores();
   ASSERT_THAT(all, SizeIs(2));
   EXPECT_EQ(all[0].tid, 0);
