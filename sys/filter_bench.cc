@@ -4,6 +4,7 @@
 // that strace watches for the calls of a publication: with strace's own filter (--seccomp-bpf) and
 // without.
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
@@ -27,7 +28,7 @@ enum class Under { kNothing, kAllowAll, kOurs };
 void install(Under what) {
   if (what == Under::kNothing) return;
   std::vector<sock_filter> filter = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  if (what == Under::kOurs) filter = trace_filter();
+  if (what == Under::kOurs) filter = trace_filter({.reads_to_header = true});
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) !=
@@ -53,12 +54,26 @@ void give_advice(benchmark::State& state, Under what) {
   }).join();
 }
 
+// The same, into a buffer where no header begins.
+void read_byte(benchmark::State& state, Under what) {
+  std::thread([&] {
+    alignas(4096) static char page[4096];
+    const int file = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    install(what);
+    for (auto _ : state) benchmark::DoNotOptimize(read(file, page + kHeaderOffsets, 1));
+    close(file);
+  }).join();
+}
+
 BENCHMARK_CAPTURE(get_parent, alone, Under::kNothing);
 BENCHMARK_CAPTURE(get_parent, allow_all, Under::kAllowAll);
 BENCHMARK_CAPTURE(get_parent, ours, Under::kOurs);
 BENCHMARK_CAPTURE(give_advice, alone, Under::kNothing);
 BENCHMARK_CAPTURE(give_advice, allow_all, Under::kAllowAll);
 BENCHMARK_CAPTURE(give_advice, ours, Under::kOurs);
+BENCHMARK_CAPTURE(read_byte, alone, Under::kNothing);
+BENCHMARK_CAPTURE(read_byte, allow_all, Under::kAllowAll);
+BENCHMARK_CAPTURE(read_byte, ours, Under::kOurs);
 
 }  // namespace
 }  // namespace ctxconf::sys

@@ -19,6 +19,9 @@ namespace {
 // From this number on all architectures number new calls alike.
 constexpr std::uint32_t kFirstCommon = 424;
 
+// Of the smallest pages.
+constexpr std::uint32_t kPageOffset = 4095;
+
 // A program with labels, so that nobody counts jump distances by hand. Uses only instructions with
 // which the kernel (5.11) can still tell in advance that a system call is always allowed.
 class Assembler {
@@ -34,6 +37,7 @@ class Assembler {
     kMunmap,
     kMprotect,
     kPtrace,
+    kRead,
     kCount
   };
 
@@ -44,6 +48,9 @@ class Assembler {
   void load_argument(std::size_t n) {
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
     load(offsetof(seccomp_data, args) + n * sizeof(std::uint64_t));
+  }
+  void load_upper_half(std::size_t n) {
+    load(offsetof(seccomp_data, args) + n * sizeof(std::uint64_t) + sizeof(std::uint32_t));
   }
   void if_equal(std::uint32_t value, Target to) { jump(BPF_JEQ, value, to, false); }
   void unless_equal(std::uint32_t value, Target to) { jump(BPF_JEQ, value, to, true); }
@@ -93,13 +100,15 @@ void trace_calls(Assembler& a, const CallNumbers& calls) {
   }
 }
 
-void look_at_arguments(Assembler& a, const CallNumbers& calls) {
+void look_at_arguments(Assembler& a, const CallNumbers& calls, ExtraCalls extra) {
   a.if_equal(calls.mmap, Target::kMmap);
   a.if_equal(calls.madvise, Target::kMadvise);
   a.if_equal(calls.prctl, Target::kPrctl);
   a.if_equal(calls.munmap, Target::kMunmap);
   a.if_equal(calls.mprotect, Target::kMprotect);
   a.if_equal(calls.ptrace, Target::kPtrace);
+  if (!extra.reads_to_header) return;
+  for (const auto nr : {calls.read, calls.pread64, calls.recvfrom}) a.if_equal(nr, Target::kRead);
 }
 
 }  // namespace
@@ -112,7 +121,7 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
   if (abi.x32) a.if_any(abi.x32->bit, Target::kX32);
   trace_calls(a, abi.calls);
   if (extra.clock_gettime) a.if_equal(abi.calls.clock_gettime, Target::kTrace);
-  look_at_arguments(a, abi.calls);
+  look_at_arguments(a, abi.calls, extra);
   if (abi.set_thread_pointer) {
     a.unless_equal(abi.set_thread_pointer->nr, Target::kAllow);
     a.load_argument(0);
@@ -124,7 +133,7 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
     a.here(Target::kX32);
     trace_calls(a, abi.x32->calls);
     if (extra.clock_gettime) a.if_equal(abi.x32->calls.clock_gettime, Target::kTrace);
-    look_at_arguments(a, abi.x32->calls);
+    look_at_arguments(a, abi.x32->calls, extra);
     a.answer(SECCOMP_RET_ALLOW);
   }
 
@@ -138,7 +147,7 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
     a.if_equal(compat.calls.clock_gettime, Target::kTrace);
     a.if_equal(compat.clock_gettime64, Target::kTrace);
   }
-  look_at_arguments(a, compat.calls);
+  look_at_arguments(a, compat.calls, extra);
   a.answer(SECCOMP_RET_ALLOW);
 
   // The arguments examined here are ints to the kernel, or have their bits in the lower half.
@@ -173,6 +182,17 @@ std::vector<sock_filter> trace_filter(const arch::SyscallAbi& abi, ExtraCalls ex
     a.if_equal(request, Target::kTrace);
   }
   a.answer(SECCOMP_RET_ALLOW);
+
+  if (extra.reads_to_header) {
+    a.here(Target::kRead);
+    a.load_argument(1);
+    a.if_any(kPageOffset & ~(kHeaderOffsets - 1), Target::kAllow);
+    a.load_upper_half(2);
+    a.unless_equal(0, Target::kAllow);
+    a.load_argument(2);
+    a.if_above(kShortRead, Target::kAllow);
+    a.answer(SECCOMP_RET_TRACE);
+  }
 
   a.here(Target::kMmap);
   a.load_argument(2);
@@ -227,6 +247,7 @@ long native_number(const arch::SyscallAbi& abi, std::uint32_t audit_arch, std::u
     if (nr == x32.calls.execve) return abi.calls.execve;
     if (nr == x32.calls.execveat) return abi.calls.execveat;
     if (nr == x32.calls.ptrace) return abi.calls.ptrace;
+    if (nr == x32.calls.recvfrom) return abi.calls.recvfrom;
     const auto plain = nr & ~std::uint64_t{x32.bit};
     return plain >= x32.first_own && plain <= x32.last_own ? -1 : static_cast<long>(plain);
   }

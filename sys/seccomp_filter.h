@@ -18,11 +18,17 @@ inline constexpr std::uint32_t kPrSetVma = 0x53564d41;  // PR_SET_VMA, Linux 5.1
 // CPython maps and unmaps 16 KiB each time its frames leave the first chunk of their stack.
 inline constexpr std::uint32_t kShortUnmap = 12U << 10U;
 inline constexpr std::uint32_t kShortProtect = 4U << 10U;
+// Buffers of files and sockets are larger, or begin elsewhere in their page.
+inline constexpr std::uint32_t kShortRead = 4095;
+inline constexpr std::uint32_t kHeaderOffsets = 32;
 
 // Calls that only some observations need: programs make each of them often.
 struct ExtraCalls {
   bool clock_gettime = false;
   bool anonymous_mmap = false;  // writable, at an address that the kernel chooses
+  // read, pread64 and recvfrom of at most kShortRead bytes to one of the first kHeaderOffsets bytes
+  // of a page.
+  bool reads_to_header = false;
 };
 
 // Returns SECCOMP_RET_TRACE, whatever table the caller uses (native, 32-bit, x32), for:

@@ -73,6 +73,7 @@ constexpr std::uint32_t kForeignExecveat = 358;
 constexpr std::uint32_t kForeignMemfdCreate = 356;
 constexpr std::uint32_t kForeignMadvise = 219;
 constexpr std::uint32_t kForeignClockGettime = 265;
+constexpr std::uint32_t kForeignRecvfrom = 371;
 #else
 constexpr std::uint32_t kNative = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kForeign = AUDIT_ARCH_ARM;
@@ -80,6 +81,7 @@ constexpr std::uint32_t kForeignExecveat = 387;
 constexpr std::uint32_t kForeignMemfdCreate = 385;
 constexpr std::uint32_t kForeignMadvise = 220;
 constexpr std::uint32_t kForeignClockGettime = 263;
+constexpr std::uint32_t kForeignRecvfrom = 292;
 #endif
 
 TEST(TraceFilter, StopsNativeExecsAndNaming) {
@@ -224,6 +226,32 @@ TEST(TraceFilter, StopsAnonymousMappingsWhereTheyAreWanted) {
   }
 }
 
+void expect_reads_are_told_apart(std::uint32_t arch, std::uint32_t nr) {
+  const auto read_to = [&](std::uint64_t buffer, std::uint64_t size, bool wanted = true) {
+    return verdict(arch, nr, {3, buffer, size, 0, 0, 0}, {.reads_to_header = wanted});
+  };
+  constexpr std::uint64_t page = 0x7f12'3456'7000;
+  SCOPED_TRACE(nr);
+  for (const std::uint64_t offset : {0, 1, 16, 31}) EXPECT_EQ(read_to(page + offset, 32), kTrace);
+  for (const std::uint64_t offset : {32, 33, 64, 0x800, 4095}) {
+    EXPECT_EQ(read_to(page + offset, 32), kAllow) << offset;
+  }
+  for (const std::uint64_t size : {1, 32, 4095}) EXPECT_EQ(read_to(page, size), kTrace) << size;
+  for (const std::uint64_t size : {4096, 65536}) EXPECT_EQ(read_to(page, size), kAllow) << size;
+  EXPECT_EQ(read_to(page, (std::uint64_t{1} << 32U) + 32), kAllow);
+  EXPECT_EQ(read_to(page, 32, /*wanted=*/false), kAllow);
+}
+
+TEST(TraceFilter, StopsShortReadsToTheStartOfAPageWhereTheyAreWanted) {
+  for (const long nr : {SYS_read, SYS_pread64, SYS_recvfrom}) {
+    expect_reads_are_told_apart(kNative, static_cast<std::uint32_t>(nr));
+  }
+  for (const std::uint32_t nr : {3U, 180U, kForeignRecvfrom}) {
+    expect_reads_are_told_apart(kForeign, nr);
+  }
+  EXPECT_EQ(verdict(kNative, SYS_write, {3, 0x7000, 32}, {.reads_to_header = true}), kAllow);
+}
+
 TEST(NativeNumber, IsTheSameForNativeCalls) {
   for (const long nr : {SYS_execve, SYS_clone, SYS_memfd_create}) {
     EXPECT_EQ(native_number(kNative, static_cast<std::uint64_t>(nr)), nr);
@@ -240,6 +268,9 @@ TEST(NativeNumber, TranslatesForeignCalls) {
   EXPECT_EQ(native_number(kForeign, kForeignMadvise), SYS_madvise);
   EXPECT_EQ(native_number(kForeign, 192), SYS_mmap);
   EXPECT_EQ(native_number(kForeign, 194), SYS_ftruncate);
+  EXPECT_EQ(native_number(kForeign, 3), SYS_read);
+  EXPECT_EQ(native_number(kForeign, 180), SYS_pread64);
+  EXPECT_EQ(native_number(kForeign, kForeignRecvfrom), SYS_recvfrom);
   EXPECT_EQ(native_number(kForeign, 42), -1);
   EXPECT_EQ(native_number(AUDIT_ARCH_S390X, 11), -1);
 }
@@ -309,6 +340,7 @@ TEST(TraceFilter, StopsX32MemfdsAndMappings) {
   expect_advice_is_told_apart(kNative, bit | 28);
   expect_short_memory_is_told_apart(kNative, bit | 11, bit | 10);
   EXPECT_EQ(verdict(kNative, bit | 521, PTRACE_TRACEME), kTrace);
+  for (const std::uint32_t nr : {0U, 17U, 517U}) expect_reads_are_told_apart(kNative, bit | nr);
 }
 
 TEST(NativeNumber, TranslatesX32Calls) {
@@ -317,6 +349,7 @@ TEST(NativeNumber, TranslatesX32Calls) {
   EXPECT_EQ(native_number(kNative, bit | 545), SYS_execveat);
   EXPECT_EQ(native_number(kNative, bit | 157), SYS_prctl);
   EXPECT_EQ(native_number(kNative, bit | 521), SYS_ptrace);
+  EXPECT_EQ(native_number(kNative, bit | 517), SYS_recvfrom);
   EXPECT_EQ(native_number(kNative, bit | 513), -1);
 }
 #endif

@@ -632,12 +632,13 @@ void Tracer::State::stopped(pid_t tid, Task& task, int status) {
   const auto info = syscall_info(tid);
   if (info && info->op == PTRACE_SYSCALL_INFO_EXIT) {
     task.to_exit = false;
-    return hand_out(task, SyscallExit{tid, task.process, info->exit.rval});
+    return hand_out(task,
+                    SyscallExit{tid, task.process, info->exit.rval, info->instruction_pointer});
   }
   const auto registers = call_registers(tid);
   if (info || !registers) return restart(tid, task, 0);
   task.to_exit = false;
-  hand_out(task, SyscallExit{tid, task.process, registers->result});
+  hand_out(task, SyscallExit{tid, task.process, registers->result, registers->pc});
 }
 
 // Whether the SIGTRAP is ours: from a single-step or a watchpoint.

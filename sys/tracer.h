@@ -79,6 +79,7 @@ struct SyscallExit {  // only after resume_to_exit; an exec that succeeds gives 
   pid_t tid = 0;
   pid_t process = 0;
   std::int64_t result = 0;  // -errno on failure
+  std::uint64_t pc = 0;     // of the next instruction
 };
 constexpr bool is_error_result(std::int64_t result) { return result < 0 && result >= -4095; }
 struct Execed {  // the new image has not run yet; other threads of the process are gone

@@ -29,7 +29,7 @@ struct TrampolineSettings {
   std::uint32_t discard_output = 0;
   std::int32_t without_capability = -1;  // -1: as it is
   std::uint32_t filter_length = 0;       // 0: no filter
-  std::array<sock_filter, 128> filter{};
+  std::array<sock_filter, 160> filter{};
 };
 
 enum class TrampolineStep : std::int32_t {

@@ -140,7 +140,8 @@ struct InstructionLocation {
 };
 
 // What one instruction changed in a watched header, seen right after it (x86: the trap follows
-// the store). Stores of equal bytes and failed compare-and-exchanges are stores as well.
+// the store), or what the kernel stored there in one system call of the thread. Stores of equal
+// bytes and failed compare-and-exchanges are stores as well.
 struct Store {
   std::int32_t tid = 0;     // 0: nobody who was watched: the kernel, or who shares the memory
   std::uint64_t order = 0;  // in the image's order of events
@@ -150,6 +151,7 @@ struct Store {
   std::vector<std::byte> before;  // the 32 bytes; shorter: not readable
   std::vector<std::byte> after;
   std::optional<std::uint32_t> location;  // index into Image::locations: of the store's instruction
+  std::string call;  // "read": the kernel's store in this call; empty: that instruction's
   // What the header announces after the store, where it announces something mapped. `bytes` is
   // empty where an earlier store's block has the same address, size and hash.
   std::optional<MemoryBlock> payload;

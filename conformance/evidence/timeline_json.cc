@@ -302,6 +302,7 @@ void members(auto& m, Is<Store> auto& s) {
   m.object_if_there("prepared", s.prepared);
   if (m.has("threads", s.threads.has_value())) m.number_or_null("threads", s.threads);
   if (m.has("rested", s.rested)) m.flag("rested", s.rested);
+  if (m.has("call", !s.call.empty())) m.text("call", s.call);
 }
 
 void members(auto& m, Is<Watch> auto& w) {

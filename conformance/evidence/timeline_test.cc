@@ -145,6 +145,7 @@ Timeline example() {
   st.payload = b;
   st.prepared = b;
   st.threads = 3;
+  st.call = "read";
   Store by_nobody;
   by_nobody.order = 6;
   i.stores = {st, by_nobody};

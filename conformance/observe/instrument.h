@@ -25,6 +25,7 @@ struct StoppedAt {
   bool alone = false;        // nobody else has run in its memory since its last instruction
   bool may_step = false;     // step traces may begin
   bool out_of_time = false;  // single-stepping has taken all the time that a recording gives it
+  const char* call = "";  // the system call in which the kernel stored; empty: an instruction did
 };
 
 // Whose words of Instrument::watched() a call has changed.

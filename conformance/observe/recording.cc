@@ -41,7 +41,8 @@ sys::Result<Recording> Recording::start(const WrapOptions& options, sys::Launch 
   launch.pid_namespace = options.pid_namespace;
   launch.boottime_offset = options.boottime_offset;
   launch.extra_calls = {.clock_gettime = options.hide_vdso,
-                        .anonymous_mmap = !options.injections.empty()};
+                        .anonymous_mmap = !options.injections.empty(),
+                        .reads_to_header = options.stores};
   launch.own_session = options.pause_at.has_value();
   launch.reader_calls = options.observer != nullptr;
   CTX_ASSIGN_OR_RETURN(tracer, sys::Tracer::launch(launch, options.trampoline));

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <span>
+#include <utility>
 
 #include "sys/ending_signals.h"
 #include "sys/process.h"
@@ -25,6 +26,28 @@ constexpr std::chrono::milliseconds kArming{2000};
 std::optional<sys::RemoteAddr> thread_pointer_of(const sys::SyscallEntry& e) {
   const auto set = sys::thread_pointer_set_by(e.nr, e.args);
   return set ? std::optional(sys::RemoteAddr(*set)) : std::nullopt;
+}
+
+// Nothing: not a call that the filter selects for its buffer.
+std::optional<StoringCall> storing_call(const sys::SyscallEntry& e) {
+  const char* const name = e.nr == SYS_read       ? "read"
+                           : e.nr == SYS_pread64  ? "pread64"
+                           : e.nr == SYS_recvfrom ? "recvfrom"
+                                                  : nullptr;
+  if (name == nullptr) return std::nullopt;
+  return StoringCall{name, sys::RemoteAddr(e.args[1]), e.args[2]};
+}
+
+// Bit i: `size` bytes at `at` have some of word i.
+std::uint8_t words_in(const sys::WatchedWords& words, sys::RemoteAddr at, std::uint64_t size) {
+  std::uint8_t out = 0;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto word = words[i].raw();
+    const bool overlaps =
+        word < at.raw() ? at.raw() - word < sys::kWordBytes && size > 0 : word - at.raw() < size;
+    if (overlaps) out |= static_cast<std::uint8_t>(1U << i);
+  }
+  return out;
 }
 
 }  // namespace
@@ -94,7 +117,8 @@ void RecordingLoop::on(const sys::NewTask& e) {
   if (ImageRecorder* const maker = image(e.maker); maker != nullptr && e.maker_tid != 0) {
     maker->calls().made_process(e.maker_tid, e.how, e.tid);
   }
-  auto& thread = processes_.threads()[e.tid] = {.process = e.process, .pointer = {}, .watches = {}};
+  auto& thread = processes_.threads()[e.tid] = {
+      .process = e.process, .pointer = {}, .watches = {}, .call = {}};
   if (const auto pointer = tracer_.thread_pointer(e.tid); pointer && pointer->raw() != 0) {
     thread.pointer = *pointer;
     if (e.tid == e.process && !e.shares_memory) sampler_.look_at_birth(e, *pointer);
@@ -128,9 +152,15 @@ void RecordingLoop::on(const sys::SyscallEntry& e) {
                        may_be_of_context(e.process, e.args[0], e.args[1]);
   if (unmarks) unmarking_.insert(e.tid);
   if (recorded && e.nr == SYS_madvise) probe_fork(e.process, e.tid, "before madvise");
+  begin_storing_call(e);
   settle(e.process, e.tid);
   if (execs) processes_.begins_exec(e.process, e.tid);
-  if (recorded || unmarks || execs) {
+  const auto thread = processes_.threads().find(e.tid);
+  const bool stores = thread != processes_.threads().end() && thread->second.call;
+  const ImageRecorder* const i = image(e.process);
+  // A step over the call shows what was stored.
+  const bool steps = i != nullptr && i->steps(e.tid);
+  if (recorded || unmarks || execs || (stores && !steps)) {
     (void)tracer_.resume_to_exit(e.tid);
   } else {
     move(e.process, e.tid);
@@ -143,6 +173,12 @@ void RecordingLoop::on(const sys::SyscallExit& e) {
     options_.observer->left(e);
     (void)tracer_.resume(e.tid);
     return;
+  }
+  const auto thread = processes_.threads().find(e.tid);
+  if (const auto call = end_storing_call(e.tid); call && e.result > 0 && thread->second.watches) {
+    const auto size = std::min(static_cast<std::uint64_t>(e.result), call->size);
+    const auto words = words_in(*thread->second.watches, call->buffer, size);
+    if (words != 0) return stored({e.tid, e.process, words, e.pc}, call->name);
   }
   catch_up(e.process, e.tid);
   ImageRecorder* const i = image(e.process);
@@ -179,7 +215,8 @@ void RecordingLoop::on(const sys::Execed& e) {
   }
   processes_.forget_threads(e.process);
   sampler_.forget(e.process);
-  processes_.threads()[e.process] = {.process = e.process, .pointer = {}, .watches = {}};
+  processes_.threads()[e.process] = {
+      .process = e.process, .pointer = {}, .watches = {}, .call = {}};
   if (options_.hide_vdso) {
     if (const auto hidden = tracer_.hide_vdso(e.process); !hidden && hidden.error().err != ESRCH) {
       timeline_.notes.push_back("the vDSO of process " + std::to_string(e.process) +
@@ -243,7 +280,8 @@ void RecordingLoop::on(const sys::Interrupted& e) {
 void RecordingLoop::on(const sys::Stepped& e) {
   ImageRecorder* const i = image(e.process);
   if (i == nullptr) return go_on(e.process, e.tid);
-  const StoppedAt at = stopped_at(e.process, e.tid);
+  StoppedAt at = stopped_at(e.process, e.tid);
+  if (const auto call = end_storing_call(e.tid)) at.call = call->name;
   bool is_store = false;
   for (const auto& instrument : i->instruments()) is_store = instrument->stepped(e, at) || is_store;
   if (is_store) return on(sys::WatchpointHit{e.tid, e.process, e.words, e.pc});
@@ -251,7 +289,9 @@ void RecordingLoop::on(const sys::Stepped& e) {
   go_on(e.process, e.tid);
 }
 
-void RecordingLoop::on(const sys::WatchpointHit& e) {
+void RecordingLoop::on(const sys::WatchpointHit& e) { stored(e, ""); }
+
+void RecordingLoop::stored(const sys::WatchpointHit& e, const char* call) {
   ImageRecorder* const i = image(e.process);
   const auto thread = processes_.threads().find(e.tid);
   if (i == nullptr || thread == processes_.threads().end()) return go_on(e.process, e.tid);
@@ -260,7 +300,8 @@ void RecordingLoop::on(const sys::WatchpointHit& e) {
                            return one->watched(e.tid) == watches;
                          });
   if (is_wanted) {
-    const StoppedAt at = stopped_at(e.process, e.tid);
+    StoppedAt at = stopped_at(e.process, e.tid);
+    at.call = call;
     for (const auto& instrument : i->instruments()) instrument->stored(e, at);
     if (options_.stores) probe_fork(e.process, e.tid, "after a store");
     if (arm(e.process, e.tid)) return;
@@ -321,6 +362,28 @@ bool RecordingLoop::begin_call_in_lent_memory(const sys::SyscallEntry& e) {
   catch_up(lender->image().key.pid, e.tid);
   lender->calls().entered(*std::move(call), e.short_time);
   return true;
+}
+
+void RecordingLoop::begin_storing_call(const sys::SyscallEntry& e) {
+  const auto call = storing_call(e);
+  const auto thread = processes_.threads().find(e.tid);
+  ImageRecorder* const i = image(e.process);
+  if (!call || i == nullptr || thread == processes_.threads().end()) return;
+  for (const auto& instrument : i->instruments()) {
+    const auto words = instrument->watched(e.tid);
+    if (!instrument->watches_all_threads() || !words) continue;
+    if (words_in(*words, call->buffer, call->size) == 0) continue;
+    // What changed before the call.
+    catch_up(e.process, e.tid);
+    thread->second.call = call;
+    return;
+  }
+}
+
+std::optional<StoringCall> RecordingLoop::end_storing_call(pid_t tid) {
+  const auto thread = processes_.threads().find(tid);
+  if (thread == processes_.threads().end()) return std::nullopt;
+  return std::exchange(thread->second.call, std::nullopt);
 }
 
 bool RecordingLoop::give(const sys::SyscallEntry& e, const InjectResult& answer) {
@@ -411,7 +474,12 @@ void RecordingLoop::move(pid_t pid, pid_t tid, int signo) {
   if (paused_ && paused_->first == pid) return;
   if (signo == SIGTRAP) end_steps(pid, tid, "the program's own SIGTRAP");
   const ImageRecorder* const i = image(pid);
-  (void)(i != nullptr && i->steps(tid) ? tracer_.step(tid, signo) : tracer_.resume(tid, signo));
+  if (i != nullptr && i->steps(tid)) {
+    (void)tracer_.step(tid, signo);
+    return;
+  }
+  end_storing_call(tid);
+  (void)tracer_.resume(tid, signo);
 }
 
 void RecordingLoop::end_steps(pid_t pid, pid_t tid, const std::string& because) {

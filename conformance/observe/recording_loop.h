@@ -87,6 +87,11 @@ class RecordingLoop {
   void finish(TracedProcess& w, const std::string& ending);
   bool begin_call(const sys::SyscallEntry& e);                 // true: its result is wanted
   bool begin_call_in_lent_memory(const sys::SyscallEntry& e);  // the same
+  // Notes a call in which the kernel may store to the watched header.
+  void begin_storing_call(const sys::SyscallEntry& e);
+  // The call that was noted, which is over or was not made.
+  std::optional<StoringCall> end_storing_call(pid_t tid);
+  void stored(const sys::WatchpointHit& e, const char* call);
   bool give(const sys::SyscallEntry& e, const InjectResult& answer);
   bool may_be_of_context(pid_t pid, std::uint64_t address, std::uint64_t size) const;
   void look_at_filters(pid_t pid, pid_t tid);

@@ -156,7 +156,7 @@ bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
   return may_store;
 }
 
-std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
+std::uint8_t StepRecorder::stepped(const sys::Stepped& e, bool by_kernel) {
   const bool may_differ = may_have_stored(e.tid, pc_);
   ++trace_->steps;
   ++(early_ ? early_steps_ : steps_);
@@ -165,13 +165,13 @@ std::uint8_t StepRecorder::stepped(const sys::Stepped& e) {
   if (may_differ && differs(e.tid)) {
     Seen now = look(e.tid);
     words = changed_words(last_.header, now.header);
-    const bool of_others = early_ && words != 0 && e.words == 0;
+    const bool of_others = early_ && words != 0 && e.words == 0 && !by_kernel;
     if (now != last_) {
       add(std::move(now),
           of_others ? std::nullopt : stores_->locations().location_of_step(e.tid, at, e.pc));
     }
   }
-  if (early_) words = e.words;
+  if (early_ && !by_kernel) words = e.words;
   if (!trace_) return words;
   if (early_ && words != 0) {
     early_ = false;
@@ -225,8 +225,8 @@ bool StepRecorder::stepped(const sys::Stepped& e, StoppedAt at) {
     end("another header replaced this one");
     return e.words != 0;
   }
-  if (const std::uint8_t words = stepped(e); words != 0) {
-    stores_->hit({e.tid, e.process, words, e.pc}, at.alone);
+  if (const std::uint8_t words = stepped(e, *at.call != '\0'); words != 0) {
+    stores_->hit({e.tid, e.process, words, e.pc}, at);
   }
   return false;
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 #include <ranges>
+#include <span>
 #include <tuple>
 
 #include "abi/process_header.h"
@@ -253,6 +254,35 @@ TEST_F(StepsTest, FromAGateItShowsWhatComesBeforeTheFirstStore) {
   EXPECT_EQ(stores[0].location, zero.location);
   EXPECT_EQ(stores[0].tid, trace.tid);
   EXPECT_EQ(std::ranges::count(image.step_traces, true, &StepTrace::from_gate), 1);
+}
+
+TEST_F(StepsTest, WhatTheKernelStoresInACallIsAViewAndOneStore) {
+  const auto& image = record({"kernel", "read"});
+  const auto all = views(image);
+  ASSERT_THAT(all, SizeIs(testing::Ge(3U)));
+  const auto last = std::span(all).last(3);
+  ASSERT_THAT(image.stores, SizeIs(7));
+  EXPECT_EQ(image.stores[4].after, last[0].header);
+  EXPECT_EQ(image.stores[5].after, last[1].header);
+  EXPECT_EQ(image.stores[6].after, last[2].header);
+  EXPECT_EQ(image.stores[6].call, "read");
+  EXPECT_EQ(image.stores[6].tid, image.step_traces.back().tid);
+}
+
+TEST_F(StepsTest, FromAGateTheFirstStoreMayBeTheKernels) {
+  const auto& image = record_from_gates("gated-kernel");
+  const StepTrace trace = first_from_gate(image);
+  EXPECT_EQ(trace.ended_because, "over");
+  ASSERT_THAT(trace.views, SizeIs(3));
+  const std::span stores(image.stores);
+  ASSERT_THAT(stores, SizeIs(7));
+  for (const std::size_t i : {1U, 2U}) {
+    const Store& s = stores[4 + i];
+    EXPECT_EQ(s.after, trace.views[i].header);
+    EXPECT_EQ(s.location, trace.views[i].location);
+    EXPECT_EQ(s.tid, trace.tid);
+    EXPECT_EQ(s.call, "read");
+  }
 }
 
 TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsStepTracedFromThere) {

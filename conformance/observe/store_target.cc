@@ -11,8 +11,10 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -457,16 +459,43 @@ int stopped_and_continued() {
   return WEXITSTATUS(status) == 9 ? 0 : 3;
 }
 
-int by_the_kernel() {
-  Header* h = publish();
+// The kernel stores `size` bytes.
+bool store_by(const std::string& call, volatile void* to, const void* from, std::size_t size) {
+  void* const buffer = const_cast<void*>(to);
+  const auto wanted = static_cast<ssize_t>(size);
   std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) return false;
+  const int file = memfd_create("data", MFD_CLOEXEC);
+  if (write(ends[1], from, size) != wanted || write(file, from, size) != wanted) return false;
+  iovec part{buffer, size};
+  const ssize_t got = call == "read"       ? read(ends[0], buffer, size)
+                      : call == "pread64"  ? pread(file, buffer, size, 0)
+                      : call == "recvfrom" ? recv(ends[0], buffer, size, 0)
+                      : call == "longer"   ? read(ends[0], buffer, 2 * size)
+                                           : readv(ends[0], &part, 1);
+  for (const int fd : {ends[0], ends[1], file}) close(fd);
+  return got == wanted;
+}
+
+int by_the_kernel(const std::string& call) {
+  Header* h = publish();
   const std::uint64_t later = now();
-  if (pipe(ends.data()) != 0) return 1;
-  if (write(ends[1], &later, sizeof later) != static_cast<ssize_t>(sizeof later)) return 2;
   h->timestamp = 0;
-  void* timestamp = const_cast<std::uint64_t*>(&h->timestamp);
-  if (read(ends[0], timestamp, sizeof later) != static_cast<ssize_t>(sizeof later)) return 3;
+  if (!store_by(call, &h->timestamp, &later, sizeof later)) return 1;
   name(h);
+  return 0;
+}
+
+// The whole update is made of calls.
+int gated_kernel() {
+  Header* h = publish();
+  const std::uint64_t zero = 0;
+  const std::uint64_t later = now();
+  gate();
+  if (!store_by("read", &h->timestamp, &zero, sizeof zero)) return 1;
+  if (!store_by("read", &h->timestamp, &later, sizeof later)) return 2;
+  name(h);
+  spin(5000);
   return 0;
 }
 
@@ -700,6 +729,7 @@ int main(int argc, char** argv) {
   if (mode == "gated-long") return gated_long();
   if (mode == "gated-other") return gated_other();
   if (mode == "gated-elsewhere") return gated_elsewhere();
+  if (mode == "gated-kernel") return gated_kernel();
   if (mode == "unmap") return unmap();
   if (mode == "map-before-size") return map_before_size();
   if (mode == "remap") return remap();
@@ -709,7 +739,7 @@ int main(int argc, char** argv) {
   if (mode == "own-traps") return with_own_traps();
   if (mode == "blocked") return with_blocked_signals();
   if (mode == "stopped") return stopped_and_continued();
-  if (mode == "kernel") return by_the_kernel();
+  if (mode == "kernel") return by_the_kernel(text);
   if (mode == "vfork") return by_a_child_that_shares_memory();
   if (mode == "beside-vfork") return beside_vfork();
   if (mode == "fork") return forked();

@@ -349,7 +349,7 @@ void StoreRecorder::catch_up(pid_t tid) {
   if (const auto changed = changed_words(current_->last, *now)) add_foreign(tid, changed, *now);
 }
 
-void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
+void StoreRecorder::hit(const sys::WatchpointHit& e, StoppedAt at) {
   last_stored_to_.reset();
   if (!is_armed()) return;
   last_stored_to_ = current_->at;
@@ -364,10 +364,10 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   current_->signed_once = current_->signed_once || is_signed(*now);
   const auto changed = changed_words(current_->last, *now);
   const auto foreign = static_cast<std::uint8_t>(changed & ~unsigned{e.words});
-  const bool claimed = (changed & e.words) == 0 && claim(e, stop.code);
+  const bool claimed = (changed & e.words) == 0 && claim(e, stop.code, at.call);
   // Other threads have run before this store and after it: it is unknown on which side of it they
   // changed the timestamp.
-  if (!claimed && !alone && foreign != 0 && (changed & kTimestampWord) != 0) {
+  if (!claimed && !at.alone && foreign != 0 && (changed & kTimestampWord) != 0) {
     return add_foreign(e.tid, changed | e.words, *now);
   }
   if (foreign != 0) add_foreign(e.tid, foreign, *now);
@@ -379,6 +379,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, bool alone) {
   s.before = current_->last;
   s.after = *now;
   s.location = location_of(e, stop.code);
+  s.call = at.call;
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
@@ -499,7 +500,7 @@ std::optional<std::uint32_t> StoreRecorder::location_of(const sys::WatchpointHit
 
 // A thread's stop can wait while another thread's stop is handled, whose look at the header then
 // found both stores. So a store without a thread may be this thread's.
-bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
+bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code, const char* call) {
   const auto resumed = resumed_.find(e.tid);
   const auto since = resumed == resumed_.end() ? 0 : resumed->second;
   std::size_t looked = 0;
@@ -512,6 +513,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
       s.tid = e.tid;
       s.words = e.words;
       s.location = location_of(e, code);
+      s.call = call;
       return true;
     }
     // No order of these says when the timestamp changed: the store stays without a thread.
@@ -524,6 +526,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code) {
     own.words = e.words;
     own.after = with_words(s.before, s.after, e.words);
     own.location = location_of(e, code);
+    own.call = call;
     s.before = own.after;
     s.words = others;
     stores_.insert(stores_.begin() + static_cast<std::ptrdiff_t>(i), std::move(own));

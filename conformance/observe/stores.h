@@ -68,7 +68,7 @@ class StoreRecorder : public Instrument {
   bool watches_all_threads() const override { return current_.has_value(); }
   bool is_to_be_armed() const override { return current_ && !current_->armed; }
   void watch_failed(const std::string& why) override { unseen(why); }
-  void stored(const sys::WatchpointHit& e, StoppedAt at) override { hit(e, at.alone); }
+  void stored(const sys::WatchpointHit& e, StoppedAt at) override { hit(e, at); }
   void ticked() override;
   CodeLocations& locations() { return locations_; }
 
@@ -78,8 +78,7 @@ class StoreRecorder : public Instrument {
   // All threads now watch header(), except `unwatched`, which may have run without it. The thread
   // that made the call is still stopped, as `tid`.
   void armed(pid_t tid, std::vector<pid_t> unwatched) override;
-  // `alone`: nobody else has run in this memory since the thread stored.
-  void hit(const sys::WatchpointHit& e, bool alone = false);
+  void hit(const sys::WatchpointHit& e, StoppedAt at = {});
   // A change since the last look was made by no watched thread, or by one whose stop is pending.
   void catch_up(pid_t tid) override;
   // The thread continues from a stop, and no hit of it is pending.
@@ -143,7 +142,7 @@ class StoreRecorder : public Instrument {
   bool still_there(pid_t tid, const Header& now);
   void add(pid_t tid, Store store);
   void add_foreign(pid_t tid, std::uint8_t words, const Header& now);
-  bool claim(const sys::WatchpointHit& e, std::uint64_t code);
+  bool claim(const sys::WatchpointHit& e, std::uint64_t code, const char* call);
   std::optional<std::uint32_t> location_of(const sys::WatchpointHit& e, std::uint64_t code);
   void look_at_timestamp(pid_t tid, Store& store);
   std::optional<MemoryBlock> prepared_for(pid_t tid, const abi::ProcessHeader& old,

@@ -266,8 +266,27 @@ TEST_F(StoresTest, AStopInTheMiddleOfAnUpdateIsNoEnd) {
   EXPECT_EQ(words(image(1)), sequence({kPublication, {kTimestamp, kPayload, kTimestamp}}));
 }
 
-TEST_F(StoresTest, WhatTheKernelStoresIsNobodys) {
-  record({"kernel"});
+TEST_F(StoresTest, WhatTheKernelStoresInACallIsAStoreOfItsThread) {
+  for (const std::string call : {"read", "pread64", "recvfrom"}) {
+    SCOPED_TRACE(call);
+    record({"kernel", call});
+    EXPECT_EQ(words(image()), sequence({kPublication, {kTimestamp, kTimestamp}}));
+    const Store& last = image().stores.back();
+    EXPECT_EQ(last.tid, timeline_.processes[0].pid);
+    EXPECT_EQ(last.call, call);
+    EXPECT_NE(header_of(last.after).monotonic_published_at_ns, 0U);
+    EXPECT_EQ(image().stores[5].call, "");
+  }
+}
+
+TEST_F(StoresTest, ACallStoresNoMoreThanItReturns) {
+  record({"kernel", "longer"});
+  EXPECT_EQ(words(image()), sequence({kPublication, {kTimestamp, kTimestamp}}));
+  EXPECT_EQ(image().stores.back().call, "read");
+}
+
+TEST_F(StoresTest, WhatTheKernelStoresInOtherCallsIsNobodys) {
+  record({"kernel", "readv"});
   EXPECT_EQ(words(image()), sequence({kPublication, {kTimestamp, kTimestamp}}));
   EXPECT_EQ(image().stores.back().tid, 0);
 }
@@ -533,7 +552,7 @@ TEST_F(ClaimTest, AStoreOfTheSameBytesHasNoPlaceAroundTheTimestampEither) {
 
 TEST_F(ClaimTest, AThreadThatIsAloneStoredLast) {
   header_ = {1, 2, 3, 4};
-  recorder_.hit({tids_[0], getpid(), 4, 1}, /*alone=*/true);
+  recorder_.hit({tids_[0], getpid(), 4, 1}, {.alone = true});
   const auto all = stores();
   ASSERT_THAT(all, SizeIs(2));
   EXPECT_EQ(all[0].tid, 0);

@@ -233,6 +233,7 @@ class Painter {
       if (event.step.changes.empty()) continue;
       event.step.tid = s.tid;
       event.step.at = s.tid == 0 ? "no thread that was watched" : location_of(image_, s.location);
+      if (!s.call.empty()) event.step.at = "system call " + s.call + ", " + event.step.at;
       event.before = before;
       event.after = after;
       payload_locations_.insert({before->payload, after->payload});

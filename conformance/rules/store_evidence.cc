@@ -14,8 +14,11 @@ constexpr std::uint64_t kTimestampAt = 16;
 
 std::string location_of(const Image& image, const Store& s) {
   if (s.tid == 0) return "no thread that was watched: the kernel, or who shares the memory";
-  if (!s.location || *s.location >= image.locations.size()) return fmt::format("thread {}", s.tid);
-  return fmt::format("{}, thread {}", location_text(image.locations[*s.location]), s.tid);
+  std::string out = s.call.empty() ? "" : fmt::format("system call {}, ", s.call);
+  if (s.location && *s.location < image.locations.size()) {
+    out += location_text(image.locations[*s.location]) + ", ";
+  }
+  return out + fmt::format("thread {}", s.tid);
 }
 
 struct FieldChange {

@@ -27,6 +27,7 @@ struct Tally {
   std::size_t contended = 0;  // where another thread may have acted between two looks
   std::size_t reopened = 0;   // updates that may be a withdrawal and a publication
   std::size_t uncopied = 0;   // where it is not known what memory held
+  std::size_t by_kernel = 0;  // timestamps that a system call stored, in unknown pieces
   std::optional<Finding> info;
 };
 
@@ -90,6 +91,11 @@ std::optional<Finding> judge_pieces(const ImageEvidence& e, const HeaderOperatio
   if (pieces.empty()) return std::nullopt;
   if (by_nobody(pieces)) {
     ++tally.unordered;
+    return std::nullopt;
+  }
+  // How the kernel copies is not known, but two calls are two pieces.
+  if (pieces.size() == 1 && !pieces.front()->store->call.empty()) {
+    ++tally.by_kernel;
     return std::nullopt;
   }
   ++tally.judged;
@@ -514,6 +520,11 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
         "the header was not written by threads of the program: the order is unknown",
         "a program whose own threads store the fields");
   }
+  if (tally.by_kernel > 0) {
+    return unobservable(
+        "a system call stored the timestamp: it is not known in how many pieces the kernel did so",
+        "a program whose own threads store the timestamp");
+  }
   if (tally.reopened > 0) {
     return unobservable(
         "the zero may have withdrawn the context, and another may have been published since",
@@ -580,7 +591,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
                                                       : "publication";
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
   const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied +
-                    tally.reopened;
+                    tally.reopened + tally.by_kernel;
   if (more > 0) saw += fmt::format(", {} not: too little is known", more);
   if (e.image->stores_dropped > 0) saw += "; " + not_kept(*e.image);
   return passed(std::move(saw));
@@ -650,6 +661,7 @@ Finding judge_updates(const ImageEvidence& e,
     sum.contended += tally.contended;
     sum.reopened += tally.reopened;
     sum.uncopied += tally.uncopied;
+    sum.by_kernel += tally.by_kernel;
     if (found && !requirement.is_error) found->outcome = Outcome::kWarn;
     if (!found) found = std::move(tally.info);
     if (!found) continue;

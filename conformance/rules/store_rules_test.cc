@@ -46,6 +46,7 @@ std::uint64_t hash_of(const Bytes& bytes) {
 struct Recording : LiteralRecording {
   std::uint64_t at = kAt;
   std::int32_t tid = 12;
+  std::string in_call;  // in which the kernel stores; empty: the thread does
   Bytes head = Bytes(32);
   std::map<std::uint64_t, Bytes> memory;
   std::map<std::uint64_t, Bytes> at_zero;  // memory when the timestamp was zeroed
@@ -100,6 +101,7 @@ struct Recording : LiteralRecording {
       s.words = static_cast<std::uint8_t>(s.words | (1U << i));
     }
     s.location = 0;
+    s.call = in_call;
     const auto h = header();
     s.payload = block(memory, h.payload, h.payload_size);
     image().stores.push_back(std::move(s));
@@ -783,6 +785,57 @@ TEST(StoreRules, ChangesByNobodyAreNotBlamedOnAThread) {
   const Finding f = too_late.judge("pctx.publish.timestamp-last");
   EXPECT_EQ(f.at, "");
   EXPECT_NE(f.evidence.back().find("no thread that was watched"), std::string::npos);
+}
+
+TEST(StoreRules, WhatTheKernelStoresInOneCallIsOneStoreOfUnknownPieces) {
+  constexpr auto kFirst = "pctx.publish.timestamp-single-store";
+  Recording last;
+  last.watched().keep(kHeap, message('a'));
+  last.in_call = "read";
+  last.fields().timestamp(kTime).named();
+  EXPECT_EQ(broken(last), Ids{});
+  EXPECT_EQ(last.judge("pctx.publish.timestamp-last").outcome, Outcome::kPass);
+  EXPECT_EQ(last.judge(kFirst).outcome, Outcome::kUnobservable);
+  EXPECT_EQ(last.judge(kFirst).saw,
+            "a system call stored the timestamp: it is not known in how many pieces the kernel did "
+            "so");
+
+  Recording whole_header;
+  whole_header.watched().keep(kHeap, message('a'));
+  whole_header.in_call = "read";
+  whole_header.vector(whole(kTime)).named();
+  EXPECT_EQ(broken(whole_header), Ids{"pctx.publish.timestamp-last"});
+  const Finding f = whole_header.judge("pctx.publish.timestamp-last");
+  EXPECT_EQ(f.at, "system call read, src/ctx.cc:118 in publish_update, thread 12");
+
+  Recording two_calls;
+  two_calls.watched().keep(kHeap, message('a')).fields();
+  two_calls.in_call = "recvfrom";
+  two_calls.store<std::uint32_t>(16, static_cast<std::uint32_t>(kTime));
+  two_calls.store<std::uint32_t>(20, static_cast<std::uint32_t>(kTime >> 32U)).named();
+  EXPECT_EQ(broken(two_calls), Ids{kFirst});
+}
+
+TEST(StoreRules, AnUpdateInCallsOfTheKernelIsJudgedByItsOrder) {
+  Recording good;
+  good.published().keep(kOtherHeap, message('b'));
+  good.in_call = "pread64";
+  good.timestamp(0).pointer(kOtherHeap).timestamp(kLater).named();
+  EXPECT_EQ(broken(good), Ids{});
+  for (const auto* id : {"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero",
+                         "pctx.update.prepare-before-zero", "pctx.update.signature-untouched"}) {
+    EXPECT_EQ(good.judge(id).outcome, Outcome::kPass) << id;
+  }
+  for (const auto* id : {"pctx.update.zero-single-store", "pctx.update.timestamp-single-store"}) {
+    EXPECT_EQ(good.judge(id).outcome, Outcome::kUnobservable) << id;
+  }
+
+  Recording bad;
+  bad.published().keep(kOtherHeap, message('b'));
+  bad.in_call = "pread64";
+  bad.vector(whole(kLater, kOtherHeap)).named();
+  EXPECT_EQ(broken(bad),
+            (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
 TEST(StoreRules, UpdatesFromOtherThreadsAndRepeatedZeros) {

@@ -19,7 +19,10 @@ constexpr CallNumbers kNumbers = {.execve = 221,
                                   .prctl = 167,
                                   .munmap = 215,
                                   .mprotect = 226,
-                                  .ptrace = 117};
+                                  .ptrace = 117,
+                                  .read = 63,
+                                  .pread64 = 67,
+                                  .recvfrom = 207};
 constexpr std::uint32_t kClose = 57;
 constexpr std::uint32_t kExit = 93;
 constexpr std::uint32_t kExitGroup = 94;
@@ -36,12 +39,16 @@ constexpr CallNumbers kArm = {.execve = 11,
                               .prctl = 172,
                               .munmap = 91,
                               .mprotect = 125,
-                              .ptrace = 26};
+                              .ptrace = 26,
+                              .read = 3,
+                              .pread64 = 180,
+                              .recvfrom = 292};
 constexpr std::uint32_t kFtruncate64 = 194;
 constexpr std::uint32_t kClockGettime64 = 403;
 // aarch64 has no fork and vfork; programs call clone.
 constexpr CallPair kArmNatives[] = {
     {1, kExit},
+    {kArm.read, kNumbers.read},
     {6, kClose},
     {kArm.execve, kNumbers.execve},
     {kArm.ptrace, kNumbers.ptrace},
@@ -51,10 +58,12 @@ constexpr CallPair kArmNatives[] = {
     {kArm.mprotect, kNumbers.mprotect},
     {kArm.mremap, kNumbers.mremap},
     {kArm.prctl, kNumbers.prctl},
+    {kArm.pread64, kNumbers.pread64},
     {kArm.mmap, kNumbers.mmap},
     {kFtruncate64, kNumbers.ftruncate},
     {kArm.madvise, kNumbers.madvise},
     {248, kExitGroup},
+    {kArm.recvfrom, kNumbers.recvfrom},
     {kArm.memfd_create, kNumbers.memfd_create},
     {kArm.execveat, kNumbers.execveat},
     {kArm.clock_gettime, kNumbers.clock_gettime},

@@ -12,7 +12,7 @@ namespace ctxconf::sys::arch {
 // The numbers of one table.
 struct CallNumbers {
   std::uint32_t execve, execveat, memfd_create, ftruncate, mremap, clock_gettime, mmap, madvise,
-      prctl, munmap, mprotect, ptrace;
+      prctl, munmap, mprotect, ptrace, read, pread64, recvfrom;
 };
 
 struct CallPair {

@@ -17,7 +17,10 @@ constexpr CallNumbers kNumbers = {.execve = 59,
                                   .prctl = 157,
                                   .munmap = 11,
                                   .mprotect = 10,
-                                  .ptrace = 101};
+                                  .ptrace = 101,
+                                  .read = 0,
+                                  .pread64 = 17,
+                                  .recvfrom = 45};
 constexpr std::uint32_t kClone = 56;
 constexpr std::uint32_t kFork = 57;
 constexpr std::uint32_t kVfork = 58;
@@ -38,12 +41,16 @@ constexpr CallNumbers kI386 = {.execve = 11,
                                .prctl = 172,
                                .munmap = 91,
                                .mprotect = 125,
-                               .ptrace = 26};
+                               .ptrace = 26,
+                               .read = 3,
+                               .pread64 = 180,
+                               .recvfrom = 371};
 constexpr std::uint32_t kFtruncate64 = 194;
 constexpr std::uint32_t kClockGettime64 = 403;
 constexpr CallPair kI386Natives[] = {
     {1, kExit},
     {2, kFork},
+    {kI386.read, kNumbers.read},
     {6, kClose},
     {kI386.execve, kNumbers.execve},
     {kI386.ptrace, kNumbers.ptrace},
@@ -53,6 +60,7 @@ constexpr CallPair kI386Natives[] = {
     {kI386.mprotect, kNumbers.mprotect},
     {kI386.mremap, kNumbers.mremap},
     {kI386.prctl, kNumbers.prctl},
+    {kI386.pread64, kNumbers.pread64},
     {190, kVfork},
     {kI386.mmap, kNumbers.mmap},
     {kFtruncate64, kNumbers.ftruncate},
@@ -60,6 +68,7 @@ constexpr CallPair kI386Natives[] = {
     {252, kExitGroup},
     {kI386.memfd_create, kNumbers.memfd_create},
     {kI386.execveat, kNumbers.execveat},
+    {kI386.recvfrom, kNumbers.recvfrom},
     {kI386.clock_gettime, kNumbers.clock_gettime},
     {kClockGettime64, kNumbers.clock_gettime},
 };
@@ -71,9 +80,10 @@ constexpr CallNumbers x32_numbers() {
   n.execve = 520;
   n.execveat = 545;
   n.ptrace = 521;
-  for (auto* nr :
-       {&n.execve, &n.execveat, &n.memfd_create, &n.ftruncate, &n.mremap, &n.clock_gettime, &n.mmap,
-        &n.madvise, &n.prctl, &n.munmap, &n.mprotect, &n.ptrace}) {
+  n.recvfrom = 517;
+  for (auto* nr : {&n.execve, &n.execveat, &n.memfd_create, &n.ftruncate, &n.mremap,
+                   &n.clock_gettime, &n.mmap, &n.madvise, &n.prctl, &n.munmap, &n.mprotect,
+                   &n.ptrace, &n.read, &n.pread64, &n.recvfrom}) {
     *nr |= kX32Bit;
   }
   return n;
