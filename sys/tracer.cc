@@ -65,6 +65,12 @@ constexpr auto kCopyLimit = std::chrono::seconds(5);
 constexpr auto kLongestSleep = milliseconds(20);
 // The next stop often follows soon, and waking up costs as much as spinning this long.
 constexpr auto kSpin = std::chrono::microseconds(40);
+// If sched_yield() takes longer than the first, others want the processor: there are no more yields
+// for the second.
+constexpr auto kSlowYield = std::chrono::microseconds(300);
+constexpr auto kBusy = milliseconds(100);
+// For the trap of a single-step: longer if the thread waits in a system call.
+constexpr auto kStepPatience = milliseconds(1);
 // How often to check for pending wake-up signals: not at every store of a program.
 constexpr auto kWakeUpsAsked = milliseconds(1);
 // After this many steps of one thread, the other threads get their turn.
@@ -381,6 +387,7 @@ struct Tracer::State {
   std::uint64_t stops = 0;
   Clock::time_point last_raw;    // when the last status arrived
   Clock::time_point last_asked;  // when we last checked for a wake-up signal
+  Clock::time_point busy_until;  // until then, sleep instead of yielding
   bool just_resumed = false;     // no time has passed in which anything could stop
   pid_t just_stepped = 0;        // will stop again in a moment
   unsigned steps_in_a_row = 0;
@@ -415,6 +422,7 @@ struct Tracer::State {
   void announce_overdue();
   void adopt_silently(pid_t tid);
   void restart(pid_t tid, Task& task, int signo);
+  bool yield();
   void await_step();
   std::optional<int> next_status(pid_t tid);
   Result<pid_t> make_copy(pid_t tid, Task& task, Late& late);
@@ -849,13 +857,30 @@ void Tracer::State::restart(pid_t tid, Task& task, int signo) {
   just_stepped = request == PTRACE_SINGLESTEP ? tid : 0;
 }
 
+// The quickest way to let a tracee run. But while others want the processor, the kernel gives it
+// back only after milliseconds to a thread that yields, and at once to one that slept. False: sleep
+// instead.
+bool Tracer::State::yield() {
+  const auto begin = Clock::now();
+  if (begin < busy_until) return false;
+  sched_yield();
+  const auto end = Clock::now();
+  if (end - begin > kSlowYield) busy_until = end + kBusy;
+  return true;
+}
+
 // A full round through tasks and clocks would take as long as the step itself.
 void Tracer::State::await_step() {
   const pid_t tid = std::exchange(just_stepped, 0);
   if (tid == 0 || !raw.empty() || ++steps_in_a_row % kStepsInARow == 0) return;
-  constexpr unsigned kLooks = 200;
-  for (unsigned look = 0; look < kLooks; ++look) {
-    sched_yield();  // the thread may need this processor
+  constexpr int kYields = 200;
+  constexpr int kSleeps = 2;  // SIGCHLD may be pending, for a stop that was taken
+  int sleeps = 0;
+  for (int yields = 0; yields < kYields && sleeps < kSleeps; ++yields) {
+    if (!yield()) {
+      signals.sleep_for_children(Clock::now() + kStepPatience);
+      ++sleeps;
+    }
     int status = 0;
     if (waitpid(tid, &status, WNOHANG | __WALL) == tid) {
       raw.emplace_back(tid, status);
@@ -1015,7 +1040,7 @@ Result<std::optional<TraceEvent>> Tracer::next(Clock::time_point deadline) {
     }
     // The only task has just been resumed: it first needs the processor, perhaps this one.
     s.await_step();
-    if (std::exchange(s.just_resumed, false) && s.tasks.size() == 1 && s.raw.empty()) sched_yield();
+    if (std::exchange(s.just_resumed, false) && s.tasks.size() == 1 && s.raw.empty()) s.yield();
     bool children = true;
     if (s.raw.empty()) children = s.drain();
     if (!s.raw.empty()) {
@@ -1037,10 +1062,7 @@ Result<std::optional<TraceEvent>> Tracer::next(Clock::time_point deadline) {
     if (!s.events.empty()) continue;
     const auto now = Clock::now();
     if (now >= deadline || s.is_waker_ready()) return std::nullopt;
-    if (now - s.last_raw < kSpin) {
-      sched_yield();
-      continue;
-    }
+    if (now - s.last_raw < kSpin && s.yield()) continue;
     if (s.signals.sleep(deadline)) {
       s.interrupted = true;
       return std::nullopt;
@@ -1179,11 +1201,7 @@ std::optional<int> Tracer::State::next_status(pid_t tid) {
     if (got == tid) return status;
     const auto now = Clock::now();
     if ((got < 0 && errno != EINTR) || now >= deadline) return std::nullopt;
-    if (now < spin_until) {
-      sched_yield();
-    } else {
-      signals.sleep_for_children(deadline);
-    }
+    if (now >= spin_until || !yield()) signals.sleep_for_children(deadline);
   }
 }
 
