@@ -30,6 +30,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
 constexpr milliseconds kBetweenChecks{50};
+constexpr milliseconds kLatestState{20'000};
+constexpr milliseconds kBetweenStates{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
 
 // Of all processes of the adapter.
@@ -96,6 +98,7 @@ class Stage {
   bool is_satisfied(const AnswerClaim& claim, const Json& reply) const;
   bool is_satisfied(const Question& question, const Json& reply) const;
   Driven ask(Question question, pid_t process, pid_t thread);
+  Driven wait_for_state(pid_t process, char state);
   Driven check_premises();
   TargetHarm harm_to(const puppet::Script& script) const {
     return {script, ReaderTraits(testee_.capabilities()).says("keeps_tracing")};
@@ -305,10 +308,26 @@ Driven Stage::ask(Question question, pid_t process, pid_t thread) {
   }
 }
 
+Driven Stage::wait_for_state(pid_t process, char state) {
+  const auto scaled =
+      std::chrono::duration_cast<Clock::duration>(kLatestState * options_.timeout_scale);
+  const auto until = Clock::now() + scaled;
+  while (true) {
+    const auto facts = sys::process_facts(process);
+    if (!facts || facts->state == state) return {};
+    if (Clock::now() >= until) break;
+    CTX_RETURN_IF_ERROR(on(Wait{kBetweenStates}));
+  }
+  testee_.check().unshown = fmt::format("process {} did not get into state {}", process, state);
+  testee_.check().remedy = "a machine that is less busy";
+  return {};
+}
+
 Driven Stage::on(const Question& act) {
   if (act.about == Question::About::kRecord) return ask(act, 0, 0);
   const auto process = act.process ? static_cast<pid_t>(number(*act.process)) : target_->pid();
   const auto thread = act.thread ? static_cast<pid_t>(number(*act.thread)) : process;
+  if (act.state != '\0') CTX_RETURN_IF_ERROR(wait_for_state(process, act.state));
   return ask(act, process, act.about == Question::About::kThread ? thread : 0);
 }
 

@@ -52,6 +52,10 @@ struct Question {
   std::string second_trace_id;
   std::string second_span_id;
 
+  // The state of the process in /proc/PID/stat ('T', 'S') that is waited for before the reader is
+  // asked: a signal or a command has been sent, and takes effect later. '\0': any.
+  char state = '\0';
+
   std::vector<AnswerClaim> claims;
   // What the rest of the scene rests on. Where the answer does not satisfy it, the rest is not
   // played and decides nothing: the reader lacks what the requirement of this claim is about.

@@ -213,6 +213,7 @@ Scene stopped() {
   Question q = about_process(p, {claim(kStopped, {accept(message.content())},
                                        "the context of a stopped process is not read")});
   q.process = child;
+  q.state = 'T';
   s.ask(std::move(q));
   return std::move(s).scene();
 }
@@ -233,6 +234,7 @@ Scene waiting() {
       about_process(p, {claim(kStopped, {accept(message.content())},
                               "the context of a process that waits for ever is not read")});
   q.process = child;
+  q.state = 'S';
   s.ask(std::move(q));
   return std::move(s).scene();
 }

@@ -235,6 +235,7 @@ Scene stopped_process() {
   Question q =
       about_thread(a, {claim(kStopped, ids_of(r), "a thread of a stopped process is not read")});
   q.process = child;
+  q.state = 'T';
   s.ask(std::move(q));
   return std::move(s).scene();
 }
