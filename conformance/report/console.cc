@@ -522,8 +522,9 @@ void Page::summary(const RunResult& run) {
   const bool published = std::ranges::any_of(run.images, &ImageSummary::published);
   if (!published && !is_about_files(run) && !is_about_readers(run)) {
     const Totals& t = run.totals;
-    const bool judged =
-        t.pass + t.fail + t.warn + t.info + t.crash + t.timeout + t.harness_error > 0;
+    const std::array verdicts = {t.pass,  t.fail,    t.warn,         t.info,
+                                 t.crash, t.timeout, t.harness_error};
+    const bool judged = std::ranges::any_of(verdicts, [](int count) { return count > 0; });
     line(paint(
         Style::kWarning,
         fmt::format("no process {}{}", run.images.empty() ? "was observed" : "published a context",
