@@ -439,13 +439,20 @@ bool found_timestamp(const Naming& n, std::uint64_t timestamp) {
   return n.valid() && n.before->monotonic_published_at_ns == timestamp;
 }
 
-// Writers that make the call after they gave up a lock may find the next timestamp there.
-bool may_be_deferred(const Publication& p, std::size_t sight) {
+// Writers that make the call after they gave up a lock may find the next timestamp there. A lone
+// writer has no one to give it to.
+bool may_be_deferred(const ImageEvidence& e, const Publication& p, std::size_t sight) {
+  const auto writer = only_writer(e, p);
   return std::any_of(p.sights.begin() + static_cast<std::ptrdiff_t>(sight) + 1, p.sights.end(),
                      [&](const Sight& later) {
-                       return std::ranges::count_if(p.namings, [&](const Naming& n) {
-                                return found_timestamp(n, later.timestamp);
-                              }) > 1;
+                       std::size_t calls = 0;
+                       bool by_another = false;
+                       for (const Naming& n : p.namings) {
+                         if (!found_timestamp(n, later.timestamp)) continue;
+                         ++calls;
+                         by_another = by_another || writer != n.call->tid;
+                       }
+                       return calls > 1 && by_another;
                      });
 }
 
@@ -469,7 +476,7 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
   });
-  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(p, sight) ||
+  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(e, p, sight) ||
       may_be_overtaken(e, p, s)) {
     return Announced::kUnknown;
   }
