@@ -233,11 +233,13 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   if (now.payload == nullptr) return std::nullopt;
   ++judged;
   for (const Attribute& g : child.expected()) {
-    const Attribute* there = now.find(g.key);
+    const Attribute* there = now.find_in_resource(g.key);
     if (there != nullptr && is_same(*there, g)) continue;
-    Finding f = wrong(
-        fmt::format("child {} shows {}, where {} was given", child.pid, shown(there), shown(&g)),
-        "not the attributes of the child");
+    const bool misplaced = there == nullptr && now.find(g.key) != nullptr;
+    Finding f =
+        wrong(fmt::format("child {} shows {}{}, where {} was given", child.pid,
+                          shown(now.find(g.key)), misplaced ? " in field 2" : "", shown(&g)),
+              "not the attributes of the child");
     f.evidence.push_back(maps_line(*active.front()));
     return f;
   }

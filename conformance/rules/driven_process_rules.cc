@@ -71,15 +71,50 @@ std::optional<std::vector<Attribute>> update_next_to_threads(const DrivenOperati
   return out;
 }
 
+// What the SDK took of each update in a parallel request; none where it has other requests, too.
+std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
+  std::vector<std::vector<Attribute>> out;
+  if (d.op != "parallel" || !d.ok) return out;
+  const auto requests = list_member(d.request, "requests");
+  const auto results = list_member(d.reply, "results");
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Json& r = requests[i];
+    if (says(r, "op", "process.fork")) continue;
+    if (!says(r, "op", "process.update") || !r.contains("resource")) return {};
+    out.push_back(taken_of(resource_of(r), i < results.size() ? results[i] : Json()));
+  }
+  return out;
+}
+
+bool all_answered(const DrivenOperation& d) {
+  const auto results = list_member(d.reply, "results");
+  return results.size() == list_member(d.request, "requests").size() &&
+         std::ranges::all_of(results, [](const Json& r) {
+           return r.is_object() && r.contains("ok") && r["ok"] == true;
+         });
+}
+
+// Every attribute of the first update has a value that one of the updates gave.
+bool is_mixture(const std::vector<std::vector<Attribute>>& updates, const Published& now) {
+  return std::ranges::all_of(updates.front(), [&](const Attribute& a) {
+    const Attribute* there = now.find_in_resource(a.key);
+    return there != nullptr && std::ranges::any_of(updates, [&](const auto& attributes) {
+             const Attribute* one = find_key(attributes, a.key);
+             return one != nullptr && is_same(*one, *there);
+           });
+  });
+}
+
 // Without those that were not there as they were given before this update either:
 // pctx.payload.resource-matches-sdk speaks of it.
 ExpectedResource without_changed(ExpectedResource expected, const ExpectedResource& before,
                                  const Published& was) {
   if (was.payload == nullptr) return expected;
   const auto is_changed = [&](const Attribute& a) {
-    const Attribute* there = was.find(a.key);
     return std::ranges::any_of(std::array{&before.resource, &before.attributes}, [&](auto* list) {
       const Attribute* then = *list ? find_key(**list, a.key) : nullptr;
+      const bool of_resource = list == &before.resource;
+      const Attribute* there = of_resource ? was.find_in_resource(a.key) : was.find(a.key);
       return then != nullptr && (there == nullptr || !is_same(*then, *there));
     });
   };
@@ -109,8 +144,81 @@ std::optional<Finding> lost_with_names(const DrivenOperation& d, const ExpectedR
   return f;
 }
 
+constexpr const char* kNotVisible = "an accepted change is not visible";
+
+// What is published in the place of `lost`: `"service.name" = "shop" (string)`.
+std::string shown_instead(const Attribute& lost, const Published& now) {
+  const Attribute* instead = now.find(lost.key);
+  if (instead == nullptr) return fmt::format("{} is not there", conformance::quoted(lost.key));
+  if (now.find_in_resource(lost.key) == nullptr && is_same(*instead, lost)) {
+    return shown(instead) + " is in field 2, and not in the Resource";
+  }
+  return fmt::format("{}, where {} was given", shown(instead), shown(&lost));
+}
+
+// After a withdrawal that was accepted there is a context that can be read.
+std::optional<Finding> still_there(const DrivenOperation& d, const Published& was,
+                                   const Published& now, bool second_sdk) {
+  if (now.context == nullptr) return std::nullopt;
+  const bool unchanged = is_unchanged(*was.context, *now.context);
+  // A header over a payload that is gone is for pctx.drop.no-dead-payload.
+  if (!unchanged && (second_sdk || !now.context->is_decoded())) return std::nullopt;
+  Finding f = failed(unchanged ? "after the withdrawal the context is there as before"
+                               : "after the withdrawal there is a context",
+                     kNotVisible);
+  f.evidence = {request_line(d), "before: " + maps_line(*was.context), maps_line(*now.context)};
+  return f;
+}
+
+// Updates that a parallel request made, all accepted: one of them shows, or two are mixed, which is
+// for pctx.update.one-writer-at-a-time. Counts them in `updates`.
+std::optional<Finding> none_of_parallel(const DrivenOperation& d, const ExpectedResource& given,
+                                        const Published& was, const Published& now,
+                                        std::size_t& updates) {
+  const auto resources = parallel_updates(d);
+  if (resources.empty() || !all_answered(d)) return std::nullopt;
+  if (was.contexts != 1 || now.contexts != 1 || was.image != now.image || now.payload == nullptr) {
+    return std::nullopt;
+  }
+  std::optional<Attribute> lost;
+  for (const auto& resource : resources) {
+    ExpectedResource one;
+    one.resource = resource;
+    one = without_changed(std::move(one), given, was);
+    const Attribute* missing = first_missing(one, now);
+    if (missing == nullptr) {
+      if (!one.resource->empty()) updates += resources.size();
+      return std::nullopt;
+    }
+    if (!lost) lost = *missing;
+  }
+  if (is_mixture(resources, now)) return std::nullopt;
+  Finding f = failed("after parallel updates " + shown_instead(*lost, now), kNotVisible);
+  f.evidence = {request_line(d), "before: " + shown(was.find(lost->key)), maps_line(*now.context)};
+  return f;
+}
+
+// Many updates, all accepted, and the payload is the one before.
+std::optional<Finding> nothing_churned(const DrivenOperation& d, const ExpectedResource& given,
+                                       const Published& was, const Published& now) {
+  if (d.op != "process.churn" || !d.ok) return std::nullopt;
+  const auto iterations = d.request.find("iterations");
+  if (iterations == d.request.end() || !iterations->is_number_unsigned() || *iterations == 0) {
+    return std::nullopt;
+  }
+  if (was.contexts != 1 || now.contexts != 1 || was.image != now.image) return std::nullopt;
+  if (was.payload == nullptr || now.payload == nullptr || !given.resource) return std::nullopt;
+  const Attribute* name = find_key(*given.resource, "service.name");
+  const Attribute* was_there = was.find_in_resource("service.name");
+  if (name == nullptr || was_there == nullptr || !is_same(*name, *was_there)) return std::nullopt;
+  if (was.context->payload_block->hash != now.context->payload_block->hash) return std::nullopt;
+  Finding f =
+      failed("after many updates the context has the payload that it had before", kNotVisible);
+  f.evidence = {request_line(d), "before: " + maps_line(*was.context), maps_line(*now.context)};
+  return f;
+}
+
 Finding update_visible(const ImageEvidence& e) {
-  constexpr const char* kSignature = "an accepted change is not visible";
   ExpectedResource expected;
   Published before;
   std::size_t updates = 0;
@@ -133,12 +241,13 @@ Finding update_visible(const ImageEvidence& e) {
       ++updates;
       const Attribute* lost = first_missing(expected, before);
       if (lost == nullptr) continue;
-      Finding f = failed(fmt::format("after the update while threads worked {}, where {} was given",
-                                     shown(before.find(lost->key)), shown(lost)),
-                         kSignature);
+      Finding f = failed("after the update while threads worked " + shown_instead(*lost, before),
+                         kNotVisible);
       f.evidence = {request_line(d), maps_line(*before.context)};
       return f;
     }
+    if (auto lost = none_of_parallel(d, was_given, was, before, updates)) return *std::move(lost);
+    if (auto lost = nothing_churned(d, was_given, was, before)) return *std::move(lost);
     if (may_publish_names(d)) {
       if (auto lost = lost_with_names(d, expected, was, before)) return *std::move(lost);
       continue;
@@ -150,17 +259,18 @@ Finding update_visible(const ImageEvidence& e) {
     if (was.contexts > 1 || (second && was.context == nullptr)) continue;
     const Published now = updates_it ? before : shown_at_last(*e.session, i);
     if (drops) {
-      if (now.context == nullptr || !is_unchanged(*was.context, *now.context)) continue;
-      Finding f = failed("after the withdrawal the context is there as before", kSignature);
-      f.evidence = {request_line(d), maps_line(*now.context)};
-      return f;
+      if (auto there = still_there(d, was, now, second)) return *std::move(there);
+      continue;
     }
     if (!expected.resource && !expected.attributes) continue;
     const std::string after = updates_it ? "after the update" : "after another publication";
-    if ((was.context != nullptr || publishes) && !now.has_mappings) {
-      Finding f = failed(after + (was.context == nullptr ? " there is no context"
-                                                         : " there is no context any more"),
-                         kSignature);
+    const bool still_zero = publishes && was.zeroed != nullptr && now.zeroed != nullptr &&
+                            now.context == nullptr && was.context == nullptr;
+    if (still_zero || ((was.context != nullptr || publishes) && !now.has_mappings)) {
+      Finding f = failed(after + (still_zero               ? " the timestamp is still zero"
+                                  : was.context == nullptr ? " there is no context"
+                                                           : " there is no context any more"),
+                         kNotVisible);
       f.evidence = {request_line(d)};
       if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));
       return f;
@@ -178,12 +288,7 @@ Finding update_visible(const ImageEvidence& e) {
     ++updates;
     const Attribute* lost = first_missing(asked, now);
     if (lost == nullptr) continue;
-    const Attribute* instead = now.find(lost->key);
-    Finding f =
-        failed(instead == nullptr
-                   ? fmt::format("{} {} is not there", after, conformance::quoted(lost->key))
-                   : fmt::format("{} {}, where {} was given", after, shown(instead), shown(lost)),
-               kSignature);
+    Finding f = failed(after + " " + shown_instead(*lost, now), kNotVisible);
     const Attribute* old = was.find(lost->key);
     f.evidence = {request_line(d), "before: " + shown(old), maps_line(*now.context)};
     return f;
@@ -524,24 +629,6 @@ Finding no_dead_payload(const ImageEvidence& e) {
 
 // ---- several writers
 
-// The updates that a parallel request consists of; none where it has other requests, too.
-std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
-  std::vector<std::vector<Attribute>> out;
-  if (d.op != "parallel" || !d.ok) return out;
-  for (const Json& r : list_member(d.request, "requests")) {
-    if (says(r, "op", "process.fork")) continue;
-    if (!says(r, "op", "process.update") || !r.contains("resource")) return {};
-    out.push_back(resource_of(r));
-  }
-  return out;
-}
-
-bool all_answered(const DrivenOperation& d) {
-  return std::ranges::all_of(list_member(d.reply, "results"), [](const Json& r) {
-    return r.is_object() && r.contains("ok") && r["ok"] == true;
-  });
-}
-
 Finding one_writer_at_a_time(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   std::size_t updates = 0;
@@ -571,22 +658,14 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
     if (now.payload == nullptr || !all_answered(d)) continue;
     const bool one_of_them = std::ranges::any_of(expected, [&](const auto& attributes) {
       return std::ranges::all_of(attributes, [&](const Attribute& a) {
-        const Attribute* there = now.find(a.key);
+        const Attribute* there = now.find_in_resource(a.key);
         return there != nullptr && is_same(*there, a);
       });
     });
-    if (one_of_them) continue;
+    // Other values do not make a mixture; pctx.update.visible speaks of them.
+    if (one_of_them || !is_mixture(expected, now)) continue;
     std::vector<std::string> found;
     for (const Attribute& a : expected.front()) found.push_back(shown(now.find(a.key)));
-    // Values that are in neither of them do not make a mixture.
-    const bool mixed = std::ranges::all_of(expected.front(), [&](const Attribute& a) {
-      const Attribute* there = now.find(a.key);
-      return there != nullptr && std::ranges::any_of(expected, [&](const auto& attributes) {
-               const Attribute* one = find_key(attributes, a.key);
-               return one != nullptr && is_same(*one, *there);
-             });
-    });
-    if (!mixed) continue;
     Finding f =
         failed("after parallel updates the context matches none of them", "two updates at once");
     f.evidence = {request_line(d), maps_line(*now.context)};
@@ -606,16 +685,6 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
 }
 
 // ---- failures
-
-// A named mapping whose header is whole but for the timestamp.
-const Context* left_at_zero(const ImageEvidence& image, const ImageView& view) {
-  if (!view.snapshot || *view.snapshot >= image.contexts.size()) return nullptr;
-  for (const Context& c : image.contexts[*view.snapshot]) {
-    if (!c.candidate->named || c.header.signature != abi::kSignature) continue;
-    if (c.header.version == abi::kVersion && c.header.monotonic_published_at_ns == 0) return &c;
-  }
-  return nullptr;
-}
 
 // The calls whose results were injected in the last operation, if there was no reply to it.
 std::vector<std::string> injected_at_the_end(const ImageEvidence& e) {
@@ -667,7 +736,7 @@ Finding failure_recoverable(const ImageEvidence& e) {
       f.hexdumps = {header_dump(*was.context, {})};
       return f;
     };
-    if (const Context* zero = left_at_zero(*now.image, *d.view)) {
+    if (const Context* zero = now.zeroed) {
       Finding f =
           wrong("after an update that failed the timestamp is zero", "timestamp left at zero");
       f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));

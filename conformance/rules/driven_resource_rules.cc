@@ -24,8 +24,8 @@ bool is_publication(const DrivenOperation& d) {
 const Attribute* lost_of(const std::vector<Attribute>& resource, const Published& was,
                          const Published& now) {
   const auto it = std::ranges::find_if(resource, [&](const Attribute& a) {
-    const Attribute* then = was.find(a.key);
-    const Attribute* there = now.find(a.key);
+    const Attribute* then = was.find_in_resource(a.key);
+    const Attribute* there = now.find_in_resource(a.key);
     return then != nullptr && is_same(*then, a) && (there == nullptr || !is_same(*there, a));
   });
   return it == resource.end() ? nullptr : &*it;
@@ -80,8 +80,8 @@ Finding default_resource(const ImageEvidence& e) {
                       "an adapter that declares process.second_resource");
 }
 
-// What is wrong with a pair that the SDK took in addition to its Resource; nothing: it is in field
-// 2 alone, as it was given, or may be missing.
+// What is wrong with the place of a pair that the SDK took in addition to its Resource; nothing: it
+// is in field 2 alone, or may be missing.
 std::optional<Finding> misplaced(const Attribute& g, const ExpectedResource& expected,
                                  const Published& now, bool first) {
   const Attribute* in_resource = find_key(now.payload->resource, g.key);
@@ -100,12 +100,18 @@ std::optional<Finding> misplaced(const Attribute& g, const ExpectedResource& exp
     return failed(fmt::format("{} was accepted next to the Resource and is missing", shown(&g)),
                   "extra pair missing");
   }
-  if (is_same(g, *in_attributes)) return std::nullopt;
-  Finding f = failed(fmt::format("{} is published next to the Resource, but {} was given",
-                                 shown(in_attributes), shown(&g)),
-                     "extra pair changed");
-  f.hexdumps = {payload_dump(*now.context, in_attributes->offset, 1, "changed")};
-  return f;
+  return std::nullopt;  // whether it is as it was given is for pctx.payload.resource-matches-sdk
+}
+
+// The first pair that the SDK took in addition to its Resource and published with another value.
+const Attribute* changed_pair(const ExpectedResource& expected, const Published& now) {
+  if (!expected.attributes) return nullptr;
+  const auto it = std::ranges::find_if(*expected.attributes, [&](const Attribute& g) {
+    const Attribute* there = find_key(now.payload->attributes, g.key);
+    return find_key(*expected.resource, g.key) == nullptr && there != nullptr &&
+           !is_same(g, *there);
+  });
+  return it == expected.attributes->end() ? nullptr : &*it;
 }
 
 Finding extra_keys_in_attributes(const ImageEvidence& e) {
@@ -187,6 +193,15 @@ Finding resource_as_given(const ImageEvidence& e) {
           "published: " + (there == nullptr ? std::string("nothing")
                                             : conformance::quoted(there->value, kShownValue)),
           request_line(d), maps_line(*now.context)};
+      return f;
+    }
+    if (const Attribute* g = changed_pair(expected, now)) {
+      const Attribute* there = find_key(now.payload->attributes, g->key);
+      Finding f = failed(fmt::format("{} is published next to the Resource, but {} was given",
+                                     shown(there), shown(g)),
+                         "given attribute missing or changed");
+      f.evidence = {request_line(d), maps_line(*now.context)};
+      f.hexdumps = {payload_dump(*now.context, there->offset, 1, "changed")};
       return f;
     }
   }

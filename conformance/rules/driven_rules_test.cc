@@ -233,13 +233,41 @@ TEST(UpdateVisible, TheOldValue) {
   EXPECT_NE(f.saw.find("\"shop-2\""), std::string::npos) << f.saw;
 }
 
-TEST(UpdateVisible, WhatIsInTheOtherListShowsAsWell) {
-  Driven d = published();
+TEST(UpdateVisible, TheResourceIsNoLongerInField1) {
   Writer w;
   w.resource = {};
   w.attributes = {{"service.name", "shop-2"}};
+  for (const char* const op : {"process.update", "process.publish"}) {
+    Driven d = published();
+    d.state = {w};
+    d.ask(op, with_resource({{"service.name", "shop-2"}}));
+    const Finding f = d.judge(kVisible);
+    EXPECT_EQ(f.outcome, Outcome::kFail) << op;
+    EXPECT_NE(f.saw.find("is in field 2, and not in the Resource"), std::string::npos) << f.saw;
+  }
+}
+
+TEST(UpdateVisible, AResourceThatWasNeverInField1IsForAnotherRequirement) {
+  Writer w;
+  w.resource = {};
+  w.attributes = {{"service.name", "shop"}};
+  Driven d;
+  d.state = {w};
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  w.attributes = {{"service.name", "shop-2"}};
   d.state = {w};
   d.ask("process.update", with_resource({{"service.name", "shop-2"}}));
+  EXPECT_EQ(d.outcome("pctx.payload.resource-matches-sdk"), Outcome::kFail);
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, AnAdditionalPairMayBeInTheResource) {
+  Driven d = published();
+  Json request = with_resource({{"service.name", "shop-2"}});
+  request["attributes"] = expected({{"canary", "2"}});
+  d.state = {named("shop-2", 2000)};
+  d.state.back().resource.emplace_back("canary", "2");
+  d.ask("process.update", request);
   EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
 }
 
@@ -330,10 +358,56 @@ TEST(UpdateVisible, APublicationAfterAWithdrawal) {
   EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
 }
 
-TEST(UpdateVisible, AWithdrawalThatWithdrawsNothing) {
+TEST(UpdateVisible, APublicationAfterAWithdrawalThatLeftTheMapping) {
   Driven d = published();
+  d.state = {named("shop", 0)};
   d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+  Driven again = d;
+  d.ask("process.publish", with_resource({{"service.name", "again"}}));
   EXPECT_EQ(d.outcome(kVisible), Outcome::kFail);
+  again.ask("process.publish", with_resource({{"service.name", "again"}}));
+  again.state = {named("again", 2000)};
+  again.idle();
+  EXPECT_EQ(again.outcome(kVisible), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, AWithdrawalThatWithdrawsNothing) {
+  const auto outcome_with = [](const std::vector<Writer>& left) {
+    Driven d = published();
+    d.state = left;
+    d.ask("process.drop", {});
+    return d.outcome(kVisible);
+  };
+  EXPECT_EQ(outcome_with({Writer{}}), Outcome::kFail);
+  EXPECT_EQ(outcome_with({named("shop", 2000)}), Outcome::kFail);
+  Writer empty = named("", 2000);
+  empty.resource = {};
+  empty.attributes = {{"left", "1"}};
+  EXPECT_EQ(outcome_with({empty}), Outcome::kFail);
+  EXPECT_EQ(outcome_with({named("shop", 0)}), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, AContextOfAnotherSdkMayBeThereAfterAWithdrawal) {
+  Driven d = published();
+  d.ask("sdk.load", {});
+  d.state = {named("other", 2000)};
+  d.ask("process.drop", {});
+  EXPECT_EQ(d.outcome(kVisible), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, ManyUpdates) {
+  const auto outcome_of = [](const std::string& name, std::uint64_t timestamp,
+                             const Json& iterations = 20U) {
+    Driven d = published();
+    d.state = {named(name, timestamp)};
+    d.ask("process.churn", {{"iterations", iterations}});
+    return d.outcome(kVisible);
+  };
+  EXPECT_EQ(outcome_of("shop", 1000), Outcome::kFail);
+  EXPECT_EQ(outcome_of("shop", 2000), Outcome::kFail);
+  EXPECT_EQ(outcome_of("churn-0000000020", 2000), Outcome::kUnobservable);
+  EXPECT_EQ(outcome_of("shop", 1000, "many"), Outcome::kUnobservable);
 }
 
 TEST(UpdateVisible, SeveralContextsAreForAnotherRequirement) {
@@ -692,6 +766,28 @@ Json parallel_updates() {
 }
 Json all_ok() { return {{"ok", true}, {"results", {{{"ok", true}}, {{"ok", true}}}}}; }
 
+TEST(UpdateVisible, OneOfSeveralUpdatesAtOnce) {
+  const auto outcome_of = [](const Pairs& there, const Json& reply) {
+    Driven d = published();
+    Writer w;
+    w.resource = there;
+    w.timestamp = 2000;
+    d.state = {w};
+    d.ask("parallel", parallel_updates(), reply);
+    return d.outcome(kVisible);
+  };
+  EXPECT_EQ(outcome_of({{"service.name", "b"}, {"writer", "b"}}, all_ok()), Outcome::kPass);
+  EXPECT_EQ(outcome_of({{"service.name", "shop"}}, all_ok()), Outcome::kFail);
+  EXPECT_EQ(outcome_of({{"service.name", "b"}}, all_ok()), Outcome::kFail);
+  // A mixture is for pctx.update.one-writer-at-a-time.
+  EXPECT_EQ(outcome_of({{"service.name", "a"}, {"writer", "b"}}, all_ok()), Outcome::kUnobservable);
+  const Json took_the_name = {{"ok", true}, {"taken", {"service.name"}}};
+  const Json took_names = {{"ok", true}, {"results", {took_the_name, took_the_name}}};
+  EXPECT_EQ(outcome_of({{"service.name", "b"}}, took_names), Outcome::kPass);
+  const Json one_failed = {{"ok", true}, {"results", {{{"ok", true}}, {{"ok", false}}}}};
+  EXPECT_EQ(outcome_of({{"service.name", "shop"}}, one_failed), Outcome::kUnobservable);
+}
+
 // An update in which `middle` stores the fields.
 void update(Driven& d, std::int32_t tid, std::int32_t middle, const Writer& from,
             const Writer& to) {
@@ -952,32 +1048,39 @@ TEST(ExtraKeys, InFieldTwo) {
   EXPECT_EQ(replaced.outcome(kId), Outcome::kUnobservable);
 }
 
+constexpr const char* kAsGiven = "pctx.payload.resource-matches-sdk";
+
 TEST(ExtraKeys, AsTheyWereGiven) {
-  constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
+  constexpr const char* kPlace = "pctx.payload.extra-keys-in-attributes";
   const Json number = {{"key", "number"}, {"value", {{"intValue", "1"}}}};
   Json request = with_resource({{"service.name", "shop"}});
   request["attributes"] = expected({{"canary", "1"}});
   request["attributes"].push_back(number);
-  const auto outcome = [&](const Pairs& there, const Json& reply) {
+  const auto outcome_of = [&](const char* id, const Pairs& there, const Json& reply) {
     Driven d;
     Writer w;
     w.attributes = there;
     d.state = {w};
     d.ask("process.publish", request, reply);
-    return d.outcome(kId);
+    return d.outcome(id);
+  };
+  const auto outcome = [&](const Pairs& there, const Json& reply) {
+    return outcome_of(kPlace, there, reply);
   };
   const Json ok = {{"ok", true}};
   const Json left_out = {{"ok", true}, {"left_out", {"canary"}}};
   EXPECT_EQ(outcome({{"canary", "1"}}, ok), Outcome::kPass);
-  EXPECT_EQ(outcome({{"canary", "2"}}, ok), Outcome::kFail);
-  EXPECT_EQ(outcome({{"canary", "1"}, {"number", "1"}}, ok), Outcome::kFail);
   EXPECT_EQ(outcome({}, ok), Outcome::kFail);
   EXPECT_EQ(outcome({}, left_out), Outcome::kUnobservable);
   EXPECT_EQ(outcome({{"canary", "2"}}, left_out), Outcome::kUnobservable);
   EXPECT_EQ(outcome({}, kTookTheName), Outcome::kNa);
-}
 
-constexpr const char* kAsGiven = "pctx.payload.resource-matches-sdk";
+  EXPECT_EQ(outcome_of(kAsGiven, {{"canary", "1"}}, ok), Outcome::kPass);
+  EXPECT_EQ(outcome_of(kAsGiven, {{"canary", "2"}}, ok), Outcome::kFail);
+  EXPECT_EQ(outcome_of(kAsGiven, {{"canary", "1"}, {"number", "1"}}, ok), Outcome::kFail);
+  EXPECT_EQ(outcome_of(kAsGiven, {}, ok), Outcome::kPass);
+  EXPECT_EQ(outcome_of(kAsGiven, {{"canary", "2"}}, left_out), Outcome::kPass);
+}
 
 TEST(ResourceAsGiven, FoundAndChanged) {
   Driven d = published();
@@ -1183,6 +1286,10 @@ TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
   EXPECT_EQ(outcome_of({own}), Outcome::kPass);
   EXPECT_EQ(outcome_of({}), Outcome::kFail);
   EXPECT_EQ(outcome_of({Writer{}}), Outcome::kFail);
+  Writer in_field_2;
+  in_field_2.resource = {};
+  in_field_2.attributes = kWorker;
+  EXPECT_EQ(outcome_of({in_field_2}), Outcome::kFail);
   Writer second = own;
   second.mapping += 0x10000;
   EXPECT_EQ(outcome_of({own, second}), Outcome::kFail);

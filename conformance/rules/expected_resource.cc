@@ -110,6 +110,10 @@ const Attribute* Published::find(std::string_view key) const {
   return a != nullptr ? a : find_key(payload->attributes, key);
 }
 
+const Attribute* Published::find_in_resource(std::string_view key) const {
+  return payload == nullptr ? nullptr : find_key(payload->resource, key);
+}
+
 Published published_at(const SessionEvidence& session, const ImageView* view) {
   Published out;
   if (view == nullptr) return out;
@@ -120,6 +124,11 @@ Published published_at(const SessionEvidence& session, const ImageView* view) {
   out.has_mappings = !all.empty();
   out.contexts = static_cast<std::size_t>(std::ranges::count_if(
       all, [](const Context& c) { return c.candidate->named && c.usable(); }));
+  const auto zeroed = std::ranges::find_if(all, [](const Context& c) {
+    return c.candidate->named && c.header.signature == abi::kSignature &&
+           c.header.version == abi::kVersion && c.header.monotonic_published_at_ns == 0;
+  });
+  if (zeroed != all.end()) out.zeroed = &*zeroed;
   out.context = context_at(*image, *view);
   if (out.context == nullptr || out.context->payload == nullptr) return out;
   const Payload& p = *out.context->payload;
@@ -146,7 +155,8 @@ const Attribute* first_missing(const ExpectedResource& expected, const Published
       const Attribute* in_resource = find_key(published.payload->resource, g.key);
       const Attribute* in_attributes = find_key(published.payload->attributes, g.key);
       if (in_resource != nullptr && is_same(g, *in_resource)) continue;
-      if (in_attributes != nullptr && is_same(g, *in_attributes)) continue;
+      const bool may_be_in_attributes = list == &expected.attributes;
+      if (may_be_in_attributes && in_attributes != nullptr && is_same(g, *in_attributes)) continue;
       const bool absent = in_resource == nullptr && in_attributes == nullptr;
       if (!every && absent && may_be_left_out(g, (*list)->size())) continue;
       return &g;

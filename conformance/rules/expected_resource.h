@@ -48,8 +48,10 @@ struct Published {
   const Payload* payload = nullptr;      // of that; null: it does not decode as a whole
   std::size_t contexts = 0;              // that a reader accepts
   bool has_mappings = false;             // anything that is named or looks like a context
+  const Context* zeroed = nullptr;       // named, and whole but for its timestamp, which is zero
 
   const Attribute* find(std::string_view key) const;  // in the Resource, then in field 2
+  const Attribute* find_in_resource(std::string_view key) const;
 };
 Published published_at(const SessionEvidence& session, const ImageView* view);
 Published published_at(const SessionEvidence& session, const DrivenOperation& d);
@@ -69,8 +71,9 @@ class FirstPublications {
 // `count`: attributes that were given with it.
 bool may_be_left_out(const Attribute& expected, std::size_t count);
 
-// The first given attribute that is in neither list as it was given; null: all are there. Unless
-// `every` is asked for, what may be left out is not missed.
+// The first given attribute that is not published as it was given; null: all are. What was given in
+// addition to the Resource may be in either list. Unless `every` is asked for, what may be left out
+// is not missed.
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
                                bool every = false);
 

@@ -41,7 +41,8 @@ json capabilities() {
     if (has_few_keys()) publish["keys"] = {"service.name", "service.version"};
     publish["own_keys"] = {"service.instance.id", "host.name"};
   }
-  if (is_bad("pctx.update.no-mixed-read:bulk") || is_good("unmaps-payloads")) {
+  if (is_bad("pctx.update.no-mixed-read:bulk") || is_bad("pctx.update.visible:churn") ||
+      is_good("unmaps-payloads")) {
     caps["churn"] = json::object();
   }
   if (is_good("never-withdraws")) caps.erase("process.drop");
@@ -77,6 +78,7 @@ int run(char** argv) {
   loop.on("sdk.load", [](const json&) { return json(); });
   loop.on("sdk.unload", [](const json&) { return json(); });
   if (breaks("pctx.publish.singleton") || breaks("pctx.update.one-writer-at-a-time") ||
+      is_bad("pctx.update.visible:at-once") || is_bad("pctx.update.visible:at-once-renewed") ||
       is_good("merged-updates")) {
     loop.on("parallel", [&](const json& r) { return sdk.parallel(r.at("requests")); });
   }

@@ -33,10 +33,10 @@ constexpr Choice kBadContent[] = {
     {"pctx.payload.resource-matches-sdk:field-2", "puts the Resource into field 2"},
     {"pctx.payload.resource-matches-sdk:taken",
      "says that it takes service.name, and publishes its own"},
-    {"pctx.payload.extra-keys-in-attributes", "puts the extra pairs into the Resource"},
-    {"pctx.payload.extra-keys-in-attributes:integer-as-text",
+    {"pctx.payload.resource-matches-sdk:extra-integer-as-text",
      "publishes integers of the extra pairs as text"},
-    {"pctx.payload.extra-keys-in-attributes:value", "publishes other values in the extra pairs"},
+    {"pctx.payload.resource-matches-sdk:extra-value", "publishes other values in the extra pairs"},
+    {"pctx.payload.extra-keys-in-attributes", "puts the extra pairs into the Resource"},
     {"pctx.payload.extra-keys-in-attributes:drops", "leaves out the extra pairs"},
     {"pctx.update.visible:integer-as-text", "publishes integers as text in updates"},
     {"pctx.update.complete-state", "keeps attributes that an update left out"},
@@ -174,15 +174,19 @@ void make_text(json& value) {
   value = {{"stringValue", n.is_string() ? n.get<std::string>() : n.dump()}};
 }
 
+void move_to_field_2(Content& content) {
+  for (json& a : std::exchange(content.resource, json::array())) content.attributes.push_back(a);
+}
+
 void change_extra_pairs(json& pairs) {
   if (is_bad("pctx.payload.extra-keys-in-attributes:drops")) pairs = json::array();
   for (json& a : pairs) {
     json& value = a["value"];
     if (value.contains("intValue") &&
-        is_bad("pctx.payload.extra-keys-in-attributes:integer-as-text")) {
+        is_bad("pctx.payload.resource-matches-sdk:extra-integer-as-text")) {
       make_text(value);
     } else if (value.contains("stringValue") &&
-               is_bad("pctx.payload.extra-keys-in-attributes:value")) {
+               is_bad("pctx.payload.resource-matches-sdk:extra-value")) {
       value = {{"stringValue", "another"}};
     }
   }
@@ -221,11 +225,7 @@ Content given(Content content, const json& request) {
   }
   if (takes_few()) keep_own_keys(content.resource);
   for (json& a : content.resource) change_kind(a["value"]);
-  if (is_bad("pctx.payload.resource-matches-sdk:field-2")) {
-    for (json& a : std::exchange(content.resource, json::array())) {
-      content.attributes.push_back(a);
-    }
-  }
+  if (is_bad("pctx.payload.resource-matches-sdk:field-2")) move_to_field_2(content);
   if (is_good("limits")) {
     constexpr std::size_t kMost = 128;
     constexpr std::size_t kLongest = 16383;

@@ -31,6 +31,7 @@ void change_extra_pairs(json& pairs);
 
 // Takes few keys, and says so.
 bool has_few_keys();
+void move_to_field_2(Content& content);
 // Adds to a reply what it says about the Resource in its request.
 Reply with_taken(const json& request, Reply reply);
 

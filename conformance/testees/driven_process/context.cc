@@ -224,7 +224,7 @@ void Context::drop() {
   if (dead) memset(payload_.data(), 0, payload_.size());
   if (is_bad("pctx.drop.no-dead-payload:left")) return;
   if (!is_good("unmap-only")) set_timestamp(0);
-  if (is_good("zero-only")) {
+  if (is_good("zero-only") || is_bad("pctx.update.visible:publish-after-zero")) {
     withdrawn_ = true;
     return;
   }

@@ -41,7 +41,16 @@ constexpr Choice kBadSdk[] = {
     {"pctx.update.visible:pairs-lost", "loses the extra pairs in an update of the Resource"},
     {"pctx.update.visible:second-publish", "ignores a second publication"},
     {"pctx.update.visible:publish-after-drop", "ignores a publication after a withdrawal"},
+    {"pctx.update.visible:publish-after-zero",
+     "ignores a publication after a withdrawal that left the mapping"},
+    {"pctx.update.visible:field-2", "moves the Resource to field 2 in an update"},
+    {"pctx.update.visible:second-publish-field-2", "does so when it publishes again"},
+    {"pctx.update.visible:at-once", "ignores updates that come at once"},
+    {"pctx.update.visible:at-once-renewed", "renews the timestamp for each of them, and no more"},
+    {"pctx.update.visible:churn", "ignores many updates"},
     {"pctx.update.visible:drop", "ignores withdrawals"},
+    {"pctx.update.visible:drop-renews", "renews the timestamp when it is to withdraw"},
+    {"pctx.update.visible:drop-empties", "publishes an empty Resource when it is to withdraw"},
     {"pctx.update.complete-state:second-publish",
      "keeps the extra pairs of an earlier publication"},
     {"pctx.update.one-writer-at-a-time", "lets two threads make one update"},
@@ -86,11 +95,16 @@ Reply Sdk::publish(const json& request) {
   }
   if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
   if (is_bad("pctx.update.visible:second-publish") && context_.exists()) return json();
-  if (is_bad("pctx.update.visible:publish-after-drop") && dropped_) return json();
+  const bool ignores = is_bad("pctx.update.visible:publish-after-drop") ||
+                       is_bad("pctx.update.visible:publish-after-zero");
+  if (ignores && dropped_) return json();
   publisher_ = getpid();
   const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
   content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
+  if (is_bad("pctx.update.visible:second-publish-field-2") && context_.exists()) {
+    move_to_field_2(content_);
+  }
   if (is_good("background")) {
     std::thread([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -109,6 +123,7 @@ Reply Sdk::update(const json& request, const Gate& gate) {
 }
 
 Reply Sdk::churn(const json& request) {
+  if (is_bad("pctx.update.visible:churn")) return json();
   const std::lock_guard guard(lock_);
   const auto iterations = request.at("iterations").get<std::uint64_t>();
   for (std::uint64_t i = 1; i <= iterations; ++i) {
@@ -123,6 +138,8 @@ Reply Sdk::churn(const json& request) {
 Reply Sdk::drop() {
   const std::lock_guard guard(lock_);
   if (is_bad("pctx.update.visible:drop")) return json();
+  if (is_bad("pctx.update.visible:drop-renews")) return context_.update(encode(content_));
+  if (is_bad("pctx.update.visible:drop-empties")) return context_.update(encode({}));
   dropped_ = true;
   context_.drop();
   return json();
@@ -183,6 +200,7 @@ void Sdk::in_child(const json& child) {
     } else {
       content_ = given({}, child);
     }
+    if (is_bad("pctx.fork.child-publishes-own:field-2") && !namesake) move_to_field_2(content_);
     (void)context_.publish(encode(content_));
     if (updates) {
       auto next = given(content_, child.at("update"));
@@ -250,6 +268,10 @@ bool Sdk::at_once(const json& requests) {
   } else if (updates && is_bad("pctx.update.one-writer-at-a-time")) {
     content_ = given(content_, requests.back());
     context_.update_with_another(encode(content_));
+  } else if (updates && is_bad("pctx.update.visible:at-once-renewed")) {
+    for (std::size_t i = 0; i < requests.size(); ++i) (void)context_.update(encode(content_));
+  } else if (updates && is_bad("pctx.update.visible:at-once")) {
+    return true;
   } else if (updates && is_bad("pctx.update.one-writer-at-a-time:mixed")) {
     json mixed = requests[0];
     mixed["resource"]["attributes"].back() = requests[1]["resource"]["attributes"].back();
@@ -276,7 +298,9 @@ Reply Sdk::update_locked(const json& request, const Gate& gate) {
       if (a["value"].contains("intValue")) make_text(a["value"]);
     }
   }
-  auto bytes = encode(next);
+  Content published = next;
+  if (is_bad("pctx.update.visible:field-2")) move_to_field_2(published);
+  auto bytes = encode(std::move(published));
   gate();
   if (is_bad("pctx.update.visible")) return json();
   if (is_bad("pctx.update.visible:extra-pairs") && !request.contains("resource")) return json();
