@@ -65,11 +65,12 @@ constexpr auto kCopyLimit = std::chrono::seconds(5);
 constexpr auto kLongestSleep = milliseconds(20);
 // The next stop often follows soon, and waking up costs as much as spinning this long.
 constexpr auto kSpin = std::chrono::microseconds(40);
-// If sched_yield() takes longer than the first, others want the processor: there are no more yields
-// for the second.
+// A sched_yield() that takes longer than kSlowYield gave our processor to something else. For kBusy
+// after it we sleep instead of yielding.
 constexpr auto kSlowYield = std::chrono::microseconds(300);
 constexpr auto kBusy = milliseconds(100);
-// For the trap of a single-step: longer if the thread waits in a system call.
+// How long await_step() sleeps for a trap. If the thread waits in a system call, the trap comes
+// later, and next() waits for it.
 constexpr auto kStepPatience = milliseconds(1);
 // How often to check for pending wake-up signals: not at every store of a program.
 constexpr auto kWakeUpsAsked = milliseconds(1);

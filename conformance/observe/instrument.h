@@ -26,6 +26,7 @@ struct StoppedAt {
   bool may_step = false;     // step traces may begin
   bool out_of_time = false;  // single-stepping has taken all the time that a recording gives it
   const char* call = "";  // the system call in which the kernel stored; empty: an instruction did
+  std::uint8_t call_words = 0;  // those that it may have stored, a bit for each watched word
 };
 
 // Whose words of Instrument::watched() a call has changed.

@@ -281,7 +281,11 @@ void RecordingLoop::on(const sys::Stepped& e) {
   ImageRecorder* const i = image(e.process);
   if (i == nullptr) return go_on(e.process, e.tid);
   StoppedAt at = stopped_at(e.process, e.tid);
-  if (const auto call = end_storing_call(e.tid)) at.call = call->name;
+  if (const auto call = end_storing_call(e.tid)) {
+    at.call = call->name;
+    const auto& watches = processes_.threads().find(e.tid)->second.watches;
+    if (watches) at.call_words = words_in(*watches, call->buffer, call->size);
+  }
   bool is_store = false;
   for (const auto& instrument : i->instruments()) is_store = instrument->stepped(e, at) || is_store;
   if (is_store) return on(sys::WatchpointHit{e.tid, e.process, e.words, e.pc});

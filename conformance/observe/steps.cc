@@ -156,7 +156,8 @@ bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
   return may_store;
 }
 
-std::uint8_t StepRecorder::stepped(const sys::Stepped& e, bool by_kernel) {
+std::uint8_t StepRecorder::words_of_step(const sys::Stepped& e, const StoppedAt& at_stop) {
+  const bool by_kernel = at_stop.call_words != 0;
   const bool may_differ = may_have_stored(e.tid, pc_);
   ++trace_->steps;
   ++(early_ ? early_steps_ : steps_);
@@ -165,13 +166,15 @@ std::uint8_t StepRecorder::stepped(const sys::Stepped& e, bool by_kernel) {
   if (may_differ && differs(e.tid)) {
     Seen now = look(e.tid);
     words = changed_words(last_.header, now.header);
-    const bool of_others = early_ && words != 0 && e.words == 0 && !by_kernel;
+    const std::uint8_t own = by_kernel ? words & at_stop.call_words : e.words;
+    const bool of_others = early_ && words != 0 && own == 0;
     if (now != last_) {
       add(std::move(now),
           of_others ? std::nullopt : stores_->locations().location_of_step(e.tid, at, e.pc));
     }
   }
-  if (early_ && !by_kernel) words = e.words;
+  // Early, the other threads run as well.
+  if (early_) words = by_kernel ? words & at_stop.call_words : e.words;
   if (!trace_) return words;
   if (early_ && words != 0) {
     early_ = false;
@@ -225,7 +228,7 @@ bool StepRecorder::stepped(const sys::Stepped& e, StoppedAt at) {
     end("another header replaced this one");
     return e.words != 0;
   }
-  if (const std::uint8_t words = stepped(e, *at.call != '\0'); words != 0) {
+  if (const std::uint8_t words = words_of_step(e, at); words != 0) {
     stores_->hit({e.tid, e.process, words, e.pc}, at);
   }
   return false;

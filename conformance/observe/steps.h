@@ -72,7 +72,7 @@ class StepRecorder : public Instrument {
   void begin_at_gate(pid_t tid, sys::RemoteAddr header);
   // For the thread that is single-stepped. Bit i: it changed bytes 8i to 8i+7 of the header, or its
   // first store touched them.
-  std::uint8_t stepped(const sys::Stepped& e, bool by_kernel);
+  std::uint8_t words_of_step(const sys::Stepped& e, const StoppedAt& at_stop);
   // Another thread is stopped directly after its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
   void end(const std::string& because);

@@ -312,13 +312,19 @@ Driven Stage::wait_for_state(pid_t process, char state) {
   const auto scaled =
       std::chrono::duration_cast<Clock::duration>(kLatestState * options_.timeout_scale);
   const auto until = Clock::now() + scaled;
+  char seen = '\0';
   while (true) {
     const auto facts = sys::process_facts(process);
-    if (!facts || facts->state == state) return {};
+    if (!facts) break;
+    seen = facts->state;
+    // A stopped task that is traced is in 't'.
+    if (seen == state || (state == 'T' && seen == 't')) return {};
     if (Clock::now() >= until) break;
     CTX_RETURN_IF_ERROR(on(Wait{kBetweenStates}));
   }
-  testee_.check().unshown = fmt::format("process {} did not get into state {}", process, state);
+  testee_.check().unshown =
+      fmt::format("process {} did not get into state {}: {}", process, state,
+                  seen == '\0' ? std::string("it is gone") : fmt::format("it is in {}", seen));
   testee_.check().remedy = "a machine that is less busy";
   return {};
 }
@@ -327,7 +333,10 @@ Driven Stage::on(const Question& act) {
   if (act.about == Question::About::kRecord) return ask(act, 0, 0);
   const auto process = act.process ? static_cast<pid_t>(number(*act.process)) : target_->pid();
   const auto thread = act.thread ? static_cast<pid_t>(number(*act.thread)) : process;
-  if (act.state != '\0') CTX_RETURN_IF_ERROR(wait_for_state(process, act.state));
+  if (act.state != '\0') {
+    CTX_RETURN_IF_ERROR(wait_for_state(process, act.state));
+    if (!testee_.check().unshown.empty()) return {};
+  }
   return ask(act, process, act.about == Question::About::kThread ? thread : 0);
 }
 

@@ -31,10 +31,17 @@ struct HeaderStore {
     return before.monotonic_published_at_ns != after.monotonic_published_at_ns;
   }
   bool changes_another_field() const { return changes_identity() || changes_location(); }
-  // By nobody who was watched, and with the timestamp among several fields: these may have been
-  // stored in any order.
+  // The timestamp and other fields may have been stored in any order: by nobody who was watched, or
+  // in one system call, to or from zero. How the kernel copies is not known; but a timestamp
+  // between two fields that change is neither the first nor the last.
   bool is_unordered() const {
-    return store->tid == 0 && changes_timestamp() && changes_another_field();
+    if (!changes_timestamp() || !changes_another_field()) return false;
+    const bool pointer_changes = before.payload != after.payload;
+    const bool is_between =
+        pointer_changes && (changes_identity() || before.payload_size != after.payload_size);
+    const bool has_zero =
+        before.monotonic_published_at_ns == 0 || after.monotonic_published_at_ns == 0;
+    return store->tid == 0 || (!store->call.empty() && has_zero && !is_between);
   }
 };
 

@@ -233,7 +233,10 @@ class Painter {
       if (event.step.changes.empty()) continue;
       event.step.tid = s.tid;
       event.step.at = s.tid == 0 ? "no thread that was watched" : location_of(image_, s.location);
-      if (!s.call.empty()) event.step.at = "system call " + s.call + ", " + event.step.at;
+      if (s.tid != 0 && !s.call.empty()) {
+        const std::string location = std::exchange(event.step.at, "system call " + s.call);
+        if (!location.empty()) event.step.at += ", " + location;
+      }
       event.before = before;
       event.after = after;
       payload_locations_.insert({before->payload, after->payload});

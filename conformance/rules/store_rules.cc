@@ -204,7 +204,11 @@ std::optional<Finding> fields_while_zero(const ImageEvidence& e, const History& 
       if (!s.changes_location() || s.is_unordered() || (found == 0 && left == 0)) continue;
       std::string saw =
           fmt::format("{} changed while the timestamp was {}", changed_location(s), found);
-      if (s.changes_timestamp()) saw += fmt::format(", in one store with timestamp {}", left);
+      if (s.changes_timestamp()) {
+        const std::string& call = s.store->call;
+        const std::string how = call.empty() ? "store" : "call of " + call;
+        saw += fmt::format(", in one {} with timestamp {}", how, left);
+      }
       return wrong_store(*e.image, op, s, saw, "pointer or size stored next to a timestamp");
     }
     if (any_unordered(op)) {
@@ -517,7 +521,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
   const Image& image = *e.image;
   if (tally.unordered > 0) {
     return unobservable(
-        "the header was not written by threads of the program: the order is unknown",
+        "the kernel, or no thread of the program, stored several fields: the order is unknown",
         "a program whose own threads store the fields");
   }
   if (tally.by_kernel > 0) {

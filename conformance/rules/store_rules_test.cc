@@ -816,6 +816,28 @@ TEST(StoreRules, WhatTheKernelStoresInOneCallIsOneStoreOfUnknownPieces) {
   EXPECT_EQ(broken(two_calls), Ids{kFirst});
 }
 
+TEST(StoreRules, TheOrderInWhichOneCallStoresIsUnknown) {
+  constexpr std::size_t kSizeAt = 12;
+  constexpr std::size_t kSizeAndTimestamp = 12;
+  const auto is_unknown = [](const Recording& r, const char* id) {
+    const Finding f = r.judge(id);
+    EXPECT_EQ(f.outcome, Outcome::kUnobservable) << id;
+    EXPECT_NE(f.saw.find("the order is unknown"), std::string::npos) << f.saw;
+  };
+  Recording published;
+  published.watched().keep(kHeap, message('a')).signature().version().pointer();
+  published.in_call = "read";
+  published.vector(whole(kTime), kSizeAt, kSizeAndTimestamp).named();
+  EXPECT_EQ(broken(published), Ids{});
+  is_unknown(published, "pctx.publish.timestamp-last");
+
+  Recording updated;
+  updated.published().timestamp(0).size(4);
+  updated.in_call = "read";
+  updated.vector(whole(kLater), kSizeAt, kSizeAndTimestamp).named();
+  is_unknown(updated, "pctx.update.fields-while-zero");
+}
+
 TEST(StoreRules, AnUpdateInCallsOfTheKernelIsJudgedByItsOrder) {
   Recording good;
   good.published().keep(kOtherHeap, message('b'));

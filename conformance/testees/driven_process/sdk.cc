@@ -102,8 +102,9 @@ Reply Sdk::publish(const json& request) {
   const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
   content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
+  Content published = content_;
   if (is_bad("pctx.update.visible:second-publish-field-2") && context_.exists()) {
-    move_to_field_2(content_);
+    move_to_field_2(published);
   }
   if (is_good("background")) {
     std::thread([this] {
@@ -114,7 +115,7 @@ Reply Sdk::publish(const json& request) {
     return json();
   }
   if (is_bad("pctx.publish.existing-becomes-update") && context_.exists()) context_.remove();
-  return with_taken(request, context_.publish(encode(content_)));
+  return with_taken(request, context_.publish(encode(std::move(published))));
 }
 
 Reply Sdk::update(const json& request, const Gate& gate) {
