@@ -77,6 +77,21 @@ TakenContext taken_context(const SessionEvidence& session) {
   return out;
 }
 
+bool has_to_show(const ImageEvidence& e, const DrivenSample& sample) {
+  const ExpectedContext& c = *sample.context();
+  if (c.has_ids()) return true;
+  if (context_at(*sample.image, *sample.driven->view) == nullptr) return false;
+  const TakenContext taken = taken_context(*e.session);
+  const auto names = key_map_at(e, *sample.driven).value_or(std::vector<std::string>());
+  if (names.size() + c.attributes.size() > taken.key_count) return false;
+  std::size_t bytes = abi::kRecordHeadBytes;
+  for (const ExpectedAttribute& a : c.attributes) bytes += bytes_of(a, abi::kMaxValueBytes);
+  if (bytes > taken.record_bytes) return false;
+  return std::ranges::any_of(c.attributes, [&](const ExpectedAttribute& a) {
+    return a.text && !a.text->empty() && a.text->size() <= taken.value_bytes && taken.takes(a.key);
+  });
+}
+
 std::size_t cut_size(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return text.size();
   std::size_t size = limit;
