@@ -35,6 +35,7 @@ constexpr Choice kBadThreads[] = {
     {"tctx.attach.matches-context:left-over", "keeps the entries of the context that has ended"},
     {"tctx.attach.matches-context:of-the-outer", "adds the entries of the outer context"},
     {"tctx.attach.matches-context:zeros", "shows zeros where an outer context is there again"},
+    {"tctx.attach.matches-context:lost-in-a-move", "moves a context without its attributes"},
     {"tctx.attach.fixed-record-pointer", "uses the valid byte and another record each time"},
     {"tctx.attach.restores-outer", "has null where an outer context is there again"},
     {"tctx.detach.hidden", "leaves the last context in place"},
@@ -291,6 +292,10 @@ Reply Threads::move(Loop& loop, const json& request) {
     const auto it = std::ranges::find(stack.contexts, name, &Content::name);
     if (it == stack.contexts.end()) return refuse("failed", "no context '" + name + "'");
     moving = std::move(*it);
+    if (is_bad("tctx.attach.matches-context:lost-in-a-move")) {
+      moving->entries.clear();
+      moving->record = nullptr;
+    }
     stack.contexts.erase(it);
     if (!stack.contexts.empty() || !is_bad("tctx.detach.hidden")) show(stack, false);
     if (is_bad("tctx.tls.per-thread")) point_at(nullptr);  // the other thread has the record
