@@ -595,6 +595,63 @@ TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
 }
 
+TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
+  const auto run = [](const std::optional<Ctx>& context, const Rec& rec,
+                      const std::string& hello = {}, const std::string& value = "/a") {
+    World w;
+    if (!hello.empty()) w.hello(hello);
+    w.context(context);
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+              {{kMain, rec}});
+    return w;
+  };
+  const auto outcome = [&](const auto&... given) {
+    return run(given...).outcome("tctx.attach.matches-context");
+  };
+  const Ctx no_map;
+  EXPECT_EQ(outcome(no_map, Rec{}), Outcome::kFail);
+  EXPECT_EQ(run(no_map, Rec{}).judge("tctx.attach.matches-context").saw,
+            "\"route\" is missing, and there is no key map; expected \"/a\"");
+  // Nothing is published, or the record has what it needs a name for.
+  EXPECT_EQ(outcome(std::nullopt, Rec{}), Outcome::kUnobservable);
+  EXPECT_EQ(outcome(no_map, with({{0, "/a"}})), Outcome::kUnobservable);
+  const auto hello = [](const std::string& attach, const std::string& limits) {
+    return R"({"id":1,"ok":true,"caps":{"thread.attach":)" + attach + R"(},"limits":)" + limits +
+           "}";
+  };
+  EXPECT_EQ(outcome(no_map, Rec{}, hello(R"({"keys":["route"]})", "{}")), Outcome::kFail);
+  EXPECT_EQ(outcome(no_map, Rec{}, hello(R"({"keys":[]})", "{}")), Outcome::kPass);
+  EXPECT_NE(outcome(no_map, Rec{}, hello("{}", R"({"keys":0})")), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, hello("{}", R"({"record_bytes":28})")), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string()), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string(300, 'v')), Outcome::kFail);
+  // It is there later.
+  World later = run(no_map, Rec{});
+  later.context(Ctx{Names{"route"}});
+  later.operate({{"op", "process.update"}}, {{kMain, with({{0, "/a"}})}});
+  EXPECT_EQ(later.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  World refused;
+  refused.context(no_map);
+  refused.refuse(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})));
+  refused.operate(expected("main", "B"), {{kMain, Rec{}}});
+  EXPECT_EQ(refused.outcome("tctx.attach.matches-context"), Outcome::kPass);
+}
+
+TEST(MatchesContext, AttributesMoveWithTheirContext) {
+  World w;
+  w.context(Ctx{Names{"route"}});
+  w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+            {{kMain, with({{0, "/a"}})}, {13, std::nullopt}});
+  World lost = w;
+  const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}};
+  w.operate(move, {{kMain, std::nullopt}, {13, with({{0, "/a"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  lost.operate(move, {{kMain, std::nullopt}, {13, Rec{}}});
+  EXPECT_EQ(lost.outcome("tctx.attach.matches-context"), Outcome::kFail);
+}
+
 TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
   World w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});

@@ -409,8 +409,9 @@ Reply Threads::add_attributes(Content& c, const json& attributes) {
     names.push_back(a.at("key").get<std::string>());
     values.push_back(std::move(**value));
   }
-  const bool writes_none =
-      is_bad("tctx.attach.matches-context:unwritten") || is_good("hidden-without-a-trace");
+  const bool writes_none = is_bad("tctx.attach.matches-context:unwritten") ||
+                           is_bad("tctx.attach.matches-context:no-key-map") ||
+                           is_good("hidden-without-a-trace");
   if (writes_none) return json();
   if (is_bad("tctx.attach.matches-context:exchanged") && values.size() > 1) {
     std::swap(values[0], values[1]);
