@@ -35,9 +35,22 @@ const std::string* name_of(const Record& r, const abi::AttributeEntry& entry) {
 }
 
 bool is_in_map(const Record& r, std::string_view key, std::size_t most) {
+  if (r.key_map == nullptr) return false;
   const auto& all = r.key_map->elements;
   const auto usable = std::span(all).first(std::min(all.size(), most));
   return std::ranges::any_of(usable, [&](const auto& e) { return e.text == key; });
+}
+
+// Nothing has names for attributes, and none are there: the process context that is published has
+// no key map, nor has another one before or later.
+bool has_no_attributes(const DrivenSample& sample) {
+  const Record& r = *sample.slot.record;
+  if (r.key_map != nullptr || r.last_key_map != nullptr || r.head.attrs_data_size != 0) {
+    return false;
+  }
+  const Context* c = context_at(*sample.image, *sample.driven->view);
+  return c != nullptr && c->payload != nullptr &&
+         threadlocal_entry(*c, abi::kAttributeKeyMapKey) == nullptr;
 }
 
 // As close as a float, or six digits, can be.
@@ -75,6 +88,21 @@ TakenContext taken_context(const SessionEvidence& session) {
   read_number(session.limits, "record_bytes", abi::kRecordHeadBytes + 0xffff, out.record_bytes);
   read_number(session.limits, "keys", out.key_count, out.key_count);
   return out;
+}
+
+bool has_to_show(const ImageEvidence& e, const DrivenSample& sample) {
+  const ExpectedContext& c = *sample.context();
+  if (c.has_ids()) return true;
+  if (context_at(*sample.image, *sample.driven->view) == nullptr) return false;
+  const TakenContext taken = taken_context(*e.session);
+  const auto names = key_map_at(e, *sample.driven).value_or(std::vector<std::string>());
+  if (names.size() + c.attributes.size() > taken.key_count) return false;
+  std::size_t bytes = abi::kRecordHeadBytes;
+  for (const ExpectedAttribute& a : c.attributes) bytes += bytes_of(a, abi::kMaxValueBytes);
+  if (bytes > taken.record_bytes) return false;
+  return std::ranges::any_of(c.attributes, [&](const ExpectedAttribute& a) {
+    return a.text && !a.text->empty() && a.text->size() <= taken.value_bytes && taken.takes(a.key);
+  });
 }
 
 std::size_t cut_size(std::string_view text, std::size_t limit) {
@@ -144,7 +172,7 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
   if (!last->text) return std::nullopt;  // tctx.attrs.non-strings-as-text speaks of it
   const std::string& text = *last->text;
   if (!taken_.takes(key)) return std::nullopt;
-  if (r.key_map == nullptr) {
+  if (r.key_map == nullptr && !has_no_attributes(sample)) {
     lacked_names_ = true;
     return std::nullopt;
   }
@@ -154,7 +182,8 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
     if (may_be_missing(sample, c, key, cut)) return std::nullopt;
     ++compared_;
     return AttributeFault{
-        fmt::format("{} is missing; expected {}", conformance::quoted(key), shown_value(text)),
+        fmt::format("{} is missing{}; expected {}", conformance::quoted(key),
+                    r.key_map == nullptr ? ", and there is no key map" : "", shown_value(text)),
         "attribute missing", std::nullopt};
   }
   ++compared_;
@@ -200,7 +229,8 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
   if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
   if (!new_keys.contains(key)) return false;
-  const std::size_t known = std::max<std::size_t>(r.key_map->element_count, given_.size());
+  const std::size_t in_map = r.key_map == nullptr ? 0 : r.key_map->element_count;
+  const std::size_t known = std::max(in_map, given_.size());
   if (known + new_keys.size() > taken_.key_count) return true;
   // Names that came at once: tctx.keymap.single-writer speaks of one that is lost.
   return session_->operations[c.attached_by].op == "parallel";

@@ -27,6 +27,10 @@ struct TakenContext {
 };
 TakenContext taken_context(const SessionEvidence& session);
 
+// Whether the innermost context of a thread has anything that a record shows: ids, or attributes
+// that the SDK takes, for which there is room and a key map can have names.
+bool has_to_show(const ImageEvidence& evidence, const DrivenSample& sample);
+
 // Bytes of the longest beginning of at most `limit` bytes that ends between two characters.
 std::size_t cut_size(std::string_view text, std::size_t limit);
 

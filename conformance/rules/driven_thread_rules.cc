@@ -64,24 +64,103 @@ bool is_of(const DrivenSample& sample, std::string_view op) {
 
 // ---- attach
 
-Finding attach_visible(const ImageEvidence& e) {
-  std::size_t attached = 0;
-  for (const auto& sample : driven_samples(e)) {
-    // Attributes alone need not show, nor does what is not sampled.
-    if (!is_of(sample, "thread.attach") || !sample.context()->has_ids()) continue;
-    if ((sample.context()->flags & kSampled) == 0 && !sample.shows_record()) continue;
-    ++attached;
-    if (sample.shows_record()) continue;
-    return against(
-        sample,
-        fmt::format("after an attach thread {} shows {}", sample.thread.tid, seen_on(sample)),
-        "an attached context does not show");
+// Another thread's slot leads to the same record, which tctx.tls.per-thread speaks of.
+bool is_shared(const std::vector<DrivenSample>& samples, const DrivenSample& sample) {
+  const auto address = address_of(sample);
+  return address && std::ranges::any_of(samples, [&](const DrivenSample& other) {
+           return other.operation == sample.operation && other.thread.tid != sample.thread.tid &&
+                  address_of(other) == address;
+         });
+}
+
+bool ends_what_is_published(const DrivenOperation& d) {
+  return std::ranges::any_of(parts_of(d), [](const RequestPart& part) {
+    const std::string op = text_member(part.request, "op");
+    return op == "process.drop" || op == "process.publish";
+  });
+}
+
+// Which attached contexts a thread may hide until it shows them again.
+class HiddenContexts {
+ public:
+  explicit HiddenContexts(const SessionEvidence& session) : session_(&session) {}
+
+  // For samples in their order.
+  bool may_be_hidden(const std::vector<DrivenSample>& samples, const DrivenSample& sample) {
+    for (; heard_ <= sample.operation; ++heard_) {
+      if (ends_what_is_published(session_->operations[heard_])) ended_ = heard_;
+    }
+    const auto& stack = sample.thread.stack;
+    for (std::size_t i = 0; i + 1 < stack.size(); ++i) state_of(*stack[i], sample).covered = true;
+    const ExpectedContext& c = *sample.context();
+    State& state = state_of(c, sample);
+    // tctx.attach.restores-outer speaks of one that was around another.
+    if (sample.thread.ended != nullptr) state.covered = true;
+    if (sample.shows_record()) {
+      state = {.thread = sample.thread.name, .shown = sample.operation};
+      return false;
+    }
+    state.shared = state.shared || is_shared(samples, sample);
+    const bool ended = ended_ && (state.shown ? *ended_ > *state.shown : *ended_ >= c.attached_by);
+    return state.covered || state.shared || ended;
   }
-  if (attached == 0) {
+  bool has_shown(const DrivenSample& sample) {
+    return state_of(*sample.context(), sample).shown.has_value();
+  }
+
+ private:
+  struct State {
+    std::string thread;
+    bool covered = false;                             // by another, and not shown since
+    bool shared = false;                              // the record, and not shown since
+    std::optional<std::size_t> shown = std::nullopt;  // last, there
+  };
+
+  // One that moves is covered by none.
+  State& state_of(const ExpectedContext& c, const DrivenSample& sample) {
+    State& state = states_[{c.name, c.attached_by}];
+    if (state.thread != sample.thread.name) state = {.thread = sample.thread.name};
+    return state;
+  }
+
+  const SessionEvidence* session_;
+  std::size_t heard_ = 0;             // operations
+  std::optional<std::size_t> ended_;  // the process context, by this operation
+  std::map<std::pair<std::string, std::size_t>, State> states_;
+};
+
+Finding attach_visible(const ImageEvidence& e) {
+  const auto samples = driven_samples(e);
+  HiddenContexts hidden(*e.session);
+  std::set<std::pair<std::string, std::size_t>> shown;
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (c == nullptr) continue;
+    const bool has_shown = hidden.has_shown(sample);
+    const bool may_be_hidden = hidden.may_be_hidden(samples, sample);
+    if (!has_to_show(e, sample)) continue;
+    if (sample.shows_record()) shown.emplace(c->name, c->attached_by);
+    if (sample.shows_record() || may_be_hidden) continue;
+    const bool by_attach = c->attached_by == sample.operation;
+    const bool by_move = !by_attach && sample.driven->op == "thread.move" && !has_shown;
+    Finding f = against(
+        sample,
+        fmt::format("{} thread {} shows {}",
+                    by_attach ? "after an attach"
+                    : by_move ? "a context has moved, and"
+                              : "a context is still attached, and",
+                    sample.thread.tid, seen_on(sample)),
+        has_shown ? "an attached context shows no longer" : "an attached context does not show");
+    if (!by_attach) {
+      f.evidence.push_back("attached by " + request_line(e.session->operations[c->attached_by]));
+    }
+    return f;
+  }
+  if (shown.empty()) {
     return unobservable("no thread was sampled after an attach",
                         "an adapter that declares thread.attach");
   }
-  return passed(fmt::format("{} contexts, each visible on its thread", attached));
+  return passed(fmt::format("{} contexts, each visible on its thread", shown.size()));
 }
 
 Finding against(const DrivenSample& sample, AttributeFault fault) {

@@ -332,10 +332,145 @@ TEST(AttachVisible, TakesAValidRecord) {
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail);
 }
 
-TEST(AttachVisible, AttributesAloneNeedNotShow) {
+TEST(AttachVisible, WhateverItsFlags) {
+  for (const int flags : {0, 1, 2, 0xfd}) {
+    World w;
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
+    w.operate(kDetach, {{kMain, std::nullopt}});
+    World refused = w;
+    const Json attach = expected("main", "B", kTrace2, kSpan2, Json::array(), flags);
+    w.operate(attach, {{kMain, std::nullopt}});
+    EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail) << flags;
+    refused.refuse(attach);
+    refused.operate(Json::object(), {{kMain, std::nullopt}});
+    EXPECT_EQ(refused.outcome("tctx.attach.visible"), Outcome::kPass) << flags;
+  }
+}
+
+TEST(AttachVisible, AContextWithoutIdsShowsTheAttributesThatTheSdkTakes) {
+  const auto run = [](const Json& attributes, const std::string& hello = {},
+                      const std::optional<Ctx>& context = Ctx{Names{"route"}}) {
+    World w;
+    if (!hello.empty()) w.hello(hello);
+    w.context(context);
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
+    w.operate(kDetach, {{kMain, std::nullopt}});
+    w.operate(untraced(attributes), {{kMain, std::nullopt}});
+    return w.outcome("tctx.attach.visible");
+  };
+  const auto route = Json::array({text("route", "/idle")});
+  EXPECT_EQ(run(route), Outcome::kFail);
+  EXPECT_EQ(run(route, {}, Ctx{}), Outcome::kFail);
+  EXPECT_EQ(run(route, {}, std::nullopt), Outcome::kPass);
+  EXPECT_EQ(run(Json::array()), Outcome::kPass);
+  EXPECT_EQ(run(Json::array({text("route", "")})), Outcome::kPass);
+  EXPECT_EQ(run(Json::array({{{"key", "route"}, {"value", {{"intValue", 7}}}}})), Outcome::kPass);
+  const auto hello = [](const std::string& attach, const std::string& limits) {
+    return R"({"id":1,"ok":true,"caps":{"thread.attach":)" + attach + R"(},"limits":)" + limits +
+           "}";
+  };
+  EXPECT_EQ(run(route, hello(R"({"keys":["route"]})", "{}")), Outcome::kFail);
+  EXPECT_EQ(run(route, hello(R"({"keys":[]})", "{}")), Outcome::kPass);
+  EXPECT_EQ(run(route, hello("{}", R"({"keys":1})")), Outcome::kPass);
+  EXPECT_EQ(run(route, hello("{}", R"({"value_bytes":4})")), Outcome::kPass);
+  EXPECT_EQ(run(route, hello("{}", R"({"record_bytes":30})")), Outcome::kPass);
+}
+
+TEST(AttachVisible, AContextGoesOnShowing) {
   World w;
-  w.operate(untraced(), {{kMain, std::nullopt}});
-  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
+  w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+  const Json own = {{"ok", true}, {"tid", 13}};
+  const Rec other = shown(kTrace2, kSpan2, kHeap + 0x1000);
+  for (const auto& slot : {std::optional<Rec>(), std::optional(hidden())}) {
+    World updated = w;
+    updated.operate({{"op", "process.update"}}, {{kMain, slot}});
+    EXPECT_EQ(updated.judge("tctx.attach.visible").signature,
+              "an attached context shows no longer");
+    World beside = w;
+    beside.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, slot}, {13, other}}, own);
+    EXPECT_EQ(beside.outcome("tctx.attach.visible"), Outcome::kFail);
+    EXPECT_EQ(beside.outcome("tctx.tls.per-thread"), Outcome::kUnobservable);
+    World appended = w;
+    appended.operate({{"op", "thread.append"}, {"thread", "main"}, {"attributes", Json::array()}},
+                     {{kMain, slot}});
+    EXPECT_EQ(appended.outcome("tctx.attach.visible"), Outcome::kFail);
+  }
+  w.operate({{"op", "process.update"}}, {{kMain, shown(kTrace, kSpan, kHeap + 0x2000)}});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
+  World unknown = w;
+  unknown.refuse(expected("main", "B", kTrace2, kSpan2), "failed");
+  unknown.operate(Json::object(), {{kMain, std::nullopt}});
+  EXPECT_EQ(unknown.outcome("tctx.attach.visible"), Outcome::kPass);
+  w.refuse(expected("main", "B", kTrace2, kSpan2));
+  w.operate(Json::object(), {{kMain, std::nullopt}});
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail);
+}
+
+TEST(AttachVisible, OnTheThreadThatItMovesTo) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+  const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}};
+  World refused = w;
+  World moved = w;
+  w.operate(move, {{kMain, std::nullopt}, {13, std::nullopt}});
+  const Finding f = w.judge("tctx.attach.visible");
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.saw, "a context has moved, and thread 13 shows a null slot");
+  refused.refuse(move);
+  refused.operate(Json::object(), {{kMain, Rec{}}, {13, std::nullopt}});
+  EXPECT_EQ(refused.outcome("tctx.attach.visible"), Outcome::kPass);
+  moved.operate(move, {{kMain, std::nullopt}, {13, Rec{}}});
+  EXPECT_EQ(moved.outcome("tctx.attach.visible"), Outcome::kPass);
+  moved.operate(Json::object(), {{kMain, std::nullopt}, {13, std::nullopt}});
+  EXPECT_EQ(moved.outcome("tctx.attach.visible"), Outcome::kFail);
+}
+
+TEST(AttachVisible, AContextAroundAnotherIsForAnotherRequirement) {
+  World w;
+  w.operate(expected("main", "A"), {{kMain, Rec{}}});
+  w.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
+  for (int i = 0; i < 2; ++i) w.operate(kDetach, {{kMain, std::nullopt}});
+  EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kFail);
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
+  World again;
+  again.operate(expected("main", "A"), {{kMain, Rec{}}});
+  again.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
+  again.operate(kDetach, {{kMain, Rec{}}});
+  again.operate(Json::object(), {{kMain, std::nullopt}});
+  EXPECT_EQ(again.outcome("tctx.attach.visible"), Outcome::kFail);
+}
+
+TEST(AttachVisible, AWithdrawalMayHideWhatIsAttached) {
+  for (const char* const op : {"process.drop", "process.publish"}) {
+    World w;
+    w.operate(expected("main", "A"), {{kMain, Rec{}}});
+    w.operate({{"op", op}}, {{kMain, std::nullopt}});
+    w.operate({{"op", "process.update"}}, {{kMain, std::nullopt}});
+    EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass) << op;
+    World inner = w;
+    inner.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, std::nullopt}});
+    EXPECT_EQ(inner.outcome("tctx.attach.visible"), Outcome::kFail) << op;
+    w.operate(Json::object(), {{kMain, Rec{}}});
+    w.operate(Json::object(), {{kMain, std::nullopt}});
+    EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail) << op;
+  }
+}
+
+TEST(AttachVisible, ARecordOfTwoThreadsIsForAnotherRequirement) {
+  World w;
+  w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
+  const Rec over = shown(kTrace2, kSpan2);
+  w.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, over}, {13, over}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(kDetach, {{kMain, hidden()}, {13, hidden()}});
+  w.operate(Json::object(), {{13, hidden()}});
+  EXPECT_EQ(w.outcome("tctx.tls.per-thread"), Outcome::kFail);
+  EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
 }
 
 TEST(AttachVisible, AThreadThatWasNotSampledSaysNothing) {
@@ -458,6 +593,63 @@ TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
   w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
+}
+
+TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
+  const auto run = [](const std::optional<Ctx>& context, const Rec& rec,
+                      const std::string& hello = {}, const std::string& value = "/a") {
+    World w;
+    if (!hello.empty()) w.hello(hello);
+    w.context(context);
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
+              {{kMain, rec}});
+    return w;
+  };
+  const auto outcome = [&](const auto&... given) {
+    return run(given...).outcome("tctx.attach.matches-context");
+  };
+  const Ctx no_map;
+  EXPECT_EQ(outcome(no_map, Rec{}), Outcome::kFail);
+  EXPECT_EQ(run(no_map, Rec{}).judge("tctx.attach.matches-context").saw,
+            "\"route\" is missing, and there is no key map; expected \"/a\"");
+  // Nothing is published, or the record has what it needs a name for.
+  EXPECT_EQ(outcome(std::nullopt, Rec{}), Outcome::kUnobservable);
+  EXPECT_EQ(outcome(no_map, with({{0, "/a"}})), Outcome::kUnobservable);
+  const auto hello = [](const std::string& attach, const std::string& limits) {
+    return R"({"id":1,"ok":true,"caps":{"thread.attach":)" + attach + R"(},"limits":)" + limits +
+           "}";
+  };
+  EXPECT_EQ(outcome(no_map, Rec{}, hello(R"({"keys":["route"]})", "{}")), Outcome::kFail);
+  EXPECT_EQ(outcome(no_map, Rec{}, hello(R"({"keys":[]})", "{}")), Outcome::kPass);
+  EXPECT_NE(outcome(no_map, Rec{}, hello("{}", R"({"keys":0})")), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, hello("{}", R"({"record_bytes":28})")), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string()), Outcome::kFail);
+  EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string(300, 'v')), Outcome::kFail);
+  // It is there later.
+  World later = run(no_map, Rec{});
+  later.context(Ctx{Names{"route"}});
+  later.operate({{"op", "process.update"}}, {{kMain, with({{0, "/a"}})}});
+  EXPECT_EQ(later.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  World refused;
+  refused.context(no_map);
+  refused.refuse(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})));
+  refused.operate(expected("main", "B"), {{kMain, Rec{}}});
+  EXPECT_EQ(refused.outcome("tctx.attach.matches-context"), Outcome::kPass);
+}
+
+TEST(MatchesContext, AttributesMoveWithTheirContext) {
+  World w;
+  w.context(Ctx{Names{"route"}});
+  w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+            {{"ok", true}, {"tid", 13}});
+  w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+            {{kMain, with({{0, "/a"}})}, {13, std::nullopt}});
+  World lost = w;
+  const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}};
+  w.operate(move, {{kMain, std::nullopt}, {13, with({{0, "/a"}})}});
+  EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
+  lost.operate(move, {{kMain, std::nullopt}, {13, Rec{}}});
+  EXPECT_EQ(lost.outcome("tctx.attach.matches-context"), Outcome::kFail);
 }
 
 TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {

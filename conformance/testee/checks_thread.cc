@@ -257,7 +257,10 @@ Driven canaries(Testee& t) {
 Driven move(Testee& t) {
   CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("target")));
-  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "moving", 0xa01)));
+  CTX_RETURN_IF_ERROR(
+      t.request("thread.attach", context("main", "moving", 0xa01,
+                                         Json::array({text_attribute("http_route", "/moving"),
+                                                      text_attribute("user_tier", "gold")}))));
   const auto moved =
       t.offer("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}});
   if (!moved) return std::unexpected(moved.error());
@@ -436,7 +439,7 @@ const Group kThreadGroups[] = {
         "tctx.record.span-id", "tctx.refdata.before-first-record"},
        {"tctx.*"},
        attach},
-      {"flags", {"thread.attach"}, {"tctx.record.trace-flags"}, {}, flags},
+      {"flags", {"thread.attach"}, {"tctx.record.trace-flags"}, {"tctx.attach.visible"}, flags},
       {"nested",
        {"thread.attach", "thread.detach"},
        {"tctx.attach.restores-outer", "tctx.detach.hidden"},
@@ -445,7 +448,7 @@ const Group kThreadGroups[] = {
       {"attributes-only",
        {"thread.attach", "thread.detach"},
        {"tctx.record.ids-zero-when-none", "tctx.record.trace-flags-without-ids"},
-       {},
+       {"tctx.attach.visible"},
        attributes_only},
       {"append",
        {"thread.attach", "thread.append"},
@@ -459,15 +462,22 @@ const Group kThreadGroups[] = {
        {},
        switches}}},
     {.name = "threads",
-     .checks =
-         {{"fresh", {"thread", "thread.attach"}, {"tctx.tls.fresh-thread-null"}, {}, fresh_threads},
-          {"canaries",
-           {"thread", "thread.attach"},
-           {"tctx.tls.per-thread"},
-           {"tctx.attach.matches-context"},
-           canaries},
-          {"move", {"thread", "thread.attach", "thread.move"}, {"tctx.detach.hidden"}, {}, move},
-          {"exit", {"thread", "thread.attach"}, {"tctx.exit.no-dangling"}, {}, exit}},
+     .checks = {{"fresh",
+                 {"thread", "thread.attach"},
+                 {"tctx.tls.fresh-thread-null"},
+                 {"tctx.attach.visible"},
+                 fresh_threads},
+                {"canaries",
+                 {"thread", "thread.attach"},
+                 {"tctx.tls.per-thread"},
+                 {"tctx.attach.visible", "tctx.attach.matches-context"},
+                 canaries},
+                {"move",
+                 {"thread", "thread.attach", "thread.move"},
+                 {"tctx.detach.hidden"},
+                 {"tctx.attach.visible", "tctx.attach.matches-context"},
+                 move},
+                {"exit", {"thread", "thread.attach"}, {"tctx.exit.no-dangling"}, {}, exit}},
      .overwrites_freed = true},
     {"key-map",
      {{"new-names",
@@ -478,7 +488,7 @@ const Group kThreadGroups[] = {
       {"other-update",
        {"process.publish", "process.update", "thread.attach"},
        {"tctx.keymap.survives-other-updates"},
-       {"tctx.keymap.never-*", "pctx.update.visible"},
+       {"tctx.keymap.never-*", "pctx.update.visible", "tctx.attach.visible"},
        other_update}}},
     {"names-at-once",
      {{"names-at-once",

@@ -53,6 +53,7 @@ json hello() {
   json& attach = caps["thread.attach"];
   if (is_good("fixed-names")) attach["keys"] = {"http_route", "user_tier", "db_table"};
   if (is_good("not-configured")) attach["keys"] = {"http_route"};
+  if (is_good("hidden-without-a-trace")) attach["keys"] = json::array();
   if (is_good("no-random-flag")) attach["flags"] = 1;
   if (is_good("inherits")) attach["inherits"] = true;
   json limits = {{"record_bytes", kRecordBytes}, {"keys", kMostNames}};
@@ -72,8 +73,15 @@ int run() {
   loop.on_thread_end([&](const std::string& thread) { threads.end_thread(thread); });
 
   loop.on("process.publish", [&](const json& r) { return process.publish(r); });
-  loop.on("process.update", [&](const json& r) { return process.update(r); });
-  loop.on("process.drop", [&](const json&) { return process.drop(threads.any_attached()); });
+  loop.on("process.update", [&](const json& r) {
+    auto reply = process.update(r);
+    if (is_bad("tctx.attach.visible:hidden-by-an-update")) threads.hide_on_main();
+    return reply;
+  });
+  loop.on("process.drop", [&](const json&) {
+    if (is_good("hidden-by-a-withdrawal")) threads.hide_on_main();
+    return process.drop(threads.any_attached());
+  });
   loop.on("thread.attach", [&](const json& r) { return threads.attach(r); });
   loop.on("thread.append", [&](const json& r) { return threads.append(r); });
   loop.on("thread.shrink", [&](const json& r) { return threads.shrink(r); });

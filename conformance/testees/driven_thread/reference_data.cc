@@ -16,6 +16,7 @@ namespace {
 
 constexpr Choice kBadReferenceData[] = {
     {"tctx.refdata.before-first-record", "attaches a record before there is reference data"},
+    {"tctx.attach.matches-context:no-key-map", "publishes no key map, and writes no attributes"},
     {"tctx.keymap.survives-other-updates", "drops the key map in other updates"},
     {"tctx.keymap.survives-other-updates:at-once", "loses a name that comes during another update"},
     {"tctx.keymap.stable-across-republish", "begins a new key map after a withdrawal"},
@@ -213,8 +214,10 @@ Bytes Process::whole() const {
   for (std::size_t i = 0; i < (once ? published_names_ : names_.size()); ++i) {
     elements += field(1, text(names_[i]));
   }
-  return without_threads() + field(2, pair("threadlocal.schema_version", text("tlsdesc_v1_dev"))) +
-         field(2, pair("threadlocal.attribute_key_map", field(5, elements)));
+  const Bytes with_schema =
+      without_threads() + field(2, pair("threadlocal.schema_version", text("tlsdesc_v1_dev")));
+  if (is_bad("tctx.attach.matches-context:no-key-map")) return with_schema;
+  return with_schema + field(2, pair("threadlocal.attribute_key_map", field(5, elements)));
 }
 
 void Process::send(const Bytes& bytes) {

@@ -25,10 +25,17 @@ constexpr Choice kBadThreads[] = {
     {"tctx.tls.per-thread", "has one record for all threads"},
     {"tctx.attach.visible", "stores its pointer in another variable"},
     {"tctx.attach.visible:refuses-sampled", "refuses contexts with flags"},
+    {"tctx.attach.visible:lost-in-a-move", "shows nothing on the thread that a context moves to"},
+    {"tctx.attach.visible:hidden-by-an-update", "has null in the main thread after each update"},
+    {"tctx.attach.visible:hidden-by-another-thread",
+     "has null in the main thread after an attach on another"},
+    {"tctx.attach.visible:unsampled", "shows nothing for a context that is not sampled"},
+    {"tctx.attach.visible:without-ids", "shows nothing for a context without ids"},
     {"tctx.attach.matches-context", "stores the span id of the outer context"},
     {"tctx.attach.matches-context:left-over", "keeps the entries of the context that has ended"},
     {"tctx.attach.matches-context:of-the-outer", "adds the entries of the outer context"},
     {"tctx.attach.matches-context:zeros", "shows zeros where an outer context is there again"},
+    {"tctx.attach.matches-context:lost-in-a-move", "moves a context without its attributes"},
     {"tctx.attach.fixed-record-pointer", "uses the valid byte and another record each time"},
     {"tctx.attach.restores-outer", "has null where an outer context is there again"},
     {"tctx.detach.hidden", "leaves the last context in place"},
@@ -47,7 +54,9 @@ constexpr Choice kGoodThreads[] = {
     {"handed-on", "gives new threads a copy of the record of the main thread"},
     {"handed-on-as-it-is", "gives new threads the record of the main thread, and never changes it"},
     {"ids-of-its-own", "makes its own ids, and says so"},
-    {"hidden-without-a-trace", "shows nothing for a context without a trace"},
+    {"hidden-by-a-withdrawal", "shows no context any more once the process context is withdrawn"},
+    {"hidden-without-a-trace",
+     "shows nothing for a context without a trace, and takes no attributes, as it declares"},
     {"no-context-without-a-trace", "refuses contexts without a trace"},
     {"contexts-never-change", "refuses to change a context or to move it to another thread"},
     {"knows-two-flags", "refuses flags that it does not know"},
@@ -168,6 +177,8 @@ Reply Threads::attach(const json& request) {
   }
   stack.contexts.push_back(std::move(c));
   show(stack, true);
+  const bool on_main = request.value("thread", "main") == "main";
+  if (!on_main && is_bad("tctx.attach.visible:hidden-by-another-thread")) hide_on_main();
   return reply;
 }
 
@@ -281,6 +292,10 @@ Reply Threads::move(Loop& loop, const json& request) {
     const auto it = std::ranges::find(stack.contexts, name, &Content::name);
     if (it == stack.contexts.end()) return refuse("failed", "no context '" + name + "'");
     moving = std::move(*it);
+    if (is_bad("tctx.attach.matches-context:lost-in-a-move")) {
+      moving->entries.clear();
+      moving->record = nullptr;
+    }
     stack.contexts.erase(it);
     if (!stack.contexts.empty() || !is_bad("tctx.detach.hidden")) show(stack, false);
     if (is_bad("tctx.tls.per-thread")) point_at(nullptr);  // the other thread has the record
@@ -290,10 +305,12 @@ Reply Threads::move(Loop& loop, const json& request) {
   return loop.run_on(to, [&]() -> Reply {
     const std::lock_guard guard(lock_);
     stacks_[to].contexts.push_back(std::move(*moving));
-    show(stacks_[to], true);
+    if (!is_bad("tctx.attach.visible:lost-in-a-move")) show(stacks_[to], true);
     return json();
   });
 }
+
+void Threads::hide_on_main() { __atomic_store_n(main_slot_, nullptr, __ATOMIC_RELAXED); }
 
 void Threads::end_thread(const std::string& thread) {
   process_.add_thread(-1);
@@ -327,8 +344,7 @@ char* Threads::record_of(const Stack& stack) const {
 }
 
 void Threads::show(Stack& stack, bool begins) {
-  const bool hides_plain = is_good("hidden-without-a-trace");
-  const bool shown = !stack.contexts.empty() && !(hides_plain && !stack.contexts.back().traced);
+  const bool shown = !stack.contexts.empty() && !hides(stack.contexts.back());
   if (is_bad("tctx.tls.per-thread")) {
     if (shared_ == nullptr) shared_ = new_record();
     stack.fixed = shared_;
@@ -368,6 +384,13 @@ void Threads::show(Stack& stack, bool begins) {
   point_at(c.record);
 }
 
+bool Threads::hides(const Content& c) {
+  if (is_bad("tctx.attach.visible:unsampled")) return c.traced && (c.flags & 1) == 0;
+  const bool traced_only =
+      is_good("hidden-without-a-trace") || is_bad("tctx.attach.visible:without-ids");
+  return traced_only && !c.traced;
+}
+
 void Threads::inherit(Content& c, const Content& outer) {
   for (const Bytes& e : outer.entries) {
     if (std::ranges::none_of(c.entries, [&](const Bytes& own) { return own[0] == e[0]; })) {
@@ -386,7 +409,10 @@ Reply Threads::add_attributes(Content& c, const json& attributes) {
     names.push_back(a.at("key").get<std::string>());
     values.push_back(std::move(**value));
   }
-  if (is_bad("tctx.attach.matches-context:unwritten")) return json();
+  const bool writes_none = is_bad("tctx.attach.matches-context:unwritten") ||
+                           is_bad("tctx.attach.matches-context:no-key-map") ||
+                           is_good("hidden-without-a-trace");
+  if (writes_none) return json();
   if (is_bad("tctx.attach.matches-context:exchanged") && values.size() > 1) {
     std::swap(values[0], values[1]);
   }

@@ -33,6 +33,7 @@ class Threads {
   Reply shrink(const json& request);
   Reply detach(const json& request);
   Reply move(Loop& loop, const json& request);
+  void hide_on_main();
   // The thread is about to end, with what is attached.
   void end_thread(const std::string& thread);
   void forget_in_child();
@@ -44,6 +45,7 @@ class Threads {
   char* record_of(const Stack& stack) const;
   // Shows the innermost context of this thread, which has just begun, or is there again.
   void show(Stack& stack, bool begins);
+  static bool hides(const Content& c);
   static void inherit(Content& c, const Content& outer);
   Reply add_attributes(Content& c, const json& attributes);
 
