@@ -214,7 +214,7 @@ Bytes Process::whole() const {
   for (std::size_t i = 0; i < (once ? published_names_ : names_.size()); ++i) {
     elements += field(1, text(names_[i]));
   }
-  const Bytes with_schema =
+  Bytes with_schema =
       without_threads() + field(2, pair("threadlocal.schema_version", text("tlsdesc_v1_dev")));
   if (is_bad("tctx.attach.matches-context:no-key-map")) return with_schema;
   return with_schema + field(2, pair("threadlocal.attribute_key_map", field(5, elements)));
