@@ -157,24 +157,25 @@ bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
 }
 
 std::uint8_t StepRecorder::words_of_step(const sys::Stepped& e, const StoppedAt& at_stop) {
-  const bool by_kernel = at_stop.call_words != 0;
   const bool may_differ = may_have_stored(e.tid, pc_);
   ++trace_->steps;
   ++(early_ ? early_steps_ : steps_);
   const std::uint64_t at = std::exchange(pc_, e.pc);
+  const auto by_this_thread = [&](std::uint8_t changed) -> std::uint8_t {
+    return at_stop.call_words != 0 ? changed & at_stop.call_words : e.words;
+  };
   std::uint8_t words = 0;
   if (may_differ && differs(e.tid)) {
     Seen now = look(e.tid);
     words = changed_words(last_.header, now.header);
-    const std::uint8_t own = by_kernel ? words & at_stop.call_words : e.words;
-    const bool of_others = early_ && words != 0 && own == 0;
+    const bool of_others = early_ && words != 0 && by_this_thread(words) == 0;
     if (now != last_) {
       add(std::move(now),
           of_others ? std::nullopt : stores_->locations().location_of_step(e.tid, at, e.pc));
     }
   }
   // Early, the other threads run as well.
-  if (early_) words = by_kernel ? words & at_stop.call_words : e.words;
+  if (early_) words = by_this_thread(words);
   if (!trace_) return words;
   if (early_ && words != 0) {
     early_ = false;

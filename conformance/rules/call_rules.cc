@@ -439,10 +439,10 @@ bool found_timestamp(const Naming& n, std::uint64_t timestamp) {
   return n.valid() && n.before->monotonic_published_at_ns == timestamp;
 }
 
-// Writers that make the call after they gave up a lock may find the next timestamp there. A lone
-// writer has no one to give it to.
-bool may_be_deferred(const ImageEvidence& e, const Publication& p, std::size_t sight) {
-  const auto writer = only_writer(e, p);
+// Writers that make the call after they released a lock may find the next timestamp there. A lone
+// writer does not: no other thread could take the lock.
+bool may_be_deferred(const Publication& p, std::optional<std::int32_t> only_writer,
+                     std::size_t sight) {
   return std::any_of(p.sights.begin() + static_cast<std::ptrdiff_t>(sight) + 1, p.sights.end(),
                      [&](const Sight& later) {
                        std::size_t calls = 0;
@@ -450,17 +450,18 @@ bool may_be_deferred(const ImageEvidence& e, const Publication& p, std::size_t s
                        for (const Naming& n : p.namings) {
                          if (!found_timestamp(n, later.timestamp)) continue;
                          ++calls;
-                         by_another = by_another || writer != n.call->tid;
+                         by_another = by_another || only_writer != n.call->tid;
                        }
                        return calls > 1 && by_another;
                      });
 }
 
 // Or one that is being changed again.
-bool may_be_overtaken(const ImageEvidence& e, const Publication& p, const Sight& sight) {
-  const auto writer = only_writer(e, p);
+bool may_be_overtaken(const Publication& p, std::optional<std::int32_t> only_writer,
+                      const Sight& sight) {
   return std::ranges::any_of(p.namings, [&](const Naming& n) {
-    return !n.valid() && n.call->entered_ns > sight.first_ns && !follows_own_end(n, writer, sight);
+    return !n.valid() && n.call->entered_ns > sight.first_ns &&
+           !follows_own_end(n, only_writer, sight);
   });
 }
 
@@ -476,8 +477,9 @@ Announced announced(const ImageEvidence& e, const Publication& p, std::size_t si
   const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
   });
-  if (blind || !is_complete(*e.image) || !is_past(e, p, s) || may_be_deferred(e, p, sight) ||
-      may_be_overtaken(e, p, s)) {
+  if (blind || !is_complete(*e.image) || !is_past(e, p, s)) return Announced::kUnknown;
+  const auto writer = only_writer(e, p);
+  if (may_be_deferred(p, writer, sight) || may_be_overtaken(p, writer, s)) {
     return Announced::kUnknown;
   }
   const bool early = std::ranges::any_of(p.namings, [&](const Naming& n) {

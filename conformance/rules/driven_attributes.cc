@@ -41,8 +41,8 @@ bool is_in_map(const Record& r, std::string_view key, std::size_t most) {
   return std::ranges::any_of(usable, [&](const auto& e) { return e.text == key; });
 }
 
-// Nothing has names for attributes, and none are there: the process context that is published has
-// no key map, nor has another one before or later.
+// The record has no attributes, and nothing names any: the published process context has no key
+// map, and neither has an earlier or a later one.
 bool has_no_attributes(const DrivenSample& sample) {
   const Record& r = *sample.slot.record;
   if (r.key_map != nullptr || r.last_key_map != nullptr || r.head.attrs_data_size != 0) {
@@ -183,7 +183,8 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
     ++compared_;
     return AttributeFault{
         fmt::format("{} is missing{}; expected {}", conformance::quoted(key),
-                    r.key_map == nullptr ? ", and there is no key map" : "", shown_value(text)),
+                    r.key_map == nullptr ? ", and the context has no key map" : "",
+                    shown_value(text)),
         "attribute missing", std::nullopt};
   }
   ++compared_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "abi/thread_record.h"
 #include "conformance/payload/payload.h"
@@ -58,6 +59,26 @@ std::shared_ptr<const SessionEvidence> evidence_of(
 }
 
 }  // namespace
+
+std::vector<RequestPart> parts_of(const DrivenOperation& d) {
+  std::vector<RequestPart> out;
+  if (d.op != "parallel") {
+    out.push_back({d.request, d.reply, d.ok});
+    return out;
+  }
+  const auto results = list_member(d.reply, "results");
+  for (Json& request : list_member(d.request, "requests")) {
+    const Json reply = out.size() < results.size() ? results[out.size()] : Json();
+    const bool ok = reply.is_object() && reply.value("ok", Json()) == true;
+    out.push_back({std::move(request), reply, ok});
+  }
+  return out;
+}
+
+std::vector<Json> list_member(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) return {};
+  return object[name].get<std::vector<Json>>();
+}
 
 std::string text_member(const Json& object, const char* name) {
   if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return {};

@@ -54,17 +54,12 @@ bool is_unchanged(const Context& was, const Context& now) {
 // threads. Nothing: it is another request, or a part of it was not answered with ok.
 std::optional<std::vector<Attribute>> update_next_to_threads(const DrivenOperation& d) {
   if (d.op != "parallel" || !d.ok) return std::nullopt;
-  const auto requests = list_member(d.request, "requests");
-  const auto results = list_member(d.reply, "results");
   std::optional<std::vector<Attribute>> out;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const bool ok =
-        i < results.size() && results[i].is_object() && results[i].value("ok", Json()) == true;
+  for (const auto& [request, reply, ok] : parts_of(d)) {
     if (!ok) return std::nullopt;
-    if (says(requests[i], "op", "process.update") && requests[i].contains("resource") && !out) {
-      out = taken_of(resource_of(requests[i]), results[i]);
-    } else if (!says(requests[i], "op", "thread.attach") &&
-               !says(requests[i], "op", "thread.append")) {
+    if (says(request, "op", "process.update") && request.contains("resource") && !out) {
+      out = taken_of(resource_of(request), reply);
+    } else if (!says(request, "op", "thread.attach") && !says(request, "op", "thread.append")) {
       return std::nullopt;
     }
   }
@@ -75,23 +70,16 @@ std::optional<std::vector<Attribute>> update_next_to_threads(const DrivenOperati
 std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
   std::vector<std::vector<Attribute>> out;
   if (d.op != "parallel" || !d.ok) return out;
-  const auto requests = list_member(d.request, "requests");
-  const auto results = list_member(d.reply, "results");
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const Json& r = requests[i];
-    if (says(r, "op", "process.fork")) continue;
-    if (!says(r, "op", "process.update") || !r.contains("resource")) return {};
-    out.push_back(taken_of(resource_of(r), i < results.size() ? results[i] : Json()));
+  for (const auto& [request, reply, ok] : parts_of(d)) {
+    if (says(request, "op", "process.fork")) continue;
+    if (!says(request, "op", "process.update") || !request.contains("resource")) return {};
+    out.push_back(taken_of(resource_of(request), reply));
   }
   return out;
 }
 
 bool all_answered(const DrivenOperation& d) {
-  const auto results = list_member(d.reply, "results");
-  return results.size() == list_member(d.request, "requests").size() &&
-         std::ranges::all_of(results, [](const Json& r) {
-           return r.is_object() && r.contains("ok") && r["ok"] == true;
-         });
+  return std::ranges::all_of(parts_of(d), &RequestPart::ok);
 }
 
 // Every attribute of the first update has a value that one of the updates gave.
@@ -268,8 +256,8 @@ Finding update_visible(const ImageEvidence& e) {
                             now.context == nullptr && was.context == nullptr;
     if (still_zero || ((was.context != nullptr || publishes) && !now.has_mappings)) {
       Finding f = failed(after + (still_zero               ? " the timestamp is still zero"
-                                  : was.context == nullptr ? " there is no context"
-                                                           : " there is no context any more"),
+                                  : was.context == nullptr ? " nothing is published"
+                                                           : " the context is gone"),
                          kNotVisible);
       f.evidence = {request_line(d)};
       if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));

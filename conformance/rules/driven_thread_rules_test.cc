@@ -611,7 +611,7 @@ TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
   const Ctx no_map;
   EXPECT_EQ(outcome(no_map, Rec{}), Outcome::kFail);
   EXPECT_EQ(run(no_map, Rec{}).judge("tctx.attach.matches-context").saw,
-            "\"route\" is missing, and there is no key map; expected \"/a\"");
+            "\"route\" is missing, and the context has no key map; expected \"/a\"");
   // Nothing is published, or the record has what it needs a name for.
   EXPECT_EQ(outcome(std::nullopt, Rec{}), Outcome::kUnobservable);
   EXPECT_EQ(outcome(no_map, with({{0, "/a"}})), Outcome::kUnobservable);

@@ -56,14 +56,9 @@ class ExpectedContexts {
     for (auto& [name, thread] : threads_) thread.ended.reset();
     if (d.op == "hello") return begin();
     if (d.op != "parallel") return apply(d.op, d.request, d.reply, index);
-    const Json requests = d.request.value("requests", Json::array());
-    const Json results =
-        d.reply.is_object() ? d.reply.value("results", Json::array()) : Json::array();
-    for (std::size_t i = 0; requests.is_array() && i < requests.size(); ++i) {
-      const Json reply = results.is_array() && i < results.size() ? results[i] : Json();
-      if (requests[i].is_object()) {
-        apply(text_member(requests[i], "op"), requests[i], reply, index);
-      }
+    for (const RequestPart& part : parts_of(d)) {
+      if (!part.request.is_object()) continue;
+      apply(text_member(part.request, "op"), part.request, part.reply, index);
     }
   }
 
@@ -192,25 +187,6 @@ bool is_named(const ImageEvidence& e, std::string_view key) {
 }
 
 }  // namespace
-
-std::vector<RequestPart> parts_of(const DrivenOperation& d) {
-  std::vector<RequestPart> out;
-  if (d.op != "parallel") {
-    out.push_back({d.request, d.ok});
-    return out;
-  }
-  const auto list = [](const Json& object, const char* name) {
-    const bool is_there = object.is_object() && object.contains(name) && object[name].is_array();
-    return is_there ? object[name] : Json::array();
-  };
-  const Json requests = list(d.request, "requests");
-  const Json results = list(d.reply, "results");
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const bool answered = i < results.size() && results[i].is_object();
-    out.push_back({requests[i], answered && results[i].value("ok", Json()) == true});
-  }
-  return out;
-}
 
 bool may_name_keys(const Json& request) {
   const std::string op = text_member(request, "op");

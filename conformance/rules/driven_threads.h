@@ -23,12 +23,6 @@ struct ExpectedAttribute {
 // The member `attributes` of a request, whatever it is.
 std::vector<ExpectedAttribute> expected_attributes(const nlohmann::json& request);
 
-// The requests that an operation consists of, which is several with `parallel`.
-struct RequestPart {
-  nlohmann::json request;
-  bool ok = false;  // answered so
-};
-std::vector<RequestPart> parts_of(const DrivenOperation& operation);
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
 
 // A context as the adapter was asked to attach it, which the record of its thread must show.

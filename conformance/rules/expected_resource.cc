@@ -171,11 +171,6 @@ const ImageView* view_of(const DrivenOperation& d, std::int64_t pid) {
   return it == d.operation->after.end() ? nullptr : &*it;
 }
 
-std::vector<Json> list_member(const Json& object, const char* name) {
-  if (!object.is_object() || !object.contains(name) || !object[name].is_array()) return {};
-  return object[name].get<std::vector<Json>>();
-}
-
 bool says(const Json& object, const char* name, std::string_view text) {
   return object.is_object() && object.contains(name) && object[name] == text;
 }

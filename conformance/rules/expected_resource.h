@@ -79,8 +79,6 @@ const Attribute* first_missing(const ExpectedResource& expected, const Published
 
 // The look at another process right after the operation; null: there was none.
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);
-// The list that is this member; empty where it is none.
-std::vector<nlohmann::json> list_member(const nlohmann::json& object, const char* name);
 // Is this member that text?
 bool says(const nlohmann::json& object, const char* name, std::string_view text);
 // A member of the reply that is a process number; 0: it is none.

@@ -234,8 +234,8 @@ class Painter {
       event.step.tid = s.tid;
       event.step.at = s.tid == 0 ? "no thread that was watched" : location_of(image_, s.location);
       if (s.tid != 0 && !s.call.empty()) {
-        const std::string location = std::exchange(event.step.at, "system call " + s.call);
-        if (!location.empty()) event.step.at += ", " + location;
+        const char* const separator = event.step.at.empty() ? "" : ", ";
+        event.step.at = "system call " + s.call + separator + event.step.at;
       }
       event.before = before;
       event.after = after;

@@ -174,8 +174,9 @@ void make_text(json& value) {
   value = {{"stringValue", n.is_string() ? n.get<std::string>() : n.dump()}};
 }
 
-void move_to_field_2(Content& content) {
+Content in_field_2(Content content) {
   for (json& a : std::exchange(content.resource, json::array())) content.attributes.push_back(a);
+  return content;
 }
 
 void change_extra_pairs(json& pairs) {
@@ -225,7 +226,7 @@ Content given(Content content, const json& request) {
   }
   if (takes_few()) keep_own_keys(content.resource);
   for (json& a : content.resource) change_kind(a["value"]);
-  if (is_bad("pctx.payload.resource-matches-sdk:field-2")) move_to_field_2(content);
+  if (is_bad("pctx.payload.resource-matches-sdk:field-2")) content = in_field_2(std::move(content));
   if (is_good("limits")) {
     constexpr std::size_t kMost = 128;
     constexpr std::size_t kLongest = 16383;

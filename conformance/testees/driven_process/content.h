@@ -31,7 +31,8 @@ void change_extra_pairs(json& pairs);
 
 // Takes few keys, and says so.
 bool has_few_keys();
-void move_to_field_2(Content& content);
+// The same, with the Resource in field 2.
+Content in_field_2(Content content);
 // Adds to a reply what it says about the Resource in its request.
 Reply with_taken(const json& request, Reply reply);
 

@@ -102,10 +102,7 @@ Reply Sdk::publish(const json& request) {
   const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
   content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
-  Content published = content_;
-  if (is_bad("pctx.update.visible:second-publish-field-2") && context_.exists()) {
-    move_to_field_2(published);
-  }
+  const bool moves = is_bad("pctx.update.visible:second-publish-field-2") && context_.exists();
   if (is_good("background")) {
     std::thread([this] {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
@@ -115,7 +112,7 @@ Reply Sdk::publish(const json& request) {
     return json();
   }
   if (is_bad("pctx.publish.existing-becomes-update") && context_.exists()) context_.remove();
-  return with_taken(request, context_.publish(encode(std::move(published))));
+  return with_taken(request, context_.publish(encode(moves ? in_field_2(content_) : content_)));
 }
 
 Reply Sdk::update(const json& request, const Gate& gate) {
@@ -201,7 +198,9 @@ void Sdk::in_child(const json& child) {
     } else {
       content_ = given({}, child);
     }
-    if (is_bad("pctx.fork.child-publishes-own:field-2") && !namesake) move_to_field_2(content_);
+    if (is_bad("pctx.fork.child-publishes-own:field-2") && !namesake) {
+      content_ = in_field_2(std::move(content_));
+    }
     (void)context_.publish(encode(content_));
     if (updates) {
       auto next = given(content_, child.at("update"));
@@ -299,9 +298,7 @@ Reply Sdk::update_locked(const json& request, const Gate& gate) {
       if (a["value"].contains("intValue")) make_text(a["value"]);
     }
   }
-  Content published = next;
-  if (is_bad("pctx.update.visible:field-2")) move_to_field_2(published);
-  auto bytes = encode(std::move(published));
+  auto bytes = encode(is_bad("pctx.update.visible:field-2") ? in_field_2(next) : next);
   gate();
   if (is_bad("pctx.update.visible")) return json();
   if (is_bad("pctx.update.visible:extra-pairs") && !request.contains("resource")) return json();
