@@ -290,7 +290,7 @@ int repl(const AdapterCommand& command) {
     if (!exchange(*session, *request, scaled(kReplyWithin), reply)) return not_answered();
     if (pid != 0) fmt::print("{}", view_of(pid, leave_nothing));
   }
-  if (!exchange(*session, {{"op", "bye"}}, scaled(kEndWithin), reply)) return not_answered();
+  if (!exchange(*session, {{"op", "bye"}}, scaled(kReplyWithin), reply)) return not_answered();
   (void)session->end(scaled(kEndWithin));
   if (const auto left = session->end_left(); !left.empty()) {
     complain(kExitClean, fmt::format("repl: process {} could not be ended", left.front()));

@@ -539,16 +539,15 @@ struct Testee::State {
 
   // A process that ended before bye is treated as one that ends during bye.
   void say_bye() {
-    const auto until = now() + scaled(options.end_within);
     const std::size_t bye = session.checks.size() - 1;
     const auto id = say("bye", Json::object());
     if (!id) return;
-    auto reply = await_reply(*id, until);
+    auto reply = await_reply(*id, now() + scaled(options.reply_within));
     if (reply && *reply) {
       session.operations.back().answered_ns = sys::boottime_now_ns();
       session.operations.back().reply = cut(dumped(**reply), kReplyKept);
       bye_answered = true;
-      wait_for_end(until);
+      wait_for_end(now() + scaled(options.end_within));
     } else if (reply) {
       (void)hang("bye");
       session.checks[bye].ending = CheckEnding::kTimeout;
