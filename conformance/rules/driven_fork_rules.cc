@@ -183,9 +183,10 @@ std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
 }
 
 // A child that was to publish: what it shows instead; nothing: what it was given, which is counted,
-// or it is not known.
+// or it is not known. `parents`: what its parent was given.
 std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOperation& d,
-                                         const Child& child, std::size_t& judged) {
+                                         const Child& child, const ExpectedResource& parents,
+                                         std::size_t& judged) {
   const auto wrong = [&](std::string saw, std::string signature) {
     Finding f = failed(std::move(saw), std::move(signature));
     f.evidence = {request_line(d)};
@@ -232,7 +233,17 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   }
   if (now.payload == nullptr) return std::nullopt;
   ++judged;
-  for (const Attribute& g : child.expected()) {
+  const auto expected = child.expected();
+  for (const Attribute& g : parents.resource.value_or(std::vector<Attribute>())) {
+    const Attribute* there = now.find(g.key);
+    if (find_key(expected, g.key) != nullptr || there == nullptr || !is_same(*there, g)) continue;
+    Finding f = wrong(
+        fmt::format("child {} shows {}, which only its parent was given", child.pid, shown(there)),
+        "the attributes of the parent");
+    f.evidence.push_back(maps_line(*active.front()));
+    return f;
+  }
+  for (const Attribute& g : expected) {
     const Attribute* there = now.find_in_resource(g.key);
     if (there != nullptr && is_same(*there, g)) continue;
     const bool misplaced = there == nullptr && now.find(g.key) != nullptr;
@@ -248,10 +259,12 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
 
 Finding child_publishes_own(const ImageEvidence& e) {
   std::size_t judged = 0;
+  ExpectedResource parents;
   for (const DrivenOperation& d : e.session->operations) {
+    parents.apply(d);
     for (const Child& child : children_of(d)) {
       if (!child.publishes()) continue;
-      if (auto f = wrong_publication(e, d, child, judged)) return *std::move(f);
+      if (auto f = wrong_publication(e, d, child, parents, judged)) return *std::move(f);
     }
   }
   if (judged > 0) return passed(fmt::format("{} children, each with a context of its own", judged));
@@ -283,7 +296,7 @@ Finding same_pid_namespace(const ImageEvidence& e) {
     for (const Process* p : namesakes) {
       const Child child{p->pid, d.request["child"], d.reply};
       if (!child.publishes()) continue;
-      auto f = wrong_publication(e, d, child, judged);
+      auto f = wrong_publication(e, d, child, {}, judged);
       if (!f) continue;
       f->evidence.push_back(fmt::format("parent {} and child {} are both process {} of a namespace",
                                         e.process->pid, p->pid, p->own_pid));

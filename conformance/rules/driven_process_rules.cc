@@ -39,6 +39,11 @@ Published shown_at_last(const SessionEvidence& session, std::size_t index) {
   return out;
 }
 
+// A wait after this operation finds a context, although nothing was asked.
+bool shows_later(const SessionEvidence& session, std::size_t index) {
+  return shown_at_last(session, index).context != nullptr;
+}
+
 bool is_of_first_sdk(const DrivenOperation& d) {
   return !d.request.contains("sdk") || d.request["sdk"] == 1;
 }
@@ -82,6 +87,19 @@ bool all_answered(const DrivenOperation& d) {
   return std::ranges::all_of(parts_of(d), &RequestPart::ok);
 }
 
+// What the SDK took of each publication in a parallel request, all of them accepted; none where it
+// has other requests, too.
+std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d) {
+  std::vector<std::vector<Attribute>> out;
+  if (d.op != "parallel" || !d.ok) return out;
+  for (const auto& [request, reply, ok] : parts_of(d)) {
+    if (says(request, "op", "process.fork")) continue;
+    if (!ok || !says(request, "op", "process.publish")) return {};
+    out.push_back(taken_of(resource_of(request), reply));
+  }
+  return out;
+}
+
 // Every attribute of the first update has a value that one of the updates gave.
 bool is_mixture(const std::vector<std::vector<Attribute>>& updates, const Published& now) {
   return std::ranges::all_of(updates.front(), [&](const Attribute& a) {
@@ -93,17 +111,20 @@ bool is_mixture(const std::vector<std::vector<Attribute>>& updates, const Publis
   });
 }
 
-// Without those that were not there as they were given before this update either:
+// Without those that showed otherwise before this update, or were missing and still are:
 // pctx.payload.resource-matches-sdk speaks of it.
 ExpectedResource without_changed(ExpectedResource expected, const ExpectedResource& before,
-                                 const Published& was) {
+                                 const Published& was, const Published& now) {
   if (was.payload == nullptr) return expected;
   const auto is_changed = [&](const Attribute& a) {
     return std::ranges::any_of(std::array{&before.resource, &before.attributes}, [&](auto* list) {
       const Attribute* then = *list ? find_key(**list, a.key) : nullptr;
-      const bool of_resource = list == &before.resource;
-      const Attribute* there = of_resource ? was.find_in_resource(a.key) : was.find(a.key);
-      return then != nullptr && (there == nullptr || !is_same(*then, *there));
+      const auto find_in = [&](const Published& p) {
+        return list == &before.resource ? p.find_in_resource(a.key) : p.find(a.key);
+      };
+      const Attribute* there = find_in(was);
+      if (then == nullptr) return false;
+      return there == nullptr ? find_in(now) == nullptr : !is_same(*then, *there);
     });
   };
   for (auto* list : {&expected.resource, &expected.attributes}) {
@@ -122,7 +143,7 @@ std::optional<Finding> lost_with_names(const DrivenOperation& d, const ExpectedR
                                        const Published& was, const Published& now) {
   if (was.payload == nullptr || was.contexts != 1 || was.image != now.image) return std::nullopt;
   if (now.payload == nullptr || is_unchanged(*was.context, *now.context)) return std::nullopt;
-  const ExpectedResource there = without_changed(given, given, was);
+  const ExpectedResource there = without_changed(given, given, was, now);
   const Attribute* lost = first_missing(there, now);
   if (lost == nullptr) return std::nullopt;
   Finding f = failed(
@@ -172,7 +193,7 @@ std::optional<Finding> none_of_parallel(const DrivenOperation& d, const Expected
   for (const auto& resource : resources) {
     ExpectedResource one;
     one.resource = resource;
-    one = without_changed(std::move(one), given, was);
+    one = without_changed(std::move(one), given, was, now);
     const Attribute* missing = first_missing(one, now);
     if (missing == nullptr) {
       if (!one.resource->empty()) updates += resources.size();
@@ -186,24 +207,34 @@ std::optional<Finding> none_of_parallel(const DrivenOperation& d, const Expected
   return f;
 }
 
-// Many updates, all accepted, and the payload is the one before.
-std::optional<Finding> nothing_churned(const DrivenOperation& d, const ExpectedResource& given,
-                                       const Published& was, const Published& now) {
+// Many updates, all accepted, and the name that shows is not the last one.
+std::optional<Finding> not_churned(const DrivenOperation& d, const Published& was,
+                                   const Published& now) {
   if (d.op != "process.churn" || !d.ok) return std::nullopt;
   const auto iterations = d.request.find("iterations");
   if (iterations == d.request.end() || !iterations->is_number_unsigned() || *iterations == 0) {
     return std::nullopt;
   }
   if (was.contexts != 1 || now.contexts != 1 || was.image != now.image) return std::nullopt;
-  if (was.payload == nullptr || now.payload == nullptr || !given.resource) return std::nullopt;
-  const Attribute* name = find_key(*given.resource, "service.name");
-  const Attribute* was_there = was.find_in_resource("service.name");
-  if (name == nullptr || was_there == nullptr || !is_same(*name, *was_there)) return std::nullopt;
-  if (was.context->payload_block->hash != now.context->payload_block->hash) return std::nullopt;
+  const Attribute* name = now.find_in_resource("service.name");
+  if (was.payload == nullptr || name == nullptr) return std::nullopt;
+  const auto end = fmt::format("-{:010}", iterations->get<std::uint64_t>());
+  if (name->value.ends_with(end)) return std::nullopt;
+  const bool unchanged = was.context->payload_block->hash == now.context->payload_block->hash;
   Finding f =
-      failed("after many updates the context has the payload that it had before", kNotVisible);
+      failed(unchanged ? "after many updates the context has the payload that it had before"
+                       : fmt::format("after many updates {} shows, which does not end in {}",
+                                     shown(name), conformance::quoted(end)),
+             kNotVisible);
   f.evidence = {request_line(d), "before: " + maps_line(*was.context), maps_line(*now.context)};
   return f;
+}
+
+bool has_name(const ExpectedResource& given, const Published& was) {
+  if (was.payload == nullptr || !given.resource) return false;
+  const Attribute* name = find_key(*given.resource, "service.name");
+  const Attribute* there = was.find_in_resource("service.name");
+  return name != nullptr && there != nullptr && is_same(*name, *there);
 }
 
 Finding update_visible(const ImageEvidence& e) {
@@ -213,13 +244,21 @@ Finding update_visible(const ImageEvidence& e) {
   bool begun = false;  // a context was there since the process began
   bool second = false;
   bool nothing_taken = false;
+  bool takes_name = false;                   // a service.name that was given showed
+  const DrivenOperation* at_once = nullptr;  // first publications, all accepted
+  ShownBefore shown_before;
   for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
     const DrivenOperation& d = e.session->operations[i];
     const auto was = before;
     before = published_at(*e.session, d);
     const ExpectedResource was_given = expected;
+    shown_before.add(was_given, was);
     expected.apply(d);
-    if (d.op == "hello") begun = false;
+    if (d.op == "hello") {
+      begun = false;
+      at_once = nullptr;
+    }
+    if (!begun && !parallel_publications(d).empty()) at_once = &d;
     second = second || d.op == "sdk.load";
     const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
     if (auto beside = update_next_to_threads(d); beside && was.context != nullptr) {
@@ -235,17 +274,28 @@ Finding update_visible(const ImageEvidence& e) {
       return f;
     }
     if (auto lost = none_of_parallel(d, was_given, was, before, updates)) return *std::move(lost);
-    if (auto lost = nothing_churned(d, was_given, was, before)) return *std::move(lost);
+    takes_name = takes_name || has_name(was_given, was);
+    if (takes_name) {
+      if (auto lost = not_churned(d, was, before)) return *std::move(lost);
+    }
     if (may_publish_names(d)) {
       if (auto lost = lost_with_names(d, expected, was, before)) return *std::move(lost);
       continue;
     }
     const bool updates_it = d.op == "process.update";
+    const bool publishes_first = d.op == "process.publish" && !had_begun && at_once != nullptr;
     const bool publishes = d.op == "process.publish" && had_begun && is_of_first_sdk(d);
     const bool drops = d.op == "process.drop" && was.context != nullptr;
-    if ((!updates_it && !publishes && !drops) || !d.ok || before.image == nullptr) continue;
+    const bool is_judged = updates_it || publishes || publishes_first || drops;
+    if (!is_judged || !d.ok || before.image == nullptr) continue;
     if (was.contexts > 1 || (second && was.context == nullptr)) continue;
     const Published now = updates_it ? before : shown_at_last(*e.session, i);
+    if (publishes_first && now.context != nullptr && !was.has_mappings) {
+      Finding f = failed("after publications at once nothing is published", kNotVisible);
+      f.evidence = {request_line(*at_once),
+                    "after another publication: " + maps_line(*now.context)};
+      return f;
+    }
     if (drops) {
       if (auto there = still_there(d, was, now, second)) return *std::move(there);
       continue;
@@ -263,18 +313,19 @@ Finding update_visible(const ImageEvidence& e) {
       if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));
       return f;
     }
-    if (now.payload == nullptr || (publishes && was.context == nullptr)) continue;
+    const bool is_first = (publishes || publishes_first) && was.context == nullptr;
+    if (now.payload == nullptr || is_first) continue;
     if (expected.nothing_taken && (!expected.attributes || expected.attributes->empty())) {
       nothing_taken = true;
       continue;
     }
-    const ExpectedResource asked = without_changed(expected, was_given, was);
+    const ExpectedResource asked = without_changed(expected, was_given, was, now);
     if ((!asked.resource || asked.resource->empty()) &&
         (!asked.attributes || asked.attributes->empty())) {
       continue;
     }
     ++updates;
-    const Attribute* lost = first_missing(asked, now);
+    const Attribute* lost = first_missing(asked, now, /*every=*/false, &shown_before);
     if (lost == nullptr) continue;
     Finding f = failed(after + " " + shown_instead(*lost, now), kNotVisible);
     const Attribute* old = was.find(lost->key);
@@ -337,9 +388,10 @@ Finding update_complete_state(const ImageEvidence& e) {
       if (!replaces) ++removals;
       const Attribute* still = now.find(gone.key);
       // The SDK may have a value of its own for what is not given.
-      if (still == nullptr || !is_same(*still, gone)) continue;
-      Finding f = failed(fmt::format("{} was {} and is still published", shown(still),
-                                     replaces ? "not given again" : "removed"),
+      const bool is_ours = gone.key.starts_with("ctxconf.");
+      if (still == nullptr || (!is_ours && !is_same(*still, gone))) continue;
+      Finding f = failed(fmt::format("{} was {} and {} is still published", shown(&gone),
+                                     replaces ? "not given again" : "removed", shown(still)),
                          "a removed attribute is still published");
       f.evidence = {request_line(d), size_line(), maps_line(c)};
       f.hexdumps = {payload_dump(c, still->offset, 1, "the removed attribute")};
@@ -724,7 +776,8 @@ Finding failure_recoverable(const ImageEvidence& e) {
       f.hexdumps = {header_dump(*was.context, {})};
       return f;
     };
-    if (const Context* zero = now.zeroed) {
+    // A thread of the SDK may have been in the middle of another update.
+    if (const Context* zero = now.zeroed; zero != nullptr && !shows_later(*e.session, i)) {
       Finding f =
           wrong("after an update that failed the timestamp is zero", "timestamp left at zero");
       f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));
@@ -767,7 +820,8 @@ constexpr auto kDrivenProcessRules = std::to_array<RequirementRule>({
     {"pctx.publish.available-while-idle", available_while_idle, AskedOf::kTestee,
      RestsOn::kOperations},
     {"pctx.drop.no-dead-payload", no_dead_payload, AskedOf::kTestee, RestsOn::kOperations},
-    {"pctx.update.visible", update_visible, AskedOf::kTestee, RestsOn::kOperations},
+    {"pctx.update.visible", update_visible, AskedOf::kTestee, RestsOn::kOperations,
+     UnderFaults::kJudgedIfOnlyTimes},
     {"pctx.update.complete-state", update_complete_state, AskedOf::kTestee, RestsOn::kOperations},
     {"pctx.update.failure-recoverable", failure_recoverable, AskedOf::kTestee, RestsOn::kOperations,
      UnderFaults::kItsSubject},

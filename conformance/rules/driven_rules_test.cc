@@ -407,7 +407,82 @@ TEST(UpdateVisible, ManyUpdates) {
   EXPECT_EQ(outcome_of("shop", 1000), Outcome::kFail);
   EXPECT_EQ(outcome_of("shop", 2000), Outcome::kFail);
   EXPECT_EQ(outcome_of("churn-0000000020", 2000), Outcome::kUnobservable);
+  EXPECT_EQ(outcome_of("churn-0000000019", 2000), Outcome::kFail);
   EXPECT_EQ(outcome_of("shop", 1000, "many"), Outcome::kUnobservable);
+}
+
+TEST(UpdateVisible, ManyUpdatesOfAnSdkThatHasItsOwnName) {
+  Driven d = published(named("of the SDK", 1000));
+  d.session.operations.clear();
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}),
+        {{"ok", true}, {"left_out", {"service.name"}}});
+  d.ask("process.churn", {{"iterations", 20U}});
+  EXPECT_NE(d.outcome(kVisible), Outcome::kFail);
+}
+
+// A kind, and a length, that showed once is not left out for a limit.
+TEST(UpdateVisible, WhatShowedBeforeCannotBeLeftOut) {
+  const auto outcome_of = [](std::size_t first, std::size_t next, bool shows_first) {
+    const auto with_long = [](std::size_t size) {
+      return Pairs{{"service.name", "shop"}, {"long", std::string(size, 'l')}};
+    };
+    Driven d;
+    Writer w;
+    if (shows_first) w.resource = with_long(first);
+    d.state = {w};
+    d.ask("process.publish", with_resource(with_long(first)));
+    d.state = {named("shop", 2000)};
+    d.ask("process.update", with_resource(with_long(next)));
+    return d.outcome(kVisible);
+  };
+  EXPECT_EQ(outcome_of(300, 200, true), Outcome::kFail);
+  EXPECT_EQ(outcome_of(200, 300, true), Outcome::kPass);
+  EXPECT_EQ(outcome_of(300, 200, false), Outcome::kPass);
+}
+
+TEST(UpdateVisible, WhatWasLeftOutAndThenShowsIsAsItWasGiven) {
+  const auto outcome_of = [](const Pairs& updated) {
+    const Json number = {{"key", "number"}, {"value", {{"intValue", "7"}}}};
+    Json given = with_resource({{"service.name", "shop"}});
+    given["resource"]["attributes"].push_back(number);
+    Driven d;
+    d.state = {Writer()};
+    d.ask("process.publish", given);
+    Writer w = named("shop", 2000);
+    w.resource = updated;
+    d.state = {w};
+    d.ask("process.update", given);
+    return d.outcome(kVisible);
+  };
+  EXPECT_EQ(outcome_of({{"service.name", "shop"}}), Outcome::kPass);
+  EXPECT_EQ(outcome_of({{"service.name", "shop"}, {"number", "7"}}), Outcome::kFail);
+}
+
+TEST(UpdateVisible, FirstPublicationsAtOnce) {
+  Json requests = Json::array();
+  for (const char* const name : {"a", "b"}) {
+    Json r = with_resource({{"service.name", name}});
+    r["op"] = "process.publish";
+    requests.push_back(r);
+  }
+  const auto outcome_of = [&](const Json& first, const Json& second, bool shows_later) {
+    Driven d;
+    d.ask("parallel", {{"requests", requests}},
+          {{"ok", true}, {"results", Json::array({first, second})}});
+    if (shows_later) d.state = {named("b", 1000)};
+    d.idle();
+    d.state = {named("after", 2000)};
+    d.ask("process.publish", with_resource({{"service.name", "after"}}));
+    return d.outcome(kVisible);
+  };
+  const Json ok = {{"ok", true}};
+  EXPECT_EQ(outcome_of(ok, ok, false), Outcome::kFail);
+  EXPECT_EQ(outcome_of(ok, ok, true), Outcome::kPass);
+  EXPECT_NE(outcome_of(ok, {{"ok", false}}, false), Outcome::kFail);
+  Driven never;
+  never.ask("parallel", {{"requests", requests}}, {{"ok", true}, {"results", {ok, ok}}});
+  never.ask("process.publish", with_resource({{"service.name", "after"}}));
+  EXPECT_NE(never.outcome(kVisible), Outcome::kFail);
 }
 
 TEST(UpdateVisible, SeveralContextsAreForAnotherRequirement) {
@@ -523,6 +598,17 @@ TEST(UpdateCompleteState, TheSdkHasAValueOfItsOwn) {
   d.state = {named("longer", 3000)};
   d.ask("process.update", with_resource({{"service.name", "longer"}}));
   EXPECT_EQ(d.outcome(kState), Outcome::kPass);
+}
+
+TEST(UpdateCompleteState, WhatOnlyWeGiveHasNoValueOfTheSdk) {
+  Writer w;
+  w.resource = {{"service.name", "shop"}, {"ctxconf.removed", "canary"}};
+  Driven d = published(w);
+  w.timestamp = 2000;
+  w.resource.back().second = "";
+  d.state = {w};
+  d.ask("process.update", with_resource({{"service.name", "shop"}}));
+  EXPECT_EQ(d.outcome(kState), Outcome::kFail);
 }
 
 TEST(UpdateCompleteState, TheSizeIsThatOfTheOldMessage) {
@@ -894,6 +980,15 @@ TEST(UpdateFailureRecoverable, TheTimestampStaysZero) {
   const Finding f = d.judge(kRecoverable);
   EXPECT_EQ(f.outcome, Outcome::kFail);
   EXPECT_EQ(f.signature, "timestamp left at zero");
+}
+
+TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
+  Driven d = failed_update({zeroed({})});
+  d.state = {named("shop", 2500)};
+  d.idle();
+  d.state = {named("next", 3000)};
+  d.ask("process.update", with_resource({{"service.name", "next"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
 TEST(UpdateFailureRecoverable, NothingMoreCanBePublished) {
@@ -1293,6 +1388,11 @@ TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
   Writer second = own;
   second.mapping += 0x10000;
   EXPECT_EQ(outcome_of({own, second}), Outcome::kFail);
+  Writer merged = own;
+  merged.resource.emplace_back("service.name", "shop");
+  EXPECT_EQ(outcome_of({merged}), Outcome::kFail);
+  merged.resource.back().second = "of the SDK";
+  EXPECT_EQ(outcome_of({merged}), Outcome::kPass);
 }
 
 TEST(ForkChildPublishesOwn, AndAnUpdateOfIt) {

@@ -1,6 +1,8 @@
 // What a program under test was given, to compare with what it published.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,11 +73,22 @@ class FirstPublications {
 // `count`: attributes that were given with it.
 bool may_be_left_out(const Attribute& expected, std::size_t count);
 
+// What showed as it was given. An SDK that published a value of some kind and size once can do so
+// again, so none of its limits explains that the next one under this key is missing.
+class ShownBefore {
+ public:
+  void add(const ExpectedResource& given, const Published& published);
+  bool has_one_like(const Attribute& expected) const;
+
+ private:
+  std::map<std::string, Attribute, std::less<>> last_;  // by key
+};
+
 // The first given attribute that is not published as it was given; null: all are. What was given in
 // addition to the Resource may be in either list. Unless `every` is asked for, what may be left out
-// is not missed.
+// is not missed, but for what was `shown` before.
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
-                               bool every = false);
+                               bool every = false, const ShownBefore* shown = nullptr);
 
 // The look at another process right after the operation; null: there was none.
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);

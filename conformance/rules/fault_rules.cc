@@ -1090,6 +1090,14 @@ bool published_all_the_same(const ImageEvidence& e) {
   return any;
 }
 
+bool only_times_were_answered(const ImageEvidence& e) {
+  const auto& calls = e.image->calls;
+  return is_complete(*e.image) && std::ranges::any_of(calls, &SystemCall::injected) &&
+         std::ranges::all_of(calls, [](const SystemCall& c) {
+           return !c.injected || (c.name == "clock_gettime" && c.result.value_or(-1) >= 0);
+         });
+}
+
 }  // namespace
 
 std::span<const RequirementRule> fault_rules() { return kFaultRules; }
@@ -1103,6 +1111,8 @@ bool is_judged_under_faults(const RequirementRule& rule, const ImageEvidence& e)
       return true;
     case UnderFaults::kJudgedIfPublished:
       return published_all_the_same(e);
+    case UnderFaults::kJudgedIfOnlyTimes:
+      return only_times_were_answered(e);
   }
   return false;
 }

@@ -271,6 +271,18 @@ TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
   EXPECT_TRUE(is_judged("tctx.record.layout"));
 }
 
+TEST(FaultRules, AnUpdateHasToShowWhateverTheClockSays) {
+  const auto is_judged = [](const Recording& r) {
+    const auto all = evidence_of(r.t);
+    return is_judged_under_faults(*rule_of("pctx.update.visible"), all.front());
+  };
+  Recording r;
+  r.published().clock(CLOCK_BOOTTIME, 1).injected();
+  EXPECT_TRUE(is_judged(r));
+  r.named(2).injected();
+  EXPECT_FALSE(is_judged(r));
+}
+
 TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
   Recording r;
   r.published();

@@ -38,6 +38,7 @@ enum class UnderFaults : std::uint8_t {
   kNotJudged,
   kJudged,             // what the image published is still held to it
   kJudgedIfPublished,  // ... if it published everything in spite of the fault
+  kJudgedIfOnlyTimes,  // ... if no call failed, and the clock was answered
   kItsSubject,         // the rule is about such images, and about the clock that they read
 };
 

@@ -55,6 +55,32 @@ Json array_of(Json values) { return {{"arrayValue", {{"values", std::move(values
 Json pairs_of(Json pairs) { return {{"kvlistValue", {{"values", std::move(pairs)}}}}; }
 Json string_of(std::string text) { return {{"stringValue", std::move(text)}}; }
 
+// Twenty integers, some of them twice, in no order.
+Json repeated() {
+  Json values = Json::array();
+  for (int i = 0; i < 20; ++i) values.push_back({{"intValue", std::to_string(i * 7 % 12)}});
+  return array_of(std::move(values));
+}
+
+// What an SDK may take for something else: numbers, truth values and escapes.
+Json texts_and_keys(const std::string& prefix) {
+  const auto is = [&](const char* key, const char* value) {
+    return text_attribute(prefix + key, value);
+  };
+  return {is("digits", "0123"),
+          is("fraction", "1.50"),
+          is("truth", "true"),
+          is("null", "null"),
+          is("percent", "100%25 %41+b"),
+          is("case", "Mixed CASE"),
+          is("astral", "\U0001D11E \U0001F680"),
+          is("combining", "e\u0301"),
+          is("Upper.CASE", "upper"),
+          is("with-dash_and.dots", "dashed"),
+          is("a.key.that.is.longer.than.most.of.those.that.are.in.the.semantic.conventions",
+             "long key")};
+}
+
 // An update replaces values_of_every_kind() by these, each of the same kind.
 Json other_values(const std::string& prefix) {
   const Json mixed = Json::array({{{"intValue", "-8"}},
@@ -70,6 +96,7 @@ Json other_values(const std::string& prefix) {
            Json::array({"double", {{"doubleValue", -0.3}}}),
            Json::array({"whole", {{"doubleValue", 4.0}}}),
            Json::array({"nan", {{"doubleValue", "Infinity"}}}),
+           Json::array({"zero", {{"intValue", "1"}}}),
            Json::array({"words", array_of(Json::array({string_of("three")}))}),
            Json::array({"mixed", array_of(mixed)}),
            Json::array({"bytes", {{"bytesValue", "/gAB"}}}),
@@ -96,6 +123,9 @@ Json values_of_every_kind(const std::string& prefix) {
            Json::array({"whole", {{"doubleValue", 3.0}}}),
            Json::array({"negative-zero", {{"doubleValue", -0.0}}}),
            Json::array({"nan", {{"doubleValue", "NaN"}}}), Json::array({"none", Json::object()}),
+           Json::array({"zero", {{"intValue", "0"}}}), Json::array({"repeated", repeated()}),
+           Json::array({"nested", array_of(Json::array({array_of(Json::array({mixed[0]})),
+                                                        array_of(Json::array({mixed[1]}))}))}),
            Json::array({"words", array_of(Json::array({string_of("one"), string_of("two")}))}),
            Json::array({"mixed", array_of(mixed)}),
            Json::array({"bytes", {{"bytesValue", "AAH+/w=="}}}),
@@ -107,10 +137,20 @@ Json values_of_every_kind(const std::string& prefix) {
 Driven resource_kinds(Testee& t) {
   Json more = {text_attribute("ctxconf.text", "canary"),
                text_attribute("ctxconf.unicode", "sch\u00f6n \u2713")};
+  for (const Json& a : texts_and_keys("ctxconf.")) more.push_back(a);
   if (t.can("process.attributes")) {
     for (const Json& a : values_of_every_kind("ctxconf.")) more.push_back(a);
   }
   CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", named("ctxconf-values", more)}}));
+  return {};
+}
+
+// Texts that need escapes in JSON, which a small adapter may not read.
+Driven resource_escapes(Testee& t) {
+  const Json more = {text_attribute("ctxconf.lines", "a\r\nb\n"),
+                     text_attribute("ctxconf.tab", "a\tb"),
+                     text_attribute("ctxconf.quotes", R"("a", 'b' \ ${c})")};
+  CTX_RETURN_IF_ERROR(t.ask("process.publish", {{"resource", named("ctxconf-escapes", more)}}));
   return {};
 }
 
@@ -157,8 +197,8 @@ Json two_pairs() {
           text_attribute("ctxconf.extra.second", "canary-2")};
 }
 
-// Updates the extra pairs while the Resource stays, then the Resource while they stay. An SDK may
-// refuse it.
+// Updates the extra pairs while the Resource stays, then the Resource while they stay, then the
+// pairs again. An SDK may refuse it.
 Driven update_extra_pairs(Testee& t) {
   const auto published =
       t.ask("process.publish", {{"resource", plain_resource()}, {"attributes", two_pairs()}});
@@ -169,6 +209,7 @@ Driven update_extra_pairs(Testee& t) {
                      text_attribute("ctxconf.extra.third", "canary-4")};
   CTX_RETURN_IF_ERROR(t.ask("process.update", {{"attributes", next}}));
   CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named("ctxconf-next-to-pairs")}}));
+  CTX_RETURN_IF_ERROR(t.ask("process.update", {{"attributes", two_pairs()}}));
   return {};
 }
 
@@ -196,7 +237,11 @@ Driven publish_again(Testee& t) {
   CTX_RETURN_IF_ERROR(publish_with_pairs(t, plain_resource()));
   CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-again")));
   const Json more = Json::array({text_attribute("ctxconf.padding", std::string(9000, 'p'))});
-  return offer_publication(t, named("ctxconf-larger", more));
+  CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-larger", more)));
+  if (!t.can("process.update")) return {};
+  CTX_RETURN_IF_ERROR(
+      t.ask("process.update", {{"resource", named("ctxconf-updated-after-publications")}}));
+  return {};
 }
 
 // All requests at once, together with as many forks if the adapter declares them; else one after
@@ -222,7 +267,10 @@ Driven publish_in_parallel(Testee& t) {
     requests.push_back(
         {{"op", "process.publish"}, {"resource", named("ctxconf-first-" + std::to_string(i))}});
   }
-  return at_once_with_forks(t, std::move(requests));
+  CTX_RETURN_IF_ERROR(at_once_with_forks(t, std::move(requests)));
+  CTX_RETURN_IF_ERROR(t.wait_for_context(kIdle));
+  // Whether there is something to publish, if nothing is there now.
+  return offer_publication(t, named("ctxconf-after-the-first"));
 }
 
 Driven second_sdk(Testee& t) {
@@ -238,6 +286,10 @@ Driven second_sdk(Testee& t) {
 // The main thread waits for a lock, and nobody looks.
 Driven idle(Testee& t) {
   CTX_RETURN_IF_ERROR(publish(t));
+  if (t.can("process.update")) {
+    CTX_RETURN_IF_ERROR(
+        t.request("process.update", {{"resource", named("ctxconf-before-the-silence")}}));
+  }
   if (t.can("thread")) {
     CTX_RETURN_IF_ERROR(
         t.request("thread.block", {{"thread", "main"}, {"how", "futex"}, {"ms", kIdle.count()}}));
@@ -290,12 +342,14 @@ Driven update(Testee& t) {
 Driven update_kinds(Testee& t) {
   Json first = values_of_every_kind("ctxconf.");
   first.push_back(text_attribute("ctxconf.unicode", "sch\u00f6n \u2713"));
+  first.push_back(text_attribute("ctxconf.long", std::string(300, 'l')));
   const auto published = t.ask("process.publish", {{"resource", named("ctxconf-kinds", first)}});
   if (!published) return std::unexpected(published.error());
   if ((*published)["ok"] != true) return {};
   CTX_RETURN_IF_ERROR(t.wait_for_context(kInitialised));
   Json next = other_values("ctxconf.");
   next.push_back(text_attribute("ctxconf.unicode", "gr\u00fcn \u2717"));
+  next.push_back(text_attribute("ctxconf.long", std::string(299, 'm')));
   CTX_RETURN_IF_ERROR(t.ask("process.update", {{"resource", named("ctxconf-other-kinds", next)}}));
   return {};
 }
@@ -329,7 +383,7 @@ Driven update_sizes(Testee& t) {
   CTX_RETURN_IF_ERROR(
       t.request("process.publish", {{"resource", named("ctxconf-state", keys.removed)}}));
   bool is_removed = true;
-  for (const std::size_t size : {100, 101, 1000, 10000, 9999, 1000, 100, 1}) {
+  for (const std::size_t size : {100, 101, 1000, 10000, 9999, 70000, 1000, 100, 1}) {
     const std::string padding(size, 'p');
     // The name changes too: not every SDK takes other keys.
     std::string name = "ctxconf-state-" + std::to_string(size);
@@ -371,6 +425,7 @@ Driven update_with_failures(Testee& t) {
   const auto failing = t.ask("process.update", {{"resource", named("ctxconf-while-a-call-fails")}});
   t.inject(false);
   if (!failing) return std::unexpected(failing.error());
+  CTX_RETURN_IF_ERROR(t.wait_for_context(kIdle));
   return update_after_failures(t);
 }
 
@@ -469,9 +524,13 @@ Driven update_in_parallel(Testee& t) {
 
 // ---- other processes
 
-Driven fork_and_reap(Testee& t, const Json& child) {
+// Asks for an update with this name while the child lives, if there is one.
+Driven fork_and_reap(Testee& t, const Json& child, const std::string& meanwhile = "") {
   auto reply = t.request("process.fork", {{"child", child}});
   if (!reply) return std::unexpected(reply.error());
+  if (!meanwhile.empty() && t.can("process.update")) {
+    CTX_RETURN_IF_ERROR(t.request("process.update", {{"resource", named(meanwhile)}}));
+  }
   CTX_RETURN_IF_ERROR(t.request("process.reap", {{"child_pid", (*reply)["child_pid"]}}));
   return {};
 }
@@ -497,7 +556,10 @@ Driven fork_publish(Testee& t) {
             {"resource", resource({text_attribute("service.name", "ctxconf-worker"),
                                    text_attribute("service.instance.id", instance)})}};
   };
-  CTX_RETURN_IF_ERROR(publish(t));
+  // The children are not given this key.
+  const Json of_parent = Json::array({text_attribute("ctxconf.parent", "of the parent")});
+  CTX_RETURN_IF_ERROR(
+      t.request("process.publish", {{"resource", named("ctxconf-checkout", of_parent)}}));
   CTX_RETURN_IF_ERROR(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
   if (t.can("process.fork:update")) {
     Json updating = child("5b0dd7e1-3b4e-4f0a-a2b5-7d6c0b7f4d03");
@@ -515,6 +577,8 @@ Driven fork_publish(Testee& t) {
     CTX_RETURN_IF_ERROR(fork_and_reap(
         t, {{"do", "fork"}, {"child", child("c8a0c5b8-53be-4c35-8f8e-6a1d8fbb1c02")}}));
   }
+  CTX_RETURN_IF_ERROR(
+      fork_and_reap(t, child("7d1a53c2-5e0b-4c77-9a3f-08b6e2c4d506"), "ctxconf-beside-a-child"));
   if (!t.can("process.update")) return {};
   CTX_RETURN_IF_ERROR(
       t.request("process.update", {{"resource", named("ctxconf-after-its-children")}}));
@@ -546,7 +610,10 @@ Driven publish_and_update(Testee& t) {
 Driven exec_self(Testee& t) {
   CTX_RETURN_IF_ERROR(publish(t));
   CTX_RETURN_IF_ERROR(t.exec_self());
-  CTX_RETURN_IF_ERROR(publish(t));
+  const Json of_next =
+      resource({text_attribute("service.name", "ctxconf-after-exec"),
+                text_attribute("service.instance.id", "41f2a9d7-3c86-4e15-8b0a-95d7c1e3f607")});
+  CTX_RETURN_IF_ERROR(t.request("process.publish", {{"resource", of_next}}));
   return {};
 }
 
@@ -571,6 +638,12 @@ const Group kProcessGroups[] = {
        {"pctx.payload.resource-matches-sdk"},
        {"pctx.payload.*"},
        resource_kinds}}},
+    {"escapes",
+     {{"escapes",
+       {"process.publish"},
+       {},
+       {"pctx.payload.resource-matches-sdk", "pctx.payload.*"},
+       resource_escapes}}},
     {"sizes",
      {{"sizes",
        {"process.publish"},

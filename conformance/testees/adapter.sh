@@ -10,6 +10,7 @@ folder=$(mktemp -d) || exit 1
 mkfifo "$folder/arguments" "$folder/published" || exit 1
 # Waits for the arguments, one a line, and becomes the writer: exec keeps the number that hello says.
 (
+  trap exit TERM # no crash if it ends before it publishes
   set --
   while IFS= read -r argument; do set -- "$@" "$argument"; done <"$folder/arguments"
   exec "$writer" "$@" >"$folder/published"

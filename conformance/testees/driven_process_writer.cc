@@ -23,6 +23,10 @@ namespace {
 using adapter::exec_program;
 using adapter::exec_self;
 
+bool breaks_churn() {
+  return is_bad("pctx.update.visible:churn") || is_bad("pctx.update.visible:churn-last");
+}
+
 json capabilities() {
   if (is_bad("pctx.publish.on-init") || is_good("background")) {
     return {{"process.publish", json::object()}};
@@ -41,8 +45,7 @@ json capabilities() {
     if (has_few_keys()) publish["keys"] = {"service.name", "service.version"};
     publish["own_keys"] = {"service.instance.id", "host.name"};
   }
-  if (is_bad("pctx.update.no-mixed-read:bulk") || is_bad("pctx.update.visible:churn") ||
-      is_good("unmaps-payloads")) {
+  if (is_bad("pctx.update.no-mixed-read:bulk") || breaks_churn() || is_good("unmaps-payloads")) {
     caps["churn"] = json::object();
   }
   if (is_good("never-withdraws")) caps.erase("process.drop");
@@ -57,6 +60,7 @@ int run(char** argv) {
              {"caps", capabilities()}});
   Children children(loop, sdk);
   sdk.watch_for_stops();
+  sdk.begin_heartbeat();
   loop.on("process.publish", [&](const json& r) { return sdk.publish(r); });
   loop.on_gated("process.update",
                 [&](const json& r, const Gate& gate) { return sdk.update(r, gate); });
@@ -79,7 +83,7 @@ int run(char** argv) {
   loop.on("sdk.unload", [](const json&) { return json(); });
   if (breaks("pctx.publish.singleton") || breaks("pctx.update.one-writer-at-a-time") ||
       is_bad("pctx.update.visible:at-once") || is_bad("pctx.update.visible:at-once-renewed") ||
-      is_good("merged-updates")) {
+      is_bad("pctx.update.visible:first-at-once") || is_good("merged-updates")) {
     loop.on("parallel", [&](const json& r) { return sdk.parallel(r.at("requests")); });
   }
   loop.on("thread.block", [&](const json&) {

@@ -20,7 +20,10 @@ class Children {
  public:
   Children(const Loop& loop, Sdk& sdk) : loop_(loop), sdk_(sdk) {}
   Reply fork_child(const json& request);
-  Reply reap(const json& request) { return adapter::reap_child(children_, request); }
+  Reply reap(const json& request) {
+    sdk_.child_has_ended();
+    return adapter::reap_child(children_, request);
+  }
 
  private:
   [[noreturn]] void be_child(pid_t parent, const std::array<int, 2>& ends, const json& child) const;

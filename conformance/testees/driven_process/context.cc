@@ -148,6 +148,8 @@ Reply Context::publish(const std::string& bytes) {
   return announce(bytes, *now);
 }
 
+bool Context::clock_has_gone_on() const { return clock_ns().value_or(0) > last_; }
+
 Reply Context::update(std::string next, bool in_bulk) {
   const bool late = is_bad("pctx.update.failure-recoverable");
   const bool allocates_late = is_bad("pctx.update.failure-recoverable:memory");
@@ -235,6 +237,12 @@ void Context::begin_anew(bool zeroes, bool leaves_mapping) {
   if (zeroes) set_timestamp(0);
   if (!leaves_mapping) munmap(at_, size_);
   at_ = nullptr;
+}
+
+void Context::leave() {
+  static std::vector<std::string> left;
+  left.push_back(std::exchange(payload_, {}));
+  forget();
 }
 
 void Context::remove() {

@@ -24,6 +24,8 @@ constexpr std::size_t kMapped = std::size_t{64} << 10;  // bytes; what is larger
 class Context {
  public:
   bool exists() const { return at_ != nullptr; }
+  // Has the clock gone on since the last publication?
+  bool clock_has_gone_on() const;
   Reply publish(const std::string& bytes);
   // `in_bulk`: one of many at once.
   Reply update(std::string next, bool in_bulk = false);
@@ -35,6 +37,8 @@ class Context {
   void remove();
   // A child does not have what fork left out.
   void forget() { at_ = nullptr; }
+  // Leaves mapping and payload as they are, for ever.
+  void leave();
   // Publishes with the timestamp of the publication before.
   Reply publish_copy(const std::string& bytes);
   // Writes like a program that does not know that it was forked.

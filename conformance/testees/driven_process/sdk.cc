@@ -33,6 +33,7 @@ constexpr Choice kBadSdk[] = {
     {"pctx.publish.on-init", "publishes nothing, because there is no span yet"},
     {"pctx.publish.available-while-idle", "withdraws when the main thread blocks"},
     {"pctx.publish.available-while-idle:stopped", "withdraws when it goes on after a stop"},
+    {"pctx.publish.available-while-idle:reverts", "publishes the first Resource after an update"},
     {"pctx.update.same-mapping", "makes each update in a new mapping"},
     {"pctx.update.same-mapping:without-zero", "does the same, without zero in the old one"},
     {"pctx.update.same-mapping:elsewhere", "does the same, and leaves the old mapping"},
@@ -48,6 +49,13 @@ constexpr Choice kBadSdk[] = {
     {"pctx.update.visible:at-once", "ignores updates that come at once"},
     {"pctx.update.visible:at-once-renewed", "renews the timestamp for each of them, and no more"},
     {"pctx.update.visible:churn", "ignores many updates"},
+    {"pctx.update.visible:churn-last", "ignores the last of many updates"},
+    {"pctx.update.visible:first-at-once", "ignores first publications that come at once"},
+    {"pctx.update.visible:same-time", "ignores an update if the clock has not gone on"},
+    {"pctx.update.visible:large", "ignores updates to more than 64 KiB"},
+    {"pctx.update.visible:resource-reset",
+     "publishes the first Resource in an update of the extra pairs"},
+    {"pctx.update.visible:beside-a-child", "ignores updates while it has a child"},
     {"pctx.update.visible:drop", "ignores withdrawals"},
     {"pctx.update.visible:drop-renews", "renews the timestamp when it is to withdraw"},
     {"pctx.update.visible:drop-empties", "publishes an empty Resource when it is to withdraw"},
@@ -63,6 +71,7 @@ constexpr Choice kGoodSdk[] = {
     {"background", "publishes in a thread that runs later"},
     {"never-withdraws", "cannot withdraw"},
     {"merged-updates", "makes one update of several at once"},
+    {"heartbeat", "publishes the same again and again"},
 };
 
 }  // namespace
@@ -102,6 +111,10 @@ Reply Sdk::publish(const json& request) {
   const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
   content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
+  if (is_bad("pctx.update.visible:kinds-as-text")) {
+    leave_out(content_.resource, is_no_text);
+  }
+  if (first_.resource.empty()) first_ = content_;
   const bool moves = is_bad("pctx.update.visible:second-publish-field-2") && context_.exists();
   if (is_good("background")) {
     std::thread([this] {
@@ -124,7 +137,8 @@ Reply Sdk::churn(const json& request) {
   if (is_bad("pctx.update.visible:churn")) return json();
   const std::lock_guard guard(lock_);
   const auto iterations = request.at("iterations").get<std::uint64_t>();
-  for (std::uint64_t i = 1; i <= iterations; ++i) {
+  const bool skips_last = is_bad("pctx.update.visible:churn-last") && iterations > 1;
+  for (std::uint64_t i = 1; i + (skips_last ? 1 : 0) <= iterations; ++i) {
     content_.resource =
         json::array({text("service.name", numbered("churn", i)),
                      text("ctxconf.churn", numbered(std::string(i % 256, 'x'), i))});
@@ -154,10 +168,26 @@ Reply Sdk::second_resource(const json& request) {
 }
 
 void Sdk::main_thread_blocks() {
-  if (!is_bad("pctx.publish.available-while-idle")) return;
-  std::thread([this] {
+  const bool reverts = is_bad("pctx.publish.available-while-idle:reverts");
+  if (!reverts && !is_bad("pctx.publish.available-while-idle")) return;
+  std::thread([this, reverts] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    (void)drop();
+    if (reverts) {
+      (void)update({{"resource", {{"attributes", first_.resource}}}});
+    } else {
+      (void)drop();
+    }
+  }).detach();
+}
+
+void Sdk::begin_heartbeat() {
+  if (!is_good("heartbeat")) return;
+  std::thread([this] {
+    for (;;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const std::lock_guard guard(lock_);
+      if (context_.exists()) (void)context_.update(encode(content_));
+    }
   }).detach();
 }
 
@@ -186,6 +216,7 @@ Reply Sdk::parallel(const json& all) {
 }
 
 void Sdk::in_child(const json& child) {
+  children_ = 0;
   const bool updates = child.at("do") == "update";
   const bool drops = child.at("do") == "drop";
   if (child.at("do") == "publish" || updates || drops) {
@@ -196,7 +227,10 @@ void Sdk::in_child(const json& child) {
     if (is_bad("pctx.fork.child-publishes-own:parent") && !namesake) {
       content_.resource.push_back(text("ctxconf.forked", "yes"));
     } else {
-      content_ = given({}, child);
+      const Content parents = std::exchange(content_, given({}, child));
+      if (is_bad("pctx.fork.child-publishes-own:merged") && !namesake) {
+        add_missing(content_.resource, parents.resource);
+      }
     }
     if (is_bad("pctx.fork.child-publishes-own:field-2") && !namesake) {
       content_ = in_field_2(std::move(content_));
@@ -227,11 +261,12 @@ void Sdk::in_child(const json& child) {
 }
 
 void Sdk::after_fork(bool publishes) {
-  if (publishes && is_bad("pctx.publish.singleton:fork")) context_.forget();  // in both
+  if (publishes && is_bad("pctx.publish.singleton:fork")) context_.leave();  // in both
   lock_.unlock();
 }
 
 void Sdk::child_is_ready() {
+  ++children_;
   if (std::exchange(shared_->withdrawn, false)) (void)drop();
   if (shared_->size == 0) return;
   const std::string resource(shared_->resource.data(), std::exchange(shared_->size, 0));
@@ -259,6 +294,7 @@ bool Sdk::at_once(const json& requests) {
     return std::ranges::all_of(requests, [&](const json& r) { return r.at("op") == op; });
   };
   const bool updates = all("process.update");
+  if (all("process.publish") && is_bad("pctx.update.visible:first-at-once")) return true;
   if (all("process.publish") && is_bad("pctx.publish.singleton")) {
     content_ = given({}, requests[0]);
     (void)context_.publish(encode(content_));
@@ -287,20 +323,19 @@ Reply Sdk::update_locked(const json& request, const Gate& gate) {
   if (is_bad("pctx.update.visible:pairs-lost") && !request.contains("attributes")) {
     next.attributes = json::array();
   }
-  if (is_bad("pctx.update.complete-state") || is_bad("pctx.update.complete-state:few-keys")) {
-    for (const json& old : content_.resource) {
-      const auto is_old = [&](const json& a) { return a["key"] == old["key"]; };
-      if (std::ranges::none_of(next.resource, is_old)) next.resource.push_back(old);
-    }
+  if (is_bad("pctx.update.complete-state:pairs-again") && next.attributes.empty()) {
+    next.attributes = first_.attributes;
   }
-  if (is_bad("pctx.update.visible:integer-as-text")) {
-    for (json& a : next.resource) {
-      if (a["value"].contains("intValue")) make_text(a["value"]);
-    }
+  if (is_bad("pctx.update.visible:resource-reset") && !request.contains("resource")) {
+    next.resource = first_.resource;
   }
+  change_update(next.resource, content_.resource);
   auto bytes = encode(is_bad("pctx.update.visible:field-2") ? in_field_2(next) : next);
   gate();
   if (is_bad("pctx.update.visible")) return json();
+  if (is_bad("pctx.update.visible:beside-a-child") && children_ > 0) return json();
+  if (is_bad("pctx.update.visible:same-time") && !context_.clock_has_gone_on()) return json();
+  if (is_bad("pctx.update.visible:large") && bytes.size() > 0xffff) return json();
   if (is_bad("pctx.update.visible:extra-pairs") && !request.contains("resource")) return json();
   if (context_.exists() && breaks("pctx.update.same-mapping")) {
     context_.begin_anew(!is_bad("pctx.update.same-mapping:without-zero"),

@@ -35,6 +35,7 @@ class Sdk {
   Reply second_resource(const json& request);
   // A watchdog takes a blocked process for a dead one.
   void main_thread_blocks();
+  void begin_heartbeat();
   // Begins with nothing when a stop ends, in the main thread between two requests.
   void watch_for_stops();
   // Does one after the other where nothing else was chosen.
@@ -45,6 +46,7 @@ class Sdk {
   void after_fork(bool publishes);
   // Runs in the parent, once the child has done what it had to do.
   void child_is_ready();
+  void child_has_ended() { --children_; }
   void before_exec(bool of_itself);
   static void after_exec();
 
@@ -55,7 +57,9 @@ class Sdk {
   std::mutex lock_;
   pid_t publisher_ = 0;
   bool dropped_ = false;
+  int children_ = 0;
   Content content_;
+  Content first_;
   Context context_;
   Context second_;
   Shared* shared_ = nullptr;
