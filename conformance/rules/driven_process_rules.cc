@@ -39,9 +39,37 @@ Published shown_at_last(const SessionEvidence& session, std::size_t index) {
   return out;
 }
 
-// A wait after this operation finds a context, although nothing was asked.
+struct HeaderBytes {
+  abi::ProcessHeader before{};
+  abi::ProcessHeader after{};
+};
+std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
+  auto before = abi::decode_process_header(s.before);
+  auto after = abi::decode_process_header(s.after);
+  if (!before || !after) return std::nullopt;
+  if (image.little_endian != (std::endian::native == std::endian::little)) {
+    before = abi::byte_swapped(*before);
+    after = abi::byte_swapped(*after);
+  }
+  return HeaderBytes{*before, *after};
+}
+
+// The look after this operation was in the middle of an update of its own: without a request it is
+// done a little later.
 bool shows_later(const SessionEvidence& session, std::size_t index) {
-  return shown_at_last(session, index).context != nullptr;
+  const auto& operations = session.operations;
+  const ImageView* view = operations[index].view;
+  const ImageEvidence* e = view == nullptr ? nullptr : session.image(view->image);
+  if (e == nullptr) return false;
+  auto next = operations.begin() + static_cast<std::ptrdiff_t>(index) + 1;
+  while (next != operations.end() && is_idle(*next)) {
+    if (published_at(session, *next++).context != nullptr) return true;
+  }
+  const auto until = next == operations.end() ? UINT64_MAX : next->operation->sent_ns;
+  return std::ranges::any_of(e->image->stores, [&](const Store& s) {
+    const auto h = header_stored(*e->image, s);
+    return h && s.order > view->order && s.at_ns < until && h->after.monotonic_published_at_ns != 0;
+  });
 }
 
 bool is_of_first_sdk(const DrivenOperation& d) {
@@ -85,30 +113,6 @@ std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
 
 bool all_answered(const DrivenOperation& d) {
   return std::ranges::all_of(parts_of(d), &RequestPart::ok);
-}
-
-// What the SDK took of each publication in a parallel request, all of them accepted; none where it
-// has other requests, too.
-std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d) {
-  std::vector<std::vector<Attribute>> out;
-  if (d.op != "parallel" || !d.ok) return out;
-  for (const auto& [request, reply, ok] : parts_of(d)) {
-    if (says(request, "op", "process.fork")) continue;
-    if (!ok || !says(request, "op", "process.publish")) return {};
-    out.push_back(taken_of(resource_of(request), reply));
-  }
-  return out;
-}
-
-// Every attribute of the first update has a value that one of the updates gave.
-bool is_mixture(const std::vector<std::vector<Attribute>>& updates, const Published& now) {
-  return std::ranges::all_of(updates.front(), [&](const Attribute& a) {
-    const Attribute* there = now.find_in_resource(a.key);
-    return there != nullptr && std::ranges::any_of(updates, [&](const auto& attributes) {
-             const Attribute* one = find_key(attributes, a.key);
-             return one != nullptr && is_same(*one, *there);
-           });
-  });
 }
 
 // Without those that showed otherwise before this update, or were missing and still are:
@@ -520,10 +524,9 @@ Finding available_while_idle(const ImageEvidence& e) {
     const auto at = fmt::format("after {} ms without a request", idle / 1'000'000);
     std::string saw;
     if (now.context == nullptr) {
-      // In the middle of an update of its own, which the next look finds done.
-      const bool updated = now.has_mappings && i + 1 < operations.size() &&
-                           published_at(*e.session, operations[i + 1]).context != nullptr;
-      if (updated) continue;
+      const bool next_shows = i + 1 < operations.size() &&
+                              published_at(*e.session, operations[i + 1]).context != nullptr;
+      if (now.has_mappings && (next_shows || shows_later(*e.session, i))) continue;
       saw = at + " no valid context is there";
     } else if (now.payload == nullptr) {
       saw = at + " the payload can no longer be decoded";
@@ -550,21 +553,6 @@ Finding available_while_idle(const ImageEvidence& e) {
 }
 
 // ---- withdrawal
-
-struct HeaderBytes {
-  abi::ProcessHeader before{};
-  abi::ProcessHeader after{};
-};
-std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
-  auto before = abi::decode_process_header(s.before);
-  auto after = abi::decode_process_header(s.after);
-  if (!before || !after) return std::nullopt;
-  if (image.little_endian != (std::endian::native == std::endian::little)) {
-    before = abi::byte_swapped(*before);
-    after = abi::byte_swapped(*after);
-  }
-  return HeaderBytes{*before, *after};
-}
 
 // What became of the payload `was`, as a later block of the same range shows it; empty: nothing, or
 // not known. No more than `limit` bytes of it were read.
@@ -794,8 +782,11 @@ Finding failure_recoverable(const ImageEvidence& e) {
       const Published there = published_at(*e.session, operations[next]);
       const Attribute* name = find_key(operations[next].resource, "service.name");
       const Attribute* seen = there.payload == nullptr ? nullptr : there.find("service.name");
-      recovered = operations[next].ok && again && there.context != nullptr &&
-                  (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
+      const bool under_way =
+          there.context == nullptr && there.has_mappings && shows_later(*e.session, next);
+      const bool shows = there.context != nullptr &&
+                         (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
+      recovered = operations[next].ok && again && (shows || under_way);
     }
     if (tried && !recovered) {
       return wrong("after a failed update nothing more could be published",

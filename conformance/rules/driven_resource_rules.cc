@@ -147,6 +147,20 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
                       "an adapter whose process.publish takes `attributes`");
 }
 
+// First publications at once, all accepted: what shows is from them. Two that are mixed are for
+// pctx.publish.singleton.
+std::optional<Finding> none_of_publications(const DrivenOperation& d, const Published& now) {
+  const auto lists = parallel_publications(d);
+  if (lists.empty() || now.payload == nullptr || now.contexts != 1 || is_mixture(lists, now)) {
+    return std::nullopt;
+  }
+  const Attribute* name = now.find_in_resource("service.name");
+  Finding f = failed("after publications at once " + shown(name) + " is published, of none of them",
+                     "given attribute missing or changed");
+  f.evidence = {request_line(d), maps_line(*now.context)};
+  return f;
+}
+
 }  // namespace
 
 Finding resource_as_given(const ImageEvidence& e) {
@@ -159,8 +173,12 @@ Finding resource_as_given(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     expected.apply(d);
     const Published now = published_at(*e.session, d);
+    const bool none_before = !publications.published();
     const bool first = publications.begins(d, now);
     if (now.image == nullptr || now.image->image->key != e.image->key) continue;
+    if (none_before) {
+      if (auto wrong = none_of_publications(d, now)) return *std::move(wrong);
+    }
     if (!first || !expected.resource || now.payload == nullptr) continue;
     nothing_taken = nothing_taken || expected.nothing_taken;
     for (const Attribute& g : d.resource) {

@@ -479,6 +479,14 @@ TEST(UpdateVisible, FirstPublicationsAtOnce) {
   EXPECT_EQ(outcome_of(ok, ok, false), Outcome::kFail);
   EXPECT_EQ(outcome_of(ok, ok, true), Outcome::kPass);
   EXPECT_NE(outcome_of(ok, {{"ok", false}}, false), Outcome::kFail);
+  const auto first_shows = [&](const std::string& name) {
+    Driven d;
+    d.state = {named(name, 1000)};
+    d.ask("parallel", {{"requests", requests}}, {{"ok", true}, {"results", {ok, ok}}});
+    return d.outcome("pctx.payload.resource-matches-sdk");
+  };
+  EXPECT_EQ(first_shows("unknown_service"), Outcome::kFail);
+  EXPECT_NE(first_shows("b"), Outcome::kFail);
   Driven never;
   never.ask("parallel", {{"requests", requests}}, {{"ok", true}, {"results", {ok, ok}}});
   never.ask("process.publish", with_resource({{"service.name", "after"}}));

@@ -190,6 +190,27 @@ const Attribute* first_missing(const ExpectedResource& expected, const Published
   return nullptr;
 }
 
+std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d) {
+  std::vector<std::vector<Attribute>> out;
+  if (d.op != "parallel" || !d.ok) return out;
+  for (const auto& [request, reply, ok] : parts_of(d)) {
+    if (says(request, "op", "process.fork")) continue;
+    if (!ok || !says(request, "op", "process.publish")) return {};
+    out.push_back(taken_of(resource_of(request), reply));
+  }
+  return out;
+}
+
+bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& now) {
+  return std::ranges::all_of(lists.front(), [&](const Attribute& a) {
+    const Attribute* there = now.find_in_resource(a.key);
+    return there != nullptr && std::ranges::any_of(lists, [&](const auto& attributes) {
+             const Attribute* one = find_key(attributes, a.key);
+             return one != nullptr && is_same(*one, *there);
+           });
+  });
+}
+
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid) {
   const auto it =
       std::ranges::find(d.operation->after, pid, [](const ImageView& v) { return v.image.pid; });

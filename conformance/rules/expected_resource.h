@@ -64,6 +64,7 @@ class FirstPublications {
  public:
   // Call it for each operation of a session, in order, with what was there after it.
   bool begins(const DrivenOperation& d, const Published& now);
+  bool published() const { return published_; }  // after the last operation
 
  private:
   bool published_ = false;
@@ -89,6 +90,12 @@ class ShownBefore {
 // is not missed, but for what was `shown` before.
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
                                bool every = false, const ShownBefore* shown = nullptr);
+
+// What the SDK took of each publication in a parallel request, all of them accepted; none where it
+// has other requests, too.
+std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d);
+// Every attribute of the first list has a value that one of the lists gives.
+bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& published);
 
 // The look at another process right after the operation; null: there was none.
 const ImageView* view_of(const DrivenOperation& d, std::int64_t pid);

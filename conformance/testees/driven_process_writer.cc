@@ -83,7 +83,8 @@ int run(char** argv) {
   loop.on("sdk.unload", [](const json&) { return json(); });
   if (breaks("pctx.publish.singleton") || breaks("pctx.update.one-writer-at-a-time") ||
       is_bad("pctx.update.visible:at-once") || is_bad("pctx.update.visible:at-once-renewed") ||
-      is_bad("pctx.update.visible:first-at-once") || is_good("merged-updates")) {
+      is_bad("pctx.update.visible:first-at-once") ||
+      is_bad("pctx.payload.resource-matches-sdk:first-at-once") || is_good("merged-updates")) {
     loop.on("parallel", [&](const json& r) { return sdk.parallel(r.at("requests")); });
   }
   loop.on("thread.block", [&](const json&) {

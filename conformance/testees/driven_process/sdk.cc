@@ -27,6 +27,8 @@ constexpr Choice kBadSdk[] = {
     {"pctx.payload.default-resource", "publishes the second Resource"},
     {"pctx.payload.default-resource:empties", "empties the Resource when there is a second"},
     {"pctx.payload.default-resource:withdraws", "withdraws when there is a second Resource"},
+    {"pctx.payload.resource-matches-sdk:first-at-once",
+     "publishes another name when first publications come at once"},
     {"pctx.publish.existing-becomes-update", "unmaps the context when it is published again"},
     {"pctx.publish.singleton", "publishes twice when two threads do so at once"},
     {"pctx.publish.singleton:second-sdk", "has a second SDK with its own context"},
@@ -295,6 +297,12 @@ bool Sdk::at_once(const json& requests) {
   };
   const bool updates = all("process.update");
   if (all("process.publish") && is_bad("pctx.update.visible:first-at-once")) return true;
+  if (all("process.publish") && is_bad("pctx.payload.resource-matches-sdk:first-at-once")) {
+    content_ = given({}, requests[0]);
+    content_.resource[0] = text("service.name", "unknown_service");
+    (void)context_.publish(encode(content_));
+    return true;
+  }
   if (all("process.publish") && is_bad("pctx.publish.singleton")) {
     content_ = given({}, requests[0]);
     (void)context_.publish(encode(content_));
