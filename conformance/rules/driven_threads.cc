@@ -193,6 +193,14 @@ bool may_name_keys(const Json& request) {
   return op == "thread.attach" || op == "thread.append";
 }
 
+bool gives_names_at_once(const DrivenOperation& d) {
+  if (d.op != "parallel") return false;
+  const auto parts = parts_of(d);
+  return parts.size() > 1 && std::ranges::all_of(parts, [](const RequestPart& part) {
+           return part.ok && may_name_keys(part.request);
+         });
+}
+
 std::vector<ExpectedAttribute> expected_attributes(const Json& request) {
   std::vector<ExpectedAttribute> out;
   if (!request.is_object() || !request.contains("attributes") || !request["attributes"].is_array())
