@@ -333,13 +333,16 @@ Finding stable_across_republish(const ImageEvidence& e) {
   bool dropped = false;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    if (d.ok && d.op == "process.drop") {
-      dropped = true;
+    const bool drops = d.ok && d.op == "process.drop";
+    const bool replaces =
+        d.ok && d.op == "process.publish" && context_after(e, operations[i - 1]) != nullptr;
+    dropped = dropped || drops;
+    if (drops || replaces) {
       // A program that detaches the contexts of its threads may begin a new key map.
       const bool held = is_held(i - 1) && is_held(i);
       old = held ? key_map_at(e, operations[i - 1]) : std::nullopt;
-      continue;
     }
+    if (drops) continue;
     if (!old) continue;
     const auto names = key_map_at(e, d);
     if (!names) continue;
@@ -347,18 +350,20 @@ Finding stable_across_republish(const ImageEvidence& e) {
     if (common > 0) ++judged;
     for (std::size_t k = 0; k < common; ++k) {
       if ((*names)[k] == (*old)[k]) continue;
-      Finding f =
-          failed(fmt::format("index {} was {} before the drop and is {} after it, and a "
-                             "record from before was attached all the while",
-                             k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
-                 "index with another name");
+      Finding f = failed(
+          fmt::format("index {} was {} before the context was published anew and is {} after "
+                      "it, and a record from before was attached all the while",
+                      k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
+          "index with another name");
       f.evidence = {"after " + request_line(d)};
       add_names(f, "before", *old, k);
       add_names(f, "after", *names, k);
       return f;
     }
   }
-  if (judged > 0) return passed(fmt::format("{} samples of a key map after a drop", judged));
+  if (judged > 0) {
+    return passed(fmt::format("{} samples of a key map that was published anew", judged));
+  }
   return unobservable(dropped ? "no thread had attributes when the context was withdrawn, or no "
                                 "key map came after it"
                               : "no context was withdrawn while a thread had attributes",

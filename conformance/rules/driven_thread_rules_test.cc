@@ -205,7 +205,6 @@ class World {
   Finding judge(std::string_view id) const {
     const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
-    EXPECT_EQ(rule->asked_of, AskedOf::kTestee) << id;
     Timeline t = t_;
     t.sessions.push_back(session_);
     for (const auto& e : evidence_of(t)) {
@@ -1309,6 +1308,28 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   EXPECT_EQ(run(true, {"b", "a"}), Outcome::kFail);
   EXPECT_EQ(run(false, {"b", "a"}), Outcome::kUnobservable);
   EXPECT_EQ(run(true, {"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
+}
+
+TEST(StableAcrossRepublish, AlsoWhereOnePublicationReplacesAnother) {
+  const auto run = [](const char* op, const Names& after, bool hides = false) {
+    World w;
+    w.context(Ctx{Names{"a", "b"}});
+    const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
+    w.operate(expected("main", "A"), threads);
+    w.context(Ctx{after, "tls_v1", 2000});
+    w.operate({{"op", op}}, hides ? Threads{{kMain, std::nullopt}} : threads);
+    return w;
+  };
+  const auto stable = [&](const auto&... given) {
+    return run("process.publish", given...).outcome("tctx.keymap.stable-across-republish");
+  };
+  EXPECT_EQ(stable(Names{"a", "b", "c"}), Outcome::kPass);
+  EXPECT_EQ(stable(Names{"b", "a"}), Outcome::kFail);
+  EXPECT_EQ(stable(Names{"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
+  EXPECT_EQ(run("process.publish", {"c"}).outcome("tctx.keymap.never-removed"), Outcome::kPass);
+  EXPECT_EQ(run("process.publish", {"b", "a"}).outcome("tctx.keymap.never-reordered"),
+            Outcome::kPass);
+  EXPECT_EQ(run("process.update", {"c"}).outcome("tctx.keymap.never-removed"), Outcome::kFail);
 }
 
 TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {
