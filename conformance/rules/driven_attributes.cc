@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -51,6 +52,19 @@ bool has_no_attributes(const DrivenSample& sample) {
   const Context* c = context_at(*sample.image, *sample.driven->view);
   return c != nullptr && c->payload != nullptr &&
          threadlocal_entry(*c, abi::kAttributeKeyMapKey) == nullptr;
+}
+
+// Whatever language writes it: "T", "#t", "bool(true)".
+bool has_truth(const std::string& lower, bool truth) {
+  constexpr auto kYes = std::to_array<std::string_view>({"1", "-1", "t", "#t", "y", "yes", "on"});
+  constexpr auto kNo = std::to_array<std::string_view>({"0", "f", "#f", "n", "no", "nil", "off"});
+  return lower.contains(truth ? "true" : "false") ||
+         (truth ? std::ranges::find(kYes, lower) != kYes.end()
+                : std::ranges::find(kNo, lower) != kNo.end());
+}
+
+bool has_digit(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // As close as a float, or six digits, can be.
@@ -116,8 +130,7 @@ bool reads_as_another(const Json& value, const std::string& text) {
   if (!value.is_object() || text.empty()) return false;
   const std::string lower = lower_case(text);
   if (const auto expected = value.find("boolValue"); expected != value.end()) {
-    return lower == (*expected == true ? "false" : "true") ||
-           lower == (*expected == true ? "0" : "1");
+    return !has_truth(lower, *expected == true);
   }
   if (const auto expected = value.find("intValue"); expected != value.end()) {
     const std::string wanted =
@@ -127,12 +140,12 @@ bool reads_as_another(const Json& value, const std::string& text) {
     if (const auto shown = number_from<std::int64_t>(text)) return *shown != *n;
     // A runtime may have one kind of number, a double.
     const auto shown = number_from<double>(text);
-    return shown && !is_near(*shown, static_cast<double>(*n));
+    return shown ? !is_near(*shown, static_cast<double>(*n)) : !has_digit(text);
   }
   const auto expected = value.find("doubleValue");
   if (expected == value.end() || !expected->is_number()) return false;
   const auto shown = number_from<double>(text);
-  return shown && !is_near(*shown, expected->get<double>());
+  return shown ? !is_near(*shown, expected->get<double>()) : !has_digit(text);
 }
 
 AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
@@ -163,6 +176,25 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
   return left_over(sample);
 }
 
+std::optional<AttributeFault> AttributeJudge::lost_from(const DrivenSample& sample) {
+  hear_until(sample.operation);
+  const Record& r = *sample.slot.record;
+  const ExpectedContext& c = *sample.context();
+  if (r.key_map == nullptr) return std::nullopt;
+  std::set<std::string> shown;
+  abi::AttributeCursor cursor(r.attributes);
+  while (const auto entry = cursor.next()) shown.insert(text_of(*entry));
+  for (const ExpectedAttribute& a : c.attributes) {
+    if (!a.text || !taken_.takes(a.key) || entry_named(r, a.key)) continue;
+    const std::string cut = a.text->substr(0, cut_size(*a.text, taken_.value_bytes));
+    if (shown.contains(cut) || may_be_missing(sample, c, a.key, cut)) continue;
+    return AttributeFault{fmt::format("{} and its value {} are lost", conformance::quoted(a.key),
+                                      shown_value(*a.text)),
+                          "a name is lost", std::nullopt};
+  }
+  return std::nullopt;
+}
+
 std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sample,
                                                        const ExpectedContext& c,
                                                        const std::string& key) {
@@ -180,6 +212,9 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
   const auto entry = entry_named(r, key);
   if (!entry) {
     if (may_be_missing(sample, c, key, cut)) return std::nullopt;
+    // tctx.keymap.single-writer speaks of names that came at once.
+    const bool at_once = gives_names_at_once(session_->operations[c.attached_by]);
+    if (at_once && !is_in_map(r, key, taken_.key_count)) return std::nullopt;
     ++compared_;
     return AttributeFault{
         fmt::format("{} is missing{}; expected {}", conformance::quoted(key),
@@ -209,7 +244,7 @@ std::optional<AttributeFault> AttributeJudge::fault_of(const DrivenSample& sampl
 bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedContext& c,
                                     std::string_view key, std::string_view text) const {
   const Record& r = *sample.slot.record;
-  if (text.empty()) return true;
+  if (text.empty() || text.contains('\0')) return true;
   // It is there under an index that has no name: requirements about the key map speak of it.
   abi::AttributeCursor cursor(r.attributes);
   while (const auto entry = cursor.next()) {
@@ -229,12 +264,17 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
   const std::size_t entry_bytes = abi::kEntryHeadBytes + text.size();
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
   if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
-  if (!new_keys.contains(key)) return false;
-  const std::size_t in_map = r.key_map == nullptr ? 0 : r.key_map->element_count;
-  const std::size_t known = std::max(in_map, given_.size());
-  if (known + new_keys.size() > taken_.key_count) return true;
-  // Names that came at once: tctx.keymap.single-writer speaks of one that is lost.
-  return session_->operations[c.attached_by].op == "parallel";
+  return new_keys.contains(key) && names_besides(r, new_keys) + new_keys.size() > taken_.key_count;
+}
+
+// That have an index, or were given and may have one.
+std::size_t AttributeJudge::names_besides(const Record& r,
+                                          const std::set<std::string_view>& names) const {
+  std::size_t out = r.key_map == nullptr ? 0 : r.key_map->element_count;
+  for (const auto& [key, values] : given_) {
+    if (!names.contains(key) && !is_in_map(r, key, abi::kMaxKeys)) ++out;
+  }
+  return out;
 }
 
 bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry& entry,

@@ -34,8 +34,8 @@ bool has_to_show(const ImageEvidence& evidence, const DrivenSample& sample);
 // Bytes of the longest beginning of at most `limit` bytes that ends between two characters.
 std::size_t cut_size(std::string_view text, std::size_t limit);
 
-// Whether the text that shows a boolean or a number reads as a different one. Text in no usual form
-// of either does not.
+// Whether the text that shows a boolean or a number reads as a different one, or as none at all.
+// A number in an unusual form does not.
 bool reads_as_another(const nlohmann::json& any_value, const std::string& text);
 
 struct AttributeFault {
@@ -51,6 +51,8 @@ class AttributeJudge {
 
   // For samples in their order, each at a valid record that is this context's.
   std::optional<AttributeFault> fault_of(const DrivenSample& sample);
+  // The same, for an attribute of which the record has neither the name nor the value.
+  std::optional<AttributeFault> lost_from(const DrivenSample& sample);
 
   std::size_t compared() const { return compared_; }   // attributes
   bool lacked_names() const { return lacked_names_; }  // there was no key map to compare by
@@ -61,6 +63,7 @@ class AttributeJudge {
                                          const std::string& key);
   bool may_be_missing(const DrivenSample& sample, const ExpectedContext& context,
                       std::string_view key, std::string_view text) const;
+  std::size_t names_besides(const Record& record, const std::set<std::string_view>& names) const;
   bool is_cut_by_record(const Record& record, const abi::AttributeEntry& entry,
                         std::string_view text) const;
   std::optional<AttributeFault> left_over(const DrivenSample& sample) const;

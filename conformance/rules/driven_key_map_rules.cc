@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/payload/payload_walk.h"
+#include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/expected_resource.h"
 #include "conformance/rules/header_operations.h"
@@ -168,6 +169,25 @@ std::optional<Finding> wrong_index(const std::vector<DrivenSample>& samples, std
   return std::nullopt;
 }
 
+// What was given to these threads at once, and has neither a name nor a value.
+std::optional<Finding> lost_attribute(const ImageEvidence& e,
+                                      const std::vector<DrivenSample>& samples,
+                                      std::size_t operation) {
+  AttributeJudge attributes(e);
+  for (const auto& sample : samples) {
+    const ExpectedContext* c = sample.context();
+    if (sample.operation != operation || !sample.shows_record() || c == nullptr) continue;
+    if (c->attached_by != operation || !shows_ids_of(*sample.slot.record, *c)) continue;
+    auto lost = attributes.lost_from(sample);
+    if (!lost) continue;
+    Finding f = failed(std::move(lost->saw), std::move(lost->signature));
+    for (auto& line : record_lines(*sample.slot.record)) f.evidence.push_back(std::move(line));
+    f.hexdumps = {record_dump(*sample.slot.record, {})};
+    return f;
+  }
+  return std::nullopt;
+}
+
 // ---- what becomes of it
 
 // For one parallel request: an update of the Resource while threads gave names.
@@ -220,12 +240,46 @@ std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t
   return std::nullopt;
 }
 
+bool shows_attributes(const DrivenSample& sample) {
+  return sample.context() != nullptr && sample.shows_record() &&
+         !sample.slot.record->attributes.empty();
+}
+
+// A publication replaced another that had reference data, and has none although a context with
+// attributes was attached after it. Contexts from before may be left as they are.
+std::optional<Finding> lost_in_a_publication(const ImageEvidence& e, std::size_t operation,
+                                             std::size_t& judged) {
+  const auto& operations = e.session->operations;
+  const DrivenOperation& d = operations[operation];
+  const Context* before = context_after(e, operations[operation - 1]);
+  if (!d.ok || d.op != "process.publish" || before == nullptr) return std::nullopt;
+  if (threadlocal_entry(*before, abi::kSchemaVersionKey) == nullptr) return std::nullopt;
+  for (const auto& sample : driven_samples(e)) {
+    if (sample.operation <= operation) continue;
+    if (sample.driven->op == "hello" || sample.driven->op.starts_with("process.")) break;
+    if (!shows_attributes(sample) || sample.context()->attached_by <= operation) continue;
+    const Context* now = context_after(e, *sample.driven);
+    if (now == nullptr || now->payload == nullptr) continue;
+    ++judged;
+    if (threadlocal_entry(*now, abi::kSchemaVersionKey) != nullptr) return std::nullopt;
+    Finding f = failed(fmt::format("{} is gone after another publication, and thread {} shows a "
+                                   "context with attributes",
+                                   abi::kSchemaVersionKey, sample.thread.tid),
+                       "reference data lost in a publication");
+    f.evidence = {request_line(d), "after " + request_line(*sample.driven), maps_line(*now)};
+    f.hexdumps = {record_dump(*sample.slot.record, {})};
+    return f;
+  }
+  return std::nullopt;
+}
+
 Finding survives_other_updates(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   std::size_t judged = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     if (auto f = lost_beside_an_update(e, i, judged)) return *std::move(f);
+    if (auto f = lost_in_a_publication(e, i, judged)) return *std::move(f);
     if (!d.ok || d.op != "process.update") continue;
     const Context* before = context_after(e, operations[i - 1]);
     const Context* after = context_after(e, d);
@@ -271,8 +325,7 @@ Finding stable_across_republish(const ImageEvidence& e) {
   // With a context on a thread, and a record that refers to the map.
   const auto is_held = [&](std::size_t operation) {
     return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
-      return sample.operation == operation && sample.context() != nullptr &&
-             sample.shows_record() && !sample.slot.record->attributes.empty();
+      return sample.operation == operation && shows_attributes(sample);
     });
   };
   std::optional<Names> old;
@@ -280,13 +333,16 @@ Finding stable_across_republish(const ImageEvidence& e) {
   bool dropped = false;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    if (d.ok && d.op == "process.drop") {
-      dropped = true;
+    const bool drops = d.ok && d.op == "process.drop";
+    const bool replaces =
+        d.ok && d.op == "process.publish" && context_after(e, operations[i - 1]) != nullptr;
+    dropped = dropped || drops;
+    if (drops || replaces) {
       // A program that detaches the contexts of its threads may begin a new key map.
       const bool held = is_held(i - 1) && is_held(i);
       old = held ? key_map_at(e, operations[i - 1]) : std::nullopt;
-      continue;
     }
+    if (drops) continue;
     if (!old) continue;
     const auto names = key_map_at(e, d);
     if (!names) continue;
@@ -294,18 +350,20 @@ Finding stable_across_republish(const ImageEvidence& e) {
     if (common > 0) ++judged;
     for (std::size_t k = 0; k < common; ++k) {
       if ((*names)[k] == (*old)[k]) continue;
-      Finding f =
-          failed(fmt::format("index {} was {} before the drop and is {} after it, and a "
-                             "record from before was attached all the while",
-                             k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
-                 "index with another name");
+      Finding f = failed(
+          fmt::format("index {} was {} before the context was published anew and is {} after "
+                      "it, and a record from before was attached all the while",
+                      k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
+          "index with another name");
       f.evidence = {"after " + request_line(d)};
       add_names(f, "before", *old, k);
       add_names(f, "after", *names, k);
       return f;
     }
   }
-  if (judged > 0) return passed(fmt::format("{} samples of a key map after a drop", judged));
+  if (judged > 0) {
+    return passed(fmt::format("{} samples of a key map that was published anew", judged));
+  }
   return unobservable(dropped ? "no thread had attributes when the context was withdrawn, or no "
                                 "key map came after it"
                               : "no context was withdrawn while a thread had attributes",
@@ -495,20 +553,20 @@ Finding single_writer(const ImageEvidence& e) {
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     const auto window = window_of(e, i);
-    const auto parts = parts_of(d);
-    const auto answered = static_cast<std::size_t>(std::ranges::count_if(
-        parts, [](const RequestPart& part) { return part.ok && may_name_keys(part.request); }));
-    if (d.op != "parallel" || !window || answered < 2 || answered != parts.size()) continue;
+    if (!window || !gives_names_at_once(d)) continue;
     const auto before = names_at(e, operations[i - 1]);
     const auto names = names_at(e, d);
-    if (!names || (before && *before == *names)) continue;
-    threads = std::max(threads, answered);
-    const auto expected = values_given_once(parts);
+    if (!names) continue;
     const auto against = [&](Finding f) {
       f.evidence.insert(f.evidence.begin(), "after " + request_line(d));
       add_names(f, "key map", *names);
       return f;
     };
+    if (auto f = lost_attribute(e, samples, i)) return against(std::move(*f));
+    if (before && *before == *names) continue;
+    const auto parts = parts_of(d);
+    threads = std::max(threads, parts.size());
+    const auto expected = values_given_once(parts);
     if (auto f = wrong_index(samples, i, expected, *names)) return against(std::move(*f));
     for (const auto& [text, key] : expected) {
       if (std::ranges::count(*names, key) < 2) continue;

@@ -298,13 +298,20 @@ const DrivenSample* last_sample_at(const std::vector<DrivenSample>& samples,
   return out;
 }
 
+// The innermost context of this thread has just ended here.
+bool has_ended(const DrivenSample& sample) {
+  const DrivenOperation& d = *sample.driven;
+  const bool moved = d.ok && d.op == "thread.move" && sample.thread.moved &&
+                     text_member(d.request, "from") == sample.thread.name;
+  return sample.thread.ended != nullptr && (moved || is_of(sample, "thread.detach"));
+}
+
 Finding restores_outer(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
   std::size_t judged = 0;
   for (const auto& sample : samples) {
     const ExpectedContext* outer = sample.context();
-    if (!is_of(sample, "thread.detach") || outer == nullptr || sample.thread.ended == nullptr)
-      continue;
+    if (!has_ended(sample) || outer == nullptr) continue;
     const ExpectedContext& inner = *sample.thread.ended;
     if (!outer->has_ids()) continue;
     const DrivenSample* first = last_sample_at(samples, *outer, sample);
@@ -332,9 +339,11 @@ Finding restores_outer(const ImageEvidence& e) {
       }
     }
     if (saw.empty()) continue;
-    Finding f = against(
-        sample, fmt::format("a nested context of thread {} ended, and {}", sample.thread.tid, saw),
-        "the enclosing context does not show");
+    Finding f =
+        against(sample,
+                fmt::format("a nested context of thread {} {}, and {}", sample.thread.tid,
+                            sample.thread.moved ? "went on in another thread" : "ended", saw),
+                "the enclosing context does not show");
     f.evidence.push_back("outer attached: " + seen_on(*first));
     f.evidence.push_back("inner attached: " + seen_on(*second));
     f.evidence.push_back("inner ended: " + seen_on(sample));
@@ -347,8 +356,37 @@ Finding restores_outer(const ImageEvidence& e) {
   return passed(fmt::format("{} nested contexts ended, the enclosing one showing", judged));
 }
 
+// Attributes of all contexts until then, as names and values.
+class GivenAttributes {
+ public:
+  explicit GivenAttributes(const SessionEvidence& session) : session_(&session) {}
+
+  // Name and value of an entry that a context had; nothing: there is none. For samples in their
+  // order.
+  std::optional<std::pair<std::string, std::string>> find(const DrivenSample& sample) {
+    for (; heard_ <= sample.operation; ++heard_) {
+      for (const RequestPart& part : parts_of(session_->operations[heard_])) {
+        if (!part.ok || !may_name_keys(part.request)) continue;
+        for (auto& a : expected_attributes(part.request)) {
+          if (a.text) given_.emplace(std::move(a.key), std::move(*a.text));
+        }
+      }
+    }
+    for (auto& pair : attributes_of(*sample.slot.record)) {
+      if (given_.contains(pair)) return pair;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const SessionEvidence* session_;
+  std::size_t heard_ = 0;  // operations
+  std::set<std::pair<std::string, std::string>> given_;
+};
+
 Finding detach_hidden(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
+  GivenAttributes given(*e.session);
   std::size_t judged = 0;
   const DrivenSample* other = nullptr;
   for (const auto& sample : samples) {
@@ -369,12 +407,19 @@ Finding detach_hidden(const ImageEvidence& e) {
       const auto entry = entry_named(r, a.key);
       return entry && a.text && a.text->starts_with(text_of(*entry));
     });
-    if (has_no_ids(r) && !remains) {
+    const auto earlier = given.find(sample);
+    if (has_no_ids(r) && !remains && !earlier) {
       other = &sample;
       continue;
     }
+    std::string shown = ids_of(r);
+    if (earlier) {
+      shown += fmt::format(", and {} = {} of a context that has ended",
+                           conformance::quoted(earlier->first),
+                           conformance::quoted(earlier->second, kShownValueBytes));
+    }
     return against(sample,
-                   fmt::format("after {} thread {} shows {}", what, sample.thread.tid, ids_of(r)),
+                   fmt::format("after {} thread {} shows {}", what, sample.thread.tid, shown),
                    "a context that has ended shows");
   }
   if (judged == 0) {
@@ -418,6 +463,34 @@ const DrivenSample* changed_since(const std::vector<DrivenSample>& samples,
   return nullptr;
 }
 
+// A thread that was just started shows the ids of a context that ended before, with its thread or
+// by a detach; nothing: it does not.
+const ExpectedContext* shows_what_has_ended(const std::vector<DrivenSample>& samples,
+                                            const SessionEvidence& session,
+                                            const DrivenSample& fresh) {
+  const bool started = fresh.driven->ok && fresh.driven->op == "thread.spawn" &&
+                       fresh.driven->of_thread(fresh.thread.name);
+  if (!started || !fresh.shows_record()) return nullptr;
+  const ExpectedContext* out = nullptr;
+  const DrivenSample* last = nullptr;  // that had it
+  for (const auto& sample : samples) {
+    if (sample.operation > fresh.operation) break;
+    for (const auto& c : sample.thread.stack) {
+      if (!c->has_ids() || !shows_ids_of(*fresh.slot.record, *c)) continue;
+      if (sample.operation == fresh.operation) return nullptr;  // attached now
+      out = c.get();
+      last = &sample;
+    }
+  }
+  if (out == nullptr) return nullptr;
+  // Where nothing is known of the thread, it may still have the context.
+  const auto ends = [&](const DrivenOperation& d) {
+    return d.ok && (d.op == "thread.exit" || d.op == "thread.detach") &&
+           d.of_thread(last->thread.name);
+  };
+  return ends(session.operations[last->operation + 1]) ? out : nullptr;
+}
+
 Finding fresh_thread_null(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
   std::set<std::int32_t> judged;
@@ -427,6 +500,13 @@ Finding fresh_thread_null(const ImageEvidence& e) {
     if (sample.slot.state == SlotState::kNone) {
       judged.insert(sample.thread.tid);
       continue;
+    }
+    if (const auto* ended = shows_what_has_ended(samples, *e.session, sample)) {
+      return against(sample,
+                     fmt::format("nothing was attached on thread {}, and it shows a context that "
+                                 "has ended: {}",
+                                 sample.thread.tid, ids_of(*ended)),
+                     "a fresh thread shows a context that has ended");
     }
     const std::uint64_t value = sample.shows_record() ? *address_of(sample) : 0;
     const auto same = std::ranges::find_if(samples, [&](const DrivenSample& o) {
@@ -594,6 +674,25 @@ const Context* context_of_child(const ImageEvidence& child, const ImageView& vie
   return c != nullptr && c->payload != nullptr ? c : nullptr;
 }
 
+// An index of the record whose name in the child is not the one that it had; nothing: there is
+// none, or the child has no key map.
+std::optional<std::string> renamed_index(const std::vector<std::string>& names, const Record& r,
+                                         const ThreadlocalEntry* map) {
+  if (map == nullptr || map->element_count > map->elements.size()) return std::nullopt;
+  abi::AttributeCursor cursor(r.attributes);
+  while (const auto entry = cursor.next()) {
+    if (entry->key >= names.size()) continue;
+    const std::string& was = names[entry->key];
+    const bool named = entry->key < map->elements.size();
+    if (named && map->elements[entry->key].text == was) continue;
+    return fmt::format(
+        "index {} is {}, and was {} in the parent", entry->key,
+        named ? conformance::quoted(map->elements[entry->key].text) : std::string("without a name"),
+        conformance::quoted(was));
+  }
+  return std::nullopt;
+}
+
 Finding inherited_record(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
   std::size_t judged = 0;
@@ -625,6 +724,17 @@ Finding inherited_record(const ImageEvidence& e) {
           std::ranges::none_of(forking->thread.stack, is_shown)) {
         continue;
       }
+      const auto* map =
+          threadlocal_entry(*context_of_child(*child, view), abi::kAttributeKeyMapKey);
+      const auto names = key_map_at(e, d).value_or(std::vector<std::string>());
+      if (const auto renamed = renamed_index(names, *slot.record, map)) {
+        Finding f = failed(fmt::format("process {} shows the record of its parent, and {}",
+                                       view.image.pid, *renamed),
+                           "an index of an inherited record has another name");
+        f.evidence = {"after " + request_line(d), record_line(*slot.record)};
+        f.hexdumps = {record_dump(*slot.record, {})};
+        return f;
+      }
       const ExpectedContext* current = forking->context();
       if (current != nullptr && current->has_ids() && shows_ids_of(*slot.record, *current)) {
         goes_on = info(fmt::format("process {} goes on with the span in which it was forked: {}",
@@ -639,8 +749,6 @@ Finding inherited_record(const ImageEvidence& e) {
                       view.image.pid, ids_of(*slot.record)),
           "the parent's record shows in the child");
       f.evidence = {"after " + request_line(d), record_line(*slot.record)};
-      const auto* map =
-          threadlocal_entry(*context_of_child(*child, view), abi::kAttributeKeyMapKey);
       f.evidence.push_back(map == nullptr
                                ? "its process context has no key map"
                                : fmt::format("its key map has {} names", map->element_count));

@@ -151,11 +151,13 @@ class World {
     operate(request, {}, {{"ok", false}, {"error", {{"kind", kind}, {"message", "no"}}}});
   }
   // A forked child, with the record that it had at birth.
-  void fork(const Rec& born_with, const Threads& parent, const Threads& child) {
+  void fork(const Rec& born_with, const Threads& parent, const Threads& child,
+            const std::optional<Ctx>& of_child = {}) {
     operate({{"op", "process.fork"}, {"child", {{"do", "publish"}}}}, parent,
             {{"ok", true}, {"child_pid", kChild}});
     process(kChild);
     add_sample(image(kChild), kChild, born_with).inherited = true;
+    if (of_child) context_ = of_child;
     session_.operations.back().after.push_back(sample(kChild, child));
   }
 
@@ -203,7 +205,6 @@ class World {
   Finding judge(std::string_view id) const {
     const RequirementRule* rule = rule_of(id);
     EXPECT_NE(rule, nullptr) << id;
-    EXPECT_EQ(rule->asked_of, AskedOf::kTestee) << id;
     Timeline t = t_;
     t.sessions.push_back(session_);
     for (const auto& e : evidence_of(t)) {
@@ -523,6 +524,10 @@ TEST(MatchesContext, AnAttributeIsThereAsItWasGiven) {
   EXPECT_EQ(of_attribute("/cart", {}), Outcome::kFail);
   EXPECT_EQ(of_attribute("/cart", {{1, "/cart"}}), Outcome::kFail);
   EXPECT_EQ(of_attribute("", {}), Outcome::kPass);
+  const std::string nul("a\0b", 3);
+  EXPECT_EQ(of_attribute(nul, {{0, nul}}), Outcome::kPass);
+  EXPECT_EQ(of_attribute(nul, {}), Outcome::kPass);
+  EXPECT_EQ(of_attribute(nul, {{0, "a"}}), Outcome::kFail);
   // Under an index without a name: for requirements about the key map.
   EXPECT_EQ(of_attribute("/cart", {{7, "/cart"}}), Outcome::kPass);
 }
@@ -555,6 +560,24 @@ TEST(MatchesContext, WhatIsDeclaredMayBeMissingOrCut) {
   EXPECT_EQ(of_attribute("/cart", {}, hello("[]", "7")), Outcome::kFail);
   EXPECT_EQ(of_attribute("/cart", {}, hello(R"({"keys":3,"flags":-1})", R"({"value_bytes":-1})")),
             Outcome::kFail);
+}
+
+TEST(MatchesContext, ANameIsMissingOnlyWhereTheKeyMapIsFull) {
+  const auto run = [](std::size_t in_map, std::size_t given, const std::string& limits = "{}") {
+    World w;
+    w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{}},"limits":)" + limits + "}");
+    Names names;
+    for (std::size_t i = 0; i < in_map; ++i) names.push_back(fmt::format("n{}", i));
+    w.context(Ctx{names});
+    Json attributes = Json::array();
+    for (std::size_t i = 0; i < given; ++i) attributes.push_back(text(fmt::format("g{}", i), "v"));
+    w.operate(expected("main", "A", kTrace, kSpan, attributes), {{kMain, Rec{}}});
+    return w.outcome("tctx.attach.matches-context");
+  };
+  EXPECT_EQ(run(230, 26), Outcome::kFail);
+  EXPECT_EQ(run(230, 27), Outcome::kPass);
+  EXPECT_EQ(run(256, 1), Outcome::kPass);
+  EXPECT_EQ(run(230, 1, R"({"keys":230})"), Outcome::kPass);
 }
 
 TEST(MatchesContext, LongValuesAreCutAtTheLimitOfTheFormat) {
@@ -725,6 +748,22 @@ TEST(RestoresOuter, ShowsTheEnclosingContext) {
   }
 }
 
+TEST(RestoresOuter, AlsoWhenTheInnerOneMoves) {
+  const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "B"}};
+  const Rec inner = shown(kTrace2, kSpan2);
+  for (const auto& [after, outcome] :
+       {std::pair{std::optional(shown(kTrace, kSpan, kHeap + 0x2000)), Outcome::kPass},
+        {std::optional<Rec>(), Outcome::kFail}}) {
+    World w;
+    w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
+              {{"ok", true}, {"tid", 13}});
+    w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan)}, {13, std::nullopt}});
+    w.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, inner}, {13, std::nullopt}});
+    w.operate(move, {{kMain, after}, {13, inner}});
+    EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), outcome);
+  }
+}
+
 TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
   World w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
@@ -759,6 +798,25 @@ TEST(DetachHidden, NothingReadableIsLeft) {
   }
 }
 
+TEST(DetachHidden, NorAnAttributeOfAnEarlierContext) {
+  const auto run = [](const std::string& left) {
+    World w;
+    w.context(Ctx{Names{"route", "tier"}});
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+              {{kMain, with({{0, "/a"}})}});
+    w.operate(kDetach, {{kMain, std::nullopt}});
+    w.operate(expected("main", "B", kTrace2, kSpan2, Json::array({text("tier", "gold")})),
+              {{kMain, shown(kTrace2, kSpan2)}});
+    Rec rest = with({{0, left}});
+    rest.trace = std::string(32, '0');
+    rest.span = std::string(16, '0');
+    w.operate(kDetach, {{kMain, rest}});
+    return w.outcome("tctx.detach.hidden");
+  };
+  EXPECT_EQ(run("/a"), Outcome::kFail);
+  EXPECT_EQ(run("idle"), Outcome::kInfo);  // of its own
+}
+
 TEST(DetachHidden, NorWhereAContextHasMovedFrom) {
   World w;
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
@@ -790,6 +848,30 @@ TEST(FreshThreadNull, AThreadThatWasUsedIsNotFresh) {
   w.operate(on("thread.spawn", "t"), {}, {{"ok", true}, {"tid", 13}});
   w.operate(expected("t", "A"), {{13, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), Outcome::kUnobservable);
+}
+
+TEST(FreshThreadNull, NothingThatHasEndedIsHandedOn) {
+  const Json spawned = {{"ok", true}, {"tid", 13}};
+  const auto run = [&](const Json& end, const std::optional<Rec>& main) {
+    World w;
+    w.operate(on("thread.spawn", "s"), {{kMain, std::nullopt}, {14, std::nullopt}},
+              {{"ok", true}, {"tid", 14}});
+    w.operate(expected("main", "A"), {{kMain, Rec{}}, {14, std::nullopt}});
+    w.operate(expected("s", "B", kTrace2, kSpan2),
+              {{kMain, Rec{}}, {14, shown(kTrace2, kSpan2, kHeap + 0x1000)}});
+    w.operate(end, {{kMain, main}}, {{"ok", true}, {"tid", 14}});
+    w.operate(on("thread.spawn", "t"),
+              {{kMain, main}, {13, shown(kTrace2, kSpan2, kHeap + 0x1000)}}, spawned);
+    return w.outcome("tctx.tls.fresh-thread-null");
+  };
+  EXPECT_EQ(run(on("thread.exit", "s"), Rec{}), Outcome::kFail);
+  EXPECT_EQ(run(on("thread.detach", "s"), Rec{}), Outcome::kFail);
+  // What became of it is not known.
+  EXPECT_EQ(run({{"op", "process.update"}}, Rec{}), Outcome::kInfo);
+  // It goes on in another thread, which hands it on.
+  EXPECT_EQ(run({{"op", "thread.move"}, {"from", "s"}, {"to", "main"}, {"ctx", "B"}},
+                shown(kTrace2, kSpan2, kHeap + 0x1000)),
+            Outcome::kInfo);
 }
 
 TEST(FreshThreadNull, ARecordOfAnotherThreadThatNeverChangesIsHandedOn) {
@@ -853,6 +935,18 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
   other.operate(expected("main", "A"), {{kMain, Rec{}}});
   other.fork(own, {{kMain, Rec{}}}, {{kChild, own}});
   EXPECT_EQ(other.outcome("tctx.fork.inherited-record"), Outcome::kFail);
+  for (const auto& [names, outcome] : {std::pair{Names{"route"}, Outcome::kInfo},
+                                       {Names{"route", "more"}, Outcome::kInfo},
+                                       {Names{"pid", "route"}, Outcome::kFail},
+                                       {Names{}, Outcome::kFail}}) {
+    World renamed;  // its indexes have the names of the child's key map
+    const Rec record = with({{0, "/a"}});
+    renamed.context(Ctx{Names{"route"}});
+    renamed.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
+                    {{kMain, record}});
+    renamed.fork(record, {{kMain, record}}, {{kChild, record}}, Ctx{names});
+    EXPECT_EQ(renamed.outcome("tctx.fork.inherited-record"), outcome) << names.size();
+  }
   World w;  // publishes nothing
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, Rec{}}});
@@ -955,7 +1049,7 @@ TEST(IdsZeroWhenNone, IdsOfAContextThatEndedStay) {
   for (const auto& [slot, outcome] :
        {std::pair{std::optional(shown(std::string(32, '0'), std::string(16, '0'))), Outcome::kPass},
         {std::optional<Rec>(), Outcome::kPass},
-        {std::optional(shown(kTrace2, kSpan2)), Outcome::kInfo},
+        {std::optional(shown(kTrace2, kSpan2)), Outcome::kFail},
         {std::optional(Rec{}), Outcome::kFail}}) {
     World w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
@@ -963,6 +1057,12 @@ TEST(IdsZeroWhenNone, IdsOfAContextThatEndedStay) {
     w.operate(untraced(), {{kMain, slot}});
     EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), outcome);
   }
+  World named;  // ids of its own, by its reply
+  named.operate(expected("main", "A"), {{kMain, Rec{}}});
+  named.operate(kDetach, {{kMain, std::nullopt}});
+  named.operate(untraced(), {{kMain, shown(kTrace2, kSpan2)}},
+                {{"ok", true}, {"trace_id", kTrace2}, {"span_id", kSpan2}});
+  EXPECT_EQ(named.outcome("tctx.record.ids-zero-when-none"), Outcome::kUnobservable);
 }
 
 TEST(IdsZeroWhenNone, InsideATraceItsIdsStay) {
@@ -1057,6 +1157,9 @@ TEST(NonStringsAsText, AnotherValue) {
                                     {yes, "True"},
                                     {yes, "1"},
                                     {yes, "yes"},
+                                    {yes, "#t"},
+                                    {yes, "bool(true)"},
+                                    {number, "int(42)"},
                                     {number, "42.0"},
                                     {number, "4.2e+01"},
                                     {number, "0x2a"},
@@ -1068,6 +1171,10 @@ TEST(NonStringsAsText, AnotherValue) {
     EXPECT_EQ(outcome(value, text), Outcome::kPass) << value << " " << text;
   }
   for (const auto& [value, text] : {std::pair{yes, "false"},
+                                    {yes, "maybe"},
+                                    {yes, "[object]"},
+                                    {number, "<number>"},
+                                    {fraction, "double"},
                                     {yes, "0"},
                                     {number, "43"},
                                     {number, "4"},
@@ -1163,6 +1270,27 @@ TEST(SurvivesOtherUpdates, TheEntriesStay) {
   }
 }
 
+TEST(SurvivesOtherUpdates, AnotherPublicationHasThemForTheNextContext) {
+  const auto run = [](const Ctx& again, const Ctx& later, const Rec& last) {
+    World w;
+    w.context(Ctx{Names{"a"}});
+    w.operate(kPublish, {});
+    w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("a", "1")})),
+              {{kMain, with({{0, "1"}})}});
+    w.context(again);
+    w.operate(kPublish, {{kMain, with({{0, "1"}})}});
+    w.operate(kDetach, {{kMain, std::nullopt}});
+    w.context(later);
+    w.operate(expected("main", "B", kTrace, kSpan, Json::array({text("b", "2")})), {{kMain, last}});
+    return w.outcome("tctx.keymap.survives-other-updates");
+  };
+  const Ctx whole{Names{"a", "b"}};
+  EXPECT_EQ(run(Ctx{Names{"a"}}, whole, with({{1, "2"}})), Outcome::kPass);
+  EXPECT_EQ(run(Ctx{}, Ctx{}, with({{1, "2"}})), Outcome::kFail);
+  EXPECT_EQ(run(Ctx{}, whole, with({{1, "2"}})), Outcome::kPass);  // with the next name
+  EXPECT_EQ(run(Ctx{}, Ctx{}, Rec{}), Outcome::kUnobservable);
+}
+
 TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   const auto run = [](bool attached, const Names& after, bool hides = false) {
     World w;
@@ -1180,6 +1308,28 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   EXPECT_EQ(run(true, {"b", "a"}), Outcome::kFail);
   EXPECT_EQ(run(false, {"b", "a"}), Outcome::kUnobservable);
   EXPECT_EQ(run(true, {"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
+}
+
+TEST(StableAcrossRepublish, AlsoWhereOnePublicationReplacesAnother) {
+  const auto run = [](const char* op, const Names& after, bool hides = false) {
+    World w;
+    w.context(Ctx{Names{"a", "b"}});
+    const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
+    w.operate(expected("main", "A"), threads);
+    w.context(Ctx{after, "tls_v1", 2000});
+    w.operate({{"op", op}}, hides ? Threads{{kMain, std::nullopt}} : threads);
+    return w;
+  };
+  const auto stable = [&](const auto&... given) {
+    return run("process.publish", given...).outcome("tctx.keymap.stable-across-republish");
+  };
+  EXPECT_EQ(stable(Names{"a", "b", "c"}), Outcome::kPass);
+  EXPECT_EQ(stable(Names{"b", "a"}), Outcome::kFail);
+  EXPECT_EQ(stable(Names{"b", "a"}, /*hides=*/true), Outcome::kUnobservable);
+  EXPECT_EQ(run("process.publish", {"c"}).outcome("tctx.keymap.never-removed"), Outcome::kPass);
+  EXPECT_EQ(run("process.publish", {"b", "a"}).outcome("tctx.keymap.never-reordered"),
+            Outcome::kPass);
+  EXPECT_EQ(run("process.update", {"c"}).outcome("tctx.keymap.never-removed"), Outcome::kFail);
 }
 
 TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {
@@ -1247,8 +1397,9 @@ TEST(KeyMapUpdateProtocol, NothingIsKnownWithoutStores) {
 
 // Two threads give a name each, at once; what the records and the key map have then.
 Outcome names_at_once(const Names& names, int first_index, int second_index,
-                      std::int32_t middle = 13) {
+                      std::int32_t middle = 13, const std::string& hello = {}) {
   World w;
+  if (!hello.empty()) w.hello(hello);
   const auto spawned = [](std::int32_t tid) { return Json{{"ok", true}, {"tid", tid}}; };
   w.context(Ctx{Names{"a"}});
   w.operate(kPublish, {});
@@ -1260,8 +1411,8 @@ Outcome names_at_once(const Names& names, int first_index, int second_index,
   const Json requests =
       Json::array({expected("s", "S", kTrace, kSpan, Json::array({text("of_s", "value of s")})),
                    expected("t", "T", kTrace2, kSpan2, Json::array({text("of_t", "value of t")}))});
-  Rec s = with({{first_index, "value of s"}});
-  Rec t = with({{second_index, "value of t"}});
+  Rec s = first_index < 0 ? Rec{} : with({{first_index, "value of s"}});
+  Rec t = second_index < 0 ? Rec{} : with({{second_index, "value of t"}});
   t.trace = kTrace2;
   t.span = kSpan2;
   t.at = kHeap + 0x1000;
@@ -1280,6 +1431,19 @@ TEST(SingleWriter, EachNameOnceAndEachUpdateByOneThread) {
   // Other names than those given are the SDK's own business.
   EXPECT_EQ(names_at_once({"a", "sdk.of_s", "sdk.of_t"}, 1, 2), Outcome::kPass);
   EXPECT_EQ(names_at_once({"a"}, 0, 0), Outcome::kUnobservable);
+}
+
+TEST(SingleWriter, NothingThatWasGivenIsLost) {
+  EXPECT_EQ(names_at_once({"a", "of_s"}, 1, -1), Outcome::kFail);
+  EXPECT_EQ(names_at_once({"a"}, -1, -1), Outcome::kFail);
+  const auto hello = [](const std::string& attach, const std::string& limits) {
+    return R"({"id":1,"ok":true,"caps":{"thread.attach":)" + attach + R"(},"limits":)" + limits +
+           "}";
+  };
+  const auto one_key = hello(R"({"keys":["of_s"]})", "{}");
+  EXPECT_EQ(names_at_once({"a", "of_s"}, 1, -1, 13, one_key), Outcome::kPass);
+  const auto two_names = hello("{}", R"({"keys":2})");
+  EXPECT_EQ(names_at_once({"a", "of_s"}, 1, -1, 13, two_names), Outcome::kPass);
 }
 
 TEST(IndexNotWrapped, AnIndexOfTheOneTooMany) {

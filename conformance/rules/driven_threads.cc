@@ -193,6 +193,14 @@ bool may_name_keys(const Json& request) {
   return op == "thread.attach" || op == "thread.append";
 }
 
+bool gives_names_at_once(const DrivenOperation& d) {
+  if (d.op != "parallel") return false;
+  const auto parts = parts_of(d);
+  return parts.size() > 1 && std::ranges::all_of(parts, [](const RequestPart& part) {
+           return part.ok && may_name_keys(part.request);
+         });
+}
+
 std::vector<ExpectedAttribute> expected_attributes(const Json& request) {
   std::vector<ExpectedAttribute> out;
   if (!request.is_object() || !request.contains("attributes") || !request["attributes"].is_array())
@@ -328,14 +336,14 @@ std::optional<std::string> never_named(const ImageEvidence& e, const Record& rec
   return std::nullopt;
 }
 
-bool is_left_by_update(const ImageEvidence& e, const Context& c) {
+bool is_left_by(std::string_view op, const ImageEvidence& e, const Context& c) {
   if (e.session == nullptr) return false;
   const auto index = static_cast<std::uint64_t>(c.snapshot - e.image->snapshots.data());
   for (const DrivenOperation& d : e.session->operations) {
     if (d.view == nullptr || d.view->image != e.image->key || !d.view->snapshot) continue;
     if (*d.view->snapshot < index) continue;
-    return d.ok && std::ranges::any_of(parts_of(d), [](const RequestPart& part) {
-             return text_member(part.request, "op") == "process.update";
+    return d.ok && std::ranges::any_of(parts_of(d), [&](const RequestPart& part) {
+             return text_member(part.request, "op") == op;
            });
   }
   return false;

@@ -24,6 +24,8 @@ struct ExpectedAttribute {
 std::vector<ExpectedAttribute> expected_attributes(const nlohmann::json& request);
 
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
+// Several of these requests and no others, all answered with ok.
+bool gives_names_at_once(const DrivenOperation& operation);
 
 // A context as the adapter was asked to attach it, which the record of its thread must show.
 struct ExpectedContext {

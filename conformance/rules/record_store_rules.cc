@@ -94,6 +94,8 @@ std::vector<WatchedRecord> watched(const ImageEvidence& e) {
       RecordChange c;
       c.store = &s;
       c.operation = operation_of(e, s.order);
+      // A program that ends frees its memory.
+      if (c.operation == e.session->operations.size()) break;
       c.before = s.before;
       if (operation != c.operation && c.operation > 0) {
         slot = slot_after(e, c.operation - 1, w.owner).value_or(slot);

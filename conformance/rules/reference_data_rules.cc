@@ -427,8 +427,10 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     const MapUpdate change = change_between(*before, after);
     if (change.what != judged) continue;
     const auto& name = before->elements[change.index].text;
-    // tctx.keymap.survives-other-updates speaks of that.
-    if (after == nullptr && is_left_by_update(e, now)) continue;
+    // tctx.keymap.survives-other-updates speaks of that, and tctx.keymap.stable-across-republish of
+    // an SDK that was set up again.
+    if (after == nullptr && is_left_by("process.update", e, now)) continue;
+    if (is_left_by("process.publish", e, now)) continue;
     // A program that withdraws its context for good may remove the names too.
     if (after == nullptr && !withdrawn_under_a_record(e, now)) {
       taken_back = true;

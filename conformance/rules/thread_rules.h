@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/rules/record_faults.h"
@@ -29,7 +30,7 @@ Hexdump record_dump(const Record& record, std::vector<Hexdump::Mark> marks);
 // record has the value under an index that no key map of the session ever named.
 std::optional<std::string> never_named(const ImageEvidence& evidence, const Record& record,
                                        const abi::AttributeEntry& entry);
-// This state of the process context is what a process.update left.
-bool is_left_by_update(const ImageEvidence& evidence, const Context& context);
+// This state of the process context is what this operation left, such as "process.update".
+bool is_left_by(std::string_view op, const ImageEvidence& evidence, const Context& context);
 
 }  // namespace ctxconf::conformance

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ using Json = nlohmann::json;
 constexpr const char* kThreadsService = "ctxconf-threads";
 constexpr const char* kTrace = "0af7651916cd43dd8448eb211c80319c";
 constexpr const char* kSpan = "b7ad6b7169203331";
+constexpr std::chrono::milliseconds kSpin{20};
+constexpr std::chrono::milliseconds kMostWait{250};  // for a context published in the background
 
 // No two ids are equal, and none is a palindrome.
 std::string trace_id(unsigned number) {
@@ -125,6 +128,29 @@ Driven other_types(Testee& t) {
   return {};
 }
 
+// Names and values that a converter may take for others, and an id of 64 bits.
+Driven odd_texts(Testee& t) {
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  CTX_RETURN_IF_ERROR(offer(
+      t,
+      context("main", "names", 0x481,
+              Json::array({text_attribute("http.request.method", "GET"),
+                           text_attribute("X-Request-Id", "7f3"),
+                           text_attribute("deployment-zone", "eu-west"),
+                           text_attribute("loyalty_program_membership_tier_of_customer", "gold"),
+                           text_attribute("loyalty_program_membership_tier_of_partner", "new")}))));
+  unsigned number = 0x482;
+  for (const std::string& value :
+       {std::string("two\r\nlines\n"), std::string("100%25 %s+%2F\\"),
+        std::string("cart \xf0\x9f\x9b\x92 of \xf0\xa0\xae\xb7"), std::string("a\0b", 3)}) {
+    ++number;
+    CTX_RETURN_IF_ERROR(offer(t, context("main", fmt::format("text-{}", number), number,
+                                         Json::array({text_attribute("http_route", value)}))));
+  }
+  return offer(t, context("main", "of-64-bits", "0000000000000000a3ce929d0e0e4736", span_id(0x480),
+                          1, Json::array()));
+}
+
 // If a length is taken modulo 256, the rest of the value reads as entries with the index of a
 // letter: after the remainder there are four times 64 bytes, each "x>" and 62 more.
 std::string long_value(std::size_t size, std::string_view filler) {
@@ -187,6 +213,55 @@ Driven append(Testee& t) {
   CTX_RETURN_IF_ERROR(t.offer(
       "thread.append", {{"thread", "main"},
                         {"attributes", Json::array({text_attribute("http_route", "/checkout")})}}));
+  CTX_RETURN_IF_ERROR(t.offer(
+      "thread.append",
+      {{"thread", "main"}, {"attributes", Json::array({text_attribute("http_route", "/")})}}));
+  return detach(t, "main");
+}
+
+Driven append_one(Testee& t, const char* thread, const char* key, const std::string& value) {
+  if (!t.can("thread.append")) return {};
+  CTX_RETURN_IF_ERROR(
+      t.offer("thread.append",
+              {{"thread", thread}, {"attributes", Json::array({text_attribute(key, value)})}}));
+  return {};
+}
+
+Driven shrink_to(Testee& t, const char* thread, unsigned keep) {
+  if (!t.can("thread.shrink")) return {};
+  CTX_RETURN_IF_ERROR(t.offer("thread.shrink", {{"thread", thread}, {"keep", keep}}));
+  return {};
+}
+
+// A context that was changed comes back when another one inside it ends, and is changed again.
+Driven changes(Testee& t) {
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  const auto inside = [&](unsigned number) {
+    return offer(t, context("main", fmt::format("inside-{}", number), number));
+  };
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.attach",
+      context("main", "grows", 0x681, Json::array({text_attribute("http_route", "/orders")}))));
+  CTX_RETURN_IF_ERROR(append_one(t, "main", "user_tier", "gold"));
+  CTX_RETURN_IF_ERROR(inside(0x682));
+  CTX_RETURN_IF_ERROR(append_one(t, "main", "db_table", "carts"));
+  CTX_RETURN_IF_ERROR(inside(0x683));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
+  CTX_RETURN_IF_ERROR(
+      t.request("thread.attach", context("main", "shrinks", 0x684,
+                                         Json::array({text_attribute("http_route", "/pay"),
+                                                      text_attribute("user_tier", "free"),
+                                                      text_attribute("db_table", "bills")}))));
+  CTX_RETURN_IF_ERROR(shrink_to(t, "main", 1));
+  CTX_RETURN_IF_ERROR(inside(0x685));
+  CTX_RETURN_IF_ERROR(shrink_to(t, "main", 0));
+  CTX_RETURN_IF_ERROR(detach(t, "main"));
+  const auto reply =
+      t.offer("thread.attach", context("main", "unsampled-grows", trace_id(0x686), span_id(0x686),
+                                       0, Json::array({text_attribute("http_route", "/health")})));
+  if (!reply) return std::unexpected(reply.error());
+  if ((*reply)["ok"] != true) return {};
+  CTX_RETURN_IF_ERROR(append_one(t, "main", "user_tier", "none"));
   return detach(t, "main");
 }
 
@@ -242,6 +317,11 @@ Driven canaries(Testee& t) {
                                  Json::array({text_attribute("http_route", "/" + name)}))));
   }
   if (!names.empty()) {
+    const char* const first = names.front().c_str();
+    CTX_RETURN_IF_ERROR(append_one(t, first, "user_tier", "gold"));
+    // It computes: a thread that waits may show nothing where contexts belong to tasks.
+    CTX_RETURN_IF_ERROR(
+        t.ask("thread.block", {{"thread", first}, {"how", "spin"}, {"ms", kSpin.count()}}));
     // One span on two threads.
     CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "shared", 0x901)));
     CTX_RETURN_IF_ERROR(detach(t, "main"));
@@ -252,6 +332,23 @@ Driven canaries(Testee& t) {
     CTX_RETURN_IF_ERROR(t.request("thread.exit", on(name.c_str())));
   }
   return {};
+}
+
+// A context that is not sampled moves away from inside another.
+Driven move_out_of_another(Testee& t) {
+  if (!t.can("thread.detach")) return {};
+  CTX_RETURN_IF_ERROR(t.request("thread.attach", context("main", "stays", 0xa02)));
+  const auto attached =
+      t.offer("thread.attach", context("main", "unsampled-moves", trace_id(0xa03), span_id(0xa03),
+                                       0, Json::array({text_attribute("http_route", "/next")})));
+  if (!attached) return std::unexpected(attached.error());
+  if ((*attached)["ok"] == true) {
+    const auto moved =
+        t.offer("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "unsampled-moves"}});
+    if (!moved) return std::unexpected(moved.error());
+    CTX_RETURN_IF_ERROR(detach(t, (*moved)["ok"] == true ? "target" : "main"));
+  }
+  return detach(t, "main");
 }
 
 Driven move(Testee& t) {
@@ -265,6 +362,7 @@ Driven move(Testee& t) {
       t.offer("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}});
   if (!moved) return std::unexpected(moved.error());
   CTX_RETURN_IF_ERROR(detach(t, (*moved)["ok"] == true ? "target" : "main"));
+  if ((*moved)["ok"] == true) CTX_RETURN_IF_ERROR(move_out_of_another(t));
   CTX_RETURN_IF_ERROR(t.request("thread.exit", on("target")));
   return {};
 }
@@ -276,7 +374,23 @@ Driven exit(Testee& t) {
       "thread.attach",
       context("ends", "to-the-end", 0xb01, Json::array({text_attribute("http_route", "/cart")}))));
   CTX_RETURN_IF_ERROR(t.request("thread.exit", on("ends")));
+  // It may get the memory of the thread that has ended.
+  CTX_RETURN_IF_ERROR(t.request("thread.spawn", on("begins")));
+  CTX_RETURN_IF_ERROR(t.request("thread.exit", on("begins")));
   return {};
+}
+
+// While a context is attached on another thread.
+Driven churn(Testee& t) {
+  constexpr int kThreads = 2;
+  CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
+  if (most_threads(t, 1 + kThreads) < 1 + kThreads) return {};
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.attach",
+      context("main", "meanwhile", 0xb11, Json::array({text_attribute("http_route", "/cart")}))));
+  CTX_RETURN_IF_ERROR(
+      t.request("thread.churn", {{"threads", kThreads}, {"iterations", 20}, {"seed", "c0ffee"}}));
+  return detach(t, "main");
 }
 
 Driven attach_first(Testee& t) {
@@ -355,6 +469,25 @@ Driven update_beside_a_name(Testee& t) {
   return {};
 }
 
+// An update of the pairs next to the Resource, and another publication.
+Driven names_around_publications(Testee& t) {
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.attach",
+      context("main", "waits", 0xd11, Json::array({text_attribute("http_route", "/pay")}))));
+  CTX_RETURN_IF_ERROR(t.ask(
+      "process.update", {{"attributes", Json::array({text_attribute("ctxconf.pair", "one")})}}));
+  const auto again = t.ask("process.publish", {{"resource", resource_named("ctxconf-once-more")}});
+  if (!again) return std::unexpected(again.error());
+  CTX_RETURN_IF_ERROR(t.wait_for_change(*again, kMostWait));
+  // An SDK that was set up again may know nothing of the context.
+  if (t.can("thread.detach")) CTX_RETURN_IF_ERROR(t.ask("thread.detach", on("main")));
+  CTX_RETURN_IF_ERROR(t.request(
+      "thread.attach", context("main", "named-later", 0xd12,
+                               Json::array({text_attribute("http_route", "/done"),
+                                            text_attribute("name_of_the_next", "value")}))));
+  return detach(t, "main");
+}
+
 Driven other_update(Testee& t) {
   CTX_RETURN_IF_ERROR(publish_once(t, kThreadsService));
   CTX_RETURN_IF_ERROR(t.request(
@@ -364,7 +497,8 @@ Driven other_update(Testee& t) {
       t.request("process.update", {{"resource", resource_named("ctxconf-renamed")}}));
   CTX_RETURN_IF_ERROR(detach(t, "main"));
   const bool has_threads = t.can("thread") && most_threads(t, 2) == 2;
-  return !has_threads || !t.can("process.parallel") ? Driven() : update_beside_a_name(t);
+  if (has_threads && t.can("process.parallel")) CTX_RETURN_IF_ERROR(update_beside_a_name(t));
+  return names_around_publications(t);
 }
 
 Driven republish(Testee& t) {
@@ -456,6 +590,16 @@ const Group kThreadGroups[] = {
        {},
        append},
       {"other-types", {"thread.attach"}, {"tctx.attrs.non-strings-as-text"}, {}, other_types},
+      {"texts",
+       {"thread.attach"},
+       {"tctx.attach.matches-context"},
+       {"tctx.record.trace-id"},
+       odd_texts},
+      {"changes",
+       {"thread.attach", "thread.detach"},
+       {"tctx.attach.matches-context"},
+       {"tctx.attach.restores-outer", "tctx.record.trace-flags"},
+       changes},
       {"switches",
        {"thread.attach", "thread.detach"},
        {"tctx.attach.fixed-record-pointer"},
@@ -477,7 +621,16 @@ const Group kThreadGroups[] = {
                  {"tctx.detach.hidden"},
                  {"tctx.attach.visible", "tctx.attach.matches-context"},
                  move},
-                {"exit", {"thread", "thread.attach"}, {"tctx.exit.no-dangling"}, {}, exit}},
+                {"exit",
+                 {"thread", "thread.attach"},
+                 {"tctx.exit.no-dangling"},
+                 {"tctx.tls.fresh-thread-null"},
+                 exit},
+                {"churn",
+                 {"thread", "thread.attach", "thread.churn"},
+                 {},
+                 {"tctx.exit.no-dangling", "tctx.attach.visible"},
+                 churn}},
      .overwrites_freed = true},
     {"key-map",
      {{"new-names",
@@ -488,7 +641,8 @@ const Group kThreadGroups[] = {
       {"other-update",
        {"process.publish", "process.update", "thread.attach"},
        {"tctx.keymap.survives-other-updates"},
-       {"tctx.keymap.never-*", "pctx.update.visible", "tctx.attach.visible"},
+       {"tctx.keymap.never-*", "tctx.keymap.stable-across-republish", "pctx.update.visible",
+        "tctx.attach.visible"},
        other_update}}},
     {"names-at-once",
      {{"names-at-once",
@@ -516,7 +670,7 @@ const Group kThreadGroups[] = {
       {"many-names",
        {"process.publish", "thread.attach"},
        {"tctx.keymap.index-not-wrapped"},
-       {"tctx.keymap.at-most-256"},
+       {"tctx.keymap.at-most-256", "tctx.attach.matches-context"},
        many_names}}},
     {"fork",
      {{"child-publishes",

@@ -63,6 +63,8 @@ constexpr Kind kBadKinds[] = {
      "lets another thread store the flags of a visible record", false},
     {"tctx.attach.valid-cleared-first:flags", "stores the flags before it clears the valid byte",
      true},
+    {"tctx.attach.visible:nested",
+     "refuses a context inside another, and clears its record when it ends", false},
     {"tctx.attach.slot-always-sound", "copies the pointer byte by byte", false},
     {"tctx.attach.record-outlives-slot", "frees the record before it clears the slot", false},
     {"tctx.keymap.before-use", "publishes names after their first use", false},
@@ -165,6 +167,9 @@ class Writer {
   }
 
   Reply attach(const json& request) {
+    if (name_ == "tctx.attach.visible:nested" && !contexts_.empty()) {
+      return refuse("rejected", "there is a context already");
+    }
     Context c;
     bytes_of_hex(request.value("trace_id", std::string(32, '0')), c.trace_id, 16);
     bytes_of_hex(request.value("span_id", std::string(16, '0')), c.span_id, 8);
@@ -177,6 +182,13 @@ class Writer {
     if (map_first) show();
     store_late_flags();
     return json();
+  }
+
+  void end() {
+    if (name_ != "tctx.attach.visible:nested") return;
+    for (record& r : records_) {
+      for (auto& byte : r.trace_id) store(byte, std::uint8_t{0});
+    }
   }
 
   Reply detach(const json&) {
@@ -456,7 +468,9 @@ int run(const Kind& kind) {
   loop.on("thread.detach", [&](const json& r) { return writer.detach(r); });
   loop.on("thread.append", [&](const json& r) { return writer.append(r); });
   loop.on("thread.shrink", [&](const json& r) { return writer.shrink(r); });
-  _exit(loop.run());
+  const int code = loop.run();
+  writer.end();
+  _exit(code);
 }
 
 }  // namespace

@@ -72,7 +72,10 @@ int run() {
   loop.on_thread_start([&] { threads.begin_thread(); });
   loop.on_thread_end([&](const std::string& thread) { threads.end_thread(thread); });
 
-  loop.on("process.publish", [&](const json& r) { return process.publish(r); });
+  loop.on("process.publish", [&](const json& r) {
+    if (is_good("begins-anew")) threads.hide_on_main();
+    return process.publish(r);
+  });
   loop.on("process.update", [&](const json& r) {
     auto reply = process.update(r);
     if (is_bad("tctx.attach.visible:hidden-by-an-update")) threads.hide_on_main();
@@ -89,6 +92,9 @@ int run() {
     process.say_now();
     return threads.detach(r);
   });
+  if (is_bad("tctx.attach.visible:blocked")) {
+    loop.on("thread.block", [&](const json&) { return threads.block(); });
+  }
   loop.on("thread.move", [&](const json& r) { return threads.move(loop, r); });
   loop.on("process.fork", [&](const json& r) -> Reply {
     const json& child = r.at("child");

@@ -19,8 +19,11 @@ namespace {
 
 constexpr Choice kBadRecord[] = {
     {"tctx.record.trace-id", "reverses trace ids"},
+    {"tctx.record.trace-id:short", "puts trace ids of 64 bits into the first half"},
     {"tctx.record.span-id", "reverses span ids"},
     {"tctx.record.ids-zero-when-none", "keeps the ids of the last record where there is no trace"},
+    {"tctx.record.ids-zero-when-none:own",
+     "makes ids where there is no trace, and does not say so"},
     {"tctx.record.trace-flags", "stores no flags"},
     {"tctx.record.trace-flags:random", "clears the random flag"},
     {"tctx.record.trace-flags:higher", "clears the highest flag"},
@@ -32,12 +35,21 @@ constexpr Choice kBadRecord[] = {
     {"tctx.attrs.utf8:at-the-end", "cuts values at the end of the record"},
     {"tctx.attrs.non-strings-as-text", "writes the bytes of integers"},
     {"tctx.attrs.non-strings-as-text:another", "writes another integer"},
+    {"tctx.attrs.non-strings-as-text:placeholder",
+     "writes the kind of a value that is not a string"},
     {"tctx.attrs.last-occurrence-wins", "puts a repeated entry in front"},
     {"tctx.attach.matches-context:same-length", "changes the letters of values"},
     {"tctx.attach.matches-context:exchanged", "exchanges two values"},
     {"tctx.attach.matches-context:last-byte", "leaves out the last byte of values"},
     {"tctx.attach.matches-context:prefix", "keeps four bytes of values"},
     {"tctx.attach.matches-context:unwritten", "writes no attributes"},
+    {"tctx.attach.matches-context:lower-case", "writes names in lower case"},
+    {"tctx.attach.matches-context:dots", "writes dots in names as underscores"},
+    {"tctx.attach.matches-context:long-names", "keeps twenty bytes of names"},
+    {"tctx.attach.matches-context:nul", "cuts values at a NUL"},
+    {"tctx.attach.matches-context:wide", "replaces characters beyond U+FFFF"},
+    {"tctx.attach.matches-context:lines", "replaces the ends of lines"},
+    {"tctx.attach.matches-context:percent", "replaces percent signs"},
 };
 
 constexpr Choice kGoodRecord[] = {
@@ -45,6 +57,7 @@ constexpr Choice kGoodRecord[] = {
     {"no-random-flag", "knows one flag, which it declares"},
     {"cut-at-its-limit", "cuts values at a limit that it declares"},
     {"long-values-left-out", "leaves out values that are too long"},
+    {"nul-left-out", "leaves out values with a NUL"},
     {"other-types-left-out", "leaves out values that are not strings"},
     {"strings-only", "refuses values that are not strings"},
     {"rewritten", "writes a new record to append"},
@@ -107,6 +120,13 @@ void fill(char* record, const Content& c, bool restored) {
   Bytes span = c.span;
   if (is_bad("tctx.record.trace-id")) std::ranges::reverse(trace);
   if (is_bad("tctx.record.span-id")) std::ranges::reverse(span);
+  if (is_bad("tctx.record.trace-id:short") && c.traced && trace.starts_with(Bytes(8, '\0'))) {
+    std::ranges::rotate(trace, trace.begin() + 8);
+  }
+  if (is_bad("tctx.record.ids-zero-when-none:own") && !c.traced) {
+    trace.assign(16, '\x5a');
+    span.assign(8, '\x5b');
+  }
   unsigned flags = c.flags;
   if (is_bad("tctx.record.trace-flags")) flags = 0;
   if (is_bad("tctx.record.trace-flags:random")) flags &= ~2U;
@@ -141,10 +161,30 @@ Bytes changed(Bytes value) {
   if (is_bad("tctx.attach.matches-context:prefix") && value.size() > kSome) {
     value.resize(cut(value, kSome));
   }
+  if (is_bad("tctx.attach.matches-context:nul")) value = value.substr(0, value.find('\0'));
+  for (char& c : value) {
+    const bool wide = static_cast<unsigned char>(c) >= 0xf0;
+    if (wide && is_bad("tctx.attach.matches-context:wide")) return "?";
+    if ((c == '\r' || c == '\n') && is_bad("tctx.attach.matches-context:lines")) c = ' ';
+    if (c == '%' && is_bad("tctx.attach.matches-context:percent")) c = '_';
+  }
   return value;
 }
 
 }  // namespace
+
+std::string changed_name(std::string name) {
+  constexpr std::size_t kSome = 20;
+  if (name.size() > kSome && is_bad("tctx.attach.matches-context:long-names")) name.resize(kSome);
+  for (char& c : name) {
+    const bool upper = c >= 'A' && c <= 'Z';
+    if (upper && is_bad("tctx.attach.matches-context:lower-case")) {
+      c = static_cast<char>(c - 'A' + 'a');
+    }
+    if (c == '.' && is_bad("tctx.attach.matches-context:dots")) c = '_';
+  }
+  return name;
+}
 
 std::size_t cut(const Bytes& value, std::size_t most) {
   std::size_t size = most;
@@ -153,7 +193,11 @@ std::size_t cut(const Bytes& value, std::size_t most) {
 }
 
 std::expected<std::optional<Bytes>, Refusal> value_of(const json& value) {
-  if (value.contains("stringValue")) return changed(value["stringValue"].get<std::string>());
+  if (value.contains("stringValue")) {
+    auto text = value["stringValue"].get<std::string>();
+    if (is_good("nul-left-out") && text.contains('\0')) return std::nullopt;
+    return changed(std::move(text));
+  }
   if (is_good("strings-only")) return refuse("rejected", "strings only");
   if (is_good("other-types-left-out")) return std::nullopt;
   if (value.contains("intValue") && is_bad("tctx.attrs.non-strings-as-text")) {
@@ -164,7 +208,9 @@ std::expected<std::optional<Bytes>, Refusal> value_of(const json& value) {
     return std::to_string(value["intValue"].get<std::int64_t>() + 1);
   }
   for (const char* const kind : {"boolValue", "intValue", "doubleValue"}) {
-    if (value.contains(kind)) return value[kind].dump();
+    if (!value.contains(kind)) continue;
+    const bool names_kind = is_bad("tctx.attrs.non-strings-as-text:placeholder");
+    return names_kind ? "<" + std::string(kind) + ">" : value[kind].dump();
   }
   return std::nullopt;
 }

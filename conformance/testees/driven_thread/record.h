@@ -38,7 +38,9 @@ struct Content {
   bool traced = false;
   unsigned flags = 0;
   std::vector<Bytes> entries;
-  char* record = nullptr;  // its own, where the pointer is the switch
+  std::vector<Bytes> first_entries;  // when it began
+  bool again = false;                // another one inside it has ended
+  char* record = nullptr;            // its own, where the pointer is the switch
 
   std::size_t size() const {
     std::size_t out = 0;
@@ -54,6 +56,8 @@ void fill(char* record, const Content& c, bool restored = false);
 
 // Returns nothing for a value that is left out.
 std::expected<std::optional<Bytes>, Refusal> value_of(const json& value);
+// The name under which an attribute is published.
+std::string changed_name(std::string name);
 // Returns how many bytes are left of a value that is cut between characters.
 std::size_t cut(const Bytes& value, std::size_t most);
 // The last entry of each key stays.

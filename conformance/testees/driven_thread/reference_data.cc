@@ -19,10 +19,19 @@ constexpr Choice kBadReferenceData[] = {
     {"tctx.attach.matches-context:no-key-map", "publishes no key map, and writes no attributes"},
     {"tctx.keymap.survives-other-updates", "drops the key map in other updates"},
     {"tctx.keymap.survives-other-updates:at-once", "loses a name that comes during another update"},
+    {"tctx.keymap.survives-other-updates:pairs", "drops the key map in updates of pairs alone"},
+    {"tctx.keymap.survives-other-updates:publication",
+     "has no key map any more after another publication"},
+    {"tctx.attach.matches-context:full-map", "has 230 names and takes no others"},
+    {"tctx.fork.inherited-record:renamed", "has another name in front of the key map of a child"},
+    {"tctx.fork.inherited-record:unnamed", "has no names in the key map of a child"},
     {"tctx.keymap.stable-across-republish", "begins a new key map after a withdrawal"},
+    {"tctx.keymap.stable-across-republish:replaced",
+     "has another name in front of the key map when it publishes again"},
     {"tctx.keymap.append-updates-context", "publishes the first names only"},
     {"tctx.keymap.update-protocol", "overwrites the message without zero"},
     {"tctx.keymap.single-writer", "gives two threads the same index"},
+    {"tctx.keymap.single-writer:left-out", "leaves out names that come at once, but for the first"},
     {"tctx.keymap.at-most-256", "checks the number of names once for several"},
     {"tctx.keymap.index-not-wrapped", "gives index 256 as 0"},
     {"pctx.update.visible:names-alone", "publishes new names without the Resource"},
@@ -37,6 +46,8 @@ constexpr Choice kGoodReferenceData[] = {
     {"fixed-names", "has three names and takes no others"},
     {"names-at-start", "has three names at the start"},
     {"refuses-names", "refuses a name for which there is no index"},
+    {"begins-anew",
+     "hides what is attached, and has a new mapping and key map, where it publishes again"},
 };
 
 }  // namespace
@@ -46,6 +57,7 @@ const Choices kReferenceDataChoices{kBadReferenceData, kGoodReferenceData};
 namespace {
 
 constexpr int kManyThreads = 5;
+constexpr std::size_t kFewerNames = 230;
 constexpr std::size_t kRoom = 1024;  // for each message, so that the next one fits
 
 }  // namespace
@@ -63,6 +75,14 @@ Reply Process::publish(const json& request) {
   const std::lock_guard guard(lock_);
   first_resource_ = resource_ = attributes_of(request);
   pairs_ = pairs_of(request.value("attributes", json::array()));
+  again_ = is_published();
+  if (again_ && is_bad("tctx.keymap.stable-across-republish:replaced")) {
+    names_.insert(names_.begin(), "published_again");
+  }
+  if (again_ && is_good("begins-anew")) {
+    withdraw();
+    names_.clear();
+  }
   send(is_good("reference-data-later") && names_.empty() ? without_threads() : whole());
   return json();
 }
@@ -76,7 +96,9 @@ Reply Process::update(const json& request) {
     names_.push_back("with_update_" + std::to_string(names_.size()));
   }
   if (is_bad("tctx.keymap.survives-other-updates:at-once")) return update_late(guard);
-  const bool forgets = is_bad("tctx.keymap.survives-other-updates");
+  const bool forgets = is_bad("tctx.keymap.survives-other-updates") ||
+                       (is_bad("tctx.keymap.survives-other-updates:pairs") &&
+                        request.contains("attributes") && !request.contains("resource"));
   send(forgets ? without_threads() : whole());
   said_ = !forgets;
   return json();
@@ -85,13 +107,17 @@ Reply Process::update(const json& request) {
 Reply Process::drop(bool attached) {
   const std::lock_guard guard(lock_);
   if (!is_published()) return refuse("failed", "nothing is published");
-  set_timestamp(region_, 0);
-  if (munmap(region_.at, region_.size) != 0) die("munmap");
-  region_ = {};
+  withdraw();
   const bool starts_anew = is_bad("tctx.keymap.stable-across-republish") ||
                            (is_good("starts-anew-without-records") && !attached);
   if (starts_anew) names_.clear();
   return json();
+}
+
+void Process::withdraw() {
+  set_timestamp(region_, 0);
+  if (munmap(region_.at, region_.size) != 0) die("munmap");
+  region_ = {};
 }
 
 std::vector<int> Process::indexes_of(const std::vector<std::string>& names) {
@@ -106,12 +132,19 @@ std::vector<int> Process::indexes_of(const std::vector<std::string>& names) {
   std::vector<int> out;
   const bool checks_once = is_bad("tctx.keymap.at-most-256");
   const bool room = names_.size() < kMostNames;
+  const auto is_first_of_many = [&](const std::string& name) {
+    return std::ranges::none_of(names_, [&](const std::string& other) {
+      return other.starts_with("name_of_writer") && name.starts_with("name_of_writer");
+    });
+  };
   bool news = !said_ && !is_good("reference-data-later");
   for (const auto& name : names) {
     const auto it = std::ranges::find(names_, name);
     if (it != names_.end()) {
       out.push_back(static_cast<int>(it - names_.begin()));
-    } else if (is_good("fixed-names")) {
+    } else if (is_good("fixed-names") ||
+               (is_bad("tctx.attach.matches-context:full-map") && names_.size() >= kFewerNames) ||
+               (is_bad("tctx.keymap.single-writer:left-out") && !is_first_of_many(name))) {
       out.push_back(-1);
     } else if (checks_once ? room : names_.size() < kMostNames) {
       out.push_back(names_.size() < kMostNames ? static_cast<int>(names_.size()) : -1);
@@ -142,6 +175,8 @@ void Process::publish_in_child(const json& request) {
   region_ = {};
   resource_ = attributes_of(request);
   pairs_.clear();
+  if (is_bad("tctx.fork.inherited-record:renamed")) names_.insert(names_.begin(), "child_pid");
+  if (is_bad("tctx.fork.inherited-record:unnamed")) names_.clear();
   send(whole());
 }
 
@@ -214,6 +249,7 @@ Bytes Process::whole() const {
   for (std::size_t i = 0; i < (once ? published_names_ : names_.size()); ++i) {
     elements += field(1, text(names_[i]));
   }
+  if (again_ && is_bad("tctx.keymap.survives-other-updates:publication")) return without_threads();
   Bytes with_schema =
       without_threads() + field(2, pair("threadlocal.schema_version", text("tlsdesc_v1_dev")));
   if (is_bad("tctx.attach.matches-context:no-key-map")) return with_schema;

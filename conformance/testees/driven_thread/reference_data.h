@@ -44,6 +44,7 @@ class Process {
   std::vector<int> indexes_without_lock(const std::vector<std::string>& names);
   static Pairs attributes_of(const json& request);
   static Pairs pairs_of(const json& attributes);
+  void withdraw();
   bool is_published() const { return region_.at != nullptr; }
   Region publish_in_room(const Bytes& bytes);
   void rewrite(const Bytes& bytes);
@@ -65,7 +66,8 @@ class Process {
   Pairs pairs_;  // next to the Resource
   std::vector<std::string> names_;
   std::size_t published_names_ = 0;
-  bool said_ = false;  // the map that is published is the last one
+  bool said_ = false;   // the map that is published is the last one
+  bool again_ = false;  // the last publication replaced another
 };
 
 }  // namespace ctxconf::testees

@@ -22,6 +22,7 @@ namespace {
 
 constexpr Choice kBadThreads[] = {
     {"tctx.tls.fresh-thread-null", "gives new threads the record of the main thread"},
+    {"tctx.tls.fresh-thread-null:ended", "gives new threads the record of a thread that has ended"},
     {"tctx.tls.per-thread", "has one record for all threads"},
     {"tctx.attach.visible", "stores its pointer in another variable"},
     {"tctx.attach.visible:refuses-sampled", "refuses contexts with flags"},
@@ -31,14 +32,28 @@ constexpr Choice kBadThreads[] = {
      "has null in the main thread after an attach on another"},
     {"tctx.attach.visible:unsampled", "shows nothing for a context that is not sampled"},
     {"tctx.attach.visible:without-ids", "shows nothing for a context without ids"},
+    {"tctx.attach.visible:blocked", "has null in a thread that computes or waits"},
     {"tctx.attach.matches-context", "stores the span id of the outer context"},
     {"tctx.attach.matches-context:left-over", "keeps the entries of the context that has ended"},
     {"tctx.attach.matches-context:of-the-outer", "adds the entries of the outer context"},
     {"tctx.attach.matches-context:zeros", "shows zeros where an outer context is there again"},
     {"tctx.attach.matches-context:lost-in-a-move", "moves a context without its attributes"},
+    {"tctx.attach.matches-context:append-elsewhere", "appends on the main thread only"},
+    {"tctx.attach.matches-context:append-later",
+     "appends nothing to a context once another inside it has ended"},
+    {"tctx.attach.matches-context:without-appended",
+     "shows a context without what was appended when it is there again"},
+    {"tctx.attach.matches-context:with-removed",
+     "shows a context with what was removed when it is there again"},
+    {"tctx.attach.matches-context:last-one", "does not remove the first attribute"},
+    {"tctx.record.trace-flags:append", "sets the sampled flag when it appends"},
+    {"tctx.record.trace-flags:move", "sets the sampled flag of a context that moves"},
+    {"tctx.attrs.last-occurrence-wins:shorter", "does not replace a value by a shorter one"},
     {"tctx.attach.fixed-record-pointer", "uses the valid byte and another record each time"},
     {"tctx.attach.restores-outer", "has null where an outer context is there again"},
+    {"tctx.attach.restores-outer:move", "has null where the inner context has moved away"},
     {"tctx.detach.hidden", "leaves the last context in place"},
+    {"tctx.detach.hidden:earlier", "shows attributes of an earlier context where there is none"},
     {"tctx.detach.hidden:attributes", "leaves the attributes of the last context in place"},
     {"tctx.exit.no-dangling", "unmaps the record of a thread that ends"},
     {"tctx.exit.no-dangling:freed", "frees the record of a thread that ends"},
@@ -54,6 +69,7 @@ constexpr Choice kGoodThreads[] = {
     {"handed-on", "gives new threads a copy of the record of the main thread"},
     {"handed-on-as-it-is", "gives new threads the record of the main thread, and never changes it"},
     {"ids-of-its-own", "makes its own ids, and says so"},
+    {"ids-for-all", "makes ids for contexts without a trace, and says so"},
     {"hidden-by-a-withdrawal", "shows no context any more once the process context is withdrawn"},
     {"hidden-without-a-trace",
      "shows nothing for a context without a trace, and takes no attributes, as it declares"},
@@ -75,6 +91,17 @@ const Choices kThreadsChoices{kBadThreads, kGoodThreads};
 namespace {
 
 __thread void* internal_slot = nullptr;
+
+// Those after the first `before` whose value is shorter than that of the same index before them.
+void drop_shorter(std::vector<Bytes>& entries, std::size_t before) {
+  for (std::size_t i = entries.size(); i-- > before;) {
+    const auto is_longer = [&](const Bytes& e) {
+      return e[0] == entries[i][0] && e.size() > entries[i].size();
+    };
+    const auto here = entries.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(entries.begin(), here, is_longer)) entries.erase(here);
+  }
+}
 
 void point_at(char* record) {
   set_slot(is_bad("tctx.attach.visible") ? &internal_slot : &otel_thread_ctx_v1, record);
@@ -121,6 +148,7 @@ void Threads::begin_thread() {
   if (is_bad("tctx.tls.fresh-thread-null")) {
     otel_thread_ctx_v1 = __atomic_load_n(main_slot_, __ATOMIC_RELAXED);
   }
+  if (is_bad("tctx.tls.fresh-thread-null:ended")) point_at(left_behind_);
   if (is_good("handed-on-as-it-is")) {
     point_at(static_cast<char*>(__atomic_load_n(main_slot_, __ATOMIC_RELAXED)));
   }
@@ -168,6 +196,13 @@ Reply Threads::attach(const json& request) {
     c.span = bytes_of_hex(numbered(16));
     reply = {{"trace_id", hex_of(c.trace)}, {"span_id", hex_of(c.span)}};
   }
+  if (!c.traced && is_good("ids-for-all")) {
+    ++made_;
+    c.traced = true;
+    c.trace = bytes_of_hex(numbered(32));
+    c.span = bytes_of_hex(numbered(16));
+    reply = {{"trace_id", hex_of(c.trace)}, {"span_id", hex_of(c.span)}};
+  }
   if (is_bad("tctx.attach.matches-context:left-over")) {
     for (const auto& e : stack.ended) c.add(e);
   }
@@ -175,6 +210,7 @@ Reply Threads::attach(const json& request) {
       (is_good("inherits") || is_bad("tctx.attach.matches-context:of-the-outer"))) {
     inherit(c, stack.contexts.back());
   }
+  c.first_entries = c.entries;
   stack.contexts.push_back(std::move(c));
   show(stack, true);
   const bool on_main = request.value("thread", "main") == "main";
@@ -187,11 +223,20 @@ Reply Threads::append(const json& request) {
   const std::lock_guard guard(lock_);
   Stack& stack = stack_of(request);
   if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
+  if (is_bad("tctx.attach.matches-context:append-elsewhere") && request["thread"] != "main") {
+    return json();
+  }
   Content& c = stack.contexts.back();
+  if (is_bad("tctx.attach.matches-context:append-later") && c.again) return json();
   const std::size_t before = c.entries.size();
   const std::size_t used = c.size();
   Content changed = c;
   if (auto added = add_attributes(changed, request.at("attributes")); !added) return added;
+  if (is_bad("tctx.attrs.last-occurrence-wins:shorter")) drop_shorter(changed.entries, before);
+  if (is_bad("tctx.record.trace-flags:append")) {
+    store<char>(record_of(stack) + kFlagsAt, 1);
+    changed.flags = 1;
+  }
   const bool in_front = is_bad("tctx.attrs.last-occurrence-wins");
   if (in_front || is_good("rewritten") || is_good("handed-on-as-it-is")) {
     // It writes a record that nobody sees, then the pointer; or it hides the record for as long.
@@ -217,7 +262,7 @@ Reply Threads::append(const json& request) {
   }
   char* record = record_of(stack);
   std::size_t at = kHead + used;
-  for (std::size_t i = before; i < changed.entries.size(); ++i) {
+  for (std::size_t i = before; record != nullptr && i < changed.entries.size(); ++i) {
     at += changed.entries[i].copy(record + at, changed.entries[i].size());
     set_size(record, at - kHead);
   }
@@ -233,6 +278,7 @@ Reply Threads::shrink(const json& request) {
   Content& c = stack.contexts.back();
   auto keep = request.at("keep").get<std::size_t>();
   if (is_good("attribute-of-its-own")) ++keep;
+  if (is_bad("tctx.attach.matches-context:last-one")) keep = std::max<std::size_t>(keep, 1);
   if (keep >= c.entries.size()) return json();
   c.entries.resize(keep);
   if (is_good("handed-on-as-it-is")) {
@@ -240,7 +286,7 @@ Reply Threads::shrink(const json& request) {
     show(stack, true);
     return json();
   }
-  set_size(record_of(stack), c.size());
+  if (record_of(stack) != nullptr) set_size(record_of(stack), c.size());
   return json();
 }
 
@@ -251,9 +297,12 @@ Reply Threads::detach(const json& request) {
   stack.ended = std::move(stack.contexts.back().entries);
   stack.contexts.pop_back();
   if (stack.contexts.empty() && is_bad("tctx.detach.hidden")) return json();
-  if (stack.contexts.empty() && is_bad("tctx.detach.hidden:attributes")) {
-    Content left;
-    left.entries = stack.ended;
+  Content left;
+  if (stack.contexts.empty() && is_bad("tctx.detach.hidden:attributes")) left.entries = stack.ended;
+  if (stack.contexts.empty() && is_bad("tctx.detach.hidden:earlier")) {
+    left.entries = std::exchange(earlier_, stack.ended);
+  }
+  if (!left.entries.empty()) {
     char* const record = new_record();
     fill(record, left);
     set_valid(record, 1);
@@ -297,8 +346,14 @@ Reply Threads::move(Loop& loop, const json& request) {
       moving->record = nullptr;
     }
     stack.contexts.erase(it);
+    if (is_bad("tctx.record.trace-flags:move")) {
+      moving->flags = 1;
+      moving->record = nullptr;
+    }
     if (!stack.contexts.empty() || !is_bad("tctx.detach.hidden")) show(stack, false);
-    if (is_bad("tctx.tls.per-thread")) point_at(nullptr);  // the other thread has the record
+    if (is_bad("tctx.attach.restores-outer:move")) point_at(nullptr);
+    // The other thread has the record.
+    if (stack.contexts.empty() && is_bad("tctx.tls.per-thread")) point_at(nullptr);
     return json();
   });
   if (!reply) return reply;
@@ -315,11 +370,20 @@ void Threads::hide_on_main() { __atomic_store_n(main_slot_, nullptr, __ATOMIC_RE
 void Threads::end_thread(const std::string& thread) {
   process_.add_thread(-1);
   const std::lock_guard guard(lock_);
+  const Stack& stack = stacks_[thread];
+  if (!stack.contexts.empty()) left_behind_ = record_of(stack);
   stacks_.erase(thread);
 }
 
+Reply Threads::block() {
+  point_at(nullptr);
+  return json();
+}
+
 void Threads::forget_in_child() {
-  if (is_good("child-goes-on")) return;
+  const bool goes_on = is_good("child-goes-on") || is_bad("tctx.fork.inherited-record:renamed") ||
+                       is_bad("tctx.fork.inherited-record:unnamed");
+  if (goes_on) return;
   if (is_bad("tctx.fork.inherited-record")) {
     return point_at(stacks_["main"].contexts.front().record);  // not the innermost
   }
@@ -369,8 +433,17 @@ void Threads::show(Stack& stack, bool begins) {
   }
   if (!shown) return point_at(is_good("record-for-none") ? none_ : nullptr);
   Content& c = stack.contexts.back();
+  c.again = !begins;
+  const bool as_it_was = !begins && (is_bad("tctx.attach.matches-context:without-appended") ||
+                                     is_bad("tctx.attach.matches-context:with-removed"));
+  if (as_it_was) {
+    const bool grown = c.entries.size() > c.first_entries.size();
+    if (grown == is_bad("tctx.attach.matches-context:without-appended"))
+      c.entries = c.first_entries;
+  }
   // A reader may see what has ended until its memory has another use, so each gets its own.
-  const bool anew = is_good("outer-anew") || is_bad("tctx.record.trace-flags:restored");
+  const bool anew =
+      as_it_was || is_good("outer-anew") || is_bad("tctx.record.trace-flags:restored");
   if (c.record == nullptr || (anew && !begins)) {
     c.record = new_record();
     if (is_bad("tctx.record.ids-zero-when-none") && last_ != nullptr) {
@@ -406,7 +479,7 @@ Reply Threads::add_attributes(Content& c, const json& attributes) {
     auto value = value_of(a.at("value"));
     if (!value) return std::unexpected(value.error());
     if (!*value) continue;
-    names.push_back(a.at("key").get<std::string>());
+    names.push_back(changed_name(a.at("key").get<std::string>()));
     values.push_back(std::move(**value));
   }
   const bool writes_none = is_bad("tctx.attach.matches-context:unwritten") ||

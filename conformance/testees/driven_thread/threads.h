@@ -34,6 +34,7 @@ class Threads {
   Reply detach(const json& request);
   Reply move(Loop& loop, const json& request);
   void hide_on_main();
+  Reply block();
   // The thread is about to end, with what is attached.
   void end_thread(const std::string& thread);
   void forget_in_child();
@@ -56,6 +57,8 @@ class Threads {
   char* shared_ = nullptr;
   char* const none_ = new_record();  // never valid
   char* last_ = nullptr;             // the record that was shown last
+  char* left_behind_ = nullptr;      // by the last thread that ended with a context
+  std::vector<Bytes> earlier_;       // entries of the context that ended before the last one
   unsigned made_ = 0;                // contexts with its own ids
 };
 
