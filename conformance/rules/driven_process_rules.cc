@@ -62,7 +62,7 @@ bool shows_later(const SessionEvidence& session, std::size_t index) {
   const ImageEvidence* e = view == nullptr ? nullptr : session.image(view->image);
   if (e == nullptr) return false;
   auto next = operations.begin() + static_cast<std::ptrdiff_t>(index) + 1;
-  while (next != operations.end() && is_idle(*next)) {
+  while (next != operations.end() && (is_idle(*next) || next->op == "bye")) {
     if (published_at(session, *next++).context != nullptr) return true;
   }
   const auto until = next == operations.end() ? UINT64_MAX : next->operation->sent_ns;
