@@ -30,6 +30,15 @@ struct Child {
   bool publishes() const {
     return (is("publish") || is("update") || is("drop")) && asked.contains("resource");
   }
+  // In what it published, or in an update of it.
+  bool is_given(std::string_view key) const {
+    const auto is_in = [&](const Json& request) {
+      return find_key(resource_of(request), key) != nullptr ||
+             (request.is_object() && request.contains("attributes") &&
+              find_key(attributes_of(request["attributes"]), key) != nullptr);
+    };
+    return is_in(asked) || (asked.contains("update") && is_in(asked["update"]));
+  }
   // What it is to have when it is done.
   std::vector<Attribute> expected() const {
     const bool updates = is("update") && asked.contains("update") && asked["update"].is_object() &&
@@ -233,17 +242,18 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   }
   if (now.payload == nullptr) return std::nullopt;
   ++judged;
-  const auto expected = child.expected();
-  for (const Attribute& g : parents.resource.value_or(std::vector<Attribute>())) {
-    const Attribute* there = now.find(g.key);
-    if (find_key(expected, g.key) != nullptr || there == nullptr || !is_same(*there, g)) continue;
-    Finding f = wrong(
-        fmt::format("child {} shows {}, which only its parent was given", child.pid, shown(there)),
-        "the attributes of the parent");
-    f.evidence.push_back(maps_line(*active.front()));
-    return f;
+  for (const auto* list : {&parents.resource, &parents.attributes}) {
+    for (const Attribute& g : list->value_or(std::vector<Attribute>())) {
+      const Attribute* there = now.find(g.key);
+      if (child.is_given(g.key) || there == nullptr || !is_same(*there, g)) continue;
+      Finding f = wrong(fmt::format("child {} shows {}, which only its parent was given", child.pid,
+                                    shown(there)),
+                        "the attributes of the parent");
+      f.evidence.push_back(maps_line(*active.front()));
+      return f;
+    }
   }
-  for (const Attribute& g : expected) {
+  for (const Attribute& g : child.expected()) {
     const Attribute* there = now.find_in_resource(g.key);
     if (there != nullptr && is_same(*there, g)) continue;
     const bool misplaced = there == nullptr && now.find(g.key) != nullptr;

@@ -124,6 +124,9 @@ Json values_of_every_kind(const std::string& prefix) {
            Json::array({"negative-zero", {{"doubleValue", -0.0}}}),
            Json::array({"nan", {{"doubleValue", "NaN"}}}), Json::array({"none", Json::object()}),
            Json::array({"zero", {{"intValue", "0"}}}), Json::array({"repeated", repeated()}),
+           Json::array({"holes", array_of(Json::array({mixed[0], Json::object(), mixed[1]}))}),
+           Json::array({"deep", pairs_of(Json::array({attribute("pairs", pairs_of(pairs)),
+                                                      attribute("words", repeated())}))}),
            Json::array({"nested", array_of(Json::array({array_of(Json::array({mixed[0]})),
                                                         array_of(Json::array({mixed[1]}))}))}),
            Json::array({"words", array_of(Json::array({string_of("one"), string_of("two")}))}),
@@ -232,12 +235,15 @@ Driven offer_publication(Testee& t, const Json& resource) {
   return t.wait_for_change(*reply, kIdle);
 }
 
-// The first one has pairs next to the Resource, which the others do not give.
+// The first one has pairs next to the Resource, which the others do not give. The last two differ
+// in one attribute.
 Driven publish_again(Testee& t) {
   CTX_RETURN_IF_ERROR(publish_with_pairs(t, plain_resource()));
   CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-again")));
   const Json more = Json::array({text_attribute("ctxconf.padding", std::string(9000, 'p'))});
   CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-larger", more)));
+  const Json less = Json::array({text_attribute("ctxconf.padding", "q")});
+  CTX_RETURN_IF_ERROR(offer_publication(t, named("ctxconf-larger", less)));
   if (!t.can("process.update")) return {};
   CTX_RETURN_IF_ERROR(
       t.ask("process.update", {{"resource", named("ctxconf-updated-after-publications")}}));
@@ -304,7 +310,12 @@ Driven drop(Testee& t) {
   const auto dropped = t.request("process.drop");
   if (!dropped) return std::unexpected(dropped.error());
   CTX_RETURN_IF_ERROR(t.wait_for_change(*dropped, kIdle));
-  const auto again = t.ask("process.publish", {{"resource", named("ctxconf-after-drop")}});
+  Json next = {{"resource", named("ctxconf-after-drop")}, {"attributes", two_pairs()}};
+  auto again = t.ask("process.publish", next);
+  if (again && (*again)["ok"] != true) {
+    next.erase("attributes");  // which an SDK may refuse
+    again = t.ask("process.publish", next);
+  }
   if (!again) return std::unexpected(again.error());
   CTX_RETURN_IF_ERROR(t.wait_for_change(*again, kIdle));
   if ((*again)["ok"] == true) CTX_RETURN_IF_ERROR(t.request("process.drop"));
@@ -557,10 +568,9 @@ Driven fork_publish(Testee& t) {
             {"resource", resource({text_attribute("service.name", "ctxconf-worker"),
                                    text_attribute("service.instance.id", instance)})}};
   };
-  // The children are not given this key.
+  // The children are given neither this key nor the pairs.
   const Json of_parent = Json::array({text_attribute("ctxconf.parent", "of the parent")});
-  CTX_RETURN_IF_ERROR(
-      t.request("process.publish", {{"resource", named("ctxconf-checkout", of_parent)}}));
+  CTX_RETURN_IF_ERROR(publish_with_pairs(t, named("ctxconf-checkout", of_parent)));
   CTX_RETURN_IF_ERROR(fork_and_reap(t, child("b1f4a6de-2d2f-4d5b-9f53-94c6fd2a9b01")));
   if (t.can("process.fork:update")) {
     Json updating = child("5b0dd7e1-3b4e-4f0a-a2b5-7d6c0b7f4d03");

@@ -22,6 +22,7 @@ constexpr Choice kBadChildren[] = {
     {"pctx.fork.child-publishes-own", "writes to the memory of the parent's context in a child"},
     {"pctx.fork.child-publishes-own:parent", "publishes the parent's Resource in a child"},
     {"pctx.fork.child-publishes-own:merged", "adds to a child what only its parent was given"},
+    {"pctx.fork.child-publishes-own:pairs", "publishes the extra pairs of the parent in a child"},
     {"pctx.fork.child-publishes-own:field-2", "puts the Resource of a child into field 2"},
     {"pctx.fork.child-publishes-own:drop", "ignores withdrawals in a child"},
     {"pctx.fork.parent-untouched", "publishes the child's Resource in the parent"},

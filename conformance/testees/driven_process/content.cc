@@ -49,6 +49,8 @@ constexpr Choice kBadContent[] = {
     {"pctx.payload.resource-matches-sdk:unique-elements",
      "keeps one of equal elements of an array"},
     {"pctx.payload.resource-matches-sdk:short-arrays", "keeps eight elements of an array"},
+    {"pctx.payload.resource-matches-sdk:holes", "leaves out empty elements of an array"},
+    {"pctx.payload.resource-matches-sdk:deep-pairs", "leaves out lists of pairs inside others"},
     {"pctx.payload.resource-matches-sdk:name-lost", "keeps the last hundred attributes"},
     {"pctx.payload.resource-matches-sdk:taken",
      "says that it takes service.name, and publishes its own"},
@@ -57,6 +59,8 @@ constexpr Choice kBadContent[] = {
     {"pctx.payload.resource-matches-sdk:extra-value", "publishes other values in the extra pairs"},
     {"pctx.payload.extra-keys-in-attributes", "puts the extra pairs into the Resource"},
     {"pctx.payload.extra-keys-in-attributes:drops", "leaves out the extra pairs"},
+    {"pctx.payload.extra-keys-in-attributes:after-drop",
+     "leaves them out of a publication after a withdrawal"},
     {"pctx.update.visible:integer-as-text", "publishes integers as text in updates"},
     {"pctx.update.visible:kinds-lost", "leaves out values that are not text in updates"},
     {"pctx.update.visible:kinds-as-text",
@@ -199,6 +203,7 @@ void change_array(json& values) {
         std::ranges::find(kept, v) != kept.end()) {
       continue;
     }
+    if (v.empty() && is_bad("pctx.payload.resource-matches-sdk:holes")) continue;
     if (is_bad("pctx.payload.resource-matches-sdk:short-arrays") && kept.size() >= 8) break;
     if (v.contains("arrayValue") && is_bad("pctx.payload.resource-matches-sdk:flat-arrays")) {
       for (json& inner : v["arrayValue"]["values"]) kept.push_back(std::move(inner));
@@ -228,6 +233,9 @@ void change_inner(json& value) {
   } else if (value.contains("kvlistValue")) {
     json& pairs = value["kvlistValue"]["values"];
     for (json& a : pairs) change_number(a["value"], kName);
+    if (is_bad("pctx.payload.resource-matches-sdk:deep-pairs")) {
+      leave_out(pairs, [](const json& v) { return v.contains("kvlistValue"); });
+    }
     if (is_bad("pctx.payload.resource-matches-sdk:one-pair"))
       pairs.erase(pairs.begin() + 1, pairs.end());
   }

@@ -43,6 +43,7 @@ constexpr Choice kBadSdk[] = {
     {"pctx.update.visible:extra-pairs", "ignores updates of the extra pairs"},
     {"pctx.update.visible:pairs-lost", "loses the extra pairs in an update of the Resource"},
     {"pctx.update.visible:second-publish", "ignores a second publication"},
+    {"pctx.update.visible:same-name", "ignores a publication with the name that is published"},
     {"pctx.update.visible:publish-after-drop", "ignores a publication after a withdrawal"},
     {"pctx.update.visible:publish-after-zero",
      "ignores a publication after a withdrawal that left the mapping"},
@@ -106,6 +107,10 @@ Reply Sdk::publish(const json& request) {
   }
   if (is_bad("pctx.publish.on-init")) return json();  // there is no span yet
   if (is_bad("pctx.update.visible:second-publish") && context_.exists()) return json();
+  if (is_bad("pctx.update.visible:same-name") && context_.exists() && !content_.resource.empty() &&
+      request["resource"]["attributes"][0] == content_.resource[0]) {
+    return json();
+  }
   const bool ignores = is_bad("pctx.update.visible:publish-after-drop") ||
                        is_bad("pctx.update.visible:publish-after-zero");
   if (ignores && dropped_) return json();
@@ -113,6 +118,9 @@ Reply Sdk::publish(const json& request) {
   const bool keeps = is_bad("pctx.update.complete-state:second-publish") && context_.exists();
   content_ = given(keeps ? Content{json::array(), content_.attributes} : Content{}, request);
   change_extra_pairs(content_.attributes);
+  if (dropped_ && is_bad("pctx.payload.extra-keys-in-attributes:after-drop")) {
+    content_.attributes = json::array();
+  }
   if (is_bad("pctx.update.visible:kinds-as-text")) {
     leave_out(content_.resource, is_no_text);
   }
@@ -232,6 +240,9 @@ void Sdk::in_child(const json& child) {
       const Content parents = std::exchange(content_, given({}, child));
       if (is_bad("pctx.fork.child-publishes-own:merged") && !namesake) {
         add_missing(content_.resource, parents.resource);
+      }
+      if (is_bad("pctx.fork.child-publishes-own:pairs") && !namesake) {
+        content_.attributes = parents.attributes;
       }
     }
     if (is_bad("pctx.fork.child-publishes-own:field-2") && !namesake) {

@@ -40,6 +40,7 @@ struct Content {
   std::vector<Bytes> entries;
   std::vector<Bytes> first_entries;  // when it began
   bool again = false;                // another one inside it has ended
+  bool moved = false;                // from another thread
   char* record = nullptr;            // its own, where the pointer is the switch
 
   std::size_t size() const {

@@ -30,6 +30,7 @@ constexpr Choice kBadThreads[] = {
     {"tctx.attach.visible:hidden-by-an-update", "has null in the main thread after each update"},
     {"tctx.attach.visible:hidden-by-another-thread",
      "has null in the main thread after an attach on another"},
+    {"tctx.attach.visible:hidden-by-an-end", "has null in the main thread when another one ends"},
     {"tctx.attach.visible:unsampled", "shows nothing for a context that is not sampled"},
     {"tctx.attach.visible:without-ids", "shows nothing for a context without ids"},
     {"tctx.attach.visible:blocked", "has null in a thread that computes or waits"},
@@ -45,12 +46,15 @@ constexpr Choice kBadThreads[] = {
      "shows a context without what was appended when it is there again"},
     {"tctx.attach.matches-context:with-removed",
      "shows a context with what was removed when it is there again"},
+    {"tctx.attach.matches-context:append-moved", "ignores an append to a context that has moved"},
+    {"tctx.attach.matches-context:by-index", "keeps the attributes with the lowest indexes"},
     {"tctx.attach.matches-context:last-one", "does not remove the first attribute"},
     {"tctx.record.trace-flags:append", "sets the sampled flag when it appends"},
     {"tctx.record.trace-flags:move", "sets the sampled flag of a context that moves"},
     {"tctx.attrs.last-occurrence-wins:shorter", "does not replace a value by a shorter one"},
     {"tctx.attach.fixed-record-pointer", "uses the valid byte and another record each time"},
     {"tctx.attach.restores-outer", "has null where an outer context is there again"},
+    {"tctx.attach.restores-outer:moved", "shows nothing when a context that has moved ends"},
     {"tctx.attach.restores-outer:move", "has null where the inner context has moved away"},
     {"tctx.detach.hidden", "leaves the last context in place"},
     {"tctx.detach.hidden:earlier", "shows attributes of an earlier context where there is none"},
@@ -228,6 +232,7 @@ Reply Threads::append(const json& request) {
   }
   Content& c = stack.contexts.back();
   if (is_bad("tctx.attach.matches-context:append-later") && c.again) return json();
+  if (is_bad("tctx.attach.matches-context:append-moved") && c.moved) return json();
   const std::size_t before = c.entries.size();
   const std::size_t used = c.size();
   Content changed = c;
@@ -280,8 +285,13 @@ Reply Threads::shrink(const json& request) {
   if (is_good("attribute-of-its-own")) ++keep;
   if (is_bad("tctx.attach.matches-context:last-one")) keep = std::max<std::size_t>(keep, 1);
   if (keep >= c.entries.size()) return json();
+  const bool by_index = is_bad("tctx.attach.matches-context:by-index");
+  if (by_index) {
+    std::ranges::sort(c.entries, {},
+                      [](const Bytes& e) { return static_cast<unsigned char>(e[0]); });
+  }
   c.entries.resize(keep);
-  if (is_good("handed-on-as-it-is")) {
+  if (by_index || is_good("handed-on-as-it-is")) {
     c.record = nullptr;
     show(stack, true);
     return json();
@@ -295,7 +305,12 @@ Reply Threads::detach(const json& request) {
   Stack& stack = stack_of(request);
   if (stack.contexts.empty()) return refuse("failed", "nothing is attached");
   stack.ended = std::move(stack.contexts.back().entries);
+  const bool moved = stack.contexts.back().moved;
   stack.contexts.pop_back();
+  if (moved && is_bad("tctx.attach.restores-outer:moved")) {
+    point_at(nullptr);
+    return json();
+  }
   if (stack.contexts.empty() && is_bad("tctx.detach.hidden")) return json();
   Content left;
   if (stack.contexts.empty() && is_bad("tctx.detach.hidden:attributes")) left.entries = stack.ended;
@@ -346,6 +361,7 @@ Reply Threads::move(Loop& loop, const json& request) {
       moving->record = nullptr;
     }
     stack.contexts.erase(it);
+    moving->moved = true;
     if (is_bad("tctx.record.trace-flags:move")) {
       moving->flags = 1;
       moving->record = nullptr;
@@ -360,7 +376,11 @@ Reply Threads::move(Loop& loop, const json& request) {
   return loop.run_on(to, [&]() -> Reply {
     const std::lock_guard guard(lock_);
     stacks_[to].contexts.push_back(std::move(*moving));
-    if (!is_bad("tctx.attach.visible:lost-in-a-move")) show(stacks_[to], true);
+    if (is_bad("tctx.attach.visible:lost-in-a-move")) {
+      point_at(nullptr);
+    } else {
+      show(stacks_[to], true);
+    }
     return json();
   });
 }
@@ -373,6 +393,7 @@ void Threads::end_thread(const std::string& thread) {
   const Stack& stack = stacks_[thread];
   if (!stack.contexts.empty()) left_behind_ = record_of(stack);
   stacks_.erase(thread);
+  if (is_bad("tctx.attach.visible:hidden-by-an-end")) hide_on_main();
 }
 
 Reply Threads::block() {
